@@ -1,0 +1,136 @@
+//! The contract between a protocol and everything around it.
+//!
+//! A [`Machine`] is one connection of one protocol as pure state: it makes no
+//! syscall, reads no clock, owns no thread and never touches payload. Its
+//! driver (the real one in `target` and `host`, the simulator's, a fuzzer)
+//! moves the bytes:
+//!
+//! 1. [`Machine::recv_plan`] says where the next bytes of the stream go. The
+//!    driver makes one receive of it: the rest of a payload straight into its
+//!    destination, whatever follows into a staging buffer.
+//! 2. [`Machine::on_direct`] tells how much of the direct part arrived, then
+//!    [`Machine::poll_step`] walks the staged bytes and yields what to do, one
+//!    [`Step`] at a time, until it wants more bytes. Nothing is queued on this
+//!    way: a step is yielded where it is parsed.
+//! 3. Work for the store comes as [`Step::Op`] in the protocol's own words and
+//!    is answered by the protocol's own methods, at once or later.
+//! 4. [`Machine::poll_transmit`] writes headers and names payload into a
+//!    [`Transmit`]; the driver sends all of it with one syscall.
+//!
+//! Payload is named by the [`Tag`] of the command it belongs to; which memory
+//! that is, only the driver knows. Memory in a send belongs to the send until
+//! the kernel is done with it, so a machine frees a tag as soon as it has
+//! named its last byte, and need not hear when it left.
+
+/// A command in flight on one connection: an index into the machine's slot
+/// table, chosen by the machine, unique while the command lives, below
+/// [`Machine::tags_max`]. Drivers keep their own part of a command in a table
+/// with the same index.
+pub type Tag = u16;
+
+/// Nanoseconds of a monotonic clock whose zero the driver chooses.
+pub type Nanos = u64;
+
+/// Payload that should land in its destination without passing through staging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// The command the payload belongs to.
+    pub tag: Tag,
+    /// First byte, counted from the start of the command's data.
+    pub offset: u32,
+    /// Bytes still missing of this run; never 0.
+    pub len: u32,
+}
+
+/// Where the next bytes of the stream go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvPlan {
+    /// Payload first, if the stream stands inside one.
+    pub direct: Option<Direct>,
+    /// At most this many bytes into staging after it. Small where large
+    /// payload is expected next (so that it is not staged), large where many
+    /// small PDUs are. Never 0.
+    pub stage_max: u32,
+}
+
+/// What the driver does next for a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<O> {
+    /// Payload arrived in staging together with its header: copy
+    /// `staged[at..at + len]` to byte `offset` of the data of `tag`.
+    Place {
+        /// The command the payload belongs to.
+        tag: Tag,
+        /// First byte, counted from the start of the command's data.
+        offset: u32,
+        /// Where it lies in the staged bytes.
+        at: u32,
+        /// Bytes; never 0.
+        len: u32,
+    },
+    /// A data digest arrived: it covers `len` bytes from `offset` of the data
+    /// of `tag`, all of which were placed before. Answer with
+    /// [`Machine::on_digest`] before the next step.
+    Digest {
+        /// The command the payload belongs to.
+        tag: Tag,
+        /// First byte that the digest covers.
+        offset: u32,
+        /// How many.
+        len: u32,
+        /// What the peer computed (CRC32C).
+        expected: u32,
+    },
+    /// Work in the protocol's own words.
+    Op(O),
+}
+
+/// Where a machine puts what it sends: a batch that goes out in one syscall.
+pub trait Transmit {
+    /// Whether one more PDU (a header, one payload, a trailer) fits.
+    fn has_room(&self) -> bool;
+    /// Appends header bytes; they are copied.
+    fn header(&mut self, bytes: &[u8]);
+    /// Appends `len` bytes of the data of `tag` from `offset`, followed by
+    /// their CRC32C (4 bytes, little endian) when `digest`.
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, digest: bool);
+    /// The machine has named the last byte of `tag` and will reuse the tag:
+    /// the memory behind it is free once this batch is sent.
+    fn release(&mut self, tag: Tag);
+}
+
+/// One connection of one protocol, without I/O.
+pub trait Machine {
+    /// Work in the protocol's own words.
+    type Op;
+
+    /// Tags are below this; grows as commands arrive, up to the queue's size.
+    fn tags_max(&self) -> usize;
+
+    /// Where the next bytes of the stream go.
+    fn recv_plan(&self) -> RecvPlan;
+
+    /// `len` bytes of the plan's direct part arrived in their destination.
+    fn on_direct(&mut self, len: u32);
+
+    /// Takes the next step that `staged[*at..]` allows and moves `at` past
+    /// what it used. `None`: more bytes are needed; what lies behind `at` then
+    /// is an unfinished header and must come again, first, with the next
+    /// receive. After a fatal error the machine uses up whatever it is given.
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
+
+    /// The answer to [`Step::Digest`].
+    fn on_digest(&mut self, tag: Tag, matches: bool);
+
+    /// Writes as many PDUs as are ready and fit.
+    fn poll_transmit(&mut self, out: &mut impl Transmit);
+
+    /// Whether the connection must be closed once everything was sent.
+    fn is_finished(&self) -> bool;
+
+    /// When [`Machine::on_deadline`] wants to be called next.
+    fn deadline(&self) -> Option<Nanos>;
+
+    /// Time has passed.
+    fn on_deadline(&mut self, now: Nanos);
+}

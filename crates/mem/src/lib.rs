@@ -1,0 +1,1 @@
+//! Regions, buffer pools and the `BufRange` handle.

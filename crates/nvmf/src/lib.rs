@@ -1,0 +1,1 @@
+//! NVMe over Fabrics as sans-IO machines, controller and host side.

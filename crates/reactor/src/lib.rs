@@ -1,0 +1,1 @@
+//! One reactor a core: drivers, sockets, timers, mail.

@@ -1,0 +1,1 @@
+//! Binds machines to sockets and to the store.

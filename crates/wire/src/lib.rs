@@ -1,0 +1,5 @@
+//! Bytes to typed headers and back: the standards' structures, with sizes and
+//! offsets asserted at compile time.
+
+pub mod nvme;
+pub mod nvme_tcp;

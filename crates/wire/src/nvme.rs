@@ -1,0 +1,1 @@
+//! NVMe base structures.
