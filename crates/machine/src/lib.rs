@@ -122,6 +122,9 @@ pub trait Machine {
     /// The answer to [`Step::Digest`].
     fn on_digest(&mut self, tag: Tag, matches: bool);
 
+    /// Whether [`Machine::poll_transmit`] would write anything.
+    fn has_transmit(&self) -> bool;
+
     /// Writes as many PDUs as are ready and fit.
     fn poll_transmit(&mut self, out: &mut impl Transmit);
 
