@@ -1,0 +1,268 @@
+//! One script in one guest: an unmodified Linux kernel in QEMU.
+//!
+//! The guest is emulated (no hypervisor needed), has a network of its own in
+//! which 10.0.2.2 is this machine's 127.0.0.1, and no disk. The script comes
+//! in through the firmware's configuration device; what it prints comes out
+//! through a virtio port as it is printed; how it ended, through a serial line.
+
+use crate::child::{Owned, tail};
+use crate::initramfs::Image;
+use crate::packages::{Kernel, Sysroot, cache_dir};
+use crate::{Unavailable, target_dir};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What a guest is given.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Names the folder of its logs.
+    pub name: String,
+    /// Run by `dash`, with the applets of busybox.
+    pub script: String,
+    /// Processors. One is steadiest; a Linux host opens no more I/O queues of
+    /// one kind than it has processors.
+    pub cpus: u32,
+    /// The script's end at the latest, counted from power-on.
+    pub limit: Duration,
+}
+
+impl Config {
+    /// One processor, two minutes.
+    pub fn new(name: &str, script: &str) -> Config {
+        Config {
+            name: name.into(),
+            script: script.into(),
+            cpus: 1,
+            limit: Duration::from_secs(120),
+        }
+    }
+}
+
+/// How a guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The script's exit status.
+    Exit(i32),
+    /// The guest's kernel panicked.
+    Panic,
+    /// The limit passed.
+    TimedOut,
+    /// The emulator ended without a word from the script.
+    Lost,
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub struct Guest {
+    child: Owned,
+    logs: PathBuf,
+    end: Instant,
+}
+
+/// Memory of a guest; most of it holds the initial file system, twice for a
+/// moment.
+const MEMORY_MIB: u32 = 1024;
+
+/// The guest's console, what the script printed, how it ended, and what the
+/// emulator said.
+const CONSOLE: &str = "console.log";
+const OUTPUT: &str = "output.log";
+const STATUS: &str = "status";
+const EMULATOR: &str = "qemu.log";
+
+impl Guest {
+    /// Fetches and builds what is missing, then powers a guest on.
+    pub fn start(config: &Config) -> Result<Guest, Unavailable> {
+        let (sysroot, image) = prepare(Kernel::from_env())?;
+        let logs = new_log_dir(&config.name)?;
+        let script = logs.join("script");
+        fs::write(&script, &config.script)?;
+        for file in [CONSOLE, OUTPUT, STATUS] {
+            File::create(logs.join(file))?;
+        }
+        let emulator = File::create(logs.join(EMULATOR))?;
+        let mut command = sysroot.command("usr/bin/qemu-system-x86_64");
+        command.env("QEMU_MODULE_DIR", sysroot.root.join("usr/lib/x86_64-linux-gnu/qemu"));
+        for data in ["usr/share/qemu", "usr/share/seabios"] {
+            command.arg("-L").arg(sysroot.root.join(data));
+        }
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-accel", "tcg,thread=multi", "-machine", "q35"]);
+        command.args(["-cpu", "max,la57=off,aes=off"]);
+        command.args(["-smp", &config.cpus.to_string(), "-m", &MEMORY_MIB.to_string()]);
+        command.arg("-kernel").arg(&image.kernel);
+        command.arg("-initrd").arg(&image.initramfs);
+        command.args(["-append", &kernel_line()]);
+        command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
+        command.args(["-netdev", "user,id=net"]);
+        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+        command.arg("-chardev").arg(to_file("out", &logs.join(OUTPUT)));
+        command.args(["-device", "virtserialport,chardev=out"]);
+        for file in [CONSOLE, STATUS] {
+            command.arg("-chardev").arg(to_file(file, &logs.join(file)));
+            command.args(["-serial", &format!("chardev:{file}")]);
+        }
+        let script = format!("name=opt/weft/script,file={}", escaped(&script));
+        let limit_s = config.limit.as_secs();
+        command.args(["-fw_cfg", &script, "-fw_cfg"]);
+        command.arg(format!("name=opt/weft/limit_s,string={limit_s}"));
+        command.stdin(Stdio::null());
+        command.stdout(emulator.try_clone()?).stderr(emulator);
+        Ok(Guest {
+            child: Owned::spawn(&mut command)?,
+            logs,
+            end: Instant::now() + config.limit,
+        })
+    }
+
+    /// The folder of its logs.
+    pub fn logs(&self) -> &Path {
+        &self.logs
+    }
+
+    /// What the script has printed by now.
+    pub fn output(&self) -> String {
+        read(&self.logs.join(OUTPUT))
+    }
+
+    /// Waits until the script has printed a line that starts with `mark`;
+    /// `None` when the guest ends first or its limit passes.
+    pub fn wait_for_line(&mut self, mark: &str) -> Option<String> {
+        loop {
+            let ended = !matches!(self.child.try_wait(), Ok(None));
+            let output = self.output();
+            // The last line counts once its end is there.
+            let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+            if let Some(line) = whole.lines().find(|line| line.starts_with(mark)) {
+                return Some(line.to_string());
+            }
+            if ended || Instant::now() > self.end {
+                return None;
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for the end.
+    pub fn finish(mut self) -> Outcome {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let ended = self.child.wait_for(left);
+        let status = read(&self.logs.join(STATUS));
+        let exit = status
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("exit "))
+            .and_then(|code| code.parse().ok());
+        let panicked = read(&self.logs.join(CONSOLE)).contains("Kernel panic");
+        let end = match (ended, exit) {
+            (_, _) if panicked => End::Panic,
+            (_, Some(code)) => End::Exit(code),
+            (Ok(Some(_)), None) if Instant::now() < self.end => End::Lost,
+            (Err(_), None) => End::Lost,
+            (Ok(_), None) => End::TimedOut,
+        };
+        Outcome {
+            end,
+            output: self.output(),
+            logs: self.logs.clone(),
+        }
+    }
+}
+
+/// A guest that has ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How.
+    pub end: End,
+    /// What the script printed.
+    pub output: String,
+    /// The folder of its logs.
+    pub logs: PathBuf,
+}
+
+impl Outcome {
+    /// The output of a script that ended well; its logs are removed. Panics
+    /// with the end of what was said, and where the rest is, for any other.
+    pub fn expect_success(self) -> String {
+        if self.end == End::Exit(0) {
+            // Logs of a success are only in the way.
+            let _ = fs::remove_dir_all(&self.logs);
+            return self.output;
+        }
+        let console = read(&self.logs.join(CONSOLE));
+        let emulator = read(&self.logs.join(EMULATOR));
+        panic!(
+            "guest ended with {:?}; logs kept in {}\n--- output\n{}\n--- console\n{}\n--- emulator\n{}",
+            self.end,
+            self.logs.display(),
+            tail(&self.output, 40),
+            tail(&console, 30),
+            tail(&emulator, 10),
+        );
+    }
+}
+
+/// Fetches and builds what is missing, one process at a time.
+pub fn prepare(kernel: Kernel) -> Result<(Sysroot, Image), Unavailable> {
+    let cache = cache_dir();
+    fs::create_dir_all(&cache).map_err(|e| Unavailable::wrap(cache.display(), e))?;
+    let lock = File::create(cache.join("lock"))?;
+    lock.lock()?;
+    let sysroot = Sysroot::fetch(kernel)?;
+    let image = Image::build(&sysroot, kernel)?;
+    Ok((sysroot, image))
+}
+
+/// A folder for the logs of one run.
+pub fn new_log_dir(name: &str) -> Result<PathBuf, Unavailable> {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let dir = format!("{name}-{}-{run}", std::process::id());
+    let logs = target_dir().join("interop-logs").join(dir);
+    fs::create_dir_all(&logs).map_err(|e| Unavailable::wrap(logs.display(), e))?;
+    Ok(logs)
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// A comma ends a value in QEMU's options, two are one.
+fn escaped(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+fn to_file(id: &str, path: &Path) -> String {
+    format!("file,id={id},path={}", escaped(path))
+}
+
+/// What the guest's kernel is told: quiet, nothing probed that an emulated
+/// machine need not, an end (not a halt) on panic.
+fn kernel_line() -> String {
+    let mut line = String::from(
+        "quiet console=ttyS0 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check \
+         noirqdebug random.trust_cpu=on rcupdate.rcu_expedited=1 cryptomgr.notests \
+         nowatchdog audit=0",
+    );
+    if let Some(khz) = tsc_khz() {
+        // Calibrated under load, the guest's clock can run several times fast.
+        line += &format!(" tsc_early_khz={khz}");
+    }
+    line
+}
+
+/// The rate of this machine's time-stamp counter, where it can be known: on a
+/// machine without frequency scaling it is the processor's.
+fn tsc_khz() -> Option<u64> {
+    if Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists() {
+        return None;
+    }
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let (mhz, fraction) = line.split_once(':')?.1.trim().split_once('.')?;
+    let khz = format!("{fraction:0<3}").get(..3)?.parse::<u64>().ok()?;
+    Some(mhz.parse::<u64>().ok()? * 1000 + khz)
+}
