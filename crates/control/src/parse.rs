@@ -1,0 +1,301 @@
+//! The file's schema, its volumes and its listeners.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::de::DeTable;
+use uuid::Uuid;
+
+use crate::source::{Keys, Section, Sink, hint};
+use crate::{Config, Problem, Volume, VolumeKind, nvme, policy};
+
+/// Sections and the keys that they may hold.
+pub const SCHEMA: &[Keys] = &[
+    (FILE, &["volume", "nvme", "listener", "policy"]),
+    (
+        VOLUME,
+        &[
+            "name",
+            "kind",
+            "size",
+            "block_bytes",
+            "path",
+            "uuid",
+            "read_only",
+        ],
+    ),
+    (
+        NVME,
+        &[
+            "io_queues_max",
+            "queue_entries_max",
+            "io_bytes_max",
+            "in_capsule_bytes",
+            "maxh2cdata_bytes",
+            "digests",
+            "subsystem",
+        ],
+    ),
+    (
+        SUBSYSTEM,
+        &[
+            "nqn",
+            "allow_any_host",
+            "hosts",
+            "serial",
+            "model",
+            "namespace",
+        ],
+    ),
+    (NAMESPACE, &["nsid", "volume"]),
+    (LISTENER, &["address"]),
+    (
+        POLICY,
+        &[
+            "cpus",
+            "io",
+            "placement",
+            "spin_us_max",
+            "memory_max",
+            "zero_copy_min_bytes",
+        ],
+    ),
+];
+
+const FILE: &str = "the file";
+const VOLUME: &str = "[[volume]]";
+pub(crate) const NVME: &str = "[nvme]";
+pub(crate) const SUBSYSTEM: &str = "[[nvme.subsystem]]";
+pub(crate) const NAMESPACE: &str = "[[nvme.subsystem.namespace]]";
+const LISTENER: &str = "[[listener]]";
+pub(crate) const POLICY: &str = "[policy]";
+
+/// Bytes of a volume's name at most.
+const VOLUME_NAME_BYTES_MAX: usize = 64;
+
+/// Volumes, and how a later section finds them.
+pub(crate) struct Volumes {
+    pub list: Vec<Volume>,
+    /// By name, broken ones too, so that one mistake is told once.
+    pub by_name: HashMap<String, Option<usize>>,
+}
+
+pub(crate) fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Problem>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut sink = Sink::new(text);
+    for error in errors {
+        sink.add(&error.span().unwrap_or(0..0), error.message());
+    }
+    let file = Section::open(&mut sink, SCHEMA, FILE, table.get_ref(), 0..0);
+    let volumes = volumes(&mut sink, &file, folder);
+    let nvme = file.table(&mut sink, SCHEMA, "nvme", NVME);
+    let (limits, subsystems) = nvme::parse(&mut sink, nvme.as_ref(), &volumes);
+    let listeners = listeners(&mut sink, &file);
+    let policy = file.table(&mut sink, SCHEMA, "policy", POLICY);
+    let policy = policy::parse_policy(&mut sink, policy.as_ref(), &limits);
+    let problems = sink.finish();
+    match problems.is_empty() {
+        true => Ok(Config {
+            volumes: volumes.list,
+            subsystems,
+            limits,
+            listeners,
+            policy,
+        }),
+        false => Err(problems),
+    }
+}
+
+fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
+    let mut volumes = Volumes {
+        list: Vec::new(),
+        by_name: HashMap::new(),
+    };
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let mut paths: HashMap<std::path::PathBuf, usize> = HashMap::new();
+    for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
+        let name = volume_name(sink, &section);
+        if let Some(name) = &name {
+            let line = sink.line(&section.span);
+            if let Some(first) = lines.insert(name.clone(), line) {
+                let text = format!("a volume \"{name}\" is there already, in line {first}");
+                sink.add(&section.span_of("name"), text);
+                continue;
+            }
+        }
+        let volume = volume(sink, &section, folder, name.as_deref());
+        if let Some(Volume {
+            kind: VolumeKind::File(path),
+            ..
+        }) = &volume
+        {
+            let line = sink.line(&section.span);
+            if let Some(first) = paths.insert(path.clone(), line) {
+                let text = format!("the volume in line {first} lies in this file already");
+                sink.add(&section.span_of("path"), text);
+            }
+        }
+        if let Some(name) = name {
+            let index = volume.as_ref().map(|_| volumes.list.len());
+            volumes.by_name.insert(name, index);
+        }
+        volumes.list.extend(volume);
+    }
+    if !file.has("volume") {
+        sink.add(&(0..0), "there is no [[volume]]: nothing to serve");
+    }
+    volumes
+}
+
+fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
+    section.missing(sink, "name", "name = \"disk0\"");
+    let name = section.text(sink, "name")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.value.is_empty()
+        || name.value.len() > VOLUME_NAME_BYTES_MAX
+        || !name.value.chars().all(is_plain)
+    {
+        let text = format!(
+            "a volume's name is 1 to {VOLUME_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"
+        );
+        sink.add(&name.span, text);
+        return None;
+    }
+    Some(name.value.to_owned())
+}
+
+fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Volume> {
+    let kind = volume_kind(sink, section, folder);
+    let block_bytes = match section.number(sink, "block_bytes", true) {
+        Some(block) if !matches!(block.value, 512 | 4096) => {
+            let text = format!("`block_bytes` is 512 or 4096, not {}", block.value);
+            sink.add(&block.span, text);
+            None
+        }
+        Some(block) => Some(block.value as u32),
+        None => Some(4096),
+    };
+    section.missing(sink, "size", "size = \"1GiB\"");
+    let size = section.number(sink, "size", true);
+    if let (Some(size), Some(block)) = (&size, block_bytes) {
+        let block = u64::from(block);
+        if size.value == 0 || size.value > i64::MAX as u64 {
+            let text = "a volume's size is at least one block and below 8 EiB";
+            sink.add(&size.span, text);
+        } else if !size.value.is_multiple_of(block) {
+            let (below, value) = (size.value / block * block, size.value);
+            let above = below + block;
+            let text = format!(
+                "`size` ({value} bytes) is no multiple of `block_bytes` ({block}); \
+                 the nearest are {below} and {above}"
+            );
+            sink.add(&size.span, text);
+        }
+    }
+    let uuid = section.text(sink, "uuid").and_then(|text| {
+        let uuid = Uuid::try_parse(text.value)
+            .ok()
+            .filter(|uuid| !uuid.is_nil());
+        if uuid.is_none() {
+            let why = "is no UUID; for example: f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+            sink.add(&text.span, format!("\"{}\" {why}", text.value));
+        }
+        uuid
+    });
+    Some(Volume {
+        name: name?.to_owned(),
+        kind: kind?,
+        size_bytes: size?.value,
+        block_bytes: block_bytes?,
+        uuid,
+        read_only: section.flag(sink, "read_only").unwrap_or(false),
+    })
+}
+
+fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<VolumeKind> {
+    const KINDS: &[&str] = &["null", "ram", "file"];
+    section.missing(sink, "kind", "kind = \"ram\"");
+    let kind = choice(sink, section, "kind", KINDS)?;
+    if KINDS[kind] != "file" {
+        if section.has("path") {
+            let text = format!("a \"{}\" volume has no `path`", KINDS[kind]);
+            sink.add(&section.span_of("path"), text);
+        }
+        return Some(match kind {
+            0 => VolumeKind::Null,
+            _ => VolumeKind::Ram,
+        });
+    }
+    section.missing(sink, "path", "path = \"disk0.img\"");
+    let path = section.text(sink, "path")?;
+    if path.value.is_empty() {
+        sink.add(&path.span, "`path` is empty");
+        return None;
+    }
+    Some(VolumeKind::File(folder.join(path.value)))
+}
+
+/// The index of a key's value among the words it may be.
+pub(crate) fn choice(
+    sink: &mut Sink,
+    section: &Section,
+    key: &str,
+    words: &[&str],
+) -> Option<usize> {
+    let text = section.text(sink, key)?;
+    let found = words.iter().position(|word| *word == text.value);
+    if found.is_none() {
+        let hint = hint(text.value, words.iter().copied());
+        let known = words.join("\", \"");
+        let text = format!(
+            "`{key}` is one of \"{known}\", not \"{}\"{hint}",
+            text.value
+        );
+        sink.add(&section.span_of(key), text);
+    }
+    found
+}
+
+fn listeners(sink: &mut Sink, file: &Section) -> Vec<SocketAddr> {
+    let mut listeners: Vec<(SocketAddr, Range<usize>)> = Vec::new();
+    for section in file.tables(sink, SCHEMA, "listener", LISTENER) {
+        section.missing(sink, "address", "address = \"127.0.0.1:4420\"");
+        let Some(text) = section.text(sink, "address") else {
+            continue;
+        };
+        let Ok(address) = text.value.parse::<SocketAddr>() else {
+            let why =
+                "is no IP address with port; write \"192.0.2.1:4420\" or \"[2001:db8::1]:4420\"";
+            sink.add(&text.span, format!("\"{}\" {why}", text.value));
+            continue;
+        };
+        if address.port() == 0 {
+            let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420";
+            sink.add(&text.span, why);
+            continue;
+        }
+        if let Some((other, span)) = listeners.iter().find(|(other, _)| clash(*other, address)) {
+            let line = sink.line(span);
+            let text_ = match *other == address {
+                true => format!("{address} is there already, in line {line}"),
+                false => format!("{other} in line {line} covers {address}: leave one of them out"),
+            };
+            sink.add(&text.span, text_);
+            continue;
+        }
+        listeners.push((address, section.span.clone()));
+    }
+    if !file.has("listener") {
+        let text = "there is no [[listener]]: write [[listener]] and address = \"127.0.0.1:4420\"";
+        sink.add(&(0..0), text);
+    }
+    listeners.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Whether the kernel would refuse to bind both.
+fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+    let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && (a.ip() == b.ip() || (is_any && a.is_ipv4() == b.is_ipv4()))
+}

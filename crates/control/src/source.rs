@@ -1,0 +1,345 @@
+//! A configuration file as read: tables with positions, and what is wrong with it.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One mistake in a configuration file, with the place to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Counted from 1; 0 where the problem has no place in the file.
+    pub line: usize,
+    /// Characters, counted from 1; 0 where the problem has no place in the file.
+    pub column: usize,
+    /// What is wrong and what would be right.
+    pub text: String,
+}
+
+/// All mistakes found in one configuration file, in the file's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    /// The file as the user named it.
+    pub file: String,
+    /// At least one.
+    pub list: Vec<Problem>,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.list.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            let Problem { line, column, text } = problem;
+            match line {
+                0 => write!(f, "{}: {text}", self.file)?,
+                _ => write!(f, "{}:{line}:{column}: {text}", self.file)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems while a file is read, so that one run shows them all.
+pub(crate) struct Sink<'s> {
+    source: &'s str,
+    list: Vec<Problem>,
+}
+
+impl<'s> Sink<'s> {
+    pub fn new(source: &'s str) -> Self {
+        Self {
+            source,
+            list: Vec::new(),
+        }
+    }
+
+    /// Notes a problem at a byte range of the file.
+    pub fn add(&mut self, span: &Range<usize>, text: impl Into<String>) {
+        let (line, column) = self.place(span.start);
+        self.list.push(Problem {
+            line,
+            column,
+            text: text.into(),
+        });
+    }
+
+    /// The line that a byte range starts in, counted from 1.
+    pub fn line(&self, span: &Range<usize>) -> usize {
+        self.place(span.start).0
+    }
+
+    fn place(&self, at: usize) -> (usize, usize) {
+        let before = &self.source[..at.min(self.source.len())];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = before.matches('\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+
+    /// What was found, in the file's order.
+    pub fn finish(mut self) -> Vec<Problem> {
+        self.list
+            .sort_by_key(|problem| (problem.line, problem.column));
+        self.list
+    }
+}
+
+/// A value with its place in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct At<T> {
+    pub value: T,
+    pub span: Range<usize>,
+}
+
+/// One table of the file.
+pub(crate) struct Section<'a, 'i> {
+    table: &'a DeTable<'i>,
+    /// As a user writes it: `[[volume]]`.
+    pub title: &'static str,
+    /// Where it starts.
+    pub span: Range<usize>,
+}
+
+/// A section of the schema: its title and the keys it may hold.
+pub(crate) type Keys = (&'static str, &'static [&'static str]);
+
+impl<'a, 'i> Section<'a, 'i> {
+    /// Takes a table and reports the keys that it may not hold.
+    pub fn open(
+        sink: &mut Sink,
+        schema: &'static [Keys],
+        title: &'static str,
+        table: &'a DeTable<'i>,
+        span: Range<usize>,
+    ) -> Self {
+        let keys = schema
+            .iter()
+            .find(|(name, _)| *name == title)
+            .map_or(&[][..], |(_, keys)| keys);
+        for (key, _) in table.iter() {
+            let name = key.get_ref().as_ref();
+            if !keys.contains(&name) {
+                let hint = hint_for_key(schema, title, keys, name);
+                sink.add(
+                    &key.span(),
+                    format!("unknown key `{name}` in {title}{hint}"),
+                );
+            }
+        }
+        Self { table, title, span }
+    }
+
+    fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+        self.table.get(key)
+    }
+
+    /// Where a key's value stands, or the section if the key is absent.
+    pub fn span_of(&self, key: &str) -> Range<usize> {
+        self.value(key)
+            .map_or_else(|| self.span.clone(), Spanned::span)
+    }
+
+    /// Whether the key is there, with whatever value.
+    pub fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Reports a key that must be there and is not.
+    pub fn missing(&self, sink: &mut Sink, key: &str, hint: &str) {
+        if !self.has(key) {
+            let text = format!("{} lacks the key `{key}`; for example: {hint}", self.title);
+            sink.add(&self.span, text);
+        }
+    }
+
+    pub fn text(&self, sink: &mut Sink, key: &str) -> Option<At<&'a str>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(At {
+                value: text.as_ref(),
+                span: value.span(),
+            }),
+            other => {
+                let text = format!("`{key}` takes a text in quotes, not {}", kind_of(other));
+                sink.add(&value.span(), text);
+                None
+            }
+        }
+    }
+
+    pub fn flag(&self, sink: &mut Sink, key: &str) -> Option<bool> {
+        let value = self.value(key)?;
+        if let DeValue::Boolean(flag) = value.get_ref() {
+            return Some(*flag);
+        }
+        let found = kind_of(value.get_ref());
+        sink.add(
+            &value.span(),
+            format!("`{key}` takes true or false, not {found}"),
+        );
+        None
+    }
+
+    /// A whole number, or a size such as `"64KiB"` where `sized`.
+    pub fn number(&self, sink: &mut Sink, key: &str, sized: bool) -> Option<At<u64>> {
+        let value = self.value(key)?;
+        let parsed = match value.get_ref() {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
+                .map_err(|_| format!("`{key}` takes a number from 0 to 2^64 - 1, not {number}")),
+            DeValue::String(text) if sized => {
+                crate::value::parse_size(text).map_err(|why| format!("`{key}`: {why}"))
+            }
+            other if sized => Err(format!(
+                "`{key}` takes a size such as \"1GiB\" or a number of bytes, not {}",
+                kind_of(other)
+            )),
+            other => Err(format!(
+                "`{key}` takes a whole number, not {}",
+                kind_of(other)
+            )),
+        };
+        match parsed {
+            Ok(number) => Some(At {
+                value: number,
+                span: value.span(),
+            }),
+            Err(text) => {
+                sink.add(&value.span(), text);
+                None
+            }
+        }
+    }
+
+    /// A list of texts.
+    pub fn texts(&self, sink: &mut Sink, key: &str) -> Option<Vec<At<&'a str>>> {
+        let value = self.value(key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            let found = kind_of(value.get_ref());
+            let text = format!("`{key}` takes a list: {key} = [\"...\"], not {found}");
+            sink.add(&value.span(), text);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for item in array.iter() {
+            match item.get_ref() {
+                DeValue::String(text) => texts.push(At {
+                    value: text.as_ref(),
+                    span: item.span(),
+                }),
+                other => {
+                    let text = format!("`{key}` holds texts in quotes, not {}", kind_of(other));
+                    sink.add(&item.span(), text);
+                }
+            }
+        }
+        Some(texts)
+    }
+
+    /// The one table under a key, empty if it is absent.
+    pub fn table(
+        &self,
+        sink: &mut Sink,
+        schema: &'static [Keys],
+        key: &str,
+        title: &'static str,
+    ) -> Option<Section<'a, 'i>> {
+        let value = self.value(key)?;
+        if let DeValue::Table(table) = value.get_ref() {
+            return Some(Section::open(sink, schema, title, table, value.span()));
+        }
+        let text = format!("`{key}` is one table: write {title} once");
+        sink.add(&value.span(), text);
+        None
+    }
+
+    /// The tables under a key that may occur several times.
+    pub fn tables(
+        &self,
+        sink: &mut Sink,
+        schema: &'static [Keys],
+        key: &str,
+        title: &'static str,
+    ) -> Vec<Section<'a, 'i>> {
+        let Some(value) = self.value(key) else {
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        if let DeValue::Array(array) = value.get_ref() {
+            for item in array.iter() {
+                if let DeValue::Table(table) = item.get_ref() {
+                    sections.push(Section::open(sink, schema, title, table, item.span()));
+                } else {
+                    sink.add(&item.span(), format!("`{key}` holds tables: write {title}"));
+                }
+            }
+        } else {
+            let text = format!("there may be several of `{key}`: write {title}");
+            sink.add(&value.span(), text);
+        }
+        sections
+    }
+}
+
+fn kind_of(value: &DeValue) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// The nearest of `names`, if one is near enough to be what was meant: few
+/// letters away, or with the word in it.
+pub(crate) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let near_max = (word.chars().count() / 3).max(2);
+    let distance = |name: &str| match word.len() > 2 && name.contains(word) {
+        true => 1,
+        false => strsim::damerau_levenshtein(word, name),
+    };
+    names
+        .into_iter()
+        .map(|name| (distance(name), name))
+        .filter(|(distance, name)| *distance <= near_max && *distance < name.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// `; did you mean ...?`, or nothing.
+pub(crate) fn hint<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    nearest(word, names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+/// A key that stands in the wrong section is the likelier mistake than a misspelt one.
+fn hint_for_key(
+    schema: &'static [Keys],
+    title: &str,
+    keys: &'static [&'static str],
+    name: &str,
+) -> String {
+    let homes: Vec<_> = schema
+        .iter()
+        .filter(|(section, keys)| *section != title && keys.contains(&name))
+        .map(|(section, _)| *section)
+        .collect();
+    if let Some(home) = homes.first() {
+        return format!("; `{name}` belongs in {home}");
+    }
+    if let Some(near) = nearest(name, keys.iter().copied()) {
+        return format!("; did you mean `{near}`?");
+    }
+    let elsewhere = schema
+        .iter()
+        .find_map(|(section, keys)| Some((*section, nearest(name, keys.iter().copied())?)));
+    match elsewhere {
+        Some((section, near)) => format!("; did you mean `{near}` in {section}?"),
+        None => format!("; it knows {}", keys.join(", ")),
+    }
+}

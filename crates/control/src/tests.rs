@@ -1,0 +1,453 @@
+//! Files in, configuration or problems out.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../weft.example.toml");
+
+/// A file with one mistake or none: `$volume` etc. are replaced by the test.
+fn file(volume: &str, nvme: &str, subsystem: &str, listener: &str, policy: &str) -> String {
+    format!(
+        "[[volume]]\nname = \"a\"\nkind = \"ram\"\n{volume}\n\
+         [nvme]\n{nvme}\n\
+         [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:a\"\n{subsystem}\n\
+         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"a\"\n\
+         [[listener]]\n{listener}\n\
+         [policy]\n{policy}\n"
+    )
+}
+
+const SIZE: &str = "size = \"1MiB\"";
+const ANY: &str = "allow_any_host = true";
+const LOCAL: &str = "address = \"127.0.0.1:4420\"";
+
+/// The one problem of a file as a user sees it.
+fn only(text: &str) -> String {
+    let list = Config::parse(text, Path::new("")).expect_err(text);
+    assert_eq!(list.len(), 1, "{list:#?}");
+    let file = "f".to_owned();
+    Problems { file, list }.to_string()
+}
+
+#[track_caller]
+fn expect(text: &str, at: &str, parts: &[&str]) {
+    let shown = only(text);
+    assert!(shown.starts_with(&format!("f:{at}: ")), "{shown}");
+    for part in parts {
+        assert!(shown.contains(part), "{part:?} is not in: {shown}");
+    }
+}
+
+#[test]
+fn a_plain_file_says_what_it_says() {
+    let text = file(SIZE, "", ANY, LOCAL, "");
+    let config = Config::parse(&text, Path::new("")).unwrap();
+    let default = Config::default();
+    assert_eq!(config.volumes[0].size_bytes, 1 << 20);
+    assert_eq!(config.volumes[0].kind, VolumeKind::Ram);
+    assert_eq!(config.volumes[0].block_bytes, 4096);
+    assert_eq!(config.subsystems[0].hosts, None);
+    assert_eq!(config.listeners, default.listeners);
+    assert_eq!(config.limits, default.limits);
+    assert_eq!(config.policy, default.policy);
+}
+
+#[test]
+fn every_key_arrives() {
+    let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
+                in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]";
+    let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
+                  spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"";
+    let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"";
+    let text = file(SIZE, nvme, subsystem, "address = \"[::1]:9\"", policy);
+    let config = Config::parse(&text, Path::new("")).unwrap();
+    assert_eq!(
+        config.limits,
+        Limits {
+            io_queues_max: 3,
+            queue_entries_max: 32,
+            io_bytes_max: 131_072,
+            in_capsule_bytes: 4096,
+            maxh2cdata_bytes: 65_536,
+            header_digest: true,
+            data_digest: false,
+        }
+    );
+    assert_eq!(
+        config.policy,
+        Policy {
+            cpus: Some(vec![1, 3, 4]),
+            backend: Backend::Epoll,
+            placement: Placement::IncomingCpu,
+            spin_us_max: 7,
+            memory_max_bytes: 64 << 20,
+            zero_copy_min_bytes: Some(16_384),
+        }
+    );
+    let subsystem = &config.subsystems[0];
+    assert_eq!(
+        subsystem.hosts.as_deref(),
+        Some(&["nqn.2026-01.io.weft:h".to_owned()][..])
+    );
+    assert_eq!(subsystem.serial.as_deref(), Some("S1"));
+    assert_eq!(subsystem.model.as_deref(), Some("M 1"));
+    assert_eq!(config.listeners, ["[::1]:9".parse().unwrap()]);
+}
+
+#[test]
+fn a_file_volume_lies_beside_its_configuration() {
+    let text = file(SIZE, "", ANY, LOCAL, "").replace("\"ram\"", "\"file\"\npath = \"x/y.img\"");
+    let config = Config::parse(&text, Path::new("conf")).unwrap();
+    let path = PathBuf::from("conf/x/y.img");
+    assert_eq!(config.volumes[0].kind, VolumeKind::File(path));
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    expect(
+        &file("sise = \"1MiB\"\nsize = 4096", "", ANY, LOCAL, ""),
+        "4:1",
+        &["unknown key `sise` in [[volume]]", "did you mean `size`?"],
+    );
+    expect(
+        &file(SIZE, "spin_us_max = 1", ANY, LOCAL, ""),
+        "6:1",
+        &["unknown key `spin_us_max` in [nvme]", "belongs in [policy]"],
+    );
+    expect(
+        &file(SIZE, "memory_maxx = 1", ANY, LOCAL, ""),
+        "6:1",
+        &["did you mean `memory_max` in [policy]?"],
+    );
+    expect(
+        &file(SIZE, "", ANY, LOCAL, "zzz = 1"),
+        "16:1",
+        &["it knows cpus, io, placement"],
+    );
+    let text = file(SIZE, "", ANY, LOCAL, "") + "[polici]\n";
+    expect(&text, "17:2", &["unknown key `polici`", "`policy`?"]);
+}
+
+#[test]
+fn impossible_values_say_what_is_possible() {
+    let volume = |text: &str| file(text, "", ANY, LOCAL, "");
+    expect(&volume("size = \"512M\""), "4:8", &["\"512MiB\"?"]);
+    expect(&volume("size = 0"), "4:8", &["at least one block"]);
+    expect(&volume("size = 5000"), "4:8", &["4096 and 8192"]);
+    expect(&volume("size = -1"), "4:8", &["not -1"]);
+    expect(
+        &volume("size = true"),
+        "4:8",
+        &["\"1GiB\"", "not true or false"],
+    );
+    expect(
+        &volume("size = 8192\nblock_bytes = 1024"),
+        "5:15",
+        &["512 or 4096"],
+    );
+    expect(&volume("size = 8192\nuuid = \"f81d\""), "5:8", &["no UUID"]);
+    expect(
+        &volume("size = 8192\nread_only = 1"),
+        "5:13",
+        &["true or false"],
+    );
+    expect(
+        &volume("size = 8192\npath = \"x\""),
+        "5:8",
+        &["\"ram\" volume has no `path`"],
+    );
+    expect(&volume(""), "1:1", &["[[volume]] lacks the key `size`"]);
+    let text = volume(SIZE).replace("kind = \"ram\"", "kind = \"rma\"");
+    expect(
+        &text,
+        "3:8",
+        &["\"null\", \"ram\", \"file\"", "did you mean `ram`?"],
+    );
+    let text = volume(SIZE).replace("name = \"a\"\n", "name = \"a b\"\n");
+    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    assert!(list[0].text.contains("letters"), "{list:?}");
+}
+
+#[test]
+fn numbers_have_bounds() {
+    let nvme = |text: &str| file(SIZE, text, ANY, LOCAL, "");
+    expect(
+        &nvme("io_queues_max = 0"),
+        "6:17",
+        &["from 1 to 1024, not 0"],
+    );
+    expect(
+        &nvme("io_bytes_max = \"16MiB\""),
+        "6:16",
+        &["from 4KiB to 4MiB"],
+    );
+    expect(
+        &nvme("io_bytes_max = 5000"),
+        "6:16",
+        &["a power of two: 4KiB or 8KiB, not 5000"],
+    );
+    expect(
+        &nvme("in_capsule_bytes = 4100"),
+        "6:20",
+        &["a multiple of 16"],
+    );
+    expect(
+        &nvme("io_bytes_max = \"4KiB\"\nin_capsule_bytes = \"8KiB\""),
+        "7:20",
+        &["no command could use it"],
+    );
+    expect(&nvme("maxh2cdata_bytes = 1024"), "6:20", &["from 4KiB"]);
+    expect(
+        &nvme("digests = [\"head\"]"),
+        "6:12",
+        &["did you mean `header`?"],
+    );
+    expect(&nvme("digests = true"), "6:11", &["takes a list"]);
+    let policy = |text: &str| file(SIZE, "", ANY, LOCAL, text);
+    expect(&policy("memory_max = 1"), "16:14", &["from 16MiB"]);
+    expect(
+        &policy("io = \"uring\""),
+        "16:6",
+        &["did you mean `io_uring`?"],
+    );
+    expect(&policy("cpus = \"1-0\""), "16:8", &["backwards"]);
+    expect(
+        &file(
+            SIZE,
+            "io_bytes_max = \"4MiB\"",
+            ANY,
+            LOCAL,
+            "memory_max = \"16MiB\"",
+        ),
+        "16:14",
+        &["8 commands", "32MiB"],
+    );
+}
+
+#[test]
+fn subsystems_are_checked_against_the_rest() {
+    let subsystem = |text: &str| file(SIZE, "", text, LOCAL, "");
+    let good = subsystem(ANY);
+    expect(
+        &subsystem(""),
+        "7:1",
+        &["nobody could connect", "allow_any_host"],
+    );
+    expect(
+        &subsystem("allow_any_host = true\nhosts = []"),
+        "10:9",
+        &["contradict"],
+    );
+    expect(&subsystem("hosts = [\"host1\"]"), "9:10", &["no NQN"]);
+    expect(
+        &subsystem("hosts = [\"nqn.2026-01.a:b\", \"nqn.2026-01.a:b\"]"),
+        "9:29",
+        &["in the list already"],
+    );
+    let long = format!("{ANY}\nserial = \"123456789012345678901\"");
+    expect(&subsystem(&long), "10:10", &["1 to 20 printable"]);
+    expect(
+        &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", "nqn = \"weft\""),
+        "8:7",
+        &["no NQN", "nqn.2026-01.io.weft:disk0"],
+    );
+    let discovery = format!("nqn = \"{DISCOVERY_NQN}\"");
+    expect(
+        &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", &discovery),
+        "8:7",
+        &["discovery"],
+    );
+    expect(
+        &good.replace("volume = \"a\"", "volume = \"b\""),
+        "12:10",
+        &["there is no volume \"b\""],
+    );
+    expect(
+        &good.replace("nsid = 1", "nsid = 0"),
+        "11:8",
+        &["from 1 to 4096"],
+    );
+    let more = "[[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"a\"\n[[listener]]";
+    expect(
+        &good.replace("[[listener]]", more),
+        "15:10",
+        &["volume \"a\" is there already"],
+    );
+    let more = "[[volume]]\nname = \"b\"\nkind = \"null\"\nsize = 4096\n\
+                [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"b\"\n[[listener]]";
+    expect(
+        &good.replace("[[listener]]", more),
+        "18:8",
+        &["nsid 1 is there already"],
+    );
+    let more = "[[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:a\"\nallow_any_host = true\n\
+                [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"a\"\n[[listener]]";
+    expect(
+        &good.replace("[[listener]]", more),
+        "14:7",
+        &["there already, in line 7"],
+    );
+}
+
+#[test]
+fn a_misspelt_volume_is_suggested_and_a_broken_one_told_once() {
+    let text = file(SIZE, "", ANY, LOCAL, "")
+        .replace("name = \"a\"", "name = \"disk0\"")
+        .replace("volume = \"a\"", "volume = \"disk\"");
+    expect(
+        &text,
+        "12:10",
+        &["no volume \"disk\"", "did you mean `disk0`?"],
+    );
+    // The namespace refers to a volume that is there, if broken: one problem.
+    expect(&file("size = 0", "", ANY, LOCAL, ""), "4:8", &["one block"]);
+}
+
+#[test]
+fn volumes_do_not_share_names_or_files() {
+    let more = "[[volume]]\nname = \"a\"\nkind = \"ram\"\nsize = 4096\n";
+    let text = file(SIZE, "", ANY, LOCAL, "") + more;
+    expect(&text, "18:8", &["volume \"a\" is there already, in line 1"]);
+    let one = |name: &str| {
+        format!("[[volume]]\nname = \"{name}\"\nkind = \"file\"\npath = \"i\"\nsize = 4096\n")
+    };
+    let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &one("c");
+    expect(&text, "25:8", &["volume in line 17", "this file already"]);
+}
+
+#[test]
+fn listeners_do_not_clash() {
+    let listener = |text: &str| file(SIZE, "", ANY, text, "");
+    expect(
+        &listener("address = \"127.0.0.1\""),
+        "14:11",
+        &["with port"],
+    );
+    expect(
+        &listener("address = \"localhost:4420\""),
+        "14:11",
+        &["no IP address"],
+    );
+    expect(&listener("address = \"127.0.0.1:0\""), "14:11", &["port 0"]);
+    let two = |second: &str| format!("{LOCAL}\n[[listener]]\naddress = \"{second}\"");
+    expect(
+        &listener(&two("127.0.0.1:4420")),
+        "16:11",
+        &["already, in line 13"],
+    );
+    expect(&listener(&two("0.0.0.0:4420")), "16:11", &["covers"]);
+    for fine in [
+        "127.0.0.1:4421",
+        "[::1]:4420",
+        "[::]:4420",
+        "127.0.0.2:4420",
+    ] {
+        let config = Config::parse(&listener(&two(fine)), Path::new("")).unwrap();
+        assert_eq!(config.listeners.len(), 2, "{fine}");
+    }
+}
+
+#[test]
+fn all_problems_come_at_once_in_the_files_order() {
+    let text = file(
+        "size = 5000",
+        "digests = 1",
+        "hosts = [1]",
+        "adress = 1",
+        "io = 2",
+    );
+    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    let lines: Vec<_> = list.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [4, 6, 9, 13, 14, 16], "{list:#?}");
+    let empty = Config::parse("", Path::new("")).unwrap_err();
+    assert_eq!(empty.len(), 3, "{empty:#?}");
+}
+
+#[test]
+fn broken_toml_has_a_line() {
+    let text = file(SIZE, "", ANY, LOCAL, "").replace("kind = \"ram\"", "kind = \"ram");
+    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    assert_eq!(list[0].line, 3, "{list:#?}");
+    let single = file(SIZE, "", ANY, LOCAL, "").replace("[[volume]]", "[volume]");
+    let list = Config::parse(&single, Path::new("")).unwrap_err();
+    assert!(
+        list.iter().any(|p| p.text.contains("write [[volume]]")),
+        "{list:#?}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let problems = Config::load(Path::new("no/such.toml")).unwrap_err();
+    let shown = problems.to_string();
+    assert!(
+        shown.starts_with("no/such.toml: cannot be read: "),
+        "{shown}"
+    );
+}
+
+/// Lines such as `# key = value`, made live.
+fn uncommented(text: &str) -> String {
+    let is_key = |line: &str| {
+        let key = line.split(" = ").next().unwrap_or_default();
+        line.contains(" = ")
+            && key
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c))
+    };
+    text.lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if is_key(rest) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect()
+}
+
+#[test]
+fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
+    let plain = Config::parse(EXAMPLE, Path::new("")).unwrap();
+    // What it gives as defaults are the defaults.
+    assert_eq!(plain.limits, Limits::default());
+    assert_eq!(plain.policy, Policy::default());
+    let live = uncommented(EXAMPLE);
+    let config = Config::parse(&live, Path::new("")).unwrap();
+    assert_eq!(config.policy.cpus, Some(vec![0, 1]));
+    assert_eq!(config.policy.zero_copy_min_bytes, Some(65_536));
+    assert!(config.volumes[1].read_only && config.volumes[1].uuid.is_some());
+}
+
+#[test]
+fn the_example_holds_every_key_of_the_schema() {
+    let live: toml::Table = uncommented(EXAMPLE).parse().unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    collect("the file", &live, &mut seen);
+    for (section, keys) in SCHEMA {
+        for key in *keys {
+            let key = (section.to_string(), key.to_string());
+            assert!(seen.contains(&key), "{key:?} is not in weft.example.toml");
+        }
+    }
+}
+
+fn collect(
+    title: &str,
+    table: &toml::Table,
+    seen: &mut std::collections::BTreeSet<(String, String)>,
+) {
+    for (key, value) in table {
+        seen.insert((title.to_owned(), key.clone()));
+        let path = match title {
+            "the file" => key.clone(),
+            _ => format!("{}.{key}", title.trim_matches(['[', ']'])),
+        };
+        match value {
+            toml::Value::Table(table) => collect(&format!("[{path}]"), table, seen),
+            toml::Value::Array(array) => array
+                .iter()
+                .filter_map(toml::Value::as_table)
+                .for_each(|table| collect(&format!("[[{path}]]"), table, seen)),
+            _ => {}
+        }
+    }
+}

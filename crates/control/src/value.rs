@@ -1,0 +1,236 @@
+//! Values that are written as text: sizes, CPU lists, NVMe qualified names.
+
+use uuid::Uuid;
+
+/// CPU numbers are below this (the kernel's own limit, CONFIG_NR_CPUS).
+const CPUS_MAX: usize = 8192;
+
+/// Longest NVMe qualified name in bytes (NVM Express Base 2.1, 4.7).
+const NQN_BYTES_MAX: usize = 223;
+
+/// The name under which every target answers discovery (NVM Express Base 2.1, 4.7.2).
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+const UNITS: &[(&str, u64)] = &[
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("PiB", 1 << 50),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+];
+
+/// A size in bytes: `1GiB`, `64 KiB`, `10GB` (decimal), `4096`.
+///
+/// # Errors
+/// In words for the user.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let unit = unit.trim_start();
+    let factor = match UNITS.iter().find(|(name, _)| *name == unit) {
+        Some((_, factor)) => *factor,
+        None if unit.is_empty() => 1,
+        None => return Err(bad_size(text, number, unit)),
+    };
+    if number.is_empty() {
+        return Err(bad_size(text, number, unit));
+    }
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| format!("\"{text}\" is more than 2^64 - 1 bytes"))
+}
+
+fn bad_size(text: &str, number: &str, unit: &str) -> String {
+    let first = unit.chars().next().map(|c| c.to_ascii_uppercase());
+    let meant = UNITS
+        .iter()
+        .find(|(name, _)| name.len() == 3 && first == name.chars().next());
+    match meant {
+        Some((name, _)) if !number.is_empty() => {
+            format!("\"{text}\" is no size; did you mean \"{number}{name}\"?")
+        }
+        _ => format!("\"{text}\" is no size; write for example \"64KiB\", \"1GiB\" or \"10GB\""),
+    }
+}
+
+/// A size as [`parse_size`] reads it, in the largest binary unit that is exact.
+pub fn format_size(bytes: u64) -> String {
+    UNITS[..6]
+        .iter()
+        .rev()
+        .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
+        .map_or_else(
+            || format!("{bytes}B"),
+            |(name, factor)| format!("{}{name}", bytes / factor),
+        )
+}
+
+/// A CPU list in the kernel's form: `0-1,4`.
+///
+/// # Errors
+/// In words for the user.
+pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
+    let bad = |part: &str| format!("\"{part}\" is no CPU or range; write for example \"0-1,4\"");
+    let number = |part: &str, digits: &str| -> Result<usize, String> {
+        let cpu = digits.trim().parse::<usize>().map_err(|_| bad(part))?;
+        if cpu >= CPUS_MAX {
+            return Err(format!("CPU {cpu}: numbers are below {CPUS_MAX}"));
+        }
+        Ok(cpu)
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(part, first)?, number(part, last)?);
+        if first > last {
+            return Err(format!("the range \"{part}\" runs backwards"));
+        }
+        for cpu in first..=last {
+            if cpus.contains(&cpu) {
+                return Err(format!("CPU {cpu} is there twice"));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Ok(cpus)
+}
+
+/// A CPU list in the kernel's form, as [`parse_cpus`] reads it.
+pub fn format_cpus(cpus: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => parts.push((cpu, cpu)),
+        }
+    }
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    parts.join(",")
+}
+
+/// Whether a text is an NVMe qualified name (NVM Express Base 2.1, 4.7).
+///
+/// # Errors
+/// In words for the user.
+pub fn check_nqn(nqn: &str) -> Result<(), String> {
+    if nqn.len() > NQN_BYTES_MAX {
+        let long = nqn.len();
+        return Err(format!(
+            "an NQN has at most {NQN_BYTES_MAX} bytes, this one has {long}"
+        ));
+    }
+    if nqn.chars().any(|c| c.is_control() || c == ' ') {
+        return Err("an NQN has no spaces or control characters".into());
+    }
+    if let Some(uuid) = nqn.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
+        return match Uuid::try_parse(uuid) {
+            Ok(_) if uuid.len() == 36 => Ok(()),
+            _ => Err(format!("\"{uuid}\" is no UUID")),
+        };
+    }
+    let is_name = nqn.strip_prefix("nqn.").is_some_and(|rest| {
+        let (date, rest) = rest.split_at_checked(7).unwrap_or(("", ""));
+        let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
+            4 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+        let month = date.get(5..).and_then(|month| month.parse::<u8>().ok());
+        let is_month = month.is_some_and(|month| (1..=12).contains(&month));
+        let (domain, name) = rest
+            .strip_prefix('.')
+            .and_then(|rest| rest.split_once(':'))
+            .unwrap_or(("", ""));
+        is_date && is_month && !domain.is_empty() && !name.is_empty()
+    });
+    match is_name {
+        true => Ok(()),
+        false => Err(format!(
+            "\"{nqn}\" is no NQN; the form is nqn.YYYY-MM.REVERSED.DOMAIN:NAME, \
+             for example nqn.2026-01.io.weft:disk0"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_trip_and_bad_ones_name_the_right_unit() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512B", 512),
+            ("64 KiB", 65_536),
+            ("1GiB", 1 << 30),
+            ("10GB", 10_000_000_000),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+            assert_eq!(parse_size(&format_size(bytes)), Ok(bytes), "{text}");
+        }
+        assert_eq!(format_size(1 << 30), "1GiB");
+        assert_eq!(format_size(1536), "1536B");
+        assert!(parse_size("512M").unwrap_err().contains("\"512MiB\""));
+        assert!(parse_size("1gb").unwrap_err().contains("\"1GiB\""));
+        assert!(parse_size("GiB").unwrap_err().contains("no size"));
+        assert!(parse_size("-1").unwrap_err().contains("no size"));
+        assert!(parse_size("99999PiB").unwrap_err().contains("2^64"));
+        assert!(
+            parse_size("99999999999999999999")
+                .unwrap_err()
+                .contains("2^64")
+        );
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpus("0-1,4"), Ok(vec![0, 1, 4]));
+        assert_eq!(parse_cpus("3"), Ok(vec![3]));
+        assert_eq!(format_cpus(&[0, 1, 4, 6, 7, 8]), "0-1,4,6-8");
+        assert!(parse_cpus("").unwrap_err().contains("0-1,4"));
+        assert!(parse_cpus("0xF").unwrap_err().contains("0xF"));
+        assert!(parse_cpus("2-1").unwrap_err().contains("backwards"));
+        assert!(parse_cpus("0-2,1").unwrap_err().contains("CPU 1 "));
+        assert!(parse_cpus("0-99999999").unwrap_err().contains("below"));
+    }
+
+    #[test]
+    fn nqns() {
+        for good in [
+            "nqn.2026-01.io.weft:default",
+            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+        ] {
+            assert_eq!(check_nqn(good), Ok(()));
+        }
+        for bad in [
+            "",
+            "iqn.2026-01.io.weft:default",
+            "nqn.2026-13.io.weft:default",
+            "nqn.26-01.io.weft:default",
+            "nqn.2026-01.io.weft",
+            "nqn.2026-01.io.weft:",
+            "nqn.2026-01.io.weft:a b",
+            "nqn.2014-08.org.nvmexpress:uuid:f81d",
+            "nqn.2026-0\u{e9}.io.weft:x",
+        ] {
+            assert!(check_nqn(bad).is_err(), "{bad}");
+        }
+        let long = format!("nqn.2026-01.io.weft:{}", "x".repeat(204));
+        assert!(check_nqn(&long).unwrap_err().contains("223"));
+        assert_eq!(check_nqn(&long[..223]), Ok(()));
+    }
+}
