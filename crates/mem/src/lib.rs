@@ -1,1 +1,22 @@
-//! Regions, buffer pools and the `BufRange` handle.
+//! Memory of the data path: regions, handles into them, pools and checksums.
+//!
+//! Payload is named by [`BufRange`], a checked `Copy` handle. The memory it
+//! names may be written by the kernel, a peer or another core at any time, so
+//! it is never lent as `&[u8]`: the functions of this crate move it through
+//! raw pointers. Only [`Stage`], which has one owner, shows its bytes.
+#![allow(unsafe_code)]
+
+mod budget;
+pub mod counters;
+mod crc;
+mod moves;
+mod pool;
+mod region;
+
+pub use budget::Budget;
+pub use crc::crc32c_bytes;
+pub use moves::{
+    copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, is_zero, prefetch, zero,
+};
+pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
+pub use region::{BufRange, Region, RegionId};

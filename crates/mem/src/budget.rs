@@ -1,0 +1,89 @@
+//! The one ceiling on the memory that pools may take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The ceiling `memory_max`, in bytes: pools reserve their chunks from it.
+#[derive(Debug)]
+pub struct Budget {
+    max_bytes: u64,
+    used_bytes: AtomicU64,
+    /// A reservation failed since the last [`Budget::take_short`].
+    short: AtomicBool,
+}
+
+impl Budget {
+    /// A budget of `max_bytes`, nothing of it used.
+    pub fn new(max_bytes: u64) -> Arc<Budget> {
+        Arc::new(Budget {
+            max_bytes,
+            used_bytes: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+        })
+    }
+
+    /// The ceiling, in bytes.
+    pub fn max(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// Bytes reserved now.
+    pub fn used(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Reserves `n` bytes, or nothing and `false` if the ceiling is in the way.
+    pub fn try_reserve(&self, n: u64) -> bool {
+        let fits = |used: u64| used.checked_add(n).filter(|&after| after <= self.max_bytes);
+        let reserved = self
+            .used_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok();
+        if !reserved {
+            self.short.store(true, Ordering::Relaxed);
+        }
+        reserved
+    }
+
+    /// Gives `n` reserved bytes back. Panics if fewer were reserved.
+    pub fn release(&self, n: u64) {
+        let before = self.used_bytes.fetch_sub(n, Ordering::Relaxed);
+        assert!(before >= n, "released more memory than was reserved");
+    }
+
+    /// Whether somebody went without memory since the last
+    /// [`Budget::settle_short`]: pools then give free chunks back.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Forgets that somebody went without memory.
+    pub fn settle_short(&self) {
+        self.short.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserves_up_to_the_ceiling_and_no_further() {
+        let budget = Budget::new(100);
+        assert!(budget.try_reserve(60));
+        assert!(!budget.try_reserve(41));
+        assert!(budget.is_short());
+        assert!(budget.try_reserve(40));
+        assert_eq!(budget.used(), 100);
+        budget.release(100);
+        assert_eq!(budget.used(), 0);
+        assert!(!budget.try_reserve(u64::MAX));
+    }
+
+    #[test]
+    #[should_panic(expected = "released more")]
+    fn releasing_more_than_reserved_is_a_bug() {
+        Budget::new(10).release(1);
+    }
+}

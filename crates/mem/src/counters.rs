@@ -1,0 +1,76 @@
+//! What this thread copied and allocated: steady where times are not.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COPIED_BYTES: Cell<u64> = const { Cell::new(0) };
+    static DIGESTED_BYTES: Cell<u64> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts of one thread since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Payload bytes copied in user space by this crate's functions.
+    pub copied_bytes: u64,
+    /// Payload bytes over which a CRC32C was computed.
+    pub digested_bytes: u64,
+    /// Allocations, where [`CountingAllocator`] is installed; else 0.
+    pub allocations: u64,
+}
+
+/// The counts of the calling thread.
+pub fn here() -> Counts {
+    Counts {
+        copied_bytes: COPIED_BYTES.get(),
+        digested_bytes: DIGESTED_BYTES.get(),
+        allocations: ALLOCATIONS.get(),
+    }
+}
+
+#[inline]
+pub(crate) fn add_copied(bytes: usize) {
+    COPIED_BYTES.set(COPIED_BYTES.get() + bytes as u64);
+}
+
+#[inline]
+pub(crate) fn add_digested(bytes: usize) {
+    DIGESTED_BYTES.set(DIGESTED_BYTES.get() + bytes as u64);
+}
+
+/// The system's allocator with a count per thread; install it with
+/// `#[global_allocator]`.
+pub struct CountingAllocator;
+
+#[inline]
+fn count() {
+    // A thread that is being torn down has no counter any more.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}

@@ -1,0 +1,196 @@
+//! Moving, checking and clearing payload. All of it goes through raw pointers,
+//! since others may write the bytes meanwhile; what is then copied is some mix
+//! of old and new bytes, as with any disk.
+
+use crate::counters::{add_copied, add_digested};
+use crate::crc;
+use crate::region::BufRange;
+
+#[inline]
+fn same_len(a: u32, b: usize) -> usize {
+    assert!(a as usize == b, "copy between different lengths");
+    b
+}
+
+/// Copies `src` to `dst`. Panics if their lengths differ.
+#[inline]
+pub fn copy_in(dst: BufRange, src: &[u8]) {
+    let len = same_len(dst.len(), src.len());
+    add_copied(len);
+    // SAFETY: `dst` is valid for `len` bytes; a `&[u8]` never lies in a region
+    // except as a stage, whose bytes no handle names.
+    unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), dst.as_ptr(), len) };
+}
+
+/// Copies `src` to `dst`. Panics if their lengths differ.
+#[inline]
+pub fn copy_out(src: BufRange, dst: &mut [u8]) {
+    let len = same_len(src.len(), dst.len());
+    add_copied(len);
+    // SAFETY: as in `copy_in`, the other way round.
+    unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), dst.as_mut_ptr(), len) };
+}
+
+/// Copies `src` to `dst`, which may overlap. Panics if their lengths differ.
+#[inline]
+pub fn copy(dst: BufRange, src: BufRange) {
+    let len = same_len(dst.len(), src.len() as usize);
+    add_copied(len);
+    // SAFETY: both are valid for `len` bytes.
+    unsafe { std::ptr::copy(src.as_ptr(), dst.as_ptr(), len) };
+}
+
+/// Copies `src` to `dst` and continues the CRC32C `crc` (0 to start) over the
+/// very bytes that were copied. Panics if the lengths differ.
+#[inline]
+pub fn copy_in_crc(dst: BufRange, src: &[u8], crc: u32) -> u32 {
+    let len = same_len(dst.len(), src.len());
+    add_copied(len);
+    add_digested(len);
+    // SAFETY: as in `copy_in`.
+    unsafe { crc::copy_crc(dst.as_ptr(), src.as_ptr(), len, crc) }
+}
+
+/// Copies `src` to `dst`, which must not overlap, and continues the CRC32C
+/// `crc` (0 to start) over the very bytes that were copied. Panics if the
+/// lengths differ or the ranges overlap.
+#[inline]
+pub fn copy_crc(dst: BufRange, src: BufRange, crc: u32) -> u32 {
+    let len = same_len(dst.len(), src.len() as usize);
+    let apart = (dst.as_ptr() as usize).abs_diff(src.as_ptr() as usize) >= len;
+    assert!(apart, "copy_crc between overlapping ranges");
+    add_copied(len);
+    add_digested(len);
+    // SAFETY: both are valid for `len` bytes and do not overlap.
+    unsafe { crc::copy_crc(dst.as_ptr(), src.as_ptr(), len, crc) }
+}
+
+/// Continues the CRC32C `crc` (0 to start) over `src`.
+#[inline]
+pub fn crc32c(src: BufRange, crc: u32) -> u32 {
+    add_digested(src.len() as usize);
+    // SAFETY: `src` is valid for its length.
+    unsafe { crc::crc(src.as_ptr(), src.len() as usize, crc) }
+}
+
+/// Fills with zeros.
+#[inline]
+pub fn zero(dst: BufRange) {
+    // SAFETY: `dst` is valid for its length.
+    unsafe { std::ptr::write_bytes(dst.as_ptr(), 0, dst.len() as usize) };
+}
+
+/// Whether both hold the same bytes. Panics if their lengths differ.
+pub fn equal(a: BufRange, b: BufRange) -> bool {
+    let len = same_len(a.len(), b.len() as usize);
+    // SAFETY: both are valid for `len` bytes.
+    unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
+}
+
+/// Whether every byte is zero.
+pub fn is_zero(range: BufRange) -> bool {
+    let Some(rest) = range.len().checked_sub(1) else {
+        return true;
+    };
+    let at = range.as_ptr();
+    // SAFETY: first byte zero, and every byte equal to the one before it; both
+    // pointers stay inside the range.
+    unsafe { at.read() == 0 && libc::memcmp(at.cast(), at.add(1).cast(), rest as usize) == 0 }
+}
+
+/// Asks the processor to bring the first bytes into cache; touches nothing.
+#[inline]
+pub fn prefetch(src: BufRange) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = src.as_ptr().cast::<i8>();
+        for line in 0..(src.len() as usize).div_ceil(64).min(4) {
+            // SAFETY: a prefetch cannot fault, and the address is in the range.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(line * 64)) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = src;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Region, counters, crc32c_bytes};
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+    }
+
+    #[test]
+    fn copies_move_the_bytes_and_are_counted() {
+        let region = Region::anonymous(1 << 20).unwrap();
+        let bytes = pattern(70_001);
+        let (a, b) = (region.range(3, 70_001), region.range(100_001, 70_001));
+        let before = counters::here().copied_bytes;
+        copy_in(a, &bytes);
+        copy(b, a);
+        let mut out = vec![0; 70_001];
+        copy_out(b, &mut out);
+        assert_eq!(out, bytes);
+        assert_eq!(counters::here().copied_bytes - before, 3 * 70_001);
+        assert!(equal(a, b));
+        copy_in(b.slice(70_000, 1), &[!bytes[70_000]]);
+        assert!(!equal(a, b));
+    }
+
+    #[test]
+    fn overlapping_copy_is_a_move() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 100), &pattern(100));
+        copy(region.range(10, 100), region.range(0, 100));
+        let mut out = vec![0; 100];
+        copy_out(region.range(10, 100), &mut out);
+        assert_eq!(out, pattern(100));
+    }
+
+    #[test]
+    fn copy_with_digest_does_both() {
+        let region = Region::anonymous(1 << 20).unwrap();
+        for len in [0, 1, 63, 64, 255, 256, 257, 4096, 9001, 131_072] {
+            let bytes = pattern(len);
+            let (a, b) = (
+                region.range(1, len as u32),
+                region.range(300_000, len as u32),
+            );
+            let want = crc32c_bytes(&bytes, 0);
+            assert_eq!(copy_in_crc(a, &bytes, 0), want);
+            assert_eq!(copy_crc(b, a, 0), want);
+            assert_eq!(crc32c(b, 0), want);
+            let mut out = vec![0; len];
+            copy_out(b, &mut out);
+            assert_eq!(out, bytes);
+        }
+    }
+
+    #[test]
+    fn zero_clears_exactly_its_range() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 4096), &[5; 4096]);
+        zero(region.range(10, 100));
+        assert!(is_zero(region.range(10, 100)));
+        assert!(!is_zero(region.range(9, 101)));
+        assert!(!is_zero(region.range(10, 101)));
+        assert!(is_zero(region.range(0, 0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "different lengths")]
+    fn lengths_must_agree() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 10), &[0; 11]);
+    }
+
+    #[test]
+    #[should_panic(expected = "overlapping")]
+    fn digesting_copy_refuses_overlap() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_crc(region.range(0, 10), region.range(5, 10), 0);
+    }
+}

@@ -1,0 +1,505 @@
+//! Buffers in flight: one pool a reactor, last in first out so that they stay
+//! in cache, growing by chunks from the one [`Budget`].
+
+use crate::budget::Budget;
+use crate::region::{BufRange, Region};
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a pool reserves at a time, in bytes: one huge page.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+/// The largest buffer that a pool lends, in bytes.
+pub const BUF_BYTES_MAX: u32 = CHUNK_BYTES as u32;
+/// Bytes of a large [`Stage`].
+pub const STAGE_BYTES: u32 = 256 << 10;
+/// Sizes that a pool lends, in bytes; a request is rounded up to the next.
+const CLASS_BYTES: [u32; 8] = [
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+];
+/// Address space of a pool where the budget is larger than any machine.
+const POOL_BYTES_MAX: u64 = 1 << 40;
+const UNIT_BYTES: u64 = 4096;
+const UNITS_PER_CHUNK: u32 = (CHUNK_BYTES / UNIT_BYTES) as u32;
+
+const _: () = assert!(CLASS_BYTES[CLASS_BYTES.len() - 1] == BUF_BYTES_MAX);
+
+/// Lends buffers and stages. Clones share one pool; it stays on its thread.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    region: Region,
+    budget: Arc<Budget>,
+    lists: RefCell<Lists>,
+}
+
+struct Lists {
+    /// Free buffers of every class, in units from the start of the region.
+    free: [Vec<u32>; CLASS_BYTES.len()],
+    chunks: Vec<Chunk>,
+    /// Chunks that were given back and may be reserved again.
+    idle_chunks: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Chunk {
+    class: u8,
+    /// Buffers of it that are lent out.
+    lent: u32,
+}
+
+impl Pool {
+    /// An empty pool that reserves from `budget`. Fails if there is no address
+    /// space left.
+    pub fn new(budget: Arc<Budget>) -> io::Result<Pool> {
+        let bytes = budget.max().clamp(CHUNK_BYTES, POOL_BYTES_MAX);
+        let region = Region::anonymous(bytes / CHUNK_BYTES * CHUNK_BYTES)?;
+        let lists = Lists {
+            free: Default::default(),
+            chunks: Vec::new(),
+            idle_chunks: Vec::new(),
+        };
+        Ok(Pool {
+            inner: Rc::new(Inner {
+                region,
+                budget,
+                lists: RefCell::new(lists),
+            }),
+        })
+    }
+
+    /// A buffer of `len` bytes with any content, or `None` where `memory_max`
+    /// is in the way: wait for buffers to come back. Panics over
+    /// [`BUF_BYTES_MAX`].
+    #[inline]
+    pub fn get(&self, len: u32) -> Option<Buf> {
+        let class = class_of(len);
+        let unit = self.inner.take(class)?;
+        Some(Buf {
+            pool: Rc::clone(&self.inner),
+            unit,
+            class,
+            len,
+        })
+    }
+
+    /// An empty stage of [`STAGE_BYTES`], or `None` as in [`Pool::get`].
+    #[inline]
+    pub fn stage(&self) -> Option<Stage> {
+        self.stage_of(STAGE_BYTES)
+    }
+
+    /// An empty stage of at least `len` bytes, or `None` as in [`Pool::get`].
+    #[inline]
+    pub fn stage_of(&self, len: u32) -> Option<Stage> {
+        let capacity = CLASS_BYTES[usize::from(class_of(len))];
+        let buf = self.get(capacity)?;
+        let at = buf.range().as_ptr();
+        Some(Stage { buf, at, len: 0 })
+    }
+
+    /// Bytes reserved from the budget now.
+    pub fn reserved_bytes(&self) -> u64 {
+        let lists = self.inner.lists.borrow();
+        (lists.chunks.len() - lists.idle_chunks.len()) as u64 * CHUNK_BYTES
+    }
+
+    /// The budget from which it reserves.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.inner.budget
+    }
+
+    /// Gives back every chunk of which nothing is lent out; the number of
+    /// bytes given back.
+    pub fn trim(&self) -> u64 {
+        self.inner.trim()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} bytes reserved)", self.reserved_bytes())
+    }
+}
+
+/// The smallest class that holds `len` bytes.
+#[inline]
+fn class_of(len: u32) -> u8 {
+    let class = CLASS_BYTES.iter().position(|&bytes| len <= bytes);
+    class.expect("buffer larger than BUF_BYTES_MAX") as u8
+}
+
+impl Inner {
+    #[inline]
+    fn take(&self, class: u8) -> Option<u32> {
+        let mut lists = self.lists.borrow_mut();
+        let unit = match lists.free[usize::from(class)].pop() {
+            Some(unit) => unit,
+            None => {
+                drop(lists);
+                self.grow(class)?;
+                lists = self.lists.borrow_mut();
+                lists.free[usize::from(class)].pop()?
+            }
+        };
+        lists.chunks[(unit / UNITS_PER_CHUNK) as usize].lent += 1;
+        Some(unit)
+    }
+
+    #[inline]
+    fn give(&self, unit: u32, class: u8) {
+        let mut lists = self.lists.borrow_mut();
+        lists.chunks[(unit / UNITS_PER_CHUNK) as usize].lent -= 1;
+        lists.free[usize::from(class)].push(unit);
+    }
+
+    /// Reserves one more chunk for `class`, taking free chunks from other
+    /// classes where the ceiling is reached.
+    #[cold]
+    fn grow(&self, class: u8) -> Option<()> {
+        let reserve = || self.budget.try_reserve(CHUNK_BYTES);
+        if !reserve() && (self.trim() == 0 || !reserve()) {
+            return None;
+        }
+        let mut lists = self.lists.borrow_mut();
+        let chunk = match lists.idle_chunks.pop() {
+            Some(chunk) => chunk,
+            None => {
+                let chunk = lists.chunks.len() as u32;
+                if u64::from(chunk + 1) * CHUNK_BYTES > self.region.len() {
+                    self.budget.release(CHUNK_BYTES);
+                    return None;
+                }
+                lists.chunks.push(Chunk { class, lent: 0 });
+                chunk
+            }
+        };
+        lists.chunks[chunk as usize] = Chunk { class, lent: 0 };
+        let step = CLASS_BYTES[usize::from(class)] / UNIT_BYTES as u32;
+        let first = chunk * UNITS_PER_CHUNK;
+        let units = (first..first + UNITS_PER_CHUNK).step_by(step as usize);
+        // Lowest address last, to be lent first. Room for what is lent out is
+        // made here, so that giving back never allocates.
+        let free = &mut lists.free[usize::from(class)];
+        free.extend(units.rev());
+        let owned = lists.owned(class);
+        let free = &mut lists.free[usize::from(class)];
+        free.reserve(owned - free.len());
+        Some(())
+    }
+
+    #[cold]
+    fn trim(&self) -> u64 {
+        let mut lists = self.lists.borrow_mut();
+        let Lists {
+            free,
+            chunks,
+            idle_chunks,
+        } = &mut *lists;
+        let is_idle = |chunk: u32| idle_chunks.contains(&chunk);
+        let unused: Vec<u32> = (0..chunks.len() as u32)
+            .filter(|&chunk| chunks[chunk as usize].lent == 0 && !is_idle(chunk))
+            .collect();
+        if unused.is_empty() {
+            return 0;
+        }
+        for list in free.iter_mut() {
+            list.retain(|unit| unused.binary_search(&(unit / UNITS_PER_CHUNK)).is_err());
+        }
+        for &chunk in &unused {
+            // A refusal leaves the memory with us, which is no harm.
+            let _ = self
+                .region
+                .discard(u64::from(chunk) * CHUNK_BYTES, CHUNK_BYTES);
+        }
+        let bytes = unused.len() as u64 * CHUNK_BYTES;
+        idle_chunks.extend(unused);
+        self.budget.release(bytes);
+        bytes
+    }
+}
+
+impl Lists {
+    /// Buffers of `class`, lent or free.
+    fn owned(&self, class: u8) -> usize {
+        let lent = self.chunks.iter().filter(|chunk| chunk.class == class);
+        let lent: u32 = lent.map(|chunk| chunk.lent).sum();
+        self.free[usize::from(class)].len() + lent as usize
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let lists = self.lists.get_mut();
+        let held = lists.chunks.len() - lists.idle_chunks.len();
+        self.budget.release(held as u64 * CHUNK_BYTES);
+    }
+}
+
+/// Memory of a pool by its handle only: the kernel or a peer may write it.
+/// Returns to the pool when dropped.
+pub struct Buf {
+    pool: Rc<Inner>,
+    unit: u32,
+    len: u32,
+    class: u8,
+}
+
+impl Buf {
+    /// Names exactly the bytes asked for. Stale once the buffer is dropped:
+    /// the bytes are then another buffer's.
+    #[inline]
+    pub fn range(&self) -> BufRange {
+        self.pool
+            .region
+            .range(u64::from(self.unit) * UNIT_BYTES, self.len)
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Buf {
+    #[inline]
+    fn drop(&mut self) {
+        self.pool.give(self.unit, self.class);
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+/// Bytes received and not yet parsed. One owner: no handle names them.
+pub struct Stage {
+    buf: Buf,
+    at: *mut u8,
+    len: u32,
+}
+
+impl Stage {
+    /// What was received.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is ours alone while `self` lives, was zero from
+        // the start, and `len` never passes its capacity.
+        unsafe { std::slice::from_raw_parts(self.at, self.len as usize) }
+    }
+
+    /// Bytes received.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it holds no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes it can hold.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.buf.len as usize
+    }
+
+    /// Bytes it can hold more.
+    #[inline]
+    pub fn room(&self) -> usize {
+        (self.buf.len - self.len) as usize
+    }
+
+    /// Drops what lies before `at` and moves the rest to the front. Panics
+    /// past the end.
+    #[inline]
+    pub fn keep_from(&mut self, at: usize) {
+        assert!(at <= self.len(), "keep_from past the end of a stage");
+        let rest = self.len() - at;
+        // SAFETY: both ranges lie inside the stage's own memory.
+        unsafe { std::ptr::copy(self.at.add(at), self.at, rest) };
+        self.len = rest as u32;
+    }
+
+    /// Appends `bytes`. Panics if there is no room for them.
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.room(), "stage overflow");
+        // SAFETY: checked above; `bytes` cannot lie in memory that is ours.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.spare_ptr(), bytes.len()) };
+        self.len += bytes.len() as u32;
+    }
+
+    /// Where the next received byte goes; [`Stage::room`] bytes may be written.
+    #[inline]
+    pub fn spare_ptr(&mut self) -> *mut u8 {
+        // SAFETY: `len` is at most the capacity.
+        unsafe { self.at.add(self.len as usize) }
+    }
+
+    /// `n` bytes were written at [`Stage::spare_ptr`]. Panics past the end.
+    #[inline]
+    pub fn advance(&mut self, n: usize) {
+        assert!(n <= self.room(), "stage overflow");
+        self.len += n as u32;
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stage({} of {} bytes)", self.len, self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{copy_in, is_zero};
+
+    fn pool(max_bytes: u64) -> Pool {
+        Pool::new(Budget::new(max_bytes)).unwrap()
+    }
+
+    #[test]
+    fn every_buffer_has_its_own_bytes() {
+        let pool = pool(64 << 20);
+        let sizes = [1, 4096, 4097, 65_536, 131_072, 200_000, BUF_BYTES_MAX];
+        let bufs: Vec<Buf> = sizes
+            .iter()
+            .cycle()
+            .take(70)
+            .map(|&len| pool.get(len).unwrap())
+            .collect();
+        let mut spans: Vec<(u64, u64)> = bufs
+            .iter()
+            .map(|buf| (buf.range().offset(), u64::from(buf.len())))
+            .collect();
+        spans.sort();
+        for pair in spans.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "overlap {pair:?}");
+        }
+    }
+
+    #[test]
+    fn last_in_is_first_out() {
+        let pool = pool(8 << 20);
+        let (a, b) = (pool.get(4096).unwrap(), pool.get(4096).unwrap());
+        let (at_a, at_b) = (a.range().offset(), b.range().offset());
+        drop(a);
+        drop(b);
+        assert_eq!(pool.get(10).unwrap().range().offset(), at_b);
+        let _b = pool.get(10).unwrap();
+        assert_eq!(pool.get(10).unwrap().range().offset(), at_a);
+    }
+
+    #[test]
+    fn the_ceiling_holds_and_buffers_come_back() {
+        let pool = pool(4 << 20);
+        let mut bufs: Vec<Buf> = std::iter::from_fn(|| pool.get(1 << 20)).collect();
+        assert_eq!(bufs.len(), 4);
+        assert!(pool.get(4096).is_none());
+        assert!(pool.budget().is_short());
+        bufs.pop();
+        assert!(pool.get(1 << 20).is_some());
+        assert_eq!(pool.budget().used(), 4 << 20);
+    }
+
+    #[test]
+    fn free_chunks_serve_other_sizes() {
+        let pool = pool(2 << 20);
+        let small: Vec<Buf> = std::iter::from_fn(|| pool.get(4096)).collect();
+        assert_eq!(small.len(), 512);
+        assert!(pool.get(1 << 20).is_none());
+        drop(small);
+        let large = pool.get(1 << 20).unwrap();
+        assert!(pool.get(4096).is_none());
+        drop(large);
+        assert!(pool.get(4096).is_some());
+    }
+
+    #[test]
+    fn trim_and_drop_give_everything_back() {
+        let budget = Budget::new(64 << 20);
+        let pool = Pool::new(Arc::clone(&budget)).unwrap();
+        let kept = pool.get(4096).unwrap();
+        let other = pool.get(1 << 20).unwrap();
+        copy_in(other.range(), &vec![1; 1 << 20]);
+        let range = other.range();
+        drop(other);
+        assert_eq!(budget.used(), 4 << 20);
+        assert_eq!(pool.trim(), 2 << 20);
+        assert!(is_zero(range), "memory was not given back");
+        assert_eq!(pool.trim(), 0);
+        assert_eq!(pool.reserved_bytes(), 2 << 20);
+        drop(pool);
+        assert_eq!(budget.used(), 2 << 20, "a buffer keeps its pool alive");
+        drop(kept);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn two_pools_share_one_ceiling() {
+        let budget = Budget::new(4 << 20);
+        let a = Pool::new(Arc::clone(&budget)).unwrap();
+        let b = Pool::new(Arc::clone(&budget)).unwrap();
+        let held = (a.get(2 << 20).unwrap(), a.get(2 << 20).unwrap());
+        assert!(b.get(1).is_none());
+        drop(held);
+        assert!(b.get(1).is_none(), "the other pool still holds its chunks");
+        assert!(budget.is_short());
+        a.trim();
+        assert!(b.get(1).is_some());
+    }
+
+    #[test]
+    fn a_stage_keeps_its_tail() {
+        let pool = pool(8 << 20);
+        let mut stage = pool.stage().unwrap();
+        assert_eq!(stage.capacity(), STAGE_BYTES as usize);
+        stage.append(b"header and more");
+        stage.keep_from(11);
+        assert_eq!(stage.bytes(), b"more");
+        stage.append(b"!");
+        assert_eq!(stage.bytes(), b"more!");
+        assert_eq!(stage.room(), STAGE_BYTES as usize - 5);
+        stage.keep_from(5);
+        assert!(stage.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "stage overflow")]
+    fn a_stage_does_not_overflow() {
+        let mut stage = pool(8 << 20).stage_of(4096).unwrap();
+        stage.advance(4096);
+        stage.append(b"x");
+    }
+
+    #[test]
+    #[should_panic(expected = "larger than")]
+    fn impossible_size_is_a_bug() {
+        pool(8 << 20).get(BUF_BYTES_MAX + 1);
+    }
+}

@@ -1,0 +1,414 @@
+//! Regions of memory and the handles that name bytes in them.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page, to which regions are rounded up.
+const PAGE_BYTES: u64 = 4096;
+const SLOTS: usize = 1 << 16;
+const GENERATION_SHIFT: u32 = 48;
+const ADDRESS_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
+
+/// Address and generation of every region, in one word so that a lookup is one
+/// load: `generation << 48 | address`.
+static TABLE: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+static FREE: Mutex<FreeSlots> = Mutex::new(FreeSlots {
+    fresh: 0,
+    used: VecDeque::new(),
+});
+
+struct FreeSlots {
+    /// Slots from here on were never used.
+    fresh: usize,
+    /// Oldest first, so that generations of one slot wrap as late as can be.
+    used: VecDeque<u16>,
+}
+
+/// Which region, and which use of its slot in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RegionId {
+    slot: u16,
+    generation: u16,
+}
+
+/// Names bytes in a region. 16 bytes, `Copy`; never a `&[u8]`, since the
+/// kernel, a peer or another core may write them meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufRange {
+    region: RegionId,
+    len: u32,
+    offset: u64,
+}
+
+const _: () = assert!(size_of::<BufRange>() == 16);
+
+impl BufRange {
+    /// Bytes.
+    #[inline]
+    pub fn len(self) -> u32 {
+        self.len
+    }
+
+    /// Whether it names no byte.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// First byte, counted from the start of the region.
+    #[inline]
+    pub fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// The region.
+    #[inline]
+    pub fn region(self) -> RegionId {
+        self.region
+    }
+
+    /// The part of `len` bytes from `offset`. Panics past the end.
+    #[inline]
+    pub fn slice(self, offset: u32, len: u32) -> BufRange {
+        let end = u64::from(offset) + u64::from(len);
+        assert!(
+            end <= u64::from(self.len),
+            "slice past the end of a buf range"
+        );
+        BufRange {
+            region: self.region,
+            len,
+            offset: self.offset + u64::from(offset),
+        }
+    }
+
+    /// Where the bytes lie. Panics if the region is gone. The pointer is valid
+    /// for reads and writes of `len` bytes for the life of the process (memory
+    /// of a region that goes away is replaced, not unmapped), but others may
+    /// write the bytes at any time.
+    #[inline]
+    pub fn as_ptr(self) -> *mut u8 {
+        let word = TABLE[usize::from(self.region.slot)].load(Ordering::Acquire);
+        assert!(
+            (word >> GENERATION_SHIFT) as u16 == self.region.generation,
+            "buf range of a region that is gone"
+        );
+        ((word & ADDRESS_MASK) + self.offset) as *mut u8
+    }
+}
+
+/// Owner of one mapping. Dropping it gives the memory back and leaves zeros in
+/// its place, so that a stale handle or a late kernel write harms nobody.
+#[derive(Debug)]
+pub struct Region {
+    id: RegionId,
+    base: u64,
+    len: u64,
+    file: Option<OwnedFd>,
+}
+
+impl Region {
+    /// Shared memory of `len` bytes backed by a memfd called `name`, all zero
+    /// and taking no memory until it is written.
+    pub fn memfd(name: &str, len: u64) -> io::Result<Region> {
+        let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: `name` is a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let size = i64::try_from(round_up(len)?).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: plain call on a descriptor that we own.
+        if unsafe { libc::ftruncate64(file.as_raw_fd(), size) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Region::map(len, Some(file))
+    }
+
+    /// Private memory of `len` bytes, all zero and taking no memory until it
+    /// is written.
+    pub fn anonymous(len: u64) -> io::Result<Region> {
+        Region::map(len, None)
+    }
+
+    fn map(len: u64, file: Option<OwnedFd>) -> io::Result<Region> {
+        let bytes = round_up(len)?;
+        let base = map_aligned(bytes, file.as_ref())?;
+        // Advice only: without huge pages everything works the same.
+        // SAFETY: the range is the mapping just made.
+        unsafe {
+            libc::madvise(base as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            libc::madvise(base as *mut _, bytes as usize, libc::MADV_DONTFORK);
+        }
+        let Some(id) = take_slot(base) else {
+            // SAFETY: the range is the mapping just made, known to nobody.
+            unsafe { libc::munmap(base as *mut _, bytes as usize) };
+            return Err(io::Error::other("too many memory regions"));
+        };
+        Ok(Region {
+            id,
+            base,
+            len,
+            file,
+        })
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Names `len` bytes from `offset`. Panics past the end.
+    #[inline]
+    pub fn range(&self, offset: u64, len: u32) -> BufRange {
+        let end = offset.checked_add(u64::from(len));
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "range past the end of a region"
+        );
+        BufRange {
+            region: self.id,
+            len,
+            offset,
+        }
+    }
+
+    /// Makes a hole of `len` bytes at `offset`: they read as zero afterwards
+    /// and whole pages are given back. Panics past the end.
+    pub fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.checked_add(len);
+        let end = end.filter(|&end| end <= self.len);
+        let end = end.expect("discard past the end of a region");
+        if len == 0 {
+            return Ok(());
+        }
+        if let Some(file) = &self.file {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: plain call on a descriptor that we own.
+            let rc =
+                unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset as i64, len as i64) };
+            return if rc < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(())
+            };
+        }
+        let first_page = offset.next_multiple_of(PAGE_BYTES);
+        let last_page = end / PAGE_BYTES * PAGE_BYTES;
+        if first_page >= last_page {
+            self.fill_zero(offset, len);
+            return Ok(());
+        }
+        self.fill_zero(offset, first_page - offset);
+        self.fill_zero(last_page, end - last_page);
+        let (at, bytes) = (self.base + first_page, last_page - first_page);
+        // SAFETY: whole pages inside our own private mapping; handles into it
+        // read zeros from now on, which is what was asked for.
+        if unsafe { libc::madvise(at as *mut _, bytes as usize, libc::MADV_DONTNEED) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn fill_zero(&self, offset: u64, len: u64) {
+        // SAFETY: the caller has checked the range against our mapping.
+        unsafe { std::ptr::write_bytes((self.base + offset) as *mut u8, 0, len as usize) };
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        give_slot(self.id);
+        let bytes = round_up(self.len).expect("checked when it was mapped");
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: replaces our own mapping, which no reference points into.
+        let at = unsafe {
+            libc::mmap(
+                self.base as *mut _,
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        assert!(at as u64 == self.base, "cannot give a region back");
+    }
+}
+
+fn round_up(len: u64) -> io::Result<u64> {
+    let bytes = len.max(1).checked_next_multiple_of(PAGE_BYTES);
+    let bytes = bytes.filter(|&bytes| bytes < 1 << 46);
+    bytes.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Maps `bytes` at an address that huge pages like.
+fn map_aligned(bytes: u64, file: Option<&OwnedFd>) -> io::Result<u64> {
+    const HUGE: u64 = 2 << 20;
+    let map = |at: u64, bytes: u64, protection, flags, fd| {
+        // SAFETY: a fresh mapping, or (MAP_FIXED) one inside the range that
+        // was reserved for it just before.
+        let got = unsafe { libc::mmap(at as *mut _, bytes as usize, protection, flags, fd, 0) };
+        if got == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(got as u64)
+    };
+    let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let reserved = map(0, bytes + HUGE, libc::PROT_NONE, reserve, -1)?;
+    let base = reserved.next_multiple_of(HUGE);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let fixed = libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let mapped = match file {
+        Some(file) => map(
+            base,
+            bytes,
+            protection,
+            fixed | libc::MAP_SHARED,
+            file.as_raw_fd(),
+        ),
+        None => map(
+            base,
+            bytes,
+            protection,
+            fixed | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+        ),
+    };
+    let tail = base + bytes;
+    // SAFETY: only what was reserved above and is not used is unmapped.
+    unsafe {
+        if base > reserved {
+            libc::munmap(reserved as *mut _, (base - reserved) as usize);
+        }
+        libc::munmap(tail as *mut _, (reserved + bytes + HUGE - tail) as usize);
+        if mapped.is_err() {
+            libc::munmap(base as *mut _, bytes as usize);
+        }
+    }
+    mapped
+}
+
+fn take_slot(base: u64) -> Option<RegionId> {
+    assert!(base & !ADDRESS_MASK == 0, "address beyond 48 bits");
+    let mut free = FREE.lock().expect("nothing panics under this lock");
+    let slot = if free.fresh < SLOTS {
+        free.fresh += 1;
+        free.fresh - 1
+    } else {
+        usize::from(free.used.pop_front()?)
+    };
+    let generation = TABLE[slot].load(Ordering::Relaxed) >> GENERATION_SHIFT;
+    TABLE[slot].store(generation << GENERATION_SHIFT | base, Ordering::Release);
+    Some(RegionId {
+        slot: slot as u16,
+        generation: generation as u16,
+    })
+}
+
+/// Makes handles of this use of the slot stale. A slot whose generations are
+/// used up is retired.
+fn give_slot(id: RegionId) {
+    let next = u64::from(id.generation) + 1;
+    let slot = &TABLE[usize::from(id.slot)];
+    slot.store((next & 0xffff) << GENERATION_SHIFT, Ordering::Release);
+    if next <= 0xffff {
+        let mut free = FREE.lock().expect("nothing panics under this lock");
+        free.used.push_back(id.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{copy_in, copy_out};
+
+    fn read(range: BufRange) -> Vec<u8> {
+        let mut bytes = vec![0xee; range.len() as usize];
+        copy_out(range, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn both_kinds_hold_what_was_written_and_discard_to_zero() {
+        for region in [
+            Region::memfd("test", 3 << 20).unwrap(),
+            Region::anonymous(3 << 20).unwrap(),
+        ] {
+            let all = region.range(0, 3 << 20);
+            copy_in(all, &vec![7; 3 << 20]);
+            region.discard(100, 2 << 20).unwrap();
+            let bytes = read(all);
+            let end = 100 + (2 << 20);
+            assert!(bytes[..100].iter().all(|&b| b == 7));
+            assert!(bytes[100..end].iter().all(|&b| b == 0));
+            assert!(bytes[end..].iter().all(|&b| b == 7));
+            region.discard(10, 20).unwrap();
+            assert_eq!(
+                read(region.range(9, 22)),
+                [
+                    7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7
+                ]
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end of a region")]
+    fn range_past_the_end_panics() {
+        Region::anonymous(4096).unwrap().range(4090, 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end of a region")]
+    fn range_that_wraps_panics() {
+        Region::anonymous(4096).unwrap().range(u64::MAX, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end of a buf range")]
+    fn slice_past_the_end_panics() {
+        let region = Region::anonymous(4096).unwrap();
+        region.range(0, 100).slice(50, 51);
+    }
+
+    #[test]
+    fn slice_of_slice_names_the_right_bytes() {
+        let region = Region::anonymous(4096).unwrap();
+        let part = region.range(100, 50).slice(10, 20).slice(5, 15);
+        assert_eq!((part.offset(), part.len()), (115, 15));
+        assert_eq!(part.as_ptr() as u64 - region.base, 115);
+    }
+
+    #[test]
+    fn a_stale_handle_panics_and_its_memory_stays_harmless() {
+        let region = Region::memfd("test", 4096).unwrap();
+        let range = region.range(0, 4096);
+        copy_in(range, &[1; 4096]);
+        let pointer = range.as_ptr();
+        drop(region);
+        assert!(std::panic::catch_unwind(|| range.as_ptr()).is_err());
+        // SAFETY: the memory of a dropped region stays mapped and zero.
+        assert_eq!(unsafe { pointer.read_volatile() }, 0);
+        // SAFETY: as above, and nothing else lives there.
+        unsafe { pointer.write_volatile(1) };
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert!(Region::anonymous(u64::MAX).is_err());
+        assert!(Region::memfd("a\0b", 1).is_err());
+    }
+}
