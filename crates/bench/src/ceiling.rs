@@ -1,0 +1,541 @@
+//! The ceiling: what plain sockets give for the byte counts of NVMe/TCP when
+//! there is no protocol. Figures of the target are read against these.
+//!
+//! A read is a 72-byte request answered by 24 + N bytes; a write is 72 + N
+//! bytes answered by 24. Client and server each have one thread that polls
+//! nonblocking sockets, takes all that arrived with one receive and answers it
+//! with one send.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::clock::{Clock, thread_cpu_ns};
+use crate::latency::{Latencies, Summary};
+use crate::random::Random;
+use crate::units::{parse_bytes, parse_duration, show_bytes, show_count};
+
+/// A command capsule with its PDU header (NVMe/TCP 3.6.2.6: 8 + 64).
+const REQUEST_BYTES: usize = 72;
+/// A C2HData header, or a response capsule with its PDU header (8 + 16).
+const REPLY_BYTES: usize = 24;
+/// What one receive takes at most, and what a pattern of messages measures.
+const HOT_BYTES: usize = 512 << 10;
+/// Pauses after a receive that found nothing: some 100 ns.
+const EMPTY_SPINS: u32 = 8;
+/// Slices of one vectored call; below IOV_MAX, which is 1,024.
+const SLICES_MAX: usize = 256;
+
+/// Which way the payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// 72-byte request, 24 + N byte reply.
+    Read,
+    /// 72 + N byte request, 24-byte reply.
+    Write,
+}
+
+/// Arguments of `weft ceiling`.
+#[derive(Args, Clone, Debug)]
+pub struct CeilingArgs {
+    /// Which way the payload goes
+    #[arg(long, value_enum, default_value = "read")]
+    pub rw: Shape,
+    /// Payload of one operation
+    #[arg(long, value_parser = parse_bytes, default_value = "4k")]
+    pub bs: u64,
+    /// Operations in flight on each connection
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub iodepth: u32,
+    /// Connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub numjobs: u32,
+    /// How long to measure
+    #[arg(long, value_parser = parse_duration, default_value = "5s")]
+    pub runtime: Duration,
+    /// How long to run before measuring
+    #[arg(long, value_parser = parse_duration, default_value = "500ms")]
+    pub ramp_time: Duration,
+    /// CPU of the server's thread
+    #[arg(long, default_value_t = 0)]
+    pub server_cpu: usize,
+    /// CPU of the client's thread
+    #[arg(long, default_value_t = 1)]
+    pub client_cpu: usize,
+    /// Memory from which (reads) or into which (writes) the server's payload
+    /// goes, at random offsets; 0: one small buffer that stays in the cache
+    #[arg(long, value_parser = parse_bytes, default_value = "0")]
+    pub span: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a run measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Which way the payload went.
+    pub rw: Shape,
+    /// Payload bytes of one operation.
+    pub bs: u64,
+    /// Operations in flight on each connection.
+    pub iodepth: u32,
+    /// Connections.
+    pub numjobs: u32,
+    /// Bytes of the server's payload memory; 0: one hot buffer.
+    pub span: u64,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Operations a second.
+    pub iops: f64,
+    /// Payload, millions of bytes a second.
+    pub mb_per_s: f64,
+    /// From the send's start to the reply's last byte.
+    pub latency: Summary,
+    /// CPU seconds of the server's thread for 10^9 bytes of payload, polling included.
+    pub server_cpu_s_per_gb: f64,
+    /// The same without the turns in which it found nothing to do.
+    pub server_busy_s_per_gb: f64,
+}
+
+/// Runs `weft ceiling`.
+#[must_use]
+pub fn run(args: &CeilingArgs) -> ExitCode {
+    match measure(args) {
+        Ok(report) if args.json => {
+            println!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is JSON")
+            );
+            ExitCode::SUCCESS
+        }
+        Ok(report) => {
+            print!("{}", show(&report));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("weft ceiling: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(r: &Report) -> String {
+    let memory = match r.span {
+        0 => "one hot buffer".to_owned(),
+        span => format!("random in {}", show_bytes(span)),
+    };
+    format!(
+        "bare TCP, {:?} shape, bs {}, iodepth {}, connections {}, server memory: {memory}\n  \
+         IOPS {}  {:.1} MB/s  ({:.1} s)\n{}\n  \
+         server CPU: {:.3} s/GB, {:.3} s/GB without idle polling\n",
+        r.rw,
+        show_bytes(r.bs),
+        r.iodepth,
+        r.numjobs,
+        show_count(r.iops),
+        r.mb_per_s,
+        r.seconds,
+        r.latency,
+        r.server_cpu_s_per_gb,
+        r.server_busy_s_per_gb,
+    )
+}
+
+/// Runs both sides and measures.
+///
+/// # Errors
+/// Where sockets, threads or pinning fail, or the sizes make no sense.
+pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
+    let refuse = |text: &str| Err(io::Error::new(ErrorKind::InvalidInput, text));
+    if args.bs == 0 || args.bs > 16 << 20 {
+        return refuse("--bs must be from 1 to 16m");
+    }
+    if args.span != 0 && args.span < args.bs * SLICES_MAX as u64 {
+        return refuse("--span must be 0 or at least 256 times --bs");
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut client = Vec::new();
+    let mut server = Vec::new();
+    for _ in 0..args.numjobs {
+        client.push(prepare(TcpStream::connect(listener.local_addr()?)?)?);
+        server.push(prepare(listener.accept()?.0)?);
+    }
+    let phase = Arc::new(Phase::default());
+    let server = thread::Builder::new().name("server".into()).spawn({
+        let (args, phase) = (args.clone(), Arc::clone(&phase));
+        move || serve(&args, server, &phase)
+    })?;
+    let client = thread::Builder::new().name("client".into()).spawn({
+        let (args, phase) = (args.clone(), Arc::clone(&phase));
+        move || drive(&args, client, &phase)
+    })?;
+    let driven = client.join().expect("the client thread does not panic");
+    phase.end.store(true, Ordering::Release);
+    let served = server.join().expect("the server thread does not panic");
+    let (driven, served) = (driven?, served?);
+    let seconds = driven.elapsed_ns as f64 / 1e9;
+    let operations = driven.latencies.count() as f64;
+    let gb = operations * args.bs as f64 / 1e9;
+    let idle = 1.0 - served.idle_ns as f64 / served.elapsed_ns.max(1) as f64;
+    let cpu_s = served.cpu_ns as f64 / 1e9;
+    Ok(Report {
+        rw: args.rw,
+        bs: args.bs,
+        iodepth: args.iodepth,
+        numjobs: args.numjobs,
+        span: args.span,
+        seconds,
+        iops: operations / seconds,
+        mb_per_s: gb * 1e3 / seconds,
+        latency: driven.latencies.summary(),
+        server_cpu_s_per_gb: cpu_s / gb,
+        server_busy_s_per_gb: cpu_s * idle / gb,
+    })
+}
+
+fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// What the client tells the server.
+#[derive(Default)]
+struct Phase {
+    measuring: AtomicBool,
+    end: AtomicBool,
+}
+
+struct Served {
+    cpu_ns: u64,
+    idle_ns: u64,
+    elapsed_ns: u64,
+}
+
+struct Driven {
+    latencies: Latencies,
+    elapsed_ns: u64,
+}
+
+/// `Ok(0)` where a nonblocking call would have to wait.
+fn ready(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        other => other,
+    }
+}
+
+/// A stream of equal messages whose bytes come from one small buffer.
+struct Pattern {
+    bytes: Vec<u8>,
+    message: usize,
+}
+
+impl Pattern {
+    fn new(message: usize) -> Self {
+        let repeats = HOT_BYTES.div_ceil(message);
+        Pattern {
+            bytes: vec![0x5a; repeats * message],
+            message,
+        }
+    }
+
+    /// Sends up to `pending` bytes whose first is byte `at` of a message.
+    fn send(&self, to: &mut TcpStream, pending: usize, at: usize) -> io::Result<usize> {
+        debug_assert!(at < self.message);
+        let end = self.bytes.len().min(at + pending);
+        ready(to.write(&self.bytes[at..end]))
+    }
+}
+
+/// One connection of the server.
+struct Serving {
+    stream: TcpStream,
+    /// Bytes of the request being received that are here.
+    partial: usize,
+    /// Bytes of replies not sent yet, and where in a reply the first stands.
+    pending: usize,
+    at: usize,
+    /// Where the payload of each reply that is not sent yet lies (with a span).
+    sources: VecDeque<usize>,
+}
+
+/// The server's payload memory when it is large: chunks of one operation each.
+struct Span<'a> {
+    chunks: Vec<&'a mut [u8]>,
+    random: Random,
+    /// Chunks and headers of one vectored receive.
+    taken: Vec<(usize, &'a mut [u8])>,
+}
+
+fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Served> {
+    reactor::pin_to_cpu(args.server_cpu)?;
+    let bs = args.bs as usize;
+    let (request, reply) = message_bytes(args);
+    let pattern = Pattern::new(reply);
+    let mut hot = vec![0u8; HOT_BYTES];
+    // Written once, so that its pages are there before the measurement.
+    let mut memory = vec![1u8; args.span as usize / bs * bs];
+    let mut span = (args.span > 0).then(|| Span {
+        chunks: memory.chunks_exact_mut(bs).collect(),
+        random: Random::new(1),
+        taken: Vec::with_capacity(SLICES_MAX),
+    });
+    let mut connections: Vec<Serving> = streams
+        .into_iter()
+        .map(|stream| Serving {
+            stream,
+            partial: 0,
+            pending: 0,
+            at: 0,
+            sources: VecDeque::new(),
+        })
+        .collect();
+    let clock = Clock::start();
+    let (mut idle_ns, mut begun, mut now) = (0, None, clock.now());
+    while !phase.end.load(Ordering::Acquire) {
+        let mut moved = 0;
+        for c in &mut connections {
+            let got = match &mut span {
+                Some(span) if args.rw == Shape::Write => span.receive(c, bs, &mut hot),
+                _ => ready(c.stream.read(&mut hot)),
+            };
+            let Ok(got) = got else { continue };
+            let complete = (c.partial + got) / request;
+            c.partial = (c.partial + got) % request;
+            c.pending += complete * reply;
+            moved += got;
+            if c.pending == 0 {
+                continue;
+            }
+            let sent = match &mut span {
+                Some(span) if args.rw == Shape::Read => {
+                    let count = span.chunks.len() as u64;
+                    c.sources
+                        .extend((0..complete).map(|_| span.random.below(count) as usize));
+                    span.send(c, reply)
+                }
+                _ => pattern.send(&mut c.stream, c.pending, c.at),
+            };
+            let Ok(sent) = sent else { continue };
+            c.pending -= sent;
+            c.at = (c.at + sent) % reply;
+            moved += sent;
+        }
+        let before = std::mem::replace(&mut now, clock.now());
+        if begun.is_none() && phase.measuring.load(Ordering::Relaxed) {
+            begun = Some((now, thread_cpu_ns()));
+            idle_ns = 0;
+        } else if moved == 0 {
+            idle_ns += now - before;
+        }
+    }
+    let (began, cpu) = begun.unwrap_or_default();
+    Ok(Served {
+        cpu_ns: thread_cpu_ns() - cpu,
+        idle_ns,
+        elapsed_ns: now - began,
+    })
+}
+
+impl Span<'_> {
+    /// Receives requests with their payload, each payload into a random chunk.
+    fn receive(&mut self, c: &mut Serving, bs: usize, headers: &mut [u8]) -> io::Result<usize> {
+        let messages = (HOT_BYTES * 2 / bs).clamp(2, SLICES_MAX / 2);
+        let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(2 * messages);
+        for _ in 0..messages {
+            let mut index = self.random.below(self.chunks.len() as u64) as usize;
+            while self.chunks[index].is_empty() {
+                index = (index + 1) % self.chunks.len();
+            }
+            self.taken
+                .push((index, std::mem::take(&mut self.chunks[index])));
+        }
+        let mut skip = c.partial;
+        let headers = headers.chunks_exact_mut(REQUEST_BYTES);
+        for (header, (_, chunk)) in headers.zip(&mut self.taken) {
+            for part in [header, &mut **chunk] {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                if skipped < part.len() {
+                    slices.push(IoSliceMut::new(&mut part[skipped..]));
+                }
+            }
+        }
+        let got = ready(c.stream.read_vectored(&mut slices));
+        drop(slices);
+        for (index, chunk) in self.taken.drain(..) {
+            self.chunks[index] = chunk;
+        }
+        got
+    }
+
+    /// Sends replies, each payload from its own chunk.
+    fn send(&mut self, c: &mut Serving, reply: usize) -> io::Result<usize> {
+        let header = [0x5a; REPLY_BYTES];
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut used, mut skip) = (0, c.at);
+        for source in c.sources.iter().take(SLICES_MAX / 2) {
+            for part in [&header[..], &*self.chunks[*source]] {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                if skipped < part.len() {
+                    slices[used] = IoSlice::new(&part[skipped..]);
+                    used += 1;
+                }
+            }
+        }
+        let sent = ready(c.stream.write_vectored(&slices[..used]))?;
+        c.sources.drain(..(c.at + sent) / reply);
+        Ok(sent)
+    }
+}
+
+/// Bytes of a request and of a reply.
+fn message_bytes(args: &CeilingArgs) -> (usize, usize) {
+    match args.rw {
+        Shape::Read => (REQUEST_BYTES, REPLY_BYTES + args.bs as usize),
+        Shape::Write => (REQUEST_BYTES + args.bs as usize, REPLY_BYTES),
+    }
+}
+
+/// One connection of the client.
+struct Driving {
+    stream: TcpStream,
+    /// Bytes of the reply being received that are here.
+    partial: usize,
+    /// Bytes of requests not sent yet, and where in a request the first stands.
+    pending: usize,
+    at: usize,
+    /// When each operation in flight was begun, oldest first.
+    begun: VecDeque<u64>,
+}
+
+fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Driven> {
+    reactor::pin_to_cpu(args.client_cpu)?;
+    let (request, reply) = message_bytes(args);
+    let pattern = Pattern::new(request);
+    let mut hot = vec![0u8; HOT_BYTES];
+    let clock = Clock::start();
+    let depth = args.iodepth as usize;
+    let mut connections: Vec<Driving> = streams
+        .into_iter()
+        .map(|stream| Driving {
+            stream,
+            partial: 0,
+            pending: depth * request,
+            at: 0,
+            begun: std::iter::repeat_n(0, depth).collect(),
+        })
+        .collect();
+    let ramp_ns = args.ramp_time.as_nanos() as u64;
+    let end_ns = ramp_ns + args.runtime.as_nanos() as u64;
+    let mut latencies = Latencies::default();
+    let mut began = None;
+    loop {
+        let now = clock.now();
+        if began.is_none() && now >= ramp_ns {
+            phase.measuring.store(true, Ordering::Relaxed);
+            latencies.reset();
+            began = Some(now);
+        }
+        if now >= end_ns {
+            return Ok(Driven {
+                latencies,
+                elapsed_ns: now - began.unwrap_or(now),
+            });
+        }
+        for c in &mut connections {
+            if c.pending > 0 {
+                let sent = pattern.send(&mut c.stream, c.pending, c.at)?;
+                c.pending -= sent;
+                c.at = (c.at + sent) % request;
+            }
+            let got = ready(c.stream.read(&mut hot))?;
+            if got == 0 {
+                // Asking at once again would hold the socket's lock against arriving data.
+                (0..EMPTY_SPINS).for_each(|_| std::hint::spin_loop());
+                continue;
+            }
+            let complete = (c.partial + got) / reply;
+            c.partial = (c.partial + got) % reply;
+            c.pending += complete * request;
+            if complete > 0 {
+                let now = clock.now();
+                for begun in c.begun.drain(..complete) {
+                    latencies.record(now - begun);
+                }
+                c.begun.extend(std::iter::repeat_n(now, complete));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick(rw: Shape, bs: u64, span: u64, numjobs: u32) -> Report {
+        let cpu = reactor::available_cpus()[0];
+        measure(&CeilingArgs {
+            rw,
+            bs,
+            iodepth: 8,
+            numjobs,
+            runtime: Duration::from_millis(100),
+            ramp_time: Duration::from_millis(20),
+            server_cpu: cpu,
+            client_cpu: cpu,
+            span,
+            json: false,
+        })
+        .expect("the ceiling runs")
+    }
+
+    #[test]
+    fn every_shape_completes_operations() {
+        for rw in [Shape::Read, Shape::Write] {
+            for (bs, span) in [
+                (4096, 0),
+                (4096, 4 << 20),
+                (131_072, 0),
+                (131_072, 32 << 20),
+            ] {
+                let report = quick(rw, bs, span, 2);
+                assert!(report.latency.count > 0, "{rw:?} {bs} {span}");
+                let object = serde_json::to_value(&report).expect("JSON");
+                assert_eq!(object["bs"], bs);
+                assert!(object["latency"]["p99_99_us"].as_f64().expect("number") > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_span_smaller_than_a_batch_is_refused() {
+        let args = CeilingArgs {
+            rw: Shape::Read,
+            bs: 4096,
+            iodepth: 1,
+            numjobs: 1,
+            runtime: Duration::ZERO,
+            ramp_time: Duration::ZERO,
+            server_cpu: 0,
+            client_cpu: 0,
+            span: 4096,
+            json: false,
+        };
+        let error = measure(&args).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}
