@@ -1,2 +1,80 @@
-//! Project automation.
-fn main() {}
+//! Project automation: `cargo xtask ci` is what the README's test command runs.
+//!
+//! The house rules (which room may use what, where `unsafe` may stand, lengths,
+//! documents) are tests of this crate, so plain `cargo test` checks them too.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod documents;
+#[cfg(test)]
+mod rooms;
+#[cfg(test)]
+mod scan;
+#[cfg(test)]
+mod style;
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// What CI does, in order; the first failure ends it.
+const CI: &[(&str, &[&str])] = &[
+    ("formatting", &["fmt", "--all", "--check"]),
+    (
+        "lints",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    ("the binary", &["build", "--release", "-p", "weft"]),
+    // Unit and property tests, house rules, the fuzzers' corpus, and the tests
+    // with real clients.
+    ("tests", &["test", "--workspace"]),
+];
+
+const USAGE: &str = "usage: cargo xtask ci    formatting, lints and every test, as CI does";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["ci"] => ci(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn ci() -> ExitCode {
+    for (what, arguments) in CI {
+        let shown = arguments.join(" ");
+        eprintln!("== {what}: cargo {shown}");
+        let start = Instant::now();
+        let status = Command::new(env!("CARGO"))
+            .args(*arguments)
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .status();
+        match status {
+            Ok(status) if status.success() => {
+                eprintln!("== {what}: done in {} s", start.elapsed().as_secs());
+            }
+            Ok(_) => {
+                eprintln!("== {what}: FAILED; to repeat it: cargo {shown}");
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("== {what}: cargo does not start: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}

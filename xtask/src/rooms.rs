@@ -1,0 +1,154 @@
+//! Which room may use which, and where `unsafe` may stand.
+
+use std::collections::BTreeSet;
+
+use crate::scan::{code, files, has_word, root};
+
+/// Rooms and the rooms of ours that they may use.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("machine", &[]),
+    ("mem", &[]),
+    ("wire", &[]),
+    ("nvmf", &["machine", "wire"]),
+    ("reactor", &["mem"]),
+    ("store", &["mem", "reactor"]),
+    ("link", &["machine", "mem", "reactor"]),
+    (
+        "target",
+        &["link", "machine", "mem", "nvmf", "reactor", "store", "wire"],
+    ),
+    (
+        "host",
+        &["link", "machine", "mem", "nvmf", "reactor", "wire"],
+    ),
+    ("control", &["reactor", "store", "target"]),
+    (
+        "bench",
+        &[
+            "host", "link", "machine", "mem", "nvmf", "reactor", "store", "target", "wire",
+        ],
+    ),
+    (
+        "weft",
+        &[
+            "bench", "control", "host", "mem", "reactor", "store", "target",
+        ],
+    ),
+];
+
+/// The rooms where `unsafe` may stand.
+const UNSAFE: &[&str] = &["mem", "reactor"];
+
+/// The rooms that hold protocols: no syscall, no clock, no thread.
+const SANS_IO: &[&str] = &["machine", "nvmf", "wire"];
+
+/// What protocol code has no use for.
+const IO: &[&str] = &[
+    "std::fs",
+    "std::io",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::env",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "Instant",
+    "SystemTime",
+    "libc",
+];
+
+fn manifest(room: &str) -> toml::Table {
+    let path = root().join("crates").join(room).join("Cargo.toml");
+    let text = std::fs::read_to_string(path).expect("a manifest");
+    text.parse().expect("TOML")
+}
+
+fn rooms() -> BTreeSet<String> {
+    let folder = root().join("crates");
+    let entries = std::fs::read_dir(folder).expect("crates/");
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .map(|name| name.into_string().expect("UTF-8"))
+        .collect()
+}
+
+#[test]
+fn rooms_use_only_what_they_may() {
+    let rooms = rooms();
+    let known: BTreeSet<String> = MAY_USE.iter().map(|(room, _)| room.to_string()).collect();
+    assert_eq!(rooms, known, "crates/ and the table above");
+    for (room, may) in MAY_USE {
+        let manifest = manifest(room);
+        let used = manifest
+            .get("dependencies")
+            .and_then(|table| table.as_table());
+        let names = used.map(|table| table.keys().cloned().collect::<Vec<_>>());
+        for name in names.unwrap_or_default() {
+            let fine = !rooms.contains(&name) || may.contains(&name.as_str());
+            assert!(fine, "crates/{room} may not use crates/{name}");
+        }
+    }
+}
+
+#[test]
+fn every_room_takes_the_workspace_lints() {
+    for (room, _) in MAY_USE {
+        let lints = manifest(room);
+        let takes = lints["lints"]["workspace"].as_bool();
+        assert_eq!(takes, Some(true), "crates/{room}/Cargo.toml");
+    }
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may_and_says_why_it_is_sound() {
+    for file in files(&[".rs"]) {
+        let room = file
+            .path
+            .strip_prefix("crates/")
+            .and_then(|rest| rest.split('/').next());
+        let may = room.is_some_and(|room| UNSAFE.contains(&room));
+        let lines: Vec<_> = file.text.lines().collect();
+        for (at, line) in code(&file.text).lines().enumerate() {
+            if !has_word(line, "unsafe") {
+                continue;
+            }
+            let place = format!("{}:{}", file.path, at + 1);
+            if !may {
+                wrong.push(format!("{place}: `unsafe` outside of {UNSAFE:?}"));
+            }
+            let above = &lines[at.saturating_sub(12)..=at];
+            let says = |line: &&str| line.contains("SAFETY:") || line.contains("# Safety");
+            if !above.iter().any(says) {
+                wrong.push(format!("{place}: no `// SAFETY:` above"));
+            }
+        }
+        let is_root = ["/src/lib.rs", "/src/main.rs"]
+            .iter()
+            .any(|end| file.path.ends_with(end));
+        if is_root && !may {
+            let forbids = code(&file.text).contains("#![forbid(unsafe_code)]");
+            if !forbids {
+                wrong.push(format!("{}: no #![forbid(unsafe_code)]", file.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn protocol_code_makes_no_syscall_and_reads_no_clock() {
+    for room in SANS_IO {
+        let start = format!("crates/{room}/src/");
+        for file in files(&[".rs"])
+            .iter()
+            .filter(|f| f.path.starts_with(&start))
+        {
+            let code = code(&file.text);
+            let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+            for word in IO {
+                assert!(!has_word(code, word), "{}: {word}", file.path);
+            }
+        }
+    }
+}

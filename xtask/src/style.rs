@@ -1,0 +1,93 @@
+//! Lengths, left-overs, and nothing of one machine.
+
+use crate::scan::{Function, code, files, functions, has_word, root};
+
+const FILE_LINES_MAX: usize = 1_000;
+
+/// Lines with code; blank lines and comments are free.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Longer functions, each with the reason: `("path", "name", "why")`.
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
+
+/// What unfinished or silenced code looks like.
+const LEFT_OVERS: &[&str] = &[
+    "todo!",
+    "unimplemented!",
+    "dbg!",
+    "allow(dead_code",
+    "allow(unused",
+    "allow(clippy::all",
+];
+
+#[test]
+fn files_are_short_enough_to_read() {
+    for file in files(&[".rs", ".sh", ".py"]) {
+        let lines = file.text.lines().count();
+        assert!(lines <= FILE_LINES_MAX, "{}: {lines} lines", file.path);
+    }
+}
+
+#[test]
+fn functions_are_short_enough_to_read() {
+    let (mut long, mut excused) = (Vec::new(), 0);
+    for file in files(&[".rs"]) {
+        for Function {
+            name,
+            line,
+            code_lines,
+        } in functions(&code(&file.text))
+        {
+            let path = &file.path;
+            if code_lines <= FUNCTION_LINES_MAX {
+                continue;
+            }
+            match LONG_FUNCTIONS
+                .iter()
+                .any(|(p, n, _)| p == path && *n == name)
+            {
+                true => excused += 1,
+                false => long.push(format!(
+                    "{path}:{line}: {name} has {code_lines} lines of code"
+                )),
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+    assert_eq!(excused, LONG_FUNCTIONS.len(), "an exception is out of date");
+}
+
+#[test]
+fn nothing_is_left_over() {
+    for file in files(&[".rs"]) {
+        for (at, line) in code(&file.text).lines().enumerate() {
+            for word in LEFT_OVERS {
+                let found = match word.strip_suffix('!') {
+                    Some(name) => has_word(line, name) && line.contains(word),
+                    None => line.contains(word),
+                };
+                assert!(!found, "{}:{}: {word}", file.path, at + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_names_a_place_of_one_machine() {
+    let root = root();
+    let parent = root
+        .parent()
+        .map(|parent| parent.to_string_lossy().into_owned());
+    let parent = parent
+        .filter(|parent| parent.len() > 1)
+        .map(|parent| parent + "/");
+    let home = ["/ho", "me/"].concat();
+    for file in files(&[".rs", ".md", ".toml", ".sh", ".py", "run"]) {
+        for (at, line) in file.text.lines().enumerate() {
+            let names = parent
+                .as_deref()
+                .is_some_and(|parent| line.contains(parent));
+            assert!(!names && !line.contains(&home), "{}:{}", file.path, at + 1);
+        }
+    }
+}
