@@ -1,0 +1,192 @@
+//! One I/O: what is asked, how it stands, how it ended.
+
+use std::fmt;
+
+use mem::BufRange;
+
+use crate::Info;
+
+/// What lent memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To be read, never written.
+    Read,
+    /// To be written.
+    Write,
+}
+
+/// What is asked of a volume. Offsets and lengths are bytes, in whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Fills `buf` from `offset`.
+    Read {
+        /// First byte on the volume.
+        offset: u64,
+        /// Where the data goes.
+        buf: BufRange,
+    },
+    /// Stores `buf` at `offset`.
+    Write {
+        /// First byte on the volume.
+        offset: u64,
+        /// The data.
+        buf: BufRange,
+        /// Done only when it would survive a crash of the machine.
+        durable: bool,
+    },
+    /// Done when every write that was done before would survive a crash of the
+    /// machine.
+    Flush,
+    /// Makes a range read as zeros.
+    Zero {
+        /// First byte on the volume.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Give the space back where possible.
+        deallocate: bool,
+        /// Done only when it would survive a crash of the machine.
+        durable: bool,
+    },
+    /// Advice to give the space of a range back, which then reads as zeros.
+    /// Where the store below cannot, the data stays, without an error.
+    Deallocate {
+        /// First byte on the volume.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Io {
+    /// First byte and number of bytes; nothing for a flush.
+    #[inline]
+    pub fn extent(&self) -> (u64, u64) {
+        match *self {
+            Io::Read { offset, buf } | Io::Write { offset, buf, .. } => {
+                (offset, u64::from(buf.len()))
+            }
+            Io::Zero { offset, len, .. } | Io::Deallocate { offset, len } => (offset, len),
+            Io::Flush => (0, 0),
+        }
+    }
+
+    /// Whether it must survive a crash of the machine before it is done.
+    #[inline]
+    pub(crate) fn durable(&self) -> bool {
+        matches!(
+            self,
+            Io::Flush | Io::Write { durable: true, .. } | Io::Zero { durable: true, .. }
+        )
+    }
+}
+
+impl Info {
+    /// Whether the volume takes this I/O at all.
+    #[inline]
+    pub(crate) fn check(&self, io: &Io) -> Result<(), Error> {
+        let (offset, len) = io.extent();
+        if !self.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        if self.read_only && !matches!(io, Io::Read { .. } | Io::Flush) {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Whether the range lies inside the volume.
+    #[inline]
+    pub(crate) fn holds(&self, offset: u64, len: u64) -> bool {
+        offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.size_bytes)
+    }
+}
+
+/// The operating system's number for what went wrong; 0 where it gave none (a
+/// file that ends too early).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("no progress: the file ends too early"),
+            errno => write!(f, "{}", std::io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Why an I/O failed. It costs that I/O alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Reaches past the end of the volume.
+    OutOfRange,
+    /// The volume, or the file system below it, may not be changed.
+    ReadOnly,
+    /// No space (ENOSPC) or no quota (EDQUOT) left below.
+    OutOfSpace(Errno),
+    /// Data could not be read.
+    ReadFailed(Errno),
+    /// Data could not be written.
+    WriteFailed(Errno),
+    /// Data written earlier could not be made durable and may be lost. Stays
+    /// for every later flush and durable write until the volume is opened
+    /// again: the kernel reports such a loss once and then forgets it.
+    FlushFailed(Errno),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::OutOfRange => f.write_str("past the end of the volume"),
+            Error::ReadOnly => f.write_str("read only"),
+            Error::OutOfSpace(errno) => write!(f, "out of space: {errno}"),
+            Error::ReadFailed(errno) => write!(f, "read failed: {errno}"),
+            Error::WriteFailed(errno) => write!(f, "write failed: {errno}"),
+            Error::FlushFailed(errno) => write!(f, "flush failed: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// How a started I/O stands.
+#[must_use]
+#[derive(Debug)]
+pub enum Progress {
+    /// It is over.
+    Done(Result<(), Error>),
+    /// A file operation is under way; its completion goes to
+    /// [`crate::Volume::resume`] together with this task.
+    Pending(Task),
+}
+
+/// What an unfinished I/O needs to go on; kept by its driver.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) io: Io,
+    /// Bytes transferred so far.
+    pub(crate) done_bytes: u64,
+    pub(crate) step: Step,
+    /// Times that an operation was interrupted and issued again.
+    pub(crate) retries: u8,
+}
+
+/// The file operation that a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Data of a read or write, durable if the I/O is.
+    Transfer,
+    /// Data of a durable write, to be synced afterwards.
+    TransferThenSync,
+    /// A hole.
+    Punch,
+    /// Zeros without writing them.
+    ZeroRange,
+    /// Zeros written as data.
+    WriteZeros,
+    /// Everything written so far.
+    Sync,
+}

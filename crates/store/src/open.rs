@@ -1,0 +1,351 @@
+//! From a description to an open volume.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::file::File;
+use crate::null::Null;
+use crate::ram::Ram;
+use crate::{Info, Volume, identity};
+
+/// Bytes that a logical block may have.
+pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
+
+/// No volume is larger: 1 PiB.
+pub const SIZE_MAX_BYTES: u64 = 1 << 50;
+
+/// What to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The volume's name in the configuration.
+    pub name: String,
+    /// Where its data lies.
+    pub kind: Kind,
+    /// Capacity, a multiple of `block_bytes`.
+    pub size_bytes: u64,
+    /// One of [`BLOCK_SIZES`].
+    pub block_bytes: u32,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// The identity, instead of the stored or derived one.
+    pub uuid: Option<Uuid>,
+}
+
+/// Where a volume's data lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nowhere: reads give zeros, writes are discarded.
+    Null,
+    /// In memory of the process.
+    Ram,
+    /// In a file, created if missing (its folder must be there).
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Kind {
+    fn name(&self) -> &'static str {
+        match self {
+            Kind::Null => "null",
+            Kind::Ram => "ram",
+            Kind::File { .. } => "file",
+        }
+    }
+}
+
+/// Why a volume could not be opened, and what to do about it.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The volume's name in the configuration.
+    pub volume: String,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a volume that could not be opened.
+#[derive(Debug)]
+pub enum Problem {
+    /// Not one of [`BLOCK_SIZES`].
+    BlockSize(u32),
+    /// Zero, larger than [`SIZE_MAX_BYTES`], or no multiple of the block size.
+    Size {
+        /// As asked for.
+        size_bytes: u64,
+        /// As asked for.
+        block_bytes: u32,
+    },
+    /// A RAM volume larger than the machine's memory.
+    Memory {
+        /// As asked for.
+        size_bytes: u64,
+        /// What the machine has.
+        machine_bytes: u64,
+    },
+    /// The folder of the file does not exist.
+    NoFolder(PathBuf),
+    /// A read-only volume's file does not exist.
+    NoFile(PathBuf),
+    /// A block device.
+    BlockDevice(PathBuf),
+    /// A folder, socket, pipe or character device.
+    NotAFile(PathBuf),
+    /// Another process, or another volume of this one, holds the file.
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The process that holds it, where the system tells.
+        holder: Option<u32>,
+    },
+    /// The file is larger than the volume, or smaller and read only.
+    FileSize {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        file_bytes: u64,
+        /// As asked for.
+        size_bytes: u64,
+    },
+    /// The operating system refused.
+    System {
+        /// What was tried, as in "cannot ...".
+        action: &'static str,
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::BlockSize(block_bytes) => {
+                write!(f, "a block of {block_bytes} bytes is not supported: use 512 or 4096")
+            }
+            Problem::Size {
+                size_bytes,
+                block_bytes,
+            } => write!(
+                f,
+                "a size of {size_bytes} bytes is not possible: use a multiple of the block \
+                 size ({block_bytes}) from {block_bytes} to {SIZE_MAX_BYTES}"
+            ),
+            Problem::Memory {
+                size_bytes,
+                machine_bytes,
+            } => write!(
+                f,
+                "a size of {size_bytes} bytes does not fit in this machine's memory of \
+                 {machine_bytes} bytes: make it smaller or use a file volume"
+            ),
+            Problem::NoFolder(path) => write!(
+                f,
+                "the folder {} does not exist: create it with 'mkdir -p'",
+                path.display()
+            ),
+            Problem::NoFile(path) => write!(
+                f,
+                "{} does not exist, and a read-only volume is not created: correct the path \
+                 or open the volume once without read_only",
+                path.display()
+            ),
+            Problem::BlockDevice(path) => write!(
+                f,
+                "{} is a block device, which a file volume does not serve: put a file on a \
+                 file system on it",
+                path.display()
+            ),
+            Problem::NotAFile(path) => write!(
+                f,
+                "{} is not a regular file: give the path of a file, which is created if it \
+                 does not exist",
+                path.display()
+            ),
+            Problem::InUse { path, holder } => {
+                write!(f, "{} is already served by ", path.display())?;
+                match holder {
+                    Some(pid) if *pid == std::process::id() => {
+                        f.write_str("another volume of this process: give each its own file")
+                    }
+                    Some(pid) => write!(f, "process {pid}: stop that one or use another file"),
+                    None => f.write_str(
+                        "another process ('fuser' or 'lslocks' names it): stop that one or \
+                         use another file",
+                    ),
+                }
+            }
+            Problem::FileSize {
+                path,
+                file_bytes,
+                size_bytes,
+            } if file_bytes > size_bytes => write!(
+                f,
+                "{} has {file_bytes} bytes, the volume only {size_bytes}: set its size to \
+                 {file_bytes}, or use another file (a file is never shrunk, that would \
+                 destroy data)",
+                path.display()
+            ),
+            Problem::FileSize {
+                path,
+                file_bytes,
+                size_bytes,
+            } => write!(
+                f,
+                "{} has {file_bytes} bytes, the volume {size_bytes}, and a read-only one is \
+                 not grown: set its size to {file_bytes}, or open it once without read_only",
+                path.display()
+            ),
+            Problem::System {
+                action,
+                path,
+                source,
+            } => {
+                write!(f, "cannot {action}")?;
+                if let Some(path) = path {
+                    write!(f, " {}", path.display())?;
+                }
+                write!(f, ": {source}")?;
+                f.write_str(remedy(source))
+            }
+        }
+    }
+}
+
+/// What helps against an answer of the operating system.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            " (let the user that runs weft read and write the file and its folder)"
+        }
+        Some(libc::EROFS) => " (set read_only, or use a file system that can be written)",
+        Some(libc::ENOSPC | libc::EDQUOT) => " (free space there, or use another file system)",
+        Some(libc::EFBIG) => " (this file system holds no file of that size: use another one)",
+        Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files: 'ulimit -n')",
+        Some(libc::ENOMEM) => " (use smaller volumes, or raise the limit of memory)",
+        _ => "",
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume '{}': {}", self.volume, self.problem)
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Opens a volume. Blocks on the file system: not for a reactor at work.
+pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
+    open_kind(spec).map_err(|problem| OpenError {
+        volume: spec.name.clone(),
+        problem,
+    })
+}
+
+fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
+    check(spec)?;
+    match &spec.kind {
+        Kind::Null => Ok(Arc::new(
+            Null::open(derived_info(spec)).map_err(no_memory)?,
+        )),
+        Kind::Ram => {
+            check_memory(spec.size_bytes)?;
+            Ok(Arc::new(Ram::open(derived_info(spec)).map_err(no_memory)?))
+        }
+        Kind::File { path } => Ok(Arc::new(File::open(spec, path)?)),
+    }
+}
+
+fn check(spec: &Spec) -> Result<(), Problem> {
+    let (size_bytes, block_bytes) = (spec.size_bytes, spec.block_bytes);
+    if !BLOCK_SIZES.contains(&block_bytes) {
+        return Err(Problem::BlockSize(block_bytes));
+    }
+    if size_bytes == 0
+        || size_bytes > SIZE_MAX_BYTES
+        || !size_bytes.is_multiple_of(u64::from(block_bytes))
+    {
+        return Err(Problem::Size {
+            size_bytes,
+            block_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// A RAM volume takes memory as it is written; one that can never be filled
+/// would end the process when it is.
+fn check_memory(size_bytes: u64) -> Result<(), Problem> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match mem_total_bytes(&text) {
+        Some(machine_bytes) if size_bytes > machine_bytes => Err(Problem::Memory {
+            size_bytes,
+            machine_bytes,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn mem_total_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+fn no_memory(source: io::Error) -> Problem {
+    Problem::System {
+        action: "map its memory",
+        path: None,
+        source,
+    }
+}
+
+fn derived_info(spec: &Spec) -> Info {
+    let uuid = spec
+        .uuid
+        .unwrap_or_else(|| identity::derive(spec.kind.name(), &spec.name));
+    info(spec, uuid, false)
+}
+
+pub(crate) fn info(spec: &Spec, uuid: Uuid, volatile_cache: bool) -> Info {
+    Info {
+        name: spec.name.clone(),
+        kind: spec.kind.name(),
+        size_bytes: spec.size_bytes,
+        block_bytes: spec.block_bytes,
+        uuid,
+        nguid: identity::nguid(uuid),
+        serial: identity::serial(uuid),
+        read_only: spec.read_only,
+        volatile_cache,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_understood() {
+        let text = "Whatever: 1 kB\nMemTotal:       24576 kB\nMemFree: 3 kB\n";
+        assert_eq!(mem_total_bytes(text), Some(24576 << 10));
+        assert_eq!(mem_total_bytes("MemTotal: many kB\n"), None);
+        assert_eq!(mem_total_bytes(""), None);
+        let real = fs::read_to_string("/proc/meminfo").unwrap();
+        assert!(mem_total_bytes(&real).unwrap() > 1 << 20);
+    }
+}

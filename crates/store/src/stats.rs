@@ -1,0 +1,251 @@
+//! Counters of a volume that reactors can bump without sharing a cache line.
+//!
+//! Each thread owns a stripe and is its only writer, so that counting is a
+//! plain load and store; a reader sums the stripes. Threads beyond the number
+//! of stripes share the last one with atomic additions.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Release};
+
+use crate::{Error, Io};
+
+/// I/Os that a volume has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes of those.
+    pub write_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Ranges made zero.
+    pub zeroes: u64,
+    /// Ranges deallocated.
+    pub deallocates: u64,
+    /// I/Os that failed.
+    pub errors: ErrorStats,
+}
+
+/// Failed I/Os by kind, in the order of [`Error`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorStats {
+    /// [`Error::OutOfRange`].
+    pub out_of_range: u64,
+    /// [`Error::ReadOnly`].
+    pub read_only: u64,
+    /// [`Error::OutOfSpace`].
+    pub out_of_space: u64,
+    /// [`Error::ReadFailed`].
+    pub read_failed: u64,
+    /// [`Error::WriteFailed`].
+    pub write_failed: u64,
+    /// [`Error::FlushFailed`].
+    pub flush_failed: u64,
+}
+
+impl ErrorStats {
+    /// All of them together.
+    pub fn total(&self) -> u64 {
+        self.out_of_range
+            + self.read_only
+            + self.out_of_space
+            + self.read_failed
+            + self.write_failed
+            + self.flush_failed
+    }
+}
+
+const STRIPES: usize = 64;
+/// The stripe of threads that found no free one.
+const SHARED: usize = STRIPES - 1;
+const UNCLAIMED: usize = usize::MAX;
+
+/// Bit i is set while a thread owns stripe i.
+static CLAIMED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static STRIPE: Cell<usize> = const { Cell::new(UNCLAIMED) };
+    static CLAIM: Claim = Claim::take();
+}
+
+/// A thread's ownership of a stripe; ends with the thread.
+struct Claim(usize);
+
+impl Claim {
+    fn take() -> Claim {
+        let free = |bits: u64| {
+            let stripe = bits.trailing_ones() as usize;
+            (stripe < SHARED).then(|| bits | 1 << stripe)
+        };
+        match CLAIMED.fetch_update(Acquire, Relaxed, free) {
+            Ok(bits) => Claim(bits.trailing_ones() as usize),
+            Err(_) => Claim(SHARED),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        STRIPE.set(SHARED);
+        if self.0 != SHARED {
+            CLAIMED.fetch_and(!(1 << self.0), Release);
+        }
+    }
+}
+
+#[cold]
+fn claim() -> usize {
+    let stripe = CLAIM.try_with(|claim| claim.0).unwrap_or(SHARED);
+    STRIPE.set(stripe);
+    stripe
+}
+
+#[inline]
+fn stripe() -> usize {
+    match STRIPE.get() {
+        UNCLAIMED => claim(),
+        stripe => stripe,
+    }
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+const FLUSH: usize = 2;
+const ZERO: usize = 3;
+const DEALLOCATE: usize = 4;
+const READ_BYTES: usize = 5;
+const WRITE_BYTES: usize = 6;
+const ERRORS: usize = 7;
+const CELLS: usize = ERRORS + 6;
+
+/// Two lines: the neighbour line is fetched along with the one asked for.
+#[repr(align(128))]
+struct Stripe([AtomicU64; CELLS]);
+
+/// See the module.
+pub(crate) struct Counters(Box<[Stripe]>);
+
+impl Counters {
+    pub(crate) fn new() -> Counters {
+        let stripe = |_| Stripe([const { AtomicU64::new(0) }; CELLS]);
+        Counters((0..STRIPES).map(stripe).collect())
+    }
+
+    /// Counts one finished I/O.
+    #[inline]
+    pub(crate) fn count(&self, io: &Io, result: &Result<(), Error>) {
+        if let Err(error) = result {
+            return self.count_error(error);
+        }
+        match io {
+            Io::Read { buf, .. } => {
+                self.add(READ, 1);
+                self.add(READ_BYTES, u64::from(buf.len()));
+            }
+            Io::Write { buf, .. } => {
+                self.add(WRITE, 1);
+                self.add(WRITE_BYTES, u64::from(buf.len()));
+            }
+            Io::Flush => self.add(FLUSH, 1),
+            Io::Zero { .. } => self.add(ZERO, 1),
+            Io::Deallocate { .. } => self.add(DEALLOCATE, 1),
+        }
+    }
+
+    #[cold]
+    fn count_error(&self, error: &Error) {
+        let kind = match error {
+            Error::OutOfRange => 0,
+            Error::ReadOnly => 1,
+            Error::OutOfSpace(_) => 2,
+            Error::ReadFailed(_) => 3,
+            Error::WriteFailed(_) => 4,
+            Error::FlushFailed(_) => 5,
+        };
+        self.add(ERRORS + kind, 1);
+    }
+
+    #[inline]
+    fn add(&self, cell: usize, n: u64) {
+        let stripe = stripe();
+        let cell = &self.0[stripe].0[cell];
+        if stripe == SHARED {
+            cell.fetch_add(n, Relaxed);
+        } else {
+            cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+
+    fn sum(&self, cell: usize) -> u64 {
+        let cells = self.0.iter().map(|stripe| stripe.0[cell].load(Relaxed));
+        cells.fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            reads: self.sum(READ),
+            read_bytes: self.sum(READ_BYTES),
+            writes: self.sum(WRITE),
+            write_bytes: self.sum(WRITE_BYTES),
+            flushes: self.sum(FLUSH),
+            zeroes: self.sum(ZERO),
+            deallocates: self.sum(DEALLOCATE),
+            errors: ErrorStats {
+                out_of_range: self.sum(ERRORS),
+                read_only: self.sum(ERRORS + 1),
+                out_of_space: self.sum(ERRORS + 2),
+                read_failed: self.sum(ERRORS + 3),
+                write_failed: self.sum(ERRORS + 4),
+                flush_failed: self.sum(ERRORS + 5),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// More threads than stripes, all alive at once: some share.
+    #[test]
+    fn no_count_is_lost_between_threads() {
+        const THREADS: u64 = STRIPES as u64 + 16;
+        const EACH: u64 = 2_000;
+        let counters = Counters::new();
+        let barrier = Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    counters.count(&Io::Flush, &Ok(()));
+                    barrier.wait();
+                    for _ in 1..EACH {
+                        counters.count(&Io::Flush, &Ok(()));
+                    }
+                    counters.count(&Io::Flush, &Err(Error::ReadOnly));
+                });
+            }
+        });
+        let stats = counters.stats();
+        assert_eq!(stats.flushes, THREADS * EACH);
+        assert_eq!(stats.errors.read_only, THREADS);
+        assert_eq!(stats.errors.total(), THREADS);
+    }
+
+    #[test]
+    fn a_stripe_has_one_owner_and_comes_back() {
+        for _ in 0..3 * STRIPES {
+            std::thread::spawn(|| assert_ne!(stripe(), UNCLAIMED))
+                .join()
+                .unwrap();
+        }
+        let mine = stripe();
+        let theirs = std::thread::spawn(stripe).join().unwrap();
+        assert!(mine != theirs || mine == SHARED);
+    }
+}
