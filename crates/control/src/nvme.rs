@@ -1,73 +1,77 @@
-//! The `[nvme]` part of a file: limits and subsystems.
+//! The subsystems of a file.
 
 use std::collections::HashMap;
 
-use crate::parse::{NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
-use crate::policy::{Limits, parse_limits};
-use crate::source::{At, Section, Sink, hint};
-use crate::value::{DISCOVERY_NQN, check_nqn};
-use crate::{Namespace, Subsystem};
+use nvmf::{NSID_MAX, check_host_nqn, check_subsystem_nqn};
+use target::{NamespaceSpec, SubsystemSpec};
+use uuid::Uuid;
 
-/// Highest nsid, so that a subsystem's table of namespaces stays small (NN of
-/// Identify Controller, NVM Express Base 2.1, 5.1.13.2.1).
-const NSID_MAX: u64 = 4096;
+use crate::parse::{NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
+use crate::source::{At, Section, Sink, hint};
+
+/// MN of Identify Controller where the file gives none.
+pub(crate) const MODEL_DEFAULT: &str = "weft";
 
 /// Bytes of SN and MN in Identify Controller.
 const SERIAL_BYTES: usize = 20;
 const MODEL_BYTES: usize = 40;
 
-pub(crate) fn parse(
+/// SN of Identify Controller where the file gives none: it follows from the
+/// NQN, so it is the same after a restart.
+pub(crate) fn serial_of(nqn: &str) -> String {
+    let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, nqn.as_bytes());
+    let mut serial = uuid.simple().to_string().to_uppercase();
+    serial.truncate(SERIAL_BYTES);
+    serial
+}
+
+pub(crate) fn subsystems(
     sink: &mut Sink,
     nvme: Option<&Section>,
     volumes: &Volumes,
-) -> (Limits, Vec<Subsystem>) {
-    let limits = parse_limits(sink, nvme);
+) -> Vec<SubsystemSpec> {
     let mut subsystems = Vec::new();
     let mut lines: HashMap<String, usize> = HashMap::new();
     let sections = nvme.map(|nvme| nvme.tables(sink, SCHEMA, "subsystem", SUBSYSTEM));
     for section in sections.iter().flatten() {
-        if let Some(subsystem) = subsystem(sink, section, volumes) {
-            let line = sink.line(&section.span);
-            if let Some(first) = lines.insert(subsystem.nqn.clone(), line) {
-                let nqn = &subsystem.nqn;
-                let text = format!("a subsystem {nqn} is there already, in line {first}");
-                sink.add(&section.span_of("nqn"), text);
-            }
-            subsystems.push(subsystem);
+        let Some(subsystem) = subsystem(sink, section, volumes) else {
+            continue;
+        };
+        let line = sink.line(&section.span);
+        if let Some(first) = lines.insert(subsystem.nqn.clone(), line) {
+            let nqn = &subsystem.nqn;
+            let text = format!("a subsystem {nqn} is there already, in line {first}");
+            sink.add(&section.span_of("nqn"), text);
         }
+        subsystems.push(subsystem);
     }
     if !nvme.is_some_and(|nvme| nvme.has("subsystem")) {
         let text = format!("there is no {SUBSYSTEM}: nothing to connect to");
         sink.add(&nvme.map_or(0..0, |nvme| nvme.span.clone()), text);
     }
-    (limits, subsystems)
+    subsystems
 }
 
-fn subsystem(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<Subsystem> {
+fn subsystem(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<SubsystemSpec> {
     section.missing(sink, "nqn", "nqn = \"nqn.2026-01.io.weft:disk0\"");
-    let nqn = nqn(sink, section);
+    let nqn = section.text(sink, "nqn").map(|nqn| {
+        if let Err(why) = check_subsystem_nqn(nqn.value) {
+            sink.add(&nqn.span, why.to_string());
+        }
+        nqn.value.to_owned()
+    });
     let hosts = hosts(sink, section);
     let serial = fixed_text(sink, section, "serial", SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", MODEL_BYTES);
     let namespaces = namespaces(sink, section, volumes);
-    Some(Subsystem {
-        nqn: nqn?,
+    let nqn = nqn?;
+    Some(SubsystemSpec {
+        serial: serial.unwrap_or_else(|| serial_of(&nqn)),
+        model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
+        nqn,
         hosts,
-        serial,
-        model,
         namespaces,
     })
-}
-
-fn nqn(sink: &mut Sink, section: &Section) -> Option<String> {
-    let nqn = section.text(sink, "nqn")?;
-    if nqn.value == DISCOVERY_NQN {
-        let text = "this is the discovery subsystem's own name; every listener has it already";
-        sink.add(&nqn.span, text);
-    } else if let Err(why) = check_nqn(nqn.value) {
-        sink.add(&nqn.span, why);
-    }
-    Some(nqn.value.to_owned())
 }
 
 /// `None`: every host may connect.
@@ -87,8 +91,8 @@ fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
     }
     let mut hosts: Vec<String> = Vec::new();
     for At { value, span } in section.texts(sink, "hosts").unwrap_or_default() {
-        if let Err(why) = check_nqn(value) {
-            sink.add(&span, why);
+        if let Err(why) = check_host_nqn(value) {
+            sink.add(&span, why.to_string());
         } else if hosts.iter().any(|host| host == value) {
             sink.add(&span, format!("{value} is in the list already"));
         }
@@ -108,8 +112,8 @@ fn fixed_text(sink: &mut Sink, section: &Section, key: &str, bytes_max: usize) -
     Some(text.value.to_owned())
 }
 
-fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Namespace> {
-    let mut namespaces: Vec<Namespace> = Vec::new();
+fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<NamespaceSpec> {
+    let mut namespaces: Vec<NamespaceSpec> = Vec::new();
     let sections = section.tables(sink, SCHEMA, "namespace", NAMESPACE);
     if sections.is_empty() && !section.has("namespace") {
         let text = format!("the subsystem has no {NAMESPACE}");
@@ -126,15 +130,14 @@ fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Name
             let text = format!("nsid {nsid} is there already in this subsystem");
             sink.add(&section.span_of("nsid"), text);
         }
-        if let Some(volume) = volume
-            && namespaces.iter().any(|other| other.volume == volume)
+        if let Some(volume) = &volume
+            && namespaces.iter().any(|other| other.volume == *volume)
         {
-            let name = &volumes.list[volume].name;
-            let text = format!("volume \"{name}\" is there already in this subsystem");
+            let text = format!("volume \"{volume}\" is there already in this subsystem");
             sink.add(&section.span_of("volume"), text);
         }
         if let (Some(nsid), Some(volume)) = (nsid, volume) {
-            namespaces.push(Namespace { nsid, volume });
+            namespaces.push(NamespaceSpec { nsid, volume });
         }
     }
     namespaces.sort_by_key(|namespace| namespace.nsid);
@@ -143,7 +146,7 @@ fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Name
 
 fn nsid(sink: &mut Sink, section: &Section) -> Option<u32> {
     let nsid = section.number(sink, "nsid", false)?;
-    if (1..=NSID_MAX).contains(&nsid.value) {
+    if (1..=u64::from(NSID_MAX)).contains(&nsid.value) {
         return Some(nsid.value as u32);
     }
     let text = format!("an nsid is from 1 to {NSID_MAX}, not {}", nsid.value);
@@ -151,13 +154,13 @@ fn nsid(sink: &mut Sink, section: &Section) -> Option<u32> {
     None
 }
 
-fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<usize> {
+fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<String> {
     let name = section.text(sink, "volume")?;
-    let Some(index) = volumes.by_name.get(name.value) else {
-        let hint = hint(name.value, volumes.by_name.keys().map(String::as_str));
-        let text = format!("there is no volume \"{}\"{hint}", name.value);
-        sink.add(&name.span, text);
-        return None;
-    };
-    *index
+    if volumes.names.iter().any(|known| known == name.value) {
+        return Some(name.value.to_owned());
+    }
+    let hint = hint(name.value, volumes.names.iter().map(String::as_str));
+    let text = format!("there is no volume \"{}\"{hint}", name.value);
+    sink.add(&name.span, text);
+    None
 }

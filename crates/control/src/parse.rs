@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use store::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
+use target::Config;
 use toml::de::DeTable;
 use uuid::Uuid;
 
 use crate::source::{Keys, Section, Sink, hint};
-use crate::{Config, Problem, Volume, VolumeKind, nvme, policy};
+use crate::value::format_size;
+use crate::{Problem, nvme, policy};
 
 /// Sections and the keys that they may hold.
 pub const SCHEMA: &[Keys] = &[
@@ -34,6 +37,7 @@ pub const SCHEMA: &[Keys] = &[
             "io_bytes_max",
             "in_capsule_bytes",
             "maxh2cdata_bytes",
+            "connections_max",
             "digests",
             "subsystem",
         ],
@@ -75,46 +79,60 @@ pub(crate) const POLICY: &str = "[policy]";
 /// Bytes of a volume's name at most.
 const VOLUME_NAME_BYTES_MAX: usize = 64;
 
+/// A logical block where the file says nothing.
+pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
 /// Volumes, and how a later section finds them.
 pub(crate) struct Volumes {
-    pub list: Vec<Volume>,
-    /// By name, broken ones too, so that one mistake is told once.
-    pub by_name: HashMap<String, Option<usize>>,
+    pub list: Vec<Spec>,
+    /// Names, of broken ones too, so that one mistake is told once.
+    pub names: Vec<String>,
 }
 
-pub(crate) fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Problem>> {
+pub(crate) fn parse(
+    text: &str,
+    folder: &Path,
+    available: &[usize],
+) -> Result<Config, Vec<Problem>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut sink = Sink::new(text);
     for error in errors {
         sink.add(&error.span().unwrap_or(0..0), error.message());
     }
-    let file = Section::open(&mut sink, SCHEMA, FILE, table.get_ref(), 0..0);
-    let volumes = volumes(&mut sink, &file, folder);
-    let nvme = file.table(&mut sink, SCHEMA, "nvme", NVME);
-    let (limits, subsystems) = nvme::parse(&mut sink, nvme.as_ref(), &volumes);
-    let listeners = listeners(&mut sink, &file);
-    let policy = file.table(&mut sink, SCHEMA, "policy", POLICY);
-    let policy = policy::parse_policy(&mut sink, policy.as_ref(), &limits);
-    let problems = sink.finish();
-    match problems.is_empty() {
-        true => Ok(Config {
-            volumes: volumes.list,
-            subsystems,
-            limits,
-            listeners,
-            policy,
-        }),
-        false => Err(problems),
+    let sink = &mut sink;
+    let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
+    let volumes = volumes(sink, &file, folder);
+    let nvme = file.table(sink, SCHEMA, "nvme", NVME);
+    let limits = policy::limits(sink, nvme.as_ref());
+    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes);
+    let listeners = listeners(sink, &file);
+    let policy = file.table(sink, SCHEMA, "policy", POLICY);
+    let policy = policy.as_ref();
+    let config = Config {
+        volumes: volumes.list,
+        subsystems,
+        listeners,
+        cpus: policy::cpus(sink, policy, available),
+        backend: policy::backend(sink, policy),
+        spin_us_max: policy::spin_us_max(sink, policy),
+        placement: policy::placement(sink, policy),
+        memory_max: policy::memory_max(sink, policy, &limits),
+        zero_copy_min_bytes: policy::zero_copy_min_bytes(sink, policy),
+        limits,
+    };
+    match sink.take() {
+        problems if problems.is_empty() => Ok(config),
+        problems => Err(problems),
     }
 }
 
 fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
     let mut volumes = Volumes {
         list: Vec::new(),
-        by_name: HashMap::new(),
+        names: Vec::new(),
     };
     let mut lines: HashMap<String, usize> = HashMap::new();
-    let mut paths: HashMap<std::path::PathBuf, usize> = HashMap::new();
+    let mut paths: HashMap<PathBuf, usize> = HashMap::new();
     for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
         let name = volume_name(sink, &section);
         if let Some(name) = &name {
@@ -126,21 +144,14 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
             }
         }
         let volume = volume(sink, &section, folder, name.as_deref());
-        if let Some(Volume {
-            kind: VolumeKind::File(path),
-            ..
-        }) = &volume
-        {
+        if let Some(Kind::File { path }) = volume.as_ref().map(|volume| &volume.kind) {
             let line = sink.line(&section.span);
             if let Some(first) = paths.insert(path.clone(), line) {
                 let text = format!("the volume in line {first} lies in this file already");
                 sink.add(&section.span_of("path"), text);
             }
         }
-        if let Some(name) = name {
-            let index = volume.as_ref().map(|_| volumes.list.len());
-            volumes.by_name.insert(name, index);
-        }
+        volumes.names.extend(name);
         volumes.list.extend(volume);
     }
     if !file.has("volume") {
@@ -166,23 +177,29 @@ fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
     Some(name.value.to_owned())
 }
 
-fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Volume> {
+fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
     let kind = volume_kind(sink, section, folder);
     let block_bytes = match section.number(sink, "block_bytes", true) {
-        Some(block) if !matches!(block.value, 512 | 4096) => {
-            let text = format!("`block_bytes` is 512 or 4096, not {}", block.value);
-            sink.add(&block.span, text);
-            None
+        Some(block) => {
+            let known = BLOCK_SIZES
+                .into_iter()
+                .find(|size| u64::from(*size) == block.value);
+            if known.is_none() {
+                let [a, b] = BLOCK_SIZES;
+                let text = format!("`block_bytes` is {a} or {b}, not {}", block.value);
+                sink.add(&block.span, text);
+            }
+            known
         }
-        Some(block) => Some(block.value as u32),
-        None => Some(4096),
+        None => Some(BLOCK_BYTES_DEFAULT),
     };
     section.missing(sink, "size", "size = \"1GiB\"");
     let size = section.number(sink, "size", true);
     if let (Some(size), Some(block)) = (&size, block_bytes) {
         let block = u64::from(block);
-        if size.value == 0 || size.value > i64::MAX as u64 {
-            let text = "a volume's size is at least one block and below 8 EiB";
+        if size.value == 0 || size.value > SIZE_MAX_BYTES {
+            let max = format_size(SIZE_MAX_BYTES);
+            let text = format!("a volume's size is from one block to {max}");
             sink.add(&size.span, text);
         } else if !size.value.is_multiple_of(block) {
             let (below, value) = (size.value / block * block, size.value);
@@ -204,7 +221,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         }
         uuid
     });
-    Some(Volume {
+    Some(Spec {
         name: name?.to_owned(),
         kind: kind?,
         size_bytes: size?.value,
@@ -214,7 +231,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
     })
 }
 
-fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<VolumeKind> {
+fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {
     const KINDS: &[&str] = &["null", "ram", "file"];
     section.missing(sink, "kind", "kind = \"ram\"");
     let kind = choice(sink, section, "kind", KINDS)?;
@@ -224,8 +241,8 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Volu
             sink.add(&section.span_of("path"), text);
         }
         return Some(match kind {
-            0 => VolumeKind::Null,
-            _ => VolumeKind::Ram,
+            0 => Kind::Null,
+            _ => Kind::Ram,
         });
     }
     section.missing(sink, "path", "path = \"disk0.img\"");
@@ -234,7 +251,9 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Volu
         sink.add(&path.span, "`path` is empty");
         return None;
     }
-    Some(VolumeKind::File(folder.join(path.value)))
+    Some(Kind::File {
+        path: folder.join(path.value),
+    })
 }
 
 /// The index of a key's value among the words it may be.

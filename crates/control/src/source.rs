@@ -80,11 +80,11 @@ impl<'s> Sink<'s> {
         (line, before[line_start..].chars().count() + 1)
     }
 
-    /// What was found, in the file's order.
-    pub fn finish(mut self) -> Vec<Problem> {
-        self.list
-            .sort_by_key(|problem| (problem.line, problem.column));
-        self.list
+    /// What was found so far, in the file's order.
+    pub fn take(&mut self) -> Vec<Problem> {
+        let mut list = std::mem::take(&mut self.list);
+        list.sort_by_key(|problem| (problem.line, problem.column));
+        list
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use nvmf::NSID_MAX;
+use reactor::Choice;
+use store::Kind;
+
 use super::*;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");
@@ -22,9 +26,14 @@ const SIZE: &str = "size = \"1MiB\"";
 const ANY: &str = "allow_any_host = true";
 const LOCAL: &str = "address = \"127.0.0.1:4420\"";
 
+/// As a process reads it that may use CPUs 0 to 4.
+fn read(text: &str) -> Result<Config, Vec<Problem>> {
+    parse(text, Path::new(""), &[0, 1, 2, 3, 4])
+}
+
 /// The one problem of a file as a user sees it.
 fn only(text: &str) -> String {
-    let list = Config::parse(text, Path::new("")).expect_err(text);
+    let list = read(text).expect_err(text);
     assert_eq!(list.len(), 1, "{list:#?}");
     let file = "f".to_owned();
     Problems { file, list }.to_string()
@@ -42,65 +51,78 @@ fn expect(text: &str, at: &str, parts: &[&str]) {
 #[test]
 fn a_plain_file_says_what_it_says() {
     let text = file(SIZE, "", ANY, LOCAL, "");
-    let config = Config::parse(&text, Path::new("")).unwrap();
-    let default = Config::default();
+    let config = read(&text).unwrap();
+    let default = default_config();
     assert_eq!(config.volumes[0].size_bytes, 1 << 20);
-    assert_eq!(config.volumes[0].kind, VolumeKind::Ram);
+    assert_eq!(config.volumes[0].kind, Kind::Ram);
     assert_eq!(config.volumes[0].block_bytes, 4096);
     assert_eq!(config.subsystems[0].hosts, None);
+    assert_eq!(config.subsystems[0].model, default.subsystems[0].model);
+    assert_eq!(
+        config.subsystems[0].serial,
+        nvme::serial_of("nqn.2026-01.io.weft:a")
+    );
+    assert_eq!(config.subsystems[0].serial.len(), 20);
+    assert_ne!(config.subsystems[0].serial, default.subsystems[0].serial);
     assert_eq!(config.listeners, default.listeners);
-    assert_eq!(config.limits, default.limits);
-    assert_eq!(config.policy, default.policy);
+    assert_eq!(config.cpus, [0, 1, 2, 3, 4]);
+    same_numbers(&config, &default);
+}
+
+fn same_numbers(a: &Config, b: &Config) {
+    assert_eq!(a.limits, b.limits);
+    assert_eq!(a.backend, b.backend);
+    assert_eq!(a.placement, b.placement);
+    assert_eq!(a.spin_us_max, b.spin_us_max);
+    assert_eq!(a.memory_max, b.memory_max);
+    assert_eq!(a.zero_copy_min_bytes, b.zero_copy_min_bytes);
 }
 
 #[test]
 fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
-                in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]";
+                in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
+                connections_max = 5";
     let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"";
     let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"";
     let text = file(SIZE, nvme, subsystem, "address = \"[::1]:9\"", policy);
-    let config = Config::parse(&text, Path::new("")).unwrap();
-    assert_eq!(
-        config.limits,
-        Limits {
-            io_queues_max: 3,
-            queue_entries_max: 32,
-            io_bytes_max: 131_072,
-            in_capsule_bytes: 4096,
-            maxh2cdata_bytes: 65_536,
-            header_digest: true,
-            data_digest: false,
-        }
-    );
-    assert_eq!(
-        config.policy,
-        Policy {
-            cpus: Some(vec![1, 3, 4]),
-            backend: Backend::Epoll,
-            placement: Placement::IncomingCpu,
-            spin_us_max: 7,
-            memory_max_bytes: 64 << 20,
-            zero_copy_min_bytes: Some(16_384),
-        }
-    );
+    let config = read(&text).unwrap();
+    let limits = Limits {
+        io_queues_max: 3,
+        queue_entries_max: 32,
+        io_bytes_max: 131_072,
+        in_capsule_bytes_max: 4096,
+        h2c_data_bytes_max: 65_536,
+        connections_max: 5,
+        header_digest: true,
+        data_digest: false,
+        ..Limits::default()
+    };
+    assert_eq!(config.limits, limits);
+    assert_eq!(config.cpus, [1, 3, 4]);
+    assert_eq!(config.backend, Choice::Epoll);
+    assert_eq!(config.placement, Placement::IncomingCpu);
+    assert_eq!(config.spin_us_max, 7);
+    assert_eq!(config.memory_max, 64 << 20);
+    assert_eq!(config.zero_copy_min_bytes, Some(16_384));
     let subsystem = &config.subsystems[0];
     assert_eq!(
         subsystem.hosts.as_deref(),
         Some(&["nqn.2026-01.io.weft:h".to_owned()][..])
     );
-    assert_eq!(subsystem.serial.as_deref(), Some("S1"));
-    assert_eq!(subsystem.model.as_deref(), Some("M 1"));
+    assert_eq!((&*subsystem.serial, &*subsystem.model), ("S1", "M 1"));
+    assert_eq!(subsystem.namespaces[0].nsid, 1);
+    assert_eq!(subsystem.namespaces[0].volume, "a");
     assert_eq!(config.listeners, ["[::1]:9".parse().unwrap()]);
 }
 
 #[test]
 fn a_file_volume_lies_beside_its_configuration() {
     let text = file(SIZE, "", ANY, LOCAL, "").replace("\"ram\"", "\"file\"\npath = \"x/y.img\"");
-    let config = Config::parse(&text, Path::new("conf")).unwrap();
+    let config = parse(&text, Path::new("conf"), &[0]).unwrap();
     let path = PathBuf::from("conf/x/y.img");
-    assert_eq!(config.volumes[0].kind, VolumeKind::File(path));
+    assert_eq!(config.volumes[0].kind, Kind::File { path });
 }
 
 #[test]
@@ -133,7 +155,7 @@ fn unknown_keys_name_the_nearest() {
 fn impossible_values_say_what_is_possible() {
     let volume = |text: &str| file(text, "", ANY, LOCAL, "");
     expect(&volume("size = \"512M\""), "4:8", &["\"512MiB\"?"]);
-    expect(&volume("size = 0"), "4:8", &["at least one block"]);
+    expect(&volume("size = 0"), "4:8", &["from one block to 1PiB"]);
     expect(&volume("size = 5000"), "4:8", &["4096 and 8192"]);
     expect(&volume("size = -1"), "4:8", &["not -1"]);
     expect(
@@ -165,7 +187,7 @@ fn impossible_values_say_what_is_possible() {
         &["\"null\", \"ram\", \"file\"", "did you mean `ram`?"],
     );
     let text = volume(SIZE).replace("name = \"a\"\n", "name = \"a b\"\n");
-    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    let list = read(&text).unwrap_err();
     assert!(list[0].text.contains("letters"), "{list:?}");
 }
 
@@ -213,6 +235,11 @@ fn numbers_have_bounds() {
     );
     expect(&policy("cpus = \"1-0\""), "16:8", &["backwards"]);
     expect(
+        &policy("cpus = \"1,5\""),
+        "16:8",
+        &["CPU 5 is not available", "0-4"],
+    );
+    expect(
         &file(
             SIZE,
             "io_bytes_max = \"4MiB\"",
@@ -239,7 +266,7 @@ fn subsystems_are_checked_against_the_rest() {
         "10:9",
         &["contradict"],
     );
-    expect(&subsystem("hosts = [\"host1\"]"), "9:10", &["no NQN"]);
+    expect(&subsystem("hosts = [\"host1\"]"), "9:10", &["starts with"]);
     expect(
         &subsystem("hosts = [\"nqn.2026-01.a:b\", \"nqn.2026-01.a:b\"]"),
         "9:29",
@@ -250,11 +277,11 @@ fn subsystems_are_checked_against_the_rest() {
     expect(
         &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", "nqn = \"weft\""),
         "8:7",
-        &["no NQN", "nqn.2026-01.io.weft:disk0"],
+        &["starts with \"nqn.\""],
     );
-    let discovery = format!("nqn = \"{DISCOVERY_NQN}\"");
+    let discovery = "nqn = \"nqn.2014-08.org.nvmexpress.discovery\"";
     expect(
-        &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", &discovery),
+        &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", discovery),
         "8:7",
         &["discovery"],
     );
@@ -266,7 +293,7 @@ fn subsystems_are_checked_against_the_rest() {
     expect(
         &good.replace("nsid = 1", "nsid = 0"),
         "11:8",
-        &["from 1 to 4096"],
+        &[&format!("from 1 to {NSID_MAX}")],
     );
     let more = "[[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"a\"\n[[listener]]";
     expect(
@@ -343,7 +370,7 @@ fn listeners_do_not_clash() {
         "[::]:4420",
         "127.0.0.2:4420",
     ] {
-        let config = Config::parse(&listener(&two(fine)), Path::new("")).unwrap();
+        let config = read(&listener(&two(fine))).unwrap();
         assert_eq!(config.listeners.len(), 2, "{fine}");
     }
 }
@@ -357,20 +384,20 @@ fn all_problems_come_at_once_in_the_files_order() {
         "adress = 1",
         "io = 2",
     );
-    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    let list = read(&text).unwrap_err();
     let lines: Vec<_> = list.iter().map(|problem| problem.line).collect();
     assert_eq!(lines, [4, 6, 9, 13, 14, 16], "{list:#?}");
-    let empty = Config::parse("", Path::new("")).unwrap_err();
+    let empty = read("").unwrap_err();
     assert_eq!(empty.len(), 3, "{empty:#?}");
 }
 
 #[test]
 fn broken_toml_has_a_line() {
     let text = file(SIZE, "", ANY, LOCAL, "").replace("kind = \"ram\"", "kind = \"ram");
-    let list = Config::parse(&text, Path::new("")).unwrap_err();
+    let list = read(&text).unwrap_err();
     assert_eq!(list[0].line, 3, "{list:#?}");
     let single = file(SIZE, "", ANY, LOCAL, "").replace("[[volume]]", "[volume]");
-    let list = Config::parse(&single, Path::new("")).unwrap_err();
+    let list = read(&single).unwrap_err();
     assert!(
         list.iter().any(|p| p.text.contains("write [[volume]]")),
         "{list:#?}"
@@ -379,7 +406,7 @@ fn broken_toml_has_a_line() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let problems = Config::load(Path::new("no/such.toml")).unwrap_err();
+    let problems = load(Path::new("no/such.toml")).unwrap_err();
     let shown = problems.to_string();
     assert!(
         shown.starts_with("no/such.toml: cannot be read: "),
@@ -406,14 +433,13 @@ fn uncommented(text: &str) -> String {
 
 #[test]
 fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
-    let plain = Config::parse(EXAMPLE, Path::new("")).unwrap();
+    let plain = read(EXAMPLE).unwrap();
     // What it gives as defaults are the defaults.
-    assert_eq!(plain.limits, Limits::default());
-    assert_eq!(plain.policy, Policy::default());
+    same_numbers(&plain, &default_config());
     let live = uncommented(EXAMPLE);
-    let config = Config::parse(&live, Path::new("")).unwrap();
-    assert_eq!(config.policy.cpus, Some(vec![0, 1]));
-    assert_eq!(config.policy.zero_copy_min_bytes, Some(65_536));
+    let config = read(&live).unwrap();
+    assert_eq!(config.cpus, [0, 1]);
+    assert_eq!(config.zero_copy_min_bytes, Some(65_536));
     assert!(config.volumes[1].read_only && config.volumes[1].uuid.is_some());
 }
 

@@ -1,15 +1,7 @@
-//! Values that are written as text: sizes, CPU lists, NVMe qualified names.
-
-use uuid::Uuid;
+//! Values that are written as text: sizes and CPU lists.
 
 /// CPU numbers are below this (the kernel's own limit, CONFIG_NR_CPUS).
 const CPUS_MAX: usize = 8192;
-
-/// Longest NVMe qualified name in bytes (NVM Express Base 2.1, 4.7).
-const NQN_BYTES_MAX: usize = 223;
-
-/// The name under which every target answers discovery (NVM Express Base 2.1, 4.7.2).
-pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 const UNITS: &[(&str, u64)] = &[
     ("B", 1),
@@ -122,49 +114,6 @@ pub fn format_cpus(cpus: &[usize]) -> String {
     parts.join(",")
 }
 
-/// Whether a text is an NVMe qualified name (NVM Express Base 2.1, 4.7).
-///
-/// # Errors
-/// In words for the user.
-pub fn check_nqn(nqn: &str) -> Result<(), String> {
-    if nqn.len() > NQN_BYTES_MAX {
-        let long = nqn.len();
-        return Err(format!(
-            "an NQN has at most {NQN_BYTES_MAX} bytes, this one has {long}"
-        ));
-    }
-    if nqn.chars().any(|c| c.is_control() || c == ' ') {
-        return Err("an NQN has no spaces or control characters".into());
-    }
-    if let Some(uuid) = nqn.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
-        return match Uuid::try_parse(uuid) {
-            Ok(_) if uuid.len() == 36 => Ok(()),
-            _ => Err(format!("\"{uuid}\" is no UUID")),
-        };
-    }
-    let is_name = nqn.strip_prefix("nqn.").is_some_and(|rest| {
-        let (date, rest) = rest.split_at_checked(7).unwrap_or(("", ""));
-        let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
-            4 => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        });
-        let month = date.get(5..).and_then(|month| month.parse::<u8>().ok());
-        let is_month = month.is_some_and(|month| (1..=12).contains(&month));
-        let (domain, name) = rest
-            .strip_prefix('.')
-            .and_then(|rest| rest.split_once(':'))
-            .unwrap_or(("", ""));
-        is_date && is_month && !domain.is_empty() && !name.is_empty()
-    });
-    match is_name {
-        true => Ok(()),
-        false => Err(format!(
-            "\"{nqn}\" is no NQN; the form is nqn.YYYY-MM.REVERSED.DOMAIN:NAME, \
-             for example nqn.2026-01.io.weft:disk0"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,31 +155,5 @@ mod tests {
         assert!(parse_cpus("2-1").unwrap_err().contains("backwards"));
         assert!(parse_cpus("0-2,1").unwrap_err().contains("CPU 1 "));
         assert!(parse_cpus("0-99999999").unwrap_err().contains("below"));
-    }
-
-    #[test]
-    fn nqns() {
-        for good in [
-            "nqn.2026-01.io.weft:default",
-            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
-        ] {
-            assert_eq!(check_nqn(good), Ok(()));
-        }
-        for bad in [
-            "",
-            "iqn.2026-01.io.weft:default",
-            "nqn.2026-13.io.weft:default",
-            "nqn.26-01.io.weft:default",
-            "nqn.2026-01.io.weft",
-            "nqn.2026-01.io.weft:",
-            "nqn.2026-01.io.weft:a b",
-            "nqn.2014-08.org.nvmexpress:uuid:f81d",
-            "nqn.2026-0\u{e9}.io.weft:x",
-        ] {
-            assert!(check_nqn(bad).is_err(), "{bad}");
-        }
-        let long = format!("nqn.2026-01.io.weft:{}", "x".repeat(204));
-        assert!(check_nqn(&long).unwrap_err().contains("223"));
-        assert_eq!(check_nqn(&long[..223]), Ok(()));
     }
 }
