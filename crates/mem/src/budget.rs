@@ -1,15 +1,14 @@
 //! The one ceiling on the memory that pools may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The ceiling `memory_max`, in bytes: pools reserve their chunks from it.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: u64,
     used_bytes: AtomicU64,
-    /// A reservation failed since the last [`Budget::take_short`].
-    short: AtomicBool,
+    shortages: AtomicU64,
 }
 
 impl Budget {
@@ -18,7 +17,7 @@ impl Budget {
         Arc::new(Budget {
             max_bytes,
             used_bytes: AtomicU64::new(0),
-            short: AtomicBool::new(false),
+            shortages: AtomicU64::new(0),
         })
     }
 
@@ -40,7 +39,7 @@ impl Budget {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
             .is_ok();
         if !reserved {
-            self.short.store(true, Ordering::Relaxed);
+            self.shortages.fetch_add(1, Ordering::Relaxed);
         }
         reserved
     }
@@ -51,16 +50,11 @@ impl Budget {
         assert!(before >= n, "released more memory than was reserved");
     }
 
-    /// Whether somebody went without memory since the last
-    /// [`Budget::settle_short`]: pools then give free chunks back.
+    /// How often somebody went without memory: when it grows, pools with free
+    /// chunks should give them back.
     #[inline]
-    pub fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
-    }
-
-    /// Forgets that somebody went without memory.
-    pub fn settle_short(&self) {
-        self.short.store(false, Ordering::Relaxed);
+    pub fn shortages(&self) -> u64 {
+        self.shortages.load(Ordering::Relaxed)
     }
 }
 
@@ -73,7 +67,7 @@ mod tests {
         let budget = Budget::new(100);
         assert!(budget.try_reserve(60));
         assert!(!budget.try_reserve(41));
-        assert!(budget.is_short());
+        assert_eq!(budget.shortages(), 1);
         assert!(budget.try_reserve(40));
         assert_eq!(budget.used(), 100);
         budget.release(100);

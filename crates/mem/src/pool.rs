@@ -421,7 +421,7 @@ mod tests {
         let mut bufs: Vec<Buf> = std::iter::from_fn(|| pool.get(1 << 20)).collect();
         assert_eq!(bufs.len(), 4);
         assert!(pool.get(4096).is_none());
-        assert!(pool.budget().is_short());
+        assert!(pool.budget().shortages() > 0);
         bufs.pop();
         assert!(pool.get(1 << 20).is_some());
         assert_eq!(pool.budget().used(), 4 << 20);
@@ -469,7 +469,7 @@ mod tests {
         assert!(b.get(1).is_none());
         drop(held);
         assert!(b.get(1).is_none(), "the other pool still holds its chunks");
-        assert!(budget.is_short());
+        assert!(budget.shortages() > 0);
         a.trim();
         assert!(b.get(1).is_some());
     }
