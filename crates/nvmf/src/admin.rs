@@ -1,0 +1,194 @@
+//! The Admin Command Set (NVM Express Base Specification 2.0, section 5).
+
+use machine::{Nanos, Tag};
+use wire::nvme::{NSID_ALL, Sqe, Status, admin};
+
+use crate::controller::{Controller, ErrorNote};
+use crate::discovery::DiscoveryLog;
+use crate::{feature, identify, log};
+
+/// How a command completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Status.
+    pub status: Status,
+    /// Completion dwords 0 and 1.
+    pub result: u64,
+    /// Bytes of data to the host at the start of the caller's buffer.
+    pub data_len: u32,
+}
+
+impl Reply {
+    /// Success with completion dwords 0 and 1.
+    pub fn done(result: u64) -> Self {
+        Reply { status: Status::SUCCESS, result, data_len: 0 }
+    }
+
+    /// Success with data to the host.
+    pub fn data(data_len: usize) -> Self {
+        Reply { status: Status::SUCCESS, result: 0, data_len: data_len as u32 }
+    }
+
+    /// Failure.
+    pub fn failed(status: Status) -> Self {
+        Reply { status, result: 0, data_len: 0 }
+    }
+}
+
+/// What becomes of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Complete it now.
+    Done(Reply),
+    /// It is an Asynchronous Event Request:
+    /// [`Controller::take_event`] completes it later.
+    Held,
+}
+
+/// What a volume has done, for the SMART / Health Information log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounters {
+    /// Commands that read, Compare included.
+    pub read_commands: u64,
+    /// Bytes they read.
+    pub read_bytes: u64,
+    /// Commands that wrote.
+    pub write_commands: u64,
+    /// Bytes they wrote.
+    pub write_bytes: u64,
+    /// Commands that the media failed.
+    pub media_errors: u64,
+}
+
+/// What admin commands need from outside.
+pub struct Env<'a> {
+    /// The time.
+    pub now: Nanos,
+    /// Counters of the namespace with this index.
+    pub counters: &'a dyn Fn(u32) -> IoCounters,
+}
+
+/// A refused command: the standard's status and the byte of the command that
+/// is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub status: Status,
+    pub location: Option<u16>,
+}
+
+impl Fault {
+    /// Trying again would fail again.
+    pub fn new(status: Status, location: u16) -> Self {
+        Fault { status: status.dnr(), location: Some(location) }
+    }
+
+    /// Invalid Field in Command, in the dword that starts at byte `location`.
+    pub fn field(location: u16) -> Self {
+        Fault::new(Status::INVALID_FIELD, location)
+    }
+}
+
+/// Bytes of the fields of a submission queue entry.
+pub(crate) mod at {
+    pub const OPCODE: u16 = 0;
+    pub const NSID: u16 = 4;
+    pub const SGL: u16 = 24;
+    pub const CDW10: u16 = 40;
+    pub const CDW11: u16 = 44;
+    pub const CDW12: u16 = 48;
+    pub const CDW14: u16 = 56;
+}
+
+/// An admin command with everything its execution may look at.
+pub(crate) struct Request<'a> {
+    pub controller: &'a mut Controller,
+    pub sqe: &'a Sqe,
+    /// Data from the host.
+    pub data: &'a [u8],
+    /// Where data to the host goes.
+    pub out: &'a mut [u8],
+    pub env: &'a Env<'a>,
+    /// Controller identifiers in use in the subsystem, ascending.
+    pub cntlids: &'a [u16],
+    /// What a discovery controller reports; empty for others.
+    pub discovery: &'a DiscoveryLog,
+}
+
+impl Request<'_> {
+    /// Writes a structure to the host, up to `len` bytes of it.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<Reply, Fault> {
+        let out = self
+            .out
+            .get_mut(..bytes.len())
+            .ok_or(Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL))?;
+        out.copy_from_slice(bytes);
+        Ok(Reply::data(bytes.len()))
+    }
+
+    /// The namespace identifier names none or all namespaces, or is a fault.
+    pub fn expect_no_namespace(&self) -> Result<(), Fault> {
+        match self.sqe.nsid.get() {
+            0 | NSID_ALL => Ok(()),
+            _ => Err(Fault::field(at::NSID)),
+        }
+    }
+}
+
+/// Admin commands of I/O controllers; see also the effects log page.
+pub(crate) const OPCODES: [u8; 7] = [
+    admin::GET_LOG_PAGE,
+    admin::IDENTIFY,
+    admin::ABORT,
+    admin::SET_FEATURES,
+    admin::GET_FEATURES,
+    admin::ASYNC_EVENT_REQUEST,
+    admin::KEEP_ALIVE,
+];
+
+/// Executes one admin command and notes its error.
+pub(crate) fn execute(mut request: Request<'_>, tag: Tag) -> Outcome {
+    request.controller.note_traffic();
+    match dispatch(&mut request, tag) {
+        Ok(outcome) => outcome,
+        Err(fault) => {
+            request.controller.note_error(ErrorNote {
+                qid: 0,
+                cid: request.sqe.cid.get(),
+                status: fault.status,
+                location: fault.location,
+                lba: 0,
+                nsid: request.sqe.nsid.get(),
+            });
+            Outcome::Done(Reply::failed(fault.status))
+        }
+    }
+}
+
+fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
+    let opcode = request.sqe.opcode;
+    if !OPCODES.contains(&opcode) || (request.controller.is_discovery && opcode == admin::ABORT) {
+        return Err(Fault::new(Status::INVALID_OPCODE, at::OPCODE));
+    }
+    if !request.controller.is_ready() {
+        return Err(Fault { status: Status::COMMAND_SEQUENCE.dnr(), location: None });
+    }
+    let reply = match opcode {
+        admin::GET_LOG_PAGE => log::get_log_page(request)?,
+        admin::IDENTIFY => identify::identify(request)?,
+        admin::SET_FEATURES => feature::set(request)?,
+        admin::GET_FEATURES => feature::get(request)?,
+        admin::ASYNC_EVENT_REQUEST => {
+            if !request.controller.hold_event_request(tag) {
+                return Err(Fault { status: Status::AER_LIMIT.dnr(), location: None });
+            }
+            return Ok(Outcome::Held);
+        }
+        admin::KEEP_ALIVE => {
+            request.controller.keep_alive(request.env.now);
+            Reply::done(0)
+        }
+        // Abort is best effort: bit 0 says that the command was not aborted (section 5.1).
+        _ => Reply::done(1),
+    };
+    Ok(Outcome::Done(reply))
+}

@@ -1,0 +1,462 @@
+//! One controller: its properties, queues, keep alive timer, events and errors.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use machine::{Nanos, Tag};
+use wire::nvme::feature::async_event;
+use wire::nvme::log::event;
+use wire::nvme::property::{Cap, Cc, VS_2_0, csts, offset};
+use wire::nvme::{PropertyGet, PropertySet, Status};
+
+use crate::admin::Reply;
+use crate::feature::Features;
+use crate::subsystem::Subsystem;
+
+/// Asynchronous Event Requests that a controller holds (AERL + 1).
+pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
+
+/// Entries of the Error Information log (ELPE + 1).
+pub(crate) const ERROR_ENTRIES_MAX: usize = 64;
+
+/// Granularity of the keep alive timer in ms (KAS).
+pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
+
+/// How long a controller takes to become ready or to be disabled, ms (CAP.TO, CRTO).
+pub(crate) const READY_TIMEOUT_MS: u32 = 15_000;
+
+/// A controller that is disabled, shut down, or for discovery without a keep
+/// alive timeout lives this long without a command (Base 2.0, section 3.1.2.3).
+const IDLE_TIMEOUT_MS: u32 = 120_000;
+
+const NANOS_PER_MS: u64 = 1_000_000;
+
+/// Says that commands of a controller arrived, on whichever core: what traffic
+/// based keep alive looks at (Base 2.0, section 3.9.3).
+#[derive(Debug, Default)]
+pub struct Activity(AtomicBool);
+
+impl Activity {
+    /// A command arrived. Writes only once a keep alive period, so that cores
+    /// that serve one controller do not fight for the cache line.
+    #[inline]
+    pub fn note(&self) {
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What the Error Information log keeps of a failed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorNote {
+    /// Queue of the command.
+    pub qid: u16,
+    /// Command identifier.
+    pub cid: u16,
+    /// What it was completed with.
+    pub status: Status,
+    /// Byte of the command that is wrong; `None` if no field is.
+    pub location: Option<u16>,
+    /// First logical block concerned.
+    pub lba: u64,
+    /// Namespace, 0 if none is concerned.
+    pub nsid: u32,
+}
+
+/// What a controller is made with.
+pub(crate) struct Association {
+    pub subsystem: Arc<Subsystem>,
+    pub is_discovery: bool,
+    pub cntlid: u16,
+    pub hostid: [u8; 16],
+    pub hostnqn: String,
+    pub local: SocketAddr,
+    pub kato_ms: u32,
+}
+
+/// One controller: the association of a host with an NVM subsystem.
+pub struct Controller {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) is_discovery: bool,
+    pub(crate) cntlid: u16,
+    pub(crate) hostid: [u8; 16],
+    pub(crate) hostnqn: String,
+    pub(crate) local: SocketAddr,
+    pub(crate) features: Features,
+    pub(crate) errors: VecDeque<(u64, ErrorNote)>,
+    pub(crate) error_count: u64,
+    pub(crate) created: Nanos,
+    pub(crate) changed_namespaces: BTreeSet<u32>,
+    kato_default_ms: u32,
+    activity: Arc<Activity>,
+    cc: Cc,
+    csts: u32,
+    /// Connection of each connected queue.
+    queues: BTreeMap<u16, u64>,
+    /// Connections to close, not yet taken by the driver.
+    closing: Vec<u64>,
+    has_ended: bool,
+    timer_start: Nanos,
+    event_tags: VecDeque<Tag>,
+    /// Requests that ended without an event.
+    aborted_tags: Vec<Tag>,
+    events: u32,
+    events_masked: u32,
+}
+
+/// Bits of `events`, by position in [`EVENTS`].
+pub(crate) const NAMESPACE_EVENT: u32 = 1 << 0;
+pub(crate) const DISCOVERY_EVENT: u32 = 1 << 1;
+
+/// Event bit, bit of the configuration that enables it, dword 0 of its completion.
+const EVENTS: [(u32, u32, u32); 2] = [
+    (NAMESPACE_EVENT, async_event::NAMESPACE_ATTRIBUTE, event::NAMESPACE_ATTRIBUTE_CHANGED),
+    (DISCOVERY_EVENT, async_event::DISCOVERY_CHANGE, event::DISCOVERY_CHANGED),
+];
+
+impl Controller {
+    pub(crate) fn new(association: Association, now: Nanos) -> Self {
+        let kato_ms = round_kato(association.kato_ms);
+        let features = Features::new(&association.subsystem, association.is_discovery, kato_ms);
+        Controller {
+            subsystem: association.subsystem,
+            is_discovery: association.is_discovery,
+            cntlid: association.cntlid,
+            hostid: association.hostid,
+            hostnqn: association.hostnqn,
+            local: association.local,
+            features,
+            errors: VecDeque::new(),
+            error_count: 0,
+            created: now,
+            changed_namespaces: BTreeSet::new(),
+            kato_default_ms: kato_ms,
+            activity: Arc::default(),
+            cc: Cc::default(),
+            csts: 0,
+            queues: BTreeMap::new(),
+            closing: Vec::new(),
+            has_ended: false,
+            timer_start: now,
+            event_tags: VecDeque::new(),
+            aborted_tags: Vec::new(),
+            events: 0,
+            events_masked: 0,
+        }
+    }
+
+    /// Controller ID.
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// NQN of the host.
+    pub fn hostnqn(&self) -> &str {
+        &self.hostnqn
+    }
+
+    /// The subsystem as of now.
+    pub fn subsystem(&self) -> &Arc<Subsystem> {
+        &self.subsystem
+    }
+
+    /// What the controller's connections report commands to.
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    /// Connected queues, the Admin Queue included.
+    pub fn queues(&self) -> impl Iterator<Item = u16> {
+        self.queues.keys().copied()
+    }
+
+    /// Whether commands are processed: CC.EN and CSTS.RDY are set.
+    pub fn is_ready(&self) -> bool {
+        self.cc.en() && self.csts & csts::RDY != 0
+    }
+
+    /// Whether the controller has ended and only waits for its connections.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    pub(crate) fn cap(&self) -> Cap {
+        Cap::new(self.subsystem.limits.queue_entries_max, READY_TIMEOUT_MS)
+    }
+
+    // --- properties ---
+
+    /// Property Get (Base 2.0, section 6.4). The halves of 8-byte properties
+    /// can be read one by one.
+    pub fn property_get(&mut self, get: PropertyGet) -> Reply {
+        let cap = self.cap().0;
+        let value = match (get.offset, get.is_8_bytes) {
+            (offset::CAP, true) => cap,
+            (offset::CAP, false) => cap & 0xffff_ffff,
+            (4, false) => cap >> 32,
+            (offset::VS, false) => u64::from(VS_2_0),
+            (offset::CC, false) => u64::from(self.cc.0),
+            (offset::CSTS, false) => u64::from(self.csts),
+            (offset::CRTO, false) => u64::from(READY_TIMEOUT_MS / 500),
+            _ => return Reply::failed(Status::INVALID_FIELD.dnr()),
+        };
+        Reply::done(value)
+    }
+
+    /// Property Set (Base 2.0, section 6.5). What it ends is told by
+    /// [`Controller::take_closing`].
+    pub fn property_set(&mut self, set: PropertySet, now: Nanos) -> Reply {
+        if (set.offset, set.is_8_bytes) != (offset::CC, false) {
+            return Reply::failed(Status::INVALID_FIELD.dnr());
+        }
+        let new = Cc(set.value as u32);
+        if new.shn() == 3 {
+            return Reply::failed(Status::INVALID_FIELD.dnr());
+        }
+        if new.en() && !self.cc.en() && self.csts & csts::RDY != 0 {
+            // Disabling is not through yet: its I/O queues still end.
+            return Reply::failed(Status::COMMAND_SEQUENCE);
+        }
+        let old = std::mem::replace(&mut self.cc, new);
+        self.timer_start = now;
+        match (old.en(), new.en()) {
+            (false, true) => self.enable(),
+            (true, false) => self.disable(),
+            _ => {}
+        }
+        match (old.shn(), new.shn()) {
+            (0, 1 | 2) => self.shut_down(),
+            (1 | 2, 0) => self.csts &= !csts::SHST_MASK,
+            _ => {}
+        }
+        Reply::done(0)
+    }
+
+    fn enable(&mut self) {
+        let cc = self.cc;
+        // A discovery controller has no I/O queues, and hosts leave their entry sizes 0.
+        let sizes_fit = self.is_discovery || (cc.iosqes() == 6 && cc.iocqes() == 4);
+        if cc.css() != 0 || cc.mps() != 0 || cc.ams() != 0 || !sizes_fit {
+            self.csts |= csts::CFS;
+            return;
+        }
+        self.csts = csts::RDY;
+    }
+
+    /// A Controller Reset (section 3.7.2): I/O queues end, features return to
+    /// their defaults; RDY is cleared once the last I/O queue is gone.
+    fn disable(&mut self) {
+        self.abort_event_requests();
+        self.events = 0;
+        self.events_masked = 0;
+        self.changed_namespaces.clear();
+        self.features = Features::new(&self.subsystem, self.is_discovery, self.kato_default_ms);
+        self.csts &= csts::RDY;
+        self.close_io_queues();
+        self.settle();
+    }
+
+    /// A controller shutdown (section 3.6): complete once the last I/O queue is gone.
+    fn shut_down(&mut self) {
+        self.csts = self.csts & !csts::SHST_MASK | csts::SHST_OCCURRING;
+        self.close_io_queues();
+        self.settle();
+    }
+
+    fn close_io_queues(&mut self) {
+        self.closing.extend(self.queues.range(1..).map(|(_, connection)| *connection));
+    }
+
+    /// Ends what waited for the I/O queues to be gone.
+    fn settle(&mut self) {
+        if self.queues.range(1..).next().is_some() {
+            return;
+        }
+        if !self.cc.en() {
+            self.csts &= !csts::RDY;
+        }
+        if self.csts & csts::SHST_MASK == csts::SHST_OCCURRING {
+            self.csts = self.csts & !csts::SHST_MASK | csts::SHST_COMPLETE;
+        }
+    }
+
+    // --- queues ---
+
+    pub(crate) fn add_queue(&mut self, qid: u16, connection: u64) {
+        let previous = self.queues.insert(qid, connection);
+        assert!(previous.is_none(), "queue {qid} was connected twice");
+    }
+
+    pub(crate) fn has_queue(&self, qid: u16) -> bool {
+        self.queues.contains_key(&qid)
+    }
+
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// The connection of the Admin Queue, while there is one.
+    pub(crate) fn admin_connection(&self) -> Option<u64> {
+        self.queues.get(&0).copied()
+    }
+
+    /// The connection of a queue has ended. Without its Admin Queue the
+    /// controller ends too.
+    pub(crate) fn remove_queue(&mut self, qid: u16) {
+        if self.queues.remove(&qid).is_none() {
+            return;
+        }
+        if qid == 0 {
+            self.event_tags.clear();
+            self.aborted_tags.clear();
+            if !self.has_ended {
+                self.has_ended = true;
+                self.close_io_queues();
+            }
+        }
+        self.settle();
+    }
+
+    /// Ends the controller: every connection of it is to be closed.
+    pub(crate) fn end(&mut self) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.csts |= csts::CFS;
+            self.closing.extend(self.queues.values().copied());
+        }
+    }
+
+    /// Connections to close since the last call: ask after every other call.
+    pub fn take_closing(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.closing)
+    }
+
+    // --- keep alive ---
+
+    /// When [`Controller::on_deadline`] wants to be called next.
+    pub fn deadline(&self) -> Option<Nanos> {
+        if self.has_ended {
+            return None;
+        }
+        Some(self.timer_start.saturating_add(self.timeout()?))
+    }
+
+    /// Time has passed. `true`: the keep alive timer expired, the controller
+    /// is fatal and all of its connections are to be closed (section 3.9.4).
+    pub fn on_deadline(&mut self, now: Nanos) -> bool {
+        let Some(deadline) = self.deadline() else {
+            return false;
+        };
+        if now < deadline {
+            return false;
+        }
+        if self.activity.take() {
+            self.timer_start = now;
+            return false;
+        }
+        self.end();
+        true
+    }
+
+    /// A command of the Admin Queue arrived.
+    pub(crate) fn note_traffic(&self) {
+        self.activity.note();
+    }
+
+    /// Keep Alive: the timer starts again.
+    pub(crate) fn keep_alive(&mut self, now: Nanos) {
+        self.activity.take();
+        self.timer_start = now;
+    }
+
+    /// Set Features, Keep Alive Timer.
+    pub(crate) fn set_kato(&mut self, kato_ms: u32, now: Nanos) {
+        self.features.kato_ms = round_kato(kato_ms);
+        self.keep_alive(now);
+    }
+
+    /// The default that a reset returns the timeout to.
+    pub(crate) fn kato_default_ms(&self) -> u32 {
+        self.kato_default_ms
+    }
+
+    fn timeout(&self) -> Option<Nanos> {
+        let kato_ms = self.features.kato_ms;
+        let is_serving = self.is_ready() && self.csts & csts::SHST_MASK == 0;
+        let timeout_ms = match kato_ms {
+            0 if is_serving && !self.is_discovery => return None,
+            0 => IDLE_TIMEOUT_MS,
+            _ if is_serving => kato_ms,
+            _ => kato_ms.max(IDLE_TIMEOUT_MS),
+        };
+        Some(u64::from(timeout_ms) * NANOS_PER_MS)
+    }
+
+    // --- asynchronous events ---
+
+    /// Holds a request; `false`: too many (section 5.2).
+    pub(crate) fn hold_event_request(&mut self, tag: Tag) -> bool {
+        if self.event_tags.len() >= EVENT_REQUESTS_MAX {
+            return false;
+        }
+        self.event_tags.push_back(tag);
+        true
+    }
+
+    /// A held request to complete now, if there is one: ask after every other
+    /// call, until `None`.
+    pub fn take_event(&mut self) -> Option<(Tag, Reply)> {
+        if let Some(tag) = self.aborted_tags.pop() {
+            return Some((tag, Reply::failed(Status::ABORTED_SQ_DELETION)));
+        }
+        let ready = self.events & !self.events_masked;
+        let (bit, _, result) = EVENTS.into_iter().find(|(bit, enable, _)| {
+            ready & bit != 0 && self.features.async_events & enable != 0
+        })?;
+        let tag = self.event_tags.pop_front()?;
+        self.events &= !bit;
+        self.events_masked |= bit;
+        Some((tag, Reply::done(u64::from(result))))
+    }
+
+    /// An event occurred; whether a request can be completed with it now.
+    pub(crate) fn raise(&mut self, bit: u32) -> bool {
+        self.events |= bit;
+        self.events & !self.events_masked != 0 && !self.event_tags.is_empty()
+    }
+
+    /// The log page of an event was read without Retain Asynchronous Event.
+    pub(crate) fn clear_event(&mut self, bit: u32) {
+        self.events &= !bit;
+        self.events_masked &= !bit;
+    }
+
+    fn abort_event_requests(&mut self) {
+        self.aborted_tags.extend(self.event_tags.drain(..));
+    }
+
+    // --- errors ---
+
+    /// Puts a failed command into the Error Information log.
+    pub fn note_error(&mut self, note: ErrorNote) {
+        self.error_count += 1;
+        if self.errors.len() == ERROR_ENTRIES_MAX {
+            self.errors.pop_back();
+        }
+        self.errors.push_front((self.error_count, note));
+    }
+}
+
+/// Rounds a Keep Alive Timeout up to the granularity; 0 stays 0: no timer.
+fn round_kato(kato_ms: u32) -> u32 {
+    let periods = u64::from(kato_ms).div_ceil(u64::from(KEEP_ALIVE_GRANULARITY_MS));
+    let rounded = periods * u64::from(KEEP_ALIVE_GRANULARITY_MS);
+    u32::try_from(rounded).unwrap_or(u32::MAX)
+}

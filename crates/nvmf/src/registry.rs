@@ -1,0 +1,418 @@
+//! Which subsystems there are, where they are reached, and who is connected.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use machine::{Nanos, Tag};
+use wire::nvme::discovery::DISCOVERY_NQN;
+use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, nqn_text};
+use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
+use zerocopy::FromBytes;
+
+use crate::admin::{self, Env, Outcome, Reply, Request};
+use crate::controller::{Activity, Association, Controller, DISCOVERY_EVENT, ErrorNote, NAMESPACE_EVENT};
+use crate::discovery::DiscoveryLog;
+use crate::subsystem::{CNTLID_MAX, Limits, Subsystem};
+
+/// Entries of an Admin Queue (ASQSZ).
+pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
+
+/// What a registry starts with.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryConfig {
+    /// The subsystems; their NQNs are unique.
+    pub subsystems: Vec<Arc<Subsystem>>,
+    /// Addresses listened on, as bound: what the discovery log names.
+    pub listeners: Vec<SocketAddr>,
+}
+
+/// How a host reached us.
+#[derive(Clone, Copy, Debug)]
+pub struct Via {
+    /// The driver's own name for the connection: comes back when it is to be closed.
+    pub connection: u64,
+    /// Our address.
+    pub local: SocketAddr,
+    /// The host's address.
+    pub peer: SocketAddr,
+}
+
+/// Names a controller for the life of the registry; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ControllerId(u64);
+
+/// A queue was connected.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    /// Its controller.
+    pub controller: ControllerId,
+    /// Controller ID.
+    pub cntlid: u16,
+    /// Queue ID, 0 for the Admin Queue.
+    pub qid: u16,
+    /// Entries of the submission queue (not 0's based).
+    pub entries: u32,
+    /// The host asked for no SQ flow control.
+    pub flow_control_disabled: bool,
+    /// The subsystem as of now; one without namespaces for discovery.
+    pub subsystem: Arc<Subsystem>,
+    /// Where the connection reports that commands arrive.
+    pub activity: Arc<Activity>,
+    /// Completion dword 0: the Controller ID, no authentication required.
+    pub result: u32,
+}
+
+/// A Connect was refused (Base 2.0, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Status.
+    pub status: Status,
+    /// Completion dword 0: which parameter is invalid, for Connect Invalid Parameters
+    /// and Connect Invalid Host.
+    pub result: u32,
+}
+
+impl Refusal {
+    fn new(status: Status) -> Self {
+        Refusal { status, result: 0 }
+    }
+
+    /// A parameter of the command is invalid: byte `offset` of the entry.
+    fn command(offset: u32) -> Self {
+        Refusal { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), result: offset }
+    }
+
+    /// A parameter of the data is invalid: byte `offset` of the data (IATTR is 1).
+    fn data(offset: usize) -> Self {
+        let result = 1 << 16 | offset as u32;
+        Refusal { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), result }
+    }
+}
+
+/// Bytes of the parameters in the command.
+const QID: u32 = 42;
+const SQSIZE: u32 = 44;
+/// Bytes of the parameters in the data.
+const HOSTID: usize = 0;
+const CNTLID: usize = 16;
+const SUBNQN: usize = 256;
+const HOSTNQN: usize = 512;
+
+/// A subsystem with the controllers in use.
+struct Entry {
+    subsystem: Arc<Subsystem>,
+    is_discovery: bool,
+    controllers: BTreeMap<u16, ControllerId>,
+    /// Where the search for a free Controller ID starts: an ID rests before it
+    /// is given out again.
+    cntlid_next: u16,
+}
+
+/// Which subsystems there are, where they are reached, and who is connected.
+pub struct Registry {
+    entries: BTreeMap<String, Entry>,
+    listeners: Vec<SocketAddr>,
+    controllers: BTreeMap<ControllerId, Controller>,
+    id_next: u64,
+    generation: u64,
+}
+
+impl Registry {
+    /// A registry of `config` and the discovery subsystem.
+    ///
+    /// # Panics
+    /// On two subsystems of one NQN, and on Controller IDs out of range:
+    /// configuration is checked before.
+    pub fn new(config: RegistryConfig) -> Self {
+        let mut registry = Registry {
+            entries: BTreeMap::new(),
+            listeners: config.listeners,
+            controllers: BTreeMap::new(),
+            id_next: 0,
+            generation: 1,
+        };
+        registry.insert(Arc::new(discovery_subsystem()), true);
+        for subsystem in config.subsystems {
+            registry.insert(subsystem, false);
+        }
+        registry
+    }
+
+    fn insert(&mut self, subsystem: Arc<Subsystem>, is_discovery: bool) {
+        let (first, last) = (*subsystem.cntlids.start(), *subsystem.cntlids.end());
+        assert!(
+            1 <= first && first <= last && last <= CNTLID_MAX,
+            "Controller IDs {first} to {last} of {}",
+            subsystem.nqn
+        );
+        let nqn = subsystem.nqn.clone();
+        let entry = Entry {
+            subsystem,
+            is_discovery,
+            controllers: BTreeMap::new(),
+            cntlid_next: first,
+        };
+        let previous = self.entries.insert(nqn, entry);
+        assert!(previous.is_none(), "two subsystems of one NQN");
+    }
+
+    /// The subsystems, the discovery subsystem excluded.
+    pub fn subsystems(&self) -> impl Iterator<Item = &Arc<Subsystem>> {
+        self.entries
+            .values()
+            .filter(|entry| !entry.is_discovery)
+            .map(|entry| &entry.subsystem)
+    }
+
+    /// Live controllers.
+    pub fn controllers(&self) -> impl Iterator<Item = (ControllerId, &Controller)> {
+        self.controllers.iter().map(|(id, controller)| (*id, controller))
+    }
+
+    /// A controller, unless it is gone.
+    pub fn controller(&mut self, id: ControllerId) -> Option<&mut Controller> {
+        self.controllers.get_mut(&id)
+    }
+
+    /// Connect (Base 2.0, section 6.3): creates a controller for an Admin
+    /// Queue, finds it for an I/O queue. `data` is what came with the command.
+    pub fn connect(
+        &mut self,
+        command: &ConnectCommand,
+        data: &[u8],
+        via: &Via,
+        now: Nanos,
+    ) -> Result<Connected, Refusal> {
+        let data = data
+            .get(..CONNECT_DATA_BYTES)
+            .and_then(|bytes| ConnectData::ref_from_bytes(bytes).ok())
+            .ok_or(Refusal::new(Status::DATA_SGL_LENGTH_INVALID.dnr()))?;
+        if command.recfmt != 0 {
+            return Err(Refusal::new(Status::CONNECT_FORMAT.dnr()));
+        }
+        let subnqn = nqn_text(&data.subnqn).ok_or(Refusal::data(SUBNQN))?;
+        let hostnqn = nqn_text(&data.hostnqn).ok_or(Refusal::data(HOSTNQN))?;
+        if !self.entries.contains_key(subnqn) {
+            return Err(Refusal::data(SUBNQN));
+        }
+        if command.qid == 0 {
+            self.connect_admin(command, data, subnqn, hostnqn, via, now)
+        } else {
+            self.connect_io(command, data, subnqn, hostnqn, via)
+        }
+    }
+
+    fn connect_admin(
+        &mut self,
+        command: &ConnectCommand,
+        data: &ConnectData,
+        subnqn: &str,
+        hostnqn: &str,
+        via: &Via,
+        now: Nanos,
+    ) -> Result<Connected, Refusal> {
+        let entry = self.entries.get_mut(subnqn).expect("looked up before");
+        if !entry.subsystem.allows(hostnqn) {
+            return Err(Refusal {
+                status: Status::CONNECT_INVALID_HOST.dnr(),
+                ..Refusal::data(HOSTNQN)
+            });
+        }
+        if data.cntlid.get() != 0xffff {
+            return Err(Refusal::data(CNTLID));
+        }
+        if command.sqsize == 0 || command.sqsize >= ADMIN_ENTRIES_MAX {
+            return Err(Refusal::command(SQSIZE));
+        }
+        // Controller IDs come free again: the host may try later.
+        let cntlid = entry.free_cntlid().ok_or(Refusal::new(Status::CONNECT_BUSY))?;
+        let id = ControllerId(self.id_next);
+        self.id_next += 1;
+        entry.controllers.insert(cntlid, id);
+        let association = Association {
+            subsystem: entry.subsystem.clone(),
+            is_discovery: entry.is_discovery,
+            cntlid,
+            hostid: data.hostid,
+            hostnqn: hostnqn.to_owned(),
+            local: via.local,
+            kato_ms: command.kato_ms,
+        };
+        let mut controller = Controller::new(association, now);
+        controller.add_queue(0, via.connection);
+        let connected = connected(id, &controller, command);
+        self.controllers.insert(id, controller);
+        Ok(connected)
+    }
+
+    fn connect_io(
+        &mut self,
+        command: &ConnectCommand,
+        data: &ConnectData,
+        subnqn: &str,
+        hostnqn: &str,
+        via: &Via,
+    ) -> Result<Connected, Refusal> {
+        let id = *self.entries[subnqn]
+            .controllers
+            .get(&data.cntlid.get())
+            .ok_or(Refusal::data(CNTLID))?;
+        let controller = self.controllers.get_mut(&id).expect("listed controllers live");
+        if controller.has_ended() {
+            return Err(Refusal::data(CNTLID));
+        }
+        if controller.hostnqn != hostnqn {
+            return Err(Refusal::data(HOSTNQN));
+        }
+        if controller.hostid != data.hostid {
+            return Err(Refusal::data(HOSTID));
+        }
+        let limits = &controller.subsystem.limits;
+        if controller.is_discovery || command.qid > limits.io_queues_max {
+            return Err(Refusal::command(QID));
+        }
+        if command.sqsize == 0 || command.sqsize >= limits.queue_entries_max {
+            return Err(Refusal::command(SQSIZE));
+        }
+        if !controller.is_ready() || controller.has_queue(command.qid) {
+            return Err(Refusal::new(Status::COMMAND_SEQUENCE.dnr()));
+        }
+        controller.add_queue(command.qid, via.connection);
+        Ok(connected(id, controller, command))
+    }
+
+    /// The connection of a connected queue has ended and nothing of it is in
+    /// flight any more. Returns connections to close: without its Admin Queue
+    /// a controller ends.
+    pub fn disconnected(&mut self, id: ControllerId, qid: u16) -> Vec<u64> {
+        let Some(controller) = self.controllers.get_mut(&id) else {
+            return Vec::new();
+        };
+        controller.remove_queue(qid);
+        let closing = controller.take_closing();
+        if !controller.has_queues() {
+            let controller = self.controllers.remove(&id).expect("found before");
+            if let Some(entry) = self.entries.get_mut(&controller.subsystem.nqn) {
+                entry.controllers.remove(&controller.cntlid);
+            }
+        }
+        closing
+    }
+
+    /// Property Get on a controller's Admin Queue.
+    ///
+    /// # Panics
+    /// If the controller is gone: it lives as long as its Admin Queue.
+    pub fn property_get(&mut self, id: ControllerId, get: PropertyGet) -> Reply {
+        let controller = self.live(id);
+        controller.note_traffic();
+        controller.property_get(get)
+    }
+
+    /// Property Set on a controller's Admin Queue; see
+    /// [`Controller::take_closing`] and [`Controller::take_event`].
+    ///
+    /// # Panics
+    /// If the controller is gone: it lives as long as its Admin Queue.
+    pub fn property_set(&mut self, id: ControllerId, set: PropertySet, now: Nanos) -> Reply {
+        let controller = self.live(id);
+        controller.note_traffic();
+        controller.property_set(set, now)
+    }
+
+    /// Executes an admin command of a controller. `data` came with it, data to
+    /// the host is written to the start of `out`. Ask
+    /// [`Controller::take_event`] afterwards.
+    ///
+    /// # Panics
+    /// If the controller is gone: it lives as long as its Admin Queue.
+    pub fn admin(
+        &mut self,
+        id: ControllerId,
+        tag: Tag,
+        sqe: &Sqe,
+        data: &[u8],
+        out: &mut [u8],
+        env: &Env<'_>,
+    ) -> Outcome {
+        let controller = &self.controllers[&id];
+        let discovery = if controller.is_discovery {
+            self.discovery_log(&controller.hostnqn, controller.local)
+        } else {
+            DiscoveryLog::default()
+        };
+        let entry = &self.entries[&controller.subsystem.nqn];
+        let cntlids: Vec<u16> = entry.controllers.keys().copied().collect();
+        let request = Request {
+            controller: self.controllers.get_mut(&id).expect("found before"),
+            sqe,
+            data,
+            out,
+            env,
+            cntlids: &cntlids,
+            discovery: &discovery,
+        };
+        admin::execute(request, tag)
+    }
+
+    /// Puts a failed I/O command into its controller's Error Information log.
+    pub fn note_error(&mut self, id: ControllerId, note: ErrorNote) {
+        if let Some(controller) = self.controllers.get_mut(&id) {
+            controller.note_error(note);
+        }
+    }
+
+    fn discovery_log(&self, hostnqn: &str, local: SocketAddr) -> DiscoveryLog {
+        let visible = self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
+        DiscoveryLog::new(self.generation, visible, &self.listeners, local)
+    }
+
+    fn live(&mut self, id: ControllerId) -> &mut Controller {
+        self.controllers.get_mut(&id).expect("a controller lives as long as its Admin Queue")
+    }
+}
+
+fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand) -> Connected {
+    Connected {
+        controller: id,
+        cntlid: controller.cntlid,
+        qid: command.qid,
+        entries: u32::from(command.sqsize) + 1,
+        flow_control_disabled: command.cattr & ConnectCommand::DISABLE_SQ_FLOW_CONTROL != 0,
+        subsystem: controller.subsystem.clone(),
+        activity: controller.activity().clone(),
+        result: u32::from(controller.cntlid),
+    }
+}
+
+impl Entry {
+    /// The next free Controller ID, in turn.
+    fn free_cntlid(&mut self) -> Option<u16> {
+        let (first, last) = (*self.subsystem.cntlids.start(), *self.subsystem.cntlids.end());
+        let start = self.cntlid_next.clamp(first, last);
+        let free = (start..=last)
+            .chain(first..start)
+            .find(|cntlid| !self.controllers.contains_key(cntlid))?;
+        self.cntlid_next = if free == last { first } else { free + 1 };
+        Some(free)
+    }
+}
+
+fn discovery_subsystem() -> Subsystem {
+    Subsystem {
+        nqn: DISCOVERY_NQN.to_owned(),
+        serial: String::new(),
+        model: "weft discovery".to_owned(),
+        firmware: env!("CARGO_PKG_VERSION").to_owned(),
+        hosts: None,
+        namespaces: Arc::new([]),
+        limits: Limits {
+            io_queues_max: 0,
+            queue_entries_max: ADMIN_ENTRIES_MAX,
+            io_bytes_max: 1 << 20,
+            in_capsule_bytes_max: 0,
+        },
+        cntlids: 1..=CNTLID_MAX,
+    }
+}

@@ -1,0 +1,76 @@
+//! Discovery log page (NVM Express Base Specification 2.0, section 5.16.1.23).
+
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// NQN of the well-known discovery subsystem.
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// Transport Type: TCP.
+pub const TRTYPE_TCP: u8 = 3;
+/// Address Family: IPv4.
+pub const ADRFAM_IPV4: u8 = 1;
+/// Address Family: IPv6.
+pub const ADRFAM_IPV6: u8 = 2;
+/// Subsystem Type: an NVM subsystem with I/O controllers.
+pub const SUBTYPE_NVM: u8 = 2;
+/// Transport Requirements: no secure channel required (bits 1:0 are 10b).
+pub const TREQ_NOT_REQUIRED: u8 = 2;
+/// Transport Requirements: SQ flow control can be disabled.
+pub const TREQ_SQ_FLOW_CONTROL_DISABLE: u8 = 1 << 2;
+
+/// Discovery Log Page header (figure 263).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct LogHeader {
+    /// Generation Counter.
+    pub genctr: U64,
+    /// Number of Records.
+    pub numrec: U64,
+    /// Record Format: 0.
+    pub recfmt: U16,
+    reserved18: [u8; 1006],
+}
+
+const _: () = assert!(size_of::<LogHeader>() == 1024);
+
+/// Discovery Log Page Entry (figure 264).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct LogEntry {
+    /// Transport Type.
+    pub trtype: u8,
+    /// Address Family.
+    pub adrfam: u8,
+    /// Subsystem Type.
+    pub subtype: u8,
+    /// Transport Requirements.
+    pub treq: u8,
+    /// Port ID.
+    pub portid: U16,
+    /// Controller ID; FFFFh: dynamic controller model.
+    pub cntlid: U16,
+    /// Admin Max SQ Size.
+    pub asqsz: U16,
+    /// Entry Flags.
+    pub eflags: U16,
+    reserved12: [u8; 20],
+    /// Transport Service Identifier, ASCII: the port.
+    pub trsvcid: [u8; 32],
+    reserved64: [u8; 192],
+    /// NVM Subsystem Qualified Name, NUL terminated.
+    pub subnqn: [u8; 256],
+    /// Transport Address, ASCII.
+    pub traddr: [u8; 256],
+    /// Transport Specific Address Subtype; byte 0 for TCP: security type.
+    pub tsas: [u8; 256],
+}
+
+const _: () = {
+    assert!(size_of::<LogEntry>() == 1024);
+    assert!(offset_of!(LogEntry, trsvcid) == 32);
+    assert!(offset_of!(LogEntry, subnqn) == 256);
+    assert!(offset_of!(LogEntry, traddr) == 512);
+    assert!(offset_of!(LogEntry, tsas) == 768);
+};
