@@ -125,7 +125,9 @@ impl File {
             true => [punch, range],
             false => [range, punch],
         };
-        let mut known = ways.into_iter().filter(|(_, no)| !no.load(Ordering::Relaxed));
+        let mut known = ways
+            .into_iter()
+            .filter(|(_, no)| !no.load(Ordering::Relaxed));
         known.next().map_or(Step::WriteZeros, |(step, _)| step)
     }
 

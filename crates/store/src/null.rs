@@ -61,9 +61,8 @@ impl Volume for Null {
     /// each other's digest, and the caller's own buffer is warmer.
     #[inline]
     fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange> {
-        let lends = access == Access::Read
-            && len <= ZEROS_BYTES
-            && self.info.holds(offset, u64::from(len));
+        let lends =
+            access == Access::Read && len <= ZEROS_BYTES && self.info.holds(offset, u64::from(len));
         lends.then(|| self.zeros.range(0, len))
     }
 

@@ -127,7 +127,10 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::BlockSize(block_bytes) => {
-                write!(f, "a block of {block_bytes} bytes is not supported: use 512 or 4096")
+                write!(
+                    f,
+                    "a block of {block_bytes} bytes is not supported: use 512 or 4096"
+                )
             }
             Problem::Size {
                 size_bytes,
@@ -259,9 +262,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
 fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
     check(spec)?;
     match &spec.kind {
-        Kind::Null => Ok(Arc::new(
-            Null::open(derived_info(spec)).map_err(no_memory)?,
-        )),
+        Kind::Null => Ok(Arc::new(Null::open(derived_info(spec)).map_err(no_memory)?)),
         Kind::Ram => {
             check_memory(spec.size_bytes)?;
             Ok(Arc::new(Ram::open(derived_info(spec)).map_err(no_memory)?))

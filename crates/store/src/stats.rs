@@ -127,13 +127,41 @@ const CELLS: usize = ERRORS + 6;
 #[repr(align(128))]
 struct Stripe([AtomicU64; CELLS]);
 
+/// The stripe of the calling thread.
+struct Here<'a> {
+    stripe: &'a Stripe,
+    shared: bool,
+}
+
+impl Here<'_> {
+    #[inline]
+    fn new(stripes: &[Stripe; STRIPES]) -> Here<'_> {
+        let index = stripe();
+        Here {
+            stripe: &stripes[index],
+            shared: index == SHARED,
+        }
+    }
+
+    #[inline]
+    fn add(&self, cell: usize, n: u64) {
+        let cell = &self.stripe.0[cell];
+        if self.shared {
+            cell.fetch_add(n, Relaxed);
+        } else {
+            cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+}
+
 /// See the module.
-pub(crate) struct Counters(Box<[Stripe]>);
+pub(crate) struct Counters(Box<[Stripe; STRIPES]>);
 
 impl Counters {
     pub(crate) fn new() -> Counters {
-        let stripe = |_| Stripe([const { AtomicU64::new(0) }; CELLS]);
-        Counters((0..STRIPES).map(stripe).collect())
+        Counters(Box::new(
+            [const { Stripe([const { AtomicU64::new(0) }; CELLS]) }; STRIPES],
+        ))
     }
 
     /// Counts one finished I/O.
@@ -142,18 +170,19 @@ impl Counters {
         if let Err(error) = result {
             return self.count_error(error);
         }
+        let here = Here::new(&self.0);
         match io {
             Io::Read { buf, .. } => {
-                self.add(READ, 1);
-                self.add(READ_BYTES, u64::from(buf.len()));
+                here.add(READ, 1);
+                here.add(READ_BYTES, u64::from(buf.len()));
             }
             Io::Write { buf, .. } => {
-                self.add(WRITE, 1);
-                self.add(WRITE_BYTES, u64::from(buf.len()));
+                here.add(WRITE, 1);
+                here.add(WRITE_BYTES, u64::from(buf.len()));
             }
-            Io::Flush => self.add(FLUSH, 1),
-            Io::Zero { .. } => self.add(ZERO, 1),
-            Io::Deallocate { .. } => self.add(DEALLOCATE, 1),
+            Io::Flush => here.add(FLUSH, 1),
+            Io::Zero { .. } => here.add(ZERO, 1),
+            Io::Deallocate { .. } => here.add(DEALLOCATE, 1),
         }
     }
 
@@ -167,18 +196,7 @@ impl Counters {
             Error::WriteFailed(_) => 4,
             Error::FlushFailed(_) => 5,
         };
-        self.add(ERRORS + kind, 1);
-    }
-
-    #[inline]
-    fn add(&self, cell: usize, n: u64) {
-        let stripe = stripe();
-        let cell = &self.0[stripe].0[cell];
-        if stripe == SHARED {
-            cell.fetch_add(n, Relaxed);
-        } else {
-            cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
-        }
+        Here::new(&self.0).add(ERRORS + kind, 1);
     }
 
     fn sum(&self, cell: usize) -> u64 {

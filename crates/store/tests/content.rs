@@ -1,0 +1,322 @@
+//! What is written is read again, whatever the kind of volume and the path.
+
+mod common;
+
+use common::*;
+use mem::counters;
+use std::os::unix::fs::MetadataExt;
+use store::{Access, Error, Io, Kind, Volume, open};
+
+const SIZE: u64 = 256 << 10;
+
+/// Random I/Os against a plain array, with short transfers where there are
+/// files below.
+fn compare_with_model(volume: &dyn Volume, files: &mut dyn Files, steps: u32, seed: u64) {
+    let block = u64::from(volume.info().block_bytes);
+    let mut model = vec![0; SIZE as usize];
+    let mut random = Random(seed);
+    for step in 0..steps {
+        let blocks = SIZE / block;
+        let first = random.below(blocks);
+        let count = 1 + random.below((blocks - first).min(40));
+        let (offset, len) = (first * block, count * block);
+        let place = offset as usize..(offset + len) as usize;
+        let context = format!("seed {seed} step {step} at {offset} len {len}");
+        match random.below(8) {
+            0..3 => {
+                let bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+                write(volume, files, offset, &bytes, random.below(4) == 0).unwrap();
+                model[place].copy_from_slice(&bytes);
+            }
+            3 => {
+                let io = Io::Zero {
+                    offset,
+                    len,
+                    deallocate: random.below(2) == 0,
+                    durable: random.below(4) == 0,
+                };
+                run(volume, files, io).expect(&context);
+                model[place].fill(0);
+            }
+            4 => {
+                run(volume, files, Io::Deallocate { offset, len }).expect(&context);
+                model[place].fill(0);
+            }
+            5 => run(volume, files, Io::Flush).expect(&context),
+            _ => {
+                let bytes = read(volume, files, offset, len as usize).expect(&context);
+                assert!(bytes == model[place], "{context}");
+            }
+        }
+    }
+    let all = read(volume, files, 0, SIZE as usize).unwrap();
+    assert!(all == model, "seed {seed}: the whole volume");
+    assert_eq!(volume.stats().errors.total(), 0);
+}
+
+#[test]
+fn ram_holds_what_was_written() {
+    for block_bytes in [512, 4096] {
+        let volume = open(&spec(Kind::Ram, SIZE, block_bytes)).unwrap();
+        compare_with_model(&*volume, &mut Fake::default(), 400, 0x5eed);
+    }
+}
+
+#[test]
+fn a_file_holds_what_was_written() {
+    for block_bytes in [512, 4096] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spec = file_spec(&folder.path().join("disk"), SIZE);
+        spec.block_bytes = block_bytes;
+        let volume = open(&spec).unwrap();
+        compare_with_model(&*volume, &mut Fake::default(), 400, 0x5eed);
+    }
+}
+
+#[test]
+fn short_and_interrupted_transfers_are_continued() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut random = Random(0xfa17);
+    let mut files = Fake::default();
+    for _ in 0..4000 {
+        files.faults.push_back(match random.below(3) {
+            0 => Fault::Short(1 + random.below(9000) as u32),
+            1 => Fault::Errno([libc::EINTR, libc::EAGAIN][random.below(2) as usize]),
+            _ => Fault::None,
+        });
+    }
+    compare_with_model(&*volume, &mut files, 400, 0x5eed);
+    assert!(files.faults.len() < 3500, "faults were met");
+}
+
+#[test]
+fn a_file_system_without_zero_range_or_holes_serves_the_same() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    // The first two are refused; the volume remembers and asks no more.
+    let mut files = Fake::with(&[Fault::Errno(libc::EOPNOTSUPP); 2]);
+    let io = Io::Zero {
+        offset: 0,
+        len: SIZE,
+        deallocate: false,
+        durable: true,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    let write = Op::Write {
+        offset: 0,
+        len: SIZE as u32,
+        durable: false,
+    };
+    let (offset, len) = (0, SIZE);
+    let refused = [Op::ZeroRange { offset, len }, Op::Punch { offset, len }];
+    assert_eq!(files.log, [refused[0], refused[1], write, Op::Sync]);
+    files.log.clear();
+    run(&*volume, &mut files, io).unwrap();
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    assert_eq!(files.log, [write, Op::Sync]);
+    let stats = volume.stats();
+    assert_eq!((stats.zeroes, stats.deallocates), (2, 1));
+}
+
+#[test]
+fn without_holes_data_is_zeroed_but_advice_is_ignored() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let data = [9; 4096];
+    let mut files = Fake::default();
+    write(&*volume, &mut files, 0, &data, false).unwrap();
+    write(&*volume, &mut files, 4096, &data, false).unwrap();
+    files.faults.push_back(Fault::Errno(libc::EOPNOTSUPP));
+    let advice = Io::Deallocate {
+        offset: 0,
+        len: 4096,
+    };
+    run(&*volume, &mut files, advice).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), data);
+    let zero = Io::Zero {
+        offset: 4096,
+        len: 4096,
+        deallocate: true,
+        durable: false,
+    };
+    files.faults.push_back(Fault::Errno(libc::EOPNOTSUPP));
+    run(&*volume, &mut files, zero).unwrap();
+    assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [0; 4096]);
+}
+
+#[test]
+fn zeros_longer_than_their_source_are_written_in_parts() {
+    let size = 9 << 20;
+    let (_folder, path, volume) = file_volume(size);
+    std::fs::write(&path, vec![1; size as usize]).unwrap();
+    let mut files = Fake::with(&[
+        Fault::Errno(libc::EOPNOTSUPP),
+        Fault::Errno(libc::EOPNOTSUPP),
+        Fault::Short(1 << 20),
+    ]);
+    let io = Io::Zero {
+        offset: 512,
+        len: size - 1024,
+        deallocate: false,
+        durable: false,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let middle = 512..bytes.len() - 512;
+    assert!(bytes[middle.clone()].iter().all(|&b| b == 0));
+    assert!(bytes[..middle.start].iter().all(|&b| b == 1));
+    assert!(bytes[middle.end..].iter().all(|&b| b == 1));
+}
+
+#[test]
+fn ram_is_read_and_written_in_place() {
+    let volume = open(&spec(Kind::Ram, SIZE, 4096)).unwrap();
+    let mut files = Fake::default();
+    let data: Vec<u8> = (0..8192).map(|i| i as u8 | 1).collect();
+    let own = volume.memory(Access::Write, 4096, 8192).unwrap();
+    mem::copy_in(own, &data);
+    let before = counters::here().copied_bytes;
+    let io = Io::Write {
+        offset: 4096,
+        buf: own,
+        durable: true,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    let lent = volume.memory(Access::Read, 4096, 8192).unwrap();
+    let io = Io::Read {
+        offset: 4096,
+        buf: lent,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    assert_eq!(counters::here().copied_bytes, before, "nothing was moved");
+    assert_eq!(read(&*volume, &mut files, 4096, 8192).unwrap(), data);
+    // One block further it is other memory, which must be moved.
+    let io = Io::Write {
+        offset: 8192,
+        buf: own,
+        durable: false,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    let moved = read(&*volume, &mut files, 8192, 4096).unwrap();
+    assert_eq!(moved, data[..4096]);
+    let stats = volume.stats();
+    assert_eq!((stats.writes, stats.write_bytes), (2, 16384));
+    assert_eq!((stats.reads, stats.read_bytes), (3, 8192 + 8192 + 4096));
+    assert!(volume.memory(Access::Read, SIZE - 4096, 8192).is_none());
+    assert!(volume.memory(Access::Read, u64::MAX, 1).is_none());
+    assert!(files.log.is_empty(), "memory needs no files");
+}
+
+#[test]
+fn null_reads_zeros_and_lends_no_memory_for_writes() {
+    let volume = open(&spec(Kind::Null, 1 << 40, 4096)).unwrap();
+    let mut files = Fake::default();
+    write(&*volume, &mut files, 4096, &[5; 4096], true).unwrap();
+    assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [0; 4096]);
+    assert!(volume.memory(Access::Write, 4096, 4096).is_none());
+    let zeros = volume.memory(Access::Read, 1 << 39, 1 << 20).unwrap();
+    assert!(mem::is_zero(zeros));
+    let io = Io::Read {
+        offset: 1 << 39,
+        buf: zeros,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    // More than there are zeros to lend: into the caller's own memory.
+    let len = 8 << 20;
+    assert!(volume.memory(Access::Read, 0, len).is_none());
+    assert!(
+        read(&*volume, &mut files, 0, len as usize)
+            .unwrap()
+            .iter()
+            .all(|&b| b == 0)
+    );
+    let (offset, len) = (0, 1 << 40);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    run(&*volume, &mut files, Io::Flush).unwrap();
+    let stats = volume.stats();
+    assert_eq!((stats.reads, stats.writes), (3, 1));
+    assert_eq!((stats.flushes, stats.deallocates), (1, 1));
+}
+
+#[test]
+fn what_lies_outside_or_may_not_change_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    drop(open(&file_spec(&path, SIZE)).unwrap());
+    for kind in [Kind::Null, Kind::Ram, Kind::File { path }] {
+        let mut spec = spec(kind, SIZE, 512);
+        let mut files = Fake::default();
+        let buf = buffer(1024);
+        let durable = false;
+        {
+            let volume = open(&spec).unwrap();
+            let offset = SIZE - 512;
+            let len = 1024;
+            let deallocate = true;
+            let beyond = [
+                Io::Read { offset, buf },
+                Io::Write {
+                    offset,
+                    buf,
+                    durable,
+                },
+                Io::Zero {
+                    offset,
+                    len,
+                    deallocate,
+                    durable,
+                },
+                Io::Deallocate { offset, len },
+                Io::Read {
+                    offset: u64::MAX,
+                    buf,
+                },
+            ];
+            for io in beyond {
+                assert_eq!(run(&*volume, &mut files, io), Err(Error::OutOfRange));
+            }
+            assert_eq!(volume.stats().errors.out_of_range, 5);
+        }
+        spec.read_only = true;
+        let volume = open(&spec).unwrap();
+        let offset = 0;
+        let io = Io::Write {
+            offset,
+            buf,
+            durable,
+        };
+        assert_eq!(run(&*volume, &mut files, io), Err(Error::ReadOnly));
+        let len = 512;
+        let io = Io::Deallocate { offset, len };
+        assert_eq!(run(&*volume, &mut files, io), Err(Error::ReadOnly));
+        assert!(volume.memory(Access::Write, 0, 512).is_none());
+        assert!(files.log.is_empty(), "nothing reached the file");
+        run(&*volume, &mut files, Io::Flush).unwrap();
+        run(&*volume, &mut files, Io::Read { offset, buf }).unwrap();
+        assert_eq!(volume.stats().errors.read_only, 2);
+    }
+}
+
+#[test]
+fn nothing_is_done_for_no_bytes() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    let (offset, len) = (SIZE, 0);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    let buf = buffer(512).slice(0, 0);
+    run(&*volume, &mut files, Io::Read { offset, buf }).unwrap();
+    assert!(files.log.is_empty());
+}
+
+#[test]
+fn deallocating_gives_space_back() {
+    let (_folder, path, volume) = file_volume(1 << 20);
+    let mut files = Fake::default();
+    let blocks = || std::fs::metadata(&path).unwrap().blocks();
+    assert_eq!(blocks(), 0, "created sparse");
+    write(&*volume, &mut files, 0, &[1; 1 << 20], true).unwrap();
+    assert!(blocks() >= 2048);
+    let (offset, len) = (0, 1 << 20);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    run(&*volume, &mut files, Io::Flush).unwrap();
+    assert_eq!(blocks(), 0);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+}

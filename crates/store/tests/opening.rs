@@ -1,0 +1,345 @@
+//! Opening: what is refused and how, identity, locks, and what survives.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::*;
+use store::{Error, Io, Kind, Problem, Spec, open};
+use uuid::Uuid;
+
+const SIZE: u64 = 64 << 10;
+
+fn problem(spec: &Spec) -> (Problem, String) {
+    let Err(error) = open(spec) else {
+        panic!("{spec:?} was opened");
+    };
+    let text = error.to_string();
+    assert!(text.starts_with("volume 'disk': "), "{text}");
+    (error.problem, text)
+}
+
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "'{part}' is missing in: {text}");
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    for block_bytes in [0, 511, 1024, 8192] {
+        let (problem, text) = problem(&spec(Kind::Null, SIZE, block_bytes));
+        assert!(matches!(problem, Problem::BlockSize(b) if b == block_bytes));
+        assert_says(&text, &["512 or 4096"]);
+    }
+    for size_bytes in [0, 4095, 4096 + 512, (1 << 50) + 4096, u64::MAX] {
+        let (problem, text) = problem(&spec(Kind::Null, size_bytes, 4096));
+        assert!(matches!(problem, Problem::Size { .. }), "{size_bytes}");
+        assert_says(&text, &[&size_bytes.to_string(), "multiple", "4096"]);
+    }
+    open(&spec(Kind::Null, 1 << 50, 4096)).unwrap();
+    let (problem, text) = problem(&spec(Kind::Ram, 1 << 50, 4096));
+    assert!(matches!(problem, Problem::Memory { .. }));
+    assert_says(&text, &["smaller", "file volume"]);
+}
+
+#[test]
+fn a_path_that_cannot_be_served_is_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+
+    let (found, text) = problem(&file_spec(&at("no/disk"), SIZE));
+    assert!(matches!(found, Problem::NoFolder(p) if p == at("no")));
+    assert_says(&text, &["mkdir -p", at("no").to_str().unwrap()]);
+
+    let (found, text) = problem(&file_spec(folder.path(), SIZE));
+    assert!(matches!(found, Problem::NotAFile(_)));
+    assert_says(&text, &["not a regular file"]);
+
+    let (found, _) = problem(&file_spec(Path::new("/dev/null"), SIZE));
+    assert!(matches!(found, Problem::NotAFile(_)));
+
+    let mut read_only = file_spec(&at("disk"), SIZE);
+    read_only.read_only = true;
+    let (found, text) = problem(&read_only);
+    assert!(matches!(found, Problem::NoFile(_)));
+    assert_says(&text, &["read_only"]);
+    assert!(!at("disk").exists());
+
+    let (found, text) = problem(&file_spec(Path::new("/proc/weft"), SIZE));
+    assert!(matches!(found, Problem::System { .. }), "{found:?}");
+    assert_says(&text, &["/proc/weft", "create"]);
+}
+
+#[test]
+fn a_block_device_is_refused() {
+    let device = fs::read_dir("/dev").unwrap().flatten().find(|entry| {
+        use std::os::unix::fs::FileTypeExt;
+        entry.file_type().is_ok_and(|t| t.is_block_device())
+    });
+    let Some(device) = device else {
+        eprintln!("SKIPPED: no block device in /dev");
+        return;
+    };
+    let (found, text) = problem(&file_spec(&device.path(), SIZE));
+    assert!(matches!(found, Problem::BlockDevice(_)));
+    assert_says(&text, &["block device", device.path().to_str().unwrap()]);
+}
+
+#[test]
+fn files_grow_but_never_shrink() {
+    let (_folder, path, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    write(&*volume, &mut files, SIZE - 512, &[7; 512], false).unwrap();
+    drop(volume);
+
+    let mut larger = file_spec(&path, 2 * SIZE);
+    larger.read_only = true;
+    let (found, text) = problem(&larger);
+    assert!(matches!(found, Problem::FileSize { .. }));
+    assert_says(&text, &["read-only", &SIZE.to_string()]);
+    larger.read_only = false;
+
+    let volume = open(&larger).unwrap();
+    let bytes = read(&*volume, &mut files, SIZE - 512, 1024).unwrap();
+    assert_eq!(bytes[..512], [7; 512]);
+    assert_eq!(bytes[512..], [0; 512]);
+    drop(volume);
+
+    let (found, text) = problem(&file_spec(&path, SIZE));
+    let expected = (2 * SIZE, SIZE);
+    assert!(matches!(
+        found,
+        Problem::FileSize { file_bytes, size_bytes, .. } if (file_bytes, size_bytes) == expected
+    ));
+    assert_says(&text, &["never shrunk", &(2 * SIZE).to_string()]);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * SIZE);
+}
+
+#[test]
+fn a_created_file_belongs_to_its_user_alone() {
+    let (_folder, path, _volume) = file_volume(SIZE);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777 & !0o600, 0);
+}
+
+#[test]
+fn one_file_is_served_once() {
+    let (_folder, path, volume) = file_volume(SIZE);
+    let (found, text) = problem(&file_spec(&path, SIZE));
+    let me = std::process::id();
+    assert!(matches!(found, Problem::InUse { holder, .. } if holder.is_none_or(|p| p == me)));
+    assert_says(&text, &["already served", path.to_str().unwrap()]);
+    let mut read_only = file_spec(&path, SIZE);
+    read_only.read_only = true;
+    assert!(matches!(problem(&read_only).0, Problem::InUse { .. }));
+    drop(volume);
+    // Readers share it with each other, not with a writer.
+    let _first = open(&read_only).unwrap();
+    let _second = open(&read_only).unwrap();
+    assert!(matches!(
+        problem(&file_spec(&path, SIZE)).0,
+        Problem::InUse { .. }
+    ));
+}
+
+/// An operation under way keeps the file, and with it the lock.
+#[test]
+fn the_lock_lasts_as_long_as_the_last_operation() {
+    let (_folder, path, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    let _ = volume.start(Io::Flush, &mut files, 1);
+    drop(volume);
+    assert!(matches!(
+        problem(&file_spec(&path, SIZE)).0,
+        Problem::InUse { .. }
+    ));
+    files.complete(0).1.unwrap();
+    open(&file_spec(&path, SIZE)).unwrap();
+}
+
+#[test]
+fn identity_of_memory_follows_from_the_name_and_can_be_given() {
+    let mut spec = spec(Kind::Ram, SIZE, 512);
+    let first = open(&spec).unwrap().info().clone();
+    assert_eq!(open(&spec).unwrap().info(), &first, "after a restart");
+    spec.name = "other".into();
+    let other = open(&spec).unwrap().info().clone();
+    assert_ne!(other.uuid, first.uuid);
+    assert_ne!(other.nguid, first.nguid);
+    assert_ne!(other.serial, first.serial);
+    let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+    spec.uuid = Some(uuid);
+    let given = open(&spec).unwrap().info().clone();
+    assert_eq!(given.uuid, uuid);
+    assert_eq!(given.serial, "0123456789abcdef0123");
+    assert!(!given.volatile_cache);
+}
+
+fn has_attributes(folder: &Path) -> bool {
+    let file = fs::File::create(folder.join("probe")).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::fsetxattr(&file, "user.probe", b"1", flags).is_ok()
+}
+
+#[test]
+fn identity_of_a_file_stays_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    if !has_attributes(folder.path()) {
+        eprintln!("SKIPPED: no user attributes in {}", folder.path().display());
+        return;
+    }
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    let first = open(&file_spec(&old, SIZE)).unwrap().info().clone();
+    assert!(first.volatile_cache);
+    fs::rename(&old, &new).unwrap();
+    let mut moved = file_spec(&new, SIZE);
+    moved.name = "renamed".into();
+    moved.read_only = true;
+    assert_eq!(open(&moved).unwrap().info().uuid, first.uuid);
+    // A new file of the old name is another volume.
+    let second = open(&file_spec(&old, SIZE)).unwrap().info().clone();
+    assert_ne!(second.uuid, first.uuid);
+
+    let file = fs::File::open(&new).unwrap();
+    let flags = rustix::fs::XattrFlags::REPLACE;
+    rustix::fs::fsetxattr(&file, "user.weft.uuid", b"nonsense", flags).unwrap();
+    let mut spoilt = file_spec(&new, SIZE);
+    let (_, text) = problem(&spoilt);
+    assert_says(&text, &["user.weft.uuid", "nonsense"]);
+    spoilt.uuid = Some(first.uuid);
+    assert_eq!(open(&spoilt).unwrap().info().uuid, first.uuid);
+}
+
+#[test]
+fn a_file_without_identity_gets_one_that_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("restored");
+    fs::write(&path, vec![1; SIZE as usize]).unwrap();
+    let mut spec = file_spec(&path, SIZE);
+    spec.read_only = true;
+    let derived = open(&spec).unwrap().info().uuid;
+    spec.read_only = false;
+    assert_eq!(open(&spec).unwrap().info().uuid, derived);
+    if has_attributes(folder.path()) {
+        spec.name = "other".into();
+        assert_eq!(open(&spec).unwrap().info().uuid, derived);
+    }
+}
+
+const CHILD_PATH: &str = "WEFT_TEST_CHILD_PATH";
+
+/// Not a test of its own: what the child process of the tests below does.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn child() {
+    let Some(path) = std::env::var_os(CHILD_PATH).map(PathBuf::from) else {
+        return;
+    };
+    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    let mut files = Fake::default();
+    write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
+    write(&*volume, &mut files, 4096, &[2; 4096], false).unwrap();
+    run(&*volume, &mut files, Io::Flush).unwrap();
+    println!("\nREADY");
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn start_child(path: &Path) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child", "--nocapture"])
+        .env(CHILD_PATH, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    assert!(lines.any(|line| line == "READY"), "the child died early");
+    child
+}
+
+#[test]
+fn flushed_and_durable_data_outlives_a_killed_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let mut child = start_child(&path);
+    let (found, text) = problem(&file_spec(&path, SIZE));
+    assert!(matches!(found, Problem::InUse { .. }));
+    if let Problem::InUse {
+        holder: Some(pid), ..
+    } = found
+    {
+        assert_eq!(pid, child.id());
+        assert_says(&text, &[&pid.to_string(), "stop"]);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The lock went with the process.
+    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    let mut files = Fake::default();
+    assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [2; 4096]);
+    assert_eq!(read(&*volume, &mut files, 8192, 4096).unwrap(), [0; 4096]);
+}
+
+/// A mount that goes away with the test.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn tmpfs(options: &str) -> Option<Mount> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "weft-test"]);
+        let done = command.arg(folder.path()).stderr(Stdio::null()).status();
+        done.is_ok_and(|s| s.success()).then_some(Mount(folder))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_fails_writes_until_there_is_room() {
+    let Some(mount) = Mount::tmpfs("size=256k") else {
+        eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs (run as root)");
+        return;
+    };
+    let size = 1 << 20;
+    let volume = open(&file_spec(&mount.0.path().join("disk"), size)).unwrap();
+    let mut files = Fake::default();
+    let part = 64 << 10;
+    let mut written = 0;
+    let full = loop {
+        match write(&*volume, &mut files, written, &[1; 64 << 10], true) {
+            Ok(()) => written += part,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::OutOfSpace(e) if e.0 == libc::ENOSPC));
+    assert!((part..=256 << 10).contains(&written), "{written}");
+    assert_eq!(volume.stats().errors.out_of_space, 1);
+    // Neighbours in the same file, flushes and reads are not harmed.
+    run(&*volume, &mut files, Io::Flush).unwrap();
+    write(&*volume, &mut files, 0, &[2; 512], true).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [2; 512]);
+    let (offset, len) = (0, part);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    write(&*volume, &mut files, written, &[3; 4096], true).unwrap();
+    assert_eq!(
+        read(&*volume, &mut files, written, 4096).unwrap(),
+        [3; 4096]
+    );
+    assert_eq!(volume.stats().errors.total(), 1);
+    drop(volume);
+}
