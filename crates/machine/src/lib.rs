@@ -49,7 +49,9 @@ pub struct RecvPlan {
     pub direct: Option<Direct>,
     /// At most this many bytes into staging after it. Small where large
     /// payload is expected next (so that it is not staged), large where many
-    /// small PDUs are. Never 0.
+    /// small PDUs are. 0 only with no direct part: the machine waits for memory
+    /// (an operation that the driver has not answered yet). Make no receive,
+    /// keep the staged bytes and walk them again after the answer.
     pub stage_max: u32,
 }
 

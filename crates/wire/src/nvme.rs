@@ -99,7 +99,17 @@ impl Direction {
 
 /// An SGL descriptor, 16 bytes (Base 2.0, section 4.1.2).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct Sgl {
@@ -123,13 +133,28 @@ impl Sgl {
     /// A descriptor of `length` bytes with identifier `id` and address 0.
     #[inline]
     pub const fn new(id: u8, length: u32) -> Sgl {
-        Sgl { address: U64::new(0), length: U32::new(length), reserved12: [0; 3], id }
+        Sgl {
+            address: U64::new(0),
+            length: U32::new(length),
+            reserved12: [0; 3],
+            id,
+        }
     }
 }
 
 /// A submission queue entry, 64 bytes (Base 2.0, section 3.3.3.1).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct Sqe {
@@ -171,7 +196,11 @@ impl Sqe {
 
     /// An entry for `opcode` with SGLs, everything else 0.
     pub fn new(opcode: u8) -> Sqe {
-        Sqe { opcode, flags: Sqe::PSDT_SGL, ..Sqe::default() }
+        Sqe {
+            opcode,
+            flags: Sqe::PSDT_SGL,
+            ..Sqe::default()
+        }
     }
 
     /// FCTYPE, of a Fabrics command (byte 4).
@@ -183,7 +212,11 @@ impl Sqe {
     /// Which way the data goes.
     #[inline]
     pub fn direction(&self) -> Direction {
-        Direction::of(if self.opcode == FABRICS { self.fctype() } else { self.opcode })
+        Direction::of(if self.opcode == FABRICS {
+            self.fctype()
+        } else {
+            self.opcode
+        })
     }
 
     /// Starting LBA of a Read, Write, Compare or Write Zeroes: dwords 10 and 11.
@@ -224,7 +257,17 @@ pub const DSM_AD: u32 = 1 << 2;
 /// One range of a Dataset Management command, 16 bytes (NVM Command Set 1.0,
 /// section 3.2.3, figure 44).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct DsmRange {
@@ -241,7 +284,17 @@ pub const DSM_RANGES_MAX: u32 = 256;
 
 /// A completion queue entry, 16 bytes (Base 2.0, section 3.3.3.2).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct Cqe {
@@ -326,7 +379,10 @@ impl Status {
 
     /// The standard's name, if this is one of the statuses below.
     pub fn name(self) -> Option<&'static str> {
-        STATUS_NAMES.iter().find(|(code, _)| *code == self.code()).map(|(_, name)| *name)
+        STATUS_NAMES
+            .iter()
+            .find(|(code, _)| *code == self.code())
+            .map(|(_, name)| *name)
     }
 }
 
@@ -464,7 +520,10 @@ impl PropertyGet {
     /// Reads the command's own fields; sizes other than 4 and 8 bytes are an
     /// Invalid Field in Command.
     pub fn decode(sqe: &Sqe) -> Result<PropertyGet, Status> {
-        Ok(PropertyGet { offset: sqe.cdw11.get(), is_8_bytes: property_size(sqe)? })
+        Ok(PropertyGet {
+            offset: sqe.cdw11.get(),
+            is_8_bytes: property_size(sqe)?,
+        })
     }
 
     /// The entry for this command.
@@ -521,17 +580,25 @@ pub struct Disconnect {
 impl Disconnect {
     /// Reads the command's own field.
     pub fn decode(sqe: &Sqe) -> Disconnect {
-        Disconnect { recfmt: sqe.cdw10.get() as u16 }
+        Disconnect {
+            recfmt: sqe.cdw10.get() as u16,
+        }
     }
 
     /// The entry for this command.
     pub fn encode(&self) -> Sqe {
-        Sqe { cdw10: U32::new(u32::from(self.recfmt)), ..fabrics_sqe(fctype::DISCONNECT) }
+        Sqe {
+            cdw10: U32::new(u32::from(self.recfmt)),
+            ..fabrics_sqe(fctype::DISCONNECT)
+        }
     }
 }
 
 fn fabrics_sqe(fctype: u8) -> Sqe {
-    Sqe { nsid: U32::new(u32::from(fctype)), ..Sqe::new(FABRICS) }
+    Sqe {
+        nsid: U32::new(u32::from(fctype)),
+        ..Sqe::new(FABRICS)
+    }
 }
 
 /// ATTRIB bits 2:0: 0 is 4 bytes, 1 is 8 bytes.
@@ -561,19 +628,33 @@ mod tests {
     #[test]
     fn status_fields() {
         let status = Status::TRANSIENT_TRANSPORT;
-        assert_eq!((status.sct(), status.sc(), status.is_dnr()), (0, 0x22, false));
+        assert_eq!(
+            (status.sct(), status.sc(), status.is_dnr()),
+            (0, 0x22, false)
+        );
         let status = Status::COMPARE_FAILURE.dnr();
-        assert_eq!((status.sct(), status.sc(), status.is_dnr()), (2, 0x85, true));
+        assert_eq!(
+            (status.sct(), status.sc(), status.is_dnr()),
+            (2, 0x85, true)
+        );
         assert_eq!(status.to_string(), "Compare Failure (2h/85h, DNR)");
         assert_eq!(Status::new(7, 1).to_string(), "status (7h/01h)");
-        assert!(Status(0x3 << 11).is_success(), "CRD does not make a failure");
+        assert!(
+            Status(0x3 << 11).is_success(),
+            "CRD does not make a failure"
+        );
         let codes: std::collections::HashSet<_> = STATUS_NAMES.iter().map(|(s, _)| *s).collect();
         assert_eq!(codes.len(), STATUS_NAMES.len());
     }
 
     #[test]
     fn cqe_has_no_phase_tag() {
-        let cqe = Cqe::new(0x1234, Status::INVALID_OPCODE.dnr(), 0x0102_0304_0506_0708, 9);
+        let cqe = Cqe::new(
+            0x1234,
+            Status::INVALID_OPCODE.dnr(),
+            0x0102_0304_0506_0708,
+            9,
+        );
         assert_eq!(
             cqe.as_bytes(),
             [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0x34, 0x12, 0x02, 0x80]
@@ -583,8 +664,13 @@ mod tests {
 
     #[test]
     fn fabrics_commands_round_trip() {
-        let connect =
-            ConnectCommand { recfmt: 0, qid: 3, sqsize: 127, cattr: 4, kato_ms: 0x0001_d4c0 };
+        let connect = ConnectCommand {
+            recfmt: 0,
+            qid: 3,
+            sqsize: 127,
+            cattr: 4,
+            kato_ms: 0x0001_d4c0,
+        };
         let sqe = connect.encode();
         let bytes = sqe.as_bytes();
         assert_eq!((bytes[0], bytes[1], bytes[4]), (0x7f, 0x40, 0x01));
@@ -592,17 +678,30 @@ mod tests {
         assert_eq!(ConnectCommand::decode(&sqe), connect);
         assert_eq!(sqe.direction(), Direction::HostToController);
 
-        let set = PropertySet { offset: 0x14, is_8_bytes: false, value: 0x0046_0001 };
-        assert_eq!(set.encode().as_bytes()[44..56], [0x14, 0, 0, 0, 1, 0, 0x46, 0, 0, 0, 0, 0]);
+        let set = PropertySet {
+            offset: 0x14,
+            is_8_bytes: false,
+            value: 0x0046_0001,
+        };
+        assert_eq!(
+            set.encode().as_bytes()[44..56],
+            [0x14, 0, 0, 0, 1, 0, 0x46, 0, 0, 0, 0, 0]
+        );
         assert_eq!(PropertySet::decode(&set.encode()), Ok(set));
         assert_eq!(set.encode().direction(), Direction::None);
 
-        let get = PropertyGet { offset: 0, is_8_bytes: true };
+        let get = PropertyGet {
+            offset: 0,
+            is_8_bytes: true,
+        };
         assert_eq!(PropertyGet::decode(&get.encode()), Ok(get));
         let mut odd = get.encode();
         odd.cdw10 = U32::new(2);
         assert_eq!(PropertyGet::decode(&odd), Err(Status::INVALID_FIELD.dnr()));
-        assert_eq!(Disconnect::decode(&Disconnect { recfmt: 1 }.encode()).recfmt, 1);
+        assert_eq!(
+            Disconnect::decode(&Disconnect { recfmt: 1 }.encode()).recfmt,
+            1
+        );
     }
 
     #[test]
@@ -611,6 +710,9 @@ mod tests {
         sqe.cdw12 = U32::new(cdw12::FUA);
         sqe.set_blocks(0x1_0000_0002, 65536);
         assert_eq!((sqe.slba(), sqe.block_count()), (0x1_0000_0002, 65536));
-        assert_eq!(sqe.as_bytes()[40..52], [2, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0, 0x40]);
+        assert_eq!(
+            sqe.as_bytes()[40..52],
+            [2, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0, 0x40]
+        );
     }
 }

@@ -61,7 +61,17 @@ pub enum Fes {
 
 /// Common header (CH), the first 8 bytes of every PDU (section 3.6.1).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct CommonHeader {
@@ -220,7 +230,13 @@ pub fn digest(bytes: &[u8]) -> u32 {
 impl CommonHeader {
     /// A header of a PDU without data or digests.
     pub const fn new(pdu_type: u8, hlen: u8) -> CommonHeader {
-        CommonHeader { pdu_type, flags: 0, hlen, pdo: 0, plen: U32::new(hlen as u32) }
+        CommonHeader {
+            pdu_type,
+            flags: 0,
+            hlen,
+            pdo: 0,
+            plen: U32::new(hlen as u32),
+        }
     }
 }
 
@@ -231,7 +247,15 @@ impl TermReq {
         let data = &offender[..offender.len().min(TERM_DATA_MAX)];
         let mut ch = CommonHeader::new(pdu_type, TermReq::HLEN);
         ch.plen = U32::new(u32::from(TermReq::HLEN) + data.len() as u32);
-        (TermReq { ch, fes: U16::new(fes as u16), fei: U32::new(fei), reserved14: [0; 10] }, data)
+        (
+            TermReq {
+                ch,
+                fes: U16::new(fes as u16),
+                fei: U32::new(fei),
+                reserved14: [0; 10],
+            },
+            data,
+        )
     }
 }
 
@@ -242,10 +266,17 @@ mod tests {
     #[test]
     fn term_req_carries_the_offending_header() {
         let offender = [0xaa; 200];
-        let (term, data) =
-            TermReq::new(pdu_type::C2H_TERM_REQ, Fes::InvalidPduHeaderField, 4, &offender);
+        let (term, data) = TermReq::new(
+            pdu_type::C2H_TERM_REQ,
+            Fes::InvalidPduHeaderField,
+            4,
+            &offender,
+        );
         assert_eq!(data.len(), 128);
-        assert_eq!(term.as_bytes()[..14], [3, 0, 24, 0, 152, 0, 0, 0, 1, 0, 4, 0, 0, 0]);
+        assert_eq!(
+            term.as_bytes()[..14],
+            [3, 0, 24, 0, 152, 0, 0, 0, 1, 0, 4, 0, 0, 0]
+        );
         assert_eq!(term.as_bytes()[14..], [0; 10]);
         let (term, data) = TermReq::new(pdu_type::H2C_TERM_REQ, Fes::LimitExceeded, 0, &[1, 2]);
         assert_eq!((term.ch.plen.get(), data), (26, &[1u8, 2][..]));

@@ -1,0 +1,184 @@
+//! The commands in flight on a controller's queue pair.
+
+use std::ops::{Index, IndexMut};
+
+use machine::Tag;
+use wire::nvme::Status;
+
+use crate::command::Command;
+
+/// Where a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// Its slot is taken, nothing is decided.
+    Taken,
+    /// The driver was asked for memory.
+    Preparing,
+    /// In the ready queue: an R2T is to be sent.
+    SendR2t,
+    /// Data is coming.
+    Receiving,
+    /// The driver works on it.
+    Executing,
+    /// In the ready queue: the answer is to be sent.
+    SendResponse,
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub state: State,
+    /// The driver knows the tag.
+    pub is_named: bool,
+    /// Data goes to the host.
+    pub is_read: bool,
+    /// A data digest did not match.
+    pub is_damaged: bool,
+    pub is_disconnect: bool,
+    pub cid: u16,
+    pub status: Status,
+    /// Bytes of data that the host's SGL holds.
+    pub len: u32,
+    /// Bytes of it whose PDU has begun.
+    pub received: u32,
+    /// Bytes to send before the response.
+    pub data_len: u32,
+    pub result: u64,
+}
+
+impl Slot {
+    const fn new(state: State, cid: u16) -> Slot {
+        Slot {
+            state,
+            is_named: false,
+            is_read: false,
+            is_damaged: false,
+            is_disconnect: false,
+            cid,
+            status: Status::SUCCESS,
+            len: 0,
+            received: 0,
+            data_len: 0,
+            result: 0,
+        }
+    }
+}
+
+/// Slots that grow with the commands in flight, up to the queue's entries.
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    /// What a slot's command is, kept apart because only commands with host
+    /// data are looked at twice.
+    commands: Vec<Command>,
+    /// The last one freed is the next one taken: its memory is in the cache.
+    free: Vec<Tag>,
+    /// How many CIDs in flight fall on each bucket (their low bits). Hosts
+    /// number commands by queue entry, so that buckets are all but never shared.
+    cids: Vec<u16>,
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots {
+            slots: Vec::new(),
+            commands: Vec::new(),
+            free: Vec::new(),
+            cids: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A slot for the command `cid`, and whether no other has that CID. `None`:
+    /// `entries` are in flight already.
+    #[inline]
+    pub(super) fn take(&mut self, cid: u16, entries: usize) -> Option<(Tag, bool)> {
+        let tag = match self.free.pop() {
+            Some(tag) => {
+                self.slots[usize::from(tag)] = Slot::new(State::Taken, cid);
+                tag
+            }
+            None => self.grow(cid, entries)?,
+        };
+        let bucket = usize::from(cid) & (self.cids.len() - 1);
+        self.cids[bucket] += 1;
+        let unique = self.cids[bucket] == 1 || self.is_unique(tag, cid);
+        Some((tag, unique))
+    }
+
+    #[cold]
+    fn grow(&mut self, cid: u16, entries: usize) -> Option<Tag> {
+        let tag = Tag::try_from(self.slots.len())
+            .ok()
+            .filter(|tag| usize::from(*tag) < entries)?;
+        if self.slots.len() == self.cids.len() {
+            self.cids = vec![0; (self.cids.len() * 2).max(16)];
+            let mask = self.cids.len() - 1;
+            for slot in self.slots.iter().filter(|slot| slot.state != State::Free) {
+                self.cids[usize::from(slot.cid) & mask] += 1;
+            }
+        }
+        self.slots.push(Slot::new(State::Taken, cid));
+        self.commands.push(Command::Disconnect);
+        Some(tag)
+    }
+
+    #[cold]
+    fn is_unique(&self, tag: Tag, cid: u16) -> bool {
+        let slots = self.slots.iter().enumerate();
+        !slots
+            .filter(|(at, slot)| *at != usize::from(tag) && slot.state != State::Free)
+            .any(|(_, slot)| slot.cid == cid)
+    }
+
+    /// Frees a slot and says whether the driver knew its tag.
+    #[inline]
+    pub(super) fn free(&mut self, tag: Tag) -> bool {
+        let mask = self.cids.len() - 1;
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.state = State::Free;
+        self.cids[usize::from(slot.cid) & mask] -= 1;
+        self.free.push(tag);
+        slot.is_named
+    }
+
+    /// What the command of `tag` is, if it was remembered.
+    #[inline]
+    pub(super) fn command(&self, tag: Tag) -> Command {
+        self.commands[usize::from(tag)]
+    }
+
+    #[inline]
+    pub(super) fn set_command(&mut self, tag: Tag, command: Command) {
+        self.commands[usize::from(tag)] = command;
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, tag: Tag) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(tag))
+    }
+}
+
+impl Index<Tag> for Slots {
+    type Output = Slot;
+
+    #[inline]
+    fn index(&self, tag: Tag) -> &Slot {
+        &self.slots[usize::from(tag)]
+    }
+}
+
+impl IndexMut<Tag> for Slots {
+    #[inline]
+    fn index_mut(&mut self, tag: Tag) -> &mut Slot {
+        &mut self.slots[usize::from(tag)]
+    }
+}

@@ -1,0 +1,670 @@
+//! The host's end of an NVMe/TCP queue pair.
+
+use std::collections::VecDeque;
+
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use wire::nvme::{FABRICS, Sgl, Sqe, Status};
+use wire::nvme_tcp::{
+    ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CapsuleResp, CommonHeader, DGST_DATA, DGST_HEADER,
+    Data as DataHeader, Fes, IcReq, IcResp, MAXH2CDATA_MIN, PDA_MAX, R2t, TermReq, flags, pdu_type,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::inbound::{Inbound, Walk};
+use super::{Digests, FatalError, Malformed, field, frame, invalid, put_header, view};
+
+/// Staging when small PDUs are expected.
+const STAGE_LARGE: u32 = 256 * 1024;
+/// Staging when large reads are expected: a response capsule and the header of
+/// a C2HData PDU, with their digests. What follows lands directly.
+const STAGE_HEADERS: u32 = 28 + 28;
+/// Reads that are on average this large are worth a receive each.
+const LARGE_READ: u64 = 16 * 1024;
+
+/// What the host asks the controller for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Header digests wanted; the controller may answer without.
+    pub header_digest: bool,
+    /// Data digests wanted; the controller may answer without.
+    pub data_digest: bool,
+}
+
+/// What Connect and Identify made of the queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Entries of the submission queue (a count), at least 2; one fewer
+    /// commands are in flight at most.
+    pub entries: u16,
+    /// In-capsule data that the controller takes, in bytes: IOCCSZ * 16 - 64 on
+    /// an I/O queue, 8192 on the Admin Queue.
+    pub in_capsule_max: u32,
+    /// Connect asked for no SQ flow control and the controller agreed (SQHD FFFFh).
+    pub flow_control_disabled: bool,
+}
+
+/// The data that a command comes with, in bytes; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// No data.
+    None,
+    /// Controller to host: at most so many.
+    In(u32),
+    /// Host to controller.
+    Out(u32),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// The connection is initialized: Connect may be submitted.
+    Ready,
+    /// A command ended; its tag and memory are free.
+    Completed {
+        /// The command.
+        tag: Tag,
+        /// How it ended.
+        cqe: Completion,
+    },
+    /// The connection ends once everything was sent.
+    Fatal(FatalError),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Its status; Transient Transport Error too when data did not match its
+    /// digest on the way here.
+    pub status: Status,
+    /// Dwords 0 and 1.
+    pub result: u64,
+    /// SQ head pointer; FFFFh without flow control, 0 if there was no response
+    /// capsule.
+    pub sqhd: u16,
+    /// Bytes of data that came.
+    pub data_len: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    IcResp,
+    Live,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// In the ready queue: the capsule is to be sent.
+    SendCapsule,
+    /// The controller has it.
+    Sent,
+    /// In the ready queue: data for an R2T is to be sent.
+    SendData,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    state: State,
+    /// A data digest did not match.
+    is_damaged: bool,
+    /// The data now arriving ends the command.
+    is_success: bool,
+    data: Data,
+    /// Bytes whose PDU has begun (in), or that R2Ts covered (out).
+    moved: u32,
+    /// Bytes of an R2T not sent yet, and its tag.
+    r2t_left: u32,
+    ttag: u16,
+    sqe: Sqe,
+}
+
+impl Slot {
+    fn expects(&self) -> u32 {
+        match self.data {
+            Data::In(len) => len - self.moved,
+            _ => 0,
+        }
+    }
+}
+
+/// The host's end of one NVMe/TCP connection, which is one queue pair.
+///
+/// A tag lives from [`Qpair::submit`] to [`Op::Completed`]; its memory must be
+/// known to the driver before the next [`Machine::poll_transmit`].
+/// [`Transmit::release`] is never called.
+#[derive(Debug)]
+pub struct Qpair {
+    role: Role,
+    phase: Phase,
+    digests: Digests,
+    wanted: Digests,
+    maxh2cdata: u32,
+    /// Where the data of a capsule and of an H2CData PDU begins: CPDA decides.
+    capsule_pdo: u8,
+    data_pdo: u8,
+    inbound: Inbound,
+    slots: Vec<Slot>,
+    free: Vec<Tag>,
+    ready: VecDeque<Tag>,
+    /// Reads whose data is still to come, and how much.
+    reads: u64,
+    read_bytes: u64,
+    /// SQ tail and head as flow control counts them.
+    tail: u16,
+    head: u16,
+    control: Vec<u8>,
+}
+
+impl Qpair {
+    /// The machine of a fresh connection; an ICReq is ready to be sent.
+    pub fn new(settings: Settings) -> Qpair {
+        let wanted = Digests {
+            header: settings.header_digest,
+            data: settings.data_digest,
+        };
+        let request = IcReq {
+            ch: CommonHeader::new(pdu_type::IC_REQ, IcReq::HLEN),
+            dgst: dgst(wanted),
+            ..IcReq::new_zeroed()
+        };
+        Qpair {
+            role: Role {
+                entries: 2,
+                in_capsule_max: ADMIN_IN_CAPSULE_MAX,
+                flow_control_disabled: true,
+            },
+            phase: Phase::IcResp,
+            digests: Digests::default(),
+            wanted,
+            maxh2cdata: MAXH2CDATA_MIN,
+            capsule_pdo: CapsuleCmd::HLEN,
+            data_pdo: DataHeader::HLEN,
+            inbound: Inbound::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            reads: 0,
+            read_bytes: 0,
+            tail: 0,
+            head: 0,
+            control: request.as_bytes().to_vec(),
+        }
+    }
+
+    /// Connect succeeded: the queue has its size now.
+    pub fn attach(&mut self, role: Role) {
+        assert!(role.entries >= 2, "a queue has at least 2 entries");
+        self.role = role;
+        // Connect used the first entry.
+        self.tail = 1;
+        self.head = 1;
+    }
+
+    /// Header and data digests in use, known from [`Op::Ready`] on.
+    pub fn digests(&self) -> (bool, bool) {
+        (self.digests.header, self.digests.data)
+    }
+
+    /// Commands in flight.
+    #[inline]
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a command; CID, PSDT and SGL are filled in here. `None`: the queue
+    /// is full, or the connection is not ready.
+    #[inline]
+    pub fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<Tag> {
+        if self.phase != Phase::Live || self.in_flight() >= usize::from(self.role.entries) - 1 {
+            return None;
+        }
+        if !self.role.flow_control_disabled {
+            let next = (self.tail + 1) % self.role.entries;
+            if next == self.head {
+                return None;
+            }
+            self.tail = next;
+        }
+        // Fabrics commands carry their data in the capsule on every queue
+        // (section 3.3.1).
+        let in_capsule_max = match sqe.opcode {
+            FABRICS => ADMIN_IN_CAPSULE_MAX,
+            _ => self.role.in_capsule_max,
+        };
+        let tag = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                state: State::Free,
+                is_damaged: false,
+                is_success: false,
+                data: Data::None,
+                moved: 0,
+                r2t_left: 0,
+                ttag: 0,
+                sqe: Sqe::default(),
+            });
+            (self.slots.len() - 1) as Tag
+        });
+        let data = match data {
+            Data::In(0) | Data::Out(0) => Data::None,
+            data => data,
+        };
+        let slot = &mut self.slots[usize::from(tag)];
+        *slot = Slot {
+            state: State::SendCapsule,
+            is_damaged: false,
+            is_success: false,
+            data,
+            moved: 0,
+            r2t_left: 0,
+            ttag: 0,
+            sqe: *sqe,
+        };
+        slot.sqe.flags = sqe.flags & !Sqe::PSDT_MASK | Sqe::PSDT_SGL;
+        slot.sqe.cid = tag.into();
+        slot.sqe.sgl = match data {
+            Data::None => Sgl::new(Sgl::TRANSPORT, 0),
+            Data::In(len) => {
+                self.reads += 1;
+                self.read_bytes += u64::from(len);
+                Sgl::new(Sgl::TRANSPORT, len)
+            }
+            Data::Out(len) if len <= in_capsule_max => {
+                slot.moved = len;
+                Sgl::new(Sgl::IN_CAPSULE, len)
+            }
+            Data::Out(len) => Sgl::new(Sgl::TRANSPORT, len),
+        };
+        self.ready.push_back(tag);
+        Some(tag)
+    }
+
+    #[cold]
+    fn fail(&mut self, (fes, fei): Malformed, bytes: &[u8]) -> Op {
+        let hlen = usize::from(bytes.get(2).copied().unwrap_or(0)).max(size_of::<CommonHeader>());
+        let header = &bytes[..hlen.min(bytes.len())];
+        let (term, data) = TermReq::new(pdu_type::H2C_TERM_REQ, fes, fei, header);
+        self.end();
+        self.control.extend_from_slice(term.as_bytes());
+        self.control.extend_from_slice(data);
+        Op::Fatal(FatalError::Sent {
+            fes,
+            fei,
+            pdu_type: bytes[0],
+        })
+    }
+
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        self.inbound = Inbound::new();
+        self.ready.clear();
+        self.control.clear();
+    }
+
+    #[inline]
+    fn pdu(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        let Some(&kind) = bytes.first() else {
+            return Ok((0, None));
+        };
+        match (kind, self.phase) {
+            (pdu_type::C2H_DATA, Phase::Live) => self.c2h_data(bytes),
+            (pdu_type::CAPSULE_RESP, Phase::Live) => self.capsule_resp(bytes),
+            (pdu_type::R2T, Phase::Live) => self.r2t(bytes),
+            (pdu_type::IC_RESP, Phase::IcResp) => self.ic_resp(bytes),
+            (pdu_type::C2H_TERM_REQ, _) => self.c2h_term_req(bytes),
+            (
+                pdu_type::C2H_DATA | pdu_type::CAPSULE_RESP | pdu_type::R2T | pdu_type::IC_RESP,
+                _,
+            ) => Err((Fes::PduSequenceError, 0)),
+            _ => Err(invalid(field::PDU_TYPE)),
+        }
+    }
+
+    /// ICResp (section 3.6.2.3).
+    #[cold]
+    fn ic_resp(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        let Some(found) = frame(bytes, IcResp::HLEN, false, Digests::default())? else {
+            return Ok((0, None));
+        };
+        let response: &IcResp = view(bytes);
+        let unsupported = |field| Err((Fes::UnsupportedParameter, field));
+        if response.pfv.get() != 0 {
+            return unsupported(8);
+        }
+        if response.cpda > PDA_MAX {
+            return unsupported(10);
+        }
+        if response.dgst & !dgst(self.wanted) != 0 {
+            return unsupported(11);
+        }
+        if response.maxh2cdata.get() < MAXH2CDATA_MIN {
+            return unsupported(12);
+        }
+        let header = response.dgst & DGST_HEADER != 0;
+        self.digests = Digests {
+            header,
+            data: response.dgst & DGST_DATA != 0,
+        };
+        self.maxh2cdata = response.maxh2cdata.get() & !3;
+        let alignment = (response.cpda + 1) * 4;
+        let digest_len = if header { 4 } else { 0 };
+        self.capsule_pdo = (CapsuleCmd::HLEN + digest_len).next_multiple_of(alignment);
+        self.data_pdo = (DataHeader::HLEN + digest_len).next_multiple_of(alignment);
+        self.phase = Phase::Live;
+        Ok((found.used, Some(Op::Ready)))
+    }
+
+    /// C2HTermReq (section 3.6.2.5): the connection ends without an answer.
+    #[cold]
+    fn c2h_term_req(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        if bytes.len() < usize::from(TermReq::HLEN) {
+            return Ok((0, None));
+        }
+        let term: &TermReq = view(bytes);
+        let (fes, fei) = (term.fes.get(), term.fei.get());
+        self.end();
+        Ok((
+            bytes.len(),
+            Some(Op::Fatal(FatalError::Received { fes, fei })),
+        ))
+    }
+
+    /// C2HData (section 3.6.2.9).
+    #[inline]
+    fn c2h_data(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        let Some(found) = frame(bytes, DataHeader::HLEN, true, self.digests)? else {
+            return Ok((0, None));
+        };
+        let header: &DataHeader = view(bytes);
+        let (tag, len) = (header.cccid.get(), header.datal.get());
+        let slot = self.slots.get_mut(usize::from(tag));
+        let Some(slot) =
+            slot.filter(|slot| slot.state == State::Sent && matches!(slot.data, Data::In(_)))
+        else {
+            return Err(invalid(field::CCCID));
+        };
+        if len == 0 || len != found.data_len {
+            return Err(invalid(field::DATAL));
+        }
+        // Data comes in order (section 3.3.2.1).
+        if header.datao.get() != slot.moved || len > slot.expects() {
+            return Err((Fes::DataTransferOutOfRange, 0));
+        }
+        slot.is_success = header.ch.flags & flags::SUCCESS != 0;
+        if slot.is_success && header.ch.flags & flags::LAST_PDU == 0 {
+            return Err(invalid(field::FLAGS));
+        }
+        self.inbound.begin(tag, slot.moved, len, self.digests.data);
+        slot.moved += len;
+        self.reads -= u64::from(slot.expects() == 0);
+        self.read_bytes -= u64::from(len);
+        Ok((found.used, None))
+    }
+
+    /// R2T (section 3.6.2.10): ICReq allowed one at a time for a command.
+    fn r2t(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        let Some(found) = frame(bytes, R2t::HLEN, false, self.digests)? else {
+            return Ok((0, None));
+        };
+        let header: &R2t = view(bytes);
+        let (tag, len) = (header.cccid.get(), header.r2tl.get());
+        let slot = self.slots.get_mut(usize::from(tag));
+        let Some(slot) = slot else {
+            return Err(invalid(field::CCCID));
+        };
+        let total = match (slot.state, slot.data) {
+            (State::Sent, Data::Out(total)) => total,
+            (State::SendData, _) => return Err((Fes::LimitExceeded, 0)),
+            _ => return Err(invalid(field::CCCID)),
+        };
+        if len == 0 {
+            return Err(invalid(field::R2TL));
+        }
+        if header.r2to.get() != slot.moved || len > total - slot.moved {
+            return Err((Fes::DataTransferOutOfRange, 0));
+        }
+        slot.moved += len;
+        slot.r2t_left = len;
+        slot.ttag = header.ttag.get();
+        slot.state = State::SendData;
+        self.ready.push_back(tag);
+        Ok((found.used, None))
+    }
+
+    /// CapsuleResp (section 3.6.2.7).
+    #[inline]
+    fn capsule_resp(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+        let Some(found) = frame(bytes, CapsuleResp::HLEN, false, self.digests)? else {
+            return Ok((0, None));
+        };
+        let cqe = &view::<CapsuleResp>(bytes).cqe;
+        let tag = cqe.cid.get();
+        match self.slots.get(usize::from(tag)).map(|slot| slot.state) {
+            Some(State::Sent) => {}
+            // The controller gave up before all data went out.
+            Some(State::SendData) => self.ready.retain(|ready| *ready != tag),
+            _ => return Err(invalid(CQE_CID)),
+        }
+        let op = self.finish(tag, cqe.status(), cqe.result.get(), cqe.sqhd.get());
+        Ok((found.used, Some(op)))
+    }
+
+    /// Ends a command.
+    #[inline]
+    fn finish(&mut self, tag: Tag, status: Status, result: u64, sqhd: u16) -> Op {
+        if sqhd < self.role.entries {
+            self.head = sqhd;
+        }
+        let slot = &mut self.slots[usize::from(tag)];
+        let missing = slot.expects();
+        if missing > 0 {
+            self.reads -= 1;
+            self.read_bytes -= u64::from(missing);
+        }
+        slot.state = State::Free;
+        let damaged = slot.is_damaged && status.is_success();
+        let status = if damaged {
+            Status::TRANSIENT_TRANSPORT
+        } else {
+            status
+        };
+        let data_len = if let Data::In(_) = slot.data {
+            slot.moved
+        } else {
+            0
+        };
+        self.free.push(tag);
+        Op::Completed {
+            tag,
+            cqe: Completion {
+                status,
+                result,
+                sqhd,
+                data_len,
+            },
+        }
+    }
+
+    /// The data of one PDU is complete.
+    #[inline]
+    fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.is_damaged |= !intact;
+        slot.is_success
+            .then(|| self.finish(tag, Status::SUCCESS, 0, self.head))
+    }
+
+    #[inline]
+    fn put_capsule(&mut self, tag: Tag, out: &mut impl Transmit) {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.state = State::Sent;
+        let mut ch = CommonHeader::new(pdu_type::CAPSULE_CMD, CapsuleCmd::HLEN);
+        let in_capsule = if slot.sqe.sgl.id == Sgl::IN_CAPSULE {
+            slot.moved
+        } else {
+            0
+        };
+        let pdo = set_lengths(&mut ch, self.digests, self.capsule_pdo, in_capsule);
+        put_header(
+            out,
+            CapsuleCmd { ch, sqe: slot.sqe }.as_bytes(),
+            self.digests,
+            pdo,
+        );
+        if in_capsule > 0 {
+            out.payload(tag, 0, in_capsule, self.digests.data);
+        }
+    }
+
+    /// One H2CData PDU (section 3.6.2.8); whether it was the last of its R2T.
+    fn put_h2c_data(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
+        let slot = &mut self.slots[usize::from(tag)];
+        let offset = slot.moved - slot.r2t_left;
+        let len = slot.r2t_left.min(self.maxh2cdata);
+        slot.r2t_left -= len;
+        let last = slot.r2t_left == 0;
+        if last {
+            slot.state = State::Sent;
+        }
+        let mut ch = CommonHeader::new(pdu_type::H2C_DATA, DataHeader::HLEN);
+        ch.flags = if last { flags::LAST_PDU } else { 0 };
+        let pdo = set_lengths(&mut ch, self.digests, self.data_pdo, len);
+        let header = DataHeader {
+            ch,
+            cccid: tag.into(),
+            ttag: slot.ttag.into(),
+            datao: offset.into(),
+            datal: len.into(),
+            reserved20: 0.into(),
+        };
+        put_header(out, header.as_bytes(), self.digests, pdo);
+        out.payload(tag, offset, len, self.digests.data);
+        last
+    }
+}
+
+/// Offset of the CID in a CapsuleResp.
+const CQE_CID: u32 = 8 + 12;
+
+fn dgst(digests: Digests) -> u8 {
+    (if digests.header { DGST_HEADER } else { 0 }) | if digests.data { DGST_DATA } else { 0 }
+}
+
+/// Fills in flags, PDO and PLEN for `len` bytes of data at `pdo`, and says up
+/// to where the header is padded.
+#[inline]
+fn set_lengths(ch: &mut CommonHeader, digests: Digests, pdo: u8, len: u32) -> usize {
+    let mut plen = u32::from(ch.hlen);
+    if digests.header {
+        ch.flags |= flags::HDGST;
+        plen += 4;
+    }
+    if len > 0 {
+        ch.pdo = pdo;
+        plen = u32::from(pdo) + len;
+        if digests.data {
+            ch.flags |= flags::DDGST;
+            plen += 4;
+        }
+    }
+    ch.plen = plen.into();
+    usize::from(ch.pdo)
+}
+
+impl Machine for Qpair {
+    type Op = Op;
+
+    fn tags_max(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn recv_plan(&self) -> RecvPlan {
+        let large = self.reads > 0 && self.read_bytes >= self.reads * LARGE_READ;
+        let stage_max = if large { STAGE_HEADERS } else { STAGE_LARGE };
+        RecvPlan {
+            direct: self.inbound.direct(),
+            stage_max,
+        }
+    }
+
+    #[inline]
+    fn on_direct(&mut self, len: u32) {
+        self.inbound.on_direct(len);
+    }
+
+    #[inline]
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        while self.phase != Phase::Ended {
+            match self.inbound.walk(staged, at) {
+                Walk::Header => {
+                    let bytes = &staged[*at..];
+                    match self.pdu(bytes) {
+                        Ok((0, _)) => return None,
+                        Ok((used, op)) => {
+                            *at += used;
+                            if let Some(op) = op {
+                                return Some(Step::Op(op));
+                            }
+                        }
+                        Err(malformed) => {
+                            *at = staged.len();
+                            return Some(Step::Op(self.fail(malformed, bytes)));
+                        }
+                    }
+                }
+                Walk::More => return None,
+                Walk::Step(step) => return Some(step),
+                Walk::Done { tag, intact } => {
+                    if let Some(op) = self.received(tag, intact) {
+                        return Some(Step::Op(op));
+                    }
+                }
+            }
+        }
+        *at = staged.len();
+        None
+    }
+
+    fn on_digest(&mut self, tag: Tag, matches: bool) {
+        self.inbound.on_digest(tag, matches);
+    }
+
+    #[inline]
+    fn has_transmit(&self) -> bool {
+        !self.ready.is_empty() || !self.control.is_empty()
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        if !self.control.is_empty() && out.has_room() {
+            out.header(&self.control);
+            self.control = Vec::new();
+        }
+        while let Some(&tag) = self.ready.front() {
+            if !out.has_room() {
+                return;
+            }
+            let done = match self.slots[usize::from(tag)].state {
+                State::SendCapsule => {
+                    self.put_capsule(tag, out);
+                    true
+                }
+                _ => self.put_h2c_data(tag, out),
+            };
+            if done {
+                self.ready.pop_front();
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn on_deadline(&mut self, _now: Nanos) {}
+}

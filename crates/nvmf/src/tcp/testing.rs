@@ -1,0 +1,367 @@
+//! Drivers on plain memory: for tests, fuzz targets and simulations.
+//!
+//! [`End`] is one machine with its commands' memory, [`Target`] a controller's
+//! end that executes I/O on a byte vector, [`Dice`] the choices of a seed.
+
+use std::collections::VecDeque;
+
+use machine::{Machine, Step, Tag, Transmit};
+use wire::nvme::Status;
+use wire::nvme_tcp::digest;
+
+use super::FatalError;
+use super::controller::{Done, Op, Qpair, Role};
+use crate::command::{Command, Io, IoKind, deallocate_ranges};
+
+/// Choices that follow from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The choices of `seed`.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % u64::from(bound.max(1))) as u32
+    }
+
+    /// Whether one chance in `of` came true.
+    pub fn one_in(&mut self, of: u32) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// A machine with the memory of its commands and its staged bytes.
+#[derive(Debug)]
+pub struct End<M> {
+    /// The machine.
+    pub machine: M,
+    /// The data of each tag.
+    pub memory: Vec<Vec<u8>>,
+    /// Tags that the machine released, in order.
+    pub released: Vec<Tag>,
+    /// Payload bytes that went straight to their destination.
+    pub direct_bytes: u64,
+    /// Payload bytes that were copied out of staging.
+    pub placed_bytes: u64,
+    /// Data digests that did not match.
+    pub digest_errors: u64,
+    staged: Vec<u8>,
+    at: usize,
+}
+
+impl<M: Machine> End<M> {
+    /// `machine` with no memory yet.
+    pub fn new(machine: M) -> End<M> {
+        End {
+            machine,
+            memory: Vec::new(),
+            released: Vec::new(),
+            direct_bytes: 0,
+            placed_bytes: 0,
+            digest_errors: 0,
+            staged: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Gives `tag` its memory.
+    pub fn set_memory(&mut self, tag: Tag, bytes: Vec<u8>) {
+        let index = usize::from(tag);
+        assert!(index < self.machine.tags_max(), "a tag beyond tags_max");
+        if self.memory.len() <= index {
+            self.memory.resize(index + 1, Vec::new());
+        }
+        self.memory[index] = bytes;
+    }
+
+    /// One receive of at most `max` bytes from the front of `stream`, as the
+    /// machine plans it. Take [`End::next_op`] until it is empty afterwards.
+    /// Returns how many bytes were taken.
+    pub fn receive(&mut self, stream: &mut VecDeque<u8>, max: usize) -> usize {
+        let plan = self.machine.recv_plan();
+        assert!(plan.stage_max > 0 || plan.direct.is_none());
+        if plan.stage_max == 0 {
+            return 0;
+        }
+        self.staged.drain(..self.at);
+        self.at = 0;
+        let max = max.min(stream.len());
+        let mut taken = 0;
+        if let Some(direct) = plan.direct {
+            assert!(direct.len > 0);
+            taken = max.min(direct.len as usize);
+            let at = direct.offset as usize;
+            let memory = &mut self.memory[usize::from(direct.tag)][at..at + direct.len as usize];
+            memory
+                .iter_mut()
+                .zip(stream.drain(..taken))
+                .for_each(|(to, from)| *to = from);
+            self.direct_bytes += taken as u64;
+            if taken > 0 {
+                self.machine.on_direct(taken as u32);
+            }
+        }
+        let staged = (max - taken).min(plan.stage_max as usize);
+        self.staged.extend(stream.drain(..staged));
+        taken + staged
+    }
+
+    /// The next operation that the bytes received allow.
+    pub fn next_op(&mut self) -> Option<M::Op> {
+        loop {
+            let before = self.at;
+            let step = self.machine.poll_step(&self.staged, &mut self.at);
+            assert!(self.at >= before && self.at <= self.staged.len());
+            match step? {
+                Step::Op(op) => return Some(op),
+                Step::Place {
+                    tag,
+                    offset,
+                    at,
+                    len,
+                } => {
+                    let (offset, at, len) = (offset as usize, at as usize, len as usize);
+                    assert!(len > 0 && at >= before && at + len <= self.at);
+                    self.memory[usize::from(tag)][offset..offset + len]
+                        .copy_from_slice(&self.staged[at..at + len]);
+                    self.placed_bytes += len as u64;
+                }
+                Step::Digest {
+                    tag,
+                    offset,
+                    len,
+                    expected,
+                } => {
+                    let (from, to) = (offset as usize, (offset + len) as usize);
+                    let matches = digest(&self.memory[usize::from(tag)][from..to]) == expected;
+                    self.digest_errors += u64::from(!matches);
+                    self.machine.on_digest(tag, matches);
+                }
+            }
+        }
+    }
+
+    /// Sends at most `pdus_max` PDUs into `stream`.
+    pub fn transmit(&mut self, stream: &mut VecDeque<u8>, pdus_max: usize) {
+        let has_transmit = self.machine.has_transmit();
+        let mut sink = Sink {
+            stream,
+            memory: &self.memory,
+            released: &mut self.released,
+            left: pdus_max,
+            wrote: false,
+        };
+        self.machine.poll_transmit(&mut sink);
+        let wrote = sink.wrote;
+        assert!(
+            wrote == (has_transmit && pdus_max > 0),
+            "has_transmit tells the truth"
+        );
+    }
+}
+
+struct Sink<'a> {
+    stream: &'a mut VecDeque<u8>,
+    memory: &'a [Vec<u8>],
+    released: &'a mut Vec<Tag>,
+    left: usize,
+    wrote: bool,
+}
+
+impl Transmit for Sink<'_> {
+    fn has_room(&self) -> bool {
+        self.left > 0
+    }
+
+    fn header(&mut self, bytes: &[u8]) {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .expect("asked has_room before every PDU");
+        self.wrote = true;
+        self.stream.extend(bytes);
+    }
+
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, with_digest: bool) {
+        let bytes = &self.memory[usize::from(tag)][offset as usize..(offset + len) as usize];
+        self.stream.extend(bytes);
+        if with_digest {
+            self.stream.extend(digest(bytes).to_le_bytes());
+        }
+    }
+
+    fn release(&mut self, tag: Tag) {
+        self.released.push(tag);
+    }
+}
+
+/// A controller's end whose namespaces all lie on one byte vector. Connect
+/// succeeds, Admin commands are answered with bytes of their opcode.
+#[derive(Debug)]
+pub struct Target {
+    /// The machine and its memory.
+    pub end: End<Qpair>,
+    /// What the namespaces hold.
+    pub media: Vec<u8>,
+    /// Commands that wait for memory.
+    pub starved: Vec<(Tag, u32)>,
+    /// Commands that wait to be executed.
+    pub work: Vec<(Tag, Command)>,
+    /// Why the connection ended.
+    pub fatal: Option<FatalError>,
+    /// Tags named by an operation and not released yet.
+    pub named: Vec<bool>,
+    role: Role,
+    checked: usize,
+}
+
+impl Target {
+    /// `machine` on `media`; Connect makes it `role`.
+    pub fn new(machine: Qpair, role: Role, media: Vec<u8>) -> Target {
+        Target {
+            end: End::new(machine),
+            media,
+            starved: Vec::new(),
+            work: Vec::new(),
+            fatal: None,
+            named: Vec::new(),
+            role,
+            checked: 0,
+        }
+    }
+
+    /// Takes every operation there is; memory is left for [`Target::feed`].
+    pub fn take_ops(&mut self) {
+        while let Some(op) = self.end.next_op() {
+            match op {
+                Op::Prepare { tag, len, .. } => {
+                    self.name(tag);
+                    self.starved.push((tag, len));
+                }
+                Op::Execute { tag, command } => {
+                    if !self.named.get(usize::from(tag)).is_some_and(|named| *named) {
+                        self.name(tag);
+                    }
+                    self.work.push((tag, command));
+                }
+                Op::Fatal(error) => self.fatal = Some(error),
+            }
+        }
+    }
+
+    fn name(&mut self, tag: Tag) {
+        let index = usize::from(tag);
+        if self.named.len() <= index {
+            self.named.resize(index + 1, false);
+        }
+        assert!(!self.named[index], "a tag was used twice");
+        self.named[index] = true;
+    }
+
+    /// Gives the command at `index` of [`Target::starved`] its memory.
+    pub fn feed(&mut self, index: usize) {
+        let (tag, len) = self.starved.swap_remove(index);
+        self.end.set_memory(tag, vec![0xee; len as usize]);
+        self.end.machine.prepared(tag);
+        self.take_ops();
+    }
+
+    /// Executes the command at `index` of [`Target::work`].
+    pub fn execute(&mut self, index: usize) {
+        let (tag, command) = self.work.swap_remove(index);
+        let done = match command {
+            Command::Connect(_) => {
+                self.end.machine.attach(self.role.clone());
+                Done {
+                    result: 1,
+                    ..Done::default()
+                }
+            }
+            Command::PropertyGet(get) => Done {
+                result: u64::from(get.offset),
+                ..Done::default()
+            },
+            Command::PropertySet(_) | Command::Disconnect => Done::default(),
+            Command::Admin(sqe) => {
+                let mut done = Done::default();
+                if sqe.direction() == wire::nvme::Direction::ControllerToHost {
+                    done.data_len = sqe.sgl.length.get();
+                    self.end
+                        .set_memory(tag, vec![sqe.opcode; done.data_len as usize]);
+                }
+                done
+            }
+            Command::Io(io) => self.execute_io(tag, &io),
+        };
+        self.end.machine.complete(tag, done);
+    }
+
+    fn execute_io(&mut self, tag: Tag, io: &Io) -> Done {
+        let range = io.offset as usize..(io.offset + io.len) as usize;
+        let data = self.end.memory.get(usize::from(tag));
+        match io.kind {
+            IoKind::Read => {
+                let bytes = self.media[range].to_vec();
+                self.end.set_memory(tag, bytes);
+                return Done {
+                    data_len: io.len as u32,
+                    ..Done::default()
+                };
+            }
+            IoKind::Write => self.media[range].copy_from_slice(data.expect("was prepared")),
+            IoKind::Compare if self.media[range.clone()] != data.expect("was prepared")[..] => {
+                return Status::COMPARE_FAILURE.into();
+            }
+            IoKind::Compare | IoKind::Flush => {}
+            IoKind::WriteZeroes => self.media[range].fill(0),
+            IoKind::Deallocate => {
+                let ranges = &data.expect("was prepared")[..io.len as usize];
+                let geometry = self.role.namespaces[io.namespace as usize];
+                for range in deallocate_ranges(ranges, &geometry) {
+                    match range {
+                        Ok((at, len)) => self.media[at as usize..(at + len) as usize].fill(0),
+                        Err(status) => return status.into(),
+                    }
+                }
+            }
+        }
+        Done::default()
+    }
+
+    /// Sends at most `pdus_max` PDUs and checks what was released.
+    pub fn transmit(&mut self, stream: &mut VecDeque<u8>, pdus_max: usize) {
+        self.end.transmit(stream, pdus_max);
+        for tag in &self.end.released[self.checked..] {
+            let named = std::mem::replace(&mut self.named[usize::from(*tag)], false);
+            assert!(named, "released a tag that no operation named");
+        }
+        self.checked = self.end.released.len();
+    }
+
+    /// Receives all of `stream` at once and does everything there is to do.
+    pub fn serve(&mut self, stream: &mut VecDeque<u8>, out: &mut VecDeque<u8>) {
+        loop {
+            let taken = self.end.receive(stream, usize::MAX);
+            self.take_ops();
+            let busy = taken > 0 || !self.starved.is_empty() || !self.work.is_empty();
+            while !self.starved.is_empty() {
+                self.feed(0);
+            }
+            while !self.work.is_empty() {
+                self.execute(0);
+            }
+            self.transmit(out, usize::MAX);
+            if !busy {
+                return;
+            }
+        }
+    }
+}
