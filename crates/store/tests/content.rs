@@ -320,3 +320,49 @@ fn deallocating_gives_space_back() {
     assert_eq!(blocks(), 0);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
 }
+
+#[test]
+fn zeros_keep_their_space_unless_it_is_to_be_given_back() {
+    let (_folder, path, volume) = file_volume(1 << 20);
+    let mut files = Fake::default();
+    write(&*volume, &mut files, 0, &[1; 1 << 20], true).unwrap();
+    files.log.clear();
+    let (offset, len) = (4096, 65536);
+    for deallocate in [false, true] {
+        let io = Io::Zero {
+            offset,
+            len,
+            deallocate,
+            durable: true,
+        };
+        run(&*volume, &mut files, io).unwrap();
+    }
+    let ways = [Op::ZeroRange { offset, len }, Op::Punch { offset, len }];
+    assert_eq!(files.log, [ways[0], Op::Sync, ways[1], Op::Sync]);
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes[..4096].iter().all(|&b| b == 1));
+    assert!(bytes[4096..4096 + 65536].iter().all(|&b| b == 0));
+    assert!(bytes[4096 + 65536..].iter().all(|&b| b == 1));
+}
+
+fn shared_memory_kib() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("RssShmem:"));
+    let kib = line.unwrap().trim().strip_suffix("kB").unwrap();
+    kib.trim().parse().unwrap()
+}
+
+#[test]
+fn deallocating_gives_memory_back() {
+    let size = 64 << 20;
+    let volume = open(&spec(Kind::Ram, size, 4096)).unwrap();
+    let mut files = Fake::default();
+    let empty = shared_memory_kib();
+    let all = volume.memory(Access::Write, 0, size as u32).unwrap();
+    mem::copy_in(all, &vec![1; size as usize]);
+    let full = shared_memory_kib();
+    assert!(full - empty > 48 << 10);
+    let (offset, len) = (0, size);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    assert!(full - shared_memory_kib() > 48 << 10);
+}

@@ -1,15 +1,16 @@
-//! Opening: what is refused and how, identity, locks, and what survives.
+//! Opening: what is refused and how, identity, and locks.
+//!
+//! No test here starts a process: until it has become another program, it would
+//! hold the locks of its neighbours.
 
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
 use common::*;
-use store::{Error, Io, Kind, Problem, Spec, open};
+use store::{Io, Kind, Problem, Spec, open};
 use uuid::Uuid;
 
 const SIZE: u64 = 64 << 10;
@@ -83,7 +84,7 @@ fn a_block_device_is_refused() {
         entry.file_type().is_ok_and(|t| t.is_block_device())
     });
     let Some(device) = device else {
-        eprintln!("SKIPPED: no block device in /dev");
+        skipped("no block device in /dev");
         return;
     };
     let (found, text) = problem(&file_spec(&device.path(), SIZE));
@@ -191,7 +192,7 @@ fn has_attributes(folder: &Path) -> bool {
 fn identity_of_a_file_stays_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     if !has_attributes(folder.path()) {
-        eprintln!("SKIPPED: no user attributes in {}", folder.path().display());
+        skipped("no user attributes in the folder for temporary files");
         return;
     }
     let (old, new) = (folder.path().join("old"), folder.path().join("new"));
@@ -230,116 +231,4 @@ fn a_file_without_identity_gets_one_that_stays() {
         spec.name = "other".into();
         assert_eq!(open(&spec).unwrap().info().uuid, derived);
     }
-}
-
-const CHILD_PATH: &str = "WEFT_TEST_CHILD_PATH";
-
-/// Not a test of its own: what the child process of the tests below does.
-#[test]
-#[ignore = "run by other tests in a process of its own"]
-fn child() {
-    let Some(path) = std::env::var_os(CHILD_PATH).map(PathBuf::from) else {
-        return;
-    };
-    let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = Fake::default();
-    write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
-    write(&*volume, &mut files, 4096, &[2; 4096], false).unwrap();
-    run(&*volume, &mut files, Io::Flush).unwrap();
-    println!("\nREADY");
-    std::io::stdout().flush().unwrap();
-    loop {
-        std::thread::park();
-    }
-}
-
-fn start_child(path: &Path) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "child", "--nocapture"])
-        .env(CHILD_PATH, path)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut lines = lines.map_while(Result::ok);
-    assert!(lines.any(|line| line == "READY"), "the child died early");
-    child
-}
-
-#[test]
-fn flushed_and_durable_data_outlives_a_killed_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk");
-    let mut child = start_child(&path);
-    let (found, text) = problem(&file_spec(&path, SIZE));
-    assert!(matches!(found, Problem::InUse { .. }));
-    if let Problem::InUse {
-        holder: Some(pid), ..
-    } = found
-    {
-        assert_eq!(pid, child.id());
-        assert_says(&text, &[&pid.to_string(), "stop"]);
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // The lock went with the process.
-    let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = Fake::default();
-    assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
-    assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [2; 4096]);
-    assert_eq!(read(&*volume, &mut files, 8192, 4096).unwrap(), [0; 4096]);
-}
-
-/// A mount that goes away with the test.
-struct Mount(tempfile::TempDir);
-
-impl Mount {
-    fn tmpfs(options: &str) -> Option<Mount> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", options, "weft-test"]);
-        let done = command.arg(folder.path()).stderr(Stdio::null()).status();
-        done.is_ok_and(|s| s.success()).then_some(Mount(folder))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
-#[test]
-fn a_full_disk_fails_writes_until_there_is_room() {
-    let Some(mount) = Mount::tmpfs("size=256k") else {
-        eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs (run as root)");
-        return;
-    };
-    let size = 1 << 20;
-    let volume = open(&file_spec(&mount.0.path().join("disk"), size)).unwrap();
-    let mut files = Fake::default();
-    let part = 64 << 10;
-    let mut written = 0;
-    let full = loop {
-        match write(&*volume, &mut files, written, &[1; 64 << 10], true) {
-            Ok(()) => written += part,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(full, Error::OutOfSpace(e) if e.0 == libc::ENOSPC));
-    assert!((part..=256 << 10).contains(&written), "{written}");
-    assert_eq!(volume.stats().errors.out_of_space, 1);
-    // Neighbours in the same file, flushes and reads are not harmed.
-    run(&*volume, &mut files, Io::Flush).unwrap();
-    write(&*volume, &mut files, 0, &[2; 512], true).unwrap();
-    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [2; 512]);
-    let (offset, len) = (0, part);
-    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
-    write(&*volume, &mut files, written, &[3; 4096], true).unwrap();
-    assert_eq!(
-        read(&*volume, &mut files, written, 4096).unwrap(),
-        [3; 4096]
-    );
-    assert_eq!(volume.stats().errors.total(), 1);
-    drop(volume);
 }

@@ -271,6 +271,13 @@ pub fn file_volume(size_bytes: u64) -> (tempfile::TempDir, PathBuf, Arc<dyn Volu
     (folder, path, volume)
 }
 
+/// Says that a test could not run here, past the capture of its output.
+pub fn skipped(why: &str) {
+    use std::io::Write;
+    let line = format!("SKIPPED: {why}\n");
+    io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
 /// A small generator (xorshift) whose seed a failing test prints.
 pub struct Random(pub u64);
 
