@@ -56,7 +56,7 @@ pub fn default_config() -> Config {
 }
 
 /// Reads a file. Paths in it are relative to the folder it lies in; CPUs in it
-/// must be available to this process.
+/// must be some that this process may run on.
 ///
 /// # Errors
 /// The file cannot be read, or everything that is wrong with it.
@@ -71,16 +71,16 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
         }],
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse(&text, folder, &reactor::available_cpus()).map_err(|list| Problems { file, list })
+    parse(&text, folder, &reactor::affinity()).map_err(|list| Problems { file, list })
 }
 
-/// Reads the text of a file that lies in `folder`, for a process that may use
-/// the CPUs `available`.
+/// Reads the text of a file that lies in `folder`, for a process that may run
+/// on the CPUs `allowed`.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn parse(text: &str, folder: &Path, available: &[usize]) -> Result<Config, Vec<Problem>> {
-    parse::parse(text, folder, available)
+pub fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
+    parse::parse(text, folder, allowed)
 }
 
 #[cfg(test)]

@@ -89,11 +89,7 @@ pub(crate) struct Volumes {
     pub names: Vec<String>,
 }
 
-pub(crate) fn parse(
-    text: &str,
-    folder: &Path,
-    available: &[usize],
-) -> Result<Config, Vec<Problem>> {
+pub(crate) fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut sink = Sink::new(text);
     for error in errors {
@@ -112,7 +108,7 @@ pub(crate) fn parse(
         volumes: volumes.list,
         subsystems,
         listeners,
-        cpus: policy::cpus(sink, policy, available),
+        cpus: policy::cpus(sink, policy, allowed),
         backend: policy::backend(sink, policy),
         spin_us_max: policy::spin_us_max(sink, policy),
         placement: policy::placement(sink, policy),

@@ -192,20 +192,20 @@ pub(crate) fn placement(sink: &mut Sink, section: Option<&Section>) -> Placement
     pick(sink, section, "placement", PLACEMENTS).unwrap_or_default()
 }
 
-/// The CPUs in the file, or those that affinity and cgroup allow.
-pub(crate) fn cpus(sink: &mut Sink, section: Option<&Section>, available: &[usize]) -> Vec<usize> {
-    let Some(text) = section.and_then(|section| section.text(sink, "cpus")) else {
-        return available.to_vec();
+/// The CPUs in the file, which must be among `allowed`, or as many of those as
+/// the cgroup's quota pays for.
+pub(crate) fn cpus(sink: &mut Sink, section: Option<&Section>, allowed: &[usize]) -> Vec<usize> {
+    let Some(list) = section.and_then(|section| section.text(sink, "cpus")) else {
+        return reactor::available_cpus();
     };
-    let cpus = parse_cpus(text.value).unwrap_or_else(|why| {
-        sink.add(&text.span, format!("`cpus`: {why}"));
+    let cpus = parse_cpus(list.value).unwrap_or_else(|why| {
+        sink.add(&list.span, format!("`cpus`: {why}"));
         Vec::new()
     });
-    if let Some(cpu) = cpus.iter().find(|cpu| !available.contains(cpu)) {
-        let have = format_cpus(available);
-        let text_ =
-            format!("`cpus`: CPU {cpu} is not available to this process; it may use {have}");
-        sink.add(&text.span, text_);
+    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        let may = format_cpus(allowed);
+        let text = format!("`cpus`: this process may not run on CPU {cpu}, only on {may}");
+        sink.add(&list.span, text);
     }
     cpus
 }

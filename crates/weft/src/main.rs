@@ -1,2 +1,88 @@
-//! The weft binary.
-fn main() {}
+//! The weft binary: arguments, what is printed, signals.
+#![forbid(unsafe_code)]
+
+mod banner;
+mod serve;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use target::Config;
+use tracing_subscriber::EnvFilter;
+
+/// What was asked for could not be done.
+const FAILURE: u8 = 1;
+/// The command line or the configuration is wrong (clap's own code for it).
+const USAGE: u8 = 2;
+
+/// Network storage in user space: volumes served over NVMe/TCP.
+///
+/// Without a command: `serve` on a built-in configuration, one RAM volume of
+/// 1 GiB on 127.0.0.1:4420.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration.\n\
+                  WEFT_LOG=debug says more on standard error (tracing's filter syntax)."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once
+    Serve {
+        /// Configuration; see weft.example.toml
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Say what is wrong with a configuration, or what it serves
+    Check {
+        /// Configuration; see weft.example.toml
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    log_to_stderr();
+    match Cli::parse().command {
+        None => serve::run(control::default_config()),
+        Some(Command::Serve { config: None }) => serve::run(control::default_config()),
+        Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
+        Some(Command::Check { config }) => with_config(&config, |checked| {
+            print!(
+                "{}: fine; it serves\n{}",
+                config.display(),
+                banner::contents(&checked, &checked.listeners)
+            );
+            ExitCode::SUCCESS
+        }),
+    }
+}
+
+fn with_config(file: &Path, run: impl FnOnce(Config) -> ExitCode) -> ExitCode {
+    match control::load(file) {
+        Ok(config) => run(config),
+        Err(problems) => {
+            eprintln!("{problems}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// What a user should see is printed; this is for those who look closer.
+fn log_to_stderr() {
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
+        .with_env_var("WEFT_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}

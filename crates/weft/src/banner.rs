@@ -1,0 +1,103 @@
+//! What `serve` and `check` say about a configuration.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use target::Config;
+
+/// Volumes, subsystems and addresses, as a user recognises them.
+pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
+    let mut text = String::new();
+    for subsystem in &config.subsystems {
+        let hosts = match &subsystem.hosts {
+            None => "any host".to_owned(),
+            Some(hosts) if hosts.len() == 1 => "1 host".to_owned(),
+            Some(hosts) => format!("{} hosts", hosts.len()),
+        };
+        let _ = writeln!(text, "  {}  ({hosts})", subsystem.nqn);
+        for namespace in &subsystem.namespaces {
+            let volume = config.volumes.iter().find(|v| v.name == namespace.volume);
+            let volume = volume.expect("control has checked the names");
+            let kind = match &volume.kind {
+                store::Kind::Null => "null".to_owned(),
+                store::Kind::Ram => "ram".to_owned(),
+                store::Kind::File { path } => format!("file {}", path.display()),
+            };
+            let _ = writeln!(
+                text,
+                "    namespace {}  {}, {kind}, {}, blocks of {}{}",
+                namespace.nsid,
+                volume.name,
+                control::format_size(volume.size_bytes),
+                volume.block_bytes,
+                if volume.read_only { ", read only" } else { "" },
+            );
+        }
+    }
+    let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+    let _ = writeln!(text, "  on {} with discovery", addresses.join(", "));
+    text
+}
+
+/// How the process uses the machine; `driver` as started.
+pub fn machine(config: &Config, driver: &str) -> String {
+    format!(
+        "  {driver}, reactors on CPUs {}, at most {} of buffers\n",
+        control::format_cpus(&config.cpus),
+        control::format_size(config.memory_max),
+    )
+}
+
+/// The commands that reach what is served.
+pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
+    let Some(address) = addresses.first().map(|address| reachable(*address)) else {
+        return String::new();
+    };
+    let Some(subsystem) = config.subsystems.first() else {
+        return String::new();
+    };
+    let (ip, port, nqn) = (address.ip(), address.port(), &subsystem.nqn);
+    let weft = program();
+    let mut text = format!(
+        "From Linux, as root, with nvme-cli:\n\
+         \x20 modprobe nvme-tcp\n\
+         \x20 nvme discover -t tcp -a {ip} -s {port}\n\
+         \x20 nvme connect -t tcp -a {ip} -s {port} -n {nqn}\n\
+         With weft's own initiator, as anybody:\n\
+         \x20 {weft} discover {address}\n\
+         \x20 {weft} perf --help\n"
+    );
+    if addresses
+        .iter()
+        .any(|address| address.ip().is_unspecified())
+    {
+        text += "From another machine: with an address of this one.\n";
+    }
+    text
+}
+
+/// An address that this machine itself can connect to.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// How the user can start this very program again.
+fn program() -> String {
+    let Ok(program) = std::env::current_exe() else {
+        return "weft".to_owned();
+    };
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let is_on_path = std::env::split_paths(&folders).any(|folder| folder.join("weft") == program);
+    let here = std::env::current_dir().unwrap_or_default();
+    match program.strip_prefix(&here) {
+        _ if is_on_path => "weft".to_owned(),
+        Ok(below) => Path::new(".").join(below).display().to_string(),
+        Err(_) => program.display().to_string(),
+    }
+}

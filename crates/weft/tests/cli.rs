@@ -1,0 +1,222 @@
+//! The binary from outside: exit codes and what is printed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that is still there after this is a failed test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn weft(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(arguments)
+        .output();
+    output.expect("weft starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A configuration in a folder of its own.
+struct File {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn file(text: &str) -> File {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("weft.toml");
+    std::fs::write(&path, text).expect("a file");
+    File {
+        _folder: folder,
+        path,
+    }
+}
+
+fn good(port: u16) -> String {
+    format!(
+        "[[volume]]\nname = \"disk0\"\nkind = \"file\"\npath = \"disk0.img\"\nsize = \"8MiB\"\n\
+         [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:cli\"\nallow_any_host = true\n\
+         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    )
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A target that ends with the test.
+struct Serving {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    shown: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(config: &Path) -> Serving {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["serve", "-c"])
+        .arg(config)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weft starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut shown = String::new();
+    while !shown.contains("ends it in order") {
+        let read = out.read_line(&mut shown).expect("text");
+        assert_ne!(read, 0, "weft ended early: {shown}");
+    }
+    Serving { child, out, shown }
+}
+
+impl Serving {
+    /// Sends a signal by name.
+    fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        assert!(status.expect("a shell").success());
+    }
+
+    /// The exit code, and everything that it printed to the end.
+    fn end(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("our child") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < deadline, "weft does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).expect("text");
+        (status.code(), rest)
+    }
+}
+
+#[test]
+fn check_tells_what_a_good_file_serves() {
+    let file = file(&good(4420));
+    let output = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in [
+        "weft.toml: fine",
+        "nqn.2026-01.io.weft:cli  (any host)",
+        "namespace 1  disk0, file ",
+        "8MiB, blocks of 4096",
+        "127.0.0.1:4420",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    // It only checks.
+    assert!(!file.path.with_file_name("disk0.img").exists());
+}
+
+#[test]
+fn check_and_serve_refuse_a_bad_file_with_its_place() {
+    let file = file(&good(4420).replace("size = ", "sise = "));
+    let path = file.path.to_str().expect("UTF-8");
+    for command in ["check", "serve"] {
+        let output = weft(&[command, "-c", path]);
+        assert_eq!(output.status.code(), Some(2));
+        let shown = text(&output.stderr);
+        assert!(
+            shown.contains(&format!("{path}:5:1: unknown key `sise`")),
+            "{shown}"
+        );
+        assert!(shown.contains("did you mean `size`?"), "{shown}");
+    }
+}
+
+#[test]
+fn wrong_usage_has_its_own_exit_code() {
+    let output = weft(&["serv"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("serve"));
+    assert_eq!(weft(&["check"]).status.code(), Some(2));
+    assert_eq!(
+        weft(&["check", "-c", "no/such.toml"]).status.code(),
+        Some(2)
+    );
+    let version = weft(&["--version"]);
+    assert_eq!(version.status.code(), Some(0));
+    assert!(text(&version.stdout).starts_with("weft "));
+}
+
+#[test]
+fn serve_says_how_to_connect_and_ends_in_order() {
+    for signal in ["TERM", "INT"] {
+        let port = free_port();
+        let file = file(&good(port));
+        let serving = serve(&file.path);
+        for part in [
+            format!("nvme discover -t tcp -a 127.0.0.1 -s {port}\n"),
+            format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n nqn.2026-01.io.weft:cli\n"),
+            format!("weft discover 127.0.0.1:{port}\n"),
+        ] {
+            assert!(
+                serving.shown.contains(&part),
+                "{part:?} is not in:\n{}",
+                serving.shown
+            );
+        }
+        let driver = ["io_uring", "epoll"];
+        assert!(driver.iter().any(|driver| serving.shown.contains(driver)));
+        // Connections that say nothing do not hold it up.
+        let idle: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).expect("it listens"))
+            .collect();
+        serving.signal(signal);
+        let (code, rest) = serving.end();
+        assert_eq!(code, Some(0), "{rest}");
+        assert!(rest.contains("stopping"), "{rest}");
+        assert!(rest.contains("syscalls"), "{rest}");
+        for mut stream in idle {
+            let mut byte = [0];
+            let left = stream.read(&mut byte);
+            assert!(
+                !matches!(left, Ok(1)),
+                "nothing was asked, so nothing is answered"
+            );
+        }
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_a_remedy() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let file = file(&good(address.port()));
+    let output = weft(&["serve", "-c", file.path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stderr);
+    assert!(shown.contains(&address.to_string()), "{shown}");
+    assert!(shown.contains("another process listens there"), "{shown}");
+    assert!(shown.contains("[[listener]]"), "{shown}");
+}
+
+#[test]
+fn a_volume_that_cannot_be_opened_is_named() {
+    let file = file(&good(free_port()).replace("disk0.img", "no/such/folder/disk0.img"));
+    let output = weft(&["serve", "-c", file.path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stderr);
+    assert!(
+        shown.contains("disk0") && shown.contains("no/such/folder"),
+        "{shown}"
+    );
+}
