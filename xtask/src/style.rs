@@ -4,11 +4,16 @@ use crate::scan::{Function, code, files, functions, has_word, root};
 
 const FILE_LINES_MAX: usize = 1_000;
 
-/// Lines with code; blank lines and comments are free.
+/// Lines with code; blank lines and comments are free, and so are tests, where
+/// long tables stand.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Longer functions, each with the reason: `("path", "name", "why")`.
-const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
+    "crates/store/src/open.rs",
+    "fmt",
+    "a table: one sentence for each problem",
+)];
 
 /// What unfinished or silenced code looks like.
 const LEFT_OVERS: &[&str] = &[
@@ -39,7 +44,8 @@ fn functions_are_short_enough_to_read() {
         } in functions(&code(&file.text))
         {
             let path = &file.path;
-            if code_lines <= FUNCTION_LINES_MAX {
+            let is_test = path.contains("/tests/") || path.ends_with("/tests.rs");
+            if code_lines <= FUNCTION_LINES_MAX || is_test {
                 continue;
             }
             match LONG_FUNCTIONS

@@ -21,6 +21,7 @@
 //! that is, only the driver knows. Memory in a send belongs to the send until
 //! the kernel is done with it, so a machine frees a tag as soon as it has
 //! named its last byte, and need not hear when it left.
+#![forbid(unsafe_code)]
 
 /// A command in flight on one connection: an index into the machine's slot
 /// table, chosen by the machine, unique while the command lives, below

@@ -11,6 +11,10 @@ use clap::{Parser, Subcommand};
 use target::Config;
 use tracing_subscriber::EnvFilter;
 
+/// Counts allocations, so that reports can say how many an I/O costs.
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
+
 /// What was asked for could not be done.
 const FAILURE: u8 = 1;
 /// The command line or the configuration is wrong (clap's own code for it).
@@ -45,6 +49,8 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Measure what plain sockets give for the same byte counts
+    Ceiling(bench::ceiling::CeilingArgs),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
             );
             ExitCode::SUCCESS
         }),
+        Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `weft serve`: from start to an orderly end.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
-use target::{Config, Running, StartError};
+use target::{Config, Running};
 
 use crate::{FAILURE, banner};
 
@@ -28,22 +28,27 @@ pub fn run(config: Config) -> ExitCode {
         Ok(signal) => signal,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let running = match target::start(config.clone()) {
+    let mut running = match target::start(config.clone()) {
         Ok(running) => running,
-        Err(error) => return fail(&explain(&error)),
+        Err(error) => return fail(&error.to_string()),
     };
     say(&announce(&config, &running));
     while signal.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        if !running.is_running() {
-            return fail("a reactor has ended by itself; the log above says why");
+        match running.wait(Duration::ZERO) {
+            Ok(None) => {}
+            Ok(Some(_)) => return fail("the reactors have ended by themselves"),
+            Err(error) => return fail(&format!("a reactor has failed: {error}")),
         }
     }
     say("stopping; a second signal ends at once\n");
-    let report = running.stop(STOP_MAX);
-    say(&report.to_string());
-    match report.is_clean() {
-        true => ExitCode::SUCCESS,
-        false => fail("not everything was closed and synced in time"),
+    running.stop();
+    match running.wait(STOP_MAX) {
+        Ok(Some(report)) => {
+            say(&format!("{report}\n"));
+            ExitCode::SUCCESS
+        }
+        Ok(None) => fail("not everything was closed and synced in time"),
+        Err(error) => fail(&format!("a reactor has failed: {error}")),
     }
 }
 
@@ -73,33 +78,10 @@ fn announce(config: &Config, running: &Running) -> String {
     let addresses = running.addresses();
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, addresses);
-    text += &banner::machine(config, running.driver());
+    text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, addresses));
     text += "\nCtrl-C or SIGTERM ends it in order.\n";
     text
-}
-
-/// What is wrong, and what to do about it.
-fn explain(error: &StartError) -> String {
-    let hint = match error {
-        StartError::Listen { address, error } => match error.kind() {
-            ErrorKind::AddrInUse => format!(
-                "; another process listens there (`ss -ltnp 'sport = :{}'` shows it): \
-                 end it, or write another address under [[listener]] and `serve -c FILE`",
-                address.port()
-            ),
-            ErrorKind::PermissionDenied => {
-                "; ports below 1024 are for root: write another one under [[listener]]".into()
-            }
-            ErrorKind::AddrNotAvailable => {
-                "; no interface of this machine has that address: `ip address` shows those it has"
-                    .into()
-            }
-            _ => String::new(),
-        },
-        _ => String::new(),
-    };
-    format!("{error}{hint}")
 }
 
 /// Prints, and does not mind if nobody reads.
