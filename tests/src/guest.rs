@@ -86,28 +86,45 @@ impl Guest {
         }
         let emulator = File::create(logs.join(EMULATOR))?;
         let mut command = sysroot.command("usr/bin/qemu-system-x86_64");
-        command.env("QEMU_MODULE_DIR", sysroot.root.join("usr/lib/x86_64-linux-gnu/qemu"));
+        command.env(
+            "QEMU_MODULE_DIR",
+            sysroot.root.join("usr/lib/x86_64-linux-gnu/qemu"),
+        );
         for data in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(sysroot.root.join(data));
         }
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
         command.args(["-accel", "tcg,thread=multi", "-machine", "q35"]);
         command.args(["-cpu", "max,la57=off,aes=off"]);
-        command.args(["-smp", &config.cpus.to_string(), "-m", &MEMORY_MIB.to_string()]);
+        command.args([
+            "-smp",
+            &config.cpus.to_string(),
+            "-m",
+            &MEMORY_MIB.to_string(),
+        ]);
         command.arg("-kernel").arg(&image.kernel);
         command.arg("-initrd").arg(&image.initramfs);
         command.args(["-append", &kernel_line()]);
         command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
         command.args(["-netdev", "user,id=net"]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
-        command.arg("-chardev").arg(to_file("out", &logs.join(OUTPUT)));
+        command
+            .arg("-chardev")
+            .arg(to_file("out", &logs.join(OUTPUT)));
         command.args(["-device", "virtserialport,chardev=out"]);
         for file in [CONSOLE, STATUS] {
             command.arg("-chardev").arg(to_file(file, &logs.join(file)));
             command.args(["-serial", &format!("chardev:{file}")]);
         }
         let script = format!("name=opt/weft/script,file={}", escaped(&script));
-        let limit_s = config.limit.as_secs();
+        // The guest's own, should this process be gone by then.
+        let limit_s = config.limit.as_secs() + 10;
         command.args(["-fw_cfg", &script, "-fw_cfg"]);
         command.arg(format!("name=opt/weft/limit_s,string={limit_s}"));
         command.stdin(Stdio::null());
@@ -240,10 +257,11 @@ fn to_file(id: &str, path: &Path) -> String {
 }
 
 /// What the guest's kernel is told: quiet, nothing probed that an emulated
-/// machine need not, an end (not a halt) on panic.
+/// machine need not, an end (not a halt) on a bug or panic. Its own NVMe/TCP
+/// target trips over hardened user copies when a write spans pages.
 fn kernel_line() -> String {
     let mut line = String::from(
-        "quiet console=ttyS0 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check \
+        "quiet console=ttyS0 oops=panic panic=-1 hardened_usercopy=off mitigations=off nokaslr tsc=reliable no_timer_check \
          noirqdebug random.trust_cpu=on rcupdate.rcu_expedited=1 cryptomgr.notests \
          nowatchdog audit=0",
     );

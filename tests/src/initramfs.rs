@@ -156,10 +156,16 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
         tree.dir(Path::new(dir));
     }
     tree.add("dev/console", Entry::Console);
-    tree.add("init", Entry::Program(INIT.replace("@LOADED@", &LOADED.join(" ")).into()));
+    tree.add(
+        "init",
+        Entry::Program(INIT.replace("@LOADED@", &LOADED.join(" ")).into()),
+    );
     tree.add("bin/sh", Entry::Link("dash".into()));
     tree.add("sbin/modprobe", Entry::Link("/bin/busybox".into()));
-    tree.add("etc/nvme/hostid", Entry::Text(format!("{HOST_ID}\n").into()));
+    tree.add(
+        "etc/nvme/hostid",
+        Entry::Text(format!("{HOST_ID}\n").into()),
+    );
     let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{HOST_ID}\n");
     tree.add("etc/nvme/hostnqn", Entry::Text(nqn.into()));
 
@@ -315,8 +321,16 @@ fn record(
 ) -> io::Result<()> {
     let size = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     let name_size = name.len() + 1;
-    write!(out, "070701{inode:08x}{mode:08x}{:08x}{:08x}{:08x}{:08x}", 0, 0, 1, 0)?;
-    write!(out, "{size:08x}{:08x}{:08x}{:08x}{:08x}", 0, 0, rdev.0, rdev.1)?;
+    write!(
+        out,
+        "070701{inode:08x}{mode:08x}{:08x}{:08x}{:08x}{:08x}",
+        0, 0, 1, 0
+    )?;
+    write!(
+        out,
+        "{size:08x}{:08x}{:08x}{:08x}{:08x}",
+        0, 0, rdev.0, rdev.1
+    )?;
     write!(out, "{name_size:08x}{:08x}{name}\0", 0)?;
     let pad = |len: usize| &[0u8; 3][..(4 - len % 4) % 4];
     out.write_all(pad(110 + name_size))?;
@@ -351,7 +365,10 @@ mod tests {
 
     #[test]
     fn module_names_have_one_spelling() {
-        assert_eq!(module_name("kernel/drivers/nvme/host/nvme-tcp.ko.xz"), "nvme_tcp");
+        assert_eq!(
+            module_name("kernel/drivers/nvme/host/nvme-tcp.ko.xz"),
+            "nvme_tcp"
+        );
         assert_eq!(module_name("kernel/fs/ext4/ext4.ko"), "ext4");
     }
 }

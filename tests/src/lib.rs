@@ -12,6 +12,7 @@ pub mod child;
 pub mod guest;
 pub mod initramfs;
 pub mod packages;
+pub mod scripts;
 pub mod weft;
 
 use std::fmt;

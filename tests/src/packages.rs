@@ -262,7 +262,9 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
             ("Dir::Cache::archives", "debs"),
         ] {
             let path = work.join(below);
-            command.arg("-o").arg(format!("{option}={}", path.display()));
+            command
+                .arg("-o")
+                .arg(format!("{option}={}", path.display()));
         }
         if kernel == Kernel::Backports {
             let sources = work.join("sources");
@@ -349,7 +351,8 @@ mod tests {
         let edited = backports_deb822(deb822, "r1");
         assert!(edited.contains("Suites: r1 r1-updates r1-backports\n"));
         assert!(edited.contains("Suites: r1-security\n"));
-        let edited = backports_one_line("deb http://a r1 main\ndeb http://b r1-security main", "r1");
+        let edited =
+            backports_one_line("deb http://a r1 main\ndeb http://b r1-security main", "r1");
         assert!(edited.contains("\ndeb http://a r1-backports main\n"));
         assert_eq!(edited.matches("http://b").count(), 1);
     }

@@ -1,1 +1,246 @@
-//! The target under test.
+//! The target under test: the `weft` binary, as a user runs it.
+
+use crate::child::{Owned, output, tail, tied};
+use crate::guest::new_log_dir;
+use crate::{target_dir, workspace_dir};
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The subsystem that [`Target`] serves.
+pub const NQN: &str = "nqn.2026-01.org.example:interop";
+
+/// The user and group `nobody`, who may do nothing.
+const NOBODY: u32 = 65534;
+
+/// How long a target may take to listen, or to end in order.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// What is served and how.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The `io` key: `auto`, `io_uring` or `epoll`.
+    pub io: &'static str,
+    /// The `kind` of the one volume: `ram` or `file`.
+    pub volume: &'static str,
+    /// Its size in MiB.
+    pub size_mib: u32,
+    /// Its block size.
+    pub block_bytes: u32,
+    /// As a user without any right, where this process may become one.
+    pub unprivileged: bool,
+    /// What the kernel answers to `io_uring_setup`, `EPERM` or `ENOSYS`, and
+    /// the launcher `deny_io_uring` that makes it so.
+    pub io_uring_denied: Option<(&'static str, &'static str)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            io: "auto",
+            volume: "ram",
+            size_mib: 256,
+            block_bytes: 4096,
+            unprivileged: false,
+            io_uring_denied: None,
+        }
+    }
+}
+
+/// The binary: `WEFT_BIN`, else built in release form once a process.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("WEFT_BIN") {
+            return PathBuf::from(path);
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.current_dir(workspace_dir());
+        build.args(["build", "--release", "--quiet", "--package", "weft"]);
+        if let Err(e) = output(&mut build) {
+            panic!("building weft: {e}");
+        }
+        target_dir().join("release/weft")
+    })
+}
+
+/// A target that runs, with a folder of its own for its volume.
+#[derive(Debug)]
+pub struct Target {
+    child: Owned,
+    setup: Setup,
+    address: SocketAddr,
+    logs: PathBuf,
+    home: TempDir,
+    starts: u32,
+}
+
+impl Target {
+    /// Starts a target and waits until it listens, on 127.0.0.1 only. Panics
+    /// with what it said when it does not.
+    pub fn start(name: &str, setup: Setup) -> Target {
+        let logs = new_log_dir(&format!("{name}-target")).expect("a folder for logs");
+        let home = tempfile::Builder::new()
+            .prefix("weft-")
+            .tempdir()
+            .expect("a folder");
+        let address = free_address();
+        prepare_home(home.path(), &setup, address);
+        let child = spawn(&setup, home.path(), &logs.join("weft-0.log"));
+        let mut target = Target {
+            child,
+            setup,
+            address,
+            logs,
+            home,
+            starts: 1,
+        };
+        target.wait_until_listening();
+        target
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Its folder: binary, configuration, volume.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// What all its processes have logged by now.
+    pub fn log(&self) -> String {
+        (0..self.starts)
+            .map(|n| fs::read_to_string(self.log_path(n)).unwrap_or_default())
+            .collect()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the target can be killed");
+    }
+
+    /// Starts it again, on the same address and volume.
+    pub fn restart(&mut self) {
+        let log = self.log_path(self.starts);
+        self.child = spawn(&self.setup, self.home.path(), &log);
+        self.starts += 1;
+        self.wait_until_listening();
+    }
+
+    /// A field of `/proc/PID/status`, in KiB.
+    pub fn status_kib(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|l| l.split_whitespace().next()?.parse().ok())
+            .expect("a size in KiB")
+    }
+
+    /// Asks it to end, expects that it ends well, and removes its logs.
+    pub fn expect_orderly_end(mut self) {
+        let mut kill = Command::new("kill");
+        output(kill.args(["-TERM", &self.pid().to_string()])).expect("a signal is sent");
+        let ended = self.child.wait_for(START_MAX).expect("a child");
+        let log = self.log();
+        let ended = ended.unwrap_or_else(|| panic!("no end after SIGTERM: {}", tail(&log, 20)));
+        assert!(
+            ended.success(),
+            "{ended}: logs kept in {}: {}",
+            self.logs.display(),
+            tail(&log, 20)
+        );
+        assert!(!log.contains("panicked"), "{}", tail(&log, 40));
+        // Logs of a success are only in the way.
+        let _ = fs::remove_dir_all(&self.logs);
+    }
+
+    fn log_path(&self, start: u32) -> PathBuf {
+        self.logs.join(format!("weft-{start}.log"))
+    }
+
+    fn wait_until_listening(&mut self) {
+        let end = Instant::now() + START_MAX;
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self.child.try_wait().expect("a child");
+            if ended.is_some() || Instant::now() > end {
+                panic!(
+                    "the target does not listen ({ended:?}):\n{}",
+                    tail(&self.log(), 40)
+                );
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address")
+}
+
+/// Fills the target's folder. Binary and launcher are copied into it: the
+/// build folder may lie where `nobody` cannot look.
+fn prepare_home(home: &Path, setup: &Setup, address: SocketAddr) {
+    let config = format!(
+        "[[volume]]\nname = \"v\"\nkind = \"{kind}\"\nsize = \"{size}MiB\"\nblock_bytes = {block}\n{path}\n\
+         [[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"v\"\n\
+         [[listener]]\naddress = \"{address}\"\n\
+         [policy]\nio = \"{io}\"\n",
+        kind = setup.volume,
+        size = setup.size_mib,
+        block = setup.block_bytes,
+        path = if setup.volume == "file" {
+            "path = \"v.img\""
+        } else {
+            ""
+        },
+        io = setup.io,
+    );
+    fs::write(home.join("weft.toml"), config).expect("a configuration");
+    fs::copy(binary(), home.join("weft")).expect("the binary");
+    fs::set_permissions(home, fs::Permissions::from_mode(0o755)).expect("a mode");
+    if setup.unprivileged && crate::is_root() {
+        std::os::unix::fs::chown(home, Some(NOBODY), Some(NOBODY)).expect("a new owner");
+    }
+}
+
+fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
+    let program = home.join("weft");
+    let mut command = match setup.io_uring_denied {
+        None => tied(&program),
+        Some((errno, launcher)) => {
+            let mut command = tied(Path::new(launcher));
+            command.arg(errno).arg(&program);
+            command
+        }
+    };
+    command.args(["serve", "-c", "weft.toml"]).current_dir(home);
+    if setup.unprivileged && crate::is_root() {
+        // Leaving uid 0 for another drops every capability.
+        command.gid(NOBODY).uid(NOBODY);
+    }
+    let log = File::create(log).expect("a log");
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a log"))
+        .stderr(log);
+    Owned::spawn(&mut command).expect("the target starts")
+}

@@ -43,7 +43,12 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let outcome = guest.finish();
     print!("{}", outcome.output);
-    eprintln!("{:?} after {:.1?}, logs: {}", outcome.end, begin.elapsed(), outcome.logs.display());
+    eprintln!(
+        "{:?} after {:.1?}, logs: {}",
+        outcome.end,
+        begin.elapsed(),
+        outcome.logs.display()
+    );
     match outcome.end {
         End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         End::Panic | End::TimedOut | End::Lost => ExitCode::from(4),

@@ -1,0 +1,51 @@
+# Common to all scripts. Set by the caller: ADDR, PORT, NQN.
+set -eu
+
+# A step's name is what a failure is looked up by; the time is the guest's.
+step() {
+    read -r up _ </proc/uptime
+    echo "STEP $up $*"
+}
+
+fail() {
+    echo "FAIL $*"
+    exit 1
+}
+
+# What must be refused by the target: any exit status but 0, and the reason in
+# what the command said.
+refused() {
+    reason=$1
+    shift
+    if "$@" >/tmp/refused 2>&1; then
+        fail "accepted: $*"
+    fi
+    grep -qi "$reason" /tmp/refused || fail "refused otherwise: $* : $(cat /tmp/refused)"
+}
+
+has() {
+    grep -q "$1" "$2" || fail "no '$1' in: $(cat "$2")"
+}
+
+wait_for() {
+    tries=0
+    until [ -e "$1" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 100 ] || fail "$1 does not appear"
+        sleep 0.1
+    done
+}
+
+# A file of random bytes.
+random() {
+    dd if=/dev/urandom of="$1" bs=4096 count="$(($2 / 4096))" 2>/dev/null
+}
+
+at_exit() {
+    status=$?
+    if [ $status != 0 ]; then
+        echo "--- exit $status, the kernel's last lines"
+        dmesg | tail -25
+    fi
+}
+trap at_exit EXIT

@@ -1,0 +1,177 @@
+//! An unmodified Linux kernel as the host.
+
+#![forbid(unsafe_code)]
+
+use interop::guest::{Config, End, Guest, Outcome};
+use interop::scripts::{CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
+use interop::skip;
+use interop::weft::{NQN, Setup, Target};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A host opens no more queues of a kind than it has processors: these make 2
+/// for writes and all else, 2 for reads and 2 polled, on two processors.
+const QUEUES: &str = "--nr-io-queues=4 --nr-write-queues=2 --nr-poll-queues=2";
+
+fn run(config: &Config) -> Option<Outcome> {
+    match Guest::start(config) {
+        Ok(guest) => Some(guest.finish()),
+        Err(why) => {
+            skip(&config.name, &why);
+            None
+        }
+    }
+}
+
+/// The client's whole session with a target on `setup`.
+fn session(name: &str, setup: Setup, digests: &str) {
+    if let Err(why) = interop::guest::prepare(interop::packages::Kernel::from_env()) {
+        return skip(name, &why);
+    }
+    let target = Target::start(name, setup);
+    let port = target.address().port().to_string();
+    let options = format!("{QUEUES} {digests}");
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("OPTIONS", &options),
+        ("QUEUES", "6"),
+        ("COMPARE", "1"),
+        ("ADVERTISED", "127.0.0.1"),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[CLIENT]));
+    config.cpus = 2;
+    if let Some(outcome) = run(&config) {
+        let output = outcome.expect_success();
+        assert!(
+            output
+                .lines()
+                .any(|line| line.starts_with("STEP") && line.ends_with(" end"))
+        );
+        target.expect_orderly_end();
+    }
+}
+
+#[test]
+fn session_on_io_uring() {
+    let setup = Setup {
+        io: "io_uring",
+        block_bytes: 512,
+        ..Setup::default()
+    };
+    session("io_uring", setup, "");
+}
+
+#[test]
+fn session_on_io_uring_with_digests() {
+    let setup = Setup {
+        io: "io_uring",
+        volume: "file",
+        ..Setup::default()
+    };
+    session("io_uring-digests", setup, "--hdr-digest --data-digest");
+}
+
+#[test]
+fn session_on_epoll() {
+    let setup = Setup {
+        io: "epoll",
+        volume: "file",
+        block_bytes: 512,
+        ..Setup::default()
+    };
+    session("epoll", setup, "");
+}
+
+#[test]
+fn session_on_epoll_with_digests() {
+    let setup = Setup {
+        io: "epoll",
+        ..Setup::default()
+    };
+    session("epoll-digests", setup, "--hdr-digest --data-digest");
+}
+
+/// The target dies twice, under load and right after a flush: the host comes
+/// back by itself and finds every flushed byte.
+#[test]
+fn target_killed_under_load() {
+    let name = "killed";
+    if let Err(why) = interop::guest::prepare(interop::packages::Kernel::from_env()) {
+        return skip(name, &why);
+    }
+    let setup = Setup {
+        volume: "file",
+        ..Setup::default()
+    };
+    let mut target = Target::start(name, setup);
+    let port = target.address().port().to_string();
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("OPTIONS", QUEUES),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[CRASH]));
+    config.cpus = 2;
+    config.limit = Duration::from_secs(180);
+    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    for mark in ["MARK under load", "MARK after sync"] {
+        if guest.wait_for_line(mark).is_none() {
+            guest.finish().expect_success();
+            panic!("the script ended well without '{mark}'");
+        }
+        target.kill();
+        // Long enough for the host's first attempt to be refused.
+        sleep(Duration::from_millis(1500));
+        target.restart();
+    }
+    guest.finish().expect_success();
+    target.expect_orderly_end();
+}
+
+/// The client's script against the kernel's own target: what fails here is
+/// the script's or the harness's fault.
+#[test]
+fn session_with_the_kernels_own_target() {
+    let options = format!("{QUEUES} --hdr-digest --data-digest");
+    let settings = [
+        ("ADDR", "127.0.0.1"),
+        ("PORT", "4420"),
+        ("NQN", NQN),
+        ("OPTIONS", &options),
+        ("QUEUES", "6"),
+        ("COMPARE", "0"),
+        ("ADVERTISED", ""),
+    ];
+    let mut config = Config::new(
+        "kernel-target",
+        &script(&settings, &[KERNEL_TARGET, CLIENT]),
+    );
+    config.cpus = 2;
+    if let Some(outcome) = run(&config) {
+        outcome.expect_success();
+    }
+}
+
+/// Each way in which a guest can end is told from the others.
+#[test]
+fn ends_of_a_guest() {
+    let panics = "echo 1 >/proc/sys/kernel/sysrq\necho c >/proc/sysrq-trigger\n";
+    let ends = [
+        ("exit 3\n", 60, End::Exit(3)),
+        (panics, 60, End::Panic),
+        ("sleep 60\n", 6, End::TimedOut),
+        ("poweroff -f\n", 60, End::Lost),
+    ];
+    for (script, limit_s, end) in ends {
+        let mut config = Config::new("ends", script);
+        config.limit = Duration::from_secs(limit_s);
+        let Some(outcome) = run(&config) else {
+            return;
+        };
+        assert_eq!(outcome.end, end, "logs: {}", outcome.logs.display());
+        std::fs::remove_dir_all(outcome.logs).expect("its logs");
+    }
+}
