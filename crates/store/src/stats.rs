@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn no_count_is_lost_between_threads() {
         const THREADS: u64 = STRIPES as u64 + 16;
-        const EACH: u64 = 2_000;
+        const EACH: u64 = 1_000;
         let counters = Counters::new();
         let barrier = Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {
@@ -253,6 +253,25 @@ mod tests {
         assert_eq!(stats.flushes, THREADS * EACH);
         assert_eq!(stats.errors.read_only, THREADS);
         assert_eq!(stats.errors.total(), THREADS);
+    }
+
+    #[test]
+    fn no_count_is_lost_on_the_shared_stripe() {
+        const EACH: u64 = 1_000_000;
+        let counters = Counters::new();
+        let barrier = Barrier::new(2);
+        let count = || {
+            STRIPE.set(SHARED);
+            barrier.wait();
+            for _ in 0..EACH {
+                counters.count(&Io::Flush, &Ok(()));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(count);
+            scope.spawn(count);
+        });
+        assert_eq!(counters.stats().flushes, 2 * EACH);
     }
 
     #[test]

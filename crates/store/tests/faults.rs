@@ -286,3 +286,16 @@ fn tasks_complete_in_any_order() {
         assert!(block.iter().all(|&b| b == i as u8 + 1));
     }
 }
+
+/// Only interruptions without progress count against a transfer.
+#[test]
+fn a_transfer_that_moves_on_may_be_interrupted_often() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    for _ in 0..15 {
+        let interrupted = Fault::Errno(libc::EINTR);
+        files.faults.extend([interrupted, Fault::Short(512)]);
+    }
+    write(&*volume, &mut files, 0, &[6; 8192], false).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 8192).unwrap(), [6; 8192]);
+}
