@@ -295,7 +295,9 @@ fn listeners(sink: &mut Sink, file: &Section) -> Vec<SocketAddr> {
             let line = sink.line(span);
             let text_ = match *other == address {
                 true => format!("{address} is there already, in line {line}"),
-                false => format!("{other} in line {line} covers {address}: leave one of them out"),
+                false => format!(
+                    "{address} and {other} in line {line} cover each other: leave one of them out"
+                ),
             };
             sink.add(&text.span, text_);
             continue;
@@ -309,8 +311,11 @@ fn listeners(sink: &mut Sink, file: &Section) -> Vec<SocketAddr> {
     listeners.into_iter().map(|(address, _)| address).collect()
 }
 
-/// Whether the kernel would refuse to bind both.
+/// Whether the kernel would refuse to bind both: `0.0.0.0` takes every IPv4
+/// address, `[::]` every IPv6 and every IPv4 address.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
-    let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() == b.port() && (a.ip() == b.ip() || (is_any && a.is_ipv4() == b.is_ipv4()))
+    let covers = |any: SocketAddr, other: SocketAddr| {
+        any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
+    };
+    a.port() == b.port() && (a.ip() == b.ip() || covers(a, b) || covers(b, a))
 }
