@@ -1,0 +1,104 @@
+//! What a target is started with. The `control` room builds it from TOML.
+
+use std::net::SocketAddr;
+
+/// Everything that a target is started with; checked by `control` before.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The volumes to open, by name.
+    pub volumes: Vec<store::Spec>,
+    /// The subsystems that serve them.
+    pub subsystems: Vec<SubsystemSpec>,
+    /// Addresses that NVMe/TCP listens on. Port 0 lets the kernel choose.
+    pub listeners: Vec<SocketAddr>,
+    /// One reactor for each of these CPUs, pinned to it; never empty.
+    pub cpus: Vec<usize>,
+    /// The driver of the reactors.
+    pub backend: reactor::Choice,
+    /// How long a reactor may spin after work before it sleeps, microseconds.
+    pub spin_us_max: u32,
+    /// Which reactor takes a new connection.
+    pub placement: Placement,
+    /// Ceiling for all buffers together, bytes; RAM volumes not counted.
+    pub memory_max: u64,
+    /// Payload of at least this many bytes a batch is sent with zero copy;
+    /// `None` sends everything with one copy in the kernel.
+    pub zero_copy_min_bytes: Option<u32>,
+    /// What one host may ask for.
+    pub limits: Limits,
+}
+
+/// One NVM subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubsystemSpec {
+    /// NVMe Qualified Name.
+    pub nqn: String,
+    /// Serial number, at most 20 ASCII characters.
+    pub serial: String,
+    /// Model number, at most 40 ASCII characters.
+    pub model: String,
+    /// Host NQNs that may connect; `None` for any.
+    pub hosts: Option<Vec<String>>,
+    /// The namespaces.
+    pub namespaces: Vec<NamespaceSpec>,
+}
+
+/// A volume under a namespace identifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceSpec {
+    /// Namespace identifier, from 1.
+    pub nsid: u32,
+    /// Name of the volume that it serves.
+    pub volume: String,
+}
+
+/// What one host may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// I/O queues of one controller.
+    pub io_queues_max: u16,
+    /// Entries of one submission queue.
+    pub queue_entries_max: u16,
+    /// Data of one command, bytes (MDTS).
+    pub io_bytes_max: u32,
+    /// In-capsule data of an I/O queue, bytes (IOCCSZ).
+    pub in_capsule_bytes_max: u32,
+    /// Data of one H2CData PDU, bytes (MAXH2CDATA).
+    pub h2c_data_bytes_max: u32,
+    /// Connections of all hosts together.
+    pub connections_max: u32,
+    /// A connection that has not finished Connect after this is closed.
+    pub handshake_timeout_ms: u32,
+    /// Whether header digests may be negotiated.
+    pub header_digest: bool,
+    /// Whether data digests may be negotiated.
+    pub data_digest: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            io_queues_max: 128,
+            queue_entries_max: 1024,
+            io_bytes_max: 1 << 20,
+            in_capsule_bytes_max: 8192,
+            h2c_data_bytes_max: 1 << 20,
+            connections_max: 16_384,
+            handshake_timeout_ms: 10_000,
+            header_digest: true,
+            data_digest: true,
+        }
+    }
+}
+
+/// Which reactor takes a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// Each in turn.
+    RoundRobin,
+    /// The one with the fewest connections.
+    #[default]
+    LeastLoaded,
+    /// The one on the CPU where the kernel processes the connection's packets.
+    IncomingCpu,
+}

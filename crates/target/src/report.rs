@@ -1,0 +1,81 @@
+//! What a target has done, counted where times are too noisy to compare.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Counts of one reactor, or of all together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// What the driver did.
+    pub driver: reactor::Counters,
+    /// What was copied and allocated.
+    pub memory: mem::counters::Counts,
+    /// I/O commands that the volumes completed.
+    pub ios: u64,
+    /// Bytes of those.
+    pub io_bytes: u64,
+}
+
+impl Report {
+    /// What the calling reactor has done.
+    pub(crate) fn here(driver: &impl reactor::Driver) -> Report {
+        Report {
+            driver: driver.counters(),
+            memory: mem::counters::here(),
+            ..Report::default()
+        }
+    }
+}
+
+impl AddAssign for Report {
+    fn add_assign(&mut self, other: Report) {
+        let (to, from) = (&mut self.driver, other.driver);
+        for (to, from) in [
+            (&mut to.syscalls, from.syscalls),
+            (&mut to.wakeups, from.wakeups),
+            (&mut to.recvs, from.recvs),
+            (&mut to.recv_bytes, from.recv_bytes),
+            (&mut to.sends, from.sends),
+            (&mut to.send_bytes, from.send_bytes),
+            (&mut to.partial_sends, from.partial_sends),
+            (&mut to.zero_copy_sends, from.zero_copy_sends),
+            (&mut to.zero_copy_copied, from.zero_copy_copied),
+            (&mut to.starved_recvs, from.starved_recvs),
+            (&mut to.file_ops, from.file_ops),
+            (&mut self.memory.copied_bytes, other.memory.copied_bytes),
+            (&mut self.memory.digested_bytes, other.memory.digested_bytes),
+            (&mut self.memory.allocations, other.memory.allocations),
+            (&mut self.ios, other.ios),
+            (&mut self.io_bytes, other.io_bytes),
+        ] {
+            *to += from;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = |count: u64, of: u64| count as f64 / of.max(1) as f64;
+        writeln!(f, "I/Os                  {:>14}", self.ios)?;
+        writeln!(f, "bytes of I/O          {:>14}", self.io_bytes)?;
+        for (name, count) in [
+            ("syscalls", self.driver.syscalls),
+            ("wakeups", self.driver.wakeups),
+            ("sends", self.driver.sends),
+            ("receives", self.driver.recvs),
+            ("allocations", self.memory.allocations),
+        ] {
+            writeln!(
+                f,
+                "{name:<22}{count:>14}  {:.4} an I/O",
+                per(count, self.ios)
+            )?;
+        }
+        let copied = self.memory.copied_bytes;
+        write!(
+            f,
+            "bytes copied in user space {copied:>9}  {:.4} a byte of I/O",
+            per(copied, self.io_bytes)
+        )
+    }
+}
