@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod child;
+pub mod client;
 pub mod guest;
 pub mod initramfs;
 pub mod packages;
