@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "host",
         &["link", "machine", "mem", "nvmf", "reactor", "wire"],
     ),
-    ("control", &["nvmf", "reactor", "store", "target"]),
+    ("control", &["mem", "nvmf", "reactor", "store", "target"]),
     (
         "bench",
         &[

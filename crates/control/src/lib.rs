@@ -23,6 +23,7 @@ pub use value::{format_cpus, format_size};
 /// Without a file: one RAM volume of 1 GiB for every host on 127.0.0.1:4420.
 #[must_use]
 pub fn default_config() -> Config {
+    let cpus = reactor::available_cpus();
     let name = "default".to_owned();
     let nqn = "nqn.2026-01.io.weft:default".to_owned();
     Config {
@@ -45,11 +46,11 @@ pub fn default_config() -> Config {
             }],
         }],
         listeners: vec![SocketAddr::from(([127, 0, 0, 1], 4420))],
-        cpus: reactor::available_cpus(),
         backend: reactor::Choice::Auto,
         spin_us_max: policy::SPIN_US_DEFAULT,
         placement: Placement::default(),
-        memory_max: policy::MEMORY_DEFAULT_BYTES,
+        memory_max: policy::memory_default_bytes(cpus.len()),
+        cpus,
         zero_copy_min_bytes: None,
         limits: Limits::default(),
     }

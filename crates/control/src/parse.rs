@@ -104,16 +104,17 @@ pub(crate) fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Conf
     let listeners = listeners(sink, &file);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
+    let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
         volumes: volumes.list,
         subsystems,
         listeners,
-        cpus: policy::cpus(sink, policy, allowed),
         backend: policy::backend(sink, policy),
         spin_us_max: policy::spin_us_max(sink, policy),
         placement: policy::placement(sink, policy),
-        memory_max: policy::memory_max(sink, policy, &limits),
+        memory_max: policy::memory_max(sink, policy, cpus.len()),
         zero_copy_min_bytes: policy::zero_copy_min_bytes(sink, policy),
+        cpus,
         limits,
     };
     match sink.take() {

@@ -1,5 +1,6 @@
 //! Numbers with bounds: limits of a connection, and how the process uses the machine.
 
+use mem::CHUNK_BYTES;
 use reactor::Choice;
 use target::{Limits, Placement};
 
@@ -11,8 +12,15 @@ use crate::value::{format_cpus, format_size, parse_cpus};
 /// nothing, microseconds.
 pub(crate) const SPIN_US_DEFAULT: u32 = 50;
 
-/// The ceiling of all buffers where the file says nothing.
-pub(crate) const MEMORY_DEFAULT_BYTES: u64 = 1 << 30;
+/// The ceiling of all buffers where the file says nothing: 1 GiB, or more for
+/// a machine with very many CPUs.
+pub(crate) fn memory_default_bytes(reactors: usize) -> u64 {
+    (1 << 30).max(memory_need_bytes(reactors))
+}
+
+fn memory_need_bytes(reactors: usize) -> u64 {
+    REACTOR_BYTES_MIN * reactors as u64
+}
 
 /// One number of the file: its bounds are checked in one place.
 struct Number {
@@ -30,13 +38,16 @@ enum Rule {
     Multiple(u64),
 }
 
+const BUF_BYTES_MAX: u64 = mem::BUF_BYTES_MAX as u64;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 const IO_QUEUES_MAX: Number = count("io_queues_max", 1, 1024);
 const QUEUE_ENTRIES_MAX: Number = count("queue_entries_max", 16, 4096);
 const CONNECTIONS_MAX: Number = count("connections_max", 2, 65_536);
-const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, 4 * MIB, Rule::PowerOfTwo);
+/// One buffer holds a command's data.
+const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, BUF_BYTES_MAX, Rule::PowerOfTwo);
 /// IOCCSZ counts in 16 bytes (NVM Express Base 2.1, Identify Controller).
 const IN_CAPSULE_BYTES: Number = size("in_capsule_bytes", 0, 64 * KIB, Rule::Multiple(16));
 /// At least 4,096 and whole dwords (NVMe/TCP Transport 1.1, MAXH2CDATA).
@@ -45,9 +56,9 @@ const SPIN_US_MAX: Number = count("spin_us_max", 0, 1_000_000);
 const MEMORY_MAX: Number = size("memory_max", 16 * MIB, 1 << 44, Rule::Any);
 const ZERO_COPY_MIN: Number = size("zero_copy_min_bytes", 4 * KIB, 4 * MIB, Rule::Any);
 
-/// Commands of the largest size that must fit into `memory_max` at once, or the
-/// target would stall rather than slow down.
-const LARGEST_IOS_MIN: u64 = 8;
+/// What one reactor needs to go on, if slowly: chunks for staging, for small
+/// buffers, and for two of the largest.
+const REACTOR_BYTES_MIN: u64 = 4 * CHUNK_BYTES;
 
 const fn count(key: &'static str, min: u64, max: u64) -> Number {
     let (sized, rule) = (false, Rule::Any);
@@ -219,14 +230,14 @@ pub(crate) fn zero_copy_min_bytes(sink: &mut Sink, section: Option<&Section>) ->
     Some(u32::try_from(found).expect("the bounds of `zero_copy_min_bytes` fit its type"))
 }
 
-pub(crate) fn memory_max(sink: &mut Sink, section: Option<&Section>, limits: &Limits) -> u64 {
-    let memory_max = MEMORY_MAX.read(sink, section, MEMORY_DEFAULT_BYTES);
-    let need = LARGEST_IOS_MIN * u64::from(limits.io_bytes_max);
+pub(crate) fn memory_max(sink: &mut Sink, section: Option<&Section>, reactors: usize) -> u64 {
+    let memory_max = MEMORY_MAX.read(sink, section, memory_default_bytes(reactors));
+    let need = memory_need_bytes(reactors);
     if let Some(section) = section
         && memory_max < need
     {
         let text = format!(
-            "`memory_max` ({}) is less than {LARGEST_IOS_MIN} commands of `io_bytes_max` need ({})",
+            "`memory_max` ({}) is too small for {reactors} reactors, one a CPU: they need {}",
             format_size(memory_max),
             format_size(need)
         );

@@ -202,7 +202,7 @@ fn numbers_have_bounds() {
     expect(
         &nvme("io_bytes_max = \"16MiB\""),
         "6:16",
-        &["from 4KiB to 4MiB"],
+        &["from 4KiB to 2MiB"],
     );
     expect(
         &nvme("io_bytes_max = 5000"),
@@ -239,16 +239,11 @@ fn numbers_have_bounds() {
         "16:8",
         &["may not run on CPU 5, only on 0-4"],
     );
+    let few = "cpus = \"0-4\"\nmemory_max = \"39MiB\"";
     expect(
-        &file(
-            SIZE,
-            "io_bytes_max = \"4MiB\"",
-            ANY,
-            LOCAL,
-            "memory_max = \"16MiB\"",
-        ),
-        "16:14",
-        &["8 commands", "32MiB"],
+        &file(SIZE, "", ANY, LOCAL, few),
+        "17:14",
+        &["39MiB", "5 reactors", "40MiB"],
     );
 }
 
