@@ -81,6 +81,13 @@ pub(crate) struct Association {
     pub kato_ms: u32,
 }
 
+/// A connected queue.
+struct Queue {
+    connection: u64,
+    /// The driver was told to close it.
+    is_closing: bool,
+}
+
 /// One controller: the association of a host with an NVM subsystem.
 pub struct Controller {
     pub(crate) subsystem: Arc<Subsystem>,
@@ -98,8 +105,7 @@ pub struct Controller {
     activity: Arc<Activity>,
     cc: Cc,
     csts: u32,
-    /// Connection of each connected queue.
-    queues: BTreeMap<u16, u64>,
+    queues: BTreeMap<u16, Queue>,
     /// Connections to close, not yet taken by the driver.
     closing: Vec<u64>,
     has_ended: bool,
@@ -177,9 +183,9 @@ impl Controller {
         self.queues.keys().copied()
     }
 
-    /// Whether commands are processed: CC.EN and CSTS.RDY are set.
+    /// Whether commands are processed: enabled, ready, and no shutdown.
     pub fn is_ready(&self) -> bool {
-        self.cc.en() && self.csts & csts::RDY != 0
+        self.cc.en() && self.csts & (csts::RDY | csts::SHST_MASK) == csts::RDY
     }
 
     /// Whether the controller has ended and only waits for its connections.
@@ -271,7 +277,16 @@ impl Controller {
     }
 
     fn close_io_queues(&mut self) {
-        self.closing.extend(self.queues.range(1..).map(|(_, connection)| *connection));
+        self.close_queues(1);
+    }
+
+    /// Has the connections of the queues from `first` on closed, each once.
+    fn close_queues(&mut self, first: u16) {
+        for (_, queue) in self.queues.range_mut(first..) {
+            if !std::mem::replace(&mut queue.is_closing, true) {
+                self.closing.push(queue.connection);
+            }
+        }
     }
 
     /// Ends what waited for the I/O queues to be gone.
@@ -290,7 +305,8 @@ impl Controller {
     // --- queues ---
 
     pub(crate) fn add_queue(&mut self, qid: u16, connection: u64) {
-        let previous = self.queues.insert(qid, connection);
+        let queue = Queue { connection, is_closing: false };
+        let previous = self.queues.insert(qid, queue);
         assert!(previous.is_none(), "queue {qid} was connected twice");
     }
 
@@ -304,7 +320,7 @@ impl Controller {
 
     /// The connection of the Admin Queue, while there is one.
     pub(crate) fn admin_connection(&self) -> Option<u64> {
-        self.queues.get(&0).copied()
+        self.queues.get(&0).map(|queue| queue.connection)
     }
 
     /// The connection of a queue has ended. Without its Admin Queue the
@@ -316,10 +332,8 @@ impl Controller {
         if qid == 0 {
             self.event_tags.clear();
             self.aborted_tags.clear();
-            if !self.has_ended {
-                self.has_ended = true;
-                self.close_io_queues();
-            }
+            self.has_ended = true;
+            self.close_io_queues();
         }
         self.settle();
     }
@@ -329,7 +343,7 @@ impl Controller {
         if !self.has_ended {
             self.has_ended = true;
             self.csts |= csts::CFS;
-            self.closing.extend(self.queues.values().copied());
+            self.close_queues(0);
         }
     }
 
@@ -389,12 +403,11 @@ impl Controller {
 
     fn timeout(&self) -> Option<Nanos> {
         let kato_ms = self.features.kato_ms;
-        let is_serving = self.is_ready() && self.csts & csts::SHST_MASK == 0;
         let timeout_ms = match kato_ms {
-            0 if is_serving && !self.is_discovery => return None,
+            0 if self.is_ready() && !self.is_discovery => return None,
             0 => IDLE_TIMEOUT_MS,
-            _ if is_serving => kato_ms,
-            _ => kato_ms.max(IDLE_TIMEOUT_MS),
+            _ if self.is_ready() => kato_ms,
+            _ => IDLE_TIMEOUT_MS,
         };
         Some(u64::from(timeout_ms) * NANOS_PER_MS)
     }

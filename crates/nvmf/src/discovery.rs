@@ -99,8 +99,7 @@ impl DiscoveryLog {
 fn reachable(listener: SocketAddr, local: IpAddr) -> Option<SocketAddr> {
     let ip = listener.ip().to_canonical();
     if ip.is_unspecified() {
-        let serves = local.is_ipv4() || ip.is_ipv6();
-        let serves = serves && (ip.is_ipv6() || local.is_ipv4());
+        let serves = ip.is_ipv6() || local.is_ipv4();
         return serves.then(|| SocketAddr::new(local, listener.port()));
     }
     if ip.is_loopback() && !local.is_loopback() {

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::admin::{self, Env, Outcome, Reply, Request};
 use crate::controller::{Activity, Association, Controller, DISCOVERY_EVENT, ErrorNote, NAMESPACE_EVENT};
 use crate::discovery::DiscoveryLog;
-use crate::subsystem::{CNTLID_MAX, Limits, Subsystem};
+use crate::subsystem::{CNTLID_MAX, Limits, NSID_MAX, Subsystem};
 
 /// Entries of an Admin Queue (ASQSZ).
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
@@ -122,8 +122,8 @@ impl Registry {
     /// A registry of `config` and the discovery subsystem.
     ///
     /// # Panics
-    /// On two subsystems of one NQN, and on Controller IDs out of range:
-    /// configuration is checked before.
+    /// On two subsystems of one NQN, and on Controller or namespace identifiers
+    /// out of range or twice: configuration is checked before.
     pub fn new(config: RegistryConfig) -> Self {
         let mut registry = Registry {
             entries: BTreeMap::new(),
@@ -146,6 +146,7 @@ impl Registry {
             "Controller IDs {first} to {last} of {}",
             subsystem.nqn
         );
+        check_namespaces(&subsystem);
         let nqn = subsystem.nqn.clone();
         let entry = Entry {
             subsystem,
@@ -363,6 +364,54 @@ impl Registry {
         }
     }
 
+    /// Puts `subsystem` in the place of the one of its NQN, or adds it. Live
+    /// controllers see it at once and get Namespace Attribute Changed, discovery
+    /// controllers Discovery Log Page Change. Returns the connections of the
+    /// Admin Queues whose [`Controller::take_event`] now has something.
+    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Vec<u64> {
+        self.generation += 1;
+        let known = self.entries.get_mut(&subsystem.nqn).filter(|entry| !entry.is_discovery);
+        let Some(entry) = known else {
+            self.insert(subsystem, false);
+            return self.raise_discovery();
+        };
+        check_namespaces(&subsystem);
+        let previous = std::mem::replace(&mut entry.subsystem, subsystem.clone());
+        let changed: Vec<u32> = previous
+            .namespaces
+            .iter()
+            .chain(subsystem.namespaces.iter())
+            .map(|namespace| namespace.nsid)
+            .filter(|nsid| {
+                let find = |of: &Subsystem| of.namespace(*nsid).map(|(_, found)| found.clone());
+                find(&previous) != find(&subsystem)
+            })
+            .collect();
+        let mut ready = Vec::new();
+        for id in entry.controllers.values() {
+            let controller = self.controllers.get_mut(id).expect("listed controllers live");
+            controller.subsystem = subsystem.clone();
+            controller.changed_namespaces.extend(&changed);
+            if !changed.is_empty() && controller.raise(NAMESPACE_EVENT) {
+                ready.extend(controller.admin_connection());
+            }
+        }
+        if previous.hosts != subsystem.hosts {
+            ready.extend(self.raise_discovery());
+        }
+        ready
+    }
+
+    fn raise_discovery(&mut self) -> Vec<u64> {
+        self.controllers
+            .values_mut()
+            .filter(|controller| controller.is_discovery)
+            .filter_map(|controller| {
+                if controller.raise(DISCOVERY_EVENT) { controller.admin_connection() } else { None }
+            })
+            .collect()
+    }
+
     fn discovery_log(&self, hostnqn: &str, local: SocketAddr) -> DiscoveryLog {
         let visible = self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
         DiscoveryLog::new(self.generation, visible, &self.listeners, local)
@@ -370,6 +419,18 @@ impl Registry {
 
     fn live(&mut self, id: ControllerId) -> &mut Controller {
         self.controllers.get_mut(&id).expect("a controller lives as long as its Admin Queue")
+    }
+}
+
+fn check_namespaces(subsystem: &Subsystem) {
+    for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+        let nsid = namespace.nsid;
+        let is_first = subsystem.namespace(nsid).is_some_and(|(first, _)| first == index);
+        assert!(
+            (1..=NSID_MAX).contains(&nsid) && is_first,
+            "namespace identifier {nsid} of {}",
+            subsystem.nqn
+        );
     }
 }
 

@@ -37,9 +37,11 @@ pub struct Limits {
     pub io_queues_max: u16,
     /// Entries of one submission queue.
     pub queue_entries_max: u16,
-    /// Data of one command in bytes; reported as the power of two below (MDTS).
+    /// Data of one command in bytes, at least 8192: what MDTS can say. Reported
+    /// as the power of two below.
     pub io_bytes_max: u32,
-    /// Data that fits into the capsule of an I/O queue's command, bytes (IOCCSZ).
+    /// Data that fits into the capsule of an I/O queue's command, bytes, a
+    /// multiple of 16 (IOCCSZ).
     pub in_capsule_bytes_max: u32,
 }
 

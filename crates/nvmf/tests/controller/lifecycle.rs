@@ -1,0 +1,228 @@
+//! The controller's life: properties, reset, shutdown, keep alive.
+
+use nvmf::ControllerId;
+use wire::nvme::discovery::DISCOVERY_NQN;
+use wire::nvme::feature::fid;
+use wire::nvme::identify::cns;
+use wire::nvme::log::lid;
+use wire::nvme::property::offset;
+use wire::nvme::{PropertySet, Sqe, Status, admin};
+
+use crate::bench::{Bench, CC_ENABLE, NQN, SECOND, u16_at, u32_at};
+
+const CC_SHUTDOWN: u64 = CC_ENABLE | 1 << 14;
+const RDY: u64 = 1;
+const CFS: u64 = 2;
+
+/// What a Linux 6.1 or 6.12 host does on the way to a block device, in its order.
+#[test]
+fn a_linux_host_connects_and_leaves() {
+    let mut bench = Bench::new();
+    let id = bench.admin_queue(NQN, 5000);
+    let cap = bench.property(id, offset::CAP, true).result;
+    assert_eq!(cap & 0xffff, 127, "MQES");
+    assert_eq!(cap >> 48 & 15, 0, "MPSMIN");
+    assert_eq!(bench.property(id, offset::VS, false).result, 0x2_0000);
+    assert_eq!(cap >> 59 & 1, 1, "CRWMS");
+    assert_eq!(bench.property(id, offset::CRTO, false).result, cap >> 24 & 0xff);
+    assert_eq!(bench.csts(id), 0);
+    assert_eq!(bench.set_cc(id, CC_ENABLE), Status::SUCCESS);
+    assert_eq!(bench.csts(id), RDY);
+
+    let controller = bench.identify(id, cns::CONTROLLER, 0).unwrap();
+    assert_eq!(u16_at(&controller, 78), 1, "CNTLID matches Connect");
+    assert!(bench.log(id, lid::COMMAND_EFFECTS, 0xffff_ffff, 0, 4096).is_ok());
+    assert!(bench.identify(id, cns::CONTROLLER_CSI, 0).is_ok());
+    assert!(bench.log(id, lid::SMART, 0xffff_ffff, 0, 512).is_ok());
+    let queues = bench.set_feature(id, fid::NUMBER_OF_QUEUES, 1 | 1 << 16);
+    assert_eq!(queues.result, 1 | 1 << 16);
+    for qid in 1..=2 {
+        assert_eq!(bench.io_queue(1, qid).unwrap().qid, qid);
+    }
+    let oaes = u32_at(&controller, 92);
+    assert_eq!(bench.set_feature(id, fid::ASYNC_EVENT_CONFIG, oaes).status, Status::SUCCESS);
+    assert_eq!(bench.hold_event_request(id, 3), nvmf::Outcome::Held);
+    let list = bench.identify(id, cns::ACTIVE_NAMESPACES, 0).unwrap();
+    for nsid in [u32_at(&list, 0), u32_at(&list, 4)] {
+        assert!(bench.identify(id, cns::DESCRIPTORS, nsid).is_ok());
+        let independent = bench.identify(id, cns::NAMESPACE_INDEPENDENT, nsid).unwrap();
+        assert_eq!(independent[14] & 1, 1, "ready");
+        assert!(bench.identify(id, cns::NAMESPACE, nsid).is_ok());
+        assert!(bench.identify(id, cns::NAMESPACE_CSI, nsid).is_ok());
+    }
+    assert_eq!(bench.admin(id, &Sqe::new(admin::KEEP_ALIVE), &mut []).status, Status::SUCCESS);
+
+    assert_eq!(bench.set_cc(id, CC_SHUTDOWN), Status::SUCCESS);
+    assert_eq!(bench.csts(id), RDY | 1 << 2, "shutdown waits for the I/O queues");
+    assert_eq!(bench.closing(id), [101, 102]);
+    bench.registry.disconnected(id, 1);
+    assert_eq!(bench.csts(id), RDY | 1 << 2);
+    bench.registry.disconnected(id, 2);
+    assert_eq!(bench.csts(id), RDY | 2 << 2, "complete");
+    assert!(bench.registry.disconnected(id, 0).is_empty());
+    assert!(bench.registry.controller(id).is_none());
+}
+
+#[test]
+fn a_reset_ends_io_queues_and_restores_defaults() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    bench.io_queue(1, 1).unwrap();
+    bench.hold_event_request(id, 9);
+    bench.set_feature(id, fid::KEEP_ALIVE_TIMER, 30_000);
+    assert_eq!(bench.set_cc(id, 0x0046_0000), Status::SUCCESS);
+    assert_eq!(bench.csts(id), RDY, "until the queue is gone");
+    assert_eq!(bench.set_cc(id, CC_ENABLE), Status::COMMAND_SEQUENCE);
+    assert_eq!(bench.closing(id), [101]);
+    let (tag, reply) = bench.take_event(id).unwrap();
+    assert_eq!((tag, reply.status), (9, Status::ABORTED_SQ_DELETION));
+    assert!(bench.take_event(id).is_none());
+    assert!(bench.registry.disconnected(id, 1).is_empty());
+    assert_eq!(bench.csts(id), 0);
+    assert_eq!(bench.io_queue(1, 1).unwrap_err().status.code(), Status::COMMAND_SEQUENCE);
+
+    assert_eq!(bench.set_cc(id, CC_ENABLE), Status::SUCCESS);
+    assert_eq!(bench.csts(id), RDY);
+    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 5000);
+    assert!(bench.io_queue(1, 1).is_ok());
+}
+
+#[test]
+fn a_connection_is_closed_once_only() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    bench.io_queue(1, 1).unwrap();
+    bench.set_cc(id, CC_SHUTDOWN);
+    bench.set_cc(id, 0);
+    assert_eq!(bench.closing(id), [101]);
+    assert!(bench.registry.disconnected(id, 0).is_empty());
+}
+
+#[test]
+fn shutdown_of_either_kind_and_back() {
+    for notification in [1, 2] {
+        let mut bench = Bench::new();
+        let id = bench.controller();
+        bench.set_cc(id, CC_ENABLE | notification << 14);
+        assert_eq!(bench.csts(id), RDY | 2 << 2);
+        assert_eq!(bench.io_queue(1, 1).unwrap_err().status.code(), Status::COMMAND_SEQUENCE);
+        assert_eq!(bench.identify(id, cns::CONTROLLER, 0), Err(Status::COMMAND_SEQUENCE));
+        bench.set_cc(id, 0x0046_0000);
+        assert_eq!(bench.csts(id), 0);
+        bench.set_cc(id, CC_ENABLE);
+        assert_eq!(bench.csts(id), RDY);
+        assert!(bench.io_queue(1, 1).is_ok());
+    }
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    assert_eq!(bench.set_cc(id, CC_ENABLE | 3 << 14).code(), Status::INVALID_FIELD);
+    assert_eq!(bench.csts(id), RDY);
+}
+
+#[test]
+fn what_cannot_be_enabled_is_fatal() {
+    for cc in [
+        0x0000_0001,            // entry sizes 0
+        CC_ENABLE | 6 << 4,     // all command sets
+        CC_ENABLE | 1 << 7,     // 8 KiB pages
+        CC_ENABLE | 1 << 11,    // weighted round robin
+    ] {
+        let mut bench = Bench::new();
+        let id = bench.admin_queue(NQN, 0);
+        assert_eq!(bench.set_cc(id, cc), Status::SUCCESS);
+        assert_eq!(bench.csts(id), CFS, "{cc:#x}");
+        bench.set_cc(id, 0);
+        assert_eq!(bench.csts(id), 0);
+        bench.set_cc(id, CC_ENABLE);
+        assert_eq!(bench.csts(id), RDY);
+    }
+    let mut bench = Bench::new();
+    let id = bench.admin_queue(DISCOVERY_NQN, 0);
+    bench.set_cc(id, 1);
+    assert_eq!(bench.csts(id), RDY, "a discovery controller has no I/O queue entries");
+}
+
+#[test]
+fn properties_that_are_not_there() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    for (offset, is_8_bytes) in [(0x08, true), (0x14, true), (0x20, false), (0x1c, true), (1, false), (0x24, false)] {
+        assert_eq!(bench.property(id, offset, is_8_bytes).status.code(), Status::INVALID_FIELD, "{offset:#x}");
+    }
+    let cap = bench.property(id, offset::CAP, true).result;
+    assert_eq!(bench.property(id, 0, false).result, cap & 0xffff_ffff);
+    assert_eq!(bench.property(id, 4, false).result, cap >> 32);
+    assert_eq!(bench.property(id, offset::CC, false).result, CC_ENABLE);
+    for (offset, is_8_bytes) in [(offset::CAP, true), (offset::VS, false), (offset::CSTS, false), (offset::CC, true)] {
+        let set = PropertySet { offset, is_8_bytes, value: 0 };
+        let reply = bench.registry.property_set(id, set, 0);
+        assert_eq!(reply.status.code(), Status::INVALID_FIELD, "{offset:#x}");
+    }
+}
+
+#[test]
+fn admin_commands_wait_for_enable() {
+    let mut bench = Bench::new();
+    let id = bench.admin_queue(NQN, 0);
+    assert_eq!(bench.identify(id, cns::CONTROLLER, 0), Err(Status::COMMAND_SEQUENCE));
+    bench.set_cc(id, CC_ENABLE);
+    assert!(bench.identify(id, cns::CONTROLLER, 0).is_ok());
+}
+
+fn expires_at(bench: &mut Bench, id: ControllerId, now: u64) -> bool {
+    bench.registry.controller(id).unwrap().on_deadline(now)
+}
+
+fn deadline(bench: &mut Bench, id: ControllerId) -> Option<u64> {
+    bench.registry.controller(id).unwrap().deadline()
+}
+
+#[test]
+fn keep_alive_expires_without_traffic_only() {
+    let mut bench = Bench::new();
+    let id = bench.enabled(NQN, 4500);
+    let io = bench.io_queue(1, 1).unwrap();
+    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 5000, "granularity");
+    // The Get Features counts as traffic: the timer starts again when it would expire.
+    assert_eq!(deadline(&mut bench, id), Some(6 * SECOND));
+    assert!(!expires_at(&mut bench, id, 6 * SECOND));
+    assert_eq!(deadline(&mut bench, id), Some(11 * SECOND));
+    io.activity.note();
+    assert!(!expires_at(&mut bench, id, 11 * SECOND), "I/O counts too");
+    bench.now = 14 * SECOND;
+    bench.admin(id, &Sqe::new(admin::KEEP_ALIVE), &mut []);
+    assert_eq!(deadline(&mut bench, id), Some(19 * SECOND), "Keep Alive starts it at once");
+    assert!(!expires_at(&mut bench, id, 19 * SECOND - 1));
+    assert!(expires_at(&mut bench, id, 19 * SECOND));
+    assert_eq!(bench.closing(id), [100, 101], "the Admin Queue's connection too");
+    assert_eq!(bench.csts(id) & CFS, CFS);
+    assert_eq!(deadline(&mut bench, id), None);
+    assert!(!expires_at(&mut bench, id, 60 * SECOND), "once");
+    assert!(bench.registry.disconnected(id, 0).is_empty());
+    assert!(bench.registry.disconnected(id, 1).is_empty());
+    assert!(bench.registry.controller(id).is_none());
+}
+
+#[test]
+fn keep_alive_can_be_off_and_on() {
+    let mut bench = Bench::new();
+    let id = bench.enabled(NQN, 0);
+    assert_eq!(deadline(&mut bench, id), None);
+    bench.set_feature(id, fid::KEEP_ALIVE_TIMER, 1);
+    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 1000);
+    assert_eq!(deadline(&mut bench, id), Some(2 * SECOND));
+    bench.set_feature(id, fid::KEEP_ALIVE_TIMER, u32::MAX);
+    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, u64::from(u32::MAX));
+}
+
+#[test]
+fn a_controller_that_is_not_enabled_does_not_stay_for_ever() {
+    let mut bench = Bench::new();
+    let id = bench.admin_queue(NQN, 5000);
+    assert_eq!(deadline(&mut bench, id), Some(121 * SECOND));
+    assert!(expires_at(&mut bench, id, 121 * SECOND));
+    let id = bench.enabled(DISCOVERY_NQN, 0);
+    // Property Set to enable it was a command.
+    assert!(!expires_at(&mut bench, id, 121 * SECOND));
+    assert!(expires_at(&mut bench, id, 241 * SECOND));
+}
