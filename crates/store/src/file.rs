@@ -77,10 +77,7 @@ impl File {
         };
         if !spec.read_only {
             file.sync_all().map_err(system("sync"))?;
-            // Not only when created here: the process that did may have died
-            // before it came this far.
-            let folder = fs::File::open(folder(path)).and_then(|folder| folder.sync_all());
-            folder.map_err(system("sync the folder of"))?;
+            sync_folder(path, created).map_err(system("sync the folder of"))?;
         }
         let (from, to) = (found.len(), spec.size_bytes);
         match (created, grow) {
@@ -381,6 +378,17 @@ fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
+    }
+}
+
+/// Makes the file's name durable; also for a file that is not new, since the
+/// process that created it may have died before it came this far.
+fn sync_folder(path: &Path, created: bool) -> io::Result<()> {
+    match fs::File::open(folder(path)) {
+        Ok(folder) => folder.sync_all(),
+        // A folder that may be passed through but not looked at.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !created => Ok(()),
+        Err(e) => Err(e),
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use mem::counters;
 use std::os::unix::fs::MetadataExt;
-use store::{Access, Error, Io, Kind, Volume, open};
+use store::{Access, Errno, Error, Io, Kind, Progress, Volume, open};
 
 const SIZE: u64 = 256 << 10;
 
@@ -64,12 +64,68 @@ fn ram_holds_what_was_written() {
 
 #[test]
 fn a_file_holds_what_was_written() {
-    for block_bytes in [512, 4096] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut spec = file_spec(&folder.path().join("disk"), SIZE);
-        spec.block_bytes = block_bytes;
-        let volume = open(&spec).unwrap();
-        compare_with_model(&*volume, &mut Fake::default(), 400, 0x5eed);
+    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+        for block_bytes in [512, 4096] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut spec = file_spec(&folder.path().join("disk"), SIZE);
+            spec.block_bytes = block_bytes;
+            let volume = open(&spec).unwrap();
+            compare_with_model(&*volume, &mut *files, 300, 0x5eed);
+        }
+    }
+}
+
+/// Everything in flight at once, through real completions in their own order.
+#[test]
+fn many_writes_at_once_all_arrive() {
+    const WRITES: u64 = 128;
+    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+        let (_folder, path, volume) = file_volume(WRITES * 4096);
+        let mut tasks = Vec::new();
+        for i in 0..WRITES {
+            let buf = buffer(4096);
+            mem::copy_in(buf, &[i as u8; 4096]);
+            let io = Io::Write {
+                offset: i * 4096,
+                buf,
+                durable: i % 16 == 0,
+            };
+            let Progress::Pending(task) = volume.start(io, files.io(), i) else {
+                panic!("a write takes a file operation");
+            };
+            tasks.push(Some(task));
+        }
+        let mut under_way = WRITES;
+        while under_way > 0 {
+            let (token, result) = files.completion();
+            let slot = &mut tasks[token as usize];
+            let task = slot.take().expect("one completion for each operation");
+            match volume.resume(task, result, files.io(), token) {
+                Progress::Done(result) => {
+                    result.unwrap();
+                    under_way -= 1;
+                }
+                Progress::Pending(task) => *slot = Some(task),
+            }
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        for (i, block) in bytes.chunks(4096).enumerate() {
+            assert!(block.iter().all(|&b| b == i as u8), "block {i}");
+        }
+        assert_eq!(volume.stats().writes, WRITES);
+    }
+}
+
+/// Errors come through the real layers as they come from the kernel.
+#[test]
+fn a_file_cut_off_is_met_by_every_layer() {
+    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+        let (_folder, path, volume) = file_volume(SIZE);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(SIZE - 4096).unwrap();
+        let result = read(&*volume, &mut *files, SIZE - 8192, 8192);
+        assert_eq!(result, Err(Error::ReadFailed(Errno(0))));
+        read(&*volume, &mut *files, 0, 8192).unwrap();
     }
 }
 

@@ -13,6 +13,7 @@ use store::{Error, Io, Problem, open};
 const SIZE: u64 = 64 << 10;
 
 const CHILD_PATH: &str = "WEFT_TEST_CHILD_PATH";
+const CHILD_FILES: &str = "WEFT_TEST_CHILD_FILES";
 
 /// Not a test of its own: what the child process of the tests below does.
 #[test]
@@ -22,10 +23,10 @@ fn child() {
         return;
     };
     let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = Fake::default();
-    write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
-    write(&*volume, &mut files, 4096, &[2; 4096], false).unwrap();
-    run(&*volume, &mut files, Io::Flush).unwrap();
+    let mut files = file_layer(&std::env::var(CHILD_FILES).unwrap()).unwrap();
+    write(&*volume, &mut *files, 0, &[1; 4096], true).unwrap();
+    write(&*volume, &mut *files, 4096, &[2; 4096], false).unwrap();
+    run(&*volume, &mut *files, Io::Flush).unwrap();
     println!("\nREADY");
     std::io::stdout().flush().unwrap();
     loop {
@@ -43,10 +44,11 @@ impl Drop for Server {
     }
 }
 
-fn start_child(path: &Path) -> Server {
+fn start_child(path: &Path, files: &str) -> Server {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "child", "--nocapture"])
         .env(CHILD_PATH, path)
+        .env(CHILD_FILES, files)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -59,9 +61,17 @@ fn start_child(path: &Path) -> Server {
 
 #[test]
 fn flushed_and_durable_data_outlives_a_killed_process() {
+    for layer in FILE_LAYERS {
+        if file_layer(layer).is_some() {
+            kill_and_look(layer);
+        }
+    }
+}
+
+fn kill_and_look(layer: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let server = start_child(&path);
+    let server = start_child(&path, layer);
     let error = open(&file_spec(&path, SIZE)).err().expect("it is locked");
     let Problem::InUse { holder, .. } = error.problem else {
         panic!("{error}");
@@ -102,17 +112,21 @@ impl Drop for Mount {
 
 #[test]
 fn a_full_disk_fails_writes_until_there_is_room() {
-    let Some(mount) = Mount::tmpfs("size=256k") else {
-        skipped("a full disk needs the right to mount a tmpfs (run as root)");
-        return;
-    };
-    let size = 1 << 20;
-    let volume = open(&file_spec(&mount.0.path().join("disk"), size)).unwrap();
-    let mut files = Fake::default();
+    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+        let Some(mount) = Mount::tmpfs("size=256k") else {
+            skipped("a full disk needs the right to mount a tmpfs (run as root)");
+            return;
+        };
+        fill(&mount.0.path().join("disk"), &mut *files);
+    }
+}
+
+fn fill(path: &Path, files: &mut dyn Files) {
+    let volume = open(&file_spec(path, 1 << 20)).unwrap();
     let part = 64 << 10;
     let mut written = 0;
     let full = loop {
-        match write(&*volume, &mut files, written, &[1; 64 << 10], true) {
+        match write(&*volume, files, written, &[1; 64 << 10], true) {
             Ok(()) => written += part,
             Err(error) => break error,
         }
@@ -121,16 +135,12 @@ fn a_full_disk_fails_writes_until_there_is_room() {
     assert!((part..=256 << 10).contains(&written), "{written}");
     assert_eq!(volume.stats().errors.out_of_space, 1);
     // Neighbours in the same file, flushes and reads are not harmed.
-    run(&*volume, &mut files, Io::Flush).unwrap();
-    write(&*volume, &mut files, 0, &[2; 512], true).unwrap();
-    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [2; 512]);
+    run(&*volume, files, Io::Flush).unwrap();
+    write(&*volume, files, 0, &[2; 512], true).unwrap();
+    assert_eq!(read(&*volume, files, 0, 512).unwrap(), [2; 512]);
     let (offset, len) = (0, part);
-    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
-    write(&*volume, &mut files, written, &[3; 4096], true).unwrap();
-    assert_eq!(
-        read(&*volume, &mut files, written, 4096).unwrap(),
-        [3; 4096]
-    );
+    run(&*volume, files, Io::Deallocate { offset, len }).unwrap();
+    write(&*volume, files, written, &[3; 4096], true).unwrap();
+    assert_eq!(read(&*volume, files, written, 4096).unwrap(), [3; 4096]);
     assert_eq!(volume.stats().errors.total(), 1);
-    drop(volume);
 }

@@ -1,4 +1,5 @@
-//! A `FileIo` for tests: synchronous, obedient, and able to fail on demand.
+//! What tests drive volumes with: a file layer that fails on demand, and the
+//! reactor's drivers.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -10,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mem::{BufRange, Region};
-use reactor::{FallocateMode, FileIo, Token};
+use reactor::{
+    AnyDriver, Choice, Completion, Driver, DriverConfig, FallocateMode, FileIo, Token, Wait,
+};
 use rustix::fs::{FallocateFlags, fallocate};
 use store::{Error, Io, Kind, Progress, Spec, Volume, open};
 
@@ -192,6 +195,60 @@ fn perform(pending: &Pending) -> io::Result<u32> {
             fallocate(&file, flags(FallocateFlags::ZERO_RANGE), offset, len)?;
             Ok(0)
         }
+    }
+}
+
+/// One of the reactor's drivers.
+pub struct Real {
+    driver: AnyDriver,
+    done: Vec<Completion>,
+}
+
+impl Real {
+    pub fn open(choice: Choice) -> Real {
+        let pool = mem::Pool::new(mem::Budget::new(64 << 20)).unwrap();
+        Real {
+            driver: reactor::open(choice, &DriverConfig::default(), pool).unwrap(),
+            done: Vec::new(),
+        }
+    }
+}
+
+impl Files for Real {
+    fn io(&mut self) -> &mut dyn FileIo {
+        &mut self.driver
+    }
+
+    fn completion(&mut self) -> (Token, io::Result<u32>) {
+        loop {
+            match self.done.pop() {
+                Some(Completion::File { token, result }) => return (token, result),
+                Some(_) => panic!("a completion that nobody asked for"),
+                None => {
+                    let for_ever = Wait::Until(u64::MAX);
+                    self.driver.poll(for_ever, &mut self.done).unwrap();
+                }
+            }
+        }
+    }
+}
+
+pub const FILE_LAYERS: [&str; 3] = ["fake", "io_uring", "epoll"];
+
+/// A file layer by name; nothing, and a word about it, where the machine does
+/// not have it.
+pub fn file_layer(name: &str) -> Option<Box<dyn Files>> {
+    match name {
+        "fake" => Some(Box::new(Fake::default())),
+        "epoll" => Some(Box::new(Real::open(Choice::Epoll))),
+        "io_uring" => match reactor::probe() {
+            Ok(()) => Some(Box::new(Real::open(Choice::Uring))),
+            Err(error) => {
+                skipped(&format!("no io_uring here: {error}"));
+                None
+            }
+        },
+        _ => panic!("no file layer {name}"),
     }
 }
 
