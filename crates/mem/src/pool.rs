@@ -353,6 +353,19 @@ impl Stage {
         self.len += bytes.len() as u32;
     }
 
+    /// Makes room for `more` bytes, or as much as a stage can have: moves to a
+    /// larger one if it must and `pool` has one.
+    #[inline]
+    pub fn fit(&mut self, pool: &Pool, more: u32) {
+        let wanted = (self.len + more.min(STAGE_BYTES)).min(STAGE_BYTES);
+        if self.capacity() < wanted as usize
+            && let Some(mut larger) = pool.stage_of(wanted)
+        {
+            larger.append(self.bytes());
+            *self = larger;
+        }
+    }
+
     /// Where the next received byte goes; [`Stage::room`] bytes may be written.
     #[inline]
     pub fn spare_ptr(&mut self) -> *mut u8 {
@@ -487,6 +500,20 @@ mod tests {
         assert_eq!(stage.room(), STAGE_BYTES as usize - 5);
         stage.keep_from(5);
         assert!(stage.is_empty());
+    }
+
+    #[test]
+    fn a_small_stage_grows_with_its_content() {
+        let pool = pool(8 << 20);
+        let mut stage = pool.stage_of(100).unwrap();
+        stage.append(b"head");
+        stage.fit(&pool, 4092);
+        assert_eq!(stage.capacity(), 4096);
+        stage.fit(&pool, 4093);
+        assert_eq!(stage.capacity(), 16 << 10);
+        stage.fit(&pool, u32::MAX);
+        assert_eq!(stage.capacity(), STAGE_BYTES as usize);
+        assert_eq!(stage.bytes(), b"head");
     }
 
     #[test]

@@ -1,1 +1,32 @@
-//! One reactor a core: drivers, sockets, timers, mail.
+//! One reactor a core: drivers, sockets, files, timers, mail.
+//!
+//! A [`Driver`] takes operations and gives [`Completion`]s; io_uring where the
+//! kernel lets us, epoll where it does not, with the same results. [`run`] is
+//! the loop around it: it spins while that pays off, then sleeps in the kernel.
+#![allow(unsafe_code)]
+
+mod any;
+mod batch;
+mod cpu;
+mod epoll;
+mod mailbox;
+mod run;
+mod spin;
+mod sys;
+mod types;
+mod uring;
+mod waker;
+
+pub use any::{AnyDriver, Choice, open};
+pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch};
+pub use cpu::{affinity, available_cpus, incoming_cpu, pin_to_cpu};
+pub use epoll::EpollDriver;
+pub use mailbox::{Mailbox, Receiver, mailbox};
+pub use run::{Handler, RunConfig, RunStats, run};
+pub use spin::{Decision, Spin};
+pub use types::{
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
+    Token, Wait,
+};
+pub use uring::{ProbeError, UringDriver, probe};
+pub use waker::Waker;

@@ -1,0 +1,172 @@
+//! The driver that the machine lets us have.
+
+use crate::batch::Batch;
+use crate::epoll::EpollDriver;
+use crate::types::{
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, SocketId, Token, Wait,
+};
+use crate::uring::{UringDriver, probe};
+use crate::waker::Waker;
+use mem::{BufRange, Pool, Stage};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring where it can be used, else epoll.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// Either driver; the branch is the same every time.
+#[allow(clippy::large_enum_variant)] // one a thread, never moved about
+pub enum AnyDriver {
+    /// io_uring.
+    Uring(UringDriver),
+    /// epoll.
+    Epoll(EpollDriver),
+}
+
+/// Opens the driver of the calling thread, which must be the one to use it.
+/// `Auto` says in the log why it is not io_uring where it is not.
+pub fn open(choice: Choice, config: &DriverConfig, pool: Pool) -> io::Result<AnyDriver> {
+    let uring = |pool| UringDriver::new(config, pool).map(AnyDriver::Uring);
+    match choice {
+        Choice::Epoll => EpollDriver::new(config, pool).map(AnyDriver::Epoll),
+        Choice::Uring => {
+            probe().map_err(io::Error::other)?;
+            uring(pool)
+        }
+        Choice::Auto => {
+            let refused = match probe() {
+                Ok(()) => match uring(pool.clone()) {
+                    Ok(driver) => return Ok(driver),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            tracing::info!("using epoll: {refused}");
+            EpollDriver::new(config, pool).map(AnyDriver::Epoll)
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $driver:ident => $call:expr) => {
+        match $self {
+            AnyDriver::Uring($driver) => $call,
+            AnyDriver::Epoll($driver) => $call,
+        }
+    };
+}
+
+impl FileIo for AnyDriver {
+    #[inline]
+    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+        each!(self, driver => driver.read_at(file, buf, offset, token))
+    }
+
+    #[inline]
+    fn write_at(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    ) {
+        each!(self, driver => driver.write_at(file, buf, offset, durable, token))
+    }
+
+    #[inline]
+    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+        each!(self, driver => driver.sync_data(file, token))
+    }
+
+    #[inline]
+    fn fallocate(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        token: Token,
+    ) {
+        each!(self, driver => driver.fallocate(file, mode, offset, len, token))
+    }
+}
+
+impl Driver for AnyDriver {
+    #[inline]
+    fn name(&self) -> &'static str {
+        each!(self, driver => driver.name())
+    }
+
+    #[inline]
+    fn pool(&self) -> &Pool {
+        each!(self, driver => driver.pool())
+    }
+
+    #[inline]
+    fn batch(&mut self) -> Box<Batch> {
+        each!(self, driver => driver.batch())
+    }
+
+    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
+        each!(self, driver => driver.add_listener(listener, token))
+    }
+
+    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        each!(self, driver => driver.add_socket(fd))
+    }
+
+    fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
+        each!(self, driver => driver.connect(addr, token))
+    }
+
+    #[inline]
+    fn recv(
+        &mut self,
+        socket: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    ) {
+        each!(self, driver => driver.recv(socket, direct, stage, stage_max, token))
+    }
+
+    #[inline]
+    fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token) {
+        each!(self, driver => driver.send(socket, batch, token))
+    }
+
+    fn close(&mut self, socket: SocketId, token: Token) {
+        each!(self, driver => driver.close(socket, token))
+    }
+
+    #[inline]
+    fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+        each!(self, driver => driver.poll(wait, out))
+    }
+
+    fn waker(&self) -> Waker {
+        each!(self, driver => driver.waker())
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        each!(self, driver => driver.now())
+    }
+
+    fn counters(&self) -> Counters {
+        each!(self, driver => driver.counters())
+    }
+}

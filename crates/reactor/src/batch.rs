@@ -1,0 +1,259 @@
+//! What one send carries.
+
+use mem::{Buf, BufRange};
+
+/// Pieces in one batch: the kernel's limit on one send.
+pub const BATCH_IOVECS_MAX: usize = 1024;
+/// A batch takes no more PDUs once it holds this many bytes.
+pub const BATCH_BYTES_MAX: u64 = 1 << 20;
+const ARENA_BYTES: usize = 32 << 10;
+/// Pieces that one PDU may take: header, payload, trailer.
+const PDU_IOVECS: usize = 3;
+/// Header bytes that one PDU may take.
+const PDU_HEADER_BYTES: usize = 512;
+
+/// Headers (copied into it) and payload (named by handles) that leave with one
+/// system call, and the buffers that are held until the kernel is done.
+pub struct Batch {
+    arena: Box<[u8; ARENA_BYTES]>,
+    arena_len: usize,
+    iovecs: Vec<libc::iovec>,
+    /// The first piece that is not wholly sent.
+    next: usize,
+    /// The last piece ends where the arena's next byte goes.
+    header_is_open: bool,
+    held: Vec<Buf>,
+    left_bytes: u64,
+    pub(crate) message: libc::msghdr,
+}
+
+impl Batch {
+    pub(crate) fn new() -> Box<Batch> {
+        Box::new(Batch {
+            arena: Box::new([0; ARENA_BYTES]),
+            arena_len: 0,
+            iovecs: Vec::with_capacity(BATCH_IOVECS_MAX),
+            next: 0,
+            header_is_open: false,
+            held: Vec::with_capacity(64),
+            left_bytes: 0,
+            // SAFETY: a message header of zeros is a valid, empty one.
+            message: unsafe { std::mem::zeroed() },
+        })
+    }
+
+    /// Whether one more PDU fits: a header, one payload and a trailer.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.iovecs.len() + PDU_IOVECS <= BATCH_IOVECS_MAX
+            && self.arena_len + PDU_HEADER_BYTES <= ARENA_BYTES
+            && self.left_bytes < BATCH_BYTES_MAX
+    }
+
+    /// Appends a copy of `bytes`. Panics where they do not fit.
+    #[inline]
+    pub fn header(&mut self, bytes: &[u8]) {
+        let at = self.arena_len;
+        self.arena[at..at + bytes.len()].copy_from_slice(bytes);
+        self.arena_len += bytes.len();
+        self.left_bytes += bytes.len() as u64;
+        if self.header_is_open {
+            let last = self.iovecs.len() - 1;
+            self.iovecs[last].iov_len += bytes.len();
+            return;
+        }
+        let base = self.arena[at..].as_mut_ptr();
+        self.push(base, bytes.len());
+        self.header_is_open = true;
+    }
+
+    /// Appends the bytes that `range` names; they are read when they are sent.
+    /// Panics where they do not fit.
+    #[inline]
+    pub fn payload(&mut self, range: BufRange) {
+        if range.is_empty() {
+            return;
+        }
+        self.push(range.as_ptr(), range.len() as usize);
+        self.left_bytes += u64::from(range.len());
+        self.header_is_open = false;
+    }
+
+    #[inline]
+    fn push(&mut self, base: *mut u8, len: usize) {
+        // Never grows past its capacity: the pieces stay where they are.
+        assert!(self.iovecs.len() < BATCH_IOVECS_MAX, "batch overflow");
+        self.iovecs.push(libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        });
+    }
+
+    /// Keeps `buf` until the kernel is done with the batch.
+    #[inline]
+    pub fn hold(&mut self, buf: Buf) {
+        self.held.push(buf);
+    }
+
+    /// Whether there is nothing to send.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.left_bytes == 0
+    }
+
+    /// Bytes to send.
+    #[inline]
+    pub fn len_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    /// The message of all that is left, valid while the batch stays unchanged.
+    #[inline]
+    pub(crate) fn message(&mut self) -> *const libc::msghdr {
+        let left = &mut self.iovecs[self.next..];
+        self.message.msg_iov = left.as_mut_ptr();
+        self.message.msg_iovlen = left.len() as _;
+        &raw const self.message
+    }
+
+    /// All that is left, where that is one piece.
+    #[inline]
+    pub(crate) fn only_piece(&self) -> Option<(*const u8, u32)> {
+        match &self.iovecs[self.next..] {
+            [piece] => Some((piece.iov_base.cast(), piece.iov_len as u32)),
+            _ => None,
+        }
+    }
+
+    /// The kernel took `bytes`; whether that was all.
+    #[inline]
+    pub(crate) fn advance(&mut self, bytes: u64) -> bool {
+        assert!(bytes <= self.left_bytes, "sent more than there was");
+        self.left_bytes -= bytes;
+        if self.left_bytes == 0 {
+            return true;
+        }
+        let mut bytes = bytes as usize;
+        while bytes > 0 {
+            let piece = &mut self.iovecs[self.next];
+            let taken = bytes.min(piece.iov_len);
+            piece.iov_base = piece.iov_base.wrapping_byte_add(taken);
+            piece.iov_len -= taken;
+            bytes -= taken;
+            self.next += usize::from(piece.iov_len == 0);
+        }
+        false
+    }
+
+    /// Empties it and lets go of what it held.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.arena_len = 0;
+        self.iovecs.clear();
+        self.next = 0;
+        self.header_is_open = false;
+        self.left_bytes = 0;
+        self.held.clear();
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (bytes, pieces) = (self.left_bytes, self.iovecs.len() - self.next);
+        write!(f, "Batch({bytes} bytes in {pieces} pieces)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mem::{Budget, Pool, Region, copy_in};
+
+    /// The bytes that the message names.
+    fn bytes_of(batch: &mut Batch) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if batch.is_empty() {
+            return bytes;
+        }
+        batch.message();
+        for piece in &batch.iovecs[batch.next..] {
+            // SAFETY: pieces lie in the arena or in a live region.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len)
+            });
+        }
+        bytes
+    }
+
+    #[test]
+    fn adjacent_headers_are_one_piece() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 4), b"data");
+        let mut batch = Batch::new();
+        batch.header(b"ab");
+        batch.header(b"cd");
+        batch.payload(region.range(0, 4));
+        batch.header(b"ef");
+        batch.header(b"gh");
+        assert_eq!(batch.iovecs.len(), 3);
+        assert_eq!(bytes_of(&mut batch), b"abcddataefgh");
+        assert_eq!(batch.len_bytes(), 12);
+    }
+
+    #[test]
+    fn advance_leaves_the_rest_at_every_split() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 5), b"01234");
+        for first in 1..14 {
+            for second in 1..(14 - first) {
+                let mut batch = Batch::new();
+                batch.header(b"head");
+                batch.payload(region.range(0, 5));
+                batch.header(b"tails");
+                let all = bytes_of(&mut batch);
+                assert!(!batch.advance(first as u64));
+                assert_eq!(bytes_of(&mut batch), all[first..]);
+                assert!(!batch.advance(second as u64));
+                assert_eq!(bytes_of(&mut batch), all[first + second..]);
+                assert!(batch.advance((14 - first - second) as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_with_room_takes_a_whole_pdu() {
+        let region = Region::anonymous(4096).unwrap();
+        let mut batch = Batch::new();
+        let mut pdus = 0;
+        while batch.has_room() {
+            batch.header(&[0; PDU_HEADER_BYTES - 4]);
+            batch.payload(region.range(0, 1));
+            batch.header(&[0; 4]);
+            pdus += 1;
+        }
+        assert!(pdus >= 60);
+        batch.clear();
+        pdus = 0;
+        while batch.has_room() {
+            batch.header(&[0; 24]);
+            batch.payload(region.range(0, 1));
+            pdus += 1;
+        }
+        assert_eq!(pdus, 511);
+        batch.clear();
+        while batch.has_room() {
+            batch.payload(region.range(0, 4096));
+        }
+        assert_eq!(batch.len_bytes(), BATCH_BYTES_MAX);
+    }
+
+    #[test]
+    fn clear_gives_held_buffers_back() {
+        let pool = Pool::new(Budget::new(2 << 20)).unwrap();
+        let mut batch = Batch::new();
+        batch.hold(pool.get(2 << 20).unwrap());
+        assert!(pool.get(2 << 20).is_none());
+        batch.clear();
+        assert!(pool.get(2 << 20).is_some());
+    }
+}

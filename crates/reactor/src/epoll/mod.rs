@@ -1,0 +1,696 @@
+//! The epoll driver: the same completions where io_uring cannot be had.
+//!
+//! Operations are tried in [`Driver::poll`] while their socket is believed
+//! ready; one that would block waits for the edge. Edges are fetched when
+//! nothing else completed, and now and then in between.
+
+mod files;
+
+use crate::batch::Batch;
+use crate::sys::{self, check};
+use crate::types::{
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
+    Token, Wait,
+};
+use crate::waker::{Sleeper, Waker};
+use files::{Done, Job, Work, Workers};
+use mem::{BufRange, Pool, Stage};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+const EVENTS: usize = 256;
+/// Turns after which edges are fetched though operations complete without.
+const BUSY_TURNS_MAX: u32 = 16;
+/// Connections taken from one listener a turn.
+const ACCEPTS_MAX: usize = 64;
+/// A listener that failed (no descriptors left, say) rests this long.
+const ACCEPT_REST_NS: Nanos = 100_000_000;
+/// Memory is looked for again after this long.
+const STARVED_REST_NS: Nanos = 1_000_000;
+/// Batches that are kept for reuse.
+const SPARE_BATCHES_MAX: usize = 64;
+const WAKE: u64 = u64::MAX;
+
+struct Recv {
+    token: Token,
+    direct: Option<BufRange>,
+    stage: Option<Stage>,
+    stage_max: u32,
+}
+
+struct Send {
+    token: Token,
+    batch: Box<Batch>,
+}
+
+#[derive(Default)]
+struct Socket {
+    generation: u32,
+    fd: Option<OwnedFd>,
+    accept: Option<Token>,
+    connect: Option<Token>,
+    recv: Option<Recv>,
+    send: Option<Send>,
+    readable: bool,
+    writable: bool,
+    /// The stream ends or has failed: reads tell, whatever the last one said.
+    hung_up: bool,
+    /// It is in the list of work.
+    queued: bool,
+}
+
+/// The driver over epoll.
+pub struct EpollDriver {
+    epoll: OwnedFd,
+    pool: Pool,
+    sockets: Vec<Socket>,
+    free: Vec<u32>,
+    sockets_max: u32,
+    /// Sockets with an operation that may succeed.
+    work: Vec<u32>,
+    working: Vec<u32>,
+    resting: Vec<(Nanos, SocketId)>,
+    is_starved: bool,
+    batches: Vec<Box<Batch>>,
+    ready: Vec<Completion>,
+    events: Vec<libc::epoll_event>,
+    busy_turns: u32,
+    has_pwait2: bool,
+    workers: Workers,
+    done: Vec<Done>,
+    sleeper: Sleeper,
+    now: Nanos,
+    counters: Counters,
+}
+
+/// What came of trying an operation.
+enum Tried {
+    /// It ended.
+    Done,
+    /// It waits for an edge.
+    Blocked,
+    /// It can be tried again at once.
+    Again,
+}
+
+impl EpollDriver {
+    /// A driver; where it is used does not matter, as long as it is one thread.
+    pub fn new(config: &DriverConfig, pool: Pool) -> io::Result<EpollDriver> {
+        sys::raise_descriptor_limit();
+        // SAFETY: plain call; a descriptor that is not negative is new and ours.
+        let epoll =
+            unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let sleeper = Sleeper::new(true)?;
+        let driver = EpollDriver {
+            workers: Workers::new(sleeper.waker()),
+            epoll,
+            pool,
+            sockets: Vec::new(),
+            free: Vec::new(),
+            sockets_max: config.sockets_max,
+            work: Vec::new(),
+            working: Vec::new(),
+            resting: Vec::new(),
+            is_starved: false,
+            batches: Vec::new(),
+            ready: Vec::new(),
+            events: Vec::with_capacity(EVENTS),
+            busy_turns: 0,
+            has_pwait2: true,
+            done: Vec::new(),
+            sleeper,
+            now: sys::now(),
+            counters: Counters::default(),
+        };
+        // Edges need no reading: every write of a wake is one.
+        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        driver.watch(driver.sleeper.fd(), edge, WAKE)?;
+        Ok(driver)
+    }
+
+    fn watch(&self, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: data };
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: the event is ours.
+        check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) })?;
+        Ok(())
+    }
+
+    fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        sys::set_nonblocking(fd.as_raw_fd(), true)?;
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if (self.sockets.len() as u32) < self.sockets_max => {
+                self.sockets.push(Socket::default());
+                self.sockets.len() as u32 - 1
+            }
+            None => return Err(io::Error::other("too many sockets")),
+        };
+        let generation = self.sockets[index as usize].generation;
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let data = u64::from(generation) << 32 | u64::from(index);
+        if let Err(error) = self.watch(fd.as_raw_fd(), events as u32, data) {
+            self.free.push(index);
+            return Err(error);
+        }
+        self.sockets[index as usize].fd = Some(fd);
+        Ok(SocketId { index, generation })
+    }
+
+    /// The place of a socket in use. Anything else is our own mistake.
+    #[inline]
+    fn socket(&mut self, id: SocketId) -> &mut Socket {
+        let socket = &mut self.sockets[id.index as usize];
+        assert!(
+            socket.generation == id.generation && socket.fd.is_some(),
+            "socket used after its close"
+        );
+        socket
+    }
+
+    #[inline]
+    fn enqueue(&mut self, index: u32) {
+        let socket = &mut self.sockets[index as usize];
+        if !std::mem::replace(&mut socket.queued, true) {
+            self.work.push(index);
+        }
+    }
+
+    #[inline]
+    fn recycle(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if self.batches.len() < SPARE_BATCHES_MAX {
+            self.batches.push(batch);
+        }
+    }
+
+    /// Tries every operation that may succeed, once.
+    #[inline]
+    fn work(&mut self, out: &mut Vec<Completion>) {
+        std::mem::swap(&mut self.work, &mut self.working);
+        for at in 0..self.working.len() {
+            let index = self.working[at];
+            let socket = &mut self.sockets[index as usize];
+            socket.queued = false;
+            if socket.fd.is_none() {
+                continue;
+            }
+            let mut again = false;
+            if socket.accept.is_some() && socket.readable {
+                again |= self.try_accept(index, out);
+            } else if socket.connect.is_some() && socket.writable {
+                self.finish_connect(index, out);
+            } else {
+                if socket.send.is_some() && socket.writable {
+                    again |= matches!(self.try_send(index, out), Tried::Again);
+                }
+                let socket = &self.sockets[index as usize];
+                if socket.recv.is_some() && socket.readable {
+                    again |= matches!(self.try_recv(index, out), Tried::Again);
+                }
+            }
+            if again {
+                self.enqueue(index);
+            }
+        }
+        self.working.clear();
+    }
+
+    /// Whether there may be more to accept.
+    fn try_accept(&mut self, index: u32, out: &mut Vec<Completion>) -> bool {
+        let socket = &mut self.sockets[index as usize];
+        let token = socket.accept.expect("checked by the caller");
+        let fd = socket
+            .fd
+            .as_ref()
+            .expect("checked by the caller")
+            .as_raw_fd();
+        for _ in 0..ACCEPTS_MAX {
+            self.counters.syscalls += 1;
+            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            let nobody = std::ptr::null_mut();
+            // SAFETY: plain call without an address; the descriptor is ours.
+            let accepted = check(unsafe { libc::accept4(fd, nobody, nobody.cast(), flags) });
+            let result = match accepted {
+                // SAFETY: the kernel has just given us this descriptor.
+                Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.sockets[index as usize].readable = false;
+                    return false;
+                }
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) =>
+                {
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            let failed = result.is_err();
+            let result = match result {
+                Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
+                    Ok(peer) => Ok((fd, peer)),
+                    // Gone before we looked.
+                    Err(_) => continue,
+                },
+                Err(error) => Err(error),
+            };
+            out.push(Completion::Accepted { token, result });
+            if failed {
+                let generation = self.sockets[index as usize].generation;
+                let id = SocketId { index, generation };
+                self.resting.push((self.now + ACCEPT_REST_NS, id));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn finish_connect(&mut self, index: u32, out: &mut Vec<Completion>) {
+        let socket = &mut self.sockets[index as usize];
+        let fd = socket
+            .fd
+            .as_ref()
+            .expect("checked by the caller")
+            .as_raw_fd();
+        if let Some(token) = socket.connect.take() {
+            let result = sys::socket_error(fd);
+            out.push(Completion::Connected { token, result });
+        }
+    }
+
+    fn try_send(&mut self, index: u32, out: &mut Vec<Completion>) -> Tried {
+        let socket = &mut self.sockets[index as usize];
+        let fd = socket
+            .fd
+            .as_ref()
+            .expect("checked by the caller")
+            .as_raw_fd();
+        let result = loop {
+            let send = socket.send.as_mut().expect("checked by the caller");
+            let message = send.batch.message();
+            self.counters.syscalls += 1;
+            // SAFETY: the batch names memory that is valid until it is cleared.
+            let sent = unsafe { libc::sendmsg(fd, message, libc::MSG_NOSIGNAL) };
+            if sent >= 0 {
+                self.counters.send_bytes += sent as u64;
+                if send.batch.advance(sent as u64) {
+                    break Ok(());
+                }
+                self.counters.partial_sends += 1;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock => {
+                    socket.writable = false;
+                    return Tried::Blocked;
+                }
+                _ => break Err(error),
+            }
+        };
+        let send = socket.send.take().expect("checked by the caller");
+        let token = send.token;
+        self.counters.sends += 1;
+        self.recycle(send.batch);
+        out.push(Completion::Sent { token, result });
+        Tried::Done
+    }
+
+    fn try_recv(&mut self, index: u32, out: &mut Vec<Completion>) -> Tried {
+        let socket = &mut self.sockets[index as usize];
+        let recv = socket.recv.as_mut().expect("checked by the caller");
+        let direct_len = recv.direct.map_or(0, BufRange::len) as usize;
+        let mut taken = None;
+        if recv.stage_max > 0 {
+            match &mut recv.stage {
+                Some(stage) => stage.fit(&self.pool, recv.stage_max),
+                None => taken = self.pool.stage_of(recv.stage_max.min(mem::STAGE_BYTES)),
+            }
+        }
+        let stage = recv.stage.as_mut().or(taken.as_mut());
+        let (at, room) = match stage {
+            Some(stage) => (stage.spare_ptr(), stage.room().min(recv.stage_max as usize)),
+            None => (std::ptr::null_mut(), 0),
+        };
+        if direct_len + room == 0 {
+            self.counters.starved_recvs += 1;
+            self.is_starved = true;
+            return Tried::Again;
+        }
+        let fd = socket
+            .fd
+            .as_ref()
+            .expect("checked by the caller")
+            .as_raw_fd();
+        let result = loop {
+            self.counters.syscalls += 1;
+            let direct = recv.direct.map_or(std::ptr::null_mut(), BufRange::as_ptr);
+            let bytes = receive(fd, (direct, direct_len), (at, room));
+            if bytes >= 0 {
+                break Ok(bytes as usize);
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock => {
+                    socket.readable = false;
+                    return Tried::Blocked;
+                }
+                _ => break Err(error),
+            }
+        };
+        let recv = socket.recv.take().expect("checked by the caller");
+        let result = result.map(|bytes| {
+            // A receive that was not filled has emptied the socket.
+            if bytes < direct_len + room && !socket.hung_up {
+                socket.readable = false;
+            }
+            self.counters.recv_bytes += bytes as u64;
+            let direct = bytes.min(direct_len);
+            let staged = bytes - direct;
+            let given = recv.stage.is_some();
+            let mut stage = recv.stage.or(taken);
+            if let Some(stage) = &mut stage {
+                stage.advance(staged);
+            }
+            Received {
+                direct: direct as u32,
+                stage: stage.filter(|_| given || staged > 0),
+                eof: bytes == 0,
+            }
+        });
+        self.counters.recvs += 1;
+        let token = recv.token;
+        out.push(Completion::Received { token, result });
+        Tried::Done
+    }
+
+    /// Fetches edges, sleeping at most `sleep_ns` for them.
+    fn fetch(&mut self, sleep_ns: Nanos) -> io::Result<()> {
+        self.counters.syscalls += 1;
+        self.busy_turns = 0;
+        let count = self.wait(sleep_ns);
+        let count = match count {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        // SAFETY: the kernel has filled in this many of the capacity.
+        unsafe { self.events.set_len(count) };
+        for at in 0..count {
+            let event = self.events[at];
+            self.on_event(event.events as i32, event.u64);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, sleep_ns: Nanos) -> io::Result<usize> {
+        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr());
+        let max = self.events.capacity() as i32;
+        if self.has_pwait2 && sleep_ns != 0 && sleep_ns != Nanos::MAX {
+            let time = libc::timespec {
+                tv_sec: (sleep_ns / 1_000_000_000) as i64,
+                tv_nsec: (sleep_ns % 1_000_000_000) as i64,
+            };
+            // SAFETY: room for `max` events; the time is ours; no signal mask.
+            let rc = unsafe {
+                let nobody = std::ptr::null::<libc::sigset_t>();
+                let (call, time) = (libc::SYS_epoll_pwait2, &raw const time);
+                libc::syscall(call, epoll, events, max, time, nobody, 0usize) as i32
+            };
+            let result = check(rc).map(|count| count as usize);
+            let errno = result.as_ref().err().and_then(io::Error::raw_os_error);
+            if !matches!(errno, Some(libc::ENOSYS | libc::EPERM)) {
+                return result;
+            }
+            self.has_pwait2 = false;
+        }
+        let timeout_ms = match sleep_ns {
+            Nanos::MAX => -1,
+            ns => ns.div_ceil(1_000_000).min(i32::MAX as u64) as i32,
+        };
+        // SAFETY: room for `max` events.
+        let count = check(unsafe { libc::epoll_wait(epoll, events, max, timeout_ms) })?;
+        Ok(count as usize)
+    }
+
+    fn on_event(&mut self, events: i32, data: u64) {
+        if data == WAKE {
+            return;
+        }
+        let (index, generation) = (data as u32, (data >> 32) as u32);
+        let socket = &mut self.sockets[index as usize];
+        if socket.generation != generation || socket.fd.is_none() {
+            return;
+        }
+        let ends = libc::EPOLLERR | libc::EPOLLHUP;
+        socket.hung_up |= events & (ends | libc::EPOLLRDHUP) != 0;
+        socket.readable |= events & (libc::EPOLLIN | libc::EPOLLRDHUP | ends) != 0;
+        socket.writable |= events & (libc::EPOLLOUT | ends) != 0;
+        self.enqueue(index);
+    }
+
+    /// Listeners that have rested and receives that wait for memory.
+    #[cold]
+    fn retry(&mut self) {
+        self.is_starved = false;
+        let now = self.now;
+        while let Some(at) = self.resting.iter().position(|(until, _)| *until <= now) {
+            let (_, id) = self.resting.swap_remove(at);
+            self.enqueue(id.index);
+        }
+    }
+
+    /// How long to sleep; 0 where there is something to do.
+    fn sleep_ns(&self, wait: Wait, is_idle: bool) -> Nanos {
+        let Wait::Until(until) = wait else {
+            return 0;
+        };
+        if !is_idle || (!self.work.is_empty() && !self.is_starved) {
+            return 0;
+        }
+        let resting = self.resting.iter().map(|(until, _)| *until);
+        let starved = self.is_starved.then_some(self.now + STARVED_REST_NS);
+        let until = resting.chain(starved).fold(until, Nanos::min);
+        if until == Nanos::MAX {
+            return Nanos::MAX;
+        }
+        until.saturating_sub(sys::now())
+    }
+
+    fn take_files(&mut self, out: &mut Vec<Completion>) {
+        self.workers.take(&mut self.done);
+        for (token, result) in self.done.drain(..) {
+            self.counters.file_ops += 1;
+            out.push(Completion::File { token, result });
+        }
+    }
+
+    fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
+        self.workers.start(Job {
+            file: Arc::clone(file),
+            work,
+            token,
+        });
+    }
+}
+
+/// One receive into one or both pieces.
+#[inline]
+fn receive(fd: RawFd, first: (*mut u8, usize), second: (*mut u8, usize)) -> isize {
+    let piece = |(base, len): (*mut u8, usize)| libc::iovec {
+        iov_base: base.cast(),
+        iov_len: len,
+    };
+    // SAFETY: both pieces are writable for their lengths: a buffer that the
+    // caller keeps, in a region that stays mapped, and room of a stage.
+    unsafe {
+        match (first.1, second.1) {
+            (_, 0) => libc::recv(fd, first.0.cast(), first.1, 0),
+            (0, _) => libc::recv(fd, second.0.cast(), second.1, 0),
+            _ => libc::readv(fd, [piece(first), piece(second)].as_ptr(), 2),
+        }
+    }
+}
+
+impl FileIo for EpollDriver {
+    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+        self.start(file, Work::Read(buf, offset), token);
+    }
+
+    fn write_at(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    ) {
+        self.start(file, Work::Write(buf, offset, durable), token);
+    }
+
+    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+        self.start(file, Work::SyncData, token);
+    }
+
+    fn fallocate(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        token: Token,
+    ) {
+        self.start(file, Work::Fallocate(mode, offset, len), token);
+    }
+}
+
+impl Driver for EpollDriver {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    #[inline]
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    #[inline]
+    fn batch(&mut self) -> Box<Batch> {
+        self.batches.pop().unwrap_or_else(Batch::new)
+    }
+
+    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
+        // SAFETY: the descriptor is the listener's own, which gives it up.
+        let fd = unsafe { OwnedFd::from_raw_fd(listener.into_raw_fd()) };
+        let id = self.insert(fd)?;
+        self.socket(id).accept = Some(token);
+        Ok(id)
+    }
+
+    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        sys::set_nodelay(fd.as_raw_fd())?;
+        let id = self.insert(fd)?;
+        let socket = self.socket(id);
+        (socket.readable, socket.writable) = (true, true);
+        Ok(id)
+    }
+
+    fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
+        let fd = sys::tcp_socket(&addr)?;
+        let raw = fd.as_raw_fd();
+        let addr = sys::RawAddr::new(&addr);
+        // SAFETY: the address is valid for its length.
+        let started = check(unsafe { libc::connect(raw, addr.as_ptr(), addr.len()) });
+        let id = self.insert(fd)?;
+        match started {
+            // The edge tells how it ended.
+            Ok(_) => self.socket(id).connect = Some(token),
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+                self.socket(id).connect = Some(token);
+            }
+            Err(error) => self.ready.push(Completion::Connected {
+                token,
+                result: Err(error),
+            }),
+        }
+        Ok(id)
+    }
+
+    #[inline]
+    fn recv(
+        &mut self,
+        id: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    ) {
+        let direct = direct.filter(|direct| !direct.is_empty());
+        assert!(direct.is_some() || stage_max > 0, "a receive of nothing");
+        let socket = self.socket(id);
+        assert!(socket.recv.is_none(), "one receive at a time");
+        socket.recv = Some(Recv {
+            token,
+            direct,
+            stage,
+            stage_max,
+        });
+        if socket.readable {
+            self.enqueue(id.index);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, id: SocketId, batch: Box<Batch>, token: Token) {
+        assert!(!batch.is_empty(), "a send of nothing");
+        let socket = self.socket(id);
+        assert!(socket.send.is_none(), "one send at a time");
+        socket.send = Some(Send { token, batch });
+        if socket.writable {
+            self.enqueue(id.index);
+        }
+    }
+
+    fn close(&mut self, id: SocketId, token: Token) {
+        let socket = self.socket(id);
+        sys::shutdown(socket.fd.as_ref().expect("checked").as_raw_fd());
+        let old = std::mem::take(socket);
+        // Its place in the list of work, if it has one, stays.
+        socket.queued = old.queued;
+        socket.generation = id.generation.wrapping_add(1);
+        if let Some(send) = old.send {
+            self.recycle(send.batch);
+        }
+        self.resting.retain(|(_, other)| *other != id);
+        self.free.push(id.index);
+        self.ready.push(Completion::Closed { token });
+    }
+
+    #[inline]
+    fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+        if self.is_starved || !self.resting.is_empty() {
+            self.retry();
+        }
+        let before = out.len();
+        out.append(&mut self.ready);
+        self.work(out);
+        let is_idle = out.len() == before;
+        self.busy_turns += 1;
+        let mut fetched = Ok(());
+        if is_idle || self.busy_turns >= BUSY_TURNS_MAX {
+            let sleep_ns = self.sleep_ns(wait, is_idle);
+            if sleep_ns > 0 && self.sleeper.try_sleep() {
+                fetched = self.fetch(sleep_ns);
+                self.counters.wakeups += 1;
+            } else {
+                fetched = self.fetch(0);
+            }
+        }
+        // What was announced is looked at after this.
+        self.sleeper.awake();
+        self.now = sys::now();
+        self.take_files(out);
+        fetched?;
+        if is_idle && !self.work.is_empty() && !self.is_starved {
+            self.work(out);
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.sleeper.waker()
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,130 @@
+//! The loop of one reactor.
+
+use crate::mailbox::Receiver;
+use crate::spin::{Decision, Spin};
+use crate::types::{Completion, Driver, Nanos, Wait};
+use std::io;
+
+/// A reactor that has slept this long gives unused memory back.
+const TRIM_AFTER_NS: Nanos = 1_000_000_000;
+/// Letters and completions of one turn that fit without growing.
+const TURN_EVENTS: usize = 4096;
+
+/// What a reactor runs.
+pub trait Handler<D: Driver, M> {
+    /// An operation ended.
+    fn on_completion(&mut self, driver: &mut D, completion: Completion);
+    /// Mail came.
+    fn on_mail(&mut self, driver: &mut D, letter: M);
+    /// After all completions and mail of a turn that had any, or a deadline:
+    /// the place to send what has gathered.
+    fn on_turn(&mut self, driver: &mut D);
+    /// When [`Handler::on_deadline`] wants to be called next.
+    fn deadline(&self) -> Option<Nanos>;
+    /// The deadline has passed; it must move.
+    fn on_deadline(&mut self, driver: &mut D, now: Nanos);
+    /// Whether to leave the loop.
+    fn is_done(&self) -> bool;
+}
+
+/// Settings of the loop.
+#[derive(Clone, Copy, Debug)]
+pub struct RunConfig {
+    /// Spin at most this long before sleeping, in microseconds, and only while
+    /// that pays off; 0 never spins, `u64::MAX` never sleeps.
+    pub spin_us_max: u64,
+}
+
+impl Default for RunConfig {
+    fn default() -> RunConfig {
+        RunConfig { spin_us_max: 50 }
+    }
+}
+
+/// What the loop has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// Turns that had something to do.
+    pub turns: u64,
+    /// Turns that found nothing and looked again.
+    pub spins: u64,
+    /// Turns that found nothing and slept.
+    pub sleeps: u64,
+}
+
+/// Runs `handler` on `driver` until it is done or the driver fails.
+pub fn run<D: Driver, M, H: Handler<D, M>>(
+    driver: &mut D,
+    mail: &Receiver<M>,
+    handler: &mut H,
+    config: &RunConfig,
+) -> io::Result<RunStats> {
+    let mut stats = RunStats::default();
+    let mut spin = Spin::new(config.spin_us_max.saturating_mul(1000));
+    let mut completions = Vec::with_capacity(TURN_EVENTS);
+    let mut letters = Vec::new();
+    let mut wait = Wait::Now;
+    let mut shortages_seen = driver.pool().budget().shortages();
+    while !handler.is_done() {
+        let before = driver.now();
+        driver.poll(wait, &mut completions)?;
+        let now = driver.now();
+        mail.take(&mut letters);
+        let is_due = handler.deadline().is_some_and(|at| at <= now);
+        if completions.is_empty() && letters.is_empty() && !is_due {
+            let asleep_ns = match wait {
+                Wait::Now => 0,
+                Wait::Until(_) => now - before,
+            };
+            wait = match spin.idle(now) {
+                Decision::Spin => {
+                    stats.spins += 1;
+                    std::hint::spin_loop();
+                    Wait::Now
+                }
+                Decision::Sleep => {
+                    stats.sleeps += 1;
+                    sleep_until(driver, handler.deadline(), now, asleep_ns)
+                }
+            };
+            continue;
+        }
+        stats.turns += 1;
+        spin.worked(now);
+        for completion in completions.drain(..) {
+            handler.on_completion(driver, completion);
+        }
+        for letter in letters.drain(..) {
+            handler.on_mail(driver, letter);
+        }
+        if is_due {
+            handler.on_deadline(driver, now);
+        }
+        handler.on_turn(driver);
+        let shortages = driver.pool().budget().shortages();
+        if shortages != shortages_seen {
+            shortages_seen = shortages;
+            driver.pool().trim();
+        }
+        wait = Wait::Now;
+    }
+    Ok(stats)
+}
+
+/// How long to sleep, giving memory back on the way into a long sleep.
+fn sleep_until<D: Driver>(
+    driver: &D,
+    deadline: Option<Nanos>,
+    now: Nanos,
+    asleep_ns: Nanos,
+) -> Wait {
+    let deadline = deadline.unwrap_or(Nanos::MAX);
+    if asleep_ns >= TRIM_AFTER_NS {
+        driver.pool().trim();
+        return Wait::Until(deadline);
+    }
+    if driver.pool().reserved_bytes() > 0 {
+        return Wait::Until(deadline.min(now + TRIM_AFTER_NS));
+    }
+    Wait::Until(deadline)
+}

@@ -1,0 +1,228 @@
+//! What passes between a driver and its user.
+
+use crate::batch::Batch;
+use crate::waker::Waker;
+use mem::{BufRange, Pool, Stage};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Chosen by the caller of an operation; comes back in its completion.
+pub type Token = u64;
+
+/// Nanoseconds of the monotonic clock.
+pub type Nanos = u64;
+
+/// A socket or listener of one driver, and which use of its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SocketId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// What one receive brought.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes that arrived in the direct part.
+    pub direct: u32,
+    /// The stage given to the receive, or one of the driver's, with what
+    /// followed appended; `None` where none was given and nothing followed.
+    pub stage: Option<Stage>,
+    /// The peer has closed its side: nothing arrived, and nothing will.
+    pub eof: bool,
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub enum Completion {
+    /// A listener accepted (or failed to: it tries again by itself).
+    Accepted {
+        /// Of [`Driver::add_listener`].
+        token: Token,
+        /// The connection and its peer, or why there was none.
+        result: io::Result<(OwnedFd, SocketAddr)>,
+    },
+    /// A connection was made or refused. Refused, the socket still wants
+    /// [`Driver::close`].
+    Connected {
+        /// Of [`Driver::connect`].
+        token: Token,
+        /// Why it failed.
+        result: io::Result<()>,
+    },
+    /// Bytes, the end of the stream, or an error that ended it.
+    Received {
+        /// Of [`Driver::recv`].
+        token: Token,
+        /// What arrived.
+        result: io::Result<Received>,
+    },
+    /// The kernel took the whole batch, or an error ended the stream.
+    Sent {
+        /// Of [`Driver::send`].
+        token: Token,
+        /// Why it failed.
+        result: io::Result<()>,
+    },
+    /// A file operation ended.
+    File {
+        /// Of the operation.
+        token: Token,
+        /// Bytes moved (0 for what moves none). Fewer than asked: the end of
+        /// the file, or a short operation to be continued.
+        result: io::Result<u32>,
+    },
+    /// Every operation of a socket has ended and its memory is free. The last
+    /// completion of that socket.
+    Closed {
+        /// Of [`Driver::close`].
+        token: Token,
+    },
+}
+
+/// How to change what lies under a range of a file; its size stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallocateMode {
+    /// Give the space back; reads as zero.
+    PunchHole,
+    /// Zero it, keeping the space reserved where the file system can.
+    ZeroRange,
+}
+
+impl FallocateMode {
+    pub(crate) fn flags(self) -> i32 {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                FallocateMode::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
+                FallocateMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+/// File work, object safe: what a store sees of a driver. Every operation is
+/// answered by one [`Completion::File`]; the memory it names must stay as it
+/// is until then.
+pub trait FileIo {
+    /// Reads into `buf` from `offset` of the file.
+    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token);
+    /// Writes `buf` at `offset` of the file; on stable storage at the
+    /// completion if `durable`.
+    fn write_at(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    );
+    /// Brings the file's data, and what is needed to find it, to stable storage.
+    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token);
+    /// Changes what lies under `len` bytes from `offset`.
+    fn fallocate(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        token: Token,
+    );
+}
+
+/// How long [`Driver::poll`] may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Now,
+    /// Until a completion, a wake or this time; `Nanos::MAX` is for ever.
+    Until(Nanos),
+}
+
+/// Settings of a driver.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverConfig {
+    /// Sends of at least this many bytes are zero-copy, if any are.
+    pub zero_copy_min_bytes: Option<u32>,
+    /// Sockets at a time; more are refused.
+    pub sockets_max: u32,
+}
+
+impl Default for DriverConfig {
+    fn default() -> DriverConfig {
+        DriverConfig {
+            zero_copy_min_bytes: None,
+            sockets_max: 16_384,
+        }
+    }
+}
+
+/// What a driver has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// System calls on the data path (setting a connection up not counted).
+    pub syscalls: u64,
+    /// Sleeps in the kernel that ended.
+    pub wakeups: u64,
+    /// Receives that ended.
+    pub recvs: u64,
+    /// Bytes received.
+    pub recv_bytes: u64,
+    /// Batches sent.
+    pub sends: u64,
+    /// Bytes sent.
+    pub send_bytes: u64,
+    /// Sends that the kernel took only a part of and that were continued.
+    pub partial_sends: u64,
+    /// Batches sent zero-copy.
+    pub zero_copy_sends: u64,
+    /// Zero-copy sends that the kernel copied after all.
+    pub zero_copy_copied: u64,
+    /// Receives that waited for memory.
+    pub starved_recvs: u64,
+    /// File operations that ended.
+    pub file_ops: u64,
+}
+
+/// A completion-based view of the kernel. Everything is submitted and answered
+/// in [`Driver::poll`]. Using a socket after its close is our own mistake and
+/// panics.
+pub trait Driver: FileIo {
+    /// "io_uring" or "epoll".
+    fn name(&self) -> &'static str;
+    /// The pool of this reactor.
+    fn pool(&self) -> &Pool;
+    /// An empty batch.
+    fn batch(&mut self) -> Box<Batch>;
+    /// Accepts on `listener` until closed, one [`Completion::Accepted`] each.
+    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId>;
+    /// Takes a connected socket; sets it nonblocking, and TCP_NODELAY.
+    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId>;
+    /// Connects; answered by [`Completion::Connected`].
+    fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId>;
+    /// One receive: `direct` first, then at most `stage_max` bytes appended to
+    /// `stage`, or, without one, to a stage of the pool that is taken only
+    /// when bytes are there (or `direct` is given). Fewer bytes than asked for
+    /// complete it. One at a time a socket.
+    fn recv(
+        &mut self,
+        socket: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    );
+    /// Sends all of `batch`; an empty one is a mistake. One at a time a socket.
+    fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token);
+    /// Cancels what is outstanding and closes. Nothing but
+    /// [`Completion::Closed`] comes afterwards, except completions that the
+    /// current [`Driver::poll`] has already returned.
+    fn close(&mut self, socket: SocketId, token: Token);
+    /// Submits everything and appends what has completed.
+    fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()>;
+    /// Wakes a sleeping [`Driver::poll`] from any thread.
+    fn waker(&self) -> Waker;
+    /// The time of the last [`Driver::poll`].
+    fn now(&self) -> Nanos;
+    /// What it has done.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,767 @@
+//! The io_uring driver.
+//!
+//! Everything is queued by the calls and submitted by [`Driver::poll`], which
+//! enters the kernel once, or not at all where neither submissions nor
+//! deferred completions wait (both are seen in shared memory). An operation
+//! owns its memory in here until its completion, and a socket's place in the
+//! table is free only when the kernel owes it nothing more.
+
+mod files;
+mod probe;
+mod ring;
+mod socket;
+mod stages;
+
+pub use probe::{ProbeError, probe};
+
+use crate::batch::Batch;
+use crate::sys;
+use crate::types::{
+    Completion, Counters, Driver, DriverConfig, Nanos, Received, SocketId, Token, Wait,
+};
+use crate::waker::{Sleeper, Waker};
+use files::FileOp;
+use io_uring::types::{CancelBuilder, Fd, Fixed};
+use io_uring::{Probe, cqueue, opcode, squeue};
+use mem::{BufRange, Pool, Stage};
+use ring::Ring;
+use socket::{Connect, Flight, Recv, Send, Slab, Socket};
+use stages::{GROUP, Stages};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+const ENTRIES: u32 = 1024;
+/// A listener that failed (no descriptors left, say) rests this long.
+const ACCEPT_REST_NS: Nanos = 100_000_000;
+const POLL_FIRST: u16 = 1;
+const ZC_REPORT_USAGE: u16 = 1 << 3;
+const ZC_USAGE_COPIED: u32 = 1 << 31;
+/// Batches that are kept for reuse.
+const SPARE_BATCHES_MAX: usize = 64;
+/// What the driver waits for outstanding operations when it is dropped.
+const DROP_WAIT_NS: Nanos = 2_000_000_000;
+
+/// What a completion answers; the top byte of its user data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Wake,
+    Accept,
+    Connect,
+    Recv,
+    Send,
+    SendZeroCopy,
+    Cancel,
+    File,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Wake,
+    Kind::Accept,
+    Kind::Connect,
+    Kind::Recv,
+    Kind::Send,
+    Kind::SendZeroCopy,
+    Kind::Cancel,
+    Kind::File,
+];
+const GENERATION_MASK: u32 = 0xff_ffff;
+
+/// `kind << 56 | generation << 32 | index`.
+#[inline]
+fn user_data(kind: Kind, generation: u32, index: u32) -> u64 {
+    (kind as u64) << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
+}
+
+/// The driver over io_uring; belongs to the thread that made it.
+pub struct UringDriver {
+    ring: Ring,
+    pool: Pool,
+    stages: Stages,
+    sockets: Vec<Box<Socket>>,
+    free: Vec<u32>,
+    sockets_max: u32,
+    flights: Slab<Flight>,
+    files: Slab<FileOp>,
+    zero_copy_min_bytes: u64,
+    batches: Vec<Box<Batch>>,
+    /// Receives that found no stage.
+    starved: Vec<SocketId>,
+    /// Listeners that rest, and until when.
+    resting: Vec<(Nanos, SocketId)>,
+    /// Completions that did not come from the kernel.
+    ready: Vec<Completion>,
+    reaped: Vec<cqueue::Entry>,
+    sleeper: Sleeper,
+    wake_count: Box<u64>,
+    owed: u32,
+    now: Nanos,
+    counters: Counters,
+}
+
+impl UringDriver {
+    /// A driver for the calling thread.
+    pub fn new(config: &DriverConfig, pool: Pool) -> io::Result<UringDriver> {
+        let descriptors = sys::raise_descriptor_limit();
+        let ring = Ring::new(ENTRIES)?;
+        let sockets_max = u64::from(config.sockets_max).min(descriptors) as u32;
+        ring.submitter().register_files_sparse(sockets_max)?;
+        let stages = Stages::register(&ring)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let can_zero_copy = probe.is_supported(opcode::SendMsgZc::CODE);
+        let threshold = config.zero_copy_min_bytes.filter(|_| can_zero_copy);
+        let mut driver = UringDriver {
+            ring,
+            pool,
+            stages,
+            sockets: Vec::new(),
+            free: Vec::new(),
+            sockets_max,
+            flights: Slab::new(),
+            files: Slab::new(),
+            zero_copy_min_bytes: threshold.map_or(u64::MAX, u64::from),
+            batches: Vec::new(),
+            starved: Vec::new(),
+            resting: Vec::new(),
+            ready: Vec::new(),
+            reaped: Vec::with_capacity(ENTRIES as usize * 4),
+            sleeper: Sleeper::new(false)?,
+            wake_count: Box::new(0),
+            owed: 0,
+            now: sys::now(),
+            counters: Counters::default(),
+        };
+        driver.arm_wake();
+        Ok(driver)
+    }
+
+    /// # Safety
+    /// What the entry points to stays valid until its completion.
+    #[inline]
+    unsafe fn push(&mut self, entry: squeue::Entry, user_data: u64) {
+        self.owed += 1;
+        // SAFETY: as promised to us.
+        unsafe { self.ring.push(&entry.user_data(user_data)) };
+    }
+
+    fn arm_wake(&mut self) {
+        let fd = Fd(self.sleeper.fd());
+        let entry = opcode::Read::new(fd, (&raw mut *self.wake_count).cast(), 8).build();
+        // SAFETY: the count is boxed, and `drop` outwaits the read.
+        unsafe { self.push(entry, user_data(Kind::Wake, 0, 0)) };
+    }
+
+    /// The place of a socket in use. Anything else is our own mistake.
+    #[inline]
+    fn socket(&mut self, id: SocketId) -> &mut Socket {
+        let socket = &mut *self.sockets[id.index as usize];
+        assert!(
+            socket.generation == id.generation && socket.fd.is_some(),
+            "socket used after its end"
+        );
+        assert!(socket.closing.is_none(), "socket used after its close");
+        socket
+    }
+
+    /// # Safety
+    /// As [`UringDriver::push`].
+    #[inline]
+    unsafe fn push_for(&mut self, index: u32, kind: Kind, entry: squeue::Entry) {
+        let socket = &mut self.sockets[index as usize];
+        socket.owed += 1;
+        let data = user_data(kind, socket.generation, index);
+        // SAFETY: as promised to us.
+        unsafe { self.push(entry, data) };
+    }
+
+    fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if (self.sockets.len() as u32) < self.sockets_max => {
+                self.sockets.push(Socket::new());
+                self.sockets.len() as u32 - 1
+            }
+            None => return Err(io::Error::other("too many sockets")),
+        };
+        let raw = fd.as_raw_fd();
+        if let Err(error) = self.ring.submitter().register_files_update(index, &[raw]) {
+            self.free.push(index);
+            return Err(error);
+        }
+        let socket = &mut self.sockets[index as usize];
+        socket.fd = Some(fd);
+        Ok(SocketId {
+            index,
+            generation: socket.generation,
+        })
+    }
+
+    /// Ends a closing socket once the kernel owes it nothing.
+    fn finish_if_quiet(&mut self, index: u32) {
+        let socket = &mut *self.sockets[index as usize];
+        let Some(token) = socket.closing else {
+            return;
+        };
+        if !socket.is_quiet() {
+            return;
+        }
+        let generation = socket.generation.wrapping_add(1);
+        let batch = socket.send.take().map(|send| send.batch);
+        let old = std::mem::replace(&mut self.sockets[index as usize], Socket::new());
+        self.sockets[index as usize].generation = generation;
+        // Fails for no entry that is in the table.
+        let _ = self.ring.submitter().register_files_update(index, &[-1]);
+        drop(old);
+        if let Some(batch) = batch {
+            self.recycle(batch);
+        }
+        self.free.push(index);
+        self.ready.push(Completion::Closed { token });
+    }
+
+    #[inline]
+    fn recycle(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if self.batches.len() < SPARE_BATCHES_MAX {
+            self.batches.push(batch);
+        }
+    }
+
+    fn submit_accept(&mut self, index: u32) {
+        let flags = libc::SOCK_CLOEXEC;
+        let entry = opcode::AcceptMulti::new(Fixed(index)).flags(flags).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push_for(index, Kind::Accept, entry) };
+    }
+
+    fn submit_recv(&mut self, index: u32) {
+        let socket = &mut *self.sockets[index as usize];
+        let recv = socket.recv.as_ref().expect("a receive is under way");
+        let ioprio = if socket.has_more { 0 } else { POLL_FIRST };
+        let entry = if recv.ring_max > 0 {
+            opcode::Recv::new(Fixed(index), std::ptr::null_mut(), recv.ring_max)
+                .buf_group(GROUP)
+                .ioprio(ioprio)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        } else if socket.message.msg_iovlen == 1 {
+            let piece = socket.pieces[0];
+            opcode::Recv::new(Fixed(index), piece.iov_base.cast(), piece.iov_len as u32)
+                .ioprio(ioprio)
+                .build()
+        } else {
+            opcode::RecvMsg::new(Fixed(index), &raw mut socket.message)
+                .ioprio(ioprio)
+                .build()
+        };
+        // SAFETY: message and pieces are boxed with the socket, the stage is
+        // held there, regions stay mapped, and the caller keeps its buffer.
+        unsafe { self.push_for(index, Kind::Recv, entry) };
+    }
+
+    #[inline]
+    fn submit_send(&mut self, index: u32) {
+        let socket = &mut *self.sockets[index as usize];
+        let send = socket.send.as_mut().expect("a send is under way");
+        let message = send.batch.message();
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match send.batch.only_piece() {
+            Some((base, len)) => opcode::Send::new(Fixed(index), base, len)
+                .flags(flags)
+                .build(),
+            None => opcode::SendMsg::new(Fixed(index), message)
+                .flags(flags as u32)
+                .build(),
+        };
+        // SAFETY: the batch is boxed and held by the socket.
+        unsafe { self.push_for(index, Kind::Send, entry) };
+    }
+
+    fn submit_flight(&mut self, flight_index: u32) {
+        let flight = self.flights.get(flight_index);
+        let index = flight.socket;
+        let entry = opcode::SendMsgZc::new(Fixed(index), flight.batch.message())
+            .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
+            .ioprio(ZC_REPORT_USAGE)
+            .build();
+        self.sockets[index as usize].owed += 1;
+        // SAFETY: the flight holds the batch until the last notification.
+        unsafe { self.push(entry, user_data(Kind::SendZeroCopy, 0, flight_index)) };
+    }
+
+    /// Tries again what could not be done for want of memory or descriptors.
+    #[cold]
+    fn retry(&mut self) {
+        if !self.starved.is_empty() && self.stages.refill(&self.pool) {
+            let mut starved = std::mem::take(&mut self.starved);
+            for id in starved.drain(..) {
+                self.submit_recv(id.index);
+            }
+            self.starved = starved;
+        }
+        let now = self.now;
+        while let Some(at) = self.resting.iter().position(|(until, _)| *until <= now) {
+            let (_, id) = self.resting.swap_remove(at);
+            self.submit_accept(id.index);
+        }
+    }
+
+    fn wants_retry(&self) -> bool {
+        !self.starved.is_empty() || !self.resting.is_empty()
+    }
+
+    /// How long to sleep, nothing where there is something to do.
+    fn sleep_ns(&mut self, until: Nanos) -> Option<Nanos> {
+        if self.ring.has_completions() || !self.ready.is_empty() {
+            return None;
+        }
+        let resting = self.resting.iter().map(|(until, _)| *until);
+        let starved = self.starved.first().map(|_| self.now + 1_000_000);
+        let until = resting.chain(starved).fold(until, Nanos::min);
+        if until == Nanos::MAX {
+            return Some(Nanos::MAX);
+        }
+        until.checked_sub(sys::now()).filter(|&ns| ns > 0)
+    }
+
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        if let Wait::Until(until) = wait
+            && let Some(ns) = self.sleep_ns(until)
+            && self.sleeper.try_sleep()
+        {
+            let slept = self.ring.sleep(ns);
+            self.counters.wakeups += 1;
+            return slept;
+        }
+        self.ring.turn()
+    }
+
+    fn on_entry(&mut self, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
+        let data = entry.user_data();
+        let index = data as u32;
+        let kind = KINDS[(data >> 56) as usize];
+        if !cqueue::more(entry.flags()) {
+            self.owed -= 1;
+        }
+        match kind {
+            Kind::Wake => self.arm_wake(),
+            Kind::File => self.on_file(index, entry.result(), out),
+            Kind::SendZeroCopy => self.on_flight(index, entry, out),
+            Kind::Accept | Kind::Connect | Kind::Recv | Kind::Send | Kind::Cancel => {
+                let socket = &mut self.sockets[index as usize];
+                let generation = (data >> 32) as u32 & GENERATION_MASK;
+                assert!(
+                    socket.generation & GENERATION_MASK == generation,
+                    "completion of a socket that has ended"
+                );
+                if !cqueue::more(entry.flags()) {
+                    socket.owed -= 1;
+                }
+                match kind {
+                    Kind::Recv => self.on_recv(index, entry, out),
+                    Kind::Send => self.on_send(index, entry.result(), out),
+                    Kind::Accept => self.on_accept(index, entry, out),
+                    Kind::Connect => self.on_connect(index, entry.result(), out),
+                    _ => {}
+                }
+                self.finish_if_quiet(index);
+            }
+        }
+    }
+
+    fn on_accept(&mut self, index: u32, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
+        let socket = &self.sockets[index as usize];
+        let token = socket.accept.expect("a listener accepts");
+        // SAFETY: a result that is not negative is a new descriptor for us.
+        let result = errno(entry.result()).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        if socket.closing.is_some() {
+            return;
+        }
+        let id = SocketId {
+            index,
+            generation: socket.generation,
+        };
+        if !cqueue::more(entry.flags()) {
+            match result {
+                Ok(_) => self.submit_accept(index),
+                Err(_) => self.resting.push((self.now + ACCEPT_REST_NS, id)),
+            }
+        }
+        let result = match result {
+            Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
+                Ok(peer) => Ok((fd, peer)),
+                // Gone before we looked.
+                Err(_) => return,
+            },
+            Err(error) => Err(error),
+        };
+        out.push(Completion::Accepted { token, result });
+    }
+
+    fn on_connect(&mut self, index: u32, result: i32, out: &mut Vec<Completion>) {
+        let socket = &mut self.sockets[index as usize];
+        let connect = socket.connect.take().expect("a connect is under way");
+        if socket.closing.is_none() {
+            out.push(Completion::Connected {
+                token: connect.token,
+                result: errno(result).map(|_| ()),
+            });
+        }
+    }
+
+    #[inline]
+    fn on_recv(&mut self, index: u32, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
+        let result = entry.result();
+        let id = cqueue::buffer_select(entry.flags());
+        let picked = id.map(|id| {
+            let stage = self.stages.take(id, result.max(0) as usize);
+            self.stages.refill(&self.pool);
+            stage
+        });
+        let socket = &mut *self.sockets[index as usize];
+        socket.has_more = cqueue::sock_nonempty(entry.flags());
+        let is_retry = matches!(-result, libc::ENOBUFS | libc::EINTR | libc::EAGAIN);
+        if is_retry && socket.closing.is_none() {
+            return self.retry_recv(index, -result);
+        }
+        let mut recv = socket.recv.take().expect("a receive is under way");
+        if socket.closing.is_some() {
+            return;
+        }
+        let result = errno(result).map(|bytes| {
+            self.counters.recv_bytes += u64::from(bytes);
+            let direct = bytes.min(recv.direct);
+            let staged = (bytes - direct) as usize;
+            if let Some(stage) = &mut recv.stage {
+                stage.advance(staged);
+            }
+            let keep = recv.stage_given || staged > 0;
+            Received {
+                direct,
+                stage: picked.or(recv.stage).filter(|_| keep),
+                eof: bytes == 0,
+            }
+        });
+        self.counters.recvs += 1;
+        out.push(Completion::Received {
+            token: recv.token,
+            result,
+        });
+    }
+
+    #[cold]
+    fn retry_recv(&mut self, index: u32, errno: i32) {
+        if errno != libc::ENOBUFS {
+            return self.submit_recv(index);
+        }
+        self.counters.starved_recvs += 1;
+        self.stages.grow();
+        self.starved.push(SocketId {
+            index,
+            generation: self.sockets[index as usize].generation,
+        });
+    }
+
+    #[inline]
+    fn on_send(&mut self, index: u32, result: i32, out: &mut Vec<Completion>) {
+        let socket = &mut self.sockets[index as usize];
+        if socket.closing.is_some() {
+            return;
+        }
+        let send = socket.send.as_mut().expect("a send is under way");
+        let result = match errno(result) {
+            Ok(bytes) => {
+                self.counters.send_bytes += u64::from(bytes);
+                if !send.batch.advance(u64::from(bytes)) {
+                    self.counters.partial_sends += 1;
+                    return self.submit_send(index);
+                }
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => return self.submit_send(index),
+            Err(error) => Err(error),
+        };
+        let send = socket.send.take().expect("checked above");
+        self.counters.sends += 1;
+        let token = send.token;
+        self.recycle(send.batch);
+        out.push(Completion::Sent { token, result });
+    }
+
+    fn on_flight(&mut self, flight_index: u32, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
+        let flight = self.flights.get(flight_index);
+        let index = flight.socket;
+        let has_more = cqueue::more(entry.flags());
+        if !has_more {
+            self.sockets[index as usize].owed -= 1;
+        }
+        if cqueue::notif(entry.flags()) {
+            flight.notifications -= 1;
+            let copied = entry.result() as u32 & ZC_USAGE_COPIED != 0;
+            self.counters.zero_copy_copied += u64::from(copied);
+        } else {
+            flight.notifications += u32::from(has_more);
+            self.answer_flight(flight_index, entry.result(), out);
+        }
+        let flight = self.flights.get(flight_index);
+        if flight.is_answered && flight.notifications == 0 {
+            let flight = self.flights.take(flight_index);
+            self.recycle(flight.batch);
+        }
+        self.finish_if_quiet(index);
+    }
+
+    fn answer_flight(&mut self, flight_index: u32, result: i32, out: &mut Vec<Completion>) {
+        let flight = self.flights.get(flight_index);
+        let socket = &mut self.sockets[flight.socket as usize];
+        let is_closing = socket.closing.is_some();
+        let result = match errno(result) {
+            Ok(bytes) => {
+                self.counters.send_bytes += u64::from(bytes);
+                if !flight.batch.advance(u64::from(bytes)) && !is_closing {
+                    self.counters.partial_sends += 1;
+                    return self.submit_flight(flight_index);
+                }
+                Ok(())
+            }
+            Err(error) if is_transient(&error) && !is_closing => {
+                return self.submit_flight(flight_index);
+            }
+            Err(error) => Err(error),
+        };
+        flight.is_answered = true;
+        socket.zero_copy = false;
+        self.counters.sends += 1;
+        let token = flight.token;
+        if !is_closing {
+            out.push(Completion::Sent { token, result });
+        }
+    }
+}
+
+/// A kernel result: a count, or an error as a negative number.
+#[inline]
+fn errno(result: i32) -> io::Result<u32> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    Ok(result as u32)
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+}
+
+impl Driver for UringDriver {
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    #[inline]
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    #[inline]
+    fn batch(&mut self) -> Box<Batch> {
+        self.batches.pop().unwrap_or_else(Batch::new)
+    }
+
+    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
+        sys::set_nonblocking(listener.as_raw_fd(), false)?;
+        // SAFETY: the descriptor is the listener's own, which gives it up.
+        let fd = unsafe { OwnedFd::from_raw_fd(listener.into_raw_fd()) };
+        let id = self.insert(fd)?;
+        self.socket(id).accept = Some(token);
+        self.submit_accept(id.index);
+        Ok(id)
+    }
+
+    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        // The kernel waits for us; it must not answer "would block" instead.
+        sys::set_nonblocking(fd.as_raw_fd(), false)?;
+        sys::set_nodelay(fd.as_raw_fd())?;
+        self.insert(fd)
+    }
+
+    fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
+        let fd = sys::tcp_socket(&addr)?;
+        let id = self.add_socket(fd)?;
+        let addr = sys::RawAddr::new(&addr);
+        let connect = Box::new(Connect { token, addr });
+        let (at, len) = (connect.addr.as_ptr(), connect.addr.len());
+        self.socket(id).connect = Some(connect);
+        let entry = opcode::Connect::new(Fixed(id.index), at, len).build();
+        // SAFETY: the address is boxed and held by the socket.
+        unsafe { self.push_for(id.index, Kind::Connect, entry) };
+        Ok(id)
+    }
+
+    #[inline]
+    fn recv(
+        &mut self,
+        id: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    ) {
+        let stage_given = stage.is_some();
+        let mut stage = stage;
+        let mut ring_max = 0;
+        match (&mut stage, direct) {
+            (Some(stage), _) => stage.fit(&self.pool, stage_max),
+            (None, Some(_)) if stage_max > 0 => stage = self.pool.stage_of(stage_max),
+            (None, Some(_)) => {}
+            (None, None) => {
+                ring_max = stage_max.min(mem::STAGE_BYTES);
+                self.stages.refill(&self.pool);
+            }
+        }
+        let socket = self.socket(id);
+        assert!(socket.recv.is_none(), "one receive at a time");
+        let mut pieces = 0;
+        if let Some(direct) = direct.filter(|direct| !direct.is_empty()) {
+            socket.pieces[0] = piece(direct.as_ptr(), direct.len() as usize);
+            pieces = 1;
+        }
+        if let Some(stage) = &mut stage {
+            let room = stage.room().min(stage_max as usize);
+            socket.pieces[pieces] = piece(stage.spare_ptr(), room);
+            pieces += usize::from(room > 0);
+        }
+        assert!(pieces > 0 || ring_max > 0, "a receive of nothing");
+        socket.message.msg_iov = socket.pieces.as_mut_ptr();
+        socket.message.msg_iovlen = pieces as _;
+        socket.recv = Some(Recv {
+            token,
+            direct: direct.map_or(0, BufRange::len),
+            stage,
+            stage_given,
+            ring_max,
+        });
+        self.submit_recv(id.index);
+    }
+
+    #[inline]
+    fn send(&mut self, id: SocketId, batch: Box<Batch>, token: Token) {
+        assert!(!batch.is_empty(), "a send of nothing");
+        let zero_copy = batch.len_bytes() >= self.zero_copy_min_bytes;
+        let socket = self.socket(id);
+        assert!(
+            socket.send.is_none() && !socket.zero_copy,
+            "one send at a time"
+        );
+        if !zero_copy {
+            socket.send = Some(Send { token, batch });
+            return self.submit_send(id.index);
+        }
+        socket.zero_copy = true;
+        self.counters.zero_copy_sends += 1;
+        let flight = self.flights.insert(Flight {
+            socket: id.index,
+            token,
+            batch,
+            notifications: 0,
+            is_answered: false,
+        });
+        self.submit_flight(flight);
+    }
+
+    fn close(&mut self, id: SocketId, token: Token) {
+        let socket = self.socket(id);
+        socket.closing = Some(token);
+        let fd = socket.fd.as_ref().expect("checked").as_raw_fd();
+        self.starved.retain(|other| *other != id);
+        self.resting.retain(|(_, other)| *other != id);
+        let socket = &self.sockets[id.index as usize];
+        if socket.is_quiet() {
+            sys::shutdown(fd);
+            return self.finish_if_quiet(id.index);
+        }
+        let builder = CancelBuilder::fd(Fixed(id.index)).all();
+        let entry = opcode::AsyncCancel2::new(builder).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push_for(id.index, Kind::Cancel, entry) };
+        sys::shutdown(fd);
+    }
+
+    #[inline]
+    fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+        if self.wants_retry() {
+            self.retry();
+        }
+        let entered = self.enter(wait);
+        // Mail that was announced is looked at after this.
+        self.sleeper.awake();
+        self.now = sys::now();
+        entered?;
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.ring.reap(&mut reaped);
+        for entry in &reaped {
+            self.on_entry(entry, out);
+        }
+        reaped.clear();
+        self.reaped = reaped;
+        out.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.sleeper.waker()
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            syscalls: self.ring.enters,
+            ..self.counters
+        }
+    }
+}
+
+#[inline]
+fn piece(base: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: base.cast(),
+        iov_len: len,
+    }
+}
+
+impl Drop for UringDriver {
+    /// Memory that the kernel may still write must not go back to the pool:
+    /// everything is cancelled and waited for.
+    fn drop(&mut self) {
+        for socket in self.sockets.iter_mut().filter(|socket| socket.fd.is_some()) {
+            socket.closing.get_or_insert(0);
+        }
+        let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(cancel, user_data(Kind::File, 0, u32::MAX)) };
+        let give_up = sys::now() + DROP_WAIT_NS;
+        let mut reaped = Vec::new();
+        while self.owed > 0 && sys::now() < give_up {
+            if self.ring.sleep(DROP_WAIT_NS / 10).is_err() {
+                break;
+            }
+            self.ring.reap(&mut reaped);
+            let ended = reaped
+                .drain(..)
+                .filter(|entry| !cqueue::more(entry.flags()));
+            self.owed -= ended.count() as u32;
+        }
+        if self.owed > 0 {
+            // Better to lose the memory than to let it be used twice.
+            tracing::error!("{} operations did not end; memory is lost", self.owed);
+            std::mem::forget(std::mem::take(&mut self.sockets));
+            std::mem::forget(std::mem::replace(&mut self.flights, Slab::new()));
+            std::mem::forget(self.pool.clone());
+        }
+    }
+}

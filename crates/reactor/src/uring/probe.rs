@@ -1,0 +1,99 @@
+//! Whether this kernel lets us use io_uring, and if not, why.
+
+use super::ring::Ring;
+use io_uring::{Probe, opcode};
+use std::fmt;
+use std::io;
+
+/// Why io_uring cannot be used.
+#[derive(Debug)]
+pub enum ProbeError {
+    /// The kernel refuses rings to this process (EPERM, EACCES): a seccomp
+    /// filter or the setting `kernel.io_uring_disabled`.
+    Denied,
+    /// The kernel has no io_uring (ENOSYS), or a filter pretends so.
+    Missing,
+    /// The kernel is too old: it lacks this.
+    Lacks(&'static str),
+    /// Something else was in the way.
+    Failed(io::Error),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProbeError::Denied => f.write_str(
+                "io_uring is denied to this process \
+                 (a seccomp filter, or sysctl kernel.io_uring_disabled)",
+            ),
+            ProbeError::Missing => {
+                f.write_str("this kernel has no io_uring (or a filter hides it)")
+            }
+            ProbeError::Lacks(what) => write!(f, "this kernel's io_uring lacks {what}"),
+            ProbeError::Failed(error) => write!(f, "io_uring cannot be set up: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {}
+
+impl From<io::Error> for ProbeError {
+    fn from(error: io::Error) -> ProbeError {
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => ProbeError::Denied,
+            Some(libc::ENOSYS) => ProbeError::Missing,
+            _ => ProbeError::Failed(error),
+        }
+    }
+}
+
+/// Operations that the driver cannot do without.
+const NEEDED: [(u8, &str); 11] = [
+    (opcode::SendMsg::CODE, "SENDMSG"),
+    (opcode::RecvMsg::CODE, "RECVMSG"),
+    (opcode::Send::CODE, "SEND"),
+    (opcode::Recv::CODE, "RECV"),
+    (opcode::Accept::CODE, "ACCEPT"),
+    (opcode::Connect::CODE, "CONNECT"),
+    (opcode::AsyncCancel::CODE, "ASYNC_CANCEL"),
+    (opcode::Read::CODE, "READ"),
+    (opcode::Write::CODE, "WRITE"),
+    (opcode::Fsync::CODE, "FSYNC"),
+    (opcode::Fallocate::CODE, "FALLOCATE"),
+];
+
+/// Whether the io_uring driver works here.
+pub fn probe() -> Result<(), ProbeError> {
+    let ring = Ring::new(8)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    for (code, name) in NEEDED {
+        if !probe.is_supported(code) {
+            return Err(ProbeError::Lacks(name));
+        }
+    }
+    if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+        return Err(ProbeError::Lacks("waiting with a timeout"));
+    }
+    // Cancel by descriptor and multishot accept came with these two (5.19).
+    if ring.submitter().register_files_sparse(1).is_err() {
+        return Err(ProbeError::Lacks("sparse file tables"));
+    }
+    if super::stages::Stages::register(&ring).is_err() {
+        return Err(ProbeError::Lacks("buffer rings"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_in_words_why_not() {
+        let of = |errno| ProbeError::from(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(of(libc::EPERM).contains("denied"));
+        assert!(of(libc::ENOSYS).contains("has no io_uring"));
+        assert!(of(libc::ENOMEM).contains("cannot be set up"));
+    }
+}

@@ -1,0 +1,202 @@
+//! The ring itself: set up feature by feature, entered at most once a turn.
+
+use crate::types::Nanos;
+use io_uring::{IoUring, Parameters, Submitter, cqueue, squeue, types};
+use std::io;
+use std::os::fd::AsRawFd;
+
+const ENTER_GETEVENTS: u32 = 1 << 0;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+const ENTER_REGISTERED_RING: u32 = 1 << 4;
+const ENTER_NO_IOWAIT: u32 = 1 << 7;
+const REGISTER_RING_FDS: u32 = 20;
+/// Completions that fit for every submission entry.
+const CQ_PER_SQ: u32 = 4;
+
+pub(super) struct Ring {
+    ring: IoUring,
+    enter_fd: i32,
+    enter_flags: u32,
+    pub(super) enters: u64,
+}
+
+#[repr(C)]
+struct RsrcUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+impl Ring {
+    /// A ring for the calling thread, with what the kernel has of: no
+    /// submission array (6.6), deferred task work (6.1), cooperative task work
+    /// (5.19).
+    pub(super) fn new(entries: u32) -> io::Result<Ring> {
+        let mut refused = None;
+        for level in 0..3 {
+            let mut builder = IoUring::builder();
+            builder
+                .dontfork()
+                .setup_clamp()
+                .setup_submit_all()
+                .setup_cqsize(entries * CQ_PER_SQ)
+                .setup_taskrun_flag();
+            if level == 0 {
+                builder.setup_no_sqarray();
+            }
+            if level <= 1 {
+                builder.setup_single_issuer().setup_defer_taskrun();
+            } else {
+                builder.setup_coop_taskrun();
+            }
+            match builder.build(entries) {
+                Ok(ring) => return Ok(Ring::with(ring)),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused.expect("there are levels"))
+    }
+
+    fn with(ring: IoUring) -> Ring {
+        let mut this = Ring {
+            enter_fd: ring.as_raw_fd(),
+            enter_flags: 0,
+            enters: 0,
+            ring,
+        };
+        if this.ring.params().is_feature_no_iowait() {
+            this.enter_flags |= ENTER_NO_IOWAIT;
+        }
+        let mut update = RsrcUpdate {
+            offset: u32::MAX,
+            reserved: 0,
+            data: this.enter_fd as u64,
+        };
+        // SAFETY: the kernel reads and writes one entry, which is ours.
+        let rc = unsafe {
+            let update = &raw mut update;
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                this.enter_fd,
+                REGISTER_RING_FDS,
+                update,
+                1,
+            )
+        };
+        if rc == 1 {
+            this.enter_fd = update.offset as i32;
+            this.enter_flags |= ENTER_REGISTERED_RING;
+        }
+        this
+    }
+
+    pub(super) fn params(&self) -> &Parameters {
+        self.ring.params()
+    }
+
+    pub(super) fn submitter(&self) -> Submitter<'_> {
+        self.ring.submitter()
+    }
+
+    /// Queues an entry, submitting what is there if the queue is full.
+    ///
+    /// # Safety
+    /// What the entry points to stays valid until its completion.
+    #[inline]
+    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: as promised to us.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            let queued = self.queued();
+            // A full queue that the kernel will not take is out of memory for
+            // kernel objects; it gets some back as operations end.
+            let _ = self.enter(queued, 0, None);
+        }
+    }
+
+    #[inline]
+    fn queued(&mut self) -> u32 {
+        self.ring.submission().len() as u32
+    }
+
+    /// Submits and runs what the kernel has deferred, if there is any of
+    /// either; does not sleep.
+    #[inline]
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        let queue = self.ring.submission();
+        let queued = queue.len() as u32;
+        if queued == 0 && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(());
+        }
+        drop(queue);
+        self.enter(queued, 0, None)
+    }
+
+    /// Submits and sleeps until a completion is there, `timeout_ns` passed, or
+    /// a signal came.
+    pub(super) fn sleep(&mut self, timeout_ns: Nanos) -> io::Result<()> {
+        let queued = self.queued();
+        let time = types::Timespec::new()
+            .sec(timeout_ns / 1_000_000_000)
+            .nsec((timeout_ns % 1_000_000_000) as u32);
+        let args = types::SubmitArgs::new();
+        if timeout_ns == Nanos::MAX {
+            return self.enter(queued, 1, Some(&args));
+        }
+        self.enter(queued, 1, Some(&args.timespec(&time)))
+    }
+
+    fn enter(
+        &mut self,
+        submit: u32,
+        wait: u32,
+        args: Option<&types::SubmitArgs<'_, '_>>,
+    ) -> io::Result<()> {
+        self.enters += 1;
+        let mut flags = self.enter_flags | ENTER_GETEVENTS;
+        let (arg, size) = match args {
+            Some(args) => {
+                flags |= ENTER_EXT_ARG;
+                (&raw const *args, size_of::<types::SubmitArgs>())
+            }
+            None => (std::ptr::null(), 0),
+        };
+        // SAFETY: the descriptor is our ring, or its index with the flag that
+        // says so; the argument is what EXT_ARG announces.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                self.enter_fd,
+                submit,
+                wait,
+                flags,
+                arg,
+                size,
+            )
+        };
+        if rc >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // Time is up; a signal; completions to be reaped first; short of
+            // memory: the next turn goes on.
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(error),
+        }
+    }
+
+    /// Moves all completions that are there to the end of `into`.
+    #[inline]
+    pub(super) fn reap(&mut self, into: &mut Vec<cqueue::Entry>) {
+        into.extend(self.ring.completion());
+    }
+
+    #[inline]
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+}

@@ -1,0 +1,131 @@
+//! What the io_uring driver keeps of a socket.
+
+use crate::batch::Batch;
+use crate::sys::RawAddr;
+use crate::types::Token;
+use mem::Stage;
+use std::os::fd::OwnedFd;
+
+/// A receive that is under way.
+pub(super) struct Recv {
+    pub(super) token: Token,
+    pub(super) direct: u32,
+    pub(super) stage: Option<Stage>,
+    /// The stage was the caller's: it goes back even if nothing came.
+    pub(super) stage_given: bool,
+    /// Bytes for a stage of the ring, if that is where they go.
+    pub(super) ring_max: u32,
+}
+
+/// A send that is under way.
+pub(super) struct Send {
+    pub(super) token: Token,
+    pub(super) batch: Box<Batch>,
+}
+
+/// A connect that is under way.
+pub(super) struct Connect {
+    pub(super) token: Token,
+    pub(super) addr: RawAddr,
+}
+
+/// One place in the table of sockets; boxed, since the kernel reads and writes
+/// `message` and `pieces`.
+pub(super) struct Socket {
+    pub(super) generation: u32,
+    pub(super) fd: Option<OwnedFd>,
+    /// Completions that the kernel still owes us.
+    pub(super) owed: u32,
+    pub(super) closing: Option<Token>,
+    pub(super) accept: Option<Token>,
+    pub(super) connect: Option<Box<Connect>>,
+    pub(super) recv: Option<Recv>,
+    pub(super) send: Option<Send>,
+    /// A zero-copy send has not been answered yet.
+    pub(super) zero_copy: bool,
+    /// More bytes lay in the socket when the last receive ended.
+    pub(super) has_more: bool,
+    pub(super) message: libc::msghdr,
+    pub(super) pieces: [libc::iovec; 2],
+}
+
+impl Socket {
+    pub(super) fn new() -> Box<Socket> {
+        Box::new(Socket {
+            generation: 0,
+            fd: None,
+            owed: 0,
+            closing: None,
+            accept: None,
+            connect: None,
+            recv: None,
+            send: None,
+            zero_copy: false,
+            has_more: false,
+            // SAFETY: zeros are a valid, empty message header.
+            message: unsafe { std::mem::zeroed() },
+            // SAFETY: zeros are valid, empty pieces.
+            pieces: unsafe { std::mem::zeroed() },
+        })
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.owed == 0
+    }
+}
+
+/// A zero-copy send: its batch is the kernel's until the last notification.
+pub(super) struct Flight {
+    pub(super) socket: u32,
+    pub(super) token: Token,
+    pub(super) batch: Box<Batch>,
+    pub(super) notifications: u32,
+    pub(super) is_answered: bool,
+}
+
+/// A table whose free places are used again.
+pub(super) struct Slab<T> {
+    items: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, item: T) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.items[index as usize] = Some(item);
+                index
+            }
+            None => {
+                self.items.push(Some(item));
+                // So that taking out never allocates.
+                self.free.reserve(self.items.len());
+                (self.items.len() - 1) as u32
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, index: u32) -> &mut T {
+        self.items[index as usize]
+            .as_mut()
+            .expect("a completion belongs to a live operation")
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, index: u32) -> T {
+        let item = self.items[index as usize].take();
+        self.free.push(index);
+        item.expect("a completion belongs to a live operation")
+    }
+}

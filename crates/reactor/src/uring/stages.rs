@@ -1,0 +1,94 @@
+//! Stages that the kernel picks from when bytes arrive for a socket that holds
+//! none: a small buffer ring, so that they stay in cache.
+
+use super::ring::Ring;
+use io_uring::types::BufRingEntry;
+use mem::{Pool, Region, Stage};
+use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// The only buffer group.
+pub(super) const GROUP: u16 = 0;
+/// Stages in the ring at most.
+const ENTRIES: u16 = 64;
+/// Stages in the ring at first; doubled when they did not suffice.
+const OFFERED_MIN: u16 = 4;
+
+pub(super) struct Stages {
+    /// The ring, shared with the kernel.
+    memory: Region,
+    tail: u16,
+    lent: [Option<Stage>; ENTRIES as usize],
+    free: Vec<u16>,
+    wanted: u16,
+}
+
+impl Stages {
+    /// Registers an empty ring. The memory must outlive the registration.
+    pub(super) fn register(ring: &Ring) -> io::Result<Stages> {
+        let memory = Region::anonymous(4096)?;
+        let at = memory.range(0, 4096).as_ptr() as u64;
+        // SAFETY: page-aligned memory that stays mapped for ever.
+        unsafe {
+            ring.submitter()
+                .register_buf_ring_with_flags(at, ENTRIES, GROUP, 0)?;
+        }
+        Ok(Stages {
+            memory,
+            tail: 0,
+            lent: [const { None }; ENTRIES as usize],
+            free: (0..ENTRIES).rev().collect(),
+            wanted: OFFERED_MIN,
+        })
+    }
+
+    fn offered(&self) -> u16 {
+        ENTRIES - self.free.len() as u16
+    }
+
+    /// Offers stages up to the wanted number; whether there is at least one.
+    #[inline]
+    pub(super) fn refill(&mut self, pool: &Pool) -> bool {
+        while self.offered() < self.wanted {
+            let Some(stage) = pool.stage() else {
+                return self.offered() > 0;
+            };
+            self.offer(stage);
+        }
+        true
+    }
+
+    /// They did not suffice.
+    pub(super) fn grow(&mut self) {
+        self.wanted = (self.wanted * 2).min(ENTRIES);
+    }
+
+    fn offer(&mut self, mut stage: Stage) {
+        let id = self.free.pop().expect("never offers more than ENTRIES");
+        let base = self.memory.range(0, 4096).as_ptr().cast::<BufRingEntry>();
+        // SAFETY: the entry is inside the ring and not the kernel's until the
+        // tail moves past it.
+        unsafe {
+            let entry = &mut *base.add(usize::from(self.tail & (ENTRIES - 1)));
+            entry.set_addr(stage.spare_ptr() as u64);
+            entry.set_len(stage.room() as u32);
+            entry.set_bid(id);
+        }
+        self.lent[usize::from(id)] = Some(stage);
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: the tail lies in the ring's memory and is read by the kernel.
+        let tail = unsafe { &*BufRingEntry::tail(base).cast::<AtomicU16>() };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// The kernel put `len` bytes into the stage that it calls `id`.
+    #[inline]
+    pub(super) fn take(&mut self, id: u16, len: usize) -> Stage {
+        let mut stage = self.lent[usize::from(id)]
+            .take()
+            .expect("the kernel names a stage that it was lent");
+        self.free.push(id);
+        stage.advance(len);
+        stage
+    }
+}

@@ -1,0 +1,124 @@
+//! Waking a reactor from another thread.
+//!
+//! One word says what the reactor does. A wake is one exchange on it, and a
+//! system call only if the reactor was asleep. Nothing is lost: a sleeper goes
+//! from AWAKE to ASLEEP by compare-exchange and does not sleep if a wake came
+//! before, and it forgets wakes ([`Sleeper::awake`]) before mail is looked at,
+//! so mail that is pushed later finds AWAKE or ASLEEP and marks again.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const WOKEN: u32 = 2;
+
+struct Shared {
+    state: AtomicU32,
+    event: OwnedFd,
+}
+
+/// Wakes a sleeping [`crate::Driver::poll`] from any thread.
+#[derive(Clone)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+impl Waker {
+    /// Makes the next, or the current, sleep end at once.
+    pub fn wake(&self) {
+        if self.shared.state.swap(WOKEN, Ordering::SeqCst) == ASLEEP {
+            let one = 1u64;
+            // SAFETY: eight bytes to a descriptor that we own. It fails only
+            // if the counter is full, which wakes as well.
+            unsafe { libc::write(self.shared.event.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+/// The reactor's side.
+pub(crate) struct Sleeper {
+    shared: Arc<Shared>,
+}
+
+impl Sleeper {
+    /// `nonblocking`: how reads of the descriptor behave.
+    pub(crate) fn new(nonblocking: bool) -> io::Result<Sleeper> {
+        let mode = if nonblocking { libc::EFD_NONBLOCK } else { 0 };
+        // SAFETY: plain call.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | mode) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Sleeper {
+            shared: Arc::new(Shared {
+                state: AtomicU32::new(AWAKE),
+                // SAFETY: the kernel has just given us this descriptor.
+                event: unsafe { OwnedFd::from_raw_fd(fd) },
+            }),
+        })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.shared.event.as_raw_fd()
+    }
+
+    /// Whether to sleep: a wake writes the descriptor from now on.
+    pub(crate) fn try_sleep(&self) -> bool {
+        let state = &self.shared.state;
+        state
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Forgets wakes; what they announced must be looked at after this.
+    #[inline]
+    pub(crate) fn awake(&self) {
+        // Spinning must not pull the line away from its readers.
+        if self.shared.state.load(Ordering::SeqCst) != AWAKE {
+            self.shared.state.swap(AWAKE, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(sleeper: &Sleeper) -> bool {
+        let mut value = 0u64;
+        // SAFETY: eight bytes of ours.
+        unsafe { libc::read(sleeper.fd(), (&raw mut value).cast(), 8) == 8 }
+    }
+
+    #[test]
+    fn only_a_sleeper_costs_a_system_call() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let waker = sleeper.waker();
+        waker.wake();
+        assert!(!pending(&sleeper));
+        assert!(!sleeper.try_sleep(), "a wake before the sleep was lost");
+        sleeper.awake();
+        assert!(sleeper.try_sleep());
+        waker.wake();
+        waker.wake();
+        assert!(pending(&sleeper));
+        assert!(!pending(&sleeper));
+        sleeper.awake();
+        assert!(sleeper.try_sleep());
+    }
+}
