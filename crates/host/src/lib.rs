@@ -1,8 +1,20 @@
-//! The user-space initiator.
+//! The user-space initiator: NVMe/TCP queues on a reactor, the admin side of a
+//! controller, and the discovery log.
 //!
-//! NOTE to whoever fills this room: the binding of a machine to a socket
-//! (recv_plan -> Driver::recv, steps, Transmit -> Batch, data slots by tag,
-//! running digests) is the crate `link` (crates/link), shared by `target` and
-//! `host`. Do not write it again here; see `link::Link` and
-//! /tmp/plan/contract.md. (Remove this note.)
+//! [`Queue`] is one connection: it belongs to whoever runs its driver and
+//! takes commands without allocating. [`Admin`] is a controller's Admin Queue
+//! with a driver of its own, for everything that happens seldom; its calls
+//! wait for their answers.
 #![forbid(unsafe_code)]
+
+mod address;
+mod admin;
+mod error;
+mod queue;
+
+pub use address::{Address, HostIdentity};
+pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
+pub use error::Error;
+pub use link::Data as Memory;
+pub use nvmf::tcp::host::{Completion, Data, Settings};
+pub use queue::{Event, Queue, QueueParams, TOKENS_PER_QUEUE};

@@ -1,0 +1,340 @@
+//! `weft perf`: a load on one or more targets, measured.
+//!
+//! The main thread makes the associations and keeps them alive; workers, one
+//! reactor each, hold the I/O queues and do nothing else.
+
+mod args;
+mod job;
+mod pattern;
+mod report;
+mod worker;
+mod workload;
+
+use std::io::{self, IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use host::{Admin, HostIdentity, QueueParams};
+use mem::{Budget, Pool};
+use reactor::{DriverConfig, EpollDriver, Mailbox};
+use wire::nvme::ConnectCommand;
+use wire::nvme::fabrics::ConnectData;
+
+pub use args::{Backend, Check, CpuList, DEFAULT_NQN, PerfArgs};
+pub use report::{Direction, Errors, Failed, Load, Report, Spent, Target, Verified};
+pub use workload::Rw;
+
+use job::JobPlan;
+use worker::{Letter, Live, WorkerOutcome, WorkerPlan};
+
+use crate::units::show_count;
+
+/// Keep Alive Timeout asked for, and how often it is fed.
+const KATO_MS: u32 = 15_000;
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(4);
+/// How often the main thread looks around.
+const TICK: Duration = Duration::from_millis(50);
+/// How often the live line is written.
+const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// Memory of an Admin Queue's driver.
+const ADMIN_MEMORY_MAX: u64 = 16 << 20;
+
+/// Runs `weft perf`. Once `stop` is set the load ends, and what was measured
+/// until then is reported.
+#[must_use]
+pub fn run(args: &PerfArgs, stop: &AtomicBool) -> ExitCode {
+    let report = match measure(args, stop) {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("weft perf: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if args.json {
+        let text = serde_json::to_string_pretty(&report).expect("a report is JSON");
+        println!("{text}");
+    } else {
+        print!("{}", report.text());
+    }
+    match report.is_clean() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+type Association = Admin<EpollDriver>;
+
+/// An Admin Queue's driver: what it does is seldom, so epoll will do.
+pub(crate) fn admin_driver() -> io::Result<EpollDriver> {
+    let config = DriverConfig {
+        sockets_max: 1,
+        ..DriverConfig::default()
+    };
+    EpollDriver::new(&config, Pool::new(Budget::new(ADMIN_MEMORY_MAX))?)
+}
+
+/// Runs a load to its end.
+///
+/// # Errors
+/// A sentence for the user where there was nothing to measure.
+pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
+    let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
+    let mut associations = Vec::new();
+    let mut targets = Vec::new();
+    let mut jobs = Vec::new();
+    for address in args.addresses()? {
+        let at = |error: host::Error| format!("{}: {error}", address.socket);
+        let driver = admin_driver().map_err(|e| e.to_string())?;
+        let (to, subnqn) = (address.socket, &address.subnqn);
+        let admin = Admin::connect(driver, to, subnqn, &host, args.settings(), KATO_MS);
+        let mut admin = admin.map_err(at)?;
+        let controller = admin.controller().map_err(at)?;
+        let namespace = admin.namespace(address.nsid).map_err(at)?;
+        let queues = admin.set_queue_count(args.numjobs).map_err(at)?;
+        if queues < args.numjobs {
+            return Err(format!(
+                "{to}: the controller gives {queues} I/O queues, not --numjobs"
+            ));
+        }
+        let areas = args.areas(&controller, &namespace, u64::from(args.numjobs))?;
+        for (i, (offset, blocks)) in areas.into_iter().enumerate() {
+            jobs.push(JobPlan {
+                to,
+                queue: QueueParams {
+                    settings: args.settings(),
+                    connect: ConnectCommand {
+                        recfmt: 0,
+                        qid: i as u16 + 1,
+                        sqsize: args.iodepth,
+                        cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
+                        kato_ms: 0,
+                    },
+                    connect_data: ConnectData::new(
+                        host.hostid,
+                        controller.cntlid,
+                        subnqn,
+                        &host.hostnqn,
+                    ),
+                    in_capsule_max: controller.in_capsule_max,
+                },
+                nsid: namespace.nsid,
+                lba_bytes: namespace.block_bytes,
+                bs: args.bs as u32,
+                offset,
+                blocks,
+                iodepth: args.iodepth,
+                is_random: args.rw.is_random(),
+                read_percent: args.rw.read_percent(args.rwmixread),
+                verify: args.verify.is_some(),
+                rate: None,
+                number: jobs.len() as u32,
+            });
+        }
+        targets.push(Target {
+            address: to.to_string(),
+            subnqn: subnqn.clone(),
+            nsid: namespace.nsid,
+            size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
+            block_bytes: namespace.block_bytes,
+            model: controller.model,
+        });
+        associations.push(admin);
+    }
+    let count = jobs.len() as f64;
+    jobs.iter_mut()
+        .for_each(|job| job.rate = args.rate.map(|rate| rate / count));
+    let mut run = Run::start(args, jobs)?;
+    let outcomes = run.watch(
+        &mut associations,
+        stop,
+        io::stderr().is_terminal() && !args.json,
+    );
+    for admin in associations {
+        // The measurement is over: a target that is gone changes nothing.
+        let _ = admin.shutdown();
+    }
+    Ok(Report::new(args, targets, &outcomes?))
+}
+
+/// Workers under way.
+struct Run {
+    workers: Vec<JoinHandle<io::Result<WorkerOutcome>>>,
+    mailboxes: Vec<Mailbox<Letter>>,
+    live: Vec<Arc<Live>>,
+    connections: usize,
+}
+
+impl Run {
+    /// Spreads the jobs over workers and starts them; they connect, and wait.
+    fn start(args: &PerfArgs, jobs: Vec<JobPlan>) -> Result<Run, String> {
+        let cpus: Vec<Option<usize>> = match &args.cpus {
+            Some(CpuList(cpus)) => cpus.iter().copied().map(Some).collect(),
+            None => vec![None],
+        };
+        let connections = jobs.len();
+        let mut plans: Vec<WorkerPlan> = cpus
+            .iter()
+            .take(connections)
+            .map(|cpu| WorkerPlan {
+                cpu: *cpu,
+                backend: args.io_backend.into(),
+                spin_us_max: args.spin_us_max(),
+                ramp_ns: args.ramp_time.as_nanos() as u64,
+                runtime_ns: args.runtime.as_nanos() as u64,
+                jobs: Vec::new(),
+            })
+            .collect();
+        let count = plans.len();
+        for (i, job) in jobs.into_iter().enumerate() {
+            plans[i % count].jobs.push(job);
+        }
+        let mut run = Run {
+            workers: Vec::new(),
+            mailboxes: Vec::new(),
+            live: Vec::new(),
+            connections,
+        };
+        for plan in plans {
+            let live = Arc::new(Live::default());
+            let (hello, greeting) = mpsc::channel();
+            run.live.push(Arc::clone(&live));
+            let worker = thread::Builder::new()
+                .name("weft-perf".into())
+                .spawn(move || {
+                    // Nobody listens any more where another worker failed to start.
+                    worker::run(plan, &live, |mailbox| drop(hello.send(mailbox)))
+                });
+            run.workers.push(worker.map_err(|e| e.to_string())?);
+            match greeting.recv() {
+                Ok(mailbox) => run.mailboxes.push(mailbox),
+                Err(_) => {
+                    run.send(Letter::Stop);
+                    let outcomes = run.join();
+                    return Err(outcomes
+                        .err()
+                        .unwrap_or_else(|| "a reactor did not start".into()));
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    fn send(&self, letter: Letter) {
+        self.mailboxes
+            .iter()
+            .for_each(|mailbox| mailbox.send(letter));
+    }
+
+    fn join(&mut self) -> Result<Vec<WorkerOutcome>, String> {
+        let joined = self
+            .workers
+            .drain(..)
+            .map(|worker| worker.join().expect("no worker panics"));
+        let outcomes: io::Result<Vec<WorkerOutcome>> = joined.collect();
+        outcomes.map_err(|error| format!("the reactor failed: {error}"))
+    }
+
+    /// Begins when all are connected, shows how it goes, and feeds Keep Alive
+    /// until the workers have ended.
+    fn watch(
+        &mut self,
+        associations: &mut [Association],
+        stop: &AtomicBool,
+        is_shown: bool,
+    ) -> Result<Vec<WorkerOutcome>, String> {
+        let mut has_begun = false;
+        let mut has_stopped = false;
+        let mut alive_at = Instant::now();
+        let mut line = LiveLine::new(is_shown);
+        while !self.workers.iter().all(JoinHandle::is_finished) {
+            let is_settled = self
+                .live
+                .iter()
+                .all(|live| live.is_settled.load(Ordering::Acquire));
+            if is_settled && !has_begun {
+                has_begun = true;
+                let failures: u64 = self
+                    .live
+                    .iter()
+                    .map(|live| live.failures.load(Ordering::Relaxed))
+                    .sum();
+                // A load over fewer connections than asked for would mislead.
+                self.send(if failures == 0 {
+                    Letter::Begin
+                } else {
+                    Letter::Stop
+                });
+            }
+            if stop.load(Ordering::Relaxed) && !has_stopped {
+                has_stopped = true;
+                self.send(Letter::Stop);
+            }
+            if alive_at.elapsed() >= KEEP_ALIVE_EVERY {
+                alive_at = Instant::now();
+                // A controller that does not answer shows in the I/O as well.
+                associations
+                    .iter_mut()
+                    .for_each(|admin| drop(admin.keep_alive()));
+            }
+            line.show(&self.live, self.connections);
+            thread::sleep(if has_begun {
+                TICK
+            } else {
+                Duration::from_millis(1)
+            });
+        }
+        line.clear();
+        self.join()
+    }
+}
+
+/// One line on the terminal that is written over and over.
+struct LiveLine {
+    is_shown: bool,
+    at: Instant,
+    ios: u64,
+}
+
+impl LiveLine {
+    fn new(is_shown: bool) -> Self {
+        LiveLine {
+            is_shown,
+            at: Instant::now(),
+            ios: 0,
+        }
+    }
+
+    fn show(&mut self, live: &[Arc<Live>], connections: usize) {
+        let elapsed = self.at.elapsed();
+        if !self.is_shown || elapsed < LIVE_EVERY {
+            return;
+        }
+        let ios: u64 = live
+            .iter()
+            .map(|live| live.ios.load(Ordering::Relaxed))
+            .sum();
+        let rate = ios.saturating_sub(self.ios) as f64 / elapsed.as_secs_f64();
+        let is_measuring = live
+            .iter()
+            .any(|live| live.is_measuring.load(Ordering::Relaxed));
+        let phase = if is_measuring {
+            "measuring"
+        } else {
+            "not measuring"
+        };
+        let rate = show_count(rate);
+        eprint!("\r\x1b[K{connections} connections, {phase}: {rate} IOPS, {ios} I/Os");
+        // A terminal that is gone must not end the measurement.
+        let _ = io::stderr().flush();
+        (self.at, self.ios) = (Instant::now(), ios);
+    }
+
+    fn clear(&self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

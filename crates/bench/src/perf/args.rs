@@ -1,0 +1,373 @@
+//! The arguments of `weft perf`, and what follows from them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use host::{Address, ControllerInfo, NamespaceInfo, Settings};
+use reactor::Choice;
+
+use super::workload::Rw;
+use crate::units::{parse_bytes, parse_cpus, parse_duration};
+
+/// The subsystem that weft serves when nothing is configured.
+pub const DEFAULT_NQN: &str = "nqn.2026-01.io.weft:default";
+/// Blocks of which `--verify` keeps track in one job.
+const VERIFY_BLOCKS_MAX: u64 = 1 << 26;
+
+/// What can be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// Offset, generation and CRC32C in every block.
+    Crc32c,
+}
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// io_uring where it can be used, else epoll.
+    Auto,
+    /// io_uring or nothing.
+    #[value(name = "io_uring", alias = "uring")]
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+impl From<Backend> for Choice {
+    fn from(backend: Backend) -> Choice {
+        match backend {
+            Backend::Auto => Choice::Auto,
+            Backend::IoUring => Choice::Uring,
+            Backend::Epoll => Choice::Epoll,
+        }
+    }
+}
+
+/// Arguments of `weft perf`: fio's words where fio has one.
+#[derive(Args, Clone, Debug)]
+pub struct PerfArgs {
+    /// Targets as nvme-tcp://host:port/nqn?nsid=1; without any, the one that
+    /// -a, -s, -n and --nsid name
+    #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
+    pub targets: Vec<String>,
+    /// Address of the target
+    #[arg(short = 'a', long, default_value = "127.0.0.1")]
+    pub traddr: IpAddr,
+    /// Port of the target
+    #[arg(short = 's', long, default_value_t = 4420)]
+    pub trsvcid: u16,
+    /// NVM subsystem NQN
+    #[arg(short = 'n', long, default_value = DEFAULT_NQN)]
+    pub nqn: String,
+    /// Namespace identifier [default: the first namespace]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: Option<u32>,
+    /// Host NQN [default: a new one]
+    #[arg(short = 'q', long)]
+    pub hostnqn: Option<String>,
+    /// Header digests
+    #[arg(short = 'g', long)]
+    pub hdr_digest: bool,
+    /// Data digests
+    #[arg(short = 'G', long)]
+    pub data_digest: bool,
+
+    /// What to do
+    #[arg(long, value_enum, default_value = "randread")]
+    pub rw: Rw,
+    /// Percentage of reads in a mixed load
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: u8,
+    /// Bytes of one I/O
+    #[arg(long, value_parser = parse_bytes, default_value = "4k")]
+    pub bs: u64,
+    /// I/Os in flight of each job
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=65_534))]
+    pub iodepth: u16,
+    /// Jobs, each an I/O queue with a connection of its own, for each target
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
+    pub numjobs: u16,
+    /// How long to measure
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    pub runtime: Duration,
+    /// How long to run before measuring
+    #[arg(long, value_parser = parse_duration, default_value = "1s")]
+    pub ramp_time: Duration,
+    /// Bytes of the namespace to use [default: from --offset to its end]
+    #[arg(long, value_parser = parse_bytes)]
+    pub size: Option<u64>,
+    /// First byte of the namespace to use
+    #[arg(long, value_parser = parse_bytes, default_value = "0")]
+    pub offset: u64,
+    /// Stamp what is written and check what is read; a load that writes is read
+    /// back at its end
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "crc32c")]
+    pub verify: Option<Check>,
+    /// Open loop: start so many I/Os a second over all jobs, each at its own
+    /// time whatever became of the others; latency counts from that time
+    #[arg(long, value_parser = parse_rate)]
+    pub rate: Option<f64>,
+
+    /// CPUs, one reactor each, such as 1 or 0-3,8 [default: one reactor, any CPU]
+    #[arg(long, value_parser = parse_cpu_list)]
+    pub cpus: Option<CpuList>,
+    /// Kernel interface
+    #[arg(long, value_enum, default_value = "auto")]
+    pub io_backend: Backend,
+    /// Spin at most so many microseconds before sleeping, and only while that
+    /// pays off; `always` never sleeps [default: 1000, or 0 on a single CPU]
+    #[arg(long, value_parser = parse_spin)]
+    pub spin_us: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// CPUs of the reactors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(pub Vec<usize>);
+
+fn parse_cpu_list(text: &str) -> Result<CpuList, String> {
+    parse_cpus(text).map(CpuList)
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.to_ascii_lowercase() {
+        t if t.ends_with('k') => (t[..t.len() - 1].to_owned(), 1e3),
+        t if t.ends_with('m') => (t[..t.len() - 1].to_owned(), 1e6),
+        t => (t, 1.0),
+    };
+    let rate = number.parse::<f64>().map(|n| n * factor);
+    rate.ok()
+        .filter(|rate| (0.001..=1e9).contains(rate))
+        .ok_or_else(|| format!("`{text}` is no rate, such as 10000 or 200k"))
+}
+
+fn parse_spin(text: &str) -> Result<u64, String> {
+    match text {
+        "always" => Ok(u64::MAX),
+        _ => text
+            .parse()
+            .map_err(|_| format!("`{text}` is neither microseconds nor `always`")),
+    }
+}
+
+impl PerfArgs {
+    /// The targets that are named.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn addresses(&self) -> Result<Vec<Address>, String> {
+        if self.targets.is_empty() {
+            let socket = SocketAddr::new(self.traddr, self.trsvcid);
+            return Ok(vec![Address::new(socket, &self.nqn, self.nsid)?]);
+        }
+        self.targets.iter().map(|url| Address::parse(url)).collect()
+    }
+
+    /// What to agree on with a controller.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            header_digest: self.hdr_digest,
+            data_digest: self.data_digest,
+        }
+    }
+
+    /// The longest spin, in microseconds.
+    #[must_use]
+    pub fn spin_us_max(&self) -> u64 {
+        // Where the target shares the only CPU, a spin is time taken from it.
+        let is_alone = reactor::available_cpus().len() < 2;
+        self.spin_us.unwrap_or(if is_alone { 0 } else { 1000 })
+    }
+
+    /// The part of a namespace that each job of `jobs` uses: first byte and
+    /// number of I/Os.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn areas(
+        &self,
+        controller: &ControllerInfo,
+        namespace: &NamespaceInfo,
+        jobs: u64,
+    ) -> Result<Vec<(u64, u64)>, String> {
+        let block = u64::from(namespace.block_bytes);
+        let size = namespace.block_count.saturating_mul(block);
+        // NLB is 16 bits (NVM Command Set 1.0, 3.2.4), the length of a PDU 32.
+        let bs_max = controller
+            .transfer_max
+            .unwrap_or(u64::MAX)
+            .min(block << 16)
+            .min(1 << 30);
+        if self.bs == 0 || !self.bs.is_multiple_of(block) {
+            return Err(format!(
+                "--bs {} is no multiple of the block, {block} bytes",
+                self.bs
+            ));
+        }
+        if self.bs > bs_max {
+            return Err(format!(
+                "--bs {} is above the controller's limit, {bs_max} bytes",
+                self.bs
+            ));
+        }
+        if !self.offset.is_multiple_of(block) {
+            return Err(format!(
+                "--offset is no multiple of the block, {block} bytes"
+            ));
+        }
+        if u32::from(self.iodepth) + 1 > controller.queue_entries_max {
+            let most = controller.queue_entries_max.saturating_sub(1);
+            return Err(format!("--iodepth is above the controller's limit, {most}"));
+        }
+        let room = size.saturating_sub(self.offset);
+        let used = self.size.unwrap_or(room);
+        if used > room {
+            return Err(format!(
+                "--offset and --size reach past the namespace, {size} bytes"
+            ));
+        }
+        let blocks = used / self.bs;
+        if blocks == 0 {
+            return Err("there is no room for one I/O: look at --offset, --size and --bs".into());
+        }
+        if self.verify.is_none() {
+            return Ok(vec![(self.offset, blocks); jobs as usize]);
+        }
+        // Jobs that check may not write into each other's blocks.
+        let share = blocks / jobs;
+        if share <= u64::from(self.iodepth) {
+            return Err("--verify needs more than --iodepth blocks for each job".into());
+        }
+        if share > VERIFY_BLOCKS_MAX {
+            return Err(format!(
+                "--verify takes {VERIFY_BLOCKS_MAX} blocks a job: use --size"
+            ));
+        }
+        Ok((0..jobs)
+            .map(|job| (self.offset + job * share * self.bs, share))
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PerfArgs,
+    }
+
+    fn parse(line: &str) -> Result<PerfArgs, clap::Error> {
+        let words = std::iter::once("perf").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.args)
+    }
+
+    fn controller() -> ControllerInfo {
+        ControllerInfo {
+            cntlid: 1,
+            model: String::new(),
+            serial: String::new(),
+            transfer_max: Some(1 << 20),
+            in_capsule_max: 8192,
+            queue_entries_max: 129,
+        }
+    }
+
+    const NAMESPACE: NamespaceInfo = NamespaceInfo {
+        nsid: 1,
+        block_bytes: 4096,
+        block_count: 256,
+    };
+
+    #[test]
+    fn fios_words_are_understood() {
+        let args = parse(
+            "--rw=randrw --rwmixread=70 --bs=128KiB --iodepth=8 --numjobs=4 --runtime=3 \
+             --ramp-time 500ms --size 1g --verify --rate 20k --cpus 0-1 --io-backend io_uring \
+             --spin-us always -g -G nvme-tcp://127.0.0.1/nqn.a nvme-tcp://127.0.0.1:9/nqn.b?nsid=2",
+        )
+        .expect("parses");
+        assert_eq!(
+            (args.rw, args.rwmixread, args.bs),
+            (Rw::RandRw, 70, 131_072)
+        );
+        assert_eq!((args.iodepth, args.numjobs), (8, 4));
+        assert_eq!(args.runtime, Duration::from_secs(3));
+        assert_eq!(args.ramp_time, Duration::from_millis(500));
+        assert_eq!(
+            (args.size, args.verify),
+            (Some(1 << 30), Some(Check::Crc32c))
+        );
+        assert_eq!((args.rate, args.spin_us), (Some(20_000.0), Some(u64::MAX)));
+        assert_eq!(args.cpus, Some(CpuList(vec![0, 1])));
+        assert_eq!(args.io_backend, Backend::IoUring);
+        let settings = args.settings();
+        assert!(settings.header_digest && settings.data_digest);
+        let addresses = args.addresses().expect("addresses");
+        assert_eq!(addresses[1].nsid, Some(2));
+        assert_eq!(addresses[0].socket.port(), 4420);
+    }
+
+    #[test]
+    fn without_arguments_it_is_the_built_in_target() {
+        let args = parse("").expect("parses");
+        let address = &args.addresses().expect("address")[0];
+        assert_eq!(address.socket, "127.0.0.1:4420".parse().expect("address"));
+        assert_eq!((address.subnqn.as_str(), address.nsid), (DEFAULT_NQN, None));
+        assert_eq!((args.rw, args.bs), (Rw::RandRead, 4096));
+        assert!(args.verify.is_none() && args.rate.is_none());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "--rw=trim",
+            "--bs=4q",
+            "--iodepth=0",
+            "--rwmixread=101",
+            "--rate=0",
+            "--cpus=x",
+            "--spin-us=never",
+            "--verify=md5",
+            "--nsid=0",
+            "-n nqn.a nvme-tcp://127.0.0.1/nqn.a",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn areas_fit_into_the_namespace() {
+        let areas = |line: &str, jobs| {
+            parse(line)
+                .expect("parses")
+                .areas(&controller(), &NAMESPACE, jobs)
+        };
+        assert_eq!(areas("", 2), Ok(vec![(0, 256), (0, 256)]));
+        assert_eq!(areas("--offset 4k --size 8k", 1), Ok(vec![(4096, 2)]));
+        assert_eq!(
+            areas("--verify --bs 8k", 2),
+            Ok(vec![(0, 64), (64 * 8192, 64)])
+        );
+        for line in [
+            "--bs 512",
+            "--bs 0",
+            "--bs 2m",
+            "--offset 1k",
+            "--offset 1m",
+            "--size 2m",
+            "--iodepth 129",
+            "--verify --size 128k",
+        ] {
+            assert!(areas(line, 1).is_err(), "{line}");
+        }
+        assert_eq!(areas("--iodepth 128", 1), Ok(vec![(0, 256)]));
+    }
+}

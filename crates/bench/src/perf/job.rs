@@ -1,0 +1,478 @@
+//! One job: one I/O queue and the load on it.
+
+use std::net::SocketAddr;
+
+use host::{Completion, Data, Event, Memory, Queue, QueueParams};
+use machine::{Nanos, Tag};
+use mem::{BufRange, Region};
+use reactor::{Driver, Token};
+use wire::nvme::{Sqe, Status, io};
+
+use super::pattern::{Ledger, Pattern};
+use super::workload::{Kind, Schedule, Workload};
+use crate::latency::Latencies;
+use crate::random::Random;
+
+/// Mismatches that are kept in words.
+const EXAMPLES_MAX: usize = 8;
+
+/// What a job is to do.
+#[derive(Clone)]
+pub struct JobPlan {
+    /// Where the controller is.
+    pub to: SocketAddr,
+    /// Its queue.
+    pub queue: QueueParams,
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// Bytes of a logical block.
+    pub lba_bytes: u32,
+    /// Bytes of one I/O, a multiple of `lba_bytes`.
+    pub bs: u32,
+    /// First byte of the job's area, a multiple of `bs`.
+    pub offset: u64,
+    /// I/Os that fit into the job's area.
+    pub blocks: u64,
+    /// I/Os in flight.
+    pub iodepth: u16,
+    /// Whether offsets are random.
+    pub is_random: bool,
+    /// Percentage of reads.
+    pub read_percent: u8,
+    /// Stamp what is written, check what is read.
+    pub verify: bool,
+    /// I/Os a second of this job; `None`: as many as there can be.
+    pub rate: Option<f64>,
+    /// Which job of the run it is, from 0.
+    pub number: u32,
+}
+
+/// I/Os of one direction.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// I/Os that succeeded while measuring.
+    pub ios: u64,
+    /// Their latencies; in an open loop also those of I/Os that came too late to count.
+    pub latencies: Latencies,
+}
+
+/// What came of a job.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// By [`Kind`].
+    pub tallies: [Tally; 2],
+    /// Commands that failed, by status, most of a run.
+    pub failed: Vec<(Status, u64)>,
+    /// Why the connection went down, if it did.
+    pub down: Option<String>,
+    /// I/Os lost with the connection.
+    pub lost: u64,
+    /// I/Os of an open loop that were due but could not even be started.
+    pub unstarted: u64,
+    /// Blocks checked.
+    pub checked: u64,
+    /// Blocks that were not what was written.
+    pub mismatches: u64,
+    /// The first of them, in words.
+    pub examples: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Flight {
+    /// When it was sent, or was due.
+    begun: Nanos,
+    block: u64,
+    kind: Kind,
+    generation: u32,
+}
+
+/// What is submitted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Feed {
+    Nothing,
+    Load,
+    ReadBack,
+}
+
+struct Verify {
+    pattern: Pattern,
+    ledger: Ledger,
+    generation: u32,
+    /// Nothing is written in this run: what is read was written by another.
+    reads_only: bool,
+}
+
+/// One I/O queue and the load on it.
+pub struct Job {
+    plan: JobPlan,
+    /// The queue; `None` before [`Job::open`].
+    queue: Option<Queue>,
+    /// One buffer a tag.
+    memory: Region,
+    flights: Vec<Flight>,
+    in_flight: u32,
+    feed: Feed,
+    is_counting: bool,
+    workload: Workload,
+    schedule: Option<Schedule>,
+    verify: Option<Verify>,
+    sqes: [Sqe; 2],
+    lbas: u32,
+    outcome: Outcome,
+}
+
+impl Job {
+    /// A job with its memory, not connected yet.
+    ///
+    /// # Errors
+    /// Where there is no memory.
+    pub fn new(plan: JobPlan) -> std::io::Result<Self> {
+        let tags = usize::from(plan.iodepth) + 1;
+        let memory = Region::anonymous(tags as u64 * u64::from(plan.bs))?;
+        fill(&memory, u64::from(plan.number));
+        let mut sqes = [Sqe::new(io::READ), Sqe::new(io::WRITE)];
+        for sqe in &mut sqes {
+            sqe.nsid = plan.nsid.into();
+        }
+        let seed = u64::from(plan.number) + 1;
+        Ok(Job {
+            queue: None,
+            memory,
+            flights: vec![
+                Flight {
+                    begun: 0,
+                    block: 0,
+                    kind: Kind::Read,
+                    generation: 0
+                };
+                tags
+            ],
+            in_flight: 0,
+            feed: Feed::Nothing,
+            is_counting: false,
+            workload: Workload::new(plan.is_random, plan.read_percent, plan.blocks, seed),
+            schedule: None,
+            verify: plan.verify.then(|| Verify {
+                pattern: Pattern::new(plan.bs),
+                ledger: Ledger::new(plan.blocks as usize),
+                generation: first_generation(&plan),
+                reads_only: plan.read_percent == 100,
+            }),
+            sqes,
+            lbas: plan.bs / plan.lba_bytes,
+            outcome: Outcome::default(),
+            plan,
+        })
+    }
+
+    /// Starts to connect.
+    pub fn open<D: Driver>(&mut self, driver: &mut D, base: Token) {
+        match Queue::open(driver, self.plan.to, self.plan.queue.clone(), base) {
+            Ok(queue) => self.queue = Some(queue),
+            Err(error) => self.outcome.down = Some(error.to_string()),
+        }
+    }
+
+    /// Whether the connection is made, or will not be.
+    pub fn is_settled(&self) -> bool {
+        self.outcome.down.is_some() || self.queue.as_ref().is_none_or(Queue::is_live)
+    }
+
+    /// Ends an attempt to connect that took too long.
+    pub fn give_up<D: Driver>(&mut self, driver: &mut D) {
+        if !self.is_settled() {
+            self.outcome.down = Some("the connection was not made in time".into());
+            self.close(driver);
+        }
+    }
+
+    /// Whether the connection is lost.
+    pub fn is_down(&self) -> bool {
+        self.outcome.down.is_some()
+    }
+
+    /// I/Os under way.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// I/Os that succeeded while measuring.
+    #[inline]
+    pub fn ios(&self) -> u64 {
+        self.outcome.tallies[0].ios + self.outcome.tallies[1].ios
+    }
+
+    /// Starts the load.
+    pub fn begin(&mut self, now: Nanos) {
+        self.feed = Feed::Load;
+        self.schedule = self.plan.rate.map(|rate| Schedule::new(now, rate));
+    }
+
+    /// Forgets what the ramp counted, and counts from here.
+    pub fn begin_counting(&mut self) {
+        self.is_counting = true;
+        self.outcome.tallies.iter_mut().for_each(|tally| {
+            tally.ios = 0;
+            tally.latencies.reset();
+        });
+        self.outcome.unstarted = 0;
+    }
+
+    /// Starts nothing more and stops counting.
+    pub fn end_counting(&mut self, now: Nanos) {
+        self.feed = Feed::Nothing;
+        self.is_counting = false;
+        // I/Os that were due and not even sent have waited at least this long.
+        let mut schedule = self.schedule.filter(|_| !self.is_down());
+        while let Some(due) = schedule.as_mut().and_then(|schedule| schedule.take(now)) {
+            let kind = self.workload.next_kind();
+            self.outcome.tallies[kind as usize]
+                .latencies
+                .record(now - due);
+            self.outcome.unstarted += 1;
+        }
+    }
+
+    /// Starts to read back what was written, if anything was and is to be checked.
+    pub fn begin_read_back(&mut self) {
+        let has_written = self.verify.as_ref().is_some_and(|v| !v.reads_only) && !self.is_down();
+        self.feed = if has_written {
+            Feed::ReadBack
+        } else {
+            Feed::Nothing
+        };
+        self.schedule = None;
+    }
+
+    /// Starts nothing more.
+    pub fn stop(&mut self) {
+        self.feed = Feed::Nothing;
+    }
+
+    /// Ends the connection, and with it every I/O under way.
+    pub fn close<D: Driver>(&mut self, driver: &mut D) {
+        self.stop();
+        self.outcome.lost += u64::from(std::mem::take(&mut self.in_flight));
+        if let Some(queue) = &mut self.queue {
+            queue.close(driver);
+        }
+    }
+
+    /// Whether the driver is done with the job's memory.
+    pub fn is_closed(&self) -> bool {
+        self.queue.as_ref().is_none_or(Queue::is_closed)
+    }
+
+    /// What came of it.
+    pub fn into_outcome(self) -> Outcome {
+        self.outcome
+    }
+
+    /// When the job wants to be pumped, if it is not for a completion.
+    #[inline]
+    pub fn next_due(&self) -> Option<Nanos> {
+        match &self.schedule {
+            Some(schedule) if self.feed == Feed::Load && self.has_room() => Some(schedule.next()),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.in_flight < u32::from(self.plan.iodepth)
+    }
+
+    /// Takes a completion of one of the queue's tokens.
+    #[inline]
+    pub fn on_completion<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        completion: reactor::Completion,
+        now: Nanos,
+    ) {
+        let Some(mut queue) = self.queue.take() else {
+            return;
+        };
+        queue.on_completion(driver, completion);
+        while let Some(event) = queue.next_event(driver) {
+            match event {
+                Event::Completed(tag, completion) => self.on_io(tag, &completion, now),
+                Event::Live(_) => {}
+                Event::Down(error) => {
+                    self.outcome.down = Some(error.to_string());
+                    self.outcome.lost += u64::from(self.in_flight);
+                    self.in_flight = 0;
+                    self.feed = Feed::Nothing;
+                }
+            }
+        }
+        self.queue = Some(queue);
+    }
+
+    /// Submits what there is room for and sends it.
+    #[inline]
+    pub fn pump<D: Driver>(&mut self, driver: &mut D, now: Nanos) {
+        while self.has_room() {
+            let (begun, kind, block) = match self.feed {
+                Feed::Nothing => break,
+                Feed::Load => {
+                    let Some(begun) = self.schedule.as_mut().map_or(Some(now), |s| s.take(now))
+                    else {
+                        break;
+                    };
+                    let kind = self.workload.next_kind();
+                    (begun, kind, self.workload.next_block(kind))
+                }
+                Feed::ReadBack => {
+                    let written = self.verify.as_mut().and_then(|v| v.ledger.take_written());
+                    let Some(block) = written else {
+                        self.feed = Feed::Nothing;
+                        break;
+                    };
+                    (now, Kind::Read, block)
+                }
+            };
+            if !self.submit(begun, kind, block) {
+                break;
+            }
+        }
+        if let Some(queue) = &mut self.queue {
+            queue.flush(driver);
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, begun: Nanos, kind: Kind, mut block: u64) -> bool {
+        let mut generation = 0;
+        if let Some(verify) = &mut self.verify {
+            if self.feed == Feed::Load {
+                block = verify.ledger.take(block);
+            }
+            generation = match kind {
+                Kind::Read => verify.ledger.generation(block),
+                Kind::Write => {
+                    verify.generation = verify.generation % (u32::MAX >> 1) + 1;
+                    verify.generation
+                }
+            };
+        }
+        let (bs, offset) = (
+            self.plan.bs,
+            self.plan.offset + block * u64::from(self.plan.bs),
+        );
+        let sqe = &mut self.sqes[kind as usize];
+        sqe.set_blocks(offset / u64::from(self.plan.lba_bytes), self.lbas);
+        let data = match kind {
+            Kind::Read => Data::In(bs),
+            Kind::Write => Data::Out(bs),
+        };
+        let (memory, verify) = (&self.memory, &mut self.verify);
+        let queue = self.queue.as_mut().expect("a job that is fed has a queue");
+        let tag = queue.submit(sqe, data, |tag| {
+            let buffer = buffer(memory, tag, bs);
+            if let (Kind::Write, Some(verify)) = (kind, verify) {
+                verify.pattern.fill(buffer, offset, generation);
+            }
+            Memory::lent(buffer)
+        });
+        let Some(tag) = tag else { return false };
+        self.flights[usize::from(tag)] = Flight {
+            begun,
+            block,
+            kind,
+            generation,
+        };
+        self.in_flight += 1;
+        true
+    }
+
+    #[inline]
+    fn on_io(&mut self, tag: Tag, completion: &Completion, now: Nanos) {
+        let flight = self.flights[usize::from(tag)];
+        self.in_flight -= 1;
+        let is_ok = completion.status.is_success();
+        if is_ok {
+            let tally = &mut self.outcome.tallies[flight.kind as usize];
+            tally.ios += u64::from(self.is_counting);
+            if self.is_counting || self.schedule.is_some() && self.feed == Feed::Nothing {
+                tally.latencies.record(now - flight.begun);
+            }
+        } else {
+            self.on_failed(completion.status);
+        }
+        if self.verify.is_some() {
+            self.on_verified(tag, flight, is_ok);
+        }
+    }
+
+    #[cold]
+    fn on_failed(&mut self, status: Status) {
+        let failed = &mut self.outcome.failed;
+        match failed.iter_mut().find(|(seen, _)| *seen == status) {
+            Some((_, count)) => *count += 1,
+            None => failed.push((status, 1)),
+        }
+    }
+
+    fn on_verified(&mut self, tag: Tag, flight: Flight, is_ok: bool) {
+        let Some(verify) = &mut self.verify else {
+            return;
+        };
+        let Flight {
+            kind,
+            block,
+            generation,
+            ..
+        } = flight;
+        if kind == Kind::Write {
+            // What a failed write left behind is anybody's guess.
+            verify.ledger.put(block, if is_ok { generation } else { 0 });
+            return;
+        }
+        verify.ledger.put(block, generation);
+        if !is_ok || generation == 0 && !verify.reads_only {
+            return;
+        }
+        let offset = self.plan.offset + block * u64::from(self.plan.bs);
+        let wanted = (!verify.reads_only).then_some(generation);
+        self.outcome.checked += 1;
+        if let Err(mismatch) =
+            Pattern::check(buffer(&self.memory, tag, self.plan.bs), offset, wanted)
+        {
+            self.outcome.mismatches += 1;
+            if self.outcome.examples.len() < EXAMPLES_MAX {
+                let nsid = self.plan.nsid;
+                let text = format!("namespace {nsid}, offset {offset}: {mismatch}");
+                self.outcome.examples.push(text);
+            }
+        }
+    }
+}
+
+/// The buffer of a tag.
+#[inline]
+fn buffer(memory: &Region, tag: Tag, bs: u32) -> BufRange {
+    memory.range(u64::from(tag) * u64::from(bs), bs)
+}
+
+/// Bytes that nothing can compress or find to be equal.
+fn fill(memory: &Region, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut bytes = vec![0u8; 64 << 10];
+    let mut at = 0;
+    while at < memory.len() {
+        let len = (memory.len() - at).min(bytes.len() as u64) as usize;
+        for word in bytes.chunks_exact_mut(8) {
+            word.copy_from_slice(&random.next_u64().to_le_bytes());
+        }
+        mem::copy_in(memory.range(at, len as u32), &bytes[..len]);
+        at += len as u64;
+    }
+}
+
+/// Where generations start: elsewhere in every run, so that what an earlier
+/// run left is not taken for this one's.
+fn first_generation(plan: &JobPlan) -> u32 {
+    let hostid = &plan.queue.connect_data.hostid;
+    u32::from_le_bytes(hostid[..4].try_into().expect("4 bytes")) >> 1
+}

@@ -1,0 +1,337 @@
+//! What `weft perf` prints.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::args::PerfArgs;
+use super::job::{Outcome, Tally};
+use super::worker::WorkerOutcome;
+use super::workload::Rw;
+use crate::latency::{Latencies, Summary};
+use crate::units::{show_bytes, show_count};
+
+/// Reasons of lost connections that are listed.
+const REASONS_MAX: usize = 8;
+
+/// What a run measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was asked for.
+    pub load: Load,
+    /// Where it went.
+    pub targets: Vec<Target>,
+    /// The driver: `io_uring` or `epoll`.
+    pub backend: String,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Reads.
+    pub read: Direction,
+    /// Writes.
+    pub write: Direction,
+    /// Both.
+    pub total: Direction,
+    /// What went wrong.
+    pub errors: Errors,
+    /// What was checked, with `--verify`.
+    pub verify: Option<Verified>,
+    /// What the initiator spent.
+    pub initiator: Spent,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Load {
+    /// Kind of I/Os.
+    pub rw: Rw,
+    /// Percentage of reads.
+    pub read_percent: u8,
+    /// Bytes of one I/O.
+    pub bs: u64,
+    /// I/Os in flight of each job.
+    pub iodepth: u16,
+    /// Jobs for each target.
+    pub numjobs: u16,
+    /// I/Os a second of an open loop; `null`: closed loop.
+    pub rate: Option<f64>,
+    /// Header digests were wanted.
+    pub header_digest: bool,
+    /// Data digests were wanted.
+    pub data_digest: bool,
+}
+
+/// A target as its controller describes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// Address and port.
+    pub address: String,
+    /// NVM subsystem NQN.
+    pub subnqn: String,
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// Bytes of the namespace.
+    pub size_bytes: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Model number.
+    pub model: String,
+}
+
+/// I/Os one way.
+#[derive(Clone, Debug, Serialize)]
+pub struct Direction {
+    /// I/Os that succeeded.
+    pub ios: u64,
+    /// I/Os a second.
+    pub iops: f64,
+    /// Millions of bytes a second.
+    pub mb_per_s: f64,
+    /// From submission, or, in an open loop, from the time they were due.
+    pub latency: Summary,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// Commands that failed, by status.
+    pub failed: Vec<Failed>,
+    /// Commands without an answer.
+    pub lost: u64,
+    /// I/Os of an open loop that were due and could not be started.
+    pub unstarted: u64,
+    /// Connections that were lost or never made.
+    pub connections_down: u64,
+    /// Why; the first few.
+    pub reasons: Vec<String>,
+}
+
+/// Commands that failed alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// The status, in the standard's words.
+    pub status: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// What was checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Blocks checked.
+    pub checked: u64,
+    /// Blocks that were not what was written.
+    pub mismatches: u64,
+    /// The first few, in words.
+    pub examples: Vec<String>,
+}
+
+/// What the initiator spent while measuring.
+#[derive(Clone, Debug, Serialize)]
+pub struct Spent {
+    /// System calls on the data path, for one I/O.
+    pub syscalls_per_io: f64,
+    /// Payload bytes copied in user space, for one I/O.
+    pub copied_bytes_per_io: f64,
+    /// Sleeps in the kernel that ended, for one I/O.
+    pub wakeups_per_io: f64,
+    /// Allocations, for one I/O.
+    pub allocations_per_io: f64,
+    /// CPU seconds of its threads, polling included.
+    pub cpu_s: f64,
+    /// CPU seconds for 10^9 bytes of payload.
+    pub cpu_s_per_gb: f64,
+}
+
+impl Report {
+    /// Adds up what the workers did.
+    #[must_use]
+    pub fn new(args: &PerfArgs, targets: Vec<Target>, workers: &[WorkerOutcome]) -> Self {
+        let elapsed_ns = workers.iter().map(|w| w.elapsed_ns).max().unwrap_or(0);
+        let seconds = elapsed_ns as f64 / 1e9;
+        let jobs: Vec<&Outcome> = workers.iter().flat_map(|w| &w.jobs).collect();
+        let direction = |tallies: &dyn Fn(&Outcome) -> Vec<&Tally>| {
+            let mut latencies = Latencies::default();
+            let mut ios = 0;
+            for tally in jobs.iter().flat_map(|job| tallies(job)) {
+                ios += tally.ios;
+                latencies.add(&tally.latencies);
+            }
+            Direction {
+                ios,
+                iops: ratio(ios as f64, seconds),
+                mb_per_s: ratio((ios * args.bs) as f64 / 1e6, seconds),
+                latency: latencies.summary(),
+            }
+        };
+        let total = direction(&|job| job.tallies.iter().collect());
+        let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
+        let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
+        let cpu_s = sum(|w| w.cpu_ns) / 1e9;
+        Report {
+            load: Load {
+                rw: args.rw,
+                read_percent: args.rw.read_percent(args.rwmixread),
+                bs: args.bs,
+                iodepth: args.iodepth,
+                numjobs: args.numjobs,
+                rate: args.rate,
+                header_digest: args.hdr_digest,
+                data_digest: args.data_digest,
+            },
+            targets,
+            backend: workers.first().map_or("", |w| w.backend).to_owned(),
+            seconds,
+            read: direction(&|job| vec![&job.tallies[0]]),
+            write: direction(&|job| vec![&job.tallies[1]]),
+            errors: errors(&jobs),
+            verify: args.verify.map(|_| verified(&jobs)),
+            initiator: Spent {
+                syscalls_per_io: per_io(|w| w.syscalls),
+                copied_bytes_per_io: per_io(|w| w.copied_bytes),
+                wakeups_per_io: per_io(|w| w.wakeups),
+                allocations_per_io: per_io(|w| w.allocations),
+                cpu_s,
+                cpu_s_per_gb: ratio(cpu_s, (total.ios * args.bs) as f64 / 1e9),
+            },
+            total,
+        }
+    }
+
+    /// Whether everything went as it should.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let e = &self.errors;
+        let is_true = self.verify.as_ref().is_none_or(|v| v.mismatches == 0);
+        e.failed.is_empty() && e.lost == 0 && e.connections_down == 0 && is_true
+    }
+
+    /// The report for a person.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let l = &self.load;
+        for t in &self.targets {
+            let size = show_bytes(t.size_bytes);
+            let _ = writeln!(
+                out,
+                "{} {} nsid {} ({size}, {})",
+                t.address, t.subnqn, t.nsid, t.model
+            );
+        }
+        let name = clap::ValueEnum::to_possible_value(&l.rw).expect("no value is skipped");
+        let _ = writeln!(
+            out,
+            "{} bs {} iodepth {} numjobs {}{}{}{} on {}, {:.1} s",
+            name.get_name(),
+            show_bytes(l.bs),
+            l.iodepth,
+            l.numjobs,
+            l.rate
+                .map(|rate| format!(" rate {}", show_count(rate)))
+                .unwrap_or_default(),
+            if l.header_digest { " hdgst" } else { "" },
+            if l.data_digest { " ddgst" } else { "" },
+            self.backend,
+            self.seconds,
+        );
+        for (name, d) in [("read", &self.read), ("write", &self.write)] {
+            if d.ios > 0 {
+                let (iops, mb) = (show_count(d.iops), d.mb_per_s);
+                let _ = writeln!(out, "{name}: IOPS {iops}  {mb:.1} MB/s\n{}", d.latency);
+            }
+        }
+        let s = &self.initiator;
+        let _ = writeln!(
+            out,
+            "initiator, for one I/O: {:.4} syscalls, {:.0} bytes copied, {:.4} wakeups, \
+             {:.4} allocations; CPU {:.2} s ({:.3} s/GB)",
+            s.syscalls_per_io,
+            s.copied_bytes_per_io,
+            s.wakeups_per_io,
+            s.allocations_per_io,
+            s.cpu_s,
+            s.cpu_s_per_gb,
+        );
+        self.text_of_trouble(&mut out);
+        out
+    }
+
+    fn text_of_trouble(&self, out: &mut String) {
+        if let Some(v) = &self.verify {
+            let _ = writeln!(
+                out,
+                "verify: {} blocks checked, {} wrong",
+                v.checked, v.mismatches
+            );
+            for example in &v.examples {
+                let _ = writeln!(out, "  {example}");
+            }
+        }
+        let e = &self.errors;
+        for failed in &e.failed {
+            let _ = writeln!(out, "failed: {} commands: {}", failed.count, failed.status);
+        }
+        if e.lost > 0 {
+            let _ = writeln!(out, "lost: {} commands without an answer", e.lost);
+        }
+        if e.unstarted > 0 {
+            let _ = writeln!(
+                out,
+                "behind: {} I/Os were due and could not be started",
+                e.unstarted
+            );
+        }
+        if e.connections_down > 0 {
+            let _ = writeln!(out, "connections lost: {}", e.connections_down);
+            for reason in &e.reasons {
+                let _ = writeln!(out, "  {reason}");
+            }
+        }
+    }
+}
+
+fn ratio(value: f64, by: f64) -> f64 {
+    if by > 0.0 { value / by } else { 0.0 }
+}
+
+fn errors(jobs: &[&Outcome]) -> Errors {
+    let mut errors = Errors::default();
+    for job in jobs {
+        errors.lost += job.lost;
+        errors.unstarted += job.unstarted;
+        for (status, count) in &job.failed {
+            let status = status.to_string();
+            match errors
+                .failed
+                .iter_mut()
+                .find(|failed| failed.status == status)
+            {
+                Some(failed) => failed.count += count,
+                None => errors.failed.push(Failed {
+                    status,
+                    count: *count,
+                }),
+            }
+        }
+        if let Some(reason) = &job.down {
+            errors.connections_down += 1;
+            if errors.reasons.len() < REASONS_MAX && !errors.reasons.contains(reason) {
+                errors.reasons.push(reason.clone());
+            }
+        }
+    }
+    errors
+}
+
+fn verified(jobs: &[&Outcome]) -> Verified {
+    let mut verified = Verified::default();
+    for job in jobs {
+        verified.checked += job.checked;
+        verified.mismatches += job.mismatches;
+        let room = REASONS_MAX - verified.examples.len();
+        verified
+            .examples
+            .extend(job.examples.iter().take(room).cloned());
+    }
+    verified
+}

@@ -1,0 +1,378 @@
+//! One reactor of the load: its jobs, and the phases that they go through.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use machine::Nanos;
+use mem::{Budget, Pool};
+use reactor::{
+    AnyDriver, Choice, Completion, Counters, Driver, DriverConfig, Handler, Mailbox, Receiver,
+    RunConfig,
+};
+
+use super::job::{Job, JobPlan, Outcome};
+use crate::clock::thread_cpu_ns;
+use host::TOKENS_PER_QUEUE;
+
+const SECOND: Nanos = 1_000_000_000;
+/// How long connections may take.
+const CONNECT_NS: Nanos = 10 * SECOND;
+/// How long the last I/Os may take after the load.
+const DRAIN_NS: Nanos = 10 * SECOND;
+/// How long closing may take.
+const CLOSE_NS: Nanos = 2 * SECOND;
+
+/// What a worker is to do.
+#[derive(Clone)]
+pub struct WorkerPlan {
+    /// CPU to run on; `None`: where the scheduler likes.
+    pub cpu: Option<usize>,
+    /// Which driver.
+    pub backend: Choice,
+    /// Spin at most this long before sleeping; `u64::MAX`: never sleep.
+    pub spin_us_max: u64,
+    /// Before measuring.
+    pub ramp_ns: Nanos,
+    /// Measured.
+    pub runtime_ns: Nanos,
+    /// Its jobs.
+    pub jobs: Vec<JobPlan>,
+}
+
+/// Letters to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Letter {
+    /// Start the load.
+    Begin,
+    /// End now, and report.
+    Stop,
+}
+
+/// What others see of a worker while it runs.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// I/Os that succeeded while measuring.
+    pub ios: AtomicU64,
+    /// Whether the measurement is under way.
+    pub is_measuring: AtomicBool,
+    /// Connections that could not be made; valid once settled.
+    pub failures: AtomicU64,
+    /// Every connection is made, or will not be.
+    pub is_settled: AtomicBool,
+}
+
+/// What a worker did between the ramp and the end.
+#[derive(Debug, Default)]
+pub struct WorkerOutcome {
+    /// Of each job.
+    pub jobs: Vec<Outcome>,
+    /// The driver's name.
+    pub backend: &'static str,
+    /// Length of the measurement.
+    pub elapsed_ns: u64,
+    /// CPU time of the thread.
+    pub cpu_ns: u64,
+    /// System calls on the data path.
+    pub syscalls: u64,
+    /// Sleeps in the kernel that ended.
+    pub wakeups: u64,
+    /// Payload bytes copied in user space.
+    pub copied_bytes: u64,
+    /// Allocations.
+    pub allocations: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Waiting,
+    Ramp,
+    Measuring,
+    Draining,
+    ReadBack,
+    Closing,
+    Done,
+}
+
+/// Counts at one moment.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    at: Nanos,
+    cpu_ns: u64,
+    driver: Counters,
+    memory: mem::counters::Counts,
+}
+
+impl Moment {
+    fn now<D: Driver>(driver: &D) -> Self {
+        Moment {
+            at: driver.now(),
+            cpu_ns: thread_cpu_ns(),
+            driver: driver.counters(),
+            memory: mem::counters::here(),
+        }
+    }
+}
+
+struct Worker {
+    plan: WorkerPlan,
+    jobs: Vec<Job>,
+    /// Jobs that want to be pumped at the end of the turn.
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
+    phase: Phase,
+    /// When the phase ends at the latest.
+    phase_end: Nanos,
+    /// When the next I/O of an open loop is due.
+    next_due: Nanos,
+    has_stopped: bool,
+    ios: u64,
+    start: Moment,
+    end: Moment,
+    live: Arc<Live>,
+}
+
+/// Runs a worker on the calling thread until its load has ended. Sends its
+/// mailbox through `hello` first.
+///
+/// # Errors
+/// Where the driver or the memory cannot be had.
+pub fn run(
+    plan: WorkerPlan,
+    live: &Arc<Live>,
+    hello: impl FnOnce(Mailbox<Letter>),
+) -> io::Result<WorkerOutcome> {
+    if let Some(cpu) = plan.cpu {
+        reactor::pin_to_cpu(cpu)?;
+    }
+    // Stages are what the pool is for, and a connection holds two at most.
+    let budget = (plan.jobs.len() as u64 * (1 << 20)).max(64 << 20);
+    let pool = Pool::new(Budget::new(budget))?;
+    let config = DriverConfig {
+        sockets_max: plan.jobs.len() as u32 + 1,
+        ..DriverConfig::default()
+    };
+    match reactor::open(plan.backend, &config, pool)? {
+        AnyDriver::Uring(mut driver) => drive(&mut driver, plan, live, hello),
+        AnyDriver::Epoll(mut driver) => drive(&mut driver, plan, live, hello),
+    }
+}
+
+fn drive<D: Driver>(
+    driver: &mut D,
+    plan: WorkerPlan,
+    live: &Arc<Live>,
+    hello: impl FnOnce(Mailbox<Letter>),
+) -> io::Result<WorkerOutcome> {
+    let (mailbox, mail): (_, Receiver<Letter>) = reactor::mailbox(driver.waker());
+    hello(mailbox);
+    let config = RunConfig {
+        spin_us_max: plan.spin_us_max,
+    };
+    let jobs = plan
+        .jobs
+        .iter()
+        .cloned()
+        .map(Job::new)
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut worker = Worker {
+        is_dirty: vec![false; jobs.len()],
+        dirty: Vec::with_capacity(jobs.len()),
+        plan,
+        jobs,
+        phase: Phase::Connecting,
+        phase_end: driver.now() + CONNECT_NS,
+        next_due: Nanos::MAX,
+        has_stopped: false,
+        ios: 0,
+        start: Moment::default(),
+        end: Moment::default(),
+        live: Arc::clone(live),
+    };
+    for (i, job) in worker.jobs.iter_mut().enumerate() {
+        job.open(driver, i as u64 * TOKENS_PER_QUEUE);
+    }
+    worker.advance(driver);
+    reactor::run(driver, &mail, &mut worker, &config)?;
+    Ok(worker.into_outcome(driver.name()))
+}
+
+impl Worker {
+    fn into_outcome(self, backend: &'static str) -> WorkerOutcome {
+        let (start, end) = (&self.start, &self.end);
+        WorkerOutcome {
+            backend,
+            elapsed_ns: end.at - start.at,
+            cpu_ns: end.cpu_ns - start.cpu_ns,
+            syscalls: end.driver.syscalls - start.driver.syscalls,
+            wakeups: end.driver.wakeups - start.driver.wakeups,
+            copied_bytes: end.memory.copied_bytes - start.memory.copied_bytes,
+            allocations: end.memory.allocations - start.memory.allocations,
+            jobs: self.jobs.into_iter().map(Job::into_outcome).collect(),
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, job: usize) {
+        if !std::mem::replace(&mut self.is_dirty[job], true) {
+            self.dirty.push(job as u32);
+        }
+    }
+
+    fn mark_all(&mut self) {
+        (0..self.jobs.len()).for_each(|job| self.mark(job));
+    }
+
+    /// Leaves phases that have reached their end.
+    fn advance<D: Driver>(&mut self, driver: &mut D) {
+        let now = driver.now();
+        loop {
+            let is_late = now >= self.phase_end;
+            let in_flight = self.jobs.iter().any(|job| job.in_flight() > 0);
+            let next = match self.phase {
+                Phase::Connecting if self.jobs.iter().all(Job::is_settled) || is_late => {
+                    self.jobs.iter_mut().for_each(|job| job.give_up(driver));
+                    let failures = self.jobs.iter().filter(|job| job.is_down()).count();
+                    self.live.failures.store(failures as u64, Ordering::Relaxed);
+                    self.live.is_settled.store(true, Ordering::Release);
+                    Phase::Waiting
+                }
+                Phase::Waiting if self.has_stopped => Phase::Closing,
+                Phase::Ramp if is_late || self.is_over() => Phase::Measuring,
+                Phase::Measuring if is_late || self.is_over() => Phase::Draining,
+                Phase::Draining if !in_flight || is_late => Phase::ReadBack,
+                Phase::ReadBack if !in_flight || is_late => Phase::Closing,
+                Phase::Closing if is_late || self.jobs.iter().all(Job::is_closed) => Phase::Done,
+                _ => return,
+            };
+            self.enter(driver, next, now);
+        }
+    }
+
+    /// Whether the load ends before its time.
+    fn is_over(&self) -> bool {
+        self.has_stopped || self.jobs.iter().all(Job::is_down)
+    }
+
+    fn enter<D: Driver>(&mut self, driver: &mut D, phase: Phase, now: Nanos) {
+        self.phase = phase;
+        match phase {
+            Phase::Connecting => unreachable!("a worker connects once"),
+            Phase::Waiting | Phase::Done => self.phase_end = Nanos::MAX,
+            Phase::Ramp => {
+                self.phase_end = now + self.plan.ramp_ns;
+                self.jobs
+                    .iter_mut()
+                    .filter(|job| !job.is_down())
+                    .for_each(|job| job.begin(now));
+                self.mark_all();
+            }
+            Phase::Measuring => {
+                self.phase_end = now + self.plan.runtime_ns;
+                self.jobs.iter_mut().for_each(Job::begin_counting);
+                self.live.is_measuring.store(true, Ordering::Release);
+                self.start = Moment::now(driver);
+            }
+            Phase::Draining => {
+                self.end = Moment::now(driver);
+                self.live.is_measuring.store(false, Ordering::Release);
+                self.phase_end = now + DRAIN_NS;
+                self.jobs.iter_mut().for_each(|job| job.end_counting(now));
+            }
+            Phase::ReadBack => {
+                // As long as the load took, and a minute: it may be all of the volume.
+                self.phase_end = now + self.plan.runtime_ns + 60 * SECOND;
+                if !self.has_stopped {
+                    self.jobs.iter_mut().for_each(Job::begin_read_back);
+                    self.jobs.iter_mut().for_each(|job| job.pump(driver, now));
+                }
+            }
+            Phase::Closing => {
+                self.phase_end = now + CLOSE_NS;
+                self.jobs.iter_mut().for_each(|job| job.close(driver));
+            }
+        }
+    }
+}
+
+impl<D: Driver> Handler<D, Letter> for Worker {
+    #[inline]
+    fn on_completion(&mut self, driver: &mut D, completion: Completion) {
+        let token = match &completion {
+            Completion::Received { token, .. }
+            | Completion::Sent { token, .. }
+            | Completion::Connected { token, .. }
+            | Completion::Closed { token }
+            | Completion::Accepted { token, .. }
+            | Completion::File { token, .. } => *token,
+        };
+        let index = (token / TOKENS_PER_QUEUE) as usize;
+        let now = driver.now();
+        self.jobs[index].on_completion(driver, completion, now);
+        self.mark(index);
+    }
+
+    fn on_mail(&mut self, driver: &mut D, letter: Letter) {
+        match letter {
+            Letter::Begin if self.phase == Phase::Waiting => {
+                let now = driver.now();
+                self.enter(driver, Phase::Ramp, now);
+            }
+            Letter::Begin => {}
+            Letter::Stop => {
+                self.has_stopped = true;
+                self.jobs.iter_mut().for_each(Job::stop);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_turn(&mut self, driver: &mut D) {
+        let now = driver.now();
+        for i in 0..self.dirty.len() {
+            let index = self.dirty[i] as usize;
+            self.is_dirty[index] = false;
+            self.jobs[index].pump(driver, now);
+        }
+        self.dirty.clear();
+        match self.phase {
+            Phase::Measuring => {
+                self.ios = self.jobs.iter().map(Job::ios).sum();
+                self.live.ios.store(self.ios, Ordering::Relaxed);
+                if self.has_stopped || self.jobs[0].is_down() {
+                    self.advance(driver);
+                }
+            }
+            Phase::Ramp if !self.has_stopped && !self.jobs[0].is_down() => {}
+            _ => self.advance(driver),
+        }
+        self.next_due = self
+            .jobs
+            .iter()
+            .filter_map(Job::next_due)
+            .min()
+            .unwrap_or(Nanos::MAX);
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Nanos> {
+        let at = self.phase_end.min(self.next_due);
+        (at != Nanos::MAX).then_some(at)
+    }
+
+    fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
+        if now >= self.next_due {
+            self.mark_all();
+            self.next_due = Nanos::MAX;
+        }
+        if now >= self.phase_end {
+            self.advance(driver);
+        }
+    }
+
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+}
