@@ -21,17 +21,29 @@ pub struct Reply {
 impl Reply {
     /// Success with completion dwords 0 and 1.
     pub fn done(result: u64) -> Self {
-        Reply { status: Status::SUCCESS, result, data_len: 0 }
+        Reply {
+            status: Status::SUCCESS,
+            result,
+            data_len: 0,
+        }
     }
 
     /// Success with data to the host.
     pub fn data(data_len: usize) -> Self {
-        Reply { status: Status::SUCCESS, result: 0, data_len: data_len as u32 }
+        Reply {
+            status: Status::SUCCESS,
+            result: 0,
+            data_len: data_len as u32,
+        }
     }
 
     /// Failure.
     pub fn failed(status: Status) -> Self {
-        Reply { status, result: 0, data_len: 0 }
+        Reply {
+            status,
+            result: 0,
+            data_len: 0,
+        }
     }
 }
 
@@ -79,7 +91,10 @@ pub(crate) struct Fault {
 impl Fault {
     /// Trying again would fail again.
     pub fn new(status: Status, location: u16) -> Self {
-        Fault { status: status.dnr(), location: Some(location) }
+        Fault {
+            status: status.dnr(),
+            location: Some(location),
+        }
     }
 
     /// Invalid Field in Command, in the dword that starts at byte `location`.
@@ -170,7 +185,10 @@ fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
         return Err(Fault::new(Status::INVALID_OPCODE, at::OPCODE));
     }
     if !request.controller.is_ready() {
-        return Err(Fault { status: Status::COMMAND_SEQUENCE.dnr(), location: None });
+        return Err(Fault {
+            status: Status::COMMAND_SEQUENCE.dnr(),
+            location: None,
+        });
     }
     let reply = match opcode {
         admin::GET_LOG_PAGE => log::get_log_page(request)?,
@@ -179,7 +197,10 @@ fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
         admin::GET_FEATURES => feature::get(request)?,
         admin::ASYNC_EVENT_REQUEST => {
             if !request.controller.hold_event_request(tag) {
-                return Err(Fault { status: Status::AER_LIMIT.dnr(), location: None });
+                return Err(Fault {
+                    status: Status::AER_LIMIT.dnr(),
+                    location: None,
+                });
             }
             return Ok(Outcome::Held);
         }

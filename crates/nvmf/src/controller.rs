@@ -123,8 +123,16 @@ pub(crate) const DISCOVERY_EVENT: u32 = 1 << 1;
 
 /// Event bit, bit of the configuration that enables it, dword 0 of its completion.
 const EVENTS: [(u32, u32, u32); 2] = [
-    (NAMESPACE_EVENT, async_event::NAMESPACE_ATTRIBUTE, event::NAMESPACE_ATTRIBUTE_CHANGED),
-    (DISCOVERY_EVENT, async_event::DISCOVERY_CHANGE, event::DISCOVERY_CHANGED),
+    (
+        NAMESPACE_EVENT,
+        async_event::NAMESPACE_ATTRIBUTE,
+        event::NAMESPACE_ATTRIBUTE_CHANGED,
+    ),
+    (
+        DISCOVERY_EVENT,
+        async_event::DISCOVERY_CHANGE,
+        event::DISCOVERY_CHANGED,
+    ),
 ];
 
 impl Controller {
@@ -305,7 +313,10 @@ impl Controller {
     // --- queues ---
 
     pub(crate) fn add_queue(&mut self, qid: u16, connection: u64) {
-        let queue = Queue { connection, is_closing: false };
+        let queue = Queue {
+            connection,
+            is_closing: false,
+        };
         let previous = self.queues.insert(qid, queue);
         assert!(previous.is_none(), "queue {qid} was connected twice");
     }

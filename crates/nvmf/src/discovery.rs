@@ -45,7 +45,11 @@ impl DiscoveryLog {
                 ports.push((index as u16 + 1, address));
             }
         }
-        DiscoveryLog { generation, subsystems: visible.cloned().collect(), ports }
+        DiscoveryLog {
+            generation,
+            subsystems: visible.cloned().collect(),
+            ports,
+        }
     }
 
     /// Bytes of the whole log.
@@ -65,7 +69,9 @@ impl DiscoveryLog {
         header.genctr = self.generation.into();
         header.numrec = (self.entries() as u64).into();
         copy_window(header.as_bytes(), 0, offset, out);
-        let end = offset.saturating_add(out.len() as u64).saturating_sub(HEADER_BYTES as u64);
+        let end = offset
+            .saturating_add(out.len() as u64)
+            .saturating_sub(HEADER_BYTES as u64);
         let first = offset.saturating_sub(HEADER_BYTES as u64) / ENTRY_BYTES as u64;
         let last = end.div_ceil(ENTRY_BYTES as u64).min(self.entries() as u64);
         for index in first..last {
@@ -80,7 +86,11 @@ impl DiscoveryLog {
         let (port, address) = self.ports[index % self.ports.len()];
         let mut entry: LogEntry = zeroed();
         entry.trtype = TRTYPE_TCP;
-        entry.adrfam = if address.is_ipv4() { ADRFAM_IPV4 } else { ADRFAM_IPV6 };
+        entry.adrfam = if address.is_ipv4() {
+            ADRFAM_IPV4
+        } else {
+            ADRFAM_IPV6
+        };
         entry.subtype = SUBTYPE_NVM;
         entry.treq = TREQ_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
         entry.portid = port.into();

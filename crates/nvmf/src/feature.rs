@@ -16,7 +16,11 @@ pub(crate) struct Known {
 }
 
 const fn known(fid: u8, of_discovery: bool, capabilities: u32) -> Known {
-    Known { fid, of_discovery, capabilities }
+    Known {
+        fid,
+        of_discovery,
+        capabilities,
+    }
 }
 
 /// Every feature there is; none can be saved.
@@ -107,7 +111,11 @@ pub(crate) fn get(request: &mut Request<'_>) -> Result<Reply, Fault> {
         fid::POWER_MANAGEMENT => values.power_management,
         fid::TEMPERATURE_THRESHOLD => {
             let is_under = temperature_selector(cdw11, false)?;
-            u32::from(if is_under { values.temperature_under } else { values.temperature_over })
+            u32::from(if is_under {
+                values.temperature_under
+            } else {
+                values.temperature_over
+            })
         }
         fid::ERROR_RECOVERY => {
             expect_namespace(request)?;
@@ -215,7 +223,14 @@ fn set_queues(request: &mut Request<'_>, has_io_queues: bool) -> Result<Reply, F
     if has_io_queues {
         return Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10));
     }
-    let most = u32::from(request.controller.subsystem.limits.io_queues_max.saturating_sub(1));
+    let most = u32::from(
+        request
+            .controller
+            .subsystem
+            .limits
+            .io_queues_max
+            .saturating_sub(1),
+    );
     // A fabrics queue is a pair: as many of the one as of the other.
     let allocated = submission.max(completion).min(most);
     request.controller.features.queues = allocated | allocated << 16;
@@ -235,7 +250,11 @@ fn temperature_selector(cdw11: u32, is_set: bool) -> Result<bool, Fault> {
 }
 
 fn expect_namespace(request: &Request<'_>) -> Result<(), Fault> {
-    match request.controller.subsystem.namespace(request.sqe.nsid.get()) {
+    match request
+        .controller
+        .subsystem
+        .namespace(request.sqe.nsid.get())
+    {
         Some(_) => Ok(()),
         None => Err(Fault::new(Status::INVALID_NAMESPACE, at::NSID)),
     }

@@ -2,11 +2,11 @@
 
 use wire::nvme::Status;
 use wire::nvme::fabrics::nqn_field;
+use wire::nvme::feature::async_event;
 use wire::nvme::identify::{
     self as wire_id, CSI_NVM, DescriptorHeader, IDENTIFY_BYTES, LIST_CNTLIDS_MAX, LIST_NSIDS_MAX,
     LbaFormat, NamespaceIndependent, NvmController, ascii, cns, nidt, zeroed,
 };
-use wire::nvme::feature::async_event;
 use wire::nvme::property::VS_2_0;
 use zerocopy::IntoBytes;
 
@@ -173,7 +173,13 @@ fn identify_namespace(namespace: &Namespace) -> wire_id::Namespace {
     id.dlfeat = 1 | 1 << 3;
     id.nvmcap = (u128::from(blocks) * u128::from(namespace.block_bytes)).to_le_bytes();
     let preferred = (PREFERRED_BYTES / namespace.block_bytes).max(1) as u16 - 1;
-    for field in [&mut id.npwg, &mut id.npwa, &mut id.npdg, &mut id.npda, &mut id.nows] {
+    for field in [
+        &mut id.npwg,
+        &mut id.npwa,
+        &mut id.npdg,
+        &mut id.npda,
+        &mut id.nows,
+    ] {
         *field = preferred.into();
     }
     id.nsattr = u8::from(namespace.read_only);
@@ -235,7 +241,10 @@ fn namespace_list(
         .collect();
     nsids.sort_unstable();
     let mut list = [0; IDENTIFY_BYTES];
-    for (slot, nsid) in list.chunks_exact_mut(4).zip(nsids.into_iter().take(LIST_NSIDS_MAX)) {
+    for (slot, nsid) in list
+        .chunks_exact_mut(4)
+        .zip(nsids.into_iter().take(LIST_NSIDS_MAX))
+    {
         slot.copy_from_slice(&nsid.to_le_bytes());
     }
     request.put(&list)
@@ -246,7 +255,10 @@ fn controller_list(request: &mut Request<'_>, cntid: u16) -> Result<Reply, Fault
     let mut list = [0; IDENTIFY_BYTES];
     let mut count = 0u16;
     let from = request.cntlids.iter().filter(|other| **other >= cntid);
-    for (slot, cntlid) in list[2..].chunks_exact_mut(2).zip(from.take(LIST_CNTLIDS_MAX)) {
+    for (slot, cntlid) in list[2..]
+        .chunks_exact_mut(2)
+        .zip(from.take(LIST_CNTLIDS_MAX))
+    {
         slot.copy_from_slice(&cntlid.to_le_bytes());
         count += 1;
     }

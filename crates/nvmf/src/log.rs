@@ -1,11 +1,9 @@
 //! Get Log Page (NVM Express Base Specification 2.0, section 5.16).
 
-use wire::nvme::identify::{ascii, zeroed};
-use wire::nvme::log::{
-    CommandEffects, ErrorEntry, FirmwareSlot, Identifiers, Smart, effect, lid,
-};
-use wire::nvme::feature::capability;
 use wire::nvme::discovery::TRTYPE_TCP;
+use wire::nvme::feature::capability;
+use wire::nvme::identify::{ascii, zeroed};
+use wire::nvme::log::{CommandEffects, ErrorEntry, FirmwareSlot, Identifiers, Smart, effect, lid};
 use wire::nvme::{NSID_ALL, Status, io};
 use zerocopy::IntoBytes;
 
@@ -58,8 +56,11 @@ pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
     let (page, retains_event) = (cdw10 as u8, cdw10 >> 15 & 1 != 0);
     let dwords = u64::from(cdw10 >> 16 | cdw11 << 16) + 1;
     let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
-    let pages: &[u8] =
-        if request.controller.is_discovery { &DISCOVERY_LOG_PAGES } else { &LOG_PAGES };
+    let pages: &[u8] = if request.controller.is_discovery {
+        &DISCOVERY_LOG_PAGES
+    } else {
+        &LOG_PAGES
+    };
     if !pages.contains(&page) {
         return Err(Fault::new(Status::INVALID_LOG_PAGE, at::CDW10));
     }
@@ -95,7 +96,11 @@ pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
 }
 
 fn expect_offset(offset: u64, page_len: u64) -> Result<(), Fault> {
-    if offset > page_len { Err(Fault::field(at::CDW12)) } else { Ok(()) }
+    if offset > page_len {
+        Err(Fault::field(at::CDW12))
+    } else {
+        Ok(())
+    }
 }
 
 /// A page was read without Retain Asynchronous Event: its event may come again.
@@ -127,8 +132,11 @@ fn page_bytes(request: &Request<'_>, page: u8) -> Result<Vec<u8>, Fault> {
 }
 
 fn supported(request: &Request<'_>) -> Identifiers {
-    let pages: &[u8] =
-        if request.controller.is_discovery { &DISCOVERY_LOG_PAGES } else { &LOG_PAGES };
+    let pages: &[u8] = if request.controller.is_discovery {
+        &DISCOVERY_LOG_PAGES
+    } else {
+        &LOG_PAGES
+    };
     let mut log: Identifiers = zeroed();
     for page in pages {
         log.entries[usize::from(*page)] = 1.into();
@@ -227,7 +235,10 @@ fn command_effects() -> CommandEffects {
 fn feature_effects(request: &Request<'_>) -> Identifiers {
     let mut log: Identifiers = zeroed();
     let is_discovery = request.controller.is_discovery;
-    for feature in FEATURES.iter().filter(|feature| !is_discovery || feature.of_discovery) {
+    for feature in FEATURES
+        .iter()
+        .filter(|feature| !is_discovery || feature.of_discovery)
+    {
         let scope = if feature.capabilities & capability::NAMESPACE_SPECIFIC != 0 {
             effect::SCOPE_NAMESPACE
         } else {

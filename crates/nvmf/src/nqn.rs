@@ -81,7 +81,11 @@ fn check(nqn: &str) -> Result<(), NqnError> {
         return Err(NqnError::BadCharacter(at));
     }
     if let Some(uuid) = nqn.strip_prefix(UUID_PREFIX) {
-        return if is_uuid(uuid) { Ok(()) } else { Err(NqnError::BadUuid) };
+        return if is_uuid(uuid) {
+            Ok(())
+        } else {
+            Err(NqnError::BadUuid)
+        };
     }
     let rest = nqn.strip_prefix("nqn.").ok_or(NqnError::NoPrefix)?;
     let domain = after_date(rest).ok_or(NqnError::BadDate)?;
@@ -96,7 +100,8 @@ fn after_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_once('.')?;
     let (year, month) = date.split_once('-')?;
     let digits = |part: &str, len| part.len() == len && part.bytes().all(|b| b.is_ascii_digit());
-    let valid = digits(year, 4) && digits(month, 2) && (1..=12).contains(&month.parse().unwrap_or(0u8));
+    let valid =
+        digits(year, 4) && digits(month, 2) && (1..=12).contains(&month.parse().unwrap_or(0u8));
     valid.then_some(rest)
 }
 
@@ -118,10 +123,22 @@ mod tests {
         let table: &[(&str, Result<(), NqnError>)] = &[
             ("nqn.2024-01.org.example:disk", Ok(())),
             ("nqn.2024-01.org.example", Ok(())),
-            ("nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6", Ok(())),
-            ("nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765", Err(NqnError::BadUuid)),
-            ("nqn.2014-08.org.nvmexpress:uuid:g81d4fae-7dec-11d0-a765-00a0c91e6bf6", Err(NqnError::BadUuid)),
-            ("nqn.2014-08.org.nvmexpress.discovery", Err(NqnError::Discovery)),
+            (
+                "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+                Ok(()),
+            ),
+            (
+                "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765",
+                Err(NqnError::BadUuid),
+            ),
+            (
+                "nqn.2014-08.org.nvmexpress:uuid:g81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+                Err(NqnError::BadUuid),
+            ),
+            (
+                "nqn.2014-08.org.nvmexpress.discovery",
+                Err(NqnError::Discovery),
+            ),
             ("", Err(NqnError::Empty)),
             (&long, Err(NqnError::TooLong(224))),
             ("iqn.2024-01.org.example:disk", Err(NqnError::NoPrefix)),
@@ -130,8 +147,14 @@ mod tests {
             ("nqn.org.example:disk", Err(NqnError::BadDate)),
             ("nqn.2024-01.", Err(NqnError::NoDomain)),
             ("nqn.2024-01.:disk", Err(NqnError::NoDomain)),
-            ("nqn.2024-01.org.example:a b", Err(NqnError::BadCharacter(25))),
-            ("nqn.2024-01.org.example:a\n", Err(NqnError::BadCharacter(25))),
+            (
+                "nqn.2024-01.org.example:a b",
+                Err(NqnError::BadCharacter(25)),
+            ),
+            (
+                "nqn.2024-01.org.example:a\n",
+                Err(NqnError::BadCharacter(25)),
+            ),
         ];
         for (nqn, expected) in table {
             assert_eq!(check_subsystem_nqn(nqn), *expected, "{nqn}");

@@ -11,7 +11,9 @@ use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::admin::{self, Env, Outcome, Reply, Request};
-use crate::controller::{Activity, Association, Controller, DISCOVERY_EVENT, ErrorNote, NAMESPACE_EVENT};
+use crate::controller::{
+    Activity, Association, Controller, DISCOVERY_EVENT, ErrorNote, NAMESPACE_EVENT,
+};
 use crate::discovery::DiscoveryLog;
 use crate::subsystem::{CNTLID_MAX, Limits, NSID_MAX, Subsystem};
 
@@ -80,13 +82,19 @@ impl Refusal {
 
     /// A parameter of the command is invalid: byte `offset` of the entry.
     fn command(offset: u32) -> Self {
-        Refusal { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), result: offset }
+        Refusal {
+            status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
+            result: offset,
+        }
     }
 
     /// A parameter of the data is invalid: byte `offset` of the data (IATTR is 1).
     fn data(offset: usize) -> Self {
         let result = 1 << 16 | offset as u32;
-        Refusal { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), result }
+        Refusal {
+            status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
+            result,
+        }
     }
 }
 
@@ -168,7 +176,9 @@ impl Registry {
 
     /// Live controllers.
     pub fn controllers(&self) -> impl Iterator<Item = (ControllerId, &Controller)> {
-        self.controllers.iter().map(|(id, controller)| (*id, controller))
+        self.controllers
+            .iter()
+            .map(|(id, controller)| (*id, controller))
     }
 
     /// A controller, unless it is gone.
@@ -227,7 +237,9 @@ impl Registry {
             return Err(Refusal::command(SQSIZE));
         }
         // Controller IDs come free again: the host may try later.
-        let cntlid = entry.free_cntlid().ok_or(Refusal::new(Status::CONNECT_BUSY))?;
+        let cntlid = entry
+            .free_cntlid()
+            .ok_or(Refusal::new(Status::CONNECT_BUSY))?;
         let id = ControllerId(self.id_next);
         self.id_next += 1;
         entry.controllers.insert(cntlid, id);
@@ -259,7 +271,10 @@ impl Registry {
             .controllers
             .get(&data.cntlid.get())
             .ok_or(Refusal::data(CNTLID))?;
-        let controller = self.controllers.get_mut(&id).expect("listed controllers live");
+        let controller = self
+            .controllers
+            .get_mut(&id)
+            .expect("listed controllers live");
         if controller.has_ended() {
             return Err(Refusal::data(CNTLID));
         }
@@ -370,7 +385,10 @@ impl Registry {
     /// Admin Queues whose [`Controller::take_event`] now has something.
     pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Vec<u64> {
         self.generation += 1;
-        let known = self.entries.get_mut(&subsystem.nqn).filter(|entry| !entry.is_discovery);
+        let known = self
+            .entries
+            .get_mut(&subsystem.nqn)
+            .filter(|entry| !entry.is_discovery);
         let Some(entry) = known else {
             self.insert(subsystem, false);
             return self.raise_discovery();
@@ -389,7 +407,10 @@ impl Registry {
             .collect();
         let mut ready = Vec::new();
         for id in entry.controllers.values() {
-            let controller = self.controllers.get_mut(id).expect("listed controllers live");
+            let controller = self
+                .controllers
+                .get_mut(id)
+                .expect("listed controllers live");
             controller.subsystem = subsystem.clone();
             controller.changed_namespaces.extend(&changed);
             if !changed.is_empty() && controller.raise(NAMESPACE_EVENT) {
@@ -407,25 +428,35 @@ impl Registry {
             .values_mut()
             .filter(|controller| controller.is_discovery)
             .filter_map(|controller| {
-                if controller.raise(DISCOVERY_EVENT) { controller.admin_connection() } else { None }
+                if controller.raise(DISCOVERY_EVENT) {
+                    controller.admin_connection()
+                } else {
+                    None
+                }
             })
             .collect()
     }
 
     fn discovery_log(&self, hostnqn: &str, local: SocketAddr) -> DiscoveryLog {
-        let visible = self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
+        let visible = self
+            .subsystems()
+            .filter(|subsystem| subsystem.allows(hostnqn));
         DiscoveryLog::new(self.generation, visible, &self.listeners, local)
     }
 
     fn live(&mut self, id: ControllerId) -> &mut Controller {
-        self.controllers.get_mut(&id).expect("a controller lives as long as its Admin Queue")
+        self.controllers
+            .get_mut(&id)
+            .expect("a controller lives as long as its Admin Queue")
     }
 }
 
 fn check_namespaces(subsystem: &Subsystem) {
     for (index, namespace) in subsystem.namespaces.iter().enumerate() {
         let nsid = namespace.nsid;
-        let is_first = subsystem.namespace(nsid).is_some_and(|(first, _)| first == index);
+        let is_first = subsystem
+            .namespace(nsid)
+            .is_some_and(|(first, _)| first == index);
         assert!(
             (1..=NSID_MAX).contains(&nsid) && is_first,
             "namespace identifier {nsid} of {}",
@@ -450,7 +481,10 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
 impl Entry {
     /// The next free Controller ID, in turn.
     fn free_cntlid(&mut self) -> Option<u16> {
-        let (first, last) = (*self.subsystem.cntlids.start(), *self.subsystem.cntlids.end());
+        let (first, last) = (
+            *self.subsystem.cntlids.start(),
+            *self.subsystem.cntlids.end(),
+        );
         let start = self.cntlid_next.clamp(first, last);
         let free = (start..=last)
             .chain(first..start)

@@ -84,6 +84,8 @@ impl Subsystem {
 
     /// Whether any namespace has a volatile write cache.
     pub fn has_volatile_cache(&self) -> bool {
-        self.namespaces.iter().any(|namespace| namespace.volatile_cache)
+        self.namespaces
+            .iter()
+            .any(|namespace| namespace.volatile_cache)
     }
 }

@@ -115,7 +115,9 @@ impl Bench {
     /// An Admin Queue to `nqn`, not yet enabled.
     pub fn admin_queue(&mut self, nqn: &str, kato_ms: u32) -> ControllerId {
         let command = command(0, 31, kato_ms);
-        self.connect(&command, &data(0xffff, nqn)).unwrap().controller
+        self.connect(&command, &data(0xffff, nqn))
+            .unwrap()
+            .controller
     }
 
     /// An enabled controller of [`NQN`].
@@ -134,12 +136,17 @@ impl Bench {
     }
 
     pub fn set_cc(&mut self, id: ControllerId, value: u64) -> Status {
-        let set = PropertySet { offset: offset::CC, is_8_bytes: false, value };
+        let set = PropertySet {
+            offset: offset::CC,
+            is_8_bytes: false,
+            value,
+        };
         self.registry.property_set(id, set, self.now).status
     }
 
     pub fn property(&mut self, id: ControllerId, offset: u32, is_8_bytes: bool) -> Reply {
-        self.registry.property_get(id, PropertyGet { offset, is_8_bytes })
+        self.registry
+            .property_get(id, PropertyGet { offset, is_8_bytes })
     }
 
     pub fn csts(&mut self, id: ControllerId) -> u64 {
@@ -150,9 +157,19 @@ impl Bench {
         self.registry.controller(id).unwrap().take_closing()
     }
 
-    pub fn run(&mut self, id: ControllerId, tag: Tag, sqe: &Sqe, data: &[u8], out: &mut [u8]) -> Outcome {
+    pub fn run(
+        &mut self,
+        id: ControllerId,
+        tag: Tag,
+        sqe: &Sqe,
+        data: &[u8],
+        out: &mut [u8],
+    ) -> Outcome {
         let counters = self.counters;
-        let env = Env { now: self.now, counters: &|_| counters };
+        let env = Env {
+            now: self.now,
+            counters: &|_| counters,
+        };
         self.registry.admin(id, tag, sqe, data, out, &env)
     }
 
@@ -222,7 +239,13 @@ impl Bench {
 }
 
 pub fn command(qid: u16, sqsize: u16, kato_ms: u32) -> ConnectCommand {
-    ConnectCommand { recfmt: 0, qid, sqsize, cattr: 0, kato_ms }
+    ConnectCommand {
+        recfmt: 0,
+        qid,
+        sqsize,
+        cattr: 0,
+        kato_ms,
+    }
 }
 
 pub fn data(cntlid: u16, subnqn: &str) -> ConnectData {

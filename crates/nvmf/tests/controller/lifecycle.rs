@@ -24,14 +24,21 @@ fn a_linux_host_connects_and_leaves() {
     assert_eq!(cap >> 48 & 15, 0, "MPSMIN");
     assert_eq!(bench.property(id, offset::VS, false).result, 0x2_0000);
     assert_eq!(cap >> 59 & 1, 1, "CRWMS");
-    assert_eq!(bench.property(id, offset::CRTO, false).result, cap >> 24 & 0xff);
+    assert_eq!(
+        bench.property(id, offset::CRTO, false).result,
+        cap >> 24 & 0xff
+    );
     assert_eq!(bench.csts(id), 0);
     assert_eq!(bench.set_cc(id, CC_ENABLE), Status::SUCCESS);
     assert_eq!(bench.csts(id), RDY);
 
     let controller = bench.identify(id, cns::CONTROLLER, 0).unwrap();
     assert_eq!(u16_at(&controller, 78), 1, "CNTLID matches Connect");
-    assert!(bench.log(id, lid::COMMAND_EFFECTS, 0xffff_ffff, 0, 4096).is_ok());
+    assert!(
+        bench
+            .log(id, lid::COMMAND_EFFECTS, 0xffff_ffff, 0, 4096)
+            .is_ok()
+    );
     assert!(bench.identify(id, cns::CONTROLLER_CSI, 0).is_ok());
     assert!(bench.log(id, lid::SMART, 0xffff_ffff, 0, 512).is_ok());
     let queues = bench.set_feature(id, fid::NUMBER_OF_QUEUES, 1 | 1 << 16);
@@ -40,20 +47,34 @@ fn a_linux_host_connects_and_leaves() {
         assert_eq!(bench.io_queue(1, qid).unwrap().qid, qid);
     }
     let oaes = u32_at(&controller, 92);
-    assert_eq!(bench.set_feature(id, fid::ASYNC_EVENT_CONFIG, oaes).status, Status::SUCCESS);
+    assert_eq!(
+        bench.set_feature(id, fid::ASYNC_EVENT_CONFIG, oaes).status,
+        Status::SUCCESS
+    );
     assert_eq!(bench.hold_event_request(id, 3), nvmf::Outcome::Held);
     let list = bench.identify(id, cns::ACTIVE_NAMESPACES, 0).unwrap();
     for nsid in [u32_at(&list, 0), u32_at(&list, 4)] {
         assert!(bench.identify(id, cns::DESCRIPTORS, nsid).is_ok());
-        let independent = bench.identify(id, cns::NAMESPACE_INDEPENDENT, nsid).unwrap();
+        let independent = bench
+            .identify(id, cns::NAMESPACE_INDEPENDENT, nsid)
+            .unwrap();
         assert_eq!(independent[14] & 1, 1, "ready");
         assert!(bench.identify(id, cns::NAMESPACE, nsid).is_ok());
         assert!(bench.identify(id, cns::NAMESPACE_CSI, nsid).is_ok());
     }
-    assert_eq!(bench.admin(id, &Sqe::new(admin::KEEP_ALIVE), &mut []).status, Status::SUCCESS);
+    assert_eq!(
+        bench
+            .admin(id, &Sqe::new(admin::KEEP_ALIVE), &mut [])
+            .status,
+        Status::SUCCESS
+    );
 
     assert_eq!(bench.set_cc(id, CC_SHUTDOWN), Status::SUCCESS);
-    assert_eq!(bench.csts(id), RDY | 1 << 2, "shutdown waits for the I/O queues");
+    assert_eq!(
+        bench.csts(id),
+        RDY | 1 << 2,
+        "shutdown waits for the I/O queues"
+    );
     assert_eq!(bench.closing(id), [101, 102]);
     bench.registry.disconnected(id, 1);
     assert_eq!(bench.csts(id), RDY | 1 << 2);
@@ -79,11 +100,17 @@ fn a_reset_ends_io_queues_and_restores_defaults() {
     assert!(bench.take_event(id).is_none());
     assert!(bench.registry.disconnected(id, 1).is_empty());
     assert_eq!(bench.csts(id), 0);
-    assert_eq!(bench.io_queue(1, 1).unwrap_err().status.code(), Status::COMMAND_SEQUENCE);
+    assert_eq!(
+        bench.io_queue(1, 1).unwrap_err().status.code(),
+        Status::COMMAND_SEQUENCE
+    );
 
     assert_eq!(bench.set_cc(id, CC_ENABLE), Status::SUCCESS);
     assert_eq!(bench.csts(id), RDY);
-    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 5000);
+    assert_eq!(
+        bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result,
+        5000
+    );
     assert!(bench.io_queue(1, 1).is_ok());
 }
 
@@ -105,8 +132,14 @@ fn shutdown_of_either_kind_and_back() {
         let id = bench.controller();
         bench.set_cc(id, CC_ENABLE | notification << 14);
         assert_eq!(bench.csts(id), RDY | 2 << 2);
-        assert_eq!(bench.io_queue(1, 1).unwrap_err().status.code(), Status::COMMAND_SEQUENCE);
-        assert_eq!(bench.identify(id, cns::CONTROLLER, 0), Err(Status::COMMAND_SEQUENCE));
+        assert_eq!(
+            bench.io_queue(1, 1).unwrap_err().status.code(),
+            Status::COMMAND_SEQUENCE
+        );
+        assert_eq!(
+            bench.identify(id, cns::CONTROLLER, 0),
+            Err(Status::COMMAND_SEQUENCE)
+        );
         bench.set_cc(id, 0x0046_0000);
         assert_eq!(bench.csts(id), 0);
         bench.set_cc(id, CC_ENABLE);
@@ -115,17 +148,20 @@ fn shutdown_of_either_kind_and_back() {
     }
     let mut bench = Bench::new();
     let id = bench.controller();
-    assert_eq!(bench.set_cc(id, CC_ENABLE | 3 << 14).code(), Status::INVALID_FIELD);
+    assert_eq!(
+        bench.set_cc(id, CC_ENABLE | 3 << 14).code(),
+        Status::INVALID_FIELD
+    );
     assert_eq!(bench.csts(id), RDY);
 }
 
 #[test]
 fn what_cannot_be_enabled_is_fatal() {
     for cc in [
-        0x0000_0001,            // entry sizes 0
-        CC_ENABLE | 6 << 4,     // all command sets
-        CC_ENABLE | 1 << 7,     // 8 KiB pages
-        CC_ENABLE | 1 << 11,    // weighted round robin
+        0x0000_0001,         // entry sizes 0
+        CC_ENABLE | 6 << 4,  // all command sets
+        CC_ENABLE | 1 << 7,  // 8 KiB pages
+        CC_ENABLE | 1 << 11, // weighted round robin
     ] {
         let mut bench = Bench::new();
         let id = bench.admin_queue(NQN, 0);
@@ -139,22 +175,46 @@ fn what_cannot_be_enabled_is_fatal() {
     let mut bench = Bench::new();
     let id = bench.admin_queue(DISCOVERY_NQN, 0);
     bench.set_cc(id, 1);
-    assert_eq!(bench.csts(id), RDY, "a discovery controller has no I/O queue entries");
+    assert_eq!(
+        bench.csts(id),
+        RDY,
+        "a discovery controller has no I/O queue entries"
+    );
 }
 
 #[test]
 fn properties_that_are_not_there() {
     let mut bench = Bench::new();
     let id = bench.controller();
-    for (offset, is_8_bytes) in [(0x08, true), (0x14, true), (0x20, false), (0x1c, true), (1, false), (0x24, false)] {
-        assert_eq!(bench.property(id, offset, is_8_bytes).status.code(), Status::INVALID_FIELD, "{offset:#x}");
+    for (offset, is_8_bytes) in [
+        (0x08, true),
+        (0x14, true),
+        (0x20, false),
+        (0x1c, true),
+        (1, false),
+        (0x24, false),
+    ] {
+        assert_eq!(
+            bench.property(id, offset, is_8_bytes).status.code(),
+            Status::INVALID_FIELD,
+            "{offset:#x}"
+        );
     }
     let cap = bench.property(id, offset::CAP, true).result;
     assert_eq!(bench.property(id, 0, false).result, cap & 0xffff_ffff);
     assert_eq!(bench.property(id, 4, false).result, cap >> 32);
     assert_eq!(bench.property(id, offset::CC, false).result, CC_ENABLE);
-    for (offset, is_8_bytes) in [(offset::CAP, true), (offset::VS, false), (offset::CSTS, false), (offset::CC, true)] {
-        let set = PropertySet { offset, is_8_bytes, value: 0 };
+    for (offset, is_8_bytes) in [
+        (offset::CAP, true),
+        (offset::VS, false),
+        (offset::CSTS, false),
+        (offset::CC, true),
+    ] {
+        let set = PropertySet {
+            offset,
+            is_8_bytes,
+            value: 0,
+        };
         let reply = bench.registry.property_set(id, set, 0);
         assert_eq!(reply.status.code(), Status::INVALID_FIELD, "{offset:#x}");
     }
@@ -164,7 +224,10 @@ fn properties_that_are_not_there() {
 fn admin_commands_wait_for_enable() {
     let mut bench = Bench::new();
     let id = bench.admin_queue(NQN, 0);
-    assert_eq!(bench.identify(id, cns::CONTROLLER, 0), Err(Status::COMMAND_SEQUENCE));
+    assert_eq!(
+        bench.identify(id, cns::CONTROLLER, 0),
+        Err(Status::COMMAND_SEQUENCE)
+    );
     bench.set_cc(id, CC_ENABLE);
     assert!(bench.identify(id, cns::CONTROLLER, 0).is_ok());
 }
@@ -182,7 +245,11 @@ fn keep_alive_expires_without_traffic_only() {
     let mut bench = Bench::new();
     let id = bench.enabled(NQN, 4500);
     let io = bench.io_queue(1, 1).unwrap();
-    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 5000, "granularity");
+    assert_eq!(
+        bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result,
+        5000,
+        "granularity"
+    );
     // The Get Features counts as traffic: the timer starts again when it would expire.
     assert_eq!(deadline(&mut bench, id), Some(6 * SECOND));
     assert!(!expires_at(&mut bench, id, 6 * SECOND));
@@ -191,10 +258,18 @@ fn keep_alive_expires_without_traffic_only() {
     assert!(!expires_at(&mut bench, id, 11 * SECOND), "I/O counts too");
     bench.now = 14 * SECOND;
     bench.admin(id, &Sqe::new(admin::KEEP_ALIVE), &mut []);
-    assert_eq!(deadline(&mut bench, id), Some(19 * SECOND), "Keep Alive starts it at once");
+    assert_eq!(
+        deadline(&mut bench, id),
+        Some(19 * SECOND),
+        "Keep Alive starts it at once"
+    );
     assert!(!expires_at(&mut bench, id, 19 * SECOND - 1));
     assert!(expires_at(&mut bench, id, 19 * SECOND));
-    assert_eq!(bench.closing(id), [100, 101], "the Admin Queue's connection too");
+    assert_eq!(
+        bench.closing(id),
+        [100, 101],
+        "the Admin Queue's connection too"
+    );
     assert_eq!(bench.csts(id) & CFS, CFS);
     assert_eq!(deadline(&mut bench, id), None);
     assert!(!expires_at(&mut bench, id, 60 * SECOND), "once");
@@ -209,10 +284,16 @@ fn keep_alive_can_be_off_and_on() {
     let id = bench.enabled(NQN, 0);
     assert_eq!(deadline(&mut bench, id), None);
     bench.set_feature(id, fid::KEEP_ALIVE_TIMER, 1);
-    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, 1000);
+    assert_eq!(
+        bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result,
+        1000
+    );
     assert_eq!(deadline(&mut bench, id), Some(2 * SECOND));
     bench.set_feature(id, fid::KEEP_ALIVE_TIMER, u32::MAX);
-    assert_eq!(bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result, u64::from(u32::MAX));
+    assert_eq!(
+        bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result,
+        u64::from(u32::MAX)
+    );
 }
 
 #[test]

@@ -179,7 +179,8 @@ const _: () = assert!(size_of::<Identifiers>() == 1024);
 /// of completion dword 0 of an Asynchronous Event Request.
 pub mod event {
     /// Notice: Namespace Attribute Changed, answered by reading log page 04h.
-    pub const NAMESPACE_ATTRIBUTE_CHANGED: u32 = 0x02 | (super::lid::CHANGED_NAMESPACES as u32) << 16;
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: u32 =
+        0x02 | (super::lid::CHANGED_NAMESPACES as u32) << 16;
     /// Notice: Discovery Log Page Change, answered by reading log page 70h.
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xf0 << 8 | (super::lid::DISCOVERY as u32) << 16;
 }
