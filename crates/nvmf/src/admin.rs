@@ -1,10 +1,13 @@
 //! The Admin Command Set (NVM Express Base Specification 2.0, section 5).
 
+use std::collections::BTreeMap;
+
 use machine::{Nanos, Tag};
 use wire::nvme::{NSID_ALL, Sqe, Status, admin};
 
 use crate::controller::{Controller, ErrorNote};
 use crate::discovery::DiscoveryLog;
+use crate::registry::ControllerId;
 use crate::{feature, identify, log};
 
 /// How a command completes.
@@ -123,9 +126,9 @@ pub(crate) struct Request<'a> {
     /// Where data to the host goes.
     pub out: &'a mut [u8],
     pub env: &'a Env<'a>,
-    /// Controller identifiers in use in the subsystem, ascending.
-    pub cntlids: &'a [u16],
-    /// What a discovery controller reports; empty for others.
+    /// Controllers of the subsystem by Controller ID.
+    pub cntlids: &'a BTreeMap<u16, ControllerId>,
+    /// What a discovery controller's log says; empty for other commands.
     pub discovery: &'a DiscoveryLog,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn identify(request: &mut Request<'_>) -> Result<Reply, Fault> {
         }
         cns::CONTROLLERS => controller_list(request, cntid),
         cns::COMMAND_SETS => {
-            if cntid != 0xffff && !request.cntlids.contains(&cntid) {
+            if cntid != 0xffff && !request.cntlids.contains_key(&cntid) {
                 return Err(Fault::field(at::CDW10));
             }
             // One combination: the NVM Command Set.
@@ -254,7 +254,7 @@ fn namespace_list(
 fn controller_list(request: &mut Request<'_>, cntid: u16) -> Result<Reply, Fault> {
     let mut list = [0; IDENTIFY_BYTES];
     let mut count = 0u16;
-    let from = request.cntlids.iter().filter(|other| **other >= cntid);
+    let from = request.cntlids.range(cntid..).map(|(cntlid, _)| cntlid);
     for (slot, cntlid) in list[2..]
         .chunks_exact_mut(2)
         .zip(from.take(LIST_CNTLIDS_MAX))

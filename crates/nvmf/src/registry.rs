@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use machine::{Nanos, Tag};
+use wire::nvme::admin::GET_LOG_PAGE;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
@@ -353,20 +354,19 @@ impl Registry {
         env: &Env<'_>,
     ) -> Outcome {
         let controller = &self.controllers[&id];
-        let discovery = if controller.is_discovery {
+        let discovery = if controller.is_discovery && sqe.opcode == GET_LOG_PAGE {
             self.discovery_log(&controller.hostnqn, controller.local)
         } else {
             DiscoveryLog::default()
         };
         let entry = &self.entries[&controller.subsystem.nqn];
-        let cntlids: Vec<u16> = entry.controllers.keys().copied().collect();
         let request = Request {
             controller: self.controllers.get_mut(&id).expect("found before"),
             sqe,
             data,
             out,
             env,
-            cntlids: &cntlids,
+            cntlids: &entry.controllers,
             discovery: &discovery,
         };
         admin::execute(request, tag)

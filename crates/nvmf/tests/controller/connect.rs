@@ -1,5 +1,7 @@
 //! Connect: every refusal with its status and parameter, and what is given out.
 
+use nvmf::Refusal;
+use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{ConnectData, nqn_field};
 use wire::nvme::{ConnectCommand, Status};
 use zerocopy::IntoBytes;
@@ -7,194 +9,141 @@ use zerocopy::IntoBytes;
 use crate::bench::{Bench, CC_ENABLE, HOST, HOSTID, NQN, PRIVATE_NQN, VIA, command, data};
 
 const IN_DATA: u32 = 1 << 16;
+const SUBNQN: u32 = IN_DATA | 256;
+const HOSTNQN: u32 = IN_DATA | 512;
+const CNTLID: u32 = IN_DATA | 16;
+const QID: u32 = 42;
+const SQSIZE: u32 = 44;
 
-/// Changes to a good Connect, and what becomes of it.
-struct Case {
-    name: &'static str,
-    command: ConnectCommand,
-    data: ConnectData,
-    status: Status,
-    result: u32,
+/// Connects with controllers 1 (ready, with queue 1) and 2 (not enabled) there.
+fn refusal(command: ConnectCommand, data: ConnectData) -> Refusal {
+    let mut bench = Bench::new();
+    bench.controller();
+    bench.io_queue(1, 1).unwrap();
+    bench.admin_queue(NQN, 0);
+    bench.enabled(DISCOVERY_NQN, 0);
+    bench.connect(&command, &data).unwrap_err()
 }
 
-fn case(
-    name: &'static str,
-    command: ConnectCommand,
-    data: ConnectData,
-    status: Status,
-    result: u32,
-) -> Case {
-    Case {
-        name,
-        command,
-        data,
-        status,
-        result,
-    }
-}
-
-fn edited(mut data: ConnectData, edit: impl FnOnce(&mut ConnectData)) -> ConnectData {
+fn edited(cntlid: u16, edit: impl FnOnce(&mut ConnectData)) -> ConnectData {
+    let mut data = data(cntlid, NQN);
     edit(&mut data);
     data
 }
 
+/// Connect Invalid Parameters, and the byte that is at fault.
 #[test]
-fn refusals() {
-    let invalid = Status::CONNECT_INVALID_PARAMETERS.dnr();
-    let good = || data(0xffff, NQN);
+fn invalid_parameters() {
+    let any = 0xffff;
     let admin = command(0, 31, 5000);
     let io = |qid| command(qid, 127, 0);
+    let other = |d: &mut ConnectData| nqn_field(&mut d.hostnqn, "nqn.2024-01.org.example:b");
+    let cases = [
+        (
+            "no subsystem",
+            admin,
+            data(any, "nqn.2024-01.org.example:x"),
+            SUBNQN,
+        ),
+        (
+            "subsystem without end",
+            admin,
+            edited(any, |d| d.subnqn.fill(b'n')),
+            SUBNQN,
+        ),
+        (
+            "host without end",
+            admin,
+            edited(any, |d| d.hostnqn.fill(b'n')),
+            HOSTNQN,
+        ),
+        (
+            "no host",
+            admin,
+            edited(any, |d| d.hostnqn.fill(0)),
+            HOSTNQN,
+        ),
+        ("a controller chosen", admin, data(1, NQN), CNTLID),
+        ("static model", admin, data(0xfffe, NQN), CNTLID),
+        ("admin queue of 1", command(0, 0, 0), data(any, NQN), SQSIZE),
+        (
+            "admin queue of 129",
+            command(0, 128, 0),
+            data(any, NQN),
+            SQSIZE,
+        ),
+        ("no such controller", io(1), data(9, NQN), CNTLID),
+        ("any controller", io(1), data(any, NQN), CNTLID),
+        ("another subsystem's", io(1), data(1, PRIVATE_NQN), CNTLID),
+        ("another host", io(2), edited(1, other), HOSTNQN),
+        (
+            "another host ID",
+            io(2),
+            edited(1, |d| d.hostid[15] ^= 1),
+            IN_DATA,
+        ),
+        ("queue past the last", io(5), data(1, NQN), QID),
+        ("I/O queue of 1", command(2, 0, 0), data(1, NQN), SQSIZE),
+        ("I/O queue of 129", command(2, 128, 0), data(1, NQN), SQSIZE),
+        ("discovery I/O queue", io(1), data(1, DISCOVERY_NQN), QID),
+    ];
+    for (name, command, data, parameter) in cases {
+        let refusal = refusal(command, data);
+        let expected = Status::CONNECT_INVALID_PARAMETERS.dnr();
+        assert_eq!(
+            (refusal.status, refusal.result),
+            (expected, parameter),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn other_refusals() {
+    let any = 0xffff;
+    let admin = command(0, 31, 5000);
+    let io = command(1, 127, 0);
     let recfmt = |command| ConnectCommand {
         recfmt: 1,
         ..command
     };
-    let sequence = Status::COMMAND_SEQUENCE.dnr();
     let cases = [
-        case(
-            "record format",
+        (
+            "format",
             recfmt(admin),
-            good(),
-            Status::CONNECT_FORMAT.dnr(),
+            data(any, NQN),
+            Status::CONNECT_FORMAT,
             0,
         ),
-        case(
-            "record format, I/O",
-            recfmt(io(1)),
+        (
+            "format, I/O",
+            recfmt(io),
             data(1, NQN),
-            Status::CONNECT_FORMAT.dnr(),
+            Status::CONNECT_FORMAT,
             0,
         ),
-        case(
-            "no subsystem",
+        (
+            "host",
             admin,
-            data(0xffff, "nqn.2024-01.org.example:none"),
-            invalid,
-            IN_DATA | 256,
+            data(any, PRIVATE_NQN),
+            Status::CONNECT_INVALID_HOST,
+            HOSTNQN,
         ),
-        case(
-            "subsystem NQN without end",
-            admin,
-            edited(good(), |d| d.subnqn.fill(b'n')),
-            invalid,
-            IN_DATA | 256,
-        ),
-        case(
-            "host NQN without end",
-            admin,
-            edited(good(), |d| d.hostnqn.fill(b'n')),
-            invalid,
-            IN_DATA | 512,
-        ),
-        case(
-            "no host NQN",
-            admin,
-            edited(good(), |d| d.hostnqn.fill(0)),
-            invalid,
-            IN_DATA | 512,
-        ),
-        case(
-            "host not allowed",
-            admin,
-            data(0xffff, PRIVATE_NQN),
-            Status::CONNECT_INVALID_HOST.dnr(),
-            IN_DATA | 512,
-        ),
-        case(
-            "a controller chosen",
-            admin,
+        (
+            "connected already",
+            io,
             data(1, NQN),
-            invalid,
-            IN_DATA | 16,
+            Status::COMMAND_SEQUENCE,
+            0,
         ),
-        case(
-            "static model",
-            admin,
-            data(0xfffe, NQN),
-            invalid,
-            IN_DATA | 16,
-        ),
-        case("admin queue of 1", command(0, 0, 0), good(), invalid, 44),
-        case(
-            "admin queue of 129",
-            command(0, 128, 0),
-            good(),
-            invalid,
-            44,
-        ),
-        case(
-            "no such controller",
-            io(1),
-            data(9, NQN),
-            invalid,
-            IN_DATA | 16,
-        ),
-        case(
-            "any controller",
-            io(1),
-            data(0xffff, NQN),
-            invalid,
-            IN_DATA | 16,
-        ),
-        case(
-            "controller of another subsystem",
-            io(1),
-            data(1, PRIVATE_NQN),
-            invalid,
-            IN_DATA | 16,
-        ),
-        case(
-            "another host",
-            io(1),
-            edited(data(1, NQN), |d| {
-                nqn_field(&mut d.hostnqn, "nqn.2024-01.org.example:b")
-            }),
-            invalid,
-            IN_DATA | 512,
-        ),
-        case(
-            "another host identifier",
-            io(1),
-            edited(data(1, NQN), |d| d.hostid[15] ^= 1),
-            invalid,
-            IN_DATA,
-        ),
-        case("queue past the last", io(5), data(1, NQN), invalid, 42),
-        case(
-            "I/O queue of 1",
-            command(1, 0, 0),
-            data(1, NQN),
-            invalid,
-            44,
-        ),
-        case(
-            "I/O queue of 129",
-            command(1, 128, 0),
-            data(1, NQN),
-            invalid,
-            44,
-        ),
-        case("queue connected already", io(1), data(1, NQN), sequence, 0),
-        case("controller not enabled", io(1), data(2, NQN), sequence, 0),
-        case(
-            "I/O queue of a discovery controller",
-            io(1),
-            data(1, wire::nvme::discovery::DISCOVERY_NQN),
-            invalid,
-            42,
-        ),
+        ("not enabled", io, data(2, NQN), Status::COMMAND_SEQUENCE, 0),
     ];
-    for case in cases {
-        let mut bench = Bench::new();
-        bench.controller();
-        bench.io_queue(1, 1).unwrap();
-        bench.admin_queue(NQN, 0);
-        bench.enabled(wire::nvme::discovery::DISCOVERY_NQN, 0);
-        let refusal = bench.connect(&case.command, &case.data).unwrap_err();
+    for (name, command, data, status, result) in cases {
+        let refusal = refusal(command, data);
         assert_eq!(
             (refusal.status, refusal.result),
-            (case.status, case.result),
-            "{}",
-            case.name
+            (status.dnr(), result),
+            "{name}"
         );
     }
 }
