@@ -1,6 +1,8 @@
 //! The controller's end of an NVMe/TCP queue pair.
 
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! The host's end of an NVMe/TCP queue pair.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
@@ -78,8 +81,7 @@ pub struct Completion {
     pub status: Status,
     /// Dwords 0 and 1.
     pub result: u64,
-    /// SQ head pointer; FFFFh without flow control, 0 if there was no response
-    /// capsule.
+    /// SQ head pointer; FFFFh without flow control.
     pub sqhd: u16,
     /// Bytes of data that came.
     pub data_len: u32,
@@ -485,13 +487,14 @@ impl Qpair {
         }
     }
 
-    /// The data of one PDU is complete.
+    /// The data of one PDU is complete; without a response capsule there is no
+    /// SQHD, so flow control is off (section 3.3.2.1).
     #[inline]
     fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
         let slot = &mut self.slots[usize::from(tag)];
         slot.is_damaged |= !intact;
         slot.is_success
-            .then(|| self.finish(tag, Status::SUCCESS, 0, self.head))
+            .then(|| self.finish(tag, Status::SUCCESS, 0, 0xffff))
     }
 
     #[inline]

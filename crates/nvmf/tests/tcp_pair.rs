@@ -1,0 +1,321 @@
+//! The host's and the controller's machine against each other over a pipe in
+//! memory: random commands, digests, sizes, splits, memory that comes late and
+//! completions out of order. Every byte is checked.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use machine::Tag;
+use nvmf::command::Geometry;
+use nvmf::tcp::testing::{Dice, End, Target};
+use nvmf::tcp::{controller, host};
+use proptest::prelude::*;
+use wire::nvme::{ConnectCommand, DSM_AD, DsmRange, Sqe, Status, io};
+use zerocopy::IntoBytes;
+
+const BLOCK: usize = 512;
+/// Each command in flight has a window of the media to itself.
+const WINDOW_BLOCKS: usize = 256;
+const WINDOWS: usize = 12;
+
+/// What a command in flight must come to.
+struct Expected {
+    window: usize,
+    status: Status,
+    /// What a read brings.
+    data: Option<Vec<u8>>,
+    /// What the media holds in the window afterwards, from a byte of it on.
+    writes: Option<(usize, Vec<u8>)>,
+}
+
+struct World {
+    dice: Dice,
+    host: End<host::Qpair>,
+    target: Target,
+    to_target: VecDeque<u8>,
+    to_host: VecDeque<u8>,
+    model: Vec<u8>,
+    windows: Vec<usize>,
+    pending: HashMap<Tag, Expected>,
+    role: host::Role,
+    is_ready: bool,
+    submitted: usize,
+    completed: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut dice = Dice::new(seed);
+        let mut pick = |of: &[u32]| of[dice.below(of.len() as u32) as usize];
+        let wanted = host::Settings {
+            header_digest: pick(&[0, 1]) == 1,
+            data_digest: pick(&[0, 1]) == 1,
+        };
+        let settings = controller::Settings {
+            in_capsule_max: pick(&[0, 512, 4096, 8192]),
+            maxh2cdata: pick(&[4096, 16_384, 1 << 20]),
+            header_digest: pick(&[0, 1, 1]) == 1,
+            data_digest: pick(&[0, 1, 1]) == 1,
+            ..controller::Settings::default()
+        };
+        let entries = pick(&[2, 3, 8, 64]) as u16;
+        let flow_control_disabled = pick(&[0, 1]) == 1;
+        let block_count = (WINDOWS * WINDOW_BLOCKS) as u64;
+        let geometry = Geometry {
+            nsid: 1,
+            block_shift: 9,
+            read_only: false,
+            block_count,
+        };
+        let role = controller::Role {
+            qid: 1,
+            entries,
+            flow_control_disabled,
+            namespaces: Arc::new([geometry]),
+        };
+        let model: Vec<u8> = (0..WINDOWS * WINDOW_BLOCKS * BLOCK)
+            .map(|n| (n / 7) as u8)
+            .collect();
+        World {
+            host: End::new(host::Qpair::new(wanted)),
+            target: Target::new(controller::Qpair::new(settings, 0), role, model.clone()),
+            to_target: VecDeque::new(),
+            to_host: VecDeque::new(),
+            model,
+            windows: (0..WINDOWS).collect(),
+            pending: HashMap::new(),
+            role: host::Role {
+                entries,
+                in_capsule_max: settings.in_capsule_max,
+                flow_control_disabled,
+            },
+            is_ready: false,
+            submitted: 0,
+            completed: 0,
+            dice,
+        }
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let seed = self.dice.below(u32::MAX);
+        (0..len as u32)
+            .map(|n| (seed ^ n.wrapping_mul(0x9e37_79b1) >> 13) as u8)
+            .collect()
+    }
+
+    /// Submits a random command, if a window and a queue entry are free.
+    fn submit(&mut self) {
+        let Some(window) = self.windows.last().copied() else {
+            return;
+        };
+        let sizes = [1, 1, 8, 8, 16, 33, WINDOW_BLOCKS as u32];
+        let blocks = sizes[self.dice.below(sizes.len() as u32) as usize] as usize;
+        let first = self.dice.below((WINDOW_BLOCKS - blocks + 1) as u32) as usize;
+        let (at, len) = ((window * WINDOW_BLOCKS + first) * BLOCK, blocks * BLOCK);
+        let kind = self.dice.below(10);
+        let opcode = match kind {
+            0..=2 => io::READ,
+            3..=5 => io::WRITE,
+            6 => io::COMPARE,
+            7 => io::WRITE_ZEROES,
+            8 => io::DATASET_MANAGEMENT,
+            _ => io::FLUSH,
+        };
+        let mut sqe = Sqe::new(opcode);
+        sqe.nsid = 1.into();
+        sqe.set_blocks((at / BLOCK) as u64, blocks as u32);
+        let mut expected = Expected {
+            window,
+            status: Status::SUCCESS,
+            data: None,
+            writes: None,
+        };
+        let mut memory = Vec::new();
+        let there = self.model[at..at + len].to_vec();
+        let data = match opcode {
+            io::READ => {
+                expected.data = Some(there);
+                memory = vec![0x55; len];
+                host::Data::In(len as u32)
+            }
+            io::WRITE | io::COMPARE => {
+                memory = if opcode == io::WRITE {
+                    self.bytes(len)
+                } else {
+                    there
+                };
+                if opcode == io::WRITE {
+                    expected.writes = Some((at, memory.clone()));
+                } else if self.dice.one_in(2) {
+                    memory[len - 1] ^= 1;
+                    expected.status = Status::COMPARE_FAILURE;
+                }
+                host::Data::Out(len as u32)
+            }
+            io::WRITE_ZEROES => {
+                expected.writes = Some((at, vec![0; len]));
+                host::Data::None
+            }
+            io::DATASET_MANAGEMENT => {
+                let range = DsmRange {
+                    length_blocks: (blocks as u32).into(),
+                    slba: ((at / BLOCK) as u64).into(),
+                    ..DsmRange::default()
+                };
+                memory = range.as_bytes().to_vec();
+                memory.resize(4096, 0xff);
+                sqe.cdw10 = 0.into();
+                sqe.cdw11 = DSM_AD.into();
+                expected.writes = Some((at, vec![0; len]));
+                host::Data::Out(4096)
+            }
+            _ => host::Data::None,
+        };
+        if self.dice.one_in(10) {
+            // Refused at once, whatever data it has: the stream must go on.
+            sqe.nsid = 2.into();
+            expected.status = Status::INVALID_NAMESPACE.dnr();
+            (expected.data, expected.writes) = (None, None);
+        }
+        let Some(tag) = self.host.machine.submit(&sqe, data) else {
+            return;
+        };
+        self.host.set_memory(tag, memory);
+        self.windows.pop();
+        assert!(
+            self.pending.insert(tag, expected).is_none(),
+            "a tag was given twice"
+        );
+        self.submitted += 1;
+    }
+
+    fn on_host_op(&mut self, op: host::Op) {
+        match op {
+            host::Op::Ready => {
+                let cattr = if self.role.flow_control_disabled {
+                    4
+                } else {
+                    0
+                };
+                let sqsize = self.role.entries - 1;
+                let connect = ConnectCommand {
+                    recfmt: 0,
+                    qid: 1,
+                    sqsize,
+                    cattr,
+                    kato_ms: 0,
+                };
+                let tag = self
+                    .host
+                    .machine
+                    .submit(&connect.encode(), host::Data::Out(1024));
+                self.host.set_memory(tag.expect("one entry"), vec![1; 1024]);
+            }
+            host::Op::Completed { cqe, .. } if !self.is_ready => {
+                assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 1));
+                self.host.machine.attach(self.role);
+                self.is_ready = true;
+            }
+            host::Op::Completed { tag, cqe } => {
+                let expected = self.pending.remove(&tag).expect("it was submitted");
+                assert_eq!(cqe.status, expected.status);
+                if let Some(data) = expected.data {
+                    assert_eq!(cqe.data_len as usize, data.len());
+                    assert!(self.host.memory[usize::from(tag)] == data, "what was read");
+                }
+                if let Some((at, data)) = expected.writes {
+                    self.model[at..at + data.len()].copy_from_slice(&data);
+                }
+                self.windows.insert(0, expected.window);
+                self.completed += 1;
+            }
+            host::Op::Fatal(error) => panic!("{error}"),
+        }
+    }
+
+    /// One random move of anybody.
+    fn step(&mut self, commands: usize) {
+        let size = match self.dice.below(4) {
+            0 => 1 + self.dice.below(30) as usize,
+            1 => 1 + self.dice.below(3000) as usize,
+            _ => usize::MAX,
+        };
+        let pdus = 1 + self.dice.below(6) as usize;
+        match self.dice.below(7) {
+            0 if self.is_ready && self.submitted < commands => self.submit(),
+            1 => self.host.transmit(&mut self.to_target, pdus),
+            2 => {
+                self.target.end.receive(&mut self.to_target, size);
+                self.target.take_ops();
+            }
+            3 if !self.target.starved.is_empty() => {
+                let index = self.dice.below(self.target.starved.len() as u32);
+                self.target.feed(index as usize);
+            }
+            4 if !self.target.work.is_empty() => {
+                let index = self.dice.below(self.target.work.len() as u32);
+                self.target.execute(index as usize);
+            }
+            5 => self.target.transmit(&mut self.to_host, pdus),
+            6 => {
+                self.host.receive(&mut self.to_host, size);
+                while let Some(op) = self.host.next_op() {
+                    self.on_host_op(op);
+                }
+            }
+            _ => {}
+        }
+        assert_eq!(self.target.fatal, None);
+    }
+}
+
+/// Plays `commands` commands from `seed` and returns the world they leave.
+fn play(seed: u64, commands: usize) -> World {
+    let mut world = World::new(seed);
+    let mut steps = 0;
+    while world.completed < commands {
+        world.step(commands);
+        steps += 1;
+        assert!(
+            steps < 2_000_000,
+            "seed {seed}: stuck after {} commands",
+            world.completed
+        );
+    }
+    assert!(world.target.media == world.model, "seed {seed}: the media");
+    assert_eq!(world.host.machine.in_flight(), 0);
+    assert_eq!(world.target.end.machine.in_flight(), 0, "seed {seed}");
+    assert!(
+        world.target.named.iter().all(|named| !named),
+        "seed {seed}: every tag was released"
+    );
+    assert!(world.to_host.is_empty() && world.to_target.is_empty());
+    assert_eq!(
+        (world.host.digest_errors, world.target.end.digest_errors),
+        (0, 0)
+    );
+    world
+}
+
+#[test]
+fn everything_arrives() {
+    let mut moved = 0;
+    for seed in 0..48 {
+        let world = play(seed, 150);
+        moved += world.host.direct_bytes + world.host.placed_bytes;
+        moved += world.target.end.direct_bytes + world.target.end.placed_bytes;
+    }
+    assert!(
+        moved > 10_000_000,
+        "{moved} bytes of payload were looked at"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn everything_arrives_whatever_the_seed(seed: u64) {
+        play(seed, 100);
+    }
+}
