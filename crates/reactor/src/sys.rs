@@ -178,12 +178,12 @@ impl RawAddr {
 
 /// The peer of a connected socket.
 pub(crate) fn peer_addr(fd: RawFd) -> io::Result<SocketAddr> {
-    // SAFETY: a storage of zeros is valid, and we say how long it is.
     let mut addr = RawAddr {
+        // SAFETY: a storage of zeros is valid.
         storage: unsafe { std::mem::zeroed() },
         len: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
     };
-    // SAFETY: as above.
+    // SAFETY: the storage is as long as we say.
     check(unsafe { libc::getpeername(fd, (&raw mut addr.storage).cast(), &mut addr.len) })?;
     addr.parse()
 }

@@ -73,6 +73,7 @@ pub struct EpollDriver {
     working: Vec<u32>,
     resting: Vec<(Nanos, SocketId)>,
     is_starved: bool,
+    #[allow(clippy::vec_box)] // handed out as they are
     batches: Vec<Box<Batch>>,
     ready: Vec<Completion>,
     events: Vec<libc::epoll_event>,

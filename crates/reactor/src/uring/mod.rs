@@ -79,12 +79,14 @@ pub struct UringDriver {
     ring: Ring,
     pool: Pool,
     stages: Stages,
+    #[allow(clippy::vec_box)] // the kernel knows where they are
     sockets: Vec<Box<Socket>>,
     free: Vec<u32>,
     sockets_max: u32,
     flights: Slab<Flight>,
     files: Slab<FileOp>,
     zero_copy_min_bytes: u64,
+    #[allow(clippy::vec_box)] // handed out as they are
     batches: Vec<Box<Batch>>,
     /// Receives that found no stage.
     starved: Vec<SocketId>,

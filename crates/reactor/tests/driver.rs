@@ -1,0 +1,788 @@
+//! What every driver owes its user, run against each of them.
+#![allow(unsafe_code)]
+
+use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
+use reactor::{
+    AnyDriver, Choice, Completion, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId,
+    Wait, open, probe,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
+
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// A driver and the completions that were not asked for yet.
+struct World {
+    driver: AnyDriver,
+    out: Vec<Completion>,
+}
+
+impl World {
+    fn with(choice: Choice, memory_max: u64, config: DriverConfig) -> World {
+        let pool = Pool::new(Budget::new(memory_max)).unwrap();
+        World {
+            driver: open(choice, &config, pool).unwrap(),
+            out: Vec::with_capacity(64),
+        }
+    }
+
+    fn new(choice: Choice) -> World {
+        World::with(choice, 64 << 20, DriverConfig::default())
+    }
+
+    fn poll_now(&mut self) {
+        self.driver.poll(Wait::Now, &mut self.out).unwrap();
+    }
+
+    fn next(&mut self) -> Completion {
+        self.driver.poll(Wait::Now, &mut self.out).unwrap();
+        let give_up = self.driver.now() + PATIENCE_NS;
+        while self.out.is_empty() {
+            assert!(self.driver.now() < give_up, "nothing completed");
+            let wait = Wait::Until(give_up);
+            self.driver.poll(wait, &mut self.out).unwrap();
+        }
+        self.out.remove(0)
+    }
+
+    /// A socket of the driver and its peer.
+    fn pair(&mut self) -> (SocketId, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        peer.set_nodelay(true).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let fd = OwnedFd::from(ours);
+        shrink_send_buffer(&fd);
+        (self.driver.add_socket(fd).unwrap(), peer)
+    }
+
+    fn received(&mut self) -> Received {
+        match self.next() {
+            Completion::Received { result, .. } => result.unwrap(),
+            other => panic!("not a receive: {other:?}"),
+        }
+    }
+
+    fn sent(&mut self) {
+        match self.next() {
+            Completion::Sent { result, .. } => result.unwrap(),
+            other => panic!("not a send: {other:?}"),
+        }
+    }
+
+    fn file(&mut self, want: u64) -> std::io::Result<u32> {
+        match self.next() {
+            Completion::File { token, result } => {
+                assert_eq!(token, want);
+                result
+            }
+            other => panic!("not a file operation: {other:?}"),
+        }
+    }
+
+    fn close(&mut self, socket: SocketId) {
+        self.driver.close(socket, 99);
+        match self.next() {
+            Completion::Closed { token } => assert_eq!(token, 99),
+            other => panic!("not the close: {other:?}"),
+        }
+        self.poll_now();
+        assert!(self.out.is_empty(), "{:?} after the close", self.out);
+    }
+
+    fn send_bytes(&mut self, socket: SocketId, bytes: &[u8]) {
+        let mut batch = self.driver.batch();
+        batch.header(bytes);
+        self.driver.send(socket, batch, 7);
+    }
+
+    fn buf(&self, len: u32) -> Buf {
+        self.driver.pool().get(len).unwrap()
+    }
+
+    fn stage(&self, bytes: &[u8]) -> Stage {
+        let mut stage = self.driver.pool().stage().unwrap();
+        stage.append(bytes);
+        stage
+    }
+}
+
+fn shrink_send_buffer(fd: &OwnedFd) {
+    let size = 4096i32;
+    // SAFETY: four bytes of ours.
+    unsafe {
+        let at = (&raw const size).cast();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, at, 4);
+    }
+}
+
+fn reset(peer: TcpStream) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the structure is ours and as long as we say.
+    unsafe {
+        let (at, len) = ((&raw const linger).cast(), size_of::<libc::linger>() as u32);
+        libc::setsockopt(peer.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, len);
+    }
+}
+
+fn bytes_of(range: BufRange) -> Vec<u8> {
+    let mut bytes = vec![0; range.len() as usize];
+    copy_out(range, &mut bytes);
+    bytes
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+/// Each test for each driver; io_uring's are skipped where it cannot be had.
+macro_rules! each_driver {
+    ($($name:ident)*) => {
+        mod io_uring { $(
+            #[test]
+            fn $name() {
+                match super::probe() {
+                    Ok(()) => super::$name(super::Choice::Uring),
+                    Err(error) => eprintln!("skipped: {error}"),
+                }
+            }
+        )* }
+        mod epoll { $(
+            #[test]
+            fn $name() { super::$name(super::Choice::Epoll); }
+        )* }
+    };
+}
+
+each_driver! {
+    connects_accepts_and_talks
+    refused_connect_is_told
+    listener_closes
+    direct_and_stage_at_every_split
+    direct_alone_and_stage_alone
+    given_stage_keeps_its_bytes
+    end_of_stream_is_told_and_stays
+    many_pieces_through_a_small_send_buffer
+    many_sockets_at_once
+    reset_ends_both_directions
+    close_ends_what_is_outstanding
+    closed_socket_has_another_name
+    use_after_close_panics
+    files_read_write_and_make_holes
+    file_errors_come_back
+    wake_from_another_thread
+    wake_before_the_sleep_is_not_lost
+    sleep_ends_in_time
+    receive_waits_for_memory
+    receive_goes_on_without_a_stage
+    warm_path_neither_allocates_nor_wastes_calls
+    zero_copy_holds_its_buffers
+    drop_ends_what_is_outstanding
+}
+
+fn connects_accepts_and_talks(choice: Choice) {
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let mut world = World::new(choice);
+        let Ok(listener) = TcpListener::bind(bind) else {
+            continue;
+        };
+        let addr = listener.local_addr().unwrap();
+        world.driver.add_listener(listener, 1).unwrap();
+        let mut servers = Vec::new();
+        let mut clients = Vec::new();
+        for token in [2, 3] {
+            clients.push(world.driver.connect(addr, token).unwrap());
+            let mut connected = false;
+            while !connected || servers.len() < clients.len() {
+                match world.next() {
+                    Completion::Accepted { token: 1, result } => {
+                        let (fd, peer) = result.unwrap();
+                        assert_eq!(peer.ip(), addr.ip());
+                        servers.push(world.driver.add_socket(fd).unwrap());
+                    }
+                    Completion::Connected { token: at, result } => {
+                        result.unwrap();
+                        assert_eq!(at, token);
+                        connected = true;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        for (&client, &server) in clients.iter().zip(&servers) {
+            world.driver.recv(server, None, None, 100, 5);
+            world.send_bytes(client, b"hello");
+            let mut got = Vec::new();
+            let mut sent = false;
+            while !sent || got.is_empty() {
+                match world.next() {
+                    Completion::Sent { token: 7, result } => {
+                        result.unwrap();
+                        sent = true;
+                    }
+                    Completion::Received { token: 5, result } => {
+                        got = result.unwrap().stage.unwrap().bytes().to_vec();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(got, b"hello");
+        }
+    }
+}
+
+fn refused_connect_is_told(choice: Choice) {
+    let mut world = World::new(choice);
+    let addr = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let socket = world.driver.connect(addr, 4).unwrap();
+    match world.next() {
+        Completion::Connected { token, result } => {
+            assert_eq!(token, 4);
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        }
+        other => panic!("{other:?}"),
+    }
+    world.close(socket);
+}
+
+fn listener_closes(choice: Choice) {
+    let mut world = World::new(choice);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let id = world.driver.add_listener(listener, 1).unwrap();
+    world.poll_now();
+    world.close(id);
+    assert!(TcpStream::connect(addr).is_err());
+}
+
+fn direct_and_stage_at_every_split(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    let all = pattern(40);
+    let buf = world.buf(16);
+    for split in 0..=all.len() {
+        let (mut direct, mut staged) = (0, Vec::new());
+        for part in [&all[..split], &all[split..]] {
+            if part.is_empty() {
+                continue;
+            }
+            peer.write_all(part).unwrap();
+            let mut left = part.len();
+            while left > 0 {
+                let rest = (direct < 16).then(|| buf.range().slice(direct, 16 - direct));
+                world.driver.recv(socket, rest, None, 100, 0);
+                let received = world.received();
+                assert!(!received.eof);
+                direct += received.direct;
+                left -= received.direct as usize;
+                if let Some(stage) = received.stage {
+                    assert_eq!(direct, 16, "staged before the direct part was full");
+                    left -= stage.len();
+                    staged.extend_from_slice(stage.bytes());
+                }
+            }
+        }
+        assert_eq!(bytes_of(buf.range()), all[..16]);
+        assert_eq!(staged, all[16..]);
+    }
+}
+
+fn direct_alone_and_stage_alone(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    peer.write_all(b"0123456789").unwrap();
+    let buf = world.buf(4);
+    world.driver.recv(socket, Some(buf.range()), None, 0, 0);
+    let received = world.received();
+    assert_eq!((received.direct, received.stage.is_none()), (4, true));
+    assert_eq!(bytes_of(buf.range()), b"0123");
+    // No more than was allowed, with a stage of ours and of the driver's.
+    world.driver.recv(socket, None, None, 2, 0);
+    assert_eq!(world.received().stage.unwrap().bytes(), b"45");
+    let stage = world.stage(b"");
+    world.driver.recv(socket, None, Some(stage), 1, 0);
+    assert_eq!(world.received().stage.unwrap().bytes(), b"6");
+    let buf = world.buf(1);
+    world.driver.recv(socket, Some(buf.range()), None, 1, 0);
+    let received = world.received();
+    assert_eq!(received.direct, 1);
+    assert_eq!(received.stage.unwrap().bytes(), b"8");
+}
+
+fn given_stage_keeps_its_bytes(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    let stage = world.stage(b"head");
+    let buf = world.buf(2);
+    world
+        .driver
+        .recv(socket, Some(buf.range()), Some(stage), 100, 0);
+    world.poll_now();
+    peer.write_all(b"xy").unwrap();
+    let received = world.received();
+    assert_eq!(received.direct, 2);
+    let stage = received.stage.unwrap();
+    assert_eq!(stage.bytes(), b"head");
+    peer.write_all(b"tail").unwrap();
+    world.driver.recv(socket, None, Some(stage), 100, 0);
+    assert_eq!(world.received().stage.unwrap().bytes(), b"headtail");
+    // A small stage is changed for a larger one where more may come.
+    let mut small = world.driver.pool().stage_of(10).unwrap();
+    small.append(b"small");
+    let much = pattern(9000);
+    peer.write_all(&much).unwrap();
+    let mut got = 0;
+    let mut stage = Some(small);
+    while got < much.len() {
+        world.driver.recv(socket, None, stage, 10_000, 0);
+        stage = world.received().stage;
+        got = stage.as_ref().unwrap().len() - 5;
+    }
+    assert_eq!(&stage.unwrap().bytes()[5..], much);
+}
+
+fn end_of_stream_is_told_and_stays(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    peer.write_all(b"last").unwrap();
+    drop(peer);
+    world.driver.recv(socket, None, None, 100, 0);
+    let received = world.received();
+    assert!(!received.eof);
+    assert_eq!(received.stage.unwrap().bytes(), b"last");
+    for _ in 0..2 {
+        let stage = world.stage(b"unfinished");
+        world.driver.recv(socket, None, Some(stage), 100, 0);
+        let received = world.received();
+        assert!(received.eof);
+        assert_eq!(received.stage.unwrap().bytes(), b"unfinished");
+        world.driver.recv(socket, None, None, 100, 0);
+        let received = world.received();
+        assert!(received.eof && received.stage.is_none() && received.direct == 0);
+    }
+    world.close(socket);
+}
+
+fn many_pieces_through_a_small_send_buffer(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    let region = Region::memfd("payload", 1 << 20).unwrap();
+    let payload = pattern(3000);
+    copy_in(region.range(5, 3000), &payload);
+    let mut want = Vec::new();
+    let mut batch = world.driver.batch();
+    let mut pdu = 0;
+    while batch.has_room() {
+        let header = [pdu as u8; 24];
+        batch.header(&header);
+        batch.payload(region.range(5, 3000));
+        batch.header(b"crc!");
+        want.extend_from_slice(&header);
+        want.extend_from_slice(&payload);
+        want.extend_from_slice(b"crc!");
+        pdu += 1;
+    }
+    assert_eq!(batch.len_bytes(), want.len() as u64);
+    world.driver.send(socket, batch, 7);
+    let len = want.len();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; len];
+        peer.read_exact(&mut got).unwrap();
+        got
+    });
+    world.sent();
+    assert!(reader.join().unwrap() == want, "the stream differs");
+    assert_eq!(world.driver.counters().send_bytes, len as u64);
+    assert_eq!(world.driver.counters().sends, 1);
+}
+
+fn many_sockets_at_once(choice: Choice) {
+    let mut world = World::new(choice);
+    let mut pairs: Vec<_> = (0..100).map(|_| world.pair()).collect();
+    for round in 0..3u8 {
+        for (at, (socket, _)) in pairs.iter().enumerate() {
+            world.driver.recv(*socket, None, None, 100, at as u64);
+        }
+        world.poll_now();
+        for (at, (_, peer)) in pairs.iter_mut().enumerate() {
+            peer.write_all(&[at as u8, round]).unwrap();
+        }
+        let mut left = pairs.len();
+        while left > 0 {
+            match world.next() {
+                Completion::Received { token, result } => {
+                    let stage = result.unwrap().stage.unwrap();
+                    assert_eq!(stage.bytes(), [token as u8, round]);
+                    left -= 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(world.driver.counters().recvs, 300);
+}
+
+fn reset_ends_both_directions(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, peer) = world.pair();
+    world.driver.recv(socket, None, None, 100, 0);
+    world.poll_now();
+    reset(peer);
+    match world.next() {
+        Completion::Received { result, .. } => {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+        other => panic!("{other:?}"),
+    }
+    world.send_bytes(socket, b"into the void");
+    match world.next() {
+        Completion::Sent { result, .. } => {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        }
+        other => panic!("{other:?}"),
+    }
+    world.close(socket);
+}
+
+fn close_ends_what_is_outstanding(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    let reserved = world.driver.pool().budget().used();
+    let direct = world.buf(4096);
+    let payload = world.buf(1 << 20);
+    let payload_at = payload.range().offset();
+    let mut batch = world.driver.batch();
+    for _ in 0..8 {
+        batch.payload(payload.range());
+    }
+    batch.hold(payload);
+    world.driver.send(socket, batch, 1);
+    world
+        .driver
+        .recv(socket, Some(direct.range()), None, 100, 2);
+    world.poll_now();
+    world.poll_now();
+    assert!(world.out.is_empty(), "the peer reads nothing");
+    world.close(socket);
+    let again = world.buf(1 << 20);
+    assert_eq!(
+        again.range().offset(),
+        payload_at,
+        "the batch was not let go"
+    );
+    let mut rest = Vec::new();
+    // All that the kernel had taken, then the end.
+    let _ = peer.read_to_end(&mut rest);
+    assert!(rest.len() < 8 << 20);
+    drop((direct, again));
+    world.driver.pool().trim();
+    assert!(world.driver.pool().budget().used() <= reserved + (2 << 20));
+}
+
+fn closed_socket_has_another_name(choice: Choice) {
+    let mut world = World::new(choice);
+    let (first, _peer) = world.pair();
+    world.driver.recv(first, None, None, 100, 1);
+    world.poll_now();
+    world.close(first);
+    let (second, mut peer) = world.pair();
+    assert_ne!(first, second);
+    world.driver.recv(second, None, None, 100, 2);
+    peer.write_all(b"for the second").unwrap();
+    match world.next() {
+        Completion::Received { token: 2, result } => {
+            assert_eq!(result.unwrap().stage.unwrap().bytes(), b"for the second");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn use_after_close_panics(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, _peer) = world.pair();
+    world.close(socket);
+    let (_other, _peer) = world.pair();
+    let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        world.driver.recv(socket, None, None, 1, 1);
+    }));
+    assert!(used.is_err());
+}
+
+fn files_read_write_and_make_holes(choice: Choice) {
+    let mut world = World::new(choice);
+    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let (from, to) = (world.buf(100_000), world.buf(100_000));
+    let bytes = pattern(100_000);
+    copy_in(from.range(), &bytes);
+    world.driver.write_at(&file, from.range(), 4096, false, 1);
+    assert_eq!(world.file(1).unwrap(), 100_000);
+    world
+        .driver
+        .write_at(&file, from.range().slice(0, 1), 4096, true, 2);
+    assert_eq!(world.file(2).unwrap(), 1);
+    world.driver.sync_data(&file, 3);
+    assert_eq!(world.file(3).unwrap(), 0);
+    world.driver.read_at(&file, to.range(), 4096, 4);
+    assert_eq!(world.file(4).unwrap(), 100_000);
+    assert_eq!(bytes_of(to.range()), bytes);
+    // The end of the file cuts a read short, then there is nothing.
+    world.driver.read_at(&file, to.range(), 4096 + 99_000, 5);
+    assert_eq!(world.file(5).unwrap(), 1000);
+    world.driver.read_at(&file, to.range(), 1 << 30, 6);
+    assert_eq!(world.file(6).unwrap(), 0);
+    let punch = FallocateMode::PunchHole;
+    world.driver.fallocate(&file, punch, 8192, 4096, 7);
+    match world.file(7) {
+        Ok(_) => {
+            world.driver.read_at(&file, to.range(), 4096, 8);
+            assert_eq!(world.file(8).unwrap(), 100_000);
+            let got = bytes_of(to.range());
+            assert_eq!(got[..4096], bytes[..4096]);
+            assert!(got[4096..8192].iter().all(|&byte| byte == 0));
+            assert_eq!(got[8192..], bytes[8192..]);
+        }
+        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),
+    }
+    // Many at a time, each answered with its own token.
+    for token in 100..200 {
+        let piece = to.range().slice((token as u32 - 100) * 1000, 1000);
+        let offset = 4096 + (token - 100) * 1000;
+        world.driver.read_at(&file, piece, offset, token);
+    }
+    let mut tokens: Vec<u64> = (0..100)
+        .map(|_| match world.next() {
+            Completion::File { token, result } => {
+                assert_eq!(result.unwrap(), 1000);
+                token
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    tokens.sort();
+    assert!(tokens.into_iter().eq(100..200));
+}
+
+fn file_errors_come_back(choice: Choice) {
+    let mut world = World::new(choice);
+    let buf = world.buf(4096);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let full = Arc::new(OwnedFd::from(full.unwrap()));
+    world.driver.write_at(&full, buf.range(), 0, false, 1);
+    let error = world.file(1).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    let kept = tempfile::NamedTempFile::new().unwrap();
+    let read_only = std::fs::File::open(kept.path()).unwrap();
+    let read_only = Arc::new(OwnedFd::from(read_only));
+    world.driver.write_at(&read_only, buf.range(), 0, false, 2);
+    assert_eq!(world.file(2).unwrap_err().raw_os_error(), Some(libc::EBADF));
+}
+
+fn wake_from_another_thread(choice: Choice) {
+    let mut world = World::new(choice);
+    for _ in 0..3 {
+        let waker = world.driver.waker();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            waker.wake();
+        });
+        let wakeups = world.driver.counters().wakeups;
+        world
+            .driver
+            .poll(Wait::Until(u64::MAX), &mut world.out)
+            .unwrap();
+        assert!(world.out.is_empty());
+        assert_eq!(world.driver.counters().wakeups, wakeups + 1);
+        thread.join().unwrap();
+    }
+}
+
+fn wake_before_the_sleep_is_not_lost(choice: Choice) {
+    let mut world = World::new(choice);
+    for _ in 0..3 {
+        world.driver.waker().wake();
+        world
+            .driver
+            .poll(Wait::Until(u64::MAX), &mut world.out)
+            .unwrap();
+    }
+    assert!(world.out.is_empty());
+}
+
+fn sleep_ends_in_time(choice: Choice) {
+    let mut world = World::new(choice);
+    world.poll_now();
+    for delay in [0, 1, 300_000, 3_000_000] {
+        let until = world.driver.now() + delay;
+        let mut sleeps = 0;
+        while world.driver.now() < until {
+            world
+                .driver
+                .poll(Wait::Until(until), &mut world.out)
+                .unwrap();
+            sleeps += 1;
+        }
+        assert!(sleeps <= 3, "{sleeps} sleeps for one");
+        assert!(world.out.is_empty());
+    }
+}
+
+fn receive_waits_for_memory(choice: Choice) {
+    let mut world = World::with(choice, 2 << 20, DriverConfig::default());
+    let (socket, mut peer) = world.pair();
+    let all = world.buf(2 << 20);
+    peer.write_all(b"patience").unwrap();
+    world.driver.recv(socket, None, None, 100, 1);
+    for _ in 0..5 {
+        world.poll_now();
+    }
+    assert!(world.out.is_empty(), "received without memory");
+    drop(all);
+    assert_eq!(world.received().stage.unwrap().bytes(), b"patience");
+    assert!(world.driver.counters().starved_recvs > 0);
+}
+
+fn receive_goes_on_without_a_stage(choice: Choice) {
+    let mut world = World::with(choice, 2 << 20, DriverConfig::default());
+    let (socket, mut peer) = world.pair();
+    let all = world.buf(2 << 20);
+    peer.write_all(b"payload and more").unwrap();
+    let direct = all.range().slice(0, 7);
+    world.driver.recv(socket, Some(direct), None, 100, 1);
+    let received = world.received();
+    assert_eq!((received.direct, received.stage.is_none()), (7, true));
+    assert_eq!(bytes_of(direct), b"payload");
+}
+
+fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    let region = Region::memfd("payload", 8192).unwrap();
+    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let mut reply = [0; 24 + 4096];
+    let mut round = |world: &mut World, peer: &mut TcpStream| {
+        peer.write_all(&[1; 72 + 4096]).unwrap();
+        let buf = world.buf(4096);
+        let mut got = 0;
+        while got < 72 + 4096 {
+            let direct = (got >= 72).then(|| buf.range().slice(got - 72, 72 + 4096 - got));
+            let more = if got < 72 { 72 - got } else { 16 };
+            world.driver.recv(socket, direct, None, more, 1);
+            let received = world.received();
+            got += received.direct + received.stage.map_or(0, |stage| stage.len() as u32);
+        }
+        if choice == Choice::Uring {
+            world.driver.read_at(&file, buf.range(), 0, 2);
+            world.file(2).unwrap();
+        }
+        let mut batch = world.driver.batch();
+        batch.header(&[2; 24]);
+        batch.payload(region.range(0, 4096));
+        batch.hold(buf);
+        world.driver.send(socket, batch, 3);
+        world.sent();
+        peer.read_exact(&mut reply).unwrap();
+    };
+    for _ in 0..50 {
+        round(&mut world, &mut peer);
+    }
+    let (before, counters) = (mem::counters::here(), world.driver.counters());
+    for _ in 0..200 {
+        round(&mut world, &mut peer);
+    }
+    let (after, later) = (mem::counters::here(), world.driver.counters());
+    assert_eq!(after.allocations - before.allocations, 0);
+    assert_eq!(after.copied_bytes - before.copied_bytes, 0);
+    let operations = later.recvs + later.sends + later.file_ops
+        - counters.recvs
+        - counters.sends
+        - counters.file_ops;
+    let syscalls = later.syscalls - counters.syscalls;
+    assert!(syscalls <= operations * 3, "{syscalls} for {operations}");
+    let idle = world.driver.counters();
+    for _ in 0..100 {
+        world.poll_now();
+    }
+    if choice == Choice::Uring {
+        assert_eq!(world.driver.counters().syscalls, idle.syscalls);
+    }
+}
+
+fn zero_copy_holds_its_buffers(choice: Choice) {
+    let config = DriverConfig {
+        zero_copy_min_bytes: Some(1000),
+        ..DriverConfig::default()
+    };
+    let mut world = World::with(choice, 64 << 20, config);
+    let (socket, mut peer) = world.pair();
+    for _ in 0..20 {
+        let buf = world.buf(100_000);
+        let bytes = pattern(100_000);
+        copy_in(buf.range(), &bytes);
+        let mut batch = world.driver.batch();
+        batch.header(b"head");
+        batch.payload(buf.range());
+        batch.hold(buf);
+        world.driver.send(socket, batch, 7);
+        let mut copy = peer.try_clone().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; 100_004];
+            copy.read_exact(&mut got).unwrap();
+            got
+        });
+        world.sent();
+        assert!(reader.join().unwrap()[4..] == bytes);
+    }
+    world.send_bytes(socket, b"small");
+    world.sent();
+    let mut small = [0; 5];
+    peer.read_exact(&mut small).unwrap();
+    let zero_copy_sends = world.driver.counters().zero_copy_sends;
+    assert_eq!(
+        zero_copy_sends,
+        if choice == Choice::Uring { 20 } else { 0 }
+    );
+    world.close(socket);
+    world.driver.pool().trim();
+    let used = world.driver.pool().budget().used();
+    assert!(used <= 8 << 20, "{used} bytes are still held");
+}
+
+fn drop_ends_what_is_outstanding(choice: Choice) {
+    let budget = Budget::new(64 << 20);
+    let pool = Pool::new(Arc::clone(&budget)).unwrap();
+    let driver = open(choice, &DriverConfig::default(), pool).unwrap();
+    let mut world = World {
+        driver,
+        out: Vec::new(),
+    };
+    let (socket, mut peer) = world.pair();
+    let (other, _other_peer) = world.pair();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    world.driver.add_listener(listener, 1).unwrap();
+    let payload = world.buf(1 << 20);
+    let mut batch = world.driver.batch();
+    (0..8).for_each(|_| batch.payload(payload.range()));
+    batch.hold(payload);
+    world.driver.send(socket, batch, 1);
+    world.driver.recv(socket, None, None, 100, 2);
+    let stage = world.stage(b"x");
+    world.driver.recv(other, None, Some(stage), 100, 3);
+    world.poll_now();
+    drop(world);
+    assert_eq!(budget.used(), 0, "memory was lost");
+    let _ = peer.read_to_end(&mut Vec::new());
+}
