@@ -1,0 +1,368 @@
+//! `weft perf` and `weft discover` against a target in the same process.
+#![allow(missing_docs)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bench::discover::{self, DiscoverArgs};
+use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
+use clap::Parser;
+use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
+
+const SIZE: u64 = 8 << 20;
+
+#[derive(Parser)]
+struct PerfLine {
+    #[command(flatten)]
+    args: PerfArgs,
+}
+
+#[derive(Parser)]
+struct DiscoverLine {
+    #[command(flatten)]
+    args: DiscoverArgs,
+}
+
+/// One RAM volume of 8 MiB in the subsystem that is the default.
+struct Served(Running);
+
+impl Served {
+    fn start() -> Self {
+        Self::with(false)
+    }
+
+    fn with(read_only: bool) -> Self {
+        let volume = store::Spec {
+            name: "ram".into(),
+            kind: store::Kind::Ram,
+            size_bytes: SIZE,
+            block_bytes: 512,
+            read_only,
+            uuid: None,
+        };
+        let running = target::start(Config {
+            volumes: vec![volume],
+            subsystems: vec![SubsystemSpec {
+                nqn: DEFAULT_NQN.into(),
+                serial: "1".into(),
+                model: "weft".into(),
+                hosts: None,
+                namespaces: vec![NamespaceSpec {
+                    nsid: 1,
+                    volume: "ram".into(),
+                }],
+            }],
+            listeners: vec!["127.0.0.1:0".parse().expect("address")],
+            cpus: vec![reactor::available_cpus()[0]],
+            backend: reactor::Choice::Auto,
+            spin_us_max: 0,
+            placement: Placement::default(),
+            memory_max: 64 << 20,
+            zero_copy_min_bytes: None,
+            limits: Limits::default(),
+        });
+        Served(running.expect("the target starts"))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.0.addresses()[0]
+    }
+
+    fn perf(&self, words: &str) -> Result<Report, String> {
+        perf(self.address(), words, &AtomicBool::new(false))
+    }
+
+    /// Damages every 4 KiB block of the volume.
+    fn damage(&self) {
+        let volume = &self.0.volumes()[0];
+        for offset in (0..SIZE).step_by(4096) {
+            let bytes = volume
+                .memory(store::Access::Write, offset + 99, 2)
+                .expect("RAM");
+            mem::copy_in(bytes, &[0xee, 0x11]);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.stop();
+        let ended = self.0.wait(Duration::from_secs(10));
+        if !thread::panicking() {
+            ended.expect("the target ends").expect("in time");
+        }
+    }
+}
+
+fn perf(to: SocketAddr, words: &str, stop: &AtomicBool) -> Result<Report, String> {
+    let line = format!("perf -s {} --spin-us=0 {words}", to.port());
+    let line = PerfLine::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())?;
+    measure(&line.args, stop)
+}
+
+const SHORT: &str = "--runtime 100ms --ramp-time 10ms";
+
+#[test]
+fn every_load_runs_over_both_drivers() {
+    let served = Served::start();
+    for backend in ["auto", "epoll"] {
+        for (rw, reads, writes) in [
+            ("read", true, false),
+            ("write", false, true),
+            ("randread", true, false),
+            ("randwrite", false, true),
+            ("rw", true, true),
+            ("randrw", true, true),
+        ] {
+            for bs in ["4k", "128k"] {
+                let words =
+                    format!("--rw {rw} --bs {bs} --iodepth 8 --io-backend {backend} {SHORT}");
+                let report = served.perf(&words).expect(&words);
+                assert!(report.is_clean(), "{words}: {}", report.text());
+                assert_eq!(
+                    (report.read.ios > 0, report.write.ios > 0),
+                    (reads, writes),
+                    "{words}"
+                );
+                assert_eq!(report.total.ios, report.read.ios + report.write.ios);
+                assert_eq!(report.total.latency.count, report.total.ios, "{words}");
+            }
+        }
+    }
+}
+
+#[test]
+fn digests_queues_and_targets_combine() {
+    let (one, two) = (Served::start(), Served::start());
+    let words = format!(
+        "perf nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}?nsid=1 --numjobs 3 -g -G \
+         --rw randrw --bs 16k --iodepth 4 --verify --spin-us 0 --cpus 0,0 {SHORT}",
+        one.address(),
+        two.address()
+    );
+    let line = PerfLine::try_parse_from(words.split_whitespace()).expect("parses");
+    let report = measure(&line.args, &AtomicBool::new(false)).expect("runs");
+    assert!(report.is_clean(), "{}", report.text());
+    assert_eq!(report.targets.len(), 2);
+    assert_eq!(report.targets[1].size_bytes, SIZE);
+    assert!(report.verify.expect("verified").checked > 0);
+    let mut connections = 0;
+    for served in [&one, &two] {
+        let ios = served.0.report().ios;
+        assert!(ios > 0, "both targets are loaded");
+        connections += 1;
+    }
+    assert_eq!(connections, 2);
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let served = Served::start();
+    let words = format!("--rw randwrite --iodepth 4 --verify --size 1m {SHORT}");
+    let report = served.perf(&words).expect("runs");
+    assert!(report.is_clean(), "{}", report.text());
+    let checked = report.verify.expect("verified").checked;
+    assert!(checked > 0 && checked <= 256, "{checked} of 256 blocks");
+    // The same blocks, by a run that only reads.
+    let words = format!("--rw write --iodepth 4 --verify --size 512k {SHORT}");
+    assert!(served.perf(&words).expect("runs").is_clean());
+    let words = format!("--rw randread --iodepth 4 --verify --size 512k {SHORT}");
+    let report = served.perf(&words).expect("runs");
+    assert!(report.is_clean(), "{}", report.text());
+    assert!(report.verify.expect("verified").checked >= report.read.ios);
+}
+
+#[test]
+fn damage_is_found() {
+    let served = Served::start();
+    let words = format!("--rw write --iodepth 4 --verify --size 512k {SHORT}");
+    assert!(served.perf(&words).expect("runs").is_clean());
+    served.damage();
+    let words = format!("--rw read --iodepth 4 --verify --size 512k {SHORT}");
+    let report = served.perf(&words).expect("runs");
+    assert!(!report.is_clean());
+    let verify = report.verify.as_ref().expect("verified");
+    assert_eq!(verify.mismatches, verify.checked);
+    assert!(
+        verify.examples[0].contains("checksum"),
+        "{:?}",
+        verify.examples
+    );
+    assert!(report.text().contains("checksum"));
+    // What --verify did not write is no pattern at all.
+    let words = format!("--rw read --iodepth 4 --verify --offset 4m --size 512k {SHORT}");
+    let verify = served.perf(&words).expect("runs").verify.expect("verified");
+    assert_eq!(verify.mismatches, verify.checked);
+    assert!(
+        verify.examples[0].contains("not written by --verify"),
+        "{:?}",
+        verify.examples
+    );
+}
+
+#[test]
+fn damage_under_a_running_load_is_found() {
+    let served = Served::start();
+    let stop = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        let to = served.address();
+        let stop_load = &stop;
+        let load = scope.spawn(move || {
+            let words = "--rw randrw --verify --size 256k --iodepth 4 --runtime 60 --ramp-time 0";
+            perf(to, words, stop_load)
+        });
+        while served.0.report().ios < 1000 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..10 {
+            served.damage();
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        load.join().expect("no panic").expect("runs")
+    });
+    assert!(
+        report.verify.as_ref().expect("verified").mismatches > 0,
+        "{}",
+        report.text()
+    );
+    assert!(report.seconds < 50.0, "the stop ended it");
+}
+
+#[test]
+fn refused_writes_are_counted_by_status() {
+    let served = Served::with(true);
+    let report = served
+        .perf(&format!("--rw write --iodepth 2 {SHORT}"))
+        .expect("runs");
+    assert!(!report.is_clean());
+    assert_eq!(report.write.ios, 0);
+    assert_eq!(report.errors.failed.len(), 1);
+    assert!(
+        report.errors.failed[0].status.contains("Write Protected"),
+        "{:?}",
+        report.errors
+    );
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let served = Served::start();
+    let words = "--rate 2000 --iodepth 8 --numjobs 2 --runtime 500ms --ramp-time 0";
+    let report = served.perf(words).expect("runs");
+    assert!(report.is_clean(), "{}", report.text());
+    let started = report.total.ios + report.errors.unstarted;
+    // 1,000 are due; 16 at most were under way when the time was up.
+    assert!((980..=1004).contains(&started), "{started}");
+    assert!(
+        report.total.latency.count >= started,
+        "every I/O that was due has a latency"
+    );
+}
+
+#[test]
+fn the_report_for_machines_has_what_readers_rely_on() {
+    let served = Served::start();
+    let report = served.perf(&format!("--rw randrw {SHORT}")).expect("runs");
+    let json = serde_json::to_value(&report).expect("JSON");
+    for path in [
+        "/load/bs",
+        "/load/iodepth",
+        "/targets/0/size_bytes",
+        "/seconds",
+        "/read/iops",
+        "/write/mb_per_s",
+        "/total/latency/p99_99_us",
+        "/total/latency/p50_us",
+        "/errors/lost",
+        "/initiator/syscalls_per_io",
+        "/initiator/copied_bytes_per_io",
+        "/initiator/wakeups_per_io",
+        "/initiator/allocations_per_io",
+    ] {
+        assert!(
+            json.pointer(path).is_some_and(serde_json::Value::is_number),
+            "{path}: {json}"
+        );
+    }
+    assert_eq!(json["load"]["rw"], "randrw");
+    assert_eq!(json["verify"], serde_json::Value::Null);
+    let backend = json["backend"].as_str().expect("text");
+    assert!(["io_uring", "epoll"].contains(&backend));
+}
+
+#[test]
+fn a_target_that_goes_away_ends_the_load() {
+    let served = Served::start();
+    let report = thread::scope(|scope| {
+        let to = served.address();
+        let stop = AtomicBool::new(false);
+        let load = scope.spawn(move || perf(to, "--iodepth 4 --numjobs 2 --runtime 60", &stop));
+        while served.0.report().ios < 100 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        served.0.stop();
+        load.join().expect("no panic").expect("it was measured")
+    });
+    assert!(!report.is_clean());
+    assert_eq!(report.errors.connections_down, 2);
+    assert!(report.seconds < 50.0);
+}
+
+#[test]
+fn nothing_to_connect_to_is_said_in_words() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = closed.local_addr().expect("address");
+    drop(closed);
+    let error = perf(to, SHORT, &AtomicBool::new(false)).expect_err("nobody listens");
+    assert!(error.contains("refused"), "{error}");
+    let served = Served::start();
+    let error = served
+        .perf("-n nqn.2026-01.io.weft:other")
+        .expect_err("no such subsystem");
+    assert!(error.contains("Connect was refused"), "{error}");
+    let error = served.perf("--nsid 7").expect_err("no such namespace");
+    assert!(
+        error.contains("namespace") || error.contains("Namespace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_peer_that_speaks_something_else_is_left() {
+    use std::io::Write;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("address");
+    let peer = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream
+            .write_all(b"SSH-2.0-OpenSSH_9.2\r\nand so on\r\n")
+            .expect("sent");
+        let mut all = Vec::new();
+        // Until the initiator leaves; a reset is as good as a close.
+        let _ = std::io::Read::read_to_end(&mut stream, &mut all);
+        all.len()
+    });
+    let error = perf(to, SHORT, &AtomicBool::new(false)).expect_err("no controller");
+    assert!(error.contains("protocol error"), "{error}");
+    assert!(peer.join().expect("no panic") >= 128, "ICReq was sent");
+}
+
+#[test]
+fn discovery_lists_the_subsystem() {
+    let served = Served::start();
+    let words = format!("discover {} --json", served.address());
+    let line = DiscoverLine::try_parse_from(words.split_whitespace()).expect("parses");
+    let records = discover::records(&line.args).expect("a log");
+    let json = serde_json::to_value(&records).expect("JSON");
+    let all = json.as_array().expect("records");
+    let ours = all
+        .iter()
+        .find(|r| r["subnqn"] == DEFAULT_NQN)
+        .expect("the subsystem");
+    assert_eq!(ours["trtype"], "tcp");
+    assert_eq!(ours["traddr"], "127.0.0.1");
+    assert_eq!(ours["trsvcid"], served.address().port().to_string());
+}
