@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::*;
+use reactor::Choice;
 use store::{Error, Io, Problem, open};
 
 const SIZE: u64 = 64 << 10;
 
 const CHILD_PATH: &str = "WEFT_TEST_CHILD_PATH";
-const CHILD_FILES: &str = "WEFT_TEST_CHILD_FILES";
+const CHILD_DRIVER: &str = "WEFT_TEST_CHILD_DRIVER";
 
 /// Not a test of its own: what the child process of the tests below does.
 #[test]
@@ -23,10 +24,10 @@ fn child() {
         return;
     };
     let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = file_layer(&std::env::var(CHILD_FILES).unwrap()).unwrap();
-    write(&*volume, &mut *files, 0, &[1; 4096], true).unwrap();
-    write(&*volume, &mut *files, 4096, &[2; 4096], false).unwrap();
-    run(&*volume, &mut *files, Io::Flush).unwrap();
+    let mut files = driver(&std::env::var(CHILD_DRIVER).unwrap()).unwrap();
+    write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
+    write(&*volume, &mut files, 4096, &[2; 4096], false).unwrap();
+    run(&*volume, &mut files, Io::Flush).unwrap();
     println!("\nREADY");
     std::io::stdout().flush().unwrap();
     loop {
@@ -48,7 +49,7 @@ fn start_child(path: &Path, files: &str) -> Server {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "child", "--nocapture"])
         .env(CHILD_PATH, path)
-        .env(CHILD_FILES, files)
+        .env(CHILD_DRIVER, files)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -61,17 +62,17 @@ fn start_child(path: &Path, files: &str) -> Server {
 
 #[test]
 fn flushed_and_durable_data_outlives_a_killed_process() {
-    for layer in FILE_LAYERS {
-        if file_layer(layer).is_some() {
-            kill_and_look(layer);
+    for name in DRIVERS {
+        if driver(name).is_some() {
+            kill_and_look(name);
         }
     }
 }
 
-fn kill_and_look(layer: &str) {
+fn kill_and_look(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let server = start_child(&path, layer);
+    let server = start_child(&path, name);
     let error = open(&file_spec(&path, SIZE)).err().expect("it is locked");
     let Problem::InUse { holder, .. } = error.problem else {
         panic!("{error}");
@@ -85,7 +86,7 @@ fn kill_and_look(layer: &str) {
     drop(server);
     // The lock went with the process.
     let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = Fake::default();
+    let mut files = Real::open(Choice::Epoll);
     assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
     assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [2; 4096]);
     assert_eq!(read(&*volume, &mut files, 8192, 4096).unwrap(), [0; 4096]);
@@ -112,12 +113,12 @@ impl Drop for Mount {
 
 #[test]
 fn a_full_disk_fails_writes_until_there_is_room() {
-    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+    for mut files in DRIVERS.into_iter().filter_map(driver) {
         let Some(mount) = Mount::tmpfs("size=256k") else {
             skipped("a full disk needs the right to mount a tmpfs (run as root)");
             return;
         };
-        fill(&mount.0.path().join("disk"), &mut *files);
+        fill(&mount.0.path().join("disk"), &mut files);
     }
 }
 

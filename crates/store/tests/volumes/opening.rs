@@ -3,13 +3,13 @@
 //! No test here starts a process: until it has become another program, it would
 //! hold the locks of its neighbours.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use common::*;
+use crate::common::*;
+use crate::fake::*;
+use crate::file_volume;
 use store::{Io, Kind, Problem, Spec, open};
 use uuid::Uuid;
 

@@ -1,8 +1,8 @@
 //! What is written is read again, whatever the kind of volume and the path.
 
-mod common;
-
-use common::*;
+use crate::common::*;
+use crate::fake::*;
+use crate::{Random, file_layers, file_volume};
 use mem::counters;
 use std::os::unix::fs::MetadataExt;
 use store::{Access, Errno, Error, Io, Kind, Progress, Volume, open};
@@ -64,7 +64,7 @@ fn ram_holds_what_was_written() {
 
 #[test]
 fn a_file_holds_what_was_written() {
-    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+    for mut files in file_layers() {
         for block_bytes in [512, 4096] {
             let folder = tempfile::tempdir().unwrap();
             let mut spec = file_spec(&folder.path().join("disk"), SIZE);
@@ -79,7 +79,7 @@ fn a_file_holds_what_was_written() {
 #[test]
 fn many_writes_at_once_all_arrive() {
     const WRITES: u64 = 128;
-    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+    for mut files in file_layers() {
         let (_folder, path, volume) = file_volume(WRITES * 4096);
         let mut tasks = Vec::new();
         for i in 0..WRITES {
@@ -119,7 +119,7 @@ fn many_writes_at_once_all_arrive() {
 /// Errors come through the real layers as they come from the kernel.
 #[test]
 fn a_file_cut_off_is_met_by_every_layer() {
-    for mut files in FILE_LAYERS.into_iter().filter_map(file_layer) {
+    for mut files in file_layers() {
         let (_folder, path, volume) = file_volume(SIZE);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(SIZE - 4096).unwrap();

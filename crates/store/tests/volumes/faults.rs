@@ -1,9 +1,9 @@
 //! What goes wrong below becomes the right error, is counted, and costs
 //! nothing else.
 
-mod common;
-
-use common::*;
+use crate::common::*;
+use crate::fake::*;
+use crate::file_volume;
 use store::{Errno, Error, Io, Progress};
 
 const SIZE: u64 = 64 << 10;

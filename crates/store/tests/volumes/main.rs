@@ -1,0 +1,46 @@
+//! Volumes of every kind, through a file layer that fails on demand and through
+//! the reactor's drivers.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod content;
+mod fake;
+mod faults;
+mod opening;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{DRIVERS, Files, driver, file_spec};
+use fake::Fake;
+use store::{Volume, open};
+
+/// The fake and every driver that the machine has.
+fn file_layers() -> Vec<Box<dyn Files>> {
+    let mut layers: Vec<Box<dyn Files>> = vec![Box::new(Fake::default())];
+    for driver in DRIVERS.into_iter().filter_map(driver) {
+        layers.push(Box::new(driver));
+    }
+    layers
+}
+
+/// A fresh folder with a file volume of `size_bytes` in it.
+fn file_volume(size_bytes: u64) -> (tempfile::TempDir, PathBuf, Arc<dyn Volume>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let volume = open(&file_spec(&path, size_bytes)).unwrap();
+    (folder, path, volume)
+}
+
+/// A small generator (xorshift) whose seed a failing test prints.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
