@@ -42,8 +42,12 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
 
 /// How the process uses the machine; `driver` as started.
 pub fn machine(config: &Config, driver: &str) -> String {
+    let why = match reactor::probe() {
+        Err(error) if config.backend == reactor::Choice::Auto => format!(" ({error})"),
+        _ => String::new(),
+    };
     format!(
-        "  {driver}, reactors on CPUs {}, at most {} of buffers\n",
+        "  {driver}{why}, reactors on CPUs {}, at most {} of buffers\n",
         control::format_cpus(&config.cpus),
         control::format_size(config.memory_max),
     )
@@ -66,7 +70,7 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
          \x20 nvme connect -t tcp -a {ip} -s {port} -n {nqn}\n\
          With weft's own initiator, as anybody:\n\
          \x20 {weft} discover {address}\n\
-         \x20 {weft} perf --help\n"
+         \x20 {weft} perf nvme-tcp://{address}/{nqn} --rw randread --bs 4k\n"
     );
     if addresses
         .iter()

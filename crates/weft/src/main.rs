@@ -3,6 +3,7 @@
 
 mod banner;
 mod serve;
+mod signals;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +50,10 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// List the subsystems that a target serves
+    Discover(bench::discover::DiscoverArgs),
+    /// Load a target and measure; Ctrl-C ends it early
+    Perf(bench::perf::PerfArgs),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
 }
@@ -67,6 +72,14 @@ fn main() -> ExitCode {
             );
             ExitCode::SUCCESS
         }),
+        Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
+        Some(Command::Perf(arguments)) => match signals::came() {
+            Ok(stop) => bench::perf::run(&arguments, &stop),
+            Err(error) => {
+                eprintln!("weft: signals cannot be handled: {error}");
+                ExitCode::from(FAILURE)
+            }
+        },
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
     }
 }
@@ -92,4 +105,28 @@ fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn perf_and_serve_agree_on_the_default() {
+        let config = control::default_config();
+        assert_eq!(config.subsystems[0].nqn, bench::perf::DEFAULT_NQN);
+        let words = Cli::try_parse_from(["weft", "perf"]).expect("a command line");
+        let Some(Command::Perf(arguments)) = words.command else {
+            panic!("not perf");
+        };
+        let address = std::net::SocketAddr::new(arguments.traddr, arguments.trsvcid);
+        assert_eq!(config.listeners, [address]);
+    }
 }

@@ -3,17 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use signal_hook::iterator::Signals;
 use target::{Config, Running};
 
-use crate::{FAILURE, banner};
+use crate::{FAILURE, banner, signals};
 
 /// Connections are closed and volumes synced within this, or the process ends
 /// without.
@@ -24,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves until a signal.
 pub fn run(config: Config) -> ExitCode {
-    let signal = match first_signal() {
+    let signal = match signals::first() {
         Ok(signal) => signal,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
@@ -50,28 +45,6 @@ pub fn run(config: Config) -> ExitCode {
         Ok(None) => fail("not everything was closed and synced in time"),
         Err(error) => fail(&format!("a reactor has failed: {error}")),
     }
-}
-
-/// Yields once, at the first SIGINT or SIGTERM; the second ends the process.
-fn first_signal() -> io::Result<Receiver<()>> {
-    const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
-    let came = Arc::new(AtomicBool::new(false));
-    for signal in SIGNALS {
-        // In this order, or the first signal would end the process already.
-        flag::register_conditional_shutdown(signal, FAILURE.into(), Arc::clone(&came))?;
-        flag::register(signal, Arc::clone(&came))?;
-    }
-    let mut signals = Signals::new(SIGNALS)?;
-    let (tell, told) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            if signals.forever().next().is_some() {
-                // The receiver is gone if the process is ending anyway.
-                let _ = tell.send(());
-            }
-        })?;
-    Ok(told)
 }
 
 fn announce(config: &Config, running: &Running) -> String {

@@ -166,6 +166,7 @@ fn serve_says_how_to_connect_and_ends_in_order() {
             format!("nvme discover -t tcp -a 127.0.0.1 -s {port}\n"),
             format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n nqn.2026-01.io.weft:cli\n"),
             format!("weft discover 127.0.0.1:{port}\n"),
+            format!("weft perf nvme-tcp://127.0.0.1:{port}/nqn.2026-01.io.weft:cli --rw"),
         ] {
             assert!(
                 serving.shown.contains(&part),
@@ -194,6 +195,48 @@ fn serve_says_how_to_connect_and_ends_in_order() {
         }
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     }
+}
+
+#[test]
+fn every_listener_is_served_and_its_own_initiator_reaches_it() {
+    let (one, two) = (free_port(), free_port());
+    let ipv6 = TcpListener::bind("[::1]:0").and_then(|listener| listener.local_addr());
+    let mut text_ = good(one).replace("kind = \"file\"\npath = \"disk0.img\"", "kind = \"ram\"");
+    let mut addresses = vec![format!("127.0.0.1:{one}"), format!("127.0.0.1:{two}")];
+    // A machine without IPv6 is a machine too.
+    addresses.extend(ipv6.map(|address| address.to_string()));
+    for address in &addresses[1..] {
+        text_ += &format!("[[listener]]\naddress = \"{address}\"\n");
+    }
+    let file = file(&text_);
+    let serving = serve(&file.path);
+    for address in &addresses {
+        assert!(serving.shown.contains(address), "{}", serving.shown);
+        let output = weft(&["discover", address]);
+        let shown = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(shown.contains("nqn.2026-01.io.weft:cli"), "{shown}");
+    }
+    let url = format!("nvme-tcp://{}/nqn.2026-01.io.weft:cli", addresses[1]);
+    let output = weft(&[
+        "perf",
+        &url,
+        "--rw",
+        "randrw",
+        "--size",
+        "1m",
+        "--runtime",
+        "200ms",
+        "--ramp-time",
+        "0",
+        "--verify",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with('{'));
+    serving.signal("TERM");
+    let (code, rest) = serving.end();
+    assert_eq!(code, Some(0), "{rest}");
 }
 
 #[test]
