@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use wire::nvme::discovery::{
-    ADRFAM_IPV4, ADRFAM_IPV6, LogEntry, LogHeader, SUBTYPE_NVM, TREQ_NOT_REQUIRED,
-    TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
+    ADRFAM_IPV4, ADRFAM_IPV6, LogEntry, LogHeader, SUBTYPE_NVM, TREQ_SQ_FLOW_CONTROL_DISABLE,
+    TRTYPE_TCP,
 };
 use wire::nvme::fabrics::nqn_field;
 use wire::nvme::identify::{ascii, zeroed};
@@ -92,7 +92,9 @@ impl DiscoveryLog {
             ADRFAM_IPV6
         };
         entry.subtype = SUBTYPE_NVM;
-        entry.treq = TREQ_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
+        // Secure channel "not specified": libnvme 1.3 takes "not required" for
+        // a wish for TLS, and its `connect-all` then fails.
+        entry.treq = TREQ_SQ_FLOW_CONTROL_DISABLE;
         entry.portid = port.into();
         entry.cntlid = 0xffff.into();
         entry.asqsz = ADMIN_ENTRIES_MAX.into();

@@ -29,7 +29,7 @@ fn entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<(String, u8, St
                 .unwrap();
             assert_eq!(
                 (entry[0], entry[2], entry[3]),
-                (3, 2, 6),
+                (3, 2, 4),
                 "TRTYPE, SUBTYPE, TREQ"
             );
             assert_eq!(

@@ -15,8 +15,6 @@ pub const ADRFAM_IPV4: u8 = 1;
 pub const ADRFAM_IPV6: u8 = 2;
 /// Subsystem Type: an NVM subsystem with I/O controllers.
 pub const SUBTYPE_NVM: u8 = 2;
-/// Transport Requirements: no secure channel required (bits 1:0 are 10b).
-pub const TREQ_NOT_REQUIRED: u8 = 2;
 /// Transport Requirements: SQ flow control can be disabled.
 pub const TREQ_SQ_FLOW_CONTROL_DISABLE: u8 = 1 << 2;
 
