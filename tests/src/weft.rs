@@ -107,6 +107,26 @@ impl Target {
         target
     }
 
+    /// Starts a target that refuses to serve; what it said. Panics when it
+    /// does not end with a failure.
+    pub fn expect_refusal(name: &str, setup: Setup) -> String {
+        let logs = new_log_dir(&format!("{name}-target")).expect("a folder for logs");
+        let home = tempfile::Builder::new()
+            .prefix("weft-")
+            .tempdir()
+            .expect("a folder");
+        prepare_home(home.path(), &setup, free_address());
+        let log = logs.join("weft-0.log");
+        let mut child = spawn(&setup, home.path(), &log);
+        let ended = child.wait_for(START_MAX).expect("a child");
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let failed = ended.is_some_and(|status| status.code().is_some_and(|code| code != 0));
+        assert!(failed, "{ended:?}: logs kept in {}: {said}", logs.display());
+        // Logs of a success are only in the way.
+        let _ = fs::remove_dir_all(&logs);
+        said
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -127,6 +147,18 @@ impl Target {
         (0..self.starts)
             .map(|n| fs::read_to_string(self.log_path(n)).unwrap_or_default())
             .collect()
+    }
+
+    /// Drives verified load against it with weft's own initiator, and says
+    /// what that printed; panics when it fails.
+    pub fn perf(&self, arguments: &[&str]) -> String {
+        let mut perf = tied(binary());
+        perf.args(["perf", "--traddr", "127.0.0.1", "--nqn", NQN, "--trsvcid"]);
+        perf.arg(self.address.port().to_string()).args(arguments);
+        match output(&mut perf) {
+            Ok(said) => String::from_utf8_lossy(&said).into_owned(),
+            Err(e) => panic!("{e}\n--- target\n{}", tail(&self.log(), 20)),
+        }
     }
 
     /// SIGKILL.
@@ -227,7 +259,9 @@ fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
     let mut command = match setup.io_uring_denied {
         None => tied(&program),
         Some((errno, launcher)) => {
-            let mut command = tied(Path::new(launcher));
+            let copy = home.join("launcher");
+            fs::copy(launcher, &copy).expect("the launcher");
+            let mut command = tied(&copy);
             command.arg(errno).arg(&program);
             command
         }

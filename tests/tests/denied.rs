@@ -1,0 +1,96 @@
+//! A target that may not do everything: no rights, no io_uring.
+
+#![forbid(unsafe_code)]
+
+use interop::weft::{Setup, Target};
+
+const DENY_IO_URING: &str = env!("CARGO_BIN_EXE_deny_io_uring");
+
+/// What says, once, that epoll is used.
+const FALLBACK: &str = "using epoll";
+
+/// Mixed load with every block stamped and checked, on several connections.
+fn verified_load(target: &Target) {
+    let load = [
+        "--rw=randrw",
+        "--bs=16k",
+        "--iodepth=16",
+        "--numjobs=2",
+        "--size=32M",
+        "--ramp-time=0s",
+        "--runtime=1s",
+        "--verify",
+    ];
+    target.perf(&load);
+}
+
+fn fallbacks(target: &Target) -> usize {
+    target
+        .log()
+        .lines()
+        .filter(|line| line.contains(FALLBACK))
+        .count()
+}
+
+#[test]
+fn an_ordinary_user_serves() {
+    for volume in ["ram", "file"] {
+        let setup = Setup {
+            volume,
+            unprivileged: true,
+            ..Setup::default()
+        };
+        let target = Target::start("unprivileged", setup);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid()));
+        let status = status.expect("it runs");
+        let effective = status.lines().find(|line| line.starts_with("CapEff:"));
+        assert_eq!(
+            effective,
+            Some("CapEff:\t0000000000000000"),
+            "no capability"
+        );
+        verified_load(&target);
+        assert_eq!(fallbacks(&target), 0, "{}", target.log());
+        target.expect_orderly_end();
+    }
+}
+
+fn without_io_uring(errno: &'static str, why: &str) {
+    let setup = Setup {
+        volume: "file",
+        unprivileged: true,
+        io_uring_denied: Some((errno, DENY_IO_URING)),
+        ..Setup::default()
+    };
+    let target = Target::start(errno, setup);
+    verified_load(&target);
+    assert_eq!(fallbacks(&target), 1, "{}", target.log());
+    assert!(
+        target.log().contains(why),
+        "the reason is told: {}",
+        target.log()
+    );
+    target.expect_orderly_end();
+}
+
+#[test]
+fn io_uring_not_permitted() {
+    without_io_uring("EPERM", "denied");
+}
+
+#[test]
+fn io_uring_not_there() {
+    without_io_uring("ENOSYS", "has no io_uring");
+}
+
+/// Forced to io_uring, a target without it says so and ends.
+#[test]
+fn io_uring_forced_but_denied() {
+    let setup = Setup {
+        io: "io_uring",
+        io_uring_denied: Some(("EPERM", DENY_IO_URING)),
+        ..Setup::default()
+    };
+    let log = Target::expect_refusal("forced", setup);
+    assert!(log.contains("denied"), "the reason is told: {log}");
+}
