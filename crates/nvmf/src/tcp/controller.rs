@@ -315,22 +315,25 @@ impl Qpair {
     }
 
     /// Takes the PDU header at the start of `bytes`: the bytes it used (0: more
-    /// are needed) and what comes of it.
+    /// are needed). What comes of it goes to `step`, written in place because
+    /// moving an operation costs as much as parsing it.
     #[inline]
-    fn pdu(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+    fn pdu(&mut self, bytes: &[u8], step: &mut Option<Step<Op>>) -> Result<usize, Malformed> {
         let Some(&kind) = bytes.first() else {
-            return Ok((0, None));
+            return Ok(0);
         };
         if kind == pdu_type::CAPSULE_CMD && matches!(self.phase, Phase::Live) {
-            return self.capsule_cmd(bytes);
+            return self.capsule_cmd(bytes, step);
         }
         match (kind, self.phase) {
             (pdu_type::H2C_DATA, Phase::Live | Phase::Connect | Phase::Connecting) => {
                 self.h2c_data(bytes)
             }
-            (pdu_type::CAPSULE_CMD, Phase::Connect | Phase::Connecting) => self.capsule_cmd(bytes),
+            (pdu_type::CAPSULE_CMD, Phase::Connect | Phase::Connecting) => {
+                self.capsule_cmd(bytes, step)
+            }
             (pdu_type::IC_REQ, Phase::IcReq) => self.ic_req(bytes),
-            (pdu_type::H2C_TERM_REQ, _) => self.h2c_term_req(bytes),
+            (pdu_type::H2C_TERM_REQ, _) => self.h2c_term_req(bytes, step),
             (pdu_type::IC_REQ | pdu_type::CAPSULE_CMD | pdu_type::H2C_DATA, _) => {
                 Err((Fes::PduSequenceError, 0))
             }
@@ -340,9 +343,9 @@ impl Qpair {
 
     /// ICReq (section 3.6.2.2): answered with what both ends can do.
     #[cold]
-    fn ic_req(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+    fn ic_req(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let Some(found) = frame(bytes, IcReq::HLEN, false, Digests::default())? else {
-            return Ok((0, None));
+            return Ok(0);
         };
         let request: &IcReq = view(bytes);
         if request.pfv.get() != 0 {
@@ -364,81 +367,117 @@ impl Qpair {
         };
         self.control.extend_from_slice(response.as_bytes());
         self.phase = Phase::Connect;
-        Ok((found.used, None))
+        Ok(found.used)
     }
 
     /// H2CTermReq (section 3.6.2.4): the connection ends without an answer.
     #[cold]
-    fn h2c_term_req(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+    fn h2c_term_req(
+        &mut self,
+        bytes: &[u8],
+        step: &mut Option<Step<Op>>,
+    ) -> Result<usize, Malformed> {
         if bytes.len() < usize::from(TermReq::HLEN) {
-            return Ok((0, None));
+            return Ok(0);
         }
         let term: &TermReq = view(bytes);
         let (fes, fei) = (term.fes.get(), term.fei.get());
         self.end();
-        Ok((
-            bytes.len(),
-            Some(Op::Fatal(FatalError::Received { fes, fei })),
-        ))
+        *step = Some(Step::Op(Op::Fatal(FatalError::Received { fes, fei })));
+        Ok(bytes.len())
     }
 
     /// CapsuleCmd (section 3.6.2.6).
     #[inline]
-    fn capsule_cmd(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+    fn capsule_cmd(
+        &mut self,
+        bytes: &[u8],
+        step: &mut Option<Step<Op>>,
+    ) -> Result<usize, Malformed> {
         let Some(found) = frame(bytes, CapsuleCmd::HLEN, true, self.digests)? else {
-            return Ok((0, None));
+            return Ok(0);
         };
-        let admin = self.phase != Phase::Live || self.role.qid == 0;
-        let capsule_max = if admin {
-            ADMIN_IN_CAPSULE_MAX
-        } else {
+        let is_live = self.phase == Phase::Live;
+        let takes_io = is_live && self.role.qid != 0;
+        let capsule_max = if takes_io {
             self.settings.in_capsule_max
-        };
-        if found.data_len > capsule_max {
-            return Err((Fes::LimitExceeded, 0));
-        }
-        let entries = match self.phase {
-            Phase::Live => usize::from(self.role.entries),
-            _ => ENTRIES_BEFORE_CONNECT,
+        } else {
+            ADMIN_IN_CAPSULE_MAX
         };
         let sqe = &view::<CapsuleCmd>(bytes).sqe;
+        // Connect data fits the capsule of every queue.
+        if found.data_len > capsule_max.max(CONNECT_DATA_LEN) {
+            return Err((Fes::LimitExceeded, 0));
+        }
+        let entries = if is_live {
+            usize::from(self.role.entries)
+        } else {
+            ENTRIES_BEFORE_CONNECT
+        };
         let Some((tag, unique)) = self.slots.take(sqe.cid.get(), entries) else {
             return Err((Fes::PduSequenceError, 0));
         };
-        let decoded = if unique {
-            self.decode(sqe, found.data_len)
-        } else {
+        let started = if !unique {
             Err(Status::CID_CONFLICT.dnr())
+        } else if takes_io && sqe.opcode != FABRICS {
+            decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max).and_then(
+                |(io, need)| {
+                    let transfer = transfer(&sqe.sgl, need, found.data_len)?;
+                    *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer)));
+                    Ok(())
+                },
+            )
+        } else {
+            self.start_other(tag, sqe, found.data_len, step)
         };
-        let op = match decoded {
-            Ok((command, transfer)) => self.start(tag, command, transfer),
-            Err(status) => {
-                if found.data_len > 0 {
-                    self.inbound.skip(found.data_len, self.digests.data);
-                }
-                self.answer(tag, status);
-                return Ok((found.used, None));
+        if let Err(status) = started {
+            if found.data_len > 0 {
+                self.inbound.skip(found.data_len, self.digests.data);
             }
-        };
-        Ok((found.used, Some(op)))
+            self.answer(tag, status);
+        }
+        Ok(found.used)
     }
 
-    /// A command that passed: what the driver does first.
-    #[inline]
-    fn start(&mut self, tag: Tag, command: Command, transfer: Transfer) -> Op {
+    /// Everything but I/O commands.
+    #[cold]
+    fn start_other(
+        &mut self,
+        tag: Tag,
+        sqe: &Sqe,
+        capsule_len: u32,
+        step: &mut Option<Step<Op>>,
+    ) -> Result<(), Status> {
+        let (command, need) = if sqe.opcode == FABRICS {
+            self.decode_fabrics(sqe)?
+        } else if self.phase != Phase::Live {
+            return Err(Status::COMMAND_SEQUENCE.dnr());
+        } else {
+            self.decode_admin(sqe)?
+        };
+        let transfer = transfer(&sqe.sgl, need, capsule_len)?;
         if let Command::Connect(_) = command {
             self.phase = Phase::Connecting;
         }
+        self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
+        *step = Some(Step::Op(self.start(tag, command, transfer)));
+        Ok(())
+    }
+
+    /// A command that passed: what the driver does first.
+    #[inline(always)]
+    fn start(&mut self, tag: Tag, command: Command, transfer: Transfer) -> Op {
         let slot = &mut self.slots[tag];
         slot.is_named = true;
         let len = match transfer {
-            Transfer::None | Transfer::In(_) => {
+            Transfer::None => {
                 slot.state = State::Executing;
-                if let Transfer::In(len) = transfer {
-                    slot.is_read = true;
-                    slot.len = len;
-                }
-                slot.is_disconnect = matches!(command, Command::Disconnect);
+                return Op::Execute { tag, command };
+            }
+            Transfer::In(len) => {
+                slot.state = State::Executing;
+                slot.is_read = true;
+                slot.len = len;
                 return Op::Execute { tag, command };
             }
             Transfer::InCapsule(len) => {
@@ -464,9 +503,9 @@ impl Qpair {
 
     /// H2CData (section 3.6.2.8).
     #[inline]
-    fn h2c_data(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
+    fn h2c_data(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let Some(found) = frame(bytes, Data::HLEN, true, self.digests)? else {
-            return Ok((0, None));
+            return Ok(0);
         };
         let header: &Data = view(bytes);
         let (tag, len) = (header.ttag.get(), header.datal.get());
@@ -498,16 +537,16 @@ impl Qpair {
             .begin(tag, slot.received, len, self.digests.data);
         slot.received += len;
         self.r2t_bytes -= u64::from(len);
-        Ok((found.used, None))
+        Ok(found.used)
     }
 
-    /// The data of one PDU is complete.
+    /// The data of one PDU is complete; whether the command is.
     #[inline]
-    fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
+    fn received(&mut self, tag: Tag, intact: bool) -> bool {
         let slot = &mut self.slots[tag];
         slot.is_damaged |= !intact;
         if slot.received < slot.len {
-            return None;
+            return false;
         }
         if slot.is_damaged {
             // Costs only the command, which the host may try again (section 3.3.1.1).
@@ -515,29 +554,10 @@ impl Qpair {
                 self.connected(Status::TRANSIENT_TRANSPORT);
             }
             self.answer(tag, Status::TRANSIENT_TRANSPORT);
-            return None;
+            return false;
         }
         slot.state = State::Executing;
-        Some(Op::Execute {
-            tag,
-            command: self.slots.command(tag),
-        })
-    }
-
-    /// Checks a command whose capsule holds `capsule_len` bytes of data.
-    #[inline]
-    fn decode(&self, sqe: &Sqe, capsule_len: u32) -> Result<(Command, Transfer), Status> {
-        let (command, need) = if sqe.opcode == FABRICS {
-            self.decode_fabrics(sqe)?
-        } else if self.phase != Phase::Live {
-            return Err(Status::COMMAND_SEQUENCE.dnr());
-        } else if self.role.qid == 0 {
-            self.decode_admin(sqe)?
-        } else {
-            let (io, need) = decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max)?;
-            (Command::Io(io), need)
-        };
-        Ok((command, transfer(&sqe.sgl, need, capsule_len)?))
+        true
     }
 
     #[cold]
@@ -749,29 +769,29 @@ impl Machine for Qpair {
 
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        let mut step = None;
         while self.phase != Phase::Ended {
             match self.inbound.walk(staged, at) {
                 Walk::Header => {
                     let bytes = &staged[*at..];
-                    match self.pdu(bytes) {
-                        Ok((0, _)) => return None,
-                        Ok((used, op)) => {
-                            *at += used;
-                            if let Some(op) = op {
-                                return Some(Step::Op(op));
-                            }
-                        }
+                    match self.pdu(bytes, &mut step) {
+                        Ok(0) => return None,
+                        Ok(used) => *at += used,
                         Err(malformed) => {
                             *at = staged.len();
-                            return Some(Step::Op(self.fail(malformed, bytes)));
+                            step = Some(Step::Op(self.fail(malformed, bytes)));
                         }
+                    }
+                    if step.is_some() {
+                        return step;
                     }
                 }
                 Walk::More => return None,
                 Walk::Step(step) => return Some(step),
                 Walk::Done { tag, intact } => {
-                    if let Some(op) = self.received(tag, intact) {
-                        return Some(Step::Op(op));
+                    if self.received(tag, intact) {
+                        let command = self.slots.command(tag);
+                        return Some(Step::Op(Op::Execute { tag, command }));
                     }
                 }
             }
