@@ -784,5 +784,7 @@ fn drop_ends_what_is_outstanding(choice: Choice) {
     world.poll_now();
     drop(world);
     assert_eq!(budget.used(), 0, "memory was lost");
-    let _ = peer.read_to_end(&mut Vec::new());
+    if let Err(error) = peer.read_to_end(&mut Vec::new()) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "still open");
+    }
 }

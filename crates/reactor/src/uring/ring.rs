@@ -10,6 +10,7 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_FDS: u32 = 20;
+const UNREGISTER_RING_FDS: u32 = 21;
 /// Completions that fit for every submission entry.
 const CQ_PER_SQ: u32 = 4;
 
@@ -198,5 +199,27 @@ impl Ring {
     #[inline]
     pub(super) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()
+    }
+}
+
+impl Drop for Ring {
+    /// The thread's registration would keep the ring, and all sockets in its
+    /// table, open.
+    fn drop(&mut self) {
+        // Fails only where there is no table.
+        let _ = self.ring.submitter().unregister_files();
+        if self.enter_flags & ENTER_REGISTERED_RING == 0 {
+            return;
+        }
+        let update = RsrcUpdate {
+            offset: self.enter_fd as u32,
+            reserved: 0,
+            data: 0,
+        };
+        // SAFETY: the kernel reads one entry, which is ours.
+        unsafe {
+            let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
+            libc::syscall(call, fd, UNREGISTER_RING_FDS, &raw const update, 1);
+        }
     }
 }

@@ -1,0 +1,298 @@
+//! How much of the socket's speed a driver leaves: request and reply of the
+//! sizes of a 4 KiB read over each pair of {plain socket calls, io_uring,
+//! epoll}, server on one core, client on the other, both polling.
+//!
+//! `cargo run --release -p reactor --example echo -- [depth] [connections] [reply bytes] [rounds]`
+
+use mem::{Budget, BufRange, Pool, Region, Stage};
+use reactor::{
+    Choice, Completion, Counters, Driver, DriverConfig, SocketId, Wait, open, pin_to_cpu,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const REQUEST_BYTES: u32 = 72;
+const HEADER_BYTES: u32 = 24;
+const REGION_BYTES: u64 = 256 << 20;
+
+/// One side: for every `in_bytes` that came, it sends `out_bytes`.
+#[derive(Clone, Copy)]
+struct Side {
+    in_bytes: usize,
+    out_bytes: u32,
+    /// What each connection sends unasked.
+    start: usize,
+}
+
+fn plain(streams: Vec<TcpStream>, side: Side, stop: &AtomicBool) -> u64 {
+    struct Connection {
+        stream: TcpStream,
+        partial: usize,
+        owed_bytes: usize,
+    }
+    let out_bytes = side.out_bytes as usize;
+    let mut connections: Vec<Connection> = streams
+        .into_iter()
+        .map(|stream| Connection {
+            stream,
+            partial: 0,
+            owed_bytes: side.start * out_bytes,
+        })
+        .collect();
+    let payload = vec![1; 1 << 20];
+    let mut staging = vec![0; 256 << 10];
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for connection in &mut connections {
+            while connection.owed_bytes > 0 {
+                let some = connection.owed_bytes.min(payload.len());
+                match connection.stream.write(&payload[..some]) {
+                    Ok(sent) => connection.owed_bytes -= sent,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => return count,
+                }
+            }
+            match connection.stream.read(&mut staging) {
+                Ok(0) => return count,
+                Ok(got) => {
+                    let whole = (connection.partial + got) / side.in_bytes;
+                    connection.partial = (connection.partial + got) % side.in_bytes;
+                    connection.owed_bytes += whole * out_bytes;
+                    count += whole as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return count,
+            }
+        }
+    }
+    count
+}
+
+struct Connection {
+    socket: SocketId,
+    partial: usize,
+    owed: usize,
+    is_sending: bool,
+}
+
+struct Driven<D> {
+    driver: D,
+    side: Side,
+    connections: Vec<Connection>,
+    region: Region,
+    random: u64,
+    count: u64,
+}
+
+impl<D: Driver> Driven<D> {
+    fn payload(&mut self, len: u32) -> BufRange {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005) + 1;
+        let slots = REGION_BYTES / u64::from(len).next_multiple_of(4096);
+        let slot = (self.random >> 33) % slots;
+        let offset = slot * u64::from(len).next_multiple_of(4096);
+        self.region.range(offset, len)
+    }
+
+    fn send(&mut self, at: usize) {
+        if self.connections[at].is_sending || self.connections[at].owed == 0 {
+            return;
+        }
+        let mut batch = self.driver.batch();
+        while self.connections[at].owed > 0 && batch.has_room() {
+            self.connections[at].owed -= 1;
+            batch.header(&[0; HEADER_BYTES as usize]);
+            let rest = self.side.out_bytes - HEADER_BYTES;
+            if rest < 100 {
+                batch.header(&[0; 100][..rest as usize]);
+            } else {
+                let range = self.payload(rest);
+                batch.payload(range);
+            }
+        }
+        let socket = self.connections[at].socket;
+        self.connections[at].is_sending = true;
+        self.driver.send(socket, batch, at as u64);
+    }
+
+    fn recv(&mut self, at: usize, stage: Option<Stage>) {
+        let socket = self.connections[at].socket;
+        self.driver
+            .recv(socket, None, stage, mem::STAGE_BYTES, at as u64);
+    }
+
+    fn on(&mut self, completion: Completion) -> bool {
+        match completion {
+            Completion::Received { token, result } => {
+                let at = token as usize;
+                let Ok(received) = result else { return false };
+                let Some(stage) = received.stage else {
+                    return false;
+                };
+                let connection = &mut self.connections[at];
+                let got = connection.partial + stage.len();
+                connection.owed += got / self.side.in_bytes;
+                self.count += (got / self.side.in_bytes) as u64;
+                connection.partial = got % self.side.in_bytes;
+                drop(stage);
+                self.recv(at, None);
+                self.send(at);
+            }
+            Completion::Sent { token, result } => {
+                self.connections[token as usize].is_sending = false;
+                if result.is_err() {
+                    return false;
+                }
+                self.send(token as usize);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn run(&mut self, stop: &AtomicBool) {
+        let mut out = Vec::with_capacity(1024);
+        for at in 0..self.connections.len() {
+            self.connections[at].owed = self.side.start;
+            self.recv(at, None);
+            self.send(at);
+        }
+        while !stop.load(Ordering::Relaxed) {
+            self.driver.poll(Wait::Now, &mut out).unwrap();
+            for completion in out.drain(..) {
+                if !self.on(completion) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn driven(
+    choice: Choice,
+    streams: Vec<TcpStream>,
+    side: Side,
+    stop: &AtomicBool,
+) -> (u64, Counters) {
+    let pool = Pool::new(Budget::new(64 << 20)).unwrap();
+    let mut driver = open(choice, &DriverConfig::default(), pool).unwrap();
+    let connections = streams
+        .into_iter()
+        .map(|stream| Connection {
+            socket: driver.add_socket(stream.into()).unwrap(),
+            partial: 0,
+            owed: 0,
+            is_sending: false,
+        })
+        .collect();
+    let region = Region::memfd("payload", REGION_BYTES).unwrap();
+    for chunk in 0..REGION_BYTES >> 20 {
+        mem::copy_in(region.range(chunk << 20, 1 << 20), &vec![1; 1 << 20]);
+    }
+    let mut this = Driven {
+        driver,
+        side,
+        connections,
+        region,
+        random: 1,
+        count: 0,
+    };
+    this.run(stop);
+    (this.count, this.driver.counters())
+}
+
+/// `None`: plain socket calls.
+fn one_side(
+    kind: Option<Choice>,
+    streams: Vec<TcpStream>,
+    side: Side,
+    stop: &AtomicBool,
+) -> (u64, Counters) {
+    for stream in &streams {
+        stream.set_nodelay(true).unwrap();
+        stream.set_nonblocking(true).unwrap();
+    }
+    match kind {
+        None => (plain(streams, side, stop), Counters::default()),
+        Some(choice) => driven(choice, streams, side, stop),
+    }
+}
+
+fn measure(
+    server: Option<Choice>,
+    client: Option<Choice>,
+    depth: usize,
+    connections: usize,
+    reply: u32,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
+    for _ in 0..connections {
+        theirs.push(TcpStream::connect(addr).unwrap());
+        ours.push(listener.accept().unwrap().0);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let serve = Side {
+        in_bytes: REQUEST_BYTES as usize,
+        out_bytes: reply,
+        start: 0,
+    };
+    let ask = Side {
+        in_bytes: reply as usize,
+        out_bytes: REQUEST_BYTES,
+        start: depth / connections,
+    };
+    let server_stop = Arc::clone(&stop);
+    let server = std::thread::spawn(move || {
+        let _ = pin_to_cpu(0);
+        one_side(server, ours, serve, &server_stop)
+    });
+    let client_stop = Arc::clone(&stop);
+    let client = std::thread::spawn(move || {
+        let _ = pin_to_cpu(1);
+        std::thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        let (count, _) = one_side(client, theirs, ask, &client_stop);
+        (count, started.elapsed().as_secs_f64())
+    });
+    std::thread::sleep(Duration::from_millis(1200));
+    stop.store(true, Ordering::Relaxed);
+    let (count, seconds) = client.join().unwrap();
+    let (served, counters) = server.join().unwrap();
+    let per = |n: u64| n as f64 / served.max(1) as f64;
+    format!(
+        "{:9.0}/s {:7.2} us, server {:.3} calls, {:.3} receives, {:.3} sends each",
+        count as f64 / seconds,
+        seconds * 1e6 * depth as f64 / count as f64,
+        per(counters.syscalls),
+        per(counters.recvs),
+        per(counters.sends),
+    )
+}
+
+fn main() {
+    let numbers: Vec<u32> = std::env::args()
+        .skip(1)
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
+    let (depth, connections) = (number(0, 128) as usize, number(1, 1) as usize);
+    let (reply, rounds) = (number(2, 4120), number(3, 3));
+    let (uring, epoll) = (Some(Choice::Uring), Some(Choice::Epoll));
+    let pairs = [
+        ("plain/plain", None, None),
+        ("io_uring/plain", uring, None),
+        ("epoll/plain", epoll, None),
+        ("io_uring/io_uring", uring, uring),
+    ];
+    for _ in 0..rounds {
+        for (name, server, client) in pairs {
+            let line = measure(server, client, depth, connections, reply);
+            println!("{name:18} {line}");
+        }
+    }
+}
