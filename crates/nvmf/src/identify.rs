@@ -156,6 +156,8 @@ fn identify_controller(controller: &Controller) -> wire_id::Controller {
     id.ioccsz = ((64 + limits.in_capsule_bytes_max) / 16).into();
     id.iorcsz = 1.into();
     id.msdbd = 1;
+    // Disconnect of an I/O queue.
+    id.ofcs = 1.into();
     id
 }
 

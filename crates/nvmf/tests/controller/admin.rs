@@ -51,6 +51,7 @@ fn identify_controller_fields() {
     assert_eq!(&data[768..768 + NQN.len()], NQN.as_bytes(), "SUBNQN");
     assert_eq!(data[768 + NQN.len()], 0);
     assert_eq!(u32_at(&data, 1792), (64 + 8192) / 16, "IOCCSZ");
+    assert_eq!(u16_at(&data, 1804), 1, "OFCS: Disconnect");
     assert_eq!(u32_at(&data, 1796), 1, "IORCSZ");
     assert_eq!(
         (u16_at(&data, 1800), data[1802], data[1803]),
