@@ -17,7 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use host::{Admin, HostIdentity, QueueParams};
+use host::{Address, Admin, HostIdentity, QueueParams};
 use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
@@ -86,77 +86,85 @@ pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
     let mut targets = Vec::new();
     let mut jobs = Vec::new();
     for address in args.addresses()? {
-        let at = |error: host::Error| format!("{}: {error}", address.socket);
-        let driver = admin_driver().map_err(|e| e.to_string())?;
-        let (to, subnqn) = (address.socket, &address.subnqn);
-        let admin = Admin::connect(driver, to, subnqn, &host, args.settings(), KATO_MS);
-        let mut admin = admin.map_err(at)?;
-        let controller = admin.controller().map_err(at)?;
-        let namespace = admin.namespace(address.nsid).map_err(at)?;
-        let queues = admin.set_queue_count(args.numjobs).map_err(at)?;
-        if queues < args.numjobs {
-            return Err(format!(
-                "{to}: the controller gives {queues} I/O queues, not --numjobs"
-            ));
-        }
-        let areas = args.areas(&controller, &namespace, u64::from(args.numjobs))?;
-        for (i, (offset, blocks)) in areas.into_iter().enumerate() {
-            jobs.push(JobPlan {
-                to,
-                queue: QueueParams {
-                    settings: args.settings(),
-                    connect: ConnectCommand {
-                        recfmt: 0,
-                        qid: i as u16 + 1,
-                        sqsize: args.iodepth,
-                        cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
-                        kato_ms: 0,
-                    },
-                    connect_data: ConnectData::new(
-                        host.hostid,
-                        controller.cntlid,
-                        subnqn,
-                        &host.hostnqn,
-                    ),
-                    in_capsule_max: controller.in_capsule_max,
-                },
-                nsid: namespace.nsid,
-                lba_bytes: namespace.block_bytes,
-                bs: args.bs as u32,
-                offset,
-                blocks,
-                iodepth: args.iodepth,
-                is_random: args.rw.is_random(),
-                read_percent: args.rw.read_percent(args.rwmixread),
-                verify: args.verify.is_some(),
-                rate: None,
-                number: jobs.len() as u32,
-            });
-        }
-        targets.push(Target {
-            address: to.to_string(),
-            subnqn: subnqn.clone(),
-            nsid: namespace.nsid,
-            size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
-            block_bytes: namespace.block_bytes,
-            model: controller.model,
-        });
+        let (admin, target, its_jobs) = associate(args, &address, &host)?;
         associations.push(admin);
+        targets.push(target);
+        jobs.extend(its_jobs);
     }
     let count = jobs.len() as f64;
-    jobs.iter_mut()
-        .for_each(|job| job.rate = args.rate.map(|rate| rate / count));
+    for (job, number) in jobs.iter_mut().zip(0..) {
+        job.number = number;
+        job.rate = args.rate.map(|rate| rate / count);
+    }
     let mut run = Run::start(args, jobs)?;
-    let outcomes = run.watch(
-        &mut associations,
-        stop,
-        io::stderr().is_terminal() && !args.json,
-    );
+    let is_shown = io::stderr().is_terminal() && !args.json;
+    let outcomes = run.watch(&mut associations, stop, is_shown);
     for admin in associations {
         // The measurement is over: a target that is gone changes nothing.
         let _ = admin.shutdown();
     }
     Ok(Report::new(args, targets, &outcomes?))
+}
+
+/// Connects the Admin Queue of one target and plans the jobs on its I/O queues.
+fn associate(
+    args: &PerfArgs,
+    address: &Address,
+    host: &HostIdentity,
+) -> Result<(Association, Target, Vec<JobPlan>), String> {
+    let at = |error: host::Error| format!("{}: {error}", address.socket);
+    let driver = admin_driver().map_err(|e| e.to_string())?;
+    let (to, subnqn) = (address.socket, &address.subnqn);
+    let admin = Admin::connect(driver, to, subnqn, host, args.settings(), KATO_MS);
+    let mut admin = admin.map_err(at)?;
+    let controller = admin.controller().map_err(at)?;
+    let namespace = admin.namespace(address.nsid).map_err(at)?;
+    let queues = admin.set_queue_count(args.numjobs).map_err(at)?;
+    if queues < args.numjobs {
+        return Err(format!(
+            "{to}: the controller gives {queues} I/O queues, fewer than --numjobs"
+        ));
+    }
+    let data = ConnectData::new(host.hostid, controller.cntlid, subnqn, &host.hostnqn);
+    let areas = args.areas(&controller, &namespace, u64::from(args.numjobs))?;
+    let jobs = areas
+        .into_iter()
+        .zip(1..)
+        .map(|((offset, blocks), qid)| JobPlan {
+            to,
+            queue: QueueParams {
+                settings: args.settings(),
+                connect: ConnectCommand {
+                    recfmt: 0,
+                    qid,
+                    sqsize: args.iodepth,
+                    cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
+                    kato_ms: 0,
+                },
+                connect_data: data.clone(),
+                in_capsule_max: controller.in_capsule_max,
+            },
+            nsid: namespace.nsid,
+            lba_bytes: namespace.block_bytes,
+            bs: args.bs as u32,
+            offset,
+            blocks,
+            iodepth: args.iodepth,
+            is_random: args.rw.is_random(),
+            read_percent: args.rw.read_percent(args.rwmixread),
+            verify: args.verify.is_some(),
+            rate: None,
+            number: 0,
+        });
+    let target = Target {
+        address: to.to_string(),
+        subnqn: subnqn.clone(),
+        nsid: namespace.nsid,
+        size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
+        block_bytes: namespace.block_bytes,
+        model: controller.model,
+    };
+    Ok((admin, target, jobs.collect()))
 }
 
 /// Workers under way.

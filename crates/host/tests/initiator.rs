@@ -1,0 +1,291 @@
+//! The initiator against a target in the same process.
+#![allow(missing_docs)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use host::{
+    Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
+};
+use mem::{Budget, Pool, Region};
+use reactor::{Choice, Driver, DriverConfig, EpollDriver, Wait};
+use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
+use wire::nvme::fabrics::ConnectData;
+use wire::nvme::{ConnectCommand, Sqe, Status, io};
+
+const NQN: &str = "nqn.2026-01.io.weft:test";
+const PLAIN: Settings = Settings {
+    header_digest: false,
+    data_digest: false,
+};
+
+fn serve() -> Running {
+    let volume = |name: &str, block_bytes| store::Spec {
+        name: name.into(),
+        kind: store::Kind::Ram,
+        size_bytes: 1 << 20,
+        block_bytes,
+        read_only: false,
+        uuid: None,
+    };
+    let namespace = |nsid, volume: &str| NamespaceSpec {
+        nsid,
+        volume: volume.into(),
+    };
+    let config = Config {
+        volumes: vec![volume("a", 4096), volume("b", 512)],
+        subsystems: vec![SubsystemSpec {
+            nqn: NQN.into(),
+            serial: "S1".into(),
+            model: "model".into(),
+            hosts: Some(vec!["nqn.2026-01.org.example:friend".into()]),
+            namespaces: vec![namespace(3, "a"), namespace(7, "b")],
+        }],
+        listeners: vec!["127.0.0.1:0".parse().expect("address")],
+        cpus: vec![reactor::available_cpus()[0]],
+        backend: Choice::Auto,
+        spin_us_max: 0,
+        placement: Placement::default(),
+        memory_max: 64 << 20,
+        zero_copy_min_bytes: None,
+        limits: Limits {
+            io_queues_max: 4,
+            queue_entries_max: 64,
+            ..Limits::default()
+        },
+    };
+    target::start(config).expect("the target starts")
+}
+
+fn stop(mut running: Running) {
+    running.stop();
+    running
+        .wait(Duration::from_secs(10))
+        .expect("the target ends")
+        .expect("in time");
+}
+
+fn driver() -> EpollDriver {
+    let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
+    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
+}
+
+fn friend() -> HostIdentity {
+    HostIdentity::new(Some("nqn.2026-01.org.example:friend")).expect("random bytes")
+}
+
+fn connect(to: SocketAddr, host: &HostIdentity) -> Result<Admin<EpollDriver>, Error> {
+    Admin::connect(driver(), to, NQN, host, PLAIN, 10_000)
+}
+
+#[test]
+fn a_controller_tells_what_it_is() {
+    let running = serve();
+    let mut admin = connect(running.addresses()[0], &friend()).expect("connects");
+    let controller = admin.controller().expect("Identify");
+    assert_eq!(controller.cntlid, admin.cntlid());
+    assert_eq!(
+        (controller.model.as_str(), controller.serial.as_str()),
+        ("model", "S1")
+    );
+    assert_eq!(controller.transfer_max, Some(1 << 20));
+    assert_eq!(
+        (controller.in_capsule_max, controller.queue_entries_max),
+        (8192, 64)
+    );
+    assert_eq!(admin.active_namespaces().expect("list"), [3, 7]);
+    let first = admin.namespace(None).expect("namespace");
+    assert_eq!(
+        (first.nsid, first.block_bytes, first.block_count),
+        (3, 4096, 256)
+    );
+    let second = admin.namespace(Some(7)).expect("namespace");
+    assert_eq!((second.block_bytes, second.block_count), (512, 2048));
+    assert!(admin.namespace(Some(4)).is_err());
+    assert_eq!(admin.set_queue_count(2).expect("count"), 2);
+    admin.keep_alive().expect("alive");
+    admin.shutdown().expect("in order");
+    stop(running);
+}
+
+#[test]
+fn a_stranger_is_refused_with_the_standards_status() {
+    let running = serve();
+    let stranger = HostIdentity::new(None).expect("random bytes");
+    match connect(running.addresses()[0], &stranger) {
+        Err(Error::Refused {
+            command: "Connect",
+            status,
+        }) => {
+            assert_eq!(status.code(), Status::CONNECT_INVALID_HOST);
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("a stranger came in"),
+    }
+    stop(running);
+}
+
+#[test]
+fn the_discovery_log_names_the_subsystem() {
+    let running = serve();
+    let entries = discover(driver(), running.addresses()[0], &friend()).expect("a log");
+    let ours = entries
+        .iter()
+        .find(|e| e.subnqn == NQN)
+        .expect("the subsystem");
+    assert_eq!((ours.trtype, ours.adrfam, ours.subtype), (3, 1, 2));
+    assert_eq!(ours.traddr, "127.0.0.1");
+    assert_eq!(ours.trsvcid, running.addresses()[0].port().to_string());
+    stop(running);
+}
+
+/// Turns the driver until the queue has an event.
+fn next(driver: &mut EpollDriver, queue: &mut Queue) -> Event {
+    let deadline = driver.now() + 10_000_000_000;
+    let mut out = Vec::new();
+    loop {
+        if let Some(event) = queue.next_event(driver) {
+            return event;
+        }
+        queue.flush(driver);
+        driver
+            .poll(Wait::Until(deadline), &mut out)
+            .expect("the driver works");
+        assert!(driver.now() < deadline, "nothing came");
+        for completion in out.drain(..) {
+            queue.on_completion(driver, completion);
+        }
+    }
+}
+
+fn params(cntlid: u16, host: &HostIdentity, settings: Settings) -> QueueParams {
+    QueueParams {
+        settings,
+        connect: ConnectCommand {
+            recfmt: 0,
+            qid: 1,
+            sqsize: 15,
+            cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
+            kato_ms: 0,
+        },
+        connect_data: ConnectData::new(host.hostid, cntlid, NQN, &host.hostnqn),
+        in_capsule_max: 8192,
+    }
+}
+
+#[test]
+fn an_io_queue_moves_data_and_reports_what_fails() {
+    let running = serve();
+    let host = friend();
+    for digests in [false, true] {
+        let settings = Settings {
+            header_digest: digests,
+            data_digest: digests,
+        };
+        let mut admin = connect(running.addresses()[0], &host).expect("connects");
+        assert_eq!(admin.set_queue_count(1).expect("count"), 1);
+        let mut driver = driver();
+        let params = params(admin.cntlid(), &host, settings);
+        let to = running.addresses()[0];
+        let mut queue = Queue::open(&mut driver, to, params, 40).expect("a socket");
+        assert!(
+            queue
+                .submit(&Sqe::new(io::FLUSH), Data::None, |_| Memory::default())
+                .is_none()
+        );
+        assert!(matches!(next(&mut driver, &mut queue), Event::Live(_)));
+        // In the capsule, by R2T, and by many R2Ts' worth.
+        for len in [4096u32, 65_536, 1 << 20] {
+            let region = Region::anonymous(2 << 20).expect("memory");
+            let (from, into) = (region.range(0, len), region.range(1 << 20, len));
+            mem::copy_in(
+                from,
+                &(0..len)
+                    .map(|i| (i * 7 + i / 256) as u8)
+                    .collect::<Vec<_>>(),
+            );
+            for (opcode, data, memory) in [
+                (io::WRITE, Data::Out(len), from),
+                (io::READ, Data::In(len), into),
+            ] {
+                let mut sqe = Sqe::new(opcode);
+                sqe.nsid = 3.into();
+                sqe.set_blocks(0, len / 4096);
+                let tag = queue
+                    .submit(&sqe, data, |_| Memory::lent(memory))
+                    .expect("room");
+                match next(&mut driver, &mut queue) {
+                    Event::Completed(done, completion) => {
+                        assert_eq!((done, completion.status), (tag, Status::SUCCESS));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(mem::equal(from, into), "{len} bytes come back");
+        }
+        let mut sqe = Sqe::new(io::READ);
+        sqe.nsid = 3.into();
+        sqe.set_blocks(256, 1);
+        let buf = driver.pool().get(4096).expect("memory");
+        let tag = queue
+            .submit(&sqe, Data::In(4096), |_| Memory::owned(buf))
+            .expect("room");
+        match next(&mut driver, &mut queue) {
+            Event::Completed(_, completion) => {
+                assert_eq!(completion.status.code(), Status::LBA_OUT_OF_RANGE);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(
+            queue.take_memory(tag).hold.is_some(),
+            "the memory is the caller's again"
+        );
+        queue.close(&mut driver);
+        admin.shutdown().expect("in order");
+    }
+    stop(running);
+}
+
+#[test]
+fn a_queue_holds_no_more_than_its_size_and_goes_down_once() {
+    let running = serve();
+    let host = friend();
+    let mut admin = connect(running.addresses()[0], &host).expect("connects");
+    admin.set_queue_count(1).expect("count");
+    let mut driver = driver();
+    let params = params(admin.cntlid(), &host, PLAIN);
+    let mut queue = Queue::open(&mut driver, running.addresses()[0], params, 0).expect("a socket");
+    assert!(matches!(next(&mut driver, &mut queue), Event::Live(_)));
+    let region = Region::anonymous(4096).expect("memory");
+    let mut sqe = Sqe::new(io::READ);
+    sqe.nsid = 3.into();
+    sqe.set_blocks(0, 1);
+    let mut submitted = 0;
+    while queue
+        .submit(&sqe, Data::In(4096), |_| {
+            Memory::lent(region.range(0, 4096))
+        })
+        .is_some()
+    {
+        submitted += 1;
+        assert!(
+            submitted <= 16,
+            "a queue of 16 entries took {submitted} commands"
+        );
+    }
+    assert!(submitted >= 15);
+    for _ in 0..submitted {
+        assert!(matches!(
+            next(&mut driver, &mut queue),
+            Event::Completed(..)
+        ));
+    }
+    stop(running);
+    assert!(matches!(next(&mut driver, &mut queue), Event::Down(_)));
+    assert!(queue.next_event(&mut driver).is_none(), "once");
+    assert!(
+        queue
+            .submit(&sqe, Data::In(4096), |_| Memory::default())
+            .is_none()
+    );
+}
