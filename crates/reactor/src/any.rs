@@ -11,7 +11,7 @@ use mem::{BufRange, Pool, Stage};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Which driver to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum AnyDriver {
 }
 
 /// Opens the driver of the calling thread, which must be the one to use it.
-/// `Auto` says in the log why it is not io_uring where it is not.
+/// `Auto` says in the log, once, why it is not io_uring where it is not.
 pub fn open(choice: Choice, config: &DriverConfig, pool: Pool) -> io::Result<AnyDriver> {
     let uring = |pool| UringDriver::new(config, pool).map(AnyDriver::Uring);
     match choice {
@@ -52,7 +52,9 @@ pub fn open(choice: Choice, config: &DriverConfig, pool: Pool) -> io::Result<Any
                 },
                 Err(error) => error.to_string(),
             };
-            tracing::info!("using epoll: {refused}");
+            // The reason is the same on every core.
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tracing::info!("using epoll: {refused}"));
             EpollDriver::new(config, pool).map(AnyDriver::Epoll)
         }
     }
