@@ -143,8 +143,9 @@ if [ -n "$ADVERTISED" ]; then
     ip route flush table local 127.0.0.0/8
     ip route add "$ADVERTISED" via 10.0.2.2 dev eth0
     nvme connect-all -t tcp -a "$ADVERTISED" -s "$PORT"
-    wait_for /dev/nvme0n1
-    nvme id-ctrl /dev/nvme0 | grep -q "^sn *: *$sn" || fail "another serial number"
+    # The discovery controller took the first number.
+    found=$(grep -lxF "$NQN" /sys/class/nvme/nvme*/subsysnqn)
+    nvme id-ctrl /dev/"$(basename "$(dirname "$found")")" | grep -q "^sn *: *$sn" || fail "another serial number"
     nvme disconnect-all
 fi
 dmesg >/tmp/said
