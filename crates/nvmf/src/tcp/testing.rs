@@ -3,6 +3,8 @@
 //! [`End`] is one machine with its commands' memory, [`Target`] a controller's
 //! end that executes I/O on a byte vector, [`Dice`] the choices of a seed.
 
+pub mod fuzz;
+
 use std::collections::VecDeque;
 
 use machine::{Machine, Step, Tag, Transmit};

@@ -477,7 +477,8 @@ fn every_split_gives_the_same() {
     bytes.extend(pdus.data(pdu_type::C2H_DATA, success, (0, 0), 300, &[3; 212]));
     let play = |sizes: &mut dyn FnMut() -> usize| {
         let mut peer = Peer::live(pdus, 0);
-        (peer.read(512), peer.read(512));
+        peer.read(512);
+        peer.read(512);
         peer.submit(io::FLUSH, Data::None, Vec::new());
         let mut stream: VecDeque<u8> = bytes.iter().copied().collect();
         let mut ops = Vec::new();

@@ -1,0 +1,307 @@
+//! The bodies of the fuzz targets: plain functions of the input, so that
+//! ordinary tests replay the corpus.
+//!
+//! An input is 4 bytes of configuration and seed, then records: a mode, a
+//! length (16 bits, little endian) and so many bytes. In a raw record the bytes
+//! are the stream; in a framed one they are a PDU whose lengths, flags and
+//! digests are made right first, so that what lies behind those checks is
+//! reached.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use machine::Machine;
+use wire::nvme::{ConnectCommand, Sgl, Sqe, io};
+use wire::nvme_tcp::pdu_type;
+
+use super::super::{Digests, controller, frame, host};
+use super::{Dice, End, Pdus, Target, cut};
+use crate::command::Geometry;
+
+const BLOCKS: u64 = 64;
+/// Rounds without progress after which nothing more will come.
+const IDLE_ROUNDS: u32 = 64;
+
+/// Splits the configuration off.
+fn config(input: &[u8]) -> Option<(u8, Dice, &[u8])> {
+    let (config, records) = input.split_first_chunk::<4>()?;
+    Some((
+        config[0],
+        Dice::new(u64::from(u32::from_le_bytes(*config))),
+        records,
+    ))
+}
+
+/// The stream that `records` stand for.
+fn stream(mut records: &[u8], pdus: Pdus) -> VecDeque<u8> {
+    let mut stream = VecDeque::new();
+    while let Some((&[mode, low, high], rest)) = records.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+        let (bytes, rest) = rest.split_at(len);
+        records = rest;
+        match bytes.first() {
+            Some(kind) if mode & 1 != 0 => stream.extend(framed(*kind, bytes, pdus)),
+            _ => stream.extend(bytes),
+        }
+    }
+    stream
+}
+
+fn framed(kind: u8, bytes: &[u8], pdus: Pdus) -> Vec<u8> {
+    let (hlen, pdus) = match kind {
+        pdu_type::IC_REQ | pdu_type::IC_RESP => (128, Pdus::default()),
+        pdu_type::CAPSULE_CMD => (72, pdus),
+        pdu_type::H2C_TERM_REQ | pdu_type::C2H_TERM_REQ => (24, Pdus::default()),
+        _ => (24, pdus),
+    };
+    let mut header = bytes[..bytes.len().min(hlen)].to_vec();
+    header.resize(hlen, 0);
+    header[2] = hlen as u8;
+    let data = &bytes[bytes.len().min(hlen)..];
+    if matches!(kind, pdu_type::H2C_DATA | pdu_type::C2H_DATA) {
+        header[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
+    }
+    pdus.pdu(&header, data)
+}
+
+/// A PDU at the start of any bytes: what the common checks let through is
+/// consistent, and more bytes never change the answer.
+pub fn pdu(input: &[u8]) {
+    let Some((config, _, bytes)) = config(input) else {
+        return;
+    };
+    let digests = Digests {
+        header: config & 1 != 0,
+        data: config & 2 != 0,
+    };
+    let hlen = [24, 72, 128][usize::from(config >> 2) % 3];
+    let may_carry_data = config & 0x80 != 0;
+    let whole = frame(bytes, hlen, may_carry_data, digests);
+    if let Ok(Some(found)) = &whole {
+        assert!(found.used >= usize::from(hlen) && found.used <= bytes.len());
+        assert!(found.data_len == 0 || may_carry_data);
+        let trailer = if digests.data && found.data_len > 0 {
+            4
+        } else {
+            0
+        };
+        assert_eq!(
+            found.used as u64 + u64::from(found.data_len) + trailer,
+            plen(bytes)
+        );
+    }
+    for len in 0..bytes.len().min(256) {
+        match (frame(&bytes[..len], hlen, may_carry_data, digests), &whole) {
+            (Ok(None), _) => {}
+            (Ok(Some(part)), Ok(Some(whole))) => {
+                assert_eq!((part.used, part.data_len), (whole.used, whole.data_len));
+            }
+            (Err(part), Err(whole)) => assert_eq!(part, *whole),
+            _ => panic!("the first {len} bytes say something else"),
+        }
+    }
+}
+
+fn plen(bytes: &[u8]) -> u64 {
+    u64::from(u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
+}
+
+/// Any host against the controller's machine.
+pub fn controller(input: &[u8]) {
+    let Some((config, mut dice, records)) = config(input) else {
+        return;
+    };
+    let pdus = Pdus {
+        header_digest: config & 1 != 0,
+        data_digest: config & 2 != 0,
+    };
+    let mut target = target(config);
+    let mut out = VecDeque::new();
+    if config & 0x10 != 0 {
+        connect(&mut target, pdus, &mut out);
+    }
+    let mut stream = stream(records, pdus);
+    let mut idle = 0;
+    while idle < IDLE_ROUNDS {
+        idle += 1;
+        if target
+            .end
+            .receive(&mut stream, 1 + dice.below(600) as usize)
+            > 0
+        {
+            target.take_ops();
+            idle = 0;
+        }
+        if !target.starved.is_empty() && dice.one_in(2) {
+            target.feed(dice.below(target.starved.len() as u32) as usize);
+        }
+        if !target.work.is_empty() && dice.one_in(2) {
+            target.execute(dice.below(target.work.len() as u32) as usize);
+        }
+        if dice.one_in(2) {
+            target.transmit(&mut out, 1 + dice.below(4) as usize);
+        }
+    }
+    target.serve(&mut stream, &mut out);
+    assert!(stream.is_empty(), "all bytes are taken");
+    let sent = cut(&mut out);
+    let terms = sent
+        .iter()
+        .filter(|(kind, _)| *kind == pdu_type::C2H_TERM_REQ)
+        .count();
+    match target.fatal {
+        Some(super::FatalError::Sent { .. }) => {
+            assert_eq!(terms, 1);
+            assert_eq!(
+                sent.last().expect("the termination request").0,
+                pdu_type::C2H_TERM_REQ
+            );
+            assert!(target.end.machine.is_finished());
+        }
+        _ => assert_eq!(terms, 0),
+    }
+    for (kind, _) in &sent {
+        assert!(matches!(
+            *kind,
+            pdu_type::IC_RESP
+                | pdu_type::C2H_TERM_REQ
+                | pdu_type::CAPSULE_RESP
+                | pdu_type::C2H_DATA
+                | pdu_type::R2T
+        ));
+    }
+    if !target.end.machine.is_finished() {
+        // What is left waits for data that the host owes.
+        let named = target.named.iter().filter(|named| **named).count();
+        assert_eq!(target.end.machine.in_flight(), named);
+    }
+}
+
+fn target(config: u8) -> Target {
+    let settings = controller::Settings {
+        io_bytes_max: 16_384,
+        maxh2cdata: 4096,
+        ..controller::Settings::default()
+    };
+    let geometry = |nsid| Geometry {
+        nsid,
+        block_shift: 9,
+        read_only: nsid == 2,
+        block_count: BLOCKS,
+    };
+    let role = controller::Role {
+        qid: u16::from(config & 4 == 0),
+        entries: 16,
+        flow_control_disabled: config & 8 == 0,
+        namespaces: Arc::new([geometry(1), geometry(2)]),
+    };
+    let media = vec![0xa5; BLOCKS as usize * 512];
+    Target::new(controller::Qpair::new(settings, 0), role, media)
+}
+
+fn connect(target: &mut Target, pdus: Pdus, out: &mut VecDeque<u8>) {
+    let connect = ConnectCommand {
+        recfmt: 0,
+        qid: 1,
+        sqsize: 15,
+        cattr: 4,
+        kato_ms: 0,
+    };
+    let sqe = Sqe {
+        sgl: Sgl::new(Sgl::IN_CAPSULE, 1024),
+        ..connect.encode()
+    };
+    target.serve(&mut pdus.ic_req(0).into(), out);
+    target.serve(&mut pdus.capsule_cmd(&sqe, &[0; 1024]).into(), out);
+    assert_eq!(cut(out).len(), 2);
+}
+
+/// Any controller against the host's machine.
+pub fn host(input: &[u8]) {
+    let Some((config, mut dice, records)) = config(input) else {
+        return;
+    };
+    let pdus = Pdus {
+        header_digest: config & 1 != 0,
+        data_digest: config & 2 != 0,
+    };
+    let settings = host::Settings {
+        header_digest: pdus.header_digest,
+        data_digest: pdus.data_digest,
+    };
+    let mut end = End::new(host::Qpair::new(settings));
+    let mut out = VecDeque::new();
+    let mut stream = stream(records, pdus);
+    if config & 0x10 != 0 {
+        pdus.ic_resp(0, 4096)
+            .into_iter()
+            .rev()
+            .for_each(|byte| stream.push_front(byte));
+    }
+    let mut in_flight = vec![None; 8];
+    let mut fatal = None;
+    let mut idle = 0;
+    while idle < IDLE_ROUNDS {
+        idle += 1;
+        if end.receive(&mut stream, 1 + dice.below(600) as usize) > 0 {
+            idle = 0;
+        }
+        while let Some(op) = end.next_op() {
+            match op {
+                host::Op::Ready => end.machine.attach(host::Role {
+                    entries: 8,
+                    in_capsule_max: 1024,
+                    flow_control_disabled: config & 8 == 0,
+                }),
+                host::Op::Completed { tag, cqe } => {
+                    let len: u32 = in_flight[usize::from(tag)]
+                        .take()
+                        .expect("it was in flight");
+                    assert!(cqe.data_len <= len);
+                }
+                host::Op::Fatal(error) => fatal = Some(error),
+            }
+        }
+        if dice.one_in(2) {
+            submit(&mut end, &mut dice, &mut in_flight);
+        }
+        if dice.one_in(2) {
+            end.transmit(&mut out, 1 + dice.below(3) as usize);
+        }
+    }
+    end.transmit(&mut out, usize::MAX);
+    assert!(stream.is_empty(), "all bytes are taken");
+    let sent = cut(&mut out);
+    let terms = sent
+        .iter()
+        .filter(|(kind, _)| *kind == pdu_type::H2C_TERM_REQ)
+        .count();
+    let broken = matches!(fatal, Some(super::FatalError::Sent { .. }));
+    assert_eq!(
+        (terms, end.machine.is_finished()),
+        (usize::from(broken), fatal.is_some())
+    );
+    if fatal.is_none() {
+        let expected = in_flight.iter().filter(|len| len.is_some()).count();
+        assert_eq!(end.machine.in_flight(), expected);
+    }
+}
+
+fn submit(end: &mut End<host::Qpair>, dice: &mut Dice, in_flight: &mut [Option<u32>]) {
+    let len = [512, 4096, 12_288][dice.below(3) as usize];
+    let (opcode, data) = match dice.below(3) {
+        0 => (io::READ, host::Data::In(len)),
+        1 => (io::WRITE, host::Data::Out(len)),
+        _ => (io::FLUSH, host::Data::None),
+    };
+    if let Some(tag) = end.machine.submit(&Sqe::new(opcode), data) {
+        end.set_memory(tag, vec![dice.below(256) as u8; len as usize]);
+        let expects = if let host::Data::In(len) = data {
+            len
+        } else {
+            0
+        };
+        let before = in_flight[usize::from(tag)].replace(expects);
+        assert_eq!(before, None, "a tag was given twice");
+    }
+}
