@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod documents;
+mod perf;
 #[cfg(test)]
 mod rooms;
 #[cfg(test)]
@@ -36,12 +37,17 @@ const CI: &[(&str, &[&str])] = &[
     ("tests", &["test", "--workspace"]),
 ];
 
-const USAGE: &str = "usage: cargo xtask ci    formatting, lints and every test, as CI does";
+const USAGE: &str = "\
+usage: cargo xtask ci                                  formatting, lints and every test, as CI does
+       cargo xtask perf [RUNS [RUNTIME [ROWS]]]        weft beside bare TCP: the table of
+                                                       docs/performance.md (5 runs of 3s each;
+                                                       ROWS: only those whose name contains it)";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci(),
+        ["perf", ref settings @ ..] => perf(settings),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -49,6 +55,26 @@ fn main() -> ExitCode {
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn perf(words: &[&str]) -> ExitCode {
+    let runs = words.first().map_or(Ok(5), |runs| runs.parse());
+    let (Ok(runs @ 1..), true) = (runs, words.len() <= 3) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let settings = perf::Settings {
+        runs,
+        runtime: words.get(1).unwrap_or(&"3s").to_string(),
+        only: words.get(2).map(|rows| rows.to_string()),
+    };
+    match perf::run(&settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
         }
     }
 }

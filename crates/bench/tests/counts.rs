@@ -1,0 +1,157 @@
+//! What a target spends on an I/O, in counts that are the same on any machine:
+//! system calls, copies in user space, allocations.
+#![allow(missing_docs)]
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bench::perf::{DEFAULT_NQN, PerfArgs, measure};
+use clap::Parser;
+use reactor::Choice;
+use target::{Config, Limits, NamespaceSpec, Placement, Report, Running, SubsystemSpec};
+
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
+
+#[derive(Parser)]
+struct PerfLine {
+    #[command(flatten)]
+    args: PerfArgs,
+}
+
+/// One RAM volume behind one reactor.
+fn start(backend: Choice) -> Running {
+    let config = Config {
+        volumes: vec![store::Spec {
+            name: "ram".into(),
+            kind: store::Kind::Ram,
+            size_bytes: 64 << 20,
+            block_bytes: 4096,
+            read_only: false,
+            uuid: None,
+        }],
+        subsystems: vec![SubsystemSpec {
+            nqn: DEFAULT_NQN.into(),
+            serial: "1".into(),
+            model: "weft".into(),
+            hosts: None,
+            namespaces: vec![NamespaceSpec {
+                nsid: 1,
+                volume: "ram".into(),
+            }],
+        }],
+        listeners: vec!["127.0.0.1:0".parse().expect("address")],
+        cpus: vec![reactor::available_cpus()[0]],
+        backend,
+        spin_us_max: 0,
+        placement: Placement::default(),
+        memory_max: 256 << 20,
+        zero_copy_min_bytes: None,
+        limits: Limits::default(),
+    };
+    target::start(config).expect("the target starts")
+}
+
+/// What the target counted while a load ran.
+struct Spent {
+    before: Report,
+    after: Report,
+}
+
+impl Spent {
+    /// Runs a load once to warm up and once to count, until the count rests
+    /// on at least `ios_min` I/Os.
+    fn on(running: &Running, words: &str, ios_min: u64) -> Spent {
+        run(running, words, "200ms");
+        let mut runtime_ms = 400;
+        loop {
+            let before = running.report();
+            run(running, words, &format!("{runtime_ms}ms"));
+            let after = running.report();
+            if after.ios - before.ios >= ios_min || runtime_ms > 10_000 {
+                return Spent { before, after };
+            }
+            runtime_ms *= 3;
+        }
+    }
+
+    fn per_io(&self, what: fn(&Report) -> u64) -> f64 {
+        let ios = self.after.ios - self.before.ios;
+        (what(&self.after) - what(&self.before)) as f64 / ios as f64
+    }
+
+    fn copies_per_byte(&self) -> f64 {
+        let copied = self.after.memory.copied_bytes - self.before.memory.copied_bytes;
+        copied as f64 / (self.after.io_bytes - self.before.io_bytes) as f64
+    }
+}
+
+fn run(running: &Running, words: &str, runtime: &str) {
+    let port = running.addresses()[0].port();
+    let line = format!("perf -s {port} --spin-us=0 --runtime {runtime} --ramp-time 0s {words}");
+    let line = PerfLine::try_parse_from(line.split_whitespace()).expect("a good line");
+    let report = measure(&line.args, &AtomicBool::new(false)).expect("the load runs");
+    assert_eq!(report.errors, bench::perf::Errors::default(), "{words}");
+}
+
+fn end(mut running: Running) {
+    running.stop();
+    let ended = running.wait(Duration::from_secs(20));
+    ended.expect("no reactor failed").expect("in time");
+}
+
+/// Connecting allocates; over so many I/Os that is below the bounds.
+const IOS_MIN: u64 = 40_000;
+/// Far below one allocation for every batch, let alone for every I/O.
+const ALLOCATIONS_MAX: f64 = 0.02;
+
+#[test]
+fn an_io_of_4_kib_costs_what_is_promised() {
+    let mut backends = vec![Choice::Epoll];
+    match reactor::probe() {
+        Ok(()) => backends.push(Choice::Uring),
+        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
+    }
+    for backend in backends {
+        let running = start(backend);
+        for (words, copies_max) in [
+            ("--rw randread --bs 4k --iodepth 128", 0.0),
+            ("--rw randwrite --bs 4k --iodepth 128", 1.0),
+        ] {
+            let spent = Spent::on(&running, words, IOS_MIN);
+            let allocations = spent.per_io(|r| r.memory.allocations);
+            let syscalls = spent.per_io(|r| r.driver.syscalls);
+            let copies = spent.copies_per_byte();
+            println!(
+                "{backend:?} {words}: {syscalls:.4} syscalls, {allocations:.4} allocations an I/O, \
+                 {copies:.4} copies a byte"
+            );
+            assert!(
+                allocations < ALLOCATIONS_MAX,
+                "{words}: {allocations} allocations"
+            );
+            assert!(copies < copies_max + 0.001, "{words}: {copies} copies");
+            if backend == Choice::Uring {
+                assert!(syscalls <= 0.1, "{words}: {syscalls} syscalls");
+            }
+        }
+        end(running);
+    }
+}
+
+#[test]
+fn large_payload_is_never_copied() {
+    for backend in [Choice::Auto, Choice::Epoll] {
+        let running = start(backend);
+        for words in [
+            "--rw randread --bs 128k --iodepth 32",
+            "--rw randwrite --bs 128k --iodepth 32",
+        ] {
+            let spent = Spent::on(&running, words, 2000);
+            let copies = spent.copies_per_byte();
+            println!("{backend:?} {words}: {copies:.5} copies a byte");
+            assert!(copies < 0.002, "{words}: {copies} copies");
+        }
+        end(running);
+    }
+}
