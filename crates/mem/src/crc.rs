@@ -15,25 +15,37 @@ pub fn crc32c_bytes(bytes: &[u8], so_far: u32) -> u32 {
 #[inline]
 pub(crate) unsafe fn crc(src: *const u8, len: usize, so_far: u32) -> u32 {
     // SAFETY: passed on; nothing is written without COPY.
-    !unsafe { dispatch::<false>(std::ptr::null_mut(), src, len, !so_far) }
+    !unsafe { dispatch::<SKIP>(std::ptr::null_mut(), src, len, !so_far) }
 }
 
 /// # Safety
 /// `src` is valid for reads, `dst` for writes of `len` bytes; no overlap.
 #[inline]
-pub(crate) unsafe fn copy_crc(dst: *mut u8, src: *const u8, len: usize, so_far: u32) -> u32 {
-    // SAFETY: passed on.
-    !unsafe { dispatch::<true>(dst, src, len, !so_far) }
-}
-
-/// CRC register over `len` bytes of `src`, copied to `dst` on the way if `COPY`.
-#[inline]
-unsafe fn dispatch<const COPY: bool>(
-    dst: *mut u8,
+pub(crate) unsafe fn copy_crc(
+    dst: (*mut u8, bool),
     src: *const u8,
     len: usize,
-    register: u32,
+    so_far: u32,
 ) -> u32 {
+    let (at, is_cold) = dst;
+    if is_cold && at.align_offset(64) == 0 {
+        // SAFETY: passed on; whole lines of `dst` are aligned.
+        return !unsafe { dispatch::<AROUND>(at, src, len, !so_far) };
+    }
+    // SAFETY: passed on.
+    !unsafe { dispatch::<COPY>(at, src, len, !so_far) }
+}
+
+/// What to do with the bytes besides the CRC: nothing,
+const SKIP: u8 = 0;
+/// copy them,
+const COPY: u8 = 1;
+/// or copy them, whole lines (aligned) around the cache.
+const AROUND: u8 = 2;
+
+/// CRC register over `len` bytes of `src`, copied to `dst` on the way as `HOW` says.
+#[inline]
+unsafe fn dispatch<const HOW: u8>(dst: *mut u8, src: *const u8, len: usize, register: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         // Detection is cached in a static: a load and a test.
@@ -43,15 +55,15 @@ unsafe fn dispatch<const COPY: bool>(
             && is_x86_feature_detected!("sse4.2")
         {
             // SAFETY: the features are there; pointers as promised to us.
-            return unsafe { x86::wide::<COPY>(dst, src, len, register) };
+            return unsafe { x86::wide::<HOW>(dst, src, len, register) };
         }
         if is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.2") {
             // SAFETY: the features are there; pointers as promised to us.
-            return unsafe { x86::narrow::<COPY>(dst, src, len, register) };
+            return unsafe { x86::narrow::<HOW>(dst, src, len, register) };
         }
     }
     // SAFETY: pointers as promised to us.
-    unsafe { portable::<COPY>(dst, src, len, register) }
+    unsafe { portable::<HOW>(dst, src, len, register) }
 }
 
 /// The polynomial 0x1EDC6F41 with its bits reversed.
@@ -85,7 +97,7 @@ const fn tables() -> [[u32; 256]; 8] {
 
 static TABLES: [[u32; 256]; 8] = tables();
 
-unsafe fn portable<const COPY: bool>(
+unsafe fn portable<const HOW: u8>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -95,7 +107,7 @@ unsafe fn portable<const COPY: bool>(
     while len - at >= 8 {
         // SAFETY: eight bytes from `at` are inside both buffers.
         let word = unsafe { src.add(at).cast::<[u8; 8]>().read() };
-        if COPY {
+        if HOW != SKIP {
             // SAFETY: as above.
             unsafe { dst.add(at).cast::<[u8; 8]>().write(word) };
         }
@@ -110,7 +122,7 @@ unsafe fn portable<const COPY: bool>(
     while at < len {
         // SAFETY: `at` is inside both buffers.
         let byte = unsafe { src.add(at).read() };
-        if COPY {
+        if HOW != SKIP {
             // SAFETY: as above.
             unsafe { dst.add(at).write(byte) };
         }
@@ -122,7 +134,7 @@ unsafe fn portable<const COPY: bool>(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::POLYNOMIAL;
+    use super::{AROUND, POLYNOMIAL, SKIP};
     use std::arch::x86_64::*;
 
     /// x^n mod P in the bit-reversed domain, shifted by one as carry-less
@@ -187,7 +199,7 @@ mod x86 {
     /// # Safety
     /// As `dispatch`; `len >= 256`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-    pub(super) unsafe fn wide<const COPY: bool>(
+    pub(super) unsafe fn wide<const HOW: u8>(
         dst: *mut u8,
         src: *const u8,
         len: usize,
@@ -197,8 +209,10 @@ mod x86 {
             // SAFETY: callers of `take` stay inside both buffers.
             unsafe {
                 let value = _mm512_loadu_si512(src.add(at).cast());
-                if COPY {
-                    _mm512_storeu_si512(dst.add(at).cast(), value);
+                match HOW {
+                    SKIP => {}
+                    AROUND => _mm512_stream_si512(dst.add(at).cast(), value),
+                    _ => _mm512_storeu_si512(dst.add(at).cast(), value),
                 }
                 value
             }
@@ -229,15 +243,23 @@ mod x86 {
         acc = fold128(_mm512_extracti32x4_epi32::<2>(d), BY_128, acc);
         acc = fold128(_mm512_extracti32x4_epi32::<1>(d), BY_256, acc);
         acc = fold128(_mm512_castsi512_si128(d), BY_384, acc);
-        let dst = if COPY { dst.wrapping_add(at) } else { dst };
+        if HOW == AROUND {
+            // Other cores must not see what follows before what was written.
+            _mm_sfence();
+        }
+        let dst = if HOW != SKIP {
+            dst.wrapping_add(at)
+        } else {
+            dst
+        };
         // SAFETY: the tail is what is left of both buffers.
-        unsafe { tail::<COPY>(dst, src.add(at), len - at, finish(acc)) }
+        unsafe { tail::<HOW>(dst, src.add(at), len - at, finish(acc)) }
     }
 
     /// # Safety
     /// As `dispatch`.
     #[target_feature(enable = "pclmulqdq,sse4.2")]
-    pub(super) unsafe fn narrow<const COPY: bool>(
+    pub(super) unsafe fn narrow<const HOW: u8>(
         dst: *mut u8,
         src: *const u8,
         len: usize,
@@ -245,13 +267,13 @@ mod x86 {
     ) -> u32 {
         if len < 128 {
             // SAFETY: passed on.
-            return unsafe { tail::<COPY>(dst, src, len, register) };
+            return unsafe { tail::<HOW>(dst, src, len, register) };
         }
         let take = |at: usize| {
             // SAFETY: callers of `take` stay inside both buffers.
             unsafe {
                 let value = _mm_loadu_si128(src.add(at).cast());
-                if COPY {
+                if HOW != SKIP {
                     _mm_storeu_si128(dst.add(at).cast(), value);
                 }
                 value
@@ -270,25 +292,24 @@ mod x86 {
         let mut acc = fold128(c, BY_128, d);
         acc = fold128(b, BY_256, acc);
         acc = fold128(a, BY_384, acc);
-        let dst = if COPY { dst.wrapping_add(at) } else { dst };
+        let dst = if HOW != SKIP {
+            dst.wrapping_add(at)
+        } else {
+            dst
+        };
         // SAFETY: the tail is what is left of both buffers.
-        unsafe { tail::<COPY>(dst, src.add(at), len - at, finish(acc)) }
+        unsafe { tail::<HOW>(dst, src.add(at), len - at, finish(acc)) }
     }
 
     #[target_feature(enable = "sse4.2")]
     #[inline]
-    unsafe fn tail<const COPY: bool>(
-        dst: *mut u8,
-        src: *const u8,
-        len: usize,
-        register: u32,
-    ) -> u32 {
+    unsafe fn tail<const HOW: u8>(dst: *mut u8, src: *const u8, len: usize, register: u32) -> u32 {
         let mut register = u64::from(register);
         let mut at = 0;
         while len - at >= 8 {
             // SAFETY: eight bytes from `at` are inside both buffers.
             let word = unsafe { src.add(at).cast::<u64>().read_unaligned() };
-            if COPY {
+            if HOW != SKIP {
                 // SAFETY: as above.
                 unsafe { dst.add(at).cast::<u64>().write_unaligned(word) };
             }
@@ -299,7 +320,7 @@ mod x86 {
         while at < len {
             // SAFETY: `at` is inside both buffers.
             let byte = unsafe { src.add(at).read() };
-            if COPY {
+            if HOW != SKIP {
                 // SAFETY: as above.
                 unsafe { dst.add(at).write(byte) };
             }
@@ -349,7 +370,7 @@ mod tests {
             unsafe {
                 assert_eq!(crc(src, len, 0), want, "dispatched, {len}");
                 assert_eq!(
-                    !portable::<true>(dst, src, len, !0),
+                    !portable::<COPY>(dst, src, len, !0),
                     want,
                     "portable, {len}"
                 );
@@ -359,14 +380,14 @@ mod tests {
                     copied.fill(0);
                     let dst = copied.as_mut_ptr();
                     assert_eq!(
-                        !x86::narrow::<true>(dst, src, len, !0),
+                        !x86::narrow::<COPY>(dst, src, len, !0),
                         want,
                         "narrow, {len}"
                     );
                     assert_eq!(copied, part);
                 }
                 copied.fill(0);
-                assert_eq!(copy_crc(copied.as_mut_ptr(), src, len, 0), want);
+                assert_eq!(copy_crc((copied.as_mut_ptr(), false), src, len, 0), want);
                 assert_eq!(copied, part);
             }
         }
