@@ -2,7 +2,8 @@
 # system, verified load, every data command, reset, disconnect.
 # Set by the caller besides ADDR, PORT, NQN: OPTIONS for connect, QUEUES (I/O
 # queues expected), COMPARE=1 where the target has Compare, ADVERTISED (the
-# address in the discovery log, reached here as ADDR) to try connect-all.
+# address in the discovery log, reached here as ADDR) to try connect-all, which
+# then finds OTHER too: namespaces 1 (16 MiB, 512 byte blocks) and 7 (32, 4096).
 
 step discover
 nvme discover -t tcp -a "$ADDR" -s "$PORT" >/tmp/discovered
@@ -143,9 +144,36 @@ if [ -n "$ADVERTISED" ]; then
     ip route flush table local 127.0.0.0/8
     ip route add "$ADVERTISED" via 10.0.2.2 dev eth0
     nvme connect-all -t tcp -a "$ADVERTISED" -s "$PORT"
-    # The discovery controller took the first number.
-    found=$(grep -lxF "$NQN" /sys/class/nvme/nvme*/subsysnqn)
-    nvme id-ctrl /dev/"$(basename "$(dirname "$found")")" | grep -q "^sn *: *$sn" || fail "another serial number"
+    # By name: the discovery controller took the first number.
+    device() {
+        found=$(grep -lxF "$1" /sys/class/nvme/nvme*/subsysnqn) || fail "no controller of $1"
+        basename "$(dirname "$found")"
+    }
+    same=/dev/$(device "$NQN")
+    nvme id-ctrl "$same" | grep -q "^sn *: *$sn" || fail "another serial number"
+    other=/dev/$(device "$OTHER")
+    nvme list-ns "$other" >/tmp/said
+    has ':0x1$' /tmp/said
+    has ':0x7$' /tmp/said
+    [ "$(wc -l </tmp/said)" = 2 ] || fail "namespaces: $(cat /tmp/said)"
+    # Each namespace by what only it has: its size; and what is written to one
+    # is not in the other.
+    for sectors in 32768 65536; do
+        disk=$(grep -lx $sectors /sys/block/nvme*/size) || fail "no disk of $sectors"
+        disk=/dev/$(basename "$(dirname "$disk")")
+        random /tmp/large 1048576
+        dd if=/tmp/large of="$disk" bs=64k oflag=direct 2>/dev/null
+        sha256sum </tmp/large >/tmp/sum$sectors
+        eval "disk$sectors=$disk"
+    done
+    # shellcheck disable=SC2154
+    for of in "$disk32768 32768 512" "$disk65536 65536 4096"; do
+        # shellcheck disable=SC2086
+        set -- $of
+        [ "$(cat /sys/block/"$(basename "$1")"/queue/logical_block_size)" = "$3" ] || fail "blocks of $1"
+        echo 3 >/proc/sys/vm/drop_caches
+        dd if="$1" bs=64k count=16 iflag=direct 2>/dev/null | sha256sum | cmp - /tmp/sum"$2"
+    done
     nvme disconnect-all
 fi
 dmesg >/tmp/said

@@ -17,6 +17,10 @@ use tempfile::TempDir;
 /// The subsystem that [`Target`] serves.
 pub const NQN: &str = "nqn.2026-01.org.example:interop";
 
+/// A second one beside it, with two namespaces: 1 of 16 MiB in blocks of 512
+/// bytes, 7 of 32 MiB in blocks of 4096.
+pub const NQN_OTHER: &str = "nqn.2026-01.org.example:other";
+
 /// The user and group `nobody`, who may do nothing.
 const NOBODY: u32 = 65534;
 
@@ -234,6 +238,11 @@ fn prepare_home(home: &Path, setup: &Setup, address: SocketAddr) {
         "[[volume]]\nname = \"v\"\nkind = \"{kind}\"\nsize = \"{size}MiB\"\nblock_bytes = {block}\n{path}\n\
          [[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
          [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"v\"\n\
+         [[volume]]\nname = \"o1\"\nkind = \"ram\"\nsize = \"16MiB\"\nblock_bytes = 512\n\
+         [[volume]]\nname = \"o7\"\nkind = \"ram\"\nsize = \"32MiB\"\nblock_bytes = 4096\n\
+         [[nvme.subsystem]]\nnqn = \"{NQN_OTHER}\"\nallow_any_host = true\n\
+         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"o1\"\n\
+         [[nvme.subsystem.namespace]]\nnsid = 7\nvolume = \"o7\"\n\
          [[listener]]\naddress = \"{address}\"\n\
          [policy]\nio = \"{io}\"\n",
         kind = setup.volume,

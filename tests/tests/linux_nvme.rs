@@ -5,7 +5,7 @@
 use interop::guest::{Config, End, Guest, Outcome};
 use interop::scripts::{CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
 use interop::skip;
-use interop::weft::{NQN, Setup, Target};
+use interop::weft::{NQN, NQN_OTHER, Setup, Target};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ fn session(name: &str, setup: Setup, digests: &str) {
         ("QUEUES", "6"),
         ("COMPARE", "1"),
         ("ADVERTISED", "127.0.0.1"),
+        ("OTHER", NQN_OTHER),
     ];
     let mut config = Config::new(name, &script(&settings, &[CLIENT]));
     config.cpus = 2;
