@@ -59,6 +59,10 @@ pub enum IoKind {
     Deallocate,
 }
 
+/// Most bytes that one Write Zeroes may clear (WZSL): a reactor does it in one
+/// go.
+pub(crate) const WRITE_ZEROES_BYTES_MAX: u64 = 1 << 20;
+
 /// What the I/O path needs to know of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -134,6 +138,9 @@ pub(crate) fn decode_io(
     io.len = blocks << geometry.block_shift;
     io.fua = dword12 & cdw12::FUA != 0;
     if kind == IoKind::WriteZeroes {
+        if io.len > WRITE_ZEROES_BYTES_MAX {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
         io.deallocate = dword12 & cdw12::DEAC != 0;
         return Ok((io, Need::Nothing));
     }
@@ -333,6 +340,19 @@ mod tests {
         let (io, need) = decode(&trim).unwrap();
         assert_eq!((io.kind, io.len), (IoKind::Deallocate, 32));
         assert_eq!(need, Need::Out { min: 32, max: 4096 });
+    }
+
+    #[test]
+    fn write_zeroes_beyond_its_limit_is_refused() {
+        let large = Geometry {
+            nsid: 1,
+            block_shift: 12,
+            read_only: false,
+            block_count: 1 << 20,
+        };
+        let zeroes = |blocks| decode_io(&sqe(io::WRITE_ZEROES, 1, 0, blocks), &[large], 4096);
+        assert!(zeroes(256).is_ok());
+        assert_eq!(zeroes(257), Err(Status::INVALID_FIELD.dnr()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use wire::nvme::property::VS_2_0;
 use zerocopy::IntoBytes;
 
 use crate::admin::{Fault, Reply, Request, at};
+use crate::command::WRITE_ZEROES_BYTES_MAX;
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX, EVENT_REQUESTS_MAX, KEEP_ALIVE_GRANULARITY_MS,
 };
@@ -22,10 +23,6 @@ const PAGE_BYTES: u32 = 4096;
 
 /// What hosts should write at once at least, bytes: the page that stores keep.
 const PREFERRED_BYTES: u32 = 4096;
-
-/// Most bytes that a host should zero with one command: a reactor does it in
-/// one go.
-const WRITE_ZEROES_BYTES_MAX: u32 = 1 << 20;
 
 /// Executes Identify.
 pub(crate) fn identify(request: &mut Request<'_>) -> Result<Reply, Fault> {
@@ -68,7 +65,7 @@ pub(crate) fn identify(request: &mut Request<'_>) -> Result<Reply, Fault> {
         }
         cns::CONTROLLER_CSI => {
             let mut data: NvmController = zeroed();
-            data.wzsl = power_of_pages(WRITE_ZEROES_BYTES_MAX);
+            data.wzsl = power_of_pages(WRITE_ZEROES_BYTES_MAX as u32);
             request.put(data.as_bytes())
         }
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_CSI | cns::ALLOCATED_NAMESPACES => {
