@@ -80,20 +80,16 @@ fn nothing_is_left_over() {
 
 #[test]
 fn nothing_names_a_place_of_one_machine() {
-    let root = root();
-    let parent = root
-        .parent()
-        .map(|parent| parent.to_string_lossy().into_owned());
-    let parent = parent
-        .filter(|parent| parent.len() > 1)
-        .map(|parent| parent + "/");
-    let home = ["/ho", "me/"].concat();
+    // Put together here, or this very file would be found.
+    let places = [
+        root().display().to_string() + "/",
+        ["/ho", "me/"].concat(),
+        ["/ro", "ot/"].concat(),
+    ];
     for file in files(&[".rs", ".md", ".toml", ".sh", ".py", "run"]) {
         for (at, line) in file.text.lines().enumerate() {
-            let names = parent
-                .as_deref()
-                .is_some_and(|parent| line.contains(parent));
-            assert!(!names && !line.contains(&home), "{}:{}", file.path, at + 1);
+            let named = places.iter().find(|place| line.contains(*place));
+            assert!(named.is_none(), "{}:{}: {named:?}", file.path, at + 1);
         }
     }
 }
