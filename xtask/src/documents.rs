@@ -63,6 +63,19 @@ fn links_resolve() {
 }
 
 #[test]
+fn the_readme_leads_to_every_page() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    let linked: Vec<_> = links(&readme).into_iter().map(|(_, link)| link).collect();
+    for page in std::fs::read_dir(root().join("docs"))
+        .expect("docs/")
+        .flatten()
+    {
+        let page = format!("docs/{}", page.file_name().to_string_lossy());
+        assert!(linked.contains(&page), "README.md has no link to {page}");
+    }
+}
+
+#[test]
 fn every_room_has_its_line_in_the_architecture() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
     let entries = std::fs::read_dir(root().join("crates")).expect("crates/");

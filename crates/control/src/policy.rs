@@ -48,9 +48,9 @@ const QUEUE_ENTRIES_MAX: Number = count("queue_entries_max", 16, 4096);
 const CONNECTIONS_MAX: Number = count("connections_max", 2, 65_536);
 /// One buffer holds a command's data.
 const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, BUF_BYTES_MAX, Rule::PowerOfTwo);
-/// IOCCSZ counts in 16 bytes (NVM Express Base 2.1, Identify Controller).
+/// IOCCSZ counts in 16 bytes (NVM Express Base 2.0, Identify Controller).
 const IN_CAPSULE_BYTES: Number = size("in_capsule_bytes", 0, 64 * KIB, Rule::Multiple(16));
-/// At least 4,096 and whole dwords (NVMe/TCP Transport 1.1, MAXH2CDATA).
+/// At least 4,096 and whole dwords (NVMe/TCP Transport 1.0, MAXH2CDATA).
 const MAXH2CDATA_BYTES: Number = size("maxh2cdata_bytes", 4 * KIB, 4 * MIB, Rule::Multiple(4));
 const SPIN_US_MAX: Number = count("spin_us_max", 0, 1_000_000);
 const MEMORY_MAX: Number = size("memory_max", 16 * MIB, 1 << 44, Rule::Any);
