@@ -213,17 +213,6 @@ impl Qpair {
         }
     }
 
-    /// The queue's namespaces changed; commands in flight keep what they had.
-    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
-        self.role.namespaces = namespaces;
-    }
-
-    /// Whether payload is covered by a digest.
-    #[inline]
-    pub fn data_digest(&self) -> bool {
-        self.digests.data
-    }
-
     /// Commands in flight, those included whose answer is not sent yet.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
@@ -404,11 +393,10 @@ impl Qpair {
         } else {
             ADMIN_IN_CAPSULE_MAX
         };
-        let sqe = &view::<CapsuleCmd>(bytes).sqe;
-        // Connect data fits the capsule of every queue.
-        if found.data_len > capsule_max.max(CONNECT_DATA_LEN) {
+        if found.data_len > capsule_max {
             return Err((Fes::LimitExceeded, 0));
         }
+        let sqe = &view::<CapsuleCmd>(bytes).sqe;
         let entries = if is_live {
             usize::from(self.role.entries)
         } else {
@@ -525,7 +513,7 @@ impl Qpair {
         if len > self.settings.maxh2cdata {
             return Err((Fes::LimitExceeded, 0));
         }
-        // Data comes in order (section 3.3.2.2.1).
+        // Data comes in order (section 3.3.2).
         if header.datao.get() != slot.received || len > slot.len - slot.received {
             return Err((Fes::DataTransferOutOfRange, 0));
         }
@@ -549,7 +537,7 @@ impl Qpair {
             return false;
         }
         if slot.is_damaged {
-            // Costs only the command, which the host may try again (section 3.3.1.1).
+            // Costs only the command, which the host may try again.
             if self.phase == Phase::Connecting {
                 self.connected(Status::TRANSIENT_TRANSPORT);
             }
@@ -617,7 +605,7 @@ impl Qpair {
     fn send_response(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
         let slot = &mut self.slots[tag];
         if slot.data_len > 0 {
-            // SUCCESS: no response capsule follows (section 3.3.2.1). Without
+            // SUCCESS: no response capsule follows (section 3.3.2). Without
             // one there is no SQHD, so flow control must be off.
             let alone = self.role.flow_control_disabled
                 && slot.result == 0

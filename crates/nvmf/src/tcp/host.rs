@@ -388,7 +388,7 @@ impl Qpair {
         if len == 0 || len != found.data_len {
             return Err(invalid(field::DATAL));
         }
-        // Data comes in order (section 3.3.2.1).
+        // Data comes in order (section 3.3.2).
         if header.datao.get() != slot.moved || len > slot.expects() {
             return Err((Fes::DataTransferOutOfRange, 0));
         }
@@ -488,7 +488,7 @@ impl Qpair {
     }
 
     /// The data of one PDU is complete; without a response capsule there is no
-    /// SQHD, so flow control is off (section 3.3.2.1).
+    /// SQHD, so flow control is off (section 3.3.2).
     #[inline]
     fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
         let slot = &mut self.slots[usize::from(tag)];
