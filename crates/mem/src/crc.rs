@@ -44,6 +44,10 @@ const COPY: u8 = 1;
 const AROUND: u8 = 2;
 
 /// CRC register over `len` bytes of `src`, copied to `dst` on the way as `HOW` says.
+///
+/// # Safety
+/// `src` has `len` readable bytes and, where they are copied, `dst` as many
+/// writable ones.
 #[inline]
 unsafe fn dispatch<const HOW: u8>(dst: *mut u8, src: *const u8, len: usize, register: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -97,6 +101,11 @@ const fn tables() -> [[u32; 256]; 8] {
 
 static TABLES: [[u32; 256]; 8] = tables();
 
+/// [`dispatch`] with tables, eight bytes a step.
+///
+/// # Safety
+/// `src` has `len` readable bytes and, where they are copied, `dst` as many
+/// writable ones.
 unsafe fn portable<const HOW: u8>(
     dst: *mut u8,
     src: *const u8,
