@@ -2,7 +2,10 @@
 //! sizes of a 4 KiB read over each pair of {plain socket calls, io_uring,
 //! epoll}, server on one core, client on the other, both polling.
 //!
-//! `cargo run --release -p reactor --example echo -- [depth] [connections] [reply bytes] [rounds]`
+//! `cargo run --release -p reactor --example echo -- [depth] [connections] [reply bytes] [rounds] [request bytes]`
+//!
+//! Requests of some KiB are placed in memory from the stage, larger ones are
+//! received into it, as a RAM volume's writes are.
 
 use mem::{Budget, BufRange, Pool, Region, Stage};
 use reactor::{
@@ -10,13 +13,16 @@ use reactor::{
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const REQUEST_BYTES: u32 = 72;
 const HEADER_BYTES: u32 = 24;
+/// Longer requests are received straight into memory.
+const STAGED_BYTES_MAX: usize = 16 << 10;
 const REGION_BYTES: u64 = 256 << 20;
+const MEASURED: Duration = Duration::from_millis(400);
 
 /// One side: for every `in_bytes` that came, it sends `out_bytes`.
 #[derive(Clone, Copy)]
@@ -25,9 +31,11 @@ struct Side {
     out_bytes: u32,
     /// What each connection sends unasked.
     start: usize,
+    /// Whether it keeps what it receives.
+    places: bool,
 }
 
-fn plain(streams: Vec<TcpStream>, side: Side, stop: &AtomicBool) -> u64 {
+fn plain(streams: Vec<TcpStream>, side: Side, ready: &Barrier, stop: &AtomicBool) -> u64 {
     struct Connection {
         stream: TcpStream,
         partial: usize,
@@ -45,6 +53,7 @@ fn plain(streams: Vec<TcpStream>, side: Side, stop: &AtomicBool) -> u64 {
     let payload = vec![1; 1 << 20];
     let mut staging = vec![0; 256 << 10];
     let mut count = 0;
+    ready.wait();
     while !stop.load(Ordering::Relaxed) {
         for connection in &mut connections {
             while connection.owed_bytes > 0 {
@@ -76,6 +85,8 @@ struct Connection {
     partial: usize,
     owed: usize,
     is_sending: bool,
+    /// Where the payload that is arriving goes.
+    place: Option<BufRange>,
 }
 
 struct Driven<D> {
@@ -117,10 +128,37 @@ impl<D: Driver> Driven<D> {
         self.driver.send(socket, batch, at as u64);
     }
 
-    fn recv(&mut self, at: usize, stage: Option<Stage>) {
-        let socket = self.connections[at].socket;
+    fn recv(&mut self, at: usize) {
+        let Connection {
+            socket,
+            partial,
+            place,
+            ..
+        } = self.connections[at];
+        let (header, whole) = (REQUEST_BYTES as usize, self.side.in_bytes);
+        if !self.side.places || whole <= STAGED_BYTES_MAX {
+            let stage_max = mem::STAGE_BYTES;
+            return self.driver.recv(socket, None, None, stage_max, at as u64);
+        }
+        if partial < header {
+            let rest = (header - partial) as u32;
+            return self.driver.recv(socket, None, None, rest, at as u64);
+        }
+        let len = (whole - header) as u32;
+        let place = place.unwrap_or_else(|| self.payload(len));
+        self.connections[at].place = Some(place);
+        let arrived = (partial - header) as u32;
+        let direct = Some(place.slice(arrived, len - arrived));
         self.driver
-            .recv(socket, None, stage, mem::STAGE_BYTES, at as u64);
+            .recv(socket, direct, None, REQUEST_BYTES, at as u64);
+    }
+
+    /// Copies what was staged to where a volume would want it.
+    fn place(&mut self, stage: &Stage) {
+        for piece in stage.bytes().chunks(4096) {
+            let to = self.payload(piece.len() as u32);
+            mem::copy_in(to, piece);
+        }
     }
 
     fn on(&mut self, completion: Completion) -> bool {
@@ -128,16 +166,26 @@ impl<D: Driver> Driven<D> {
             Completion::Received { token, result } => {
                 let at = token as usize;
                 let Ok(received) = result else { return false };
-                let Some(stage) = received.stage else {
+                if received.eof {
                     return false;
-                };
+                }
+                let staged = received.stage.as_ref().map_or(0, Stage::len);
+                if let Some(stage) = &received.stage
+                    && self.side.places
+                    && (1000..=STAGED_BYTES_MAX).contains(&self.side.in_bytes)
+                {
+                    self.place(stage);
+                }
                 let connection = &mut self.connections[at];
-                let got = connection.partial + stage.len();
+                let got = connection.partial + received.direct as usize + staged;
+                if got >= self.side.in_bytes {
+                    connection.place = None;
+                }
                 connection.owed += got / self.side.in_bytes;
                 self.count += (got / self.side.in_bytes) as u64;
                 connection.partial = got % self.side.in_bytes;
-                drop(stage);
-                self.recv(at, None);
+                drop(received);
+                self.recv(at);
                 self.send(at);
             }
             Completion::Sent { token, result } => {
@@ -156,7 +204,7 @@ impl<D: Driver> Driven<D> {
         let mut out = Vec::with_capacity(1024);
         for at in 0..self.connections.len() {
             self.connections[at].owed = self.side.start;
-            self.recv(at, None);
+            self.recv(at);
             self.send(at);
         }
         while !stop.load(Ordering::Relaxed) {
@@ -174,6 +222,7 @@ fn driven(
     choice: Choice,
     streams: Vec<TcpStream>,
     side: Side,
+    ready: &Barrier,
     stop: &AtomicBool,
 ) -> (u64, Counters) {
     let pool = Pool::new(Budget::new(64 << 20)).unwrap();
@@ -185,6 +234,7 @@ fn driven(
             partial: 0,
             owed: 0,
             is_sending: false,
+            place: None,
         })
         .collect();
     let region = Region::memfd("payload", REGION_BYTES).unwrap();
@@ -199,6 +249,7 @@ fn driven(
         random: 1,
         count: 0,
     };
+    ready.wait();
     this.run(stop);
     (this.count, this.driver.counters())
 }
@@ -208,6 +259,7 @@ fn one_side(
     kind: Option<Choice>,
     streams: Vec<TcpStream>,
     side: Side,
+    ready: &Barrier,
     stop: &AtomicBool,
 ) -> (u64, Counters) {
     for stream in &streams {
@@ -215,8 +267,8 @@ fn one_side(
         stream.set_nonblocking(true).unwrap();
     }
     match kind {
-        None => (plain(streams, side, stop), Counters::default()),
-        Some(choice) => driven(choice, streams, side, stop),
+        None => (plain(streams, side, ready, stop), Counters::default()),
+        Some(choice) => driven(choice, streams, side, ready, stop),
     }
 }
 
@@ -226,6 +278,7 @@ fn measure(
     depth: usize,
     connections: usize,
     reply: u32,
+    request: u32,
 ) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -235,33 +288,34 @@ fn measure(
         theirs.push(TcpStream::connect(addr).unwrap());
         ours.push(listener.accept().unwrap().0);
     }
-    let stop = Arc::new(AtomicBool::new(false));
     let serve = Side {
-        in_bytes: REQUEST_BYTES as usize,
+        in_bytes: request as usize,
         out_bytes: reply,
         start: 0,
+        places: true,
     };
     let ask = Side {
         in_bytes: reply as usize,
-        out_bytes: REQUEST_BYTES,
+        out_bytes: request,
         start: depth / connections,
+        places: false,
     };
-    let server_stop = Arc::clone(&stop);
-    let server = std::thread::spawn(move || {
-        let _ = pin_to_cpu(0);
-        one_side(server, ours, serve, &server_stop)
-    });
-    let client_stop = Arc::clone(&stop);
-    let client = std::thread::spawn(move || {
-        let _ = pin_to_cpu(1);
-        std::thread::sleep(Duration::from_millis(200));
-        let started = Instant::now();
-        let (count, _) = one_side(client, theirs, ask, &client_stop);
-        (count, started.elapsed().as_secs_f64())
-    });
-    std::thread::sleep(Duration::from_millis(1200));
-    stop.store(true, Ordering::Relaxed);
-    let (count, seconds) = client.join().unwrap();
+    let shared = Arc::new((Barrier::new(3), AtomicBool::new(false)));
+    let spawn = |cpu, kind, streams, side| {
+        let shared = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let _ = pin_to_cpu(cpu);
+            one_side(kind, streams, side, &shared.0, &shared.1)
+        })
+    };
+    let server = spawn(0, server, ours, serve);
+    let client = spawn(1, client, theirs, ask);
+    shared.0.wait();
+    let started = Instant::now();
+    std::thread::sleep(MEASURED);
+    let seconds = started.elapsed().as_secs_f64();
+    shared.1.store(true, Ordering::Relaxed);
+    let (count, _) = client.join().unwrap();
     let (served, counters) = server.join().unwrap();
     let per = |n: u64| n as f64 / served.max(1) as f64;
     format!(
@@ -282,6 +336,7 @@ fn main() {
     let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
     let (depth, connections) = (number(0, 128) as usize, number(1, 1) as usize);
     let (reply, rounds) = (number(2, 4120), number(3, 3));
+    let request = number(4, REQUEST_BYTES);
     let (uring, epoll) = (Some(Choice::Uring), Some(Choice::Epoll));
     let pairs = [
         ("plain/plain", None, None),
@@ -291,7 +346,7 @@ fn main() {
     ];
     for _ in 0..rounds {
         for (name, server, client) in pairs {
-            let line = measure(server, client, depth, connections, reply);
+            let line = measure(server, client, depth, connections, reply, request);
             println!("{name:18} {line}");
         }
     }
