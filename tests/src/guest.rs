@@ -12,6 +12,7 @@ use crate::{Unavailable, target_dir};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -77,7 +78,7 @@ const EMULATOR: &str = "qemu.log";
 impl Guest {
     /// Fetches and builds what is missing, then powers a guest on.
     pub fn start(config: &Config) -> Result<Guest, Unavailable> {
-        let (sysroot, image) = prepare(Kernel::from_env())?;
+        let (sysroot, image) = prepare()?;
         let logs = new_log_dir(&config.name)?;
         let script = logs.join("script");
         fs::write(&script, &config.script)?;
@@ -222,8 +223,17 @@ impl Outcome {
     }
 }
 
-/// Fetches and builds what is missing, one process at a time.
-pub fn prepare(kernel: Kernel) -> Result<(Sysroot, Image), Unavailable> {
+/// Fetches and builds what is missing for the kernel that the environment asks
+/// for. What cannot be had is asked for once a process.
+pub fn prepare() -> Result<(Sysroot, Image), Unavailable> {
+    static PREPARED: OnceLock<Result<(Sysroot, Image), Unavailable>> = OnceLock::new();
+    PREPARED
+        .get_or_init(|| prepare_kernel(Kernel::from_env()))
+        .clone()
+}
+
+/// One process at a time.
+fn prepare_kernel(kernel: Kernel) -> Result<(Sysroot, Image), Unavailable> {
     let cache = cache_dir();
     fs::create_dir_all(&cache).map_err(|e| Unavailable::wrap(cache.display(), e))?;
     let lock = File::create(cache.join("lock"))?;

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 /// Why a guest cannot be had on this machine, in words for the one who runs
 /// the tests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
 impl fmt::Display for Unavailable {

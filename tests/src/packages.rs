@@ -254,7 +254,12 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
         let mut command = Command::new("apt-get");
         command.args(["-q", "-y", "-o", "APT::Install-Recommends=false"]);
         command.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
-        command.args(["-o", "Acquire::Retries=3"]);
+        command.args([
+            "-o",
+            "Acquire::Retries=2",
+            "-o",
+            "Acquire::http::Timeout=20",
+        ]);
         for (option, below) in [
             ("Dir::State::lists", "lists"),
             ("Dir::State::status", "status"),

@@ -2,7 +2,7 @@
 
 use crate::child::{Owned, output, tail, tied};
 use crate::guest::new_log_dir;
-use crate::{target_dir, workspace_dir};
+use crate::{Unavailable, target_dir, workspace_dir};
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -75,6 +75,24 @@ pub fn binary() -> &'static Path {
         target_dir().join("release/weft")
     })
 }
+
+/// Whether the kernel lets weft have io_uring here, as weft finds out.
+pub fn io_uring() -> Result<(), Unavailable> {
+    static FOUND: OnceLock<Result<(), Unavailable>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let target = Target::start("io_uring-found", Setup::default());
+        let log = target.log();
+        target.expect_orderly_end();
+        match log.lines().find_map(|line| line.split_once(FALLBACK)) {
+            None => Ok(()),
+            Some((_, why)) => Err(Unavailable(why.trim_start_matches(": ").into())),
+        }
+    });
+    found.clone()
+}
+
+/// What weft logs, once, when it is to choose and has no io_uring.
+pub const FALLBACK: &str = "using epoll";
 
 /// A target that runs, with a folder of its own for its volume.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use interop::guest::{Config, End, Guest, Outcome};
+use interop::guest::{self, Config, End, Guest, Outcome};
 use interop::scripts::{CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
 use interop::skip;
-use interop::weft::{NQN, NQN_OTHER, Setup, Target};
+use interop::weft::{self, NQN, NQN_OTHER, Setup, Target};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -25,7 +25,12 @@ fn run(config: &Config) -> Option<Outcome> {
 
 /// The client's whole session with a target on `setup`.
 fn session(name: &str, setup: Setup, digests: &str) {
-    if let Err(why) = interop::guest::prepare(interop::packages::Kernel::from_env()) {
+    let io_uring = if setup.io == "io_uring" {
+        weft::io_uring()
+    } else {
+        Ok(())
+    };
+    if let Err(why) = guest::prepare().and(io_uring) {
         return skip(name, &why);
     }
     let target = Target::start(name, setup);
@@ -99,7 +104,7 @@ fn session_on_epoll_with_digests() {
 #[test]
 fn target_killed_under_load() {
     let name = "killed";
-    if let Err(why) = interop::guest::prepare(interop::packages::Kernel::from_env()) {
+    if let Err(why) = guest::prepare() {
         return skip(name, &why);
     }
     let setup = Setup {
