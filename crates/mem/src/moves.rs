@@ -86,8 +86,13 @@ pub fn copy_out(src: BufRange, dst: &mut [u8]) {
 pub fn copy(dst: BufRange, src: BufRange) {
     let len = same_len(dst.len(), src.len() as usize);
     add_copied(len);
+    let (to, from) = (dst.resolve(), src.as_ptr());
+    if (to.0 as usize).abs_diff(from as usize) >= len {
+        // SAFETY: both are valid for `len` bytes and do not overlap.
+        return unsafe { copy_bytes(to, from, len) };
+    }
     // SAFETY: both are valid for `len` bytes.
-    unsafe { std::ptr::copy(src.as_ptr(), dst.as_ptr(), len) };
+    unsafe { std::ptr::copy(from, to.0, len) };
 }
 
 /// Copies `src` to `dst` and continues the CRC32C `crc` (0 to start) over the

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// The only buffer group.
 pub(super) const GROUP: u16 = 0;
 /// Stages in the ring at most.
-const ENTRIES: u16 = 64;
+const ENTRIES: u16 = 32;
 /// Stages in the ring at first; doubled when they did not suffice.
 const OFFERED_MIN: u16 = 4;
 
