@@ -274,11 +274,17 @@ fn prepare_home(home: &Path, setup: &Setup, address: SocketAddr) {
         io = setup.io,
     );
     fs::write(home.join("weft.toml"), config).expect("a configuration");
-    fs::copy(binary(), home.join("weft")).expect("the binary");
+    copy_program(binary(), &home.join("weft"));
     fs::set_permissions(home, fs::Permissions::from_mode(0o755)).expect("a mode");
     if setup.unprivileged && crate::is_root() {
         std::os::unix::fs::chown(home, Some(NOBODY), Some(NOBODY)).expect("a new owner");
     }
+}
+
+/// By another process: a file that is open for writing here would be so in
+/// what another thread just forked too, and cannot be run until that is gone.
+fn copy_program(from: &Path, to: &Path) {
+    output(Command::new("cp").arg(from).arg(to)).expect("a copy");
 }
 
 fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
@@ -287,7 +293,7 @@ fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
         None => tied(&program),
         Some((errno, launcher)) => {
             let copy = home.join("launcher");
-            fs::copy(launcher, &copy).expect("the launcher");
+            copy_program(Path::new(launcher), &copy);
             let mut command = tied(&copy);
             command.arg(errno).arg(&program);
             command
