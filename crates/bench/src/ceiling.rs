@@ -450,7 +450,8 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
             latencies.reset();
             began = Some(now);
         }
-        if now >= end_ns {
+        // A figure needs an operation, however busy the machine is.
+        if now >= end_ns && latencies.count() > 0 {
             return Ok(Driven {
                 latencies,
                 elapsed_ns: now - began.unwrap_or(now),

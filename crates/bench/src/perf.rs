@@ -276,7 +276,9 @@ impl Run {
                     Letter::Stop
                 });
             }
-            if stop.load(Ordering::Relaxed) && !has_stopped {
+            // A worker that ends before the load began could not be set up.
+            let is_crippled = !has_begun && self.workers.iter().any(JoinHandle::is_finished);
+            if (stop.load(Ordering::Relaxed) || is_crippled) && !has_stopped {
                 has_stopped = true;
                 self.send(Letter::Stop);
             }

@@ -74,6 +74,18 @@ impl Served {
         perf(self.address(), words, &AtomicBool::new(false))
     }
 
+    /// Runs a load as [`until`] does.
+    fn perf_until(&self, words: &str, is_enough: impl Fn(&Report) -> bool) -> Report {
+        until(&format!("-s {} {words}", self.address().port()), is_enough)
+    }
+
+    /// Writes every block of the first 512 KiB with `--verify`.
+    fn write_512k(&self) {
+        let words = "--rw write --iodepth 4 --verify --size 512k";
+        let report = self.perf_until(words, |report| report.write.ios >= 128);
+        assert!(report.is_clean(), "{}", report.text());
+    }
+
     /// Damages every 4 KiB block of the volume.
     fn damage(&self) {
         let volume = &self.0.volumes()[0];
@@ -102,6 +114,20 @@ fn perf(to: SocketAddr, words: &str, stop: &AtomicBool) -> Result<Report, String
     measure(&line.args, stop)
 }
 
+/// Runs a load, again and longer while a busy machine brings nothing of what is
+/// asked for to its end.
+fn until(words: &str, is_enough: impl Fn(&Report) -> bool) -> Report {
+    for runtime_ms in [50, 200, 1000, 5000] {
+        let line = format!("perf --spin-us=0 --ramp-time 10ms --runtime {runtime_ms}ms {words}");
+        let line = PerfLine::try_parse_from(line.split_whitespace()).expect(words);
+        let report = measure(&line.args, &AtomicBool::new(false)).expect(words);
+        if is_enough(&report) {
+            return report;
+        }
+    }
+    panic!("{words}: too little in five seconds");
+}
+
 const SHORT: &str = "--runtime 100ms --ramp-time 10ms";
 
 #[test]
@@ -117,9 +143,10 @@ fn every_load_runs_over_both_drivers() {
             ("randrw", true, true),
         ] {
             for bs in ["4k", "128k"] {
-                let words =
-                    format!("--rw {rw} --bs {bs} --iodepth 8 --io-backend {backend} {SHORT}");
-                let report = served.perf(&words).expect(&words);
+                let words = format!("--rw {rw} --bs {bs} --iodepth 8 --io-backend {backend}");
+                let report = served.perf_until(&words, |r| {
+                    (r.read.ios > 0 || !reads) && (r.write.ios > 0 || !writes)
+                });
                 assert!(report.is_clean(), "{words}: {}", report.text());
                 assert_eq!(
                     (report.read.ios > 0, report.write.ios > 0),
@@ -136,40 +163,37 @@ fn every_load_runs_over_both_drivers() {
 #[test]
 fn digests_queues_and_targets_combine() {
     let (one, two) = (Served::start(), Served::start());
+    let cpu = reactor::available_cpus()[0];
     let words = format!(
-        "perf nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}?nsid=1 --numjobs 3 -g -G \
-         --rw randrw --bs 16k --iodepth 4 --verify --spin-us 0 --cpus 0,0 {SHORT}",
+        "nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}?nsid=1 --numjobs 3 -g -G \
+         --rw randrw --bs 16k --iodepth 4 --verify --cpus {cpu},{cpu}",
         one.address(),
-        two.address()
+        two.address(),
     );
-    let line = PerfLine::try_parse_from(words.split_whitespace()).expect("parses");
-    let report = measure(&line.args, &AtomicBool::new(false)).expect("runs");
+    let has_checked = |r: &Report| r.verify.as_ref().is_some_and(|v| v.checked > 0);
+    let report = until(&words, has_checked);
     assert!(report.is_clean(), "{}", report.text());
     assert_eq!(report.targets.len(), 2);
     assert_eq!(report.targets[1].size_bytes, SIZE);
-    assert!(report.verify.expect("verified").checked > 0);
-    let mut connections = 0;
     for served in [&one, &two] {
-        let ios = served.0.report().ios;
-        assert!(ios > 0, "both targets are loaded");
-        connections += 1;
+        assert!(served.0.report().ios > 0, "both targets are loaded");
     }
-    assert_eq!(connections, 2);
 }
 
 #[test]
 fn what_is_written_is_read_back() {
     let served = Served::start();
-    let words = format!("--rw randwrite --iodepth 4 --verify --size 1m {SHORT}");
-    let report = served.perf(&words).expect("runs");
+    let report = served.perf_until("--rw randwrite --iodepth 4 --verify --size 1m", |r| {
+        r.write.ios > 0
+    });
     assert!(report.is_clean(), "{}", report.text());
     let checked = report.verify.expect("verified").checked;
     assert!(checked > 0 && checked <= 256, "{checked} of 256 blocks");
-    // The same blocks, by a run that only reads.
-    let words = format!("--rw write --iodepth 4 --verify --size 512k {SHORT}");
-    assert!(served.perf(&words).expect("runs").is_clean());
-    let words = format!("--rw randread --iodepth 4 --verify --size 512k {SHORT}");
-    let report = served.perf(&words).expect("runs");
+    // Blocks of one run, by another that only reads.
+    served.write_512k();
+    let report = served.perf_until("--rw randread --iodepth 4 --verify --size 512k", |r| {
+        r.read.ios > 0
+    });
     assert!(report.is_clean(), "{}", report.text());
     assert!(report.verify.expect("verified").checked >= report.read.ios);
 }
@@ -177,11 +201,11 @@ fn what_is_written_is_read_back() {
 #[test]
 fn damage_is_found() {
     let served = Served::start();
-    let words = format!("--rw write --iodepth 4 --verify --size 512k {SHORT}");
-    assert!(served.perf(&words).expect("runs").is_clean());
+    served.write_512k();
     served.damage();
-    let words = format!("--rw read --iodepth 4 --verify --size 512k {SHORT}");
-    let report = served.perf(&words).expect("runs");
+    let report = served.perf_until("--rw read --iodepth 4 --verify --size 512k", |r| {
+        r.read.ios > 0
+    });
     assert!(!report.is_clean());
     let verify = report.verify.as_ref().expect("verified");
     assert_eq!(verify.mismatches, verify.checked);
@@ -192,8 +216,11 @@ fn damage_is_found() {
     );
     assert!(report.text().contains("checksum"));
     // What --verify did not write is no pattern at all.
-    let words = format!("--rw read --iodepth 4 --verify --offset 4m --size 512k {SHORT}");
-    let verify = served.perf(&words).expect("runs").verify.expect("verified");
+    let words = "--rw read --iodepth 4 --verify --offset 4m --size 512k";
+    let verify = served
+        .perf_until(words, |r| r.read.ios > 0)
+        .verify
+        .expect("verified");
     assert_eq!(verify.mismatches, verify.checked);
     assert!(
         verify.examples[0].contains("not written by --verify"),
@@ -216,9 +243,9 @@ fn damage_under_a_running_load_is_found() {
         while served.0.report().ios < 1000 {
             thread::sleep(Duration::from_millis(1));
         }
-        for _ in 0..10 {
+        let before = served.0.report().ios;
+        while served.0.report().ios < before + 5000 {
             served.damage();
-            thread::sleep(Duration::from_millis(5));
         }
         stop.store(true, Ordering::Relaxed);
         load.join().expect("no panic").expect("runs")
@@ -234,9 +261,7 @@ fn damage_under_a_running_load_is_found() {
 #[test]
 fn refused_writes_are_counted_by_status() {
     let served = Served::with(true);
-    let report = served
-        .perf(&format!("--rw write --iodepth 2 {SHORT}"))
-        .expect("runs");
+    let report = served.perf_until("--rw write --iodepth 2", |r| !r.errors.failed.is_empty());
     assert!(!report.is_clean());
     assert_eq!(report.write.ios, 0);
     assert_eq!(report.errors.failed.len(), 1);
@@ -254,8 +279,12 @@ fn an_open_loop_keeps_its_rate() {
     let report = served.perf(words).expect("runs");
     assert!(report.is_clean(), "{}", report.text());
     let started = report.total.ios + report.errors.unstarted;
-    // 1,000 are due; 16 at most were under way when the time was up.
-    assert!((980..=1004).contains(&started), "{started}");
+    // 16 at most were under way when the time was up.
+    let due = 2000.0 * report.seconds;
+    assert!(
+        (due - 20.0..=due + 2.0).contains(&(started as f64)),
+        "{started} of {due}"
+    );
     assert!(
         report.total.latency.count >= started,
         "every I/O that was due has a latency"

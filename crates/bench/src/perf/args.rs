@@ -12,6 +12,8 @@ use crate::units::{parse_bytes, parse_cpus, parse_duration};
 
 /// The subsystem that weft serves when nothing is configured.
 pub const DEFAULT_NQN: &str = "nqn.2026-01.io.weft:default";
+/// Buffers of one job.
+const JOB_BYTES_MAX: u64 = 2 << 30;
 /// Blocks of which `--verify` keeps track in one job.
 const VERIFY_BLOCKS_MAX: u64 = 1 << 26;
 
@@ -223,6 +225,9 @@ impl PerfArgs {
             let most = controller.queue_entries_max.saturating_sub(1);
             return Err(format!("--iodepth is above the controller's limit, {most}"));
         }
+        if (u64::from(self.iodepth) + 1) * self.bs > JOB_BYTES_MAX {
+            return Err("--iodepth times --bs is more memory than a job may have, 2 GiB".into());
+        }
         let room = size.saturating_sub(self.offset);
         let used = self.size.unwrap_or(room);
         if used > room {
@@ -369,5 +374,19 @@ mod tests {
             assert!(areas(line, 1).is_err(), "{line}");
         }
         assert_eq!(areas("--iodepth 128", 1), Ok(vec![(0, 256)]));
+        let boundless = ControllerInfo {
+            transfer_max: None,
+            ..controller()
+        };
+        let large = NamespaceInfo {
+            block_count: 1 << 30,
+            ..NAMESPACE
+        };
+        let areas = |line: &str| parse(line).expect("parses").areas(&boundless, &large, 1);
+        assert!(areas("--bs 256m --iodepth 7").is_ok());
+        assert!(
+            areas("--bs 256m --iodepth 8").is_err(),
+            "more than 2 GiB of buffers"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use host::{Completion, Data, Event, Memory, Queue, QueueParams};
 use machine::{Nanos, Tag};
-use mem::{BufRange, Region};
+use mem::BufRange;
 use reactor::{Driver, Token};
 use wire::nvme::{Sqe, Status, io};
 
@@ -47,7 +47,7 @@ pub struct JobPlan {
     pub number: u32,
 }
 
-/// I/Os of one direction.
+/// I/Os of one direction, of all jobs of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// I/Os that succeeded while measuring.
@@ -56,11 +56,17 @@ pub struct Tally {
     pub latencies: Latencies,
 }
 
+impl Tally {
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.ios = 0;
+        self.latencies.reset();
+    }
+}
+
 /// What came of a job.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// By [`Kind`].
-    pub tallies: [Tally; 2],
     /// Commands that failed, by status, most of a run.
     pub failed: Vec<(Status, u64)>,
     /// Why the connection went down, if it did.
@@ -106,9 +112,9 @@ struct Verify {
 pub struct Job {
     plan: JobPlan,
     /// The queue; `None` before [`Job::open`].
-    queue: Option<Queue>,
+    queue: Option<Box<Queue>>,
     /// One buffer a tag.
-    memory: Region,
+    memory: BufRange,
     flights: Vec<Flight>,
     in_flight: u32,
     feed: Feed,
@@ -122,20 +128,21 @@ pub struct Job {
 }
 
 impl Job {
+    /// Bytes of memory that a job of this plan wants.
+    pub fn memory_bytes(plan: &JobPlan) -> u32 {
+        (u32::from(plan.iodepth) + 1) * plan.bs
+    }
+
     /// A job with its memory, not connected yet.
-    ///
-    /// # Errors
-    /// Where there is no memory.
-    pub fn new(plan: JobPlan) -> std::io::Result<Self> {
+    pub fn new(plan: JobPlan, memory: BufRange) -> Self {
         let tags = usize::from(plan.iodepth) + 1;
-        let memory = Region::anonymous(tags as u64 * u64::from(plan.bs))?;
-        fill(&memory, u64::from(plan.number));
+        fill(memory, u64::from(plan.number));
         let mut sqes = [Sqe::new(io::READ), Sqe::new(io::WRITE)];
         for sqe in &mut sqes {
             sqe.nsid = plan.nsid.into();
         }
         let seed = u64::from(plan.number) + 1;
-        Ok(Job {
+        Job {
             queue: None,
             memory,
             flights: vec![
@@ -162,20 +169,20 @@ impl Job {
             lbas: plan.bs / plan.lba_bytes,
             outcome: Outcome::default(),
             plan,
-        })
+        }
     }
 
     /// Starts to connect.
     pub fn open<D: Driver>(&mut self, driver: &mut D, base: Token) {
         match Queue::open(driver, self.plan.to, self.plan.queue.clone(), base) {
-            Ok(queue) => self.queue = Some(queue),
+            Ok(queue) => self.queue = Some(Box::new(queue)),
             Err(error) => self.outcome.down = Some(error.to_string()),
         }
     }
 
     /// Whether the connection is made, or will not be.
     pub fn is_settled(&self) -> bool {
-        self.outcome.down.is_some() || self.queue.as_ref().is_none_or(Queue::is_live)
+        self.outcome.down.is_some() || self.queue.as_ref().is_none_or(|queue| queue.is_live())
     }
 
     /// Ends an attempt to connect that took too long.
@@ -196,39 +203,28 @@ impl Job {
         self.in_flight
     }
 
-    /// I/Os that succeeded while measuring.
-    #[inline]
-    pub fn ios(&self) -> u64 {
-        self.outcome.tallies[0].ios + self.outcome.tallies[1].ios
-    }
-
     /// Starts the load.
     pub fn begin(&mut self, now: Nanos) {
         self.feed = Feed::Load;
         self.schedule = self.plan.rate.map(|rate| Schedule::new(now, rate));
     }
 
-    /// Forgets what the ramp counted, and counts from here.
+    /// Counts from here.
     pub fn begin_counting(&mut self) {
         self.is_counting = true;
-        self.outcome.tallies.iter_mut().for_each(|tally| {
-            tally.ios = 0;
-            tally.latencies.reset();
-        });
+
         self.outcome.unstarted = 0;
     }
 
     /// Starts nothing more and stops counting.
-    pub fn end_counting(&mut self, now: Nanos) {
+    pub fn end_counting(&mut self, now: Nanos, tallies: &mut [Tally; 2]) {
         self.feed = Feed::Nothing;
         self.is_counting = false;
         // I/Os that were due and not even sent have waited at least this long.
         let mut schedule = self.schedule.filter(|_| !self.is_down());
         while let Some(due) = schedule.as_mut().and_then(|schedule| schedule.take(now)) {
             let kind = self.workload.next_kind();
-            self.outcome.tallies[kind as usize]
-                .latencies
-                .record(now - due);
+            tallies[kind as usize].latencies.record(now - due);
             self.outcome.unstarted += 1;
         }
     }
@@ -260,7 +256,7 @@ impl Job {
 
     /// Whether the driver is done with the job's memory.
     pub fn is_closed(&self) -> bool {
-        self.queue.as_ref().is_none_or(Queue::is_closed)
+        self.queue.as_ref().is_none_or(|queue| queue.is_closed())
     }
 
     /// What came of it.
@@ -289,6 +285,7 @@ impl Job {
         driver: &mut D,
         completion: reactor::Completion,
         now: Nanos,
+        tallies: &mut [Tally; 2],
     ) {
         let Some(mut queue) = self.queue.take() else {
             return;
@@ -296,7 +293,7 @@ impl Job {
         queue.on_completion(driver, completion);
         while let Some(event) = queue.next_event(driver) {
             match event {
-                Event::Completed(tag, completion) => self.on_io(tag, &completion, now),
+                Event::Completed(tag, completion) => self.on_io(tag, &completion, now, tallies),
                 Event::Live(_) => {}
                 Event::Down(error) => {
                     self.outcome.down = Some(error.to_string());
@@ -366,7 +363,7 @@ impl Job {
             Kind::Read => Data::In(bs),
             Kind::Write => Data::Out(bs),
         };
-        let (memory, verify) = (&self.memory, &mut self.verify);
+        let (memory, verify) = (self.memory, &mut self.verify);
         let queue = self.queue.as_mut().expect("a job that is fed has a queue");
         let tag = queue.submit(sqe, data, |tag| {
             let buffer = buffer(memory, tag, bs);
@@ -387,12 +384,12 @@ impl Job {
     }
 
     #[inline]
-    fn on_io(&mut self, tag: Tag, completion: &Completion, now: Nanos) {
+    fn on_io(&mut self, tag: Tag, completion: &Completion, now: Nanos, tallies: &mut [Tally; 2]) {
         let flight = self.flights[usize::from(tag)];
         self.in_flight -= 1;
         let is_ok = completion.status.is_success();
         if is_ok {
-            let tally = &mut self.outcome.tallies[flight.kind as usize];
+            let tally = &mut tallies[flight.kind as usize];
             tally.ios += u64::from(self.is_counting);
             if self.is_counting || self.schedule.is_some() && self.feed == Feed::Nothing {
                 tally.latencies.record(now - flight.begun);
@@ -437,7 +434,7 @@ impl Job {
         let wanted = (!verify.reads_only).then_some(generation);
         self.outcome.checked += 1;
         if let Err(mismatch) =
-            Pattern::check(buffer(&self.memory, tag, self.plan.bs), offset, wanted)
+            Pattern::check(buffer(self.memory, tag, self.plan.bs), offset, wanted)
         {
             self.outcome.mismatches += 1;
             if self.outcome.examples.len() < EXAMPLES_MAX {
@@ -451,22 +448,22 @@ impl Job {
 
 /// The buffer of a tag.
 #[inline]
-fn buffer(memory: &Region, tag: Tag, bs: u32) -> BufRange {
-    memory.range(u64::from(tag) * u64::from(bs), bs)
+fn buffer(memory: BufRange, tag: Tag, bs: u32) -> BufRange {
+    memory.slice(u32::from(tag) * bs, bs)
 }
 
 /// Bytes that nothing can compress or find to be equal.
-fn fill(memory: &Region, seed: u64) {
+fn fill(memory: BufRange, seed: u64) {
     let mut random = Random::new(seed);
     let mut bytes = vec![0u8; 64 << 10];
     let mut at = 0;
     while at < memory.len() {
-        let len = (memory.len() - at).min(bytes.len() as u64) as usize;
+        let len = (memory.len() - at).min(bytes.len() as u32);
         for word in bytes.chunks_exact_mut(8) {
             word.copy_from_slice(&random.next_u64().to_le_bytes());
         }
-        mem::copy_in(memory.range(at, len as u32), &bytes[..len]);
-        at += len as u64;
+        mem::copy_in(memory.slice(at, len), &bytes[..len as usize]);
+        at += len;
     }
 }
 

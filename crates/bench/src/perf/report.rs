@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::args::PerfArgs;
-use super::job::{Outcome, Tally};
+use super::job::Outcome;
 use super::worker::WorkerOutcome;
-use super::workload::Rw;
+use super::workload::{Kind, Rw};
 use crate::latency::{Latencies, Summary};
 use crate::units::{show_bytes, show_count};
 
@@ -149,10 +149,13 @@ impl Report {
         let elapsed_ns = workers.iter().map(|w| w.elapsed_ns).max().unwrap_or(0);
         let seconds = elapsed_ns as f64 / 1e9;
         let jobs: Vec<&Outcome> = workers.iter().flat_map(|w| &w.jobs).collect();
-        let direction = |tallies: &dyn Fn(&Outcome) -> Vec<&Tally>| {
+        let direction = |kinds: &[Kind]| {
             let mut latencies = Latencies::default();
             let mut ios = 0;
-            for tally in jobs.iter().flat_map(|job| tallies(job)) {
+            for tally in workers
+                .iter()
+                .flat_map(|w| kinds.iter().map(|k| &w.tallies[*k as usize]))
+            {
                 ios += tally.ios;
                 latencies.add(&tally.latencies);
             }
@@ -163,7 +166,7 @@ impl Report {
                 latency: latencies.summary(),
             }
         };
-        let total = direction(&|job| job.tallies.iter().collect());
+        let total = direction(&[Kind::Read, Kind::Write]);
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
         let cpu_s = sum(|w| w.cpu_ns) / 1e9;
@@ -181,8 +184,8 @@ impl Report {
             targets,
             backend: workers.first().map_or("", |w| w.backend).to_owned(),
             seconds,
-            read: direction(&|job| vec![&job.tallies[0]]),
-            write: direction(&|job| vec![&job.tallies[1]]),
+            read: direction(&[Kind::Read]),
+            write: direction(&[Kind::Write]),
             errors: errors(&jobs),
             verify: args.verify.map(|_| verified(&jobs)),
             initiator: Spent {

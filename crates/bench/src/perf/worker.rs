@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use machine::Nanos;
-use mem::{Budget, Pool};
+use mem::{Budget, Pool, Region};
 use reactor::{
     AnyDriver, Choice, Completion, Counters, Driver, DriverConfig, Handler, Mailbox, Receiver,
     RunConfig,
 };
 
-use super::job::{Job, JobPlan, Outcome};
+use super::job::{Job, JobPlan, Outcome, Tally};
+use super::workload::Kind;
 use crate::clock::thread_cpu_ns;
 use host::TOKENS_PER_QUEUE;
 
@@ -65,7 +66,9 @@ pub struct Live {
 /// What a worker did between the ramp and the end.
 #[derive(Debug, Default)]
 pub struct WorkerOutcome {
-    /// Of each job.
+    /// What was measured, by [`Kind`].
+    pub tallies: [Tally; 2],
+    /// What came of each job.
     pub jobs: Vec<Outcome>,
     /// The driver's name.
     pub backend: &'static str,
@@ -127,7 +130,10 @@ struct Worker {
     /// When the next I/O of an open loop is due.
     next_due: Nanos,
     has_stopped: bool,
-    ios: u64,
+    is_open_loop: bool,
+    tallies: [Tally; 2],
+    /// Where the jobs' buffers lie.
+    _memory: Region,
     start: Moment,
     end: Moment,
     live: Arc<Live>,
@@ -170,25 +176,34 @@ fn drive<D: Driver>(
     let config = RunConfig {
         spin_us_max: plan.spin_us_max,
     };
-    let jobs = plan
+    let bytes = plan
         .jobs
         .iter()
-        .cloned()
-        .map(Job::new)
-        .collect::<io::Result<Vec<_>>>()?;
+        .map(|job| u64::from(Job::memory_bytes(job)))
+        .sum();
+    let memory = Region::anonymous(bytes)?;
+    let mut at = 0;
+    let jobs = plan.jobs.iter().map(|job| {
+        let len = Job::memory_bytes(job);
+        at += u64::from(len);
+        Job::new(job.clone(), memory.range(at - u64::from(len), len))
+    });
+    let jobs: Vec<Job> = jobs.collect();
     let mut worker = Worker {
         is_dirty: vec![false; jobs.len()],
         dirty: Vec::with_capacity(jobs.len()),
-        plan,
         jobs,
         phase: Phase::Connecting,
         phase_end: driver.now() + CONNECT_NS,
         next_due: Nanos::MAX,
         has_stopped: false,
-        ios: 0,
+        is_open_loop: plan.jobs.iter().any(|job| job.rate.is_some()),
+        tallies: Default::default(),
+        _memory: memory,
         start: Moment::default(),
         end: Moment::default(),
         live: Arc::clone(live),
+        plan,
     };
     for (i, job) in worker.jobs.iter_mut().enumerate() {
         job.open(driver, i as u64 * TOKENS_PER_QUEUE);
@@ -209,6 +224,7 @@ impl Worker {
             wakeups: end.driver.wakeups - start.driver.wakeups,
             copied_bytes: end.memory.copied_bytes - start.memory.copied_bytes,
             allocations: end.memory.allocations - start.memory.allocations,
+            tallies: self.tallies,
             jobs: self.jobs.into_iter().map(Job::into_outcome).collect(),
         }
     }
@@ -270,6 +286,7 @@ impl Worker {
             }
             Phase::Measuring => {
                 self.phase_end = now + self.plan.runtime_ns;
+                self.tallies.iter_mut().for_each(Tally::reset);
                 self.jobs.iter_mut().for_each(Job::begin_counting);
                 self.live.is_measuring.store(true, Ordering::Release);
                 self.start = Moment::now(driver);
@@ -278,7 +295,10 @@ impl Worker {
                 self.end = Moment::now(driver);
                 self.live.is_measuring.store(false, Ordering::Release);
                 self.phase_end = now + DRAIN_NS;
-                self.jobs.iter_mut().for_each(|job| job.end_counting(now));
+                let tallies = &mut self.tallies;
+                self.jobs
+                    .iter_mut()
+                    .for_each(|job| job.end_counting(now, tallies));
             }
             Phase::ReadBack => {
                 // As long as the load took, and a minute: it may be all of the volume.
@@ -309,7 +329,7 @@ impl<D: Driver> Handler<D, Letter> for Worker {
         };
         let index = (token / TOKENS_PER_QUEUE) as usize;
         let now = driver.now();
-        self.jobs[index].on_completion(driver, completion, now);
+        self.jobs[index].on_completion(driver, completion, now, &mut self.tallies);
         self.mark(index);
     }
 
@@ -338,8 +358,8 @@ impl<D: Driver> Handler<D, Letter> for Worker {
         self.dirty.clear();
         match self.phase {
             Phase::Measuring => {
-                self.ios = self.jobs.iter().map(Job::ios).sum();
-                self.live.ios.store(self.ios, Ordering::Relaxed);
+                let ios = [Kind::Read, Kind::Write].map(|kind| self.tallies[kind as usize].ios);
+                self.live.ios.store(ios[0] + ios[1], Ordering::Relaxed);
                 if self.has_stopped || self.jobs[0].is_down() {
                     self.advance(driver);
                 }
@@ -347,12 +367,10 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             Phase::Ramp if !self.has_stopped && !self.jobs[0].is_down() => {}
             _ => self.advance(driver),
         }
-        self.next_due = self
-            .jobs
-            .iter()
-            .filter_map(Job::next_due)
-            .min()
-            .unwrap_or(Nanos::MAX);
+        if self.is_open_loop {
+            let due = self.jobs.iter().filter_map(Job::next_due).min();
+            self.next_due = due.unwrap_or(Nanos::MAX);
+        }
     }
 
     #[inline]
