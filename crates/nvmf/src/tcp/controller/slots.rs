@@ -182,3 +182,28 @@ impl IndexMut<Tag> for Slots {
         &mut self.slots[usize::from(tag)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_count_what_is_in_flight() {
+        let mut slots = Slots::new();
+        let mut tags = Vec::new();
+        for cid in 0..100 {
+            // Ever the same low bits: all on one bucket.
+            let (tag, unique) = slots.take(cid << 8, 100).expect("there is room");
+            assert!(unique);
+            tags.push(tag);
+        }
+        assert_eq!(slots.take(7, 100), None);
+        assert_eq!(slots.cids.iter().sum::<u16>(), 100);
+        assert!(tags.into_iter().all(|tag| !slots.free(tag)));
+        assert_eq!((slots.in_flight(), slots.len()), (0, 100));
+        assert!(slots.cids.iter().all(|count| *count == 0));
+        let (first, unique) = slots.take(5, 100).expect("there is room");
+        assert!(unique && !slots.take(5, 100).expect("there is room").1);
+        slots.free(first);
+    }
+}
