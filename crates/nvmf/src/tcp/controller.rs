@@ -213,6 +213,12 @@ impl Qpair {
         }
     }
 
+    /// Whether payload is covered by a digest.
+    #[inline]
+    pub fn data_digest(&self) -> bool {
+        self.digests.data
+    }
+
     /// Commands in flight, those included whose answer is not sent yet.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
