@@ -169,9 +169,9 @@ impl<M: Machine> Link<M> {
         });
         self.at = 0;
         let plan = self.machine.recv_plan();
-        let direct = plan.direct.map(|Direct { tag, offset, len }| {
-            destination(&self.data, tag).slice(offset, len)
-        });
+        let direct = plan
+            .direct
+            .map(|Direct { tag, offset, len }| destination(&self.data, tag).slice(offset, len));
         self.receiving = true;
         driver.recv(self.socket, direct, stage, plan.stage_max, self.recv_token);
     }

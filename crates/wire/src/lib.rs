@@ -1,5 +1,6 @@
 //! Bytes to typed headers and back: the standards' structures, with sizes and
 //! offsets asserted at compile time.
+#![forbid(unsafe_code)]
 
 pub mod nvme;
 pub mod nvme_tcp;
