@@ -4,14 +4,13 @@
 use link::Data;
 use machine::{Nanos, Tag};
 use nvmf::command::Command;
-use nvmf::tcp::controller::{Done, Role};
-use nvmf::{Connected, Env, IoCounters, Outcome, Registry, Reply};
+use nvmf::tcp::controller::{Done, Refused, Role};
+use nvmf::{Connected, Env, ErrorNote, IoCounters, Outcome, Registry, Reply};
 use reactor::Driver;
 use wire::nvme::fabrics::CONNECT_DATA_BYTES;
 use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use crate::connection::{Bound, Connection};
-use crate::shared::Shared;
 
 /// Most data of an Admin command in either direction, bytes.
 const ADMIN_DATA_BYTES_MAX: u32 = 64 << 10;
@@ -23,15 +22,12 @@ impl Connection {
         tag: Tag,
         command: Command,
         driver: &mut D,
-        shared: &Shared,
     ) -> bool {
+        let shared = self.shared.clone();
         let mut registry = shared.registry();
         let now = driver.now();
         let reply = match command {
-            Command::Connect(command) => {
-                let reply = self.connect(tag, &command, &mut registry, now, shared);
-                Some(reply)
-            }
+            Command::Connect(command) => Some(self.connect(tag, &command, &mut registry, now)),
             Command::PropertyGet(get) => Some(registry.property_get(self.controller(), get)),
             Command::PropertySet(set) => Some(registry.property_set(self.controller(), set, now)),
             Command::Disconnect => Some(Reply::done(0)),
@@ -46,7 +42,7 @@ impl Connection {
         if let Some(reply) = reply {
             self.reply(tag, reply);
         }
-        self.settle(&mut registry, shared);
+        self.settle(&mut registry);
         true
     }
 
@@ -71,13 +67,13 @@ impl Connection {
 
     /// What a change of the controller brings about: held event requests
     /// complete, connections of its queues are closed.
-    fn settle(&mut self, registry: &mut Registry, shared: &Shared) {
+    fn settle(&mut self, registry: &mut Registry) {
         let Some(bound) = &self.bound else { return };
         let Some(controller) = registry.controller(bound.controller) else {
             return;
         };
         for connection in controller.take_closing() {
-            shared.close(connection);
+            self.shared.close(connection);
         }
         if bound.qid == 0 {
             while let Some((tag, reply)) = controller.take_event() {
@@ -99,7 +95,6 @@ impl Connection {
         command: &ConnectCommand,
         registry: &mut Registry,
         now: Nanos,
-        shared: &Shared,
     ) -> Reply {
         let range = self.link.range(tag).expect("Connect data has arrived");
         let mut data = [0; CONNECT_DATA_BYTES];
@@ -108,7 +103,7 @@ impl Connection {
         match registry.connect(command, data, &self.via, now) {
             Ok(connected) => {
                 let reply = Reply::done(u64::from(connected.result));
-                self.attach(connected, shared);
+                self.attach(connected);
                 reply
             }
             Err(refusal) => {
@@ -122,11 +117,11 @@ impl Connection {
         }
     }
 
-    fn attach(&mut self, connected: Connected, shared: &Shared) {
+    fn attach(&mut self, connected: Connected) {
         let subsystem = &connected.subsystem;
         tracing::debug!(peer = %self.via.peer, nqn = %subsystem.nqn, cntlid = connected.cntlid,
             qid = connected.qid, entries = connected.entries, "queue connected");
-        let (volumes, geometry) = shared.served(&subsystem.nqn);
+        let (volumes, geometry) = self.shared.served(&subsystem.nqn);
         self.link.machine.attach(Role {
             qid: connected.qid,
             entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
@@ -191,7 +186,8 @@ impl Connection {
     }
 
     /// The keep alive timer of the controller whose Admin Queue this is.
-    pub(crate) fn keep_alive(&mut self, now: Nanos, shared: &Shared) {
+    pub(crate) fn keep_alive(&mut self, now: Nanos) {
+        let shared = self.shared.clone();
         let mut registry = shared.registry();
         let Some(controller) = registry.controller(self.controller()) else {
             return;
@@ -200,16 +196,39 @@ impl Connection {
             let (host, cntlid) = (controller.hostnqn(), controller.cntlid());
             tracing::warn!(host, cntlid, "keep alive timer expired: controller ends");
         }
-        self.settle(&mut registry, shared);
+        self.settle(&mut registry);
+    }
+
+    /// Puts a command that failed into its controller's Error Information log.
+    pub(crate) fn note_refused(&self, refused: Refused) {
+        let Some(bound) = &self.bound else { return };
+        let Refused {
+            cid,
+            status,
+            nsid,
+            slba,
+        } = refused;
+        self.shared.registry().note_error(
+            bound.controller,
+            ErrorNote {
+                qid: bound.qid,
+                cid,
+                status,
+                location: None,
+                lba: slba,
+                nsid,
+            },
+        );
     }
 
     /// Nothing of the connection is left: its controller hears of it.
-    pub(crate) fn leave(&mut self, shared: &Shared) {
+    pub(crate) fn leave(&mut self) {
         let Some(bound) = self.bound.take() else {
             return;
         };
-        for connection in shared.registry().disconnected(bound.controller, bound.qid) {
-            shared.close(connection);
+        let mut registry = self.shared.registry();
+        for connection in registry.disconnected(bound.controller, bound.qid) {
+            self.shared.close(connection);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use link::{Data, Link};
 use machine::{Machine, Nanos, Tag};
 use nvmf::command::{Command, Geometry};
-use nvmf::tcp::controller::{Done, Op, Qpair};
+use nvmf::tcp::controller::{Done, Op, Qpair, Refused};
 use nvmf::{Activity, ControllerId, Via};
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
@@ -42,6 +42,7 @@ pub(crate) struct Connection {
     pub(crate) link: Link<Qpair>,
     pub(crate) bound: Option<Bound>,
     pub(crate) via: Via,
+    pub(crate) shared: Arc<Shared>,
     id: ConnectionId,
     state: State,
     /// By tag: commands whose volume is still at it.
@@ -58,7 +59,7 @@ impl Connection {
         id: ConnectionId,
         socket: SocketId,
         via: Via,
-        shared: &Shared,
+        shared: Arc<Shared>,
         now: Nanos,
     ) -> Self {
         let machine = Qpair::new(shared.qpair_settings(), now);
@@ -69,6 +70,7 @@ impl Connection {
             link: Link::new(machine, socket, recv, send),
             bound: None,
             via,
+            shared,
             id,
             state: State::Open,
             jobs: Vec::new(),
@@ -133,12 +135,7 @@ impl Connection {
 
     /// A receive completed.
     #[inline]
-    pub(crate) fn on_received<D: Driver>(
-        &mut self,
-        result: io::Result<Received>,
-        driver: &mut D,
-        shared: &Shared,
-    ) {
+    pub(crate) fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
         match result {
             Ok(received) if !received.eof => {
                 if let Some(bound) = &self.bound {
@@ -146,7 +143,7 @@ impl Connection {
                 }
                 self.link.on_received(received);
                 if self.state == State::Open {
-                    self.run(driver, shared);
+                    self.run(driver);
                 }
             }
             Ok(_) => self.close(driver),
@@ -182,9 +179,9 @@ impl Connection {
 
     /// Takes operations until the received bytes are used up or memory is short.
     #[inline]
-    fn run<D: Driver>(&mut self, driver: &mut D, shared: &Shared) {
+    fn run<D: Driver>(&mut self, driver: &mut D) {
         while let Some(op) = self.waiting.take().or_else(|| self.link.next_op()) {
-            if !self.execute(op, driver, shared) {
+            if !self.execute(op, driver) {
                 self.waiting = Some(op);
                 return;
             }
@@ -193,7 +190,7 @@ impl Connection {
 
     /// False: not enough memory now, try again.
     #[inline]
-    fn execute<D: Driver>(&mut self, op: Op, driver: &mut D, shared: &Shared) -> bool {
+    fn execute<D: Driver>(&mut self, op: Op, driver: &mut D) -> bool {
         match op {
             Op::Execute {
                 tag,
@@ -209,7 +206,11 @@ impl Connection {
                 self.link.machine.prepared(tag);
                 true
             }
-            Op::Execute { tag, command } => self.execute_admin(tag, command, driver, shared),
+            Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
+            Op::Refused(refused) => {
+                self.note_refused(refused);
+                true
+            }
             Op::Fatal(error) => {
                 tracing::warn!(peer = %self.via.peer, %error, "connection ends");
                 true
@@ -217,9 +218,16 @@ impl Connection {
         }
     }
 
-    /// Completes a command with an error.
+    /// Completes a command with an error, at a byte of a namespace.
     #[cold]
-    pub(crate) fn fail(&mut self, tag: Tag, status: Status) {
+    pub(crate) fn fail(&mut self, tag: Tag, status: Status, namespace: u32, offset: u64) {
+        let geometry = self.geometry(namespace);
+        self.note_refused(Refused {
+            cid: self.link.machine.cid(tag),
+            status,
+            nsid: geometry.nsid,
+            slba: offset >> geometry.block_shift,
+        });
         self.link.take_data(tag);
         self.link.machine.complete(tag, Done::from(status));
     }
@@ -236,12 +244,12 @@ impl Connection {
     /// The end of a turn that touched it: everything ready leaves in one
     /// batch, and the next bytes are asked for.
     #[inline]
-    pub(crate) fn on_turn<D: Driver>(&mut self, driver: &mut D, shared: &Shared) {
+    pub(crate) fn on_turn<D: Driver>(&mut self, driver: &mut D) {
         if self.state != State::Open {
             return;
         }
         if self.waiting.is_some() {
-            self.run(driver, shared);
+            self.run(driver);
         }
         self.link.flush(driver);
         if self.waiting.is_none() {
@@ -253,13 +261,13 @@ impl Connection {
     }
 
     /// Looks at the time.
-    pub(crate) fn on_tick(&mut self, now: Nanos, shared: &Shared) {
+    pub(crate) fn on_tick(&mut self, now: Nanos) {
         self.failure_logged = false;
         if self.link.machine.deadline().is_some_and(|at| at <= now) {
             self.link.machine.on_deadline(now);
         }
         if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
-            self.keep_alive(now, shared);
+            self.keep_alive(now);
         }
     }
 }

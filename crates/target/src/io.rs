@@ -15,6 +15,8 @@ use crate::token::Subject;
 /// A command whose volume is still at it.
 pub(crate) struct Job {
     volume: u32,
+    /// First byte of what the volume is at.
+    offset: u64,
     task: Task,
     then: Then,
 }
@@ -178,7 +180,7 @@ impl Connection {
             .collect();
         match holes {
             Ok(holes) => self.next(tag, io.namespace, holes, driver),
-            Err(status) => self.fail(tag, status),
+            Err(status) => self.fail(tag, status, io.namespace, 0),
         }
     }
 
@@ -200,8 +202,9 @@ impl Connection {
         driver: &mut D,
     ) {
         let token = Subject::File(self.id(), tag).token();
+        let (offset, _) = io.extent();
         let progress = self.volumes()[volume as usize].start(io, driver, token);
-        self.progress(tag, volume, progress, then, driver);
+        self.progress(tag, (volume, offset), progress, then, driver);
     }
 
     /// File work of a command completed.
@@ -215,14 +218,14 @@ impl Connection {
         let token = Subject::File(self.id(), tag).token();
         let volume = &self.volumes()[job.volume as usize];
         let progress = volume.resume(job.task, result, driver, token);
-        self.progress(tag, job.volume, progress, job.then, driver);
+        self.progress(tag, (job.volume, job.offset), progress, job.then, driver);
     }
 
     #[inline]
     fn progress<D: Driver>(
         &mut self,
         tag: Tag,
-        volume: u32,
+        (volume, offset): (u32, u64),
         progress: Progress,
         then: Then,
         driver: &mut D,
@@ -236,15 +239,23 @@ impl Connection {
                 if mem::equal(data, stored) {
                     self.link.machine.complete(tag, done(0));
                 } else {
-                    self.fail(tag, Status::COMPARE_FAILURE.dnr());
+                    self.fail(tag, Status::COMPARE_FAILURE.dnr(), volume, offset);
                 }
             }
             (Progress::Done(Ok(())), Then::Next(rest)) => self.next(tag, volume, rest, driver),
             (Progress::Done(Err(error)), _) => {
                 self.log_failure(volume, error);
-                self.fail(tag, status_of(error));
+                self.fail(tag, status_of(error), volume, offset);
             }
-            (Progress::Pending(task), then) => self.put_job(tag, Job { volume, task, then }),
+            (Progress::Pending(task), then) => self.put_job(
+                tag,
+                Job {
+                    volume,
+                    offset,
+                    task,
+                    then,
+                },
+            ),
         }
     }
 }

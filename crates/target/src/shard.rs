@@ -120,7 +120,13 @@ impl Shard {
                 peer,
             };
             let socket = driver.add_socket(fd)?;
-            Ok(Connection::new(id, socket, via, &self.shared, driver.now()))
+            Ok(Connection::new(
+                id,
+                socket,
+                via,
+                self.shared.clone(),
+                driver.now(),
+            ))
         });
         match opened {
             Ok(connection) => {
@@ -128,7 +134,7 @@ impl Shard {
                 self.open += 1;
                 self.tick_at.get_or_insert(driver.now() + TICK);
                 let stopping = self.stopping;
-                self.with(driver, id, |c, d, _| {
+                self.with(driver, id, |c, d| {
                     if stopping {
                         c.close(d);
                     }
@@ -148,7 +154,7 @@ impl Shard {
         &mut self,
         driver: &mut D,
         id: ConnectionId,
-        f: impl FnOnce(&mut Connection, &mut D, &Shared),
+        f: impl FnOnce(&mut Connection, &mut D),
     ) {
         let Some(entry) = self.table.get_mut(id.index as usize) else {
             return;
@@ -159,7 +165,7 @@ impl Shard {
         let Some(connection) = entry.connection.as_deref_mut() else {
             return;
         };
-        f(connection, driver, &self.shared);
+        f(connection, driver);
         if !connection.dirty {
             connection.dirty = true;
             self.dirty.push(id.index);
@@ -169,7 +175,7 @@ impl Shard {
     fn remove(&mut self, index: u32) {
         let entry = &mut self.table[index as usize];
         if let Some(mut connection) = entry.connection.take() {
-            connection.leave(&self.shared);
+            connection.leave();
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);
@@ -234,17 +240,17 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         match completion {
             Completion::Received { token, result } => {
                 if let Subject::Recv(id) = Subject::of(token) {
-                    self.with(driver, id, |c, d, shared| c.on_received(result, d, shared));
+                    self.with(driver, id, |c, d| c.on_received(result, d));
                 }
             }
             Completion::Sent { token, result } => {
                 if let Subject::Send(id) = Subject::of(token) {
-                    self.with(driver, id, |c, d, _| c.on_sent(result, d));
+                    self.with(driver, id, |c, d| c.on_sent(result, d));
                 }
             }
             Completion::File { token, result } => match Subject::of(token) {
                 Subject::File(id, tag) => {
-                    self.with(driver, id, |c, d, _| c.on_file(tag, result, d));
+                    self.with(driver, id, |c, d| c.on_file(tag, result, d));
                 }
                 Subject::Sync(n) => self.synced(driver, n, result),
                 other => unreachable!("file work of {other:?}"),
@@ -255,7 +261,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             },
             Completion::Closed { token } => {
                 if let Subject::Close(id) = Subject::of(token) {
-                    self.with(driver, id, |c, _, _| c.on_closed());
+                    self.with(driver, id, |c, _| c.on_closed());
                 }
             }
             Completion::Connected { .. } => unreachable!("a target connects to nobody"),
@@ -265,7 +271,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     fn on_mail(&mut self, driver: &mut D, mail: Mail) {
         match mail {
             Mail::Adopt(fd, peer) => self.adopt(driver, fd, peer),
-            Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d, _| c.close(d)),
+            Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.
                 let _ = to.send(Report::here(driver));
@@ -283,7 +289,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             let Some(connection) = self.table[index as usize].connection.as_deref_mut() else {
                 return false;
             };
-            connection.on_turn(driver, &self.shared);
+            connection.on_turn(driver);
             // One that waits for memory is looked at again when something
             // happens, which is when memory comes free.
             connection.dirty = connection.is_waiting();
@@ -308,7 +314,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
                     index: index as u32,
                     generation: entry.generation,
                 };
-                self.with(driver, id, |c, _, shared| c.on_tick(now, shared));
+                self.with(driver, id, |c, _| c.on_tick(now));
             }
         }
         self.tick_at = (self.open > 0).then_some(now + TICK);

@@ -150,6 +150,21 @@ impl Queue {
         bytes
     }
 
+    /// Get Log Page: the first `len` bytes of a page.
+    fn log_page(&mut self, lid: u8, len: u32) -> Vec<u8> {
+        self.cid += 1;
+        let mut sqe = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
+        sqe.cid = self.cid.into();
+        sqe.cdw10 = (u32::from(lid) | (len / 4 - 1) << 16).into();
+        sqe.sgl = Sgl::new(Sgl::TRANSPORT, len);
+        let pdu = Pdus::default().capsule_cmd(&sqe, &[]);
+        self.stream.write_all(&pdu).expect("sent");
+        let data = self.pdu();
+        assert_eq!(data[0], pdu_type::C2H_DATA);
+        assert_eq!(self.pdu()[0], pdu_type::CAPSULE_RESP);
+        data[usize::from(data[3])..].to_vec()
+    }
+
     fn is_alive(&mut self) -> bool {
         let mut flush = Sqe::new(opcode::FLUSH);
         flush.nsid = 1.into();
@@ -248,6 +263,37 @@ fn connections_max_refuses_the_next_only() {
         let (mut io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
         Queue::open(address).expect_end();
         assert!(io.is_alive());
+    });
+}
+
+#[test]
+fn commands_that_failed_stand_in_the_error_log() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let (mut admin, cntlid) = Queue::admin(address, 0);
+        let (mut io, _) = Queue::connect(address, 3, cntlid, 0).expect("admitted");
+        let mut sqe = Sqe::new(opcode::COMPARE);
+        sqe.nsid = 1.into();
+        sqe.set_blocks(7, 1);
+        let (status, _) = io.command(sqe, &[1; BLOCK]);
+        assert_eq!(status, Status::COMPARE_FAILURE.dnr());
+        sqe.set_blocks(1 << 40, 1);
+        let (status, _) = io.command(sqe, &[1; BLOCK]);
+        assert_eq!(status, Status::LBA_OUT_OF_RANGE.dnr());
+        // Error Information entries, newest first (Base 2.0, figure 206):
+        // SQID at 8, status at 12 with the phase tag, LBA at 16, namespace at 24.
+        let log = admin.log_page(1, 128);
+        let entries = [
+            (Status::LBA_OUT_OF_RANGE, 1u64 << 40),
+            (Status::COMPARE_FAILURE, 7),
+        ];
+        for (entry, (status, lba)) in log.chunks_exact(64).zip(entries) {
+            assert_eq!(entry[8..10], [3, 0]);
+            let field = u16::from_le_bytes([entry[12], entry[13]]) >> 1;
+            assert_eq!(Status(field).code(), status);
+            assert_eq!(entry[16..24], lba.to_le_bytes());
+            assert_eq!(entry[24..28], [1, 0, 0, 0]);
+        }
     });
 }
 

@@ -101,8 +101,23 @@ pub enum Op {
         /// What it is.
         command: Command,
     },
+    /// A command was refused, and is answered already: for the error log.
+    Refused(Refused),
     /// The connection ends once everything was sent.
     Fatal(FatalError),
+}
+
+/// A command that never became an [`Op::Execute`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Command Identifier.
+    pub cid: u16,
+    /// What it was answered with.
+    pub status: Status,
+    /// The namespace that it named.
+    pub nsid: u32,
+    /// Command dwords 10 and 11: the first logical block, of most commands.
+    pub slba: u64,
 }
 
 /// How a command ended.
@@ -222,6 +237,11 @@ impl Qpair {
     /// Commands in flight, those included whose answer is not sent yet.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
+    }
+
+    /// Command Identifier of a command in flight.
+    pub fn cid(&self, tag: Tag) -> u16 {
+        self.slots[tag].cid
     }
 
     /// Memory for `tag` is there.
@@ -429,6 +449,14 @@ impl Qpair {
                 self.inbound.skip(found.data_len, self.digests.data);
             }
             self.answer(tag, status);
+            if !status.is_success() {
+                *step = Some(Step::Op(Op::Refused(Refused {
+                    cid: sqe.cid.get(),
+                    status,
+                    nsid: sqe.nsid.get(),
+                    slba: sqe.slba(),
+                })));
+            }
         }
         Ok(found.used)
     }

@@ -257,6 +257,7 @@ impl Target {
                     }
                     self.work.push((tag, command));
                 }
+                Op::Refused(_) => {}
                 Op::Fatal(error) => self.fatal = Some(error),
             }
         }
