@@ -31,7 +31,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-const ENTRIES: u32 = 1024;
+/// Submission entries: fewer where the limit on locked memory is in the way.
+const ENTRIES: [u32; 3] = [1024, 256, 64];
 /// A listener that failed (no descriptors left, say) rests this long.
 const ACCEPT_REST_NS: Nanos = 100_000_000;
 const POLL_FIRST: u16 = 1;
@@ -106,7 +107,7 @@ impl UringDriver {
     /// A driver for the calling thread.
     pub fn new(config: &DriverConfig, pool: Pool) -> io::Result<UringDriver> {
         let descriptors = sys::raise_descriptor_limit();
-        let ring = Ring::new(ENTRIES)?;
+        let ring = new_ring()?;
         let sockets_max = u64::from(config.sockets_max).min(descriptors) as u32;
         ring.submitter().register_files_sparse(sockets_max)?;
         let stages = Stages::register(&ring)?;
@@ -128,7 +129,7 @@ impl UringDriver {
             starved: Vec::new(),
             resting: Vec::new(),
             ready: Vec::new(),
-            reaped: Vec::with_capacity(ENTRIES as usize * 4),
+            reaped: Vec::with_capacity(ENTRIES[0] as usize * 4),
             sleeper: Sleeper::new(false)?,
             wake_count: Box::new(0),
             owed: 0,
@@ -541,6 +542,19 @@ impl UringDriver {
             out.push(Completion::Sent { token, result });
         }
     }
+}
+
+/// The largest ring that can be had.
+fn new_ring() -> io::Result<Ring> {
+    let is_short = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+    let mut made = Ring::new(ENTRIES[0]);
+    for entries in &ENTRIES[1..] {
+        if !made.as_ref().is_err_and(is_short) {
+            break;
+        }
+        made = Ring::new(*entries);
+    }
+    made
 }
 
 /// A kernel result: a count, or an error as a negative number.

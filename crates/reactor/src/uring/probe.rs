@@ -15,6 +15,8 @@ pub enum ProbeError {
     Missing,
     /// The kernel is too old: it lacks this.
     Lacks(&'static str),
+    /// The limit on locked memory (ENOMEM) leaves no room for a ring.
+    Memory,
     /// Something else was in the way.
     Failed(io::Error),
 }
@@ -30,6 +32,9 @@ impl fmt::Display for ProbeError {
                 f.write_str("this kernel has no io_uring (or a filter hides it)")
             }
             ProbeError::Lacks(what) => write!(f, "this kernel's io_uring lacks {what}"),
+            ProbeError::Memory => {
+                f.write_str("io_uring has no room under the locked-memory limit (ulimit -l)")
+            }
             ProbeError::Failed(error) => write!(f, "io_uring cannot be set up: {error}"),
         }
     }
@@ -42,6 +47,7 @@ impl From<io::Error> for ProbeError {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => ProbeError::Denied,
             Some(libc::ENOSYS) => ProbeError::Missing,
+            Some(libc::ENOMEM) => ProbeError::Memory,
             _ => ProbeError::Failed(error),
         }
     }
@@ -94,6 +100,7 @@ mod tests {
         let of = |errno| ProbeError::from(io::Error::from_raw_os_error(errno)).to_string();
         assert!(of(libc::EPERM).contains("denied"));
         assert!(of(libc::ENOSYS).contains("has no io_uring"));
-        assert!(of(libc::ENOMEM).contains("cannot be set up"));
+        assert!(of(libc::ENOMEM).contains("ulimit -l"));
+        assert!(of(libc::EMFILE).contains("cannot be set up"));
     }
 }
