@@ -189,7 +189,7 @@ mod tests {
             record.treq,
             "not required, sq flow control disable supported"
         );
-        let text = text(&[record.clone()]);
+        let text = text(std::slice::from_ref(&record));
         assert!(
             text.contains("Discovery Log Number of Records 1\n"),
             "{text}"

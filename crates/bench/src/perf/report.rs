@@ -270,6 +270,9 @@ impl Report {
                 let _ = writeln!(out, "  {example}");
             }
         }
+        if self.total.ios == 0 {
+            let _ = writeln!(out, "no I/O succeeded while measuring");
+        }
         let e = &self.errors;
         for failed in &e.failed {
             let _ = writeln!(out, "failed: {} commands: {}", failed.count, failed.status);
