@@ -273,7 +273,8 @@ impl World {
 fn play(seed: u64, commands: usize) -> World {
     let mut world = World::new(seed);
     let mut steps = 0;
-    while world.completed < commands {
+    // The last answer may overtake data of a refused command.
+    while world.completed < commands || !world.to_host.is_empty() || !world.to_target.is_empty() {
         world.step(commands);
         steps += 1;
         assert!(
@@ -289,7 +290,6 @@ fn play(seed: u64, commands: usize) -> World {
         world.target.named.iter().all(|named| !named),
         "seed {seed}: every tag was released"
     );
-    assert!(world.to_host.is_empty() && world.to_target.is_empty());
     assert_eq!(
         (world.host.digest_errors, world.target.end.digest_errors),
         (0, 0)
