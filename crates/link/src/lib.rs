@@ -163,12 +163,16 @@ impl<M: Machine> Link<M> {
         if self.receiving || self.machine.is_finished() {
             return;
         }
+        let plan = self.machine.recv_plan();
+        if plan.direct.is_none() && plan.stage_max == 0 {
+            // The machine waits for memory; what is staged is walked again.
+            return;
+        }
         let stage = self.stage.take().and_then(|mut stage| {
             stage.keep_from(self.at);
             (!stage.is_empty()).then_some(stage)
         });
         self.at = 0;
-        let plan = self.machine.recv_plan();
         let direct = plan
             .direct
             .map(|Direct { tag, offset, len }| destination(&self.data, tag).slice(offset, len));

@@ -121,19 +121,18 @@ impl Connection {
         let subsystem = &connected.subsystem;
         tracing::debug!(peer = %self.via.peer, nqn = %subsystem.nqn, cntlid = connected.cntlid,
             qid = connected.qid, entries = connected.entries, "queue connected");
-        let (volumes, geometry) = self.shared.served(&subsystem.nqn);
+        let served = self.shared.served(&subsystem.nqn);
         self.link.machine.attach(Role {
             qid: connected.qid,
             entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
             flow_control_disabled: connected.flow_control_disabled,
-            namespaces: geometry.clone(),
+            namespaces: served.geometry.clone(),
         });
         self.bound = Some(Bound {
             controller: connected.controller,
             qid: connected.qid,
             activity: connected.activity,
-            volumes,
-            geometry,
+            served,
         });
     }
 
@@ -170,7 +169,7 @@ impl Connection {
         let bound = self.bound.as_ref().expect("commands come after Connect");
         let env = Env {
             now: driver.now(),
-            counters: &|namespace| io_counters(&bound.volumes[namespace as usize].stats()),
+            counters: &|namespace| io_counters(&bound.served.volumes[namespace as usize].stats()),
         };
         match registry.admin(bound.controller, tag, sqe, &data, &mut out, &env) {
             Outcome::Held => Some(None),

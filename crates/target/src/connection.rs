@@ -13,7 +13,7 @@ use store::Volume;
 use wire::nvme::Status;
 
 use crate::io::Job;
-use crate::shared::Shared;
+use crate::shared::{Served, Shared};
 use crate::token::{ConnectionId, Subject};
 
 /// How far a connection has come.
@@ -31,8 +31,7 @@ pub(crate) struct Bound {
     pub(crate) controller: ControllerId,
     pub(crate) qid: u16,
     pub(crate) activity: Arc<Activity>,
-    pub(crate) volumes: Arc<[Arc<dyn Volume>]>,
-    pub(crate) geometry: Arc<[Geometry]>,
+    pub(crate) served: Served,
 }
 
 /// One NVMe/TCP connection.
@@ -90,12 +89,13 @@ impl Connection {
             .bound
             .as_ref()
             .expect("I/O comes after Connect")
+            .served
             .volumes
     }
 
     pub(crate) fn geometry(&self, namespace: u32) -> Geometry {
         let bound = self.bound.as_ref().expect("I/O comes after Connect");
-        bound.geometry[namespace as usize]
+        bound.served.geometry[namespace as usize]
     }
 
     /// Whether payload is covered by a digest.

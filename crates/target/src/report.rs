@@ -14,6 +14,8 @@ pub struct Report {
     pub ios: u64,
     /// Bytes of those.
     pub io_bytes: u64,
+    /// Volumes that could not be synced at the end.
+    pub unsynced: u64,
 }
 
 impl Report {
@@ -47,6 +49,7 @@ impl AddAssign for Report {
             (&mut self.memory.allocations, other.memory.allocations),
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
+            (&mut self.unsynced, other.unsynced),
         ] {
             *to += from;
         }

@@ -44,6 +44,7 @@ pub struct Shard {
     dirty: Vec<u32>,
     open: usize,
     syncs: Vec<Option<store::Task>>,
+    unsynced: u64,
     tick_at: Option<Nanos>,
     stopping: bool,
 }
@@ -74,9 +75,15 @@ impl Shard {
             dirty: Vec::new(),
             open: 0,
             syncs: Vec::new(),
+            unsynced: 0,
             tick_at: None,
             stopping: false,
         })
+    }
+
+    /// Volumes that could not be synced at the end.
+    pub fn unsynced(&self) -> u64 {
+        self.unsynced
     }
 
     fn accepted<D: Driver>(&mut self, driver: &mut D, fd: OwnedFd, peer: SocketAddr) {
@@ -222,6 +229,7 @@ impl Shard {
             store::Progress::Done(Err(error)) => {
                 let name = &self.shared.volumes[volume as usize].info().name;
                 tracing::error!(volume = %name, %error, "volume not synced at the end");
+                self.unsynced += 1;
             }
         }
     }

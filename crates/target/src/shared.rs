@@ -60,6 +60,7 @@ pub enum Mail {
 }
 
 /// What is behind the namespaces of a subsystem, in their order.
+#[derive(Clone)]
 pub struct Served {
     pub volumes: Arc<[Arc<dyn Volume>]>,
     pub geometry: Arc<[Geometry]>,
@@ -101,11 +102,11 @@ impl Shared {
     }
 
     /// What is behind a subsystem; nothing behind the discovery subsystem.
-    pub fn served(&self, nqn: &str) -> (Arc<[Arc<dyn Volume>]>, Arc<[Geometry]>) {
-        match self.served.get(nqn) {
-            Some(served) => (served.volumes.clone(), served.geometry.clone()),
-            None => (Arc::new([]), Arc::new([])),
-        }
+    pub fn served(&self, nqn: &str) -> Served {
+        self.served.get(nqn).cloned().unwrap_or_else(|| Served {
+            volumes: Arc::new([]),
+            geometry: Arc::new([]),
+        })
     }
 
     /// What a queue pair may do.

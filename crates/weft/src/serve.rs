@@ -40,7 +40,12 @@ pub fn run(config: Config) -> ExitCode {
     match running.wait(STOP_MAX) {
         Ok(Some(report)) => {
             say(&format!("{report}\n"));
-            ExitCode::SUCCESS
+            match report.unsynced {
+                0 => ExitCode::SUCCESS,
+                n => fail(&format!(
+                    "{n} volumes could not be synced; the log says why"
+                )),
+            }
         }
         Ok(None) => fail("not everything was closed and synced in time"),
         Err(error) => fail(&format!("a reactor has failed: {error}")),
