@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -170,7 +170,11 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
         client.push(prepare(TcpStream::connect(listener.local_addr()?)?)?);
         server.push(prepare(listener.accept()?.0)?);
     }
-    let phase = Arc::new(Phase::default());
+    let phase = Arc::new(Phase {
+        ready: Barrier::new(2),
+        measuring: AtomicBool::new(false),
+        end: AtomicBool::new(false),
+    });
     let server = thread::Builder::new().name("server".into()).spawn({
         let (args, phase) = (args.clone(), Arc::clone(&phase));
         move || serve(&args, server, &phase)
@@ -182,7 +186,8 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
     let driven = client.join().expect("the client thread does not panic");
     phase.end.store(true, Ordering::Release);
     let served = server.join().expect("the server thread does not panic");
-    let (driven, served) = (driven?, served?);
+    // A server that failed is why the client did.
+    let (served, driven) = (served?, driven?);
     let seconds = driven.elapsed_ns as f64 / 1e9;
     let operations = driven.latencies.count() as f64;
     let gb = operations * args.bs as f64 / 1e9;
@@ -209,9 +214,10 @@ fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What the client tells the server.
-#[derive(Default)]
+/// What client and server tell each other.
 struct Phase {
+    /// Both have their memory and stand on their CPU.
+    ready: Barrier,
     measuring: AtomicBool,
     end: AtomicBool,
 }
@@ -280,7 +286,7 @@ struct Span<'a> {
 }
 
 fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Served> {
-    reactor::pin_to_cpu(args.server_cpu)?;
+    let pinned = reactor::pin_to_cpu(args.server_cpu);
     let bs = args.bs as usize;
     let (request, reply) = message_bytes(args);
     let pattern = Pattern::new(reply);
@@ -302,6 +308,8 @@ fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
             sources: VecDeque::new(),
         })
         .collect();
+    phase.ready.wait();
+    pinned?;
     let clock = Clock::start();
     let (mut idle_ns, mut begun, mut now) = (0, None, clock.now());
     while !phase.end.load(Ordering::Acquire) {
@@ -423,10 +431,12 @@ struct Driving {
 }
 
 fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Driven> {
-    reactor::pin_to_cpu(args.client_cpu)?;
+    let pinned = reactor::pin_to_cpu(args.client_cpu);
     let (request, reply) = message_bytes(args);
     let pattern = Pattern::new(request);
     let mut hot = vec![0u8; HOT_BYTES];
+    phase.ready.wait();
+    pinned?;
     let clock = Clock::start();
     let depth = args.iodepth as usize;
     let mut connections: Vec<Driving> = streams
@@ -487,9 +497,9 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
 mod tests {
     use super::*;
 
-    fn quick(rw: Shape, bs: u64, span: u64, numjobs: u32) -> Report {
+    fn quick_args(rw: Shape, bs: u64, span: u64, numjobs: u32) -> CeilingArgs {
         let cpu = reactor::available_cpus()[0];
-        measure(&CeilingArgs {
+        CeilingArgs {
             rw,
             bs,
             iodepth: 8,
@@ -500,8 +510,7 @@ mod tests {
             client_cpu: cpu,
             span,
             json: false,
-        })
-        .expect("the ceiling runs")
+        }
     }
 
     #[test]
@@ -513,7 +522,7 @@ mod tests {
                 (131_072, 0),
                 (131_072, 32 << 20),
             ] {
-                let report = quick(rw, bs, span, 2);
+                let report = measure(&quick_args(rw, bs, span, 2)).expect("the ceiling runs");
                 assert!(report.latency.count > 0, "{rw:?} {bs} {span}");
                 let object = serde_json::to_value(&report).expect("JSON");
                 assert_eq!(object["bs"], bs);
@@ -523,19 +532,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_that_is_not_there_ends_both_sides() {
+        for (server_cpu, client_cpu) in [(0, 4095), (4095, 0)] {
+            let args = CeilingArgs {
+                server_cpu,
+                client_cpu,
+                ..quick_args(Shape::Read, 4096, 0, 1)
+            };
+            assert!(measure(&args).is_err());
+        }
+    }
+
+    #[test]
     fn a_span_smaller_than_a_batch_is_refused() {
-        let args = CeilingArgs {
-            rw: Shape::Read,
-            bs: 4096,
-            iodepth: 1,
-            numjobs: 1,
-            runtime: Duration::ZERO,
-            ramp_time: Duration::ZERO,
-            server_cpu: 0,
-            client_cpu: 0,
-            span: 4096,
-            json: false,
-        };
+        let args = quick_args(Shape::Read, 4096, 4096, 1);
         let error = measure(&args).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
