@@ -19,7 +19,7 @@ fn show(name: &str, len: u32, mut each: impl FnMut(u64)) {
 }
 
 fn main() {
-    let region = Region::memfd("moves", REGION_BYTES).expect("a region");
+    let region = Region::bulk(REGION_BYTES).expect("a region");
     let src = vec![7; 256 << 10];
     for chunk in 0..REGION_BYTES >> 17 {
         copy_in(region.range(chunk << 17, 1 << 17), &src[..1 << 17]);

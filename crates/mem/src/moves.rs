@@ -198,7 +198,7 @@ mod tests {
     /// Large shared regions are written around the cache: same bytes.
     #[test]
     fn copies_into_cold_memory_at_every_alignment() {
-        let region = Region::memfd("cold", 64 << 20).unwrap();
+        let region = Region::bulk(64 << 20).unwrap();
         let bytes = pattern(9000);
         for start in (0..130).chain([4095]) {
             for len in [0, 1, 511, 512, 513, 640, 4096, 4097] {

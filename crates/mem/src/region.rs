@@ -1,9 +1,7 @@
 //! Regions of memory and the handles that name bytes in them.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +12,7 @@ const GENERATION_SHIFT: u32 = 48;
 const ADDRESS_MASK: u64 = (1 << GENERATION_SHIFT) - PAGE_BYTES;
 /// Set for a region whose bytes are seldom in cache when they are written.
 const IS_COLD: u64 = 1;
-/// Shared regions from this size on do not fit in any cache: writes into them
+/// Bulk regions from this size on do not fit in any cache: writes into them
 /// go around it, which halves the time of a 4 KiB write to a random place.
 const COLD_BYTES_MIN: u64 = 64 << 20;
 
@@ -120,56 +118,36 @@ pub struct Region {
     id: RegionId,
     base: u64,
     len: u64,
-    file: Option<OwnedFd>,
 }
 
 impl Region {
-    /// Shared memory of `len` bytes backed by a memfd called `name`, all zero
-    /// and taking no memory until it is written.
-    pub fn memfd(name: &str, len: u64) -> io::Result<Region> {
-        let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: `name` is a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let size = i64::try_from(round_up(len)?).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: plain call on a descriptor that we own.
-        if unsafe { libc::ftruncate64(file.as_raw_fd(), size) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Region::map(len, Some(file))
-    }
-
     /// Private memory of `len` bytes, all zero and taking no memory until it
     /// is written.
     pub fn anonymous(len: u64) -> io::Result<Region> {
-        Region::map(len, None)
+        Region::map(len, false)
     }
 
-    fn map(len: u64, file: Option<OwnedFd>) -> io::Result<Region> {
+    /// The same for data that is kept, such as a volume's: where it is too
+    /// large for a cache, copies into it go around the cache.
+    pub fn bulk(len: u64) -> io::Result<Region> {
+        Region::map(len, len >= COLD_BYTES_MIN)
+    }
+
+    fn map(len: u64, is_cold: bool) -> io::Result<Region> {
         let bytes = round_up(len)?;
-        let base = map_aligned(bytes, file.as_ref())?;
+        let base = map_aligned(bytes)?;
         // Advice only: without huge pages everything works the same.
         // SAFETY: the range is the mapping just made.
         unsafe {
             libc::madvise(base as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
             libc::madvise(base as *mut _, bytes as usize, libc::MADV_DONTFORK);
         }
-        let is_cold = file.is_some() && len >= COLD_BYTES_MIN;
         let Some(id) = take_slot(base, is_cold) else {
             // SAFETY: the range is the mapping just made, known to nobody.
             unsafe { libc::munmap(base as *mut _, bytes as usize) };
             return Err(io::Error::other("too many memory regions"));
         };
-        Ok(Region {
-            id,
-            base,
-            len,
-            file,
-        })
+        Ok(Region { id, base, len })
     }
 
     /// Bytes.
@@ -206,17 +184,6 @@ impl Region {
         let end = end.expect("discard past the end of a region");
         if len == 0 {
             return Ok(());
-        }
-        if let Some(file) = &self.file {
-            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // SAFETY: plain call on a descriptor that we own.
-            let rc =
-                unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset as i64, len as i64) };
-            return if rc < 0 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(())
-            };
         }
         let first_page = offset.next_multiple_of(PAGE_BYTES);
         let last_page = end / PAGE_BYTES * PAGE_BYTES;
@@ -268,50 +235,27 @@ fn round_up(len: u64) -> io::Result<u64> {
 }
 
 /// Maps `bytes` at an address that huge pages like.
-fn map_aligned(bytes: u64, file: Option<&OwnedFd>) -> io::Result<u64> {
+fn map_aligned(bytes: u64) -> io::Result<u64> {
     const HUGE: u64 = 2 << 20;
-    let map = |at: u64, bytes: u64, protection, flags, fd| {
-        // SAFETY: a fresh mapping, or (MAP_FIXED) one inside the range that
-        // was reserved for it just before.
-        let got = unsafe { libc::mmap(at as *mut _, bytes as usize, protection, flags, fd, 0) };
-        if got == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(got as u64)
-    };
-    let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let reserved = map(0, bytes + HUGE, libc::PROT_NONE, reserve, -1)?;
-    let base = reserved.next_multiple_of(HUGE);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let fixed = libc::MAP_FIXED | libc::MAP_NORESERVE;
-    let mapped = match file {
-        Some(file) => map(
-            base,
-            bytes,
-            protection,
-            fixed | libc::MAP_SHARED,
-            file.as_raw_fd(),
-        ),
-        None => map(
-            base,
-            bytes,
-            protection,
-            fixed | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-        ),
-    };
-    let tail = base + bytes;
-    // SAFETY: only what was reserved above and is not used is unmapped.
-    unsafe {
-        if base > reserved {
-            libc::munmap(reserved as *mut _, (base - reserved) as usize);
-        }
-        libc::munmap(tail as *mut _, (reserved + bytes + HUGE - tail) as usize);
-        if mapped.is_err() {
-            libc::munmap(base as *mut _, bytes as usize);
-        }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let length = (bytes + HUGE) as usize;
+    // SAFETY: a fresh mapping, at an address that the kernel chooses.
+    let got = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
-    mapped
+    let mapped = got as u64;
+    let base = mapped.next_multiple_of(HUGE);
+    let tail = base + bytes;
+    // SAFETY: only what lies around the part that is kept is unmapped.
+    unsafe {
+        if base > mapped {
+            libc::munmap(got, (base - mapped) as usize);
+        }
+        libc::munmap(tail as *mut _, (mapped + bytes + HUGE - tail) as usize);
+    }
+    Ok(base)
 }
 
 fn take_slot(base: u64, is_cold: bool) -> Option<RegionId> {
@@ -358,7 +302,7 @@ mod tests {
     #[test]
     fn both_kinds_hold_what_was_written_and_discard_to_zero() {
         for region in [
-            Region::memfd("test", 3 << 20).unwrap(),
+            Region::bulk(COLD_BYTES_MIN).unwrap(),
             Region::anonymous(3 << 20).unwrap(),
         ] {
             let all = region.range(0, 3 << 20);
@@ -408,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_stale_handle_panics_and_its_memory_stays_harmless() {
-        let region = Region::memfd("test", 4096).unwrap();
+        let region = Region::anonymous(4096).unwrap();
         let range = region.range(0, 4096);
         copy_in(range, &[1; 4096]);
         let pointer = range.as_ptr();
@@ -423,6 +367,6 @@ mod tests {
     #[test]
     fn impossible_sizes_are_refused() {
         assert!(Region::anonymous(u64::MAX).is_err());
-        assert!(Region::memfd("a\0b", 1).is_err());
+        assert!(Region::bulk(1 << 46).is_err());
     }
 }

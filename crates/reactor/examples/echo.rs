@@ -237,7 +237,7 @@ fn driven(
             place: None,
         })
         .collect();
-    let region = Region::memfd("payload", REGION_BYTES).unwrap();
+    let region = Region::bulk(REGION_BYTES).unwrap();
     for chunk in 0..REGION_BYTES >> 20 {
         mem::copy_in(region.range(chunk << 20, 1 << 20), &vec![1; 1 << 20]);
     }

@@ -380,7 +380,7 @@ fn end_of_stream_is_told_and_stays(choice: Choice) {
 fn many_pieces_through_a_small_send_buffer(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
-    let region = Region::memfd("payload", 1 << 20).unwrap();
+    let region = Region::anonymous(1 << 20).unwrap();
     let payload = pattern(3000);
     copy_in(region.range(5, 3000), &payload);
     let mut want = Vec::new();
@@ -670,7 +670,7 @@ fn receive_goes_on_without_a_stage(choice: Choice) {
 fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
-    let region = Region::memfd("payload", 8192).unwrap();
+    let region = Region::anonymous(8192).unwrap();
     let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
     let mut reply = [0; 24 + 4096];
     let mut round = |world: &mut World, peer: &mut TcpStream| {
