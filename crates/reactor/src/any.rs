@@ -36,6 +36,12 @@ pub enum AnyDriver {
 
 /// Opens the driver of the calling thread, which must be the one to use it.
 /// `Auto` says in the log, once, why it is not io_uring where it is not.
+///
+/// `pool` is for this driver and its user alone. A driver that is dropped waits
+/// two seconds for what is under way; what a disk holds back longer may still
+/// write buffers of the pool, also ones that their owner has dropped meanwhile.
+/// Such a driver keeps the pool and its share of the budget for ever, so that
+/// they are lost and not used twice, unless somebody lends them from a clone.
 pub fn open(choice: Choice, config: &DriverConfig, pool: Pool) -> io::Result<AnyDriver> {
     let uring = |pool| UringDriver::new(config, pool).map(AnyDriver::Uring);
     match choice {

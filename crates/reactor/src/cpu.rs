@@ -4,22 +4,74 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// Runs the calling thread on `cpu` only.
+/// Numbers of processors are below this: what a set of the C library holds.
+const CPUS_MAX: usize = libc::CPU_SETSIZE as usize;
+
+/// Where the process might run before any of its threads was pinned.
+static UNPINNED: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// Runs the calling thread on `cpu` only. Threads that it starts inherit that.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
+    if cpu >= CPUS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: a processor set of zeros is a valid, empty one; `cpu` is in it.
+    UNPINNED.get_or_init(affinity);
+    set_affinity(&[cpu])
+}
+
+/// Lets the calling thread run wherever the process might before a thread of
+/// it was pinned. A refusal leaves it where it is, which is slower only.
+pub(crate) fn unpin() {
+    if let Some(cpus) = UNPINNED.get() {
+        let _ = set_affinity(cpus);
+    }
+}
+
+/// Every number is below [`CPUS_MAX`].
+fn set_affinity(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: a processor set of zeros is a valid, empty one; the numbers are
+    // inside it.
     let rc = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
     };
     if rc < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// A list of processors in the kernel's form: `0-1,4`.
+///
+/// # Errors
+/// In words for the user.
+pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
+    let bad = |part: &str| format!("\"{part}\" is no CPU or range; write for example \"0-1,4\"");
+    let number = |part: &str, digits: &str| -> Result<usize, String> {
+        let cpu = digits.trim().parse::<usize>().map_err(|_| bad(part))?;
+        if cpu >= CPUS_MAX {
+            return Err(format!("CPU {cpu}: numbers are below {CPUS_MAX}"));
+        }
+        Ok(cpu)
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(part, first)?, number(part, last)?);
+        if first > last {
+            return Err(format!("the range \"{part}\" runs backwards"));
+        }
+        for cpu in first..=last {
+            if cpus.contains(&cpu) {
+                return Err(format!("CPU {cpu} is there twice"));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Ok(cpus)
 }
 
 /// The processors on which the calling thread may run, as many of them as the
@@ -43,9 +95,9 @@ pub fn affinity() -> Vec<usize> {
     if rc < 0 {
         return vec![0];
     }
-    let cpus = 0..libc::CPU_SETSIZE as usize;
     // SAFETY: every index is inside the set.
-    cpus.filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+    (0..CPUS_MAX)
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
         .collect()
 }
 
@@ -136,10 +188,37 @@ mod tests {
         std::thread::spawn(move || {
             pin_to_cpu(last).unwrap();
             assert_eq!(available_cpus(), [last]);
-            assert!(pin_to_cpu(libc::CPU_SETSIZE as usize).is_err());
+            assert!(pin_to_cpu(CPUS_MAX).is_err());
+            unpin();
+            assert!(available_cpus().len() == cpus.len());
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn lists_are_read_and_mistakes_named() {
+        for (text, cpus) in [
+            ("3", vec![3]),
+            ("0-1,4", vec![0, 1, 4]),
+            ("4, 0 - 1", vec![4, 0, 1]),
+            ("1023", vec![1023]),
+        ] {
+            assert_eq!(parse_cpus(text), Ok(cpus), "{text}");
+        }
+        for (text, why) in [
+            ("", "0-1,4"),
+            ("0xF", "\"0xF\""),
+            ("1,,2", "\"\""),
+            ("-1", "\"-1\""),
+            ("2-1", "backwards"),
+            ("0-2,1", "CPU 1 is there twice"),
+            ("1024", "below 1024"),
+            ("0-18446744073709551615", "below 1024"),
+        ] {
+            let told = parse_cpus(text).unwrap_err();
+            assert!(told.contains(why), "{text}: {told}");
+        }
     }
 
     #[test]

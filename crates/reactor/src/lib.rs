@@ -19,7 +19,7 @@ mod waker;
 
 pub use any::{AnyDriver, Choice, open};
 pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch};
-pub use cpu::{affinity, available_cpus, incoming_cpu, pin_to_cpu};
+pub use cpu::{affinity, available_cpus, incoming_cpu, parse_cpus, pin_to_cpu};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use run::{Handler, RunConfig, RunStats, run};

@@ -5,6 +5,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+/// What a driver waits, when it is dropped, for operations that are under way.
+pub(crate) const DROP_WAIT_NS: Nanos = 2_000_000_000;
+
 /// The result of a system call, or its error.
 #[inline]
 pub(crate) fn check(rc: i32) -> io::Result<i32> {

@@ -169,6 +169,7 @@ each_driver! {
     connects_accepts_and_talks
     refused_connect_is_told
     listener_closes
+    listener_outlives_want_of_descriptors
     direct_and_stage_at_every_split
     direct_alone_and_stage_alone
     given_stage_keeps_its_bytes
@@ -181,6 +182,8 @@ each_driver! {
     use_after_close_panics
     files_read_write_and_make_holes
     file_errors_come_back
+    more_file_work_than_a_ring_holds
+    memory_that_is_gone_panics_at_once
     wake_from_another_thread
     wake_before_the_sleep_is_not_lost
     sleep_ends_in_time
@@ -267,6 +270,78 @@ fn listener_closes(choice: Choice) {
     world.poll_now();
     world.close(id);
     assert!(TcpStream::connect(addr).is_err());
+}
+
+/// Runs a test once more, in a process of its own; true in there.
+fn is_alone(choice: Choice, name: &str) -> bool {
+    const MARK: &str = "WEFT_TEST_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let module = match choice {
+        Choice::Uring => "io_uring",
+        _ => "epoll",
+    };
+    let alone = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("{module}::{name}")])
+        .env(MARK, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&alone.stdout);
+    assert!(
+        alone.status.success() && told.contains("1 passed"),
+        "{told}"
+    );
+    false
+}
+
+/// Lets this process open `more` descriptors.
+fn limit_descriptors(more: u64) {
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let limit = libc::rlimit {
+        rlim_cur: next + more,
+        rlim_max: next + more,
+    };
+    // SAFETY: the limit is ours.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+fn listener_outlives_want_of_descriptors(choice: Choice) {
+    if !is_alone(choice, "listener_outlives_want_of_descriptors") {
+        return;
+    }
+    let mut world = World::new(choice);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut clients: Vec<_> = (0..5).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    limit_descriptors(2);
+    world.driver.add_listener(listener, 1).unwrap();
+    let mut next = || match world.next() {
+        Completion::Accepted { token: 1, result } => result,
+        other => panic!("{other:?}"),
+    };
+    let mut servers = Vec::new();
+    let mut refusals = 0;
+    while servers.len() < clients.len() {
+        match next() {
+            Ok((fd, _)) => servers.push(Some(fd)),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+                refusals += 1;
+                // Still none the second time; then one comes free.
+                if refusals % 2 == 0 {
+                    let last = servers.last_mut().unwrap().take().unwrap();
+                    TcpStream::from(last).write_all(b"served").unwrap();
+                }
+            }
+        }
+    }
+    assert_eq!(refusals, 6);
+    for client in &mut clients[1..4] {
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert_eq!(told, "served");
+    }
 }
 
 fn direct_and_stage_at_every_split(choice: Choice) {
@@ -589,6 +664,43 @@ fn file_errors_come_back(choice: Choice) {
     let read_only = Arc::new(OwnedFd::from(read_only));
     world.driver.write_at(&read_only, buf.range(), 0, false, 2);
     assert_eq!(world.file(2).unwrap_err().raw_os_error(), Some(libc::EBADF));
+}
+
+fn more_file_work_than_a_ring_holds(choice: Choice) {
+    const READS: u64 = 6000;
+    let mut world = World::new(choice);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"x").unwrap();
+    let file = Arc::new(OwnedFd::from(file.reopen().unwrap()));
+    let buf = world.buf(4096);
+    // A ring has room for 4096 completions, and nothing is reaped meanwhile.
+    for token in 0..READS {
+        world.driver.read_at(&file, buf.range(), 0, token);
+    }
+    let mut seen = vec![false; READS as usize];
+    for _ in 0..READS {
+        let Completion::File { token, result } = world.next() else {
+            panic!("not a file operation");
+        };
+        assert_eq!(result.unwrap(), 1);
+        assert!(!std::mem::replace(&mut seen[token as usize], true));
+    }
+    assert_eq!(world.driver.counters().file_ops, READS);
+}
+
+fn memory_that_is_gone_panics_at_once(choice: Choice) {
+    let mut world = World::new(choice);
+    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let range = Region::anonymous(4096).unwrap().range(0, 4096);
+    for is_write in [false, true] {
+        let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match is_write {
+            false => world.driver.read_at(&file, range, 0, 1),
+            true => world.driver.write_at(&file, range, 0, false, 1),
+        }));
+        assert!(used.is_err());
+    }
+    world.driver.sync_data(&file, 2);
+    world.file(2).unwrap();
 }
 
 fn wake_from_another_thread(choice: Choice) {

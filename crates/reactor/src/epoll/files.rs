@@ -1,6 +1,8 @@
 //! File operations of the epoll driver: a few threads, so that a slow disk
 //! never stalls the loop.
 
+use crate::cpu;
+use crate::sys;
 use crate::types::{FallocateMode, Token};
 use crate::waker::Waker;
 use mem::BufRange;
@@ -9,76 +11,52 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Threads at most; each waits for one operation at a time.
 const WORKERS_MAX: usize = 8;
 
-/// What to do with a file.
-pub(super) enum Work {
-    Read(BufRange, u64),
-    Write(BufRange, u64, bool),
-    SyncData,
-    Fallocate(FallocateMode, u64, u64),
+/// What a thread does, waiting as long as it takes. It must not panic.
+pub(super) trait Perform: Send + 'static {
+    fn perform(&self) -> io::Result<u32>;
 }
 
-/// An operation to do.
-pub(super) struct Job {
-    pub(super) file: Arc<OwnedFd>,
-    pub(super) work: Work,
-    pub(super) token: Token,
+/// Memory of a buf range. Where it lies is looked up by who starts the work:
+/// a range of a region that is gone panics there.
+pub(super) struct Memory {
+    at: *mut u8,
+    len: usize,
 }
 
-/// The end of one.
-pub(super) type Done = (Token, io::Result<u32>);
+// SAFETY: the pointer is only handed to the kernel, which takes it from any
+// thread; regions stay mapped for the life of the process.
+unsafe impl Send for Memory {}
 
-struct Queue {
-    jobs: VecDeque<Job>,
-    idle: usize,
-    stop: bool,
-}
-
-struct Shared {
-    queue: Mutex<Queue>,
-    work: Condvar,
-    done: Mutex<Vec<Done>>,
-    has_done: AtomicBool,
-    waker: Waker,
-}
-
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nothing panics under this lock")
-    }
-
-    fn done(&self) -> MutexGuard<'_, Vec<Done>> {
-        self.done.lock().expect("nothing panics under this lock")
-    }
-
-    fn serve(&self) {
-        loop {
-            let mut queue = self.queue();
-            queue.idle += 1;
-            let job = loop {
-                if let Some(job) = queue.jobs.pop_front() {
-                    break job;
-                }
-                if queue.stop {
-                    return;
-                }
-                queue = self.work.wait(queue).expect("nothing panics under it");
-            };
-            queue.idle -= 1;
-            drop(queue);
-            let result = job.perform();
-            self.done().push((job.token, result));
-            self.has_done.store(true, Ordering::Release);
-            self.waker.wake();
+impl From<BufRange> for Memory {
+    fn from(range: BufRange) -> Memory {
+        Memory {
+            at: range.as_ptr(),
+            len: range.len() as usize,
         }
     }
 }
 
-impl Job {
+/// What to do with a file.
+pub(super) enum Work {
+    Read(Memory, u64),
+    Write(Memory, u64, bool),
+    SyncData,
+    Fallocate(FallocateMode, u64, u64),
+}
+
+/// Work on one file; keeps it open.
+pub(super) struct FileWork {
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) work: Work,
+}
+
+impl Perform for FileWork {
     fn perform(&self) -> io::Result<u32> {
         loop {
             let rc = self.call();
@@ -91,76 +69,135 @@ impl Job {
             }
         }
     }
+}
 
+impl FileWork {
     fn call(&self) -> isize {
         let fd = self.file.as_raw_fd();
-        // SAFETY: the descriptor is kept open by the job; regions stay mapped,
-        // and callers keep the range's memory as it is until the completion.
+        // SAFETY: the descriptor is kept open by the work; the memory stays
+        // mapped whatever becomes of its region, and callers keep its bytes
+        // as they are until the completion.
         unsafe {
-            match self.work {
-                Work::Read(buf, offset) => {
-                    let len = buf.len() as usize;
-                    libc::pread64(fd, buf.as_ptr().cast(), len, offset as i64)
-                }
-                Work::Write(buf, offset, durable) => {
+            match &self.work {
+                Work::Read(to, offset) => libc::pread64(fd, to.at.cast(), to.len, *offset as i64),
+                Work::Write(from, offset, durable) => {
                     let piece = libc::iovec {
-                        iov_base: buf.as_ptr().cast(),
-                        iov_len: buf.len() as usize,
+                        iov_base: from.at.cast(),
+                        iov_len: from.len,
                     };
-                    let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                    libc::pwritev2(fd, &piece, 1, offset as i64, flags)
+                    let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                    libc::pwritev2(fd, &piece, 1, *offset as i64, flags)
                 }
                 Work::SyncData => libc::fdatasync(fd) as isize,
                 Work::Fallocate(mode, offset, len) => {
-                    libc::fallocate64(fd, mode.flags(), offset as i64, len as i64) as isize
+                    libc::fallocate64(fd, mode.flags(), *offset as i64, *len as i64) as isize
                 }
             }
         }
     }
 }
 
-/// The threads; started as work comes.
-pub(super) struct Workers {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+/// The end of an operation.
+pub(super) type Done = (Token, io::Result<u32>);
+
+struct Queue<W> {
+    jobs: VecDeque<(Token, W)>,
+    threads: usize,
+    idle: usize,
+    stop: bool,
 }
 
-impl Workers {
-    pub(super) fn new(waker: Waker) -> Workers {
+struct Shared<W> {
+    queue: Mutex<Queue<W>>,
+    work: Condvar,
+    ended: Condvar,
+    done: Mutex<Vec<Done>>,
+    has_done: AtomicBool,
+    waker: Waker,
+}
+
+impl<W: Perform> Shared<W> {
+    fn queue(&self) -> MutexGuard<'_, Queue<W>> {
+        self.queue.lock().expect("nothing panics under this lock")
+    }
+
+    fn done(&self) -> MutexGuard<'_, Vec<Done>> {
+        self.done.lock().expect("nothing panics under this lock")
+    }
+
+    fn serve(&self) {
+        // The reactor that started us is pinned; its processor is not for us.
+        cpu::unpin();
+        while let Some((token, work)) = self.next() {
+            let result = work.perform();
+            drop(work);
+            self.done().push((token, result));
+            self.has_done.store(true, Ordering::Release);
+            self.waker.wake();
+        }
+        self.queue().threads -= 1;
+        self.ended.notify_one();
+    }
+
+    /// Waits for work; nothing at the end.
+    fn next(&self) -> Option<(Token, W)> {
+        let mut queue = self.queue();
+        queue.idle += 1;
+        let job = loop {
+            if queue.stop {
+                break None;
+            }
+            if let Some(job) = queue.jobs.pop_front() {
+                break Some(job);
+            }
+            queue = self.work.wait(queue).expect("nothing panics under it");
+        };
+        queue.idle -= 1;
+        job
+    }
+}
+
+/// The threads; started as work comes.
+pub(super) struct Workers<W: Perform> {
+    shared: Arc<Shared<W>>,
+}
+
+impl<W: Perform> Workers<W> {
+    pub(super) fn new(waker: Waker) -> Workers<W> {
         Workers {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Queue {
                     jobs: VecDeque::new(),
+                    threads: 0,
                     idle: 0,
                     stop: false,
                 }),
                 work: Condvar::new(),
+                ended: Condvar::new(),
                 done: Mutex::new(Vec::new()),
                 has_done: AtomicBool::new(false),
                 waker,
             }),
-            threads: Vec::new(),
         }
     }
 
-    pub(super) fn start(&mut self, job: Job) {
+    pub(super) fn start(&self, work: W, token: Token) {
         let mut queue = self.shared.queue();
-        queue.jobs.push_back(job);
-        let is_short = queue.idle < queue.jobs.len();
-        drop(queue);
-        if is_short && self.threads.len() < WORKERS_MAX {
-            self.spawn();
+        queue.jobs.push_back((token, work));
+        if queue.idle < queue.jobs.len() && queue.threads < WORKERS_MAX {
+            self.spawn(&mut queue);
         }
+        drop(queue);
         self.shared.work.notify_one();
     }
 
-    fn spawn(&mut self) {
+    fn spawn(&self, queue: &mut Queue<W>) {
         let shared = Arc::clone(&self.shared);
         let builder = thread::Builder::new().name("weft-file".into());
         match builder.spawn(move || shared.serve()) {
-            Ok(thread) => self.threads.push(thread),
+            Ok(_) => queue.threads += 1,
             // With no thread at all the work would never be done.
-            Err(error) if self.threads.is_empty() => panic!("no thread for file work: {error}"),
+            Err(error) if queue.threads == 0 => panic!("no thread for file work: {error}"),
             Err(_) => {}
         }
     }
@@ -174,15 +211,98 @@ impl Workers {
             into.append(&mut done);
         }
     }
+
+    /// Cancels what has not started and waits, within a bound, for what has;
+    /// the number of operations that a disk still holds back then.
+    pub(super) fn end(&self) -> usize {
+        let give_up = Instant::now() + Duration::from_nanos(sys::DROP_WAIT_NS);
+        let mut queue = self.shared.queue();
+        queue.stop = true;
+        queue.jobs.clear();
+        self.shared.work.notify_all();
+        while queue.threads > 0 {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.shared.ended.wait_timeout(queue, left);
+            queue = waited.expect("nothing panics under it").0;
+        }
+        queue.threads
+    }
 }
 
-impl Drop for Workers {
-    /// Outwaits what is under way: its memory is about to be used again.
-    fn drop(&mut self) {
-        self.shared.queue().stop = true;
-        self.shared.work.notify_all();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waker::Sleeper;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Ends when the other end of its channel goes.
+    struct Hangs(Mutex<Receiver<()>>);
+
+    impl Perform for Hangs {
+        fn perform(&self) -> io::Result<u32> {
+            let _ = self.0.lock().unwrap().recv();
+            Ok(0)
         }
+    }
+
+    /// Counts the processors that it may use.
+    struct Processors;
+
+    impl Perform for Processors {
+        fn perform(&self) -> io::Result<u32> {
+            Ok(cpu::affinity().len() as u32)
+        }
+    }
+
+    fn wait_for<W: Perform>(workers: &Workers<W>, count: usize) -> Vec<Done> {
+        let mut done = Vec::new();
+        let give_up = Instant::now() + Duration::from_secs(10);
+        while done.len() < count {
+            assert!(Instant::now() < give_up, "{done:?}");
+            thread::sleep(Duration::from_millis(1));
+            workers.take(&mut done);
+        }
+        done
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_hung_disk() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let workers = Workers::new(sleeper.waker());
+        let mut releases = Vec::new();
+        for token in 0..WORKERS_MAX as u64 + 3 {
+            let (release, hold) = channel();
+            releases.push(release);
+            workers.start(Hangs(Mutex::new(hold)), token);
+        }
+        // One ends, so that one more starts.
+        drop(releases.remove(0));
+        assert_eq!(wait_for(&workers, 1)[0].0, 0);
+        assert_eq!(workers.end(), WORKERS_MAX);
+        // The threads are not lost for ever, and start nothing more.
+        drop(releases);
+        assert_eq!(workers.end(), 0);
+        let mut done = Vec::new();
+        workers.take(&mut done);
+        assert_eq!(done.len(), WORKERS_MAX);
+    }
+
+    #[test]
+    fn threads_are_not_pinned_with_their_reactor() {
+        let all = cpu::affinity();
+        let pinned = thread::spawn(move || {
+            cpu::pin_to_cpu(all[0]).unwrap();
+            let sleeper = Sleeper::new(true).unwrap();
+            let workers = Workers::new(sleeper.waker());
+            workers.start(Processors, 1);
+            let counted = wait_for(&workers, 1).remove(0).1;
+            assert_eq!(counted.unwrap(), all.len() as u32);
+            assert_eq!(cpu::affinity(), [all[0]], "the reactor lost its place");
+            assert_eq!(workers.end(), 0);
+        });
+        pinned.join().unwrap();
     }
 }

@@ -13,7 +13,7 @@ use crate::types::{
     Token, Wait,
 };
 use crate::waker::{Sleeper, Waker};
-use files::{Done, Job, Work, Workers};
+use files::{Done, FileWork, Work, Workers};
 use mem::{BufRange, Pool, Stage};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -79,7 +79,7 @@ pub struct EpollDriver {
     events: Vec<libc::epoll_event>,
     busy_turns: u32,
     has_pwait2: bool,
-    workers: Workers,
+    workers: Workers<FileWork>,
     done: Vec<Done>,
     sleeper: Sleeper,
     now: Nanos,
@@ -491,11 +491,8 @@ impl EpollDriver {
     }
 
     fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
-        self.workers.start(Job {
-            file: Arc::clone(file),
-            work,
-            token,
-        });
+        let file = Arc::clone(file);
+        self.workers.start(FileWork { file, work }, token);
     }
 }
 
@@ -519,7 +516,7 @@ fn receive(fd: RawFd, first: (*mut u8, usize), second: (*mut u8, usize)) -> isiz
 
 impl FileIo for EpollDriver {
     fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
-        self.start(file, Work::Read(buf, offset), token);
+        self.start(file, Work::Read(buf.into(), offset), token);
     }
 
     fn write_at(
@@ -530,7 +527,7 @@ impl FileIo for EpollDriver {
         durable: bool,
         token: Token,
     ) {
-        self.start(file, Work::Write(buf, offset, durable), token);
+        self.start(file, Work::Write(buf.into(), offset, durable), token);
     }
 
     fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
@@ -693,5 +690,16 @@ impl Driver for EpollDriver {
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+}
+
+impl Drop for EpollDriver {
+    /// What a disk still holds back may read and write its memory later.
+    fn drop(&mut self) {
+        let held_back = self.workers.end();
+        if held_back > 0 {
+            tracing::error!("{held_back} file operations did not end; memory is lost");
+            std::mem::forget(self.pool.clone());
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! owns its memory in here until its completion, and a socket's place in the
 //! table is free only when the kernel owes it nothing more.
 
+mod end;
 mod files;
 mod probe;
 mod ring;
@@ -40,8 +41,6 @@ const ZC_REPORT_USAGE: u16 = 1 << 3;
 const ZC_USAGE_COPIED: u32 = 1 << 31;
 /// Batches that are kept for reuse.
 const SPARE_BATCHES_MAX: usize = 64;
-/// What the driver waits for outstanding operations when it is dropped.
-const DROP_WAIT_NS: Nanos = 2_000_000_000;
 
 /// What a completion answers; the top byte of its user data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -747,37 +746,5 @@ fn piece(base: *mut u8, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: base.cast(),
         iov_len: len,
-    }
-}
-
-impl Drop for UringDriver {
-    /// Memory that the kernel may still write must not go back to the pool:
-    /// everything is cancelled and waited for.
-    fn drop(&mut self) {
-        for socket in self.sockets.iter_mut().filter(|socket| socket.fd.is_some()) {
-            socket.closing.get_or_insert(0);
-        }
-        let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
-        // SAFETY: the entry points to nothing.
-        unsafe { self.push(cancel, user_data(Kind::File, 0, u32::MAX)) };
-        let give_up = sys::now() + DROP_WAIT_NS;
-        let mut reaped = Vec::new();
-        while self.owed > 0 && sys::now() < give_up {
-            if self.ring.sleep(DROP_WAIT_NS / 10).is_err() {
-                break;
-            }
-            self.ring.reap(&mut reaped);
-            let ended = reaped
-                .drain(..)
-                .filter(|entry| !cqueue::more(entry.flags()));
-            self.owed -= ended.count() as u32;
-        }
-        if self.owed > 0 {
-            // Better to lose the memory than to let it be used twice.
-            tracing::error!("{} operations did not end; memory is lost", self.owed);
-            std::mem::forget(std::mem::take(&mut self.sockets));
-            std::mem::forget(std::mem::replace(&mut self.flights, Slab::new()));
-            std::mem::forget(self.pool.clone());
-        }
     }
 }

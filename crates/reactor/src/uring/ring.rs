@@ -4,6 +4,8 @@ use crate::types::Nanos;
 use io_uring::{IoUring, Parameters, Submitter, cqueue, squeue, types};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
 
 const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -13,6 +15,9 @@ const REGISTER_RING_FDS: u32 = 20;
 const UNREGISTER_RING_FDS: u32 = 21;
 /// Completions that fit for every submission entry.
 const CQ_PER_SQ: u32 = 4;
+/// How often, and after what rest, a full queue is submitted again.
+const PUSH_ATTEMPTS_MAX: u32 = 1000;
+const PUSH_REST: Duration = Duration::from_millis(1);
 
 pub(super) struct Ring {
     ring: IoUring,
@@ -100,22 +105,51 @@ impl Ring {
         self.ring.submitter()
     }
 
-    /// Queues an entry, submitting what is there if the queue is full.
+    /// Queues an entry, submitting what is there if the queue is full. A ring
+    /// that takes no more is our own mistake, or dead.
     ///
     /// # Safety
     /// What the entry points to stays valid until its completion.
     #[inline]
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) {
-        loop {
-            // SAFETY: as promised to us.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return;
+        // SAFETY: as promised to us.
+        if let Err(error) = unsafe { self.try_push(entry) } {
+            panic!("the ring takes no more: {error}");
+        }
+    }
+
+    /// As [`Ring::push`], with the error.
+    ///
+    /// # Safety
+    /// As [`Ring::push`], unless there is an error.
+    #[inline]
+    pub(super) unsafe fn try_push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: as promised to us.
+        if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            return Ok(());
+        }
+        // SAFETY: as promised to us.
+        unsafe { self.push_to_full(entry) }
+    }
+
+    /// # Safety
+    /// As [`Ring::try_push`].
+    #[cold]
+    unsafe fn push_to_full(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        for attempt in 0..PUSH_ATTEMPTS_MAX {
+            if attempt > 0 {
+                // The kernel is out of memory for operations; it gets some
+                // back as others end.
+                thread::sleep(PUSH_REST);
             }
             let queued = self.queued();
-            // A full queue that the kernel will not take is out of memory for
-            // kernel objects; it gets some back as operations end.
-            let _ = self.enter(queued, 0, None);
+            self.enter(queued, 0, None)?;
+            // SAFETY: as promised to us.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
         }
+        Err(io::Error::other("the kernel submits nothing"))
     }
 
     #[inline]
@@ -221,5 +255,53 @@ impl Drop for Ring {
             let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
             libc::syscall(call, fd, UNREGISTER_RING_FDS, &raw const update, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io_uring::opcode;
+    use std::time::Instant;
+
+    fn push_nops(ring: &mut Ring, count: u64) {
+        for data in 0..count {
+            let entry = opcode::Nop::new().build().user_data(data);
+            // SAFETY: the entry points to nothing.
+            unsafe { ring.push(&entry) };
+        }
+    }
+
+    #[test]
+    fn more_completions_than_fit_are_not_lost() {
+        let Ok(mut ring) = Ring::new(4) else {
+            return eprintln!("skipped: no io_uring");
+        };
+        // Nothing is reaped meanwhile, and 16 fit.
+        push_nops(&mut ring, 100);
+        let mut reaped = Vec::new();
+        for _ in 0..100 {
+            ring.turn().unwrap();
+            ring.reap(&mut reaped);
+        }
+        let data: Vec<u64> = reaped.iter().map(cqueue::Entry::user_data).collect();
+        assert_eq!(data, (0..100).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_ring_that_takes_no_more_panics() {
+        let Ok(mut ring) = Ring::new(4) else {
+            return eprintln!("skipped: no io_uring");
+        };
+        // Only the thread that made a ring may enter it.
+        let other = thread::spawn(move || push_nops(&mut ring, 5));
+        let give_up = Instant::now() + Duration::from_secs(10);
+        while !other.is_finished() {
+            assert!(Instant::now() < give_up, "it spins");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let told = other.join().unwrap_err();
+        let told = told.downcast_ref::<String>().unwrap();
+        assert!(told.contains("the ring takes no more"), "{told}");
     }
 }

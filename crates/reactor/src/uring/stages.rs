@@ -58,6 +58,14 @@ impl Stages {
         true
     }
 
+    /// Keeps what is lent to the kernel from ever going back to the pool.
+    pub(super) fn lose(&mut self) {
+        std::mem::forget(std::mem::replace(
+            &mut self.lent,
+            [const { None }; ENTRIES as usize],
+        ));
+    }
+
     /// They did not suffice.
     pub(super) fn grow(&mut self) {
         self.wanted = (self.wanted * 2).min(ENTRIES);
