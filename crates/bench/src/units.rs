@@ -56,32 +56,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// CPU numbers from `0`, `0,2` or `0-3,8`.
-///
-/// # Errors
-/// A sentence for the user where `text` is no such list, or names a CPU above 4095.
-pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
-    let bad = || format!("`{text}` is no CPU list, such as 0 or 0-3,8");
-    let number = |part: &str| -> Result<usize, String> {
-        let cpu = part.trim().parse::<usize>().map_err(|_| bad())?;
-        (cpu < 4096).then_some(cpu).ok_or_else(bad)
-    };
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            None => cpus.push(number(part)?),
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(bad());
-                }
-                cpus.extend(first..=last);
-            }
-        }
-    }
-    Ok(cpus)
-}
-
 /// A rate with a thousands suffix: `950`, `17.3k`, `1.52M`.
 #[must_use]
 pub fn show_count(value: f64) -> String {
@@ -135,15 +109,6 @@ mod tests {
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         for text in ["", "s", "5y", "9999h", "-3"] {
             assert!(parse_duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn cpu_lists_have_ranges() {
-        assert_eq!(parse_cpus("0"), Ok(vec![0]));
-        assert_eq!(parse_cpus("0-2,8"), Ok(vec![0, 1, 2, 8]));
-        for text in ["", "a", "3-1", "0-99999", "1,,2"] {
-            assert!(parse_cpus(text).is_err(), "{text}");
         }
     }
 

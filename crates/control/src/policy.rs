@@ -6,7 +6,7 @@ use target::{Limits, Placement};
 
 use crate::parse::choice;
 use crate::source::{Section, Sink, hint};
-use crate::value::{format_cpus, format_size, parse_cpus};
+use crate::value::{format_cpus, format_size};
 
 /// How long a reactor looks for work before it sleeps where the file says
 /// nothing, microseconds.
@@ -209,7 +209,7 @@ pub(crate) fn cpus(sink: &mut Sink, section: Option<&Section>, allowed: &[usize]
     let Some(list) = section.and_then(|section| section.text(sink, "cpus")) else {
         return reactor::available_cpus();
     };
-    let cpus = parse_cpus(list.value).unwrap_or_else(|why| {
+    let cpus = reactor::parse_cpus(list.value).unwrap_or_else(|why| {
         sink.add(&list.span, format!("`cpus`: {why}"));
         Vec::new()
     });

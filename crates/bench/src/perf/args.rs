@@ -8,7 +8,7 @@ use host::{Address, ControllerInfo, NamespaceInfo, Settings};
 use reactor::Choice;
 
 use super::workload::Rw;
-use crate::units::{parse_bytes, parse_cpus, parse_duration};
+use crate::units::{parse_bytes, parse_duration};
 
 /// The subsystem that weft serves when nothing is configured.
 pub const DEFAULT_NQN: &str = "nqn.2026-01.io.weft:default";
@@ -131,7 +131,7 @@ pub struct PerfArgs {
 pub struct CpuList(pub Vec<usize>);
 
 fn parse_cpu_list(text: &str) -> Result<CpuList, String> {
-    parse_cpus(text).map(CpuList)
+    reactor::parse_cpus(text).map(CpuList)
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
