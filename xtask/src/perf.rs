@@ -181,6 +181,23 @@ fn ceiling_run(weft: &Path, row: &Row, span: &str, settings: &Settings) -> Resul
 
 fn weft_run(weft: &Path, row: &Row, settings: &Settings) -> Result<Sample, String> {
     let server = Server::start(weft)?;
+    // Every page is there before anything is measured.
+    json(Command::new(weft).args([
+        "perf",
+        "--json",
+        "--rw",
+        "write",
+        "--bs",
+        "128k",
+        "--runtime",
+        "2s",
+        "--ramp-time",
+        "0s",
+        "--cpus",
+        "1",
+        "-s",
+        &server.port,
+    ]))?;
     let mut perf = Command::new(weft);
     perf.args([
         "perf",

@@ -9,6 +9,8 @@ pub const BATCH_BYTES_MAX: u64 = 1 << 20;
 const ARENA_BYTES: usize = 32 << 10;
 /// Pieces that one PDU may take: header, payload, trailer.
 const PDU_IOVECS: usize = 3;
+/// Header bytes of a lone PDU: a command of 64 bytes in a capsule, digests.
+const ONE_PDU_HEADER_BYTES: usize = 96;
 /// Header bytes that one PDU may take.
 const PDU_HEADER_BYTES: usize = 512;
 
@@ -123,6 +125,12 @@ impl Batch {
             [piece] => Some((piece.iov_base.cast(), piece.iov_len as u32)),
             _ => None,
         }
+    }
+
+    /// Whether it holds a single PDU, or a few that are as small.
+    #[inline]
+    pub(crate) fn is_one_pdu(&self) -> bool {
+        self.iovecs.len() <= 3 && self.arena_len <= ONE_PDU_HEADER_BYTES
     }
 
     /// The kernel took `bytes`; whether that was all.

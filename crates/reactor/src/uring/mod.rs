@@ -8,6 +8,7 @@
 
 mod end;
 mod files;
+mod lone;
 mod probe;
 mod ring;
 mod socket;
@@ -24,6 +25,7 @@ use crate::waker::{Sleeper, Waker};
 use files::FileOp;
 use io_uring::types::{CancelBuilder, Fd, Fixed};
 use io_uring::{Probe, cqueue, opcode, squeue};
+use lone::Lone;
 use mem::{BufRange, Pool, Stage};
 use ring::Ring;
 use socket::{Connect, Flight, Recv, Send, Slab, Socket};
@@ -95,6 +97,7 @@ pub struct UringDriver {
     /// Completions that did not come from the kernel.
     ready: Vec<Completion>,
     reaped: Vec<cqueue::Entry>,
+    lone: Lone,
     sleeper: Sleeper,
     wake_count: Box<u64>,
     owed: u32,
@@ -129,6 +132,7 @@ impl UringDriver {
             resting: Vec::new(),
             ready: Vec::new(),
             reaped: Vec::with_capacity(ENTRIES[0] as usize * 4),
+            lone: Lone::default(),
             sleeper: Sleeper::new(false)?,
             wake_count: Box::new(0),
             owed: 0,
@@ -428,11 +432,25 @@ impl UringDriver {
         if is_retry && socket.closing.is_none() {
             return self.retry_recv(index, -result);
         }
+        self.deliver(index, errno(result), picked, out);
+    }
+
+    /// A receive has ended; `picked` is the stage that was chosen for it.
+    #[inline]
+    fn deliver(
+        &mut self,
+        index: u32,
+        result: io::Result<u32>,
+        picked: Option<Stage>,
+        out: &mut Vec<Completion>,
+    ) {
+        let socket = &mut *self.sockets[index as usize];
         let mut recv = socket.recv.take().expect("a receive is under way");
         if socket.closing.is_some() {
             return;
         }
-        let result = errno(result).map(|bytes| {
+        let result = result.map(|bytes| {
+            socket.last_recv_bytes = bytes;
             self.counters.recv_bytes += u64::from(bytes);
             let direct = bytes.min(recv.direct);
             let staged = (bytes - direct) as usize;
@@ -657,21 +675,23 @@ impl Driver for UringDriver {
             stage_given,
             ring_max,
         });
-        self.submit_recv(id.index);
+        self.keep_or_submit(id.index);
     }
 
     #[inline]
     fn send(&mut self, id: SocketId, batch: Box<Batch>, token: Token) {
         assert!(!batch.is_empty(), "a send of nothing");
         let zero_copy = batch.len_bytes() >= self.zero_copy_min_bytes;
+        let is_lone = batch.is_one_pdu();
         let socket = self.socket(id);
         assert!(
             socket.send.is_none() && !socket.zero_copy,
             "one send at a time"
         );
+        socket.is_lone = is_lone;
         if !zero_copy {
             socket.send = Some(Send { token, batch });
-            return self.submit_send(id.index);
+            return self.send_or_submit(id.index);
         }
         socket.zero_copy = true;
         self.counters.zero_copy_sends += 1;
@@ -686,6 +706,7 @@ impl Driver for UringDriver {
     }
 
     fn close(&mut self, id: SocketId, token: Token) {
+        self.lone.forget(id.index);
         let socket = self.socket(id);
         socket.closing = Some(token);
         let fd = socket.fd.as_ref().expect("checked").as_raw_fd();
@@ -708,6 +729,10 @@ impl Driver for UringDriver {
         if self.wants_retry() {
             self.retry();
         }
+        self.lone.begin(wait);
+        if wait != Wait::Now {
+            self.submit_lone();
+        }
         let entered = self.enter(wait);
         // Mail that was announced is looked at after this.
         self.sleeper.awake();
@@ -720,7 +745,9 @@ impl Driver for UringDriver {
         }
         reaped.clear();
         self.reaped = reaped;
+        self.try_lone(out);
         out.append(&mut self.ready);
+        self.lone.end(wait, out.is_empty());
         Ok(())
     }
 
@@ -735,7 +762,7 @@ impl Driver for UringDriver {
 
     fn counters(&self) -> Counters {
         Counters {
-            syscalls: self.ring.enters,
+            syscalls: self.ring.enters + self.lone.syscalls,
             ..self.counters
         }
     }

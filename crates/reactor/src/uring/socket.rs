@@ -45,6 +45,9 @@ pub(super) struct Socket {
     pub(super) zero_copy: bool,
     /// More bytes lay in the socket when the last receive ended.
     pub(super) has_more: bool,
+    /// The last batch was a single PDU.
+    pub(super) is_lone: bool,
+    pub(super) last_recv_bytes: u32,
     pub(super) message: libc::msghdr,
     pub(super) pieces: [libc::iovec; 2],
 }
@@ -62,6 +65,8 @@ impl Socket {
             send: None,
             zero_copy: false,
             has_more: false,
+            is_lone: false,
+            last_recv_bytes: 0,
             // SAFETY: zeros are a valid, empty message header.
             message: unsafe { std::mem::zeroed() },
             // SAFETY: zeros are valid, empty pieces.
