@@ -1,4 +1,4 @@
-//! `cargo xtask perf`: the table of `docs/performance.md`. Each row runs bare
+//! `cargo xtask perf`: the tables of `docs/performance.md`. Each row runs bare
 //! TCP of the same byte counts (`weft ceiling`) and weft (`weft serve` on one
 //! CPU, `weft perf` on another) in turn, A B A B, and gives medians.
 
@@ -15,7 +15,6 @@ struct Row {
     bs: &'static str,
     iodepth: &'static str,
     numjobs: &'static str,
-    digests: bool,
 }
 
 const fn row(
@@ -29,13 +28,7 @@ const fn row(
         bs,
         iodepth,
         numjobs,
-        digests: false,
     }
-}
-
-const fn digests(mut row: Row) -> Row {
-    row.digests = true;
-    row
 }
 
 const ROWS: &[Row] = &[
@@ -53,10 +46,13 @@ const ROWS: &[Row] = &[
     row("randread", "128k", "8", "4"),
     row("randwrite", "128k", "32", "1"),
     row("randwrite", "128k", "8", "4"),
-    digests(row("randread", "4k", "128", "1")),
-    digests(row("randwrite", "4k", "128", "1")),
-    digests(row("randread", "128k", "32", "1")),
-    digests(row("randwrite", "128k", "32", "1")),
+];
+
+const DIGEST_ROWS: &[Row] = &[
+    row("randread", "4k", "128", "1"),
+    row("randwrite", "4k", "128", "1"),
+    row("randread", "128k", "32", "1"),
+    row("randwrite", "128k", "32", "1"),
 ];
 
 /// What one run gave.
@@ -78,60 +74,91 @@ pub struct Settings {
     pub only: Option<String>,
 }
 
-/// Runs the table and prints it as Markdown.
+/// The head of the first table. Hot: the ceiling's payload lies in one small
+/// buffer; cold: at random places of 1 GiB, as weft's does.
+const HEAD: &str = "\
+| load | hot ceiling, a second | cold ceiling | weft | of hot | of cold | p50 us: hot, weft | server CPU s/GB: hot, weft |
+|---|---|---|---|---|---|---|---|";
+
+/// The head of the second table.
+const DIGESTS_HEAD: &str = "\
+| load | without digests, a second | with both | of without |
+|---|---|---|---|";
+
+/// Runs both tables and prints them as Markdown.
 pub fn run(settings: &Settings) -> Result<(), String> {
     let weft = binary()?;
-    println!(
-        "| load | ceiling, a second | weft, a second (min to max) | of ceiling | of hot ceiling | p50 us: ceiling, weft | CPU s/GB: ceiling, weft |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    for row in ROWS {
-        let name = name(row);
-        if settings
-            .only
-            .as_ref()
-            .is_some_and(|only| !name.contains(only.as_str()))
-        {
-            continue;
-        }
-        let mut hot = Vec::new();
-        let mut ceiling = Vec::new();
-        let mut served = Vec::new();
+    let wanted = |row: &&Row| {
+        let only = settings.only.as_ref();
+        only.is_none_or(|only| name(row).contains(only.as_str()))
+    };
+    println!("{HEAD}");
+    for row in ROWS.iter().filter(wanted) {
+        let (mut hot, mut cold, mut served) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..settings.runs {
+            cold.push(ceiling_run(&weft, row, "1g", settings)?);
             hot.push(ceiling_run(&weft, row, "0", settings)?);
-            ceiling.push(ceiling_run(&weft, row, "1g", settings)?);
-            served.push(weft_run(&weft, row, settings)?);
+            served.push(weft_run(&weft, row, false, settings)?);
         }
-        let of = |samples: &[Sample], what: fn(&Sample) -> f64| median(samples.iter().map(what));
-        let (h, c, s) = (
-            of(&hot, |x| x.iops),
-            of(&ceiling, |x| x.iops),
-            of(&served, |x| x.iops),
-        );
-        let range = served.iter().fold((f64::MAX, 0.0f64), |(low, high), x| {
-            (low.min(x.iops), high.max(x.iops))
-        });
+        println!("{}", line(&name(row), &hot, &cold, &served));
+    }
+    println!("\n{DIGESTS_HEAD}");
+    for row in DIGEST_ROWS.iter().filter(wanted) {
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for _ in 0..settings.runs {
+            without.push(weft_run(&weft, row, false, settings)?);
+            with.push(weft_run(&weft, row, true, settings)?);
+        }
         println!(
-            "| {name} | {c:.0} (hot {h:.0}) | {s:.0} ({:.0} to {:.0}) | {:.2} | {:.2} | {:.1}, {:.1} | {:.3}, {:.3} |",
-            range.0,
-            range.1,
-            s / c,
-            s / h,
-            of(&ceiling, |x| x.p50_us),
-            of(&served, |x| x.p50_us),
-            of(&ceiling, |x| x.cpu_s_per_gb),
-            of(&served, |x| x.cpu_s_per_gb),
+            "| {} | {} | {} | {} |",
+            name(row),
+            iops(&without),
+            iops(&with),
+            ratio(&with, &without)
         );
     }
     Ok(())
 }
 
-fn name(row: &Row) -> String {
-    let digests = if row.digests { ", digests" } else { "" };
+/// One row of the first table.
+fn line(name: &str, hot: &[Sample], cold: &[Sample], served: &[Sample]) -> String {
+    let middle = |samples: &[Sample], what: fn(&Sample) -> f64| spread(samples.iter().map(what))[1];
     format!(
-        "{} {}, QD {} x {}{digests}",
-        row.rw, row.bs, row.iodepth, row.numjobs
+        "| {name} | {} | {} | {} | {} | {} | {:.1}, {:.1} | {:.3}, {:.3} |",
+        iops(hot),
+        iops(cold),
+        iops(served),
+        ratio(served, hot),
+        ratio(served, cold),
+        middle(hot, |x| x.p50_us),
+        middle(served, |x| x.p50_us),
+        middle(hot, |x| x.cpu_s_per_gb),
+        middle(served, |x| x.cpu_s_per_gb),
     )
+}
+
+/// Median, least and greatest rate.
+fn iops(samples: &[Sample]) -> String {
+    let [low, middle, high] = spread(samples.iter().map(|x| x.iops));
+    format!("{middle:.0} ({low:.0} to {high:.0})")
+}
+
+/// Median, least and greatest ratio of pairs of neighbouring runs: the
+/// machine's speed drifts, and both of a pair drift with it.
+fn ratio(samples: &[Sample], of: &[Sample]) -> String {
+    let pairs = samples.iter().zip(of);
+    let [low, middle, high] = spread(pairs.map(|(a, b)| a.iops / b.iops));
+    format!("{middle:.2} ({low:.2} to {high:.2})")
+}
+
+fn name(row: &Row) -> String {
+    let Row {
+        rw,
+        bs,
+        iodepth,
+        numjobs,
+    } = row;
+    format!("{rw} {bs}, QD {iodepth} x {numjobs}")
 }
 
 fn binary() -> Result<PathBuf, String> {
@@ -179,7 +206,7 @@ fn ceiling_run(weft: &Path, row: &Row, span: &str, settings: &Settings) -> Resul
     })
 }
 
-fn weft_run(weft: &Path, row: &Row, settings: &Settings) -> Result<Sample, String> {
+fn weft_run(weft: &Path, row: &Row, digests: bool, settings: &Settings) -> Result<Sample, String> {
     let server = Server::start(weft)?;
     // Every page is there before anything is measured.
     json(Command::new(weft).args([
@@ -219,7 +246,7 @@ fn weft_run(weft: &Path, row: &Row, settings: &Settings) -> Result<Sample, Strin
         "-s",
         &server.port,
     ]);
-    if row.digests {
+    if digests {
         perf.args(["-g", "-G"]);
     }
     // CPU time over connecting, ramp and measurement, against the bytes of all.
@@ -340,8 +367,40 @@ fn number(report: &Value, at: &str) -> Result<f64, String> {
     found.ok_or_else(|| format!("no {at} in {report}"))
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// Least, median and greatest.
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    [
+        values[0],
+        values[values.len() / 2],
+        values[values.len() - 1],
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_medians_and_ratios_of_pairs() {
+        let samples = |iops: [f64; 3]| {
+            iops.map(|iops| Sample {
+                iops,
+                p50_us: iops / 10.0,
+                cpu_s_per_gb: 0.5,
+            })
+        };
+        let hot = samples([100.0, 200.0, 400.0]);
+        let cold = samples([50.0, 100.0, 200.0]);
+        let served = samples([90.0, 160.0, 200.0]);
+        let line = line("load", &hot, &cold, &served);
+        assert_eq!(
+            line,
+            "| load | 200 (100 to 400) | 100 (50 to 200) | 160 (90 to 200) \
+             | 0.80 (0.50 to 0.90) | 1.60 (1.00 to 1.80) | 20.0, 16.0 | 0.500, 0.500 |"
+        );
+        let columns = |line: &str| line.matches('|').count();
+        assert!(HEAD.lines().all(|head| columns(head) == columns(&line)));
+    }
 }
