@@ -88,12 +88,12 @@ const DIGESTS_HEAD: &str = "\
 /// Runs both tables and prints them as Markdown.
 pub fn run(settings: &Settings) -> Result<(), String> {
     let weft = binary()?;
-    let wanted = |row: &&Row| {
+    let wanted = |name: &str| {
         let only = settings.only.as_ref();
-        only.is_none_or(|only| name(row).contains(only.as_str()))
+        only.is_none_or(|only| name.contains(only.as_str()))
     };
     println!("{HEAD}");
-    for row in ROWS.iter().filter(wanted) {
+    for row in ROWS.iter().filter(|row| wanted(&name(row))) {
         let (mut hot, mut cold, mut served) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..settings.runs {
             cold.push(ceiling_run(&weft, row, "1g", settings)?);
@@ -103,7 +103,8 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         println!("{}", line(&name(row), &hot, &cold, &served));
     }
     println!("\n{DIGESTS_HEAD}");
-    for row in DIGEST_ROWS.iter().filter(wanted) {
+    let digests = |row: &Row| format!("{}, digests", name(row));
+    for row in DIGEST_ROWS.iter().filter(|row| wanted(&digests(row))) {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for _ in 0..settings.runs {
             without.push(weft_run(&weft, row, false, settings)?);

@@ -353,16 +353,16 @@ impl Stage {
         self.len += bytes.len() as u32;
     }
 
-    /// Makes room for `more` bytes, or as much as a stage can have: moves to a
-    /// larger one if it must and `pool` has one.
+    /// Makes room for `more` bytes, or as much as a stage can have, and for no
+    /// more than that: moves to a stage of another size where `pool` has one.
     #[inline]
     pub fn fit(&mut self, pool: &Pool, more: u32) {
         let wanted = (self.len + more.min(STAGE_BYTES)).min(STAGE_BYTES);
-        if self.capacity() < wanted as usize
-            && let Some(mut larger) = pool.stage_of(wanted)
+        if class_of(wanted) != self.buf.class
+            && let Some(mut other) = pool.stage_of(wanted)
         {
-            larger.append(self.bytes());
-            *self = larger;
+            other.append(self.bytes());
+            *self = other;
         }
     }
 

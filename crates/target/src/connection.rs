@@ -264,6 +264,7 @@ impl Connection {
     pub(crate) fn on_tick(&mut self, now: Nanos) {
         self.failure_logged = false;
         if self.link.machine.deadline().is_some_and(|at| at <= now) {
+            tracing::debug!(peer = %self.via.peer, "no Connect in time: connection ends");
             self.link.machine.on_deadline(now);
         }
         if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {

@@ -56,6 +56,9 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// How long to wait for a port that is in use.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long a reactor may take to say what it has done.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -82,7 +85,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for &address in &config.listeners {
-        let listening = TcpListener::bind(address).and_then(|l| Ok((l.local_addr()?, l)));
+        let listening = listen(address).and_then(|l| Ok((l.local_addr()?, l)));
         let (bound, listener) = listening.map_err(|error| StartError::Listen(address, error))?;
         addresses.push(bound);
         listeners.push(listener);
@@ -151,6 +154,20 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         reports,
         ended: (0, Report::default()),
     })
+}
+
+/// Listens on `address`. A target that was killed leaves its port taken for a
+/// moment, while the kernel takes its rings apart; the next one waits for it.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let give_up = Instant::now() + PORT_PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// One reactor, before its thread has started.

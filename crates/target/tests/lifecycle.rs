@@ -325,6 +325,31 @@ fn short_memory_delays_and_loses_nothing() {
     });
 }
 
+/// Strangers who send a byte and wait hold little: hosts are served beside them.
+#[test]
+fn half_a_header_costs_nobody_else_anything() {
+    on_each_driver(Limits::default(), 32 << 20, |running| {
+        let address = running.addresses()[0];
+        let strangers: Vec<Queue> = (0..400)
+            .map(|_| {
+                let mut stranger = Queue::open(address);
+                stranger.stream.write_all(&[0]).expect("sent");
+                stranger
+            })
+            .collect();
+        let (_admin, cntlid) = Queue::admin(address, 0);
+        let (mut io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
+        let mut sqe = Sqe::new(opcode::WRITE);
+        sqe.nsid = 1.into();
+        sqe.set_blocks(0, 2);
+        for _ in 0..100 {
+            let (status, _) = io.command(sqe, &[7; 2 * BLOCK]);
+            assert!(status.is_success());
+        }
+        drop(strangers);
+    });
+}
+
 #[test]
 fn stopping_closes_connections_and_tells_what_was_done() {
     let mut running =
@@ -345,6 +370,22 @@ fn stopping_closes_connections_and_tells_what_was_done() {
     // Stopping flushes the volume once more.
     assert_eq!(report.ios, 11);
     assert!(TcpStream::connect(running.addresses()[0]).is_err());
+}
+
+/// As after a kill: the port comes free a moment later.
+#[test]
+fn a_port_that_comes_free_is_waited_for() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
+    config.listeners = vec![taken.local_addr().expect("bound")];
+    let freed = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(taken);
+    });
+    let mut running = target::start(config).expect("starts");
+    freed.join().expect("freed");
+    running.stop();
+    assert!(running.wait(PATIENCE).expect("no failure").is_some());
 }
 
 #[test]

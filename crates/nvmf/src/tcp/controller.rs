@@ -29,6 +29,9 @@ const CONNECT_DATA_LEN: u32 = 1024;
 const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
+/// Staging until Connect has succeeded: a stranger who sends half a header and
+/// waits holds no more than this.
+const STAGE_HANDSHAKE: u32 = 2048;
 /// Staging when R2T data is expected: a capsule and the header of an H2CData
 /// PDU, with their digests. What follows that header then lands directly.
 const STAGE_HEADERS: u32 = 76 + 28;
@@ -773,7 +776,9 @@ impl Machine for Qpair {
                 stage_max: 0,
             };
         }
-        let stage_max = if self.r2t_bytes >= BULK_MIN {
+        let stage_max = if self.phase != Phase::Live {
+            STAGE_HANDSHAKE
+        } else if self.r2t_bytes >= BULK_MIN {
             STAGE_HEADERS
         } else {
             STAGE_LARGE
