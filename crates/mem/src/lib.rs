@@ -14,9 +14,8 @@ mod pool;
 mod region;
 
 pub use budget::Budget;
-pub use crc::crc32c_bytes;
-pub use moves::{
-    copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, is_zero, prefetch, zero,
-};
+#[cfg(test)]
+use crc::crc32c_bytes;
+pub use moves::{copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, is_zero, zero};
 pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};

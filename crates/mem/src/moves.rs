@@ -153,22 +153,6 @@ pub fn is_zero(range: BufRange) -> bool {
     unsafe { at.read() == 0 && libc::memcmp(at.cast(), at.add(1).cast(), rest as usize) == 0 }
 }
 
-/// Asks the processor to bring the first bytes into cache; touches nothing.
-#[inline]
-pub fn prefetch(src: BufRange) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = src.as_ptr().cast::<i8>();
-        for line in 0..(src.len() as usize).div_ceil(64).min(4) {
-            // SAFETY: a prefetch cannot fault, and the address is in the range.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(line * 64)) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = src;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
