@@ -163,10 +163,14 @@ fn every_load_runs_over_both_drivers() {
 #[test]
 fn digests_queues_and_targets_combine() {
     let (one, two) = (Served::start(), Served::start());
-    let cpu = reactor::available_cpus()[0];
+    // One reactor a CPU, two where there are two.
+    let cpus: Vec<String> = (reactor::available_cpus().iter().take(2))
+        .map(usize::to_string)
+        .collect();
+    let cpus = cpus.join(",");
     let words = format!(
         "nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}?nsid=1 --numjobs 3 -g -G \
-         --rw randrw --bs 16k --iodepth 4 --verify --cpus {cpu},{cpu}",
+         --rw randrw --bs 16k --iodepth 4 --verify --cpus {cpus}",
         one.address(),
         two.address(),
     );
