@@ -57,6 +57,7 @@ ip route add default via 10.0.2.2
 given=/sys/firmware/qemu_fw_cfg/by_name/opt/weft
 cat $given/script/raw >/script
 sleep "$(cat $given/limit_s/raw)" && poweroff -f &
+echo up >/dev/ttyS1
 for port in /dev/vport*; do
     dash /script >$port 2>&1
 done
