@@ -110,6 +110,12 @@ impl Pool {
         Some(Stage { buf, at, len: 0 })
     }
 
+    /// Buffers and stages that are lent out now.
+    pub fn lent(&self) -> u64 {
+        let lists = self.inner.lists.borrow();
+        lists.chunks.iter().map(|chunk| u64::from(chunk.lent)).sum()
+    }
+
     /// Bytes reserved from the budget now.
     pub fn reserved_bytes(&self) -> u64 {
         let lists = self.inner.lists.borrow();
@@ -479,6 +485,7 @@ mod tests {
         let a = Pool::new(Arc::clone(&budget)).unwrap();
         let b = Pool::new(Arc::clone(&budget)).unwrap();
         let held = (a.get(2 << 20).unwrap(), a.get(2 << 20).unwrap());
+        assert_eq!((a.lent(), b.lent()), (2, 0));
         assert!(b.get(1).is_none());
         drop(held);
         assert!(b.get(1).is_none(), "the other pool still holds its chunks");

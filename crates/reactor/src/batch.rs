@@ -30,7 +30,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new() -> Box<Batch> {
+    /// An empty one; whoever has a driver asks it for one that was used before.
+    pub fn new() -> Box<Batch> {
         Box::new(Batch {
             arena: Box::new([0; ARENA_BYTES]),
             arena_len: 0,
@@ -153,9 +154,31 @@ impl Batch {
         false
     }
 
+    /// Moves at most `max` bytes of what is left to the end of `into`, for a
+    /// driver without a kernel; whether that was all. They are read now, as a
+    /// kernel reads them when it takes them.
+    pub fn take_out(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
+        let mut left = max;
+        for piece in &self.iovecs[self.next..] {
+            let len = piece.iov_len.min(left);
+            let at = into.len();
+            into.resize(at + len, 0);
+            // SAFETY: pieces lie in the arena or in a live region, whose bytes
+            // others may write meanwhile; `into` has room for `len` more.
+            unsafe {
+                std::ptr::copy_nonoverlapping(piece.iov_base.cast(), into[at..].as_mut_ptr(), len);
+            }
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
+        self.advance((max - left) as u64)
+    }
+
     /// Empties it and lets go of what it held.
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.arena_len = 0;
         self.iovecs.clear();
         self.next = 0;
@@ -225,6 +248,22 @@ mod tests {
                 assert_eq!(bytes_of(&mut batch), all[first + second..]);
                 assert!(batch.advance((14 - first - second) as u64));
             }
+        }
+    }
+
+    #[test]
+    fn bytes_are_taken_out_at_every_split() {
+        let region = Region::anonymous(4096).unwrap();
+        copy_in(region.range(0, 5), b"01234");
+        for first in 1..14 {
+            let mut batch = Batch::new();
+            batch.header(b"head");
+            batch.payload(region.range(0, 5));
+            batch.header(b"tails");
+            let mut out = b"before".to_vec();
+            assert!(!batch.take_out(first, &mut out));
+            assert!(batch.take_out(100, &mut out));
+            assert_eq!(out, b"beforehead01234tails");
         }
     }
 

@@ -29,4 +29,4 @@ pub use types::{
     Token, Wait,
 };
 pub use uring::{ProbeError, UringDriver, probe};
-pub use waker::Waker;
+pub use waker::{Sleeper, Waker};

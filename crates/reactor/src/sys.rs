@@ -181,19 +181,42 @@ impl RawAddr {
 
 /// The peer of a connected socket.
 pub(crate) fn peer_addr(fd: RawFd) -> io::Result<SocketAddr> {
+    name_of(fd, libc::getpeername)
+}
+
+/// Our side of a connected socket.
+pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
+    name_of(fd, libc::getsockname)
+}
+
+type NameCall =
+    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
+
+fn name_of(fd: RawFd, call: NameCall) -> io::Result<SocketAddr> {
     let mut addr = RawAddr {
         // SAFETY: a storage of zeros is valid.
         storage: unsafe { std::mem::zeroed() },
         len: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
     };
     // SAFETY: the storage is as long as we say.
-    check(unsafe { libc::getpeername(fd, (&raw mut addr.storage).cast(), &mut addr.len) })?;
+    check(unsafe { call(fd, (&raw mut addr.storage).cast(), &mut addr.len) })?;
     addr.parse()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_knows_both_its_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, peer) = listener.accept().unwrap();
+        assert_eq!(peer_addr(here.as_raw_fd()).unwrap(), peer);
+        assert_eq!(local_addr(there.as_raw_fd()).unwrap(), peer);
+        let ours = local_addr(here.as_raw_fd()).unwrap();
+        assert_eq!(ours, listener.local_addr().unwrap());
+    }
 
     #[test]
     fn addresses_survive_the_way_to_the_kernel_form_and_back() {

@@ -5,7 +5,7 @@ use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Chosen by the caller of an operation; comes back in its completion.
@@ -19,6 +19,23 @@ pub type Nanos = u64;
 pub struct SocketId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl SocketId {
+    /// Names place `index` of a driver's table in its use number `generation`.
+    pub fn new(index: u32, generation: u32) -> SocketId {
+        SocketId { index, generation }
+    }
+
+    /// The place in its driver's table.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Which use of that place.
+    pub fn generation(self) -> u32 {
+        self.generation
+    }
 }
 
 /// What one receive brought.
@@ -195,6 +212,11 @@ pub trait Driver: FileIo {
     fn batch(&mut self) -> Box<Batch>;
     /// Accepts on `listener` until closed, one [`Completion::Accepted`] each.
     fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId>;
+    /// Our address of a connected socket, before it is taken. A driver whose
+    /// sockets are not the kernel's answers for them itself.
+    fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
+        crate::sys::local_addr(fd.as_raw_fd())
+    }
     /// Takes a connected socket; sets it nonblocking, and TCP_NODELAY.
     fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId>;
     /// Connects; answered by [`Completion::Connected`].

@@ -38,20 +38,27 @@ impl Waker {
     }
 }
 
+impl std::fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sleeper")
+    }
+}
+
 impl std::fmt::Debug for Waker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Waker")
     }
 }
 
-/// The reactor's side.
-pub(crate) struct Sleeper {
+/// The reactor's side of its [`Waker`]s. Public for drivers outside of this
+/// crate.
+pub struct Sleeper {
     shared: Arc<Shared>,
 }
 
 impl Sleeper {
     /// `nonblocking`: how reads of the descriptor behave.
-    pub(crate) fn new(nonblocking: bool) -> io::Result<Sleeper> {
+    pub fn new(nonblocking: bool) -> io::Result<Sleeper> {
         let mode = if nonblocking { libc::EFD_NONBLOCK } else { 0 };
         // SAFETY: plain call.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | mode) };
@@ -67,7 +74,8 @@ impl Sleeper {
         })
     }
 
-    pub(crate) fn waker(&self) -> Waker {
+    /// One more waker of this reactor.
+    pub fn waker(&self) -> Waker {
         Waker {
             shared: Arc::clone(&self.shared),
         }
@@ -85,9 +93,14 @@ impl Sleeper {
             .is_ok()
     }
 
+    /// Whether a wake came since the last [`Sleeper::awake`].
+    pub fn is_woken(&self) -> bool {
+        self.shared.state.load(Ordering::SeqCst) == WOKEN
+    }
+
     /// Forgets wakes; what they announced must be looked at after this.
     #[inline]
-    pub(crate) fn awake(&self) {
+    pub fn awake(&self) {
         // Spinning must not pull the line away from its readers.
         if self.shared.state.load(Ordering::SeqCst) != AWAKE {
             self.shared.state.swap(AWAKE, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! One reactor's share of the target: its listeners, connections and mail.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -120,7 +120,8 @@ impl Shard {
             shard: self.number as u32,
             id,
         };
-        let opened = local_addr(&fd).and_then(|local| {
+        let opened = driver.local_addr(&fd).and_then(|mut local| {
+            local.set_ip(local.ip().to_canonical());
             let via = Via {
                 connection: connection.pack(),
                 local,
@@ -331,10 +332,4 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     fn is_done(&self) -> bool {
         self.stopping && self.open == 0 && self.syncs.iter().all(Option::is_none)
     }
-}
-
-fn local_addr(fd: &OwnedFd) -> std::io::Result<SocketAddr> {
-    let mut local = TcpStream::from(fd.try_clone()?).local_addr()?;
-    local.set_ip(local.ip().to_canonical());
-    Ok(local)
 }
