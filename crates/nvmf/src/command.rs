@@ -2,8 +2,8 @@
 //! checked, in bytes, with the standard's status for what is wrong.
 
 use wire::nvme::{
-    ConnectCommand, DSM_AD, DSM_RANGES_MAX, DsmRange, PropertyGet, PropertySet, Sqe, Status, cdw12,
-    io,
+    ConnectCommand, CopySource, DSM_AD, DSM_RANGES_MAX, DsmRange, PropertyGet, PropertySet, Sqe,
+    Status, cdw12, io,
 };
 use zerocopy::FromBytes;
 
@@ -20,6 +20,14 @@ pub enum Command {
     Disconnect,
     /// An Admin command, for the controller to look at.
     Admin(Sqe),
+    /// A Reservation Register, Acquire, Release or Report, which the driver
+    /// executes off the data path.
+    Reservation {
+        /// Index into the queue's namespaces.
+        namespace: u32,
+        /// The command.
+        sqe: Sqe,
+    },
     /// An I/O command.
     Io(Io),
 }
@@ -31,15 +39,18 @@ pub struct Io {
     pub kind: IoKind,
     /// Index into the queue's namespaces, not the NSID.
     pub namespace: u32,
-    /// First byte on the media; 0 for Flush and Deallocate.
+    /// First byte on the media, of a Copy the destination; 0 for Flush and
+    /// Deallocate.
     pub offset: u64,
     /// Bytes on the media; 0 for Flush; bytes of range descriptors for
-    /// Deallocate (the data may hold more, which mean nothing).
+    /// Deallocate and Copy (the data may hold more, which mean nothing).
     pub len: u64,
     /// Force Unit Access: done means on stable media.
     pub fua: bool,
     /// Write Zeroes may deallocate (DEAC).
     pub deallocate: bool,
+    /// Descriptor format of a Copy, 0 to 3.
+    pub copy_format: u8,
 }
 
 /// What an [`Io`] does.
@@ -51,8 +62,19 @@ pub enum IoKind {
     Write,
     /// Host data against the media.
     Compare,
+    /// A fused Compare and Write: it comes with `Op::ExecuteFused` only. In
+    /// `Op::Prepare` it is the Write, whose data must not touch the media yet.
+    CompareAndWrite,
+    /// The range can be read: no data moves.
+    Verify,
+    /// The range cannot be read until it is written again.
+    WriteUncorrectable,
+    /// The ranges in the data are copied to `offset`: see [`copy_ranges`].
+    Copy,
     /// Everything written so far becomes durable.
     Flush,
+    /// The same on every namespace of the queue; `namespace` means nothing.
+    FlushAll,
     /// The range reads as zeros afterwards.
     WriteZeroes,
     /// The ranges in the data are no longer needed: see [`deallocate_ranges`].
@@ -62,16 +84,71 @@ pub enum IoKind {
 /// Most bytes that one Write Zeroes may clear (WZSL): a reactor does it in one
 /// go.
 pub(crate) const WRITE_ZEROES_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes that one Verify may look at (VSL).
+pub(crate) const VERIFY_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes that one Write Uncorrectable may spoil (WUSL).
+pub(crate) const WRITE_UNCORRECTABLE_BYTES_MAX: u64 = 1 << 20;
+/// Most source ranges of a Copy (MSRC, which is 0's based).
+pub const COPY_RANGES_MAX: u32 = 128;
+/// Most bytes of one source range of a Copy (MSSRL, which is in blocks).
+pub const COPY_RANGE_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of one Copy (MCL, which is in blocks).
+pub const COPY_BYTES_MAX: u64 = 4 << 20;
+/// Most bytes of the source range descriptors of a Copy, in the longest format.
+pub const COPY_DESCRIPTOR_BYTES_MAX: usize = COPY_RANGES_MAX as usize * 40;
+
+/// Asymmetric Namespace Access state of a namespace on one controller, with
+/// the values of the ANA log page (Base 2.0, section 8.1.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AnaState {
+    /// ANA Optimized.
+    #[default]
+    Optimized = 0x01,
+    /// ANA Non-Optimized.
+    NonOptimized = 0x02,
+    /// ANA Inaccessible.
+    Inaccessible = 0x03,
+    /// ANA Persistent Loss.
+    PersistentLoss = 0x04,
+    /// ANA Change.
+    Change = 0x0f,
+}
+
+impl AnaState {
+    /// Whether commands have access to what the namespace holds.
+    #[inline]
+    pub const fn is_accessible(self) -> bool {
+        matches!(self, AnaState::Optimized | AnaState::NonOptimized)
+    }
+
+    /// What commands that have no access are answered with; never with Do Not
+    /// Retry, since another path may have it.
+    #[cold]
+    pub const fn status(self) -> Status {
+        match self {
+            AnaState::Optimized | AnaState::NonOptimized => Status::SUCCESS,
+            AnaState::Inaccessible => Status::ANA_INACCESSIBLE,
+            AnaState::PersistentLoss => Status::ANA_PERSISTENT_LOSS,
+            AnaState::Change => Status::ANA_TRANSITION,
+        }
+    }
+}
 
 /// What the I/O path needs to know of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Namespace identifier.
+    /// Namespace identifier; 0 for a place in the table that is empty now.
     pub nsid: u32,
     /// Logical blocks are `1 << block_shift` bytes.
     pub block_shift: u8,
-    /// Whether it is write protected.
+    /// Whether it is write protected, for whatever reason.
     pub read_only: bool,
+    /// Access through this controller.
+    pub ana: AnaState,
+    /// Told apart from every other namespace that ever stood in this place of
+    /// the table, so that a command meant for another never reaches this one.
+    pub instance: u32,
     /// Size in logical blocks.
     pub block_count: u64,
 }
@@ -120,6 +197,7 @@ pub(crate) fn decode_io(
         len: 0,
         fua: false,
         deallocate: false,
+        copy_format: 0,
     };
     match kind {
         IoKind::Flush => return Ok((io, Need::Nothing)),
@@ -212,6 +290,70 @@ pub fn deallocate_ranges<'a>(
     })
 }
 
+/// One source range of a [`IoKind::Copy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRange {
+    /// Index of the source namespace.
+    pub namespace: u32,
+    /// First byte on its media.
+    pub offset: u64,
+    /// Bytes: at most [`COPY_RANGE_BYTES_MAX`], 0 never.
+    pub len: u64,
+}
+
+/// The source ranges of a [`IoKind::Copy`], from the first [`Io::len`] bytes of
+/// its data, into `out`; returns their bytes together. All of them, and the
+/// destination, are checked before the first is given.
+///
+/// # Errors
+/// What the command is to be answered with.
+pub fn copy_ranges(
+    data: &[u8],
+    io: &Io,
+    namespaces: &[Geometry],
+    out: &mut Vec<CopyRange>,
+) -> Result<u64, Status> {
+    out.clear();
+    let to = &namespaces[io.namespace as usize];
+    let mut total = 0;
+    let long = usize::from(io.copy_format & 1);
+    for bytes in data.chunks_exact(size_of::<CopySource>() + 8 * long) {
+        let (source, _) = CopySource::ref_from_prefix(bytes).expect("a chunk is one range");
+        let namespace = match io.copy_format {
+            0 | 1 => io.namespace,
+            _ => find(namespaces, source.snsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?,
+        };
+        let from = &namespaces[namespace as usize];
+        if !from.ana.is_accessible() {
+            return Err(from.ana.status());
+        }
+        if from.block_shift != to.block_shift {
+            return Err(Status::INCOMPATIBLE_NAMESPACE.dnr());
+        }
+        let (slba, blocks) = (source.slba.get(), u64::from(source.nlb.get()) + 1);
+        let len = blocks << from.block_shift;
+        total += len;
+        if len > COPY_RANGE_BYTES_MAX || total > COPY_BYTES_MAX {
+            return Err(Status::COMMAND_SIZE_LIMIT.dnr());
+        }
+        if slba
+            .checked_add(blocks)
+            .is_none_or(|end| end > from.block_count)
+        {
+            return Err(Status::LBA_OUT_OF_RANGE.dnr());
+        }
+        out.push(CopyRange {
+            namespace,
+            offset: slba << from.block_shift,
+            len,
+        });
+    }
+    if io.offset + total > to.block_count << to.block_shift {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    Ok(total)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,12 +364,16 @@ mod tests {
             nsid: 1,
             block_shift: 9,
             read_only: false,
+            ana: AnaState::Optimized,
+            instance: 0,
             block_count: 1000,
         },
         Geometry {
             nsid: 7,
             block_shift: 12,
             read_only: true,
+            ana: AnaState::Optimized,
+            instance: 0,
             block_count: 1 << 40,
         },
     ];
@@ -348,6 +494,8 @@ mod tests {
             nsid: 1,
             block_shift: 12,
             read_only: false,
+            ana: AnaState::Optimized,
+            instance: 0,
             block_count: 1 << 20,
         };
         let zeroes = |blocks| decode_io(&sqe(io::WRITE_ZEROES, 1, 0, blocks), &[large], 4096);

@@ -88,6 +88,15 @@ struct Frame {
     data_len: u32,
 }
 
+impl Frame {
+    /// Whether `bytes` hold all of the PDU, its data digest included.
+    #[inline]
+    fn is_whole(&self, bytes: &[u8], digests: Digests) -> bool {
+        let trailer = if digests.data { DIGEST_LEN } else { 0 };
+        bytes.len() - self.used >= self.data_len as usize + trailer
+    }
+}
+
 /// Checks the common header and the header digest of the PDU at the start of
 /// `bytes`; `None`: more bytes are needed.
 ///

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use machine::Tag;
-use nvmf::command::Geometry;
+use nvmf::command::{AnaState, Geometry};
 use nvmf::tcp::testing::{Dice, End, Target};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
@@ -65,6 +65,8 @@ impl World {
             nsid: 1,
             block_shift: 9,
             read_only: false,
+            ana: AnaState::Optimized,
+            instance: 0,
             block_count,
         };
         let role = controller::Role {

@@ -37,7 +37,9 @@ impl Connection {
                 };
                 reply
             }
-            Command::Io(_) => unreachable!("I/O is executed on the volumes"),
+            Command::Io(_) | Command::Reservation { .. } => {
+                unreachable!("I/O is executed on the volumes")
+            }
         };
         if let Some(reply) = reply {
             self.reply(tag, reply);

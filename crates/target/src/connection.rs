@@ -196,7 +196,9 @@ impl Connection {
                 tag,
                 command: Command::Io(io),
             } => self.execute_io(tag, io, driver),
-            Op::Prepare { tag, len, command } => {
+            Op::Prepare {
+                tag, len, command, ..
+            } => {
                 let data = match command {
                     Command::Io(io) => self.destination(&io, len, driver),
                     _ => driver.pool().get(len).map(Data::owned),
@@ -206,7 +208,19 @@ impl Connection {
                 self.link.machine.prepared(tag);
                 true
             }
+            Op::Execute {
+                tag,
+                command: Command::Reservation { .. },
+            } => {
+                self.refuse(tag);
+                true
+            }
             Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
+            Op::ExecuteFused { compare, write, .. } => {
+                self.refuse(compare);
+                self.refuse(write);
+                true
+            }
             Op::Refused(refused) => {
                 self.note_refused(refused);
                 true
@@ -218,6 +232,14 @@ impl Connection {
         }
     }
 
+    /// Completes a command that nobody executes yet.
+    #[cold]
+    pub(crate) fn refuse(&mut self, tag: Tag) {
+        self.link.take_data(tag);
+        let status = Status::INVALID_OPCODE.dnr();
+        self.link.machine.complete(tag, Done::from(status));
+    }
+
     /// Completes a command with an error, at a byte of a namespace.
     #[cold]
     pub(crate) fn fail(&mut self, tag: Tag, status: Status, namespace: u32, offset: u64) {
@@ -227,6 +249,7 @@ impl Connection {
             status,
             nsid: geometry.nsid,
             slba: offset >> geometry.block_shift,
+            location: None,
         });
         self.link.take_data(tag);
         self.link.machine.complete(tag, Done::from(status));

@@ -80,6 +80,14 @@ impl Connection {
                 self.deallocate(tag, io, driver);
                 true
             }
+            IoKind::CompareAndWrite
+            | IoKind::Verify
+            | IoKind::WriteUncorrectable
+            | IoKind::Copy
+            | IoKind::FlushAll => {
+                self.refuse(tag);
+                true
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use nvmf::command::Geometry;
+use nvmf::command::{AnaState, Geometry};
 use nvmf::{Namespace, Registry, RegistryConfig, Subsystem};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
 use store::Volume;
@@ -282,6 +282,8 @@ fn geometry(namespace: &Namespace) -> Geometry {
         nsid: namespace.nsid,
         block_shift: namespace.block_bytes.trailing_zeros() as u8,
         read_only: namespace.read_only,
+        ana: AnaState::Optimized,
+        instance: 0,
         block_count: namespace.block_count,
     }
 }

@@ -8,6 +8,7 @@ pub mod feature;
 pub mod identify;
 pub mod log;
 pub mod property;
+pub mod reservation;
 
 use core::fmt;
 
@@ -40,12 +41,26 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read.
     pub const READ: u8 = 0x02;
+    /// Write Uncorrectable.
+    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
     /// Compare.
     pub const COMPARE: u8 = 0x05;
     /// Write Zeroes.
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management.
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Verify.
+    pub const VERIFY: u8 = 0x0c;
+    /// Reservation Register (Base 2.0, section 7.3).
+    pub const RESERVATION_REGISTER: u8 = 0x0d;
+    /// Reservation Report.
+    pub const RESERVATION_REPORT: u8 = 0x0e;
+    /// Reservation Acquire.
+    pub const RESERVATION_ACQUIRE: u8 = 0x11;
+    /// Reservation Release.
+    pub const RESERVATION_RELEASE: u8 = 0x15;
+    /// Copy.
+    pub const COPY: u8 = 0x19;
 }
 
 /// Opcode of every Fabrics command (Base 2.0, section 6).
@@ -279,6 +294,43 @@ pub struct DsmRange {
     pub slba: U64,
 }
 
+/// What the source range entries of a Copy have in common (NVM Command Set
+/// 1.0, section 3.2.2; formats 2h and 3h: 1.1, section 3.3.2). An entry is 32
+/// bytes in formats 0h and 2h and 40 in 1h and 3h; behind NLB it holds
+/// protection information fields and options.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct CopySource {
+    /// Source namespace identifier, in formats 2h and 3h; reserved in 0h and 1h.
+    pub snsid: U32,
+    /// Reserved.
+    pub reserved4: U32,
+    /// Starting LBA.
+    pub slba: U64,
+    /// Number of logical blocks, 0's based.
+    pub nlb: U16,
+    /// Reserved.
+    pub reserved18: U16,
+    /// Reserved.
+    pub reserved20: U16,
+    /// Source options, in formats 2h and 3h.
+    pub sopt: U16,
+    /// Expected protection information.
+    pub protection: [u8; 8],
+}
+
 /// Most ranges that one Dataset Management command carries.
 pub const DSM_RANGES_MAX: u32 = 256;
 
@@ -403,6 +455,20 @@ impl fmt::Display for Status {
     }
 }
 
+/// Status codes of the NVM Command Set whose values mean something else for
+/// Fabrics commands (NVM Command Set 1.0, section 3.1.2.1), so that a value
+/// alone has no name.
+impl Status {
+    /// Conflicting Attributes.
+    pub const CONFLICTING_ATTRIBUTES: Status = Status::new(1, 0x80);
+    /// Invalid Protection Information.
+    pub const INVALID_PROTECTION: Status = Status::new(1, 0x81);
+    /// Command Size Limit Exceeded.
+    pub const COMMAND_SIZE_LIMIT: Status = Status::new(1, 0x83);
+    /// Incompatible Namespace or Format.
+    pub const INCOMPATIBLE_NAMESPACE: Status = Status::new(1, 0x85);
+}
+
 macro_rules! statuses {
     ($($(#[$doc:meta])* $ident:ident = $sct:literal, $sc:literal, $name:literal;)*) => {
         impl Status {
@@ -462,6 +528,9 @@ statuses! {
     ACCESS_DENIED = 2, 0x86, "Access Denied";
     DEALLOCATED_BLOCK = 2, 0x87, "Deallocated or Unwritten Logical Block";
     INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
+    ANA_PERSISTENT_LOSS = 3, 0x01, "Asymmetric Access Persistent Loss";
+    ANA_INACCESSIBLE = 3, 0x02, "Asymmetric Access Inaccessible";
+    ANA_TRANSITION = 3, 0x03, "Asymmetric Access Transition";
     HOST_PATHING_ERROR = 3, 0x70, "Host Pathing Error";
     HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
 }
@@ -618,6 +687,7 @@ const _: () = {
     assert!(offset_of!(Sqe, cdw10) == 40 && offset_of!(Sqe, cdw15) == 60);
     assert!(size_of::<Cqe>() == 16 && offset_of!(Cqe, sqhd) == 8 && offset_of!(Cqe, cid) == 12);
     assert!(offset_of!(Cqe, status) == 14);
+    assert!(size_of::<CopySource>() == 32 && offset_of!(CopySource, nlb) == 16);
     assert!(size_of::<DsmRange>() == 16 && offset_of!(DsmRange, slba) == 8);
 };
 

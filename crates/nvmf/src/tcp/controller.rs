@@ -21,7 +21,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::slots::{Slots, State};
 use super::inbound::{Inbound, Walk};
 use super::{Digests, FatalError, Malformed, field, frame, invalid, put_header, view};
-use crate::command::{Command, Geometry, Need, decode_io};
+use crate::command::{Command, Geometry, Io, Need, decode_io};
 
 /// Bytes of Connect data (Base 2.0, section 6.3).
 const CONNECT_DATA_LEN: u32 = 1024;
@@ -96,6 +96,9 @@ pub enum Op {
         len: u32,
         /// What it is.
         command: Command,
+        /// All of the data is staged: its `Place`s and the `Execute` follow
+        /// before any byte is received.
+        staged: bool,
     },
     /// All of the command is here: execute it, then call [`Qpair::complete`].
     Execute {
@@ -103,6 +106,19 @@ pub enum Op {
         tag: Tag,
         /// What it is.
         command: Command,
+    },
+    /// A fused Compare and Write, all data of both there: execute it in one
+    /// step, then call [`Qpair::complete`] for both, the Compare first. A Write
+    /// whose Compare failed is completed with
+    /// [`Status::FUSED_FAILED`].
+    ExecuteFused {
+        /// The Compare; its data is what the media must hold.
+        compare: Tag,
+        /// The Write.
+        write: Tag,
+        /// [`IoKind::CompareAndWrite`](crate::command::IoKind), with the range
+        /// of both and the Write's FUA.
+        io: Io,
     },
     /// A command was refused, and is answered already: for the error log.
     Refused(Refused),
@@ -121,6 +137,22 @@ pub struct Refused {
     pub nsid: u32,
     /// Command dwords 10 and 11: the first logical block, of most commands.
     pub slba: u64,
+    /// Where in the submission queue entry the error is, as the Error
+    /// Information log has it (byte in bits 7:0, bit in 10:8).
+    pub location: Option<u16>,
+}
+
+/// What became of a command that [`Qpair::abort`] was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortOutcome {
+    /// No such command, or its answer is under way: it was not aborted.
+    NotFound,
+    /// The driver did not have it: it will be answered with Command Abort
+    /// Requested, as soon as the host has sent the data that it was asked for.
+    Aborted(Tag),
+    /// The driver has it, preparing or executing: it stops and calls
+    /// [`Qpair::complete`] with [`Status::ABORT_REQUESTED`].
+    Executing(Tag),
 }
 
 /// How a command ended.
@@ -245,6 +277,24 @@ impl Qpair {
     /// Command Identifier of a command in flight.
     pub fn cid(&self, tag: Tag) -> u16 {
         self.slots[tag].cid
+    }
+
+    /// The namespaces of the queue changed: commands from now on may name
+    /// these. A namespace keeps its index while it exists.
+    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
+        self.role.namespaces = namespaces;
+    }
+
+    /// Ends the command `cid`, if it is still in the machine's hands
+    /// (Base 2.0, section 5.1).
+    pub fn abort(&mut self, cid: u16) -> AbortOutcome {
+        let Some(tag) = self.slots.find(cid) else {
+            return AbortOutcome::NotFound;
+        };
+        match self.slots[tag].state {
+            State::Preparing | State::Executing => AbortOutcome::Executing(tag),
+            _ => AbortOutcome::NotFound,
+        }
     }
 
     /// Memory for `tag` is there.
@@ -440,7 +490,9 @@ impl Qpair {
             decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max).and_then(
                 |(io, need)| {
                     let transfer = transfer(&sqe.sgl, need, found.data_len)?;
-                    *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer)));
+                    let staged = matches!(transfer, Transfer::InCapsule(_))
+                        && found.is_whole(bytes, self.digests);
+                    *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer, staged)));
                     Ok(())
                 },
             )
@@ -458,6 +510,7 @@ impl Qpair {
                     status,
                     nsid: sqe.nsid.get(),
                     slba: sqe.slba(),
+                    location: error_location(status),
                 })));
             }
         }
@@ -485,13 +538,13 @@ impl Qpair {
             self.phase = Phase::Connecting;
         }
         self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
-        *step = Some(Step::Op(self.start(tag, command, transfer)));
+        *step = Some(Step::Op(self.start(tag, command, transfer, false)));
         Ok(())
     }
 
     /// A command that passed: what the driver does first.
     #[inline(always)]
-    fn start(&mut self, tag: Tag, command: Command, transfer: Transfer) -> Op {
+    fn start(&mut self, tag: Tag, command: Command, transfer: Transfer, staged: bool) -> Op {
         let slot = &mut self.slots[tag];
         slot.is_named = true;
         let len = match transfer {
@@ -515,7 +568,12 @@ impl Qpair {
         slot.state = State::Preparing;
         slot.len = len;
         self.slots.set_command(tag, command);
-        Op::Prepare { tag, len, command }
+        Op::Prepare {
+            tag,
+            len,
+            command,
+            staged,
+        }
     }
 
     /// Ends a command that the driver does not, or no longer, execute.
@@ -684,6 +742,25 @@ impl Qpair {
         }
         true
     }
+}
+
+/// Parameter Error Location of a refusal whose status names a field (Base 2.0,
+/// section 5.16.1.2).
+#[cold]
+fn error_location(status: Status) -> Option<u16> {
+    const LOCATIONS: [(Status, u16); 9] = [
+        (Status::INVALID_OPCODE, 0),
+        (Status::CID_CONFLICT, 2),
+        (Status::FUSED_MISSING, 1),
+        (Status::INVALID_NAMESPACE, 4),
+        (Status::SGL_OFFSET_INVALID, 24),
+        (Status::DATA_SGL_LENGTH_INVALID, 32),
+        (Status::SGL_TYPE_INVALID, 39),
+        (Status::LBA_OUT_OF_RANGE, 40),
+        (Status::COMMAND_SIZE_LIMIT, 48),
+    ];
+    let found = LOCATIONS.iter().find(|(code, _)| *code == status.code());
+    found.map(|(_, location)| *location)
 }
 
 /// Fits the data that a command needs to what its SGL and capsule offer

@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::FatalError;
 use super::controller::{Done, Op, Qpair, Role};
-use crate::command::{Command, Io, IoKind, deallocate_ranges};
+use crate::command::{Command, Io, IoKind, copy_ranges, deallocate_ranges};
 
 /// Choices that follow from a seed (splitmix64).
 #[derive(Clone, Debug)]
@@ -220,6 +220,8 @@ pub struct Target {
     pub starved: Vec<(Tag, u32)>,
     /// Commands that wait to be executed.
     pub work: Vec<(Tag, Command)>,
+    /// Fused pairs that wait to be executed: Compare, Write, what they do.
+    pub fused: Vec<(Tag, Tag, Io)>,
     /// Why the connection ended.
     pub fatal: Option<FatalError>,
     /// Tags named by an operation and not released yet.
@@ -236,6 +238,7 @@ impl Target {
             media,
             starved: Vec::new(),
             work: Vec::new(),
+            fused: Vec::new(),
             fatal: None,
             named: Vec::new(),
             role,
@@ -257,6 +260,7 @@ impl Target {
                     }
                     self.work.push((tag, command));
                 }
+                Op::ExecuteFused { compare, write, io } => self.fused.push((compare, write, io)),
                 Op::Refused(_) => {}
                 Op::Fatal(error) => self.fatal = Some(error),
             }
@@ -305,9 +309,25 @@ impl Target {
                 }
                 done
             }
+            Command::Reservation { .. } => Status::INVALID_OPCODE.dnr().into(),
             Command::Io(io) => self.execute_io(tag, &io),
         };
         self.end.machine.complete(tag, done);
+    }
+
+    /// Executes the pair at `index` of [`Target::fused`].
+    pub fn execute_fused(&mut self, index: usize) {
+        let (compare, write, io) = self.fused.swap_remove(index);
+        assert_eq!(io.kind, IoKind::CompareAndWrite);
+        let range = io.offset as usize..(io.offset + io.len) as usize;
+        let statuses = if self.media[range.clone()] == self.end.memory[usize::from(compare)][..] {
+            self.media[range].copy_from_slice(&self.end.memory[usize::from(write)]);
+            [Status::SUCCESS; 2]
+        } else {
+            [Status::COMPARE_FAILURE, Status::FUSED_FAILED]
+        };
+        self.end.machine.complete(compare, statuses[0].into());
+        self.end.machine.complete(write, statuses[1].into());
     }
 
     fn execute_io(&mut self, tag: Tag, io: &Io) -> Done {
@@ -326,18 +346,38 @@ impl Target {
             IoKind::Compare if self.media[range.clone()] != data.expect("was prepared")[..] => {
                 return Status::COMPARE_FAILURE.into();
             }
-            IoKind::Compare | IoKind::Flush => {}
+            IoKind::Compare | IoKind::Verify | IoKind::Flush | IoKind::FlushAll => {}
+            IoKind::CompareAndWrite => panic!("a fused command comes as a pair"),
+            // Here only a pattern tells.
+            IoKind::WriteUncorrectable => self.media[range].fill(0xbd),
             IoKind::WriteZeroes => self.media[range].fill(0),
-            IoKind::Deallocate => {
-                let ranges = &data.expect("was prepared")[..io.len as usize];
-                let geometry = self.role.namespaces[io.namespace as usize];
-                for range in deallocate_ranges(ranges, &geometry) {
-                    match range {
-                        Ok((at, len)) => self.media[at as usize..(at + len) as usize].fill(0),
-                        Err(status) => return status.into(),
-                    }
+            IoKind::Deallocate | IoKind::Copy => return self.execute_ranges(tag, io),
+        }
+        Done::default()
+    }
+
+    /// Commands whose data is a table of ranges.
+    fn execute_ranges(&mut self, tag: Tag, io: &Io) -> Done {
+        let table = &self.end.memory[usize::from(tag)][..io.len as usize];
+        let namespaces = &self.role.namespaces;
+        if io.kind == IoKind::Deallocate {
+            for range in deallocate_ranges(table, &namespaces[io.namespace as usize]) {
+                match range {
+                    Ok((at, len)) => self.media[at as usize..(at + len) as usize].fill(0),
+                    Err(status) => return status.into(),
                 }
             }
+            return Done::default();
+        }
+        let mut ranges = Vec::new();
+        if let Err(status) = copy_ranges(table, io, namespaces, &mut ranges) {
+            return status.into();
+        }
+        let mut to = io.offset as usize;
+        for range in ranges {
+            let from = range.offset as usize;
+            self.media.copy_within(from..from + range.len as usize, to);
+            to += range.len as usize;
         }
         Done::default()
     }
@@ -357,12 +397,18 @@ impl Target {
         loop {
             let taken = self.end.receive(stream, usize::MAX);
             self.take_ops();
-            let busy = taken > 0 || !self.starved.is_empty() || !self.work.is_empty();
+            let busy = taken > 0
+                || !self.starved.is_empty()
+                || !self.work.is_empty()
+                || !self.fused.is_empty();
             while !self.starved.is_empty() {
                 self.feed(0);
             }
             while !self.work.is_empty() {
                 self.execute(0);
+            }
+            while !self.fused.is_empty() {
+                self.execute_fused(0);
             }
             self.transmit(out, usize::MAX);
             if !busy {

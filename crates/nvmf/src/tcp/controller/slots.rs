@@ -139,6 +139,13 @@ impl Slots {
             .any(|(_, slot)| slot.cid == cid)
     }
 
+    /// The command in flight with this CID.
+    #[cold]
+    pub(super) fn find(&self, cid: u16) -> Option<Tag> {
+        let is_it = |slot: &Slot| slot.state != State::Free && slot.cid == cid;
+        self.slots.iter().position(is_it).map(|at| at as Tag)
+    }
+
     /// Frees a slot and says whether the driver knew its tag.
     #[inline]
     pub(super) fn free(&mut self, tag: Tag) -> bool {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use wire::nvme::{DsmRange, admin, cdw12, io};
 
 use super::*;
-use crate::command::{Io, IoKind};
+use crate::command::{AnaState, Io, IoKind};
 use crate::tcp::testing::{Dice, Pdus, Target, cut};
 
 const BLOCK: usize = 512;
@@ -29,6 +29,8 @@ fn role(qid: u16, flow_control_disabled: bool) -> Role {
         nsid,
         block_shift: 9,
         read_only,
+        ana: AnaState::Optimized,
+        instance: 0,
         block_count: BLOCKS as u64,
     };
     let namespaces = Arc::new([geometry(1, false), geometry(2, true)]);
@@ -345,6 +347,7 @@ fn other_commands_reach_the_driver() {
         len: 1024,
         fua: true,
         deallocate: true,
+        copy_format: 0,
     };
     assert_eq!(peer.target.work, [(0, Command::Io(expected))]);
     assert_eq!(peer.send(&[]).len(), 1);

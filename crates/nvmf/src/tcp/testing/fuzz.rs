@@ -16,7 +16,7 @@ use wire::nvme_tcp::pdu_type;
 
 use super::super::{Digests, controller, frame, host};
 use super::{Dice, End, Pdus, Target, cut};
-use crate::command::Geometry;
+use crate::command::{AnaState, Geometry};
 
 const BLOCKS: u64 = 64;
 /// Rounds without progress after which nothing more will come.
@@ -187,6 +187,8 @@ fn target(config: u8) -> Target {
         nsid,
         block_shift: 9,
         read_only: nsid == 2,
+        ana: AnaState::Optimized,
+        instance: 0,
         block_count: BLOCKS,
     };
     let role = controller::Role {
