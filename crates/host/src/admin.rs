@@ -357,7 +357,7 @@ impl<D: Driver> Admin<D> {
                 status: completion.status,
             });
         }
-        if let Some(range) = memory.range {
+        if let Some(range) = memory.range() {
             mem::copy_out(range, into);
         }
         Ok(completion)

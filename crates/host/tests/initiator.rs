@@ -27,6 +27,7 @@ fn serve() -> Running {
         block_bytes,
         read_only: false,
         uuid: None,
+        state: None,
     };
     let namespace = |nsid, volume: &str| NamespaceSpec {
         nsid,
@@ -237,7 +238,7 @@ fn an_io_queue_moves_data_and_reports_what_fails() {
             other => panic!("{other:?}"),
         }
         assert!(
-            queue.take_memory(tag).hold.is_some(),
+            queue.take_memory(tag).into_buf().is_some(),
             "the memory is the caller's again"
         );
         queue.close(&mut driver);

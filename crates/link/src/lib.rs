@@ -8,41 +8,144 @@
 #![forbid(unsafe_code)]
 
 use machine::{Direct, Machine, Step, Tag, Transmit};
-use mem::{Buf, BufRange, Stage};
+use mem::{Buf, BufRange, Loan, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
 /// Where the data of one command lies.
 #[derive(Default)]
 pub struct Data {
-    /// The memory; `None` while the command has none.
-    pub range: Option<BufRange>,
-    /// Keeps a pool buffer alive until the data was sent or taken.
-    pub hold: Option<Buf>,
-    /// CRC32C of the whole range where it is known already.
+    memory: Memory,
+    /// CRC32C of all of it where it is known already.
     pub crc: Option<u32>,
 }
 
+#[derive(Default)]
+enum Memory {
+    #[default]
+    None,
+    /// Outlives the command.
+    Range(BufRange),
+    /// The command's own.
+    Buf(Buf),
+    Loan(Loan),
+    /// Where it arrived: bytes of the staging buffer.
+    Staged(Staged),
+}
+
+/// Payload that stays where it was staged.
+#[derive(Clone, Copy, Default)]
+struct Staged {
+    at: u32,
+    len: u32,
+    /// Which receive it came with: the buffer is gone with the next.
+    receive: u64,
+}
+
 impl Data {
-    /// Data in memory that outlives the command, such as a volume's own.
+    #[inline]
+    fn new(memory: Memory) -> Self {
+        Data { memory, crc: None }
+    }
+
+    /// Data in memory that outlives the command.
     #[inline]
     pub fn lent(range: BufRange) -> Self {
-        Data {
-            range: Some(range),
-            hold: None,
-            crc: None,
-        }
+        Data::new(Memory::Range(range))
     }
 
     /// Data in a buffer that the command owns.
     #[inline]
     pub fn owned(buf: Buf) -> Self {
-        Data {
-            range: Some(buf.range()),
-            hold: Some(buf),
-            crc: None,
+        Data::new(Memory::Buf(buf))
+    }
+
+    /// Data in memory that a volume has lent for this command.
+    #[inline]
+    pub fn loan(loan: Loan) -> Self {
+        Data::new(Memory::Loan(loan))
+    }
+
+    /// Data that stays in the staging buffer, for a command all of whose
+    /// payload is there: take it with [`Link::staged`] when the command is to
+    /// be executed, before any byte is received.
+    #[inline]
+    pub fn staged() -> Self {
+        Data::new(Memory::Staged(Staged::default()))
+    }
+
+    /// The memory, where it is one range.
+    #[inline]
+    pub fn range(&self) -> Option<BufRange> {
+        match &self.memory {
+            Memory::Range(range) => Some(*range),
+            Memory::Buf(buf) => Some(buf.range()),
+            Memory::Loan(loan) => match loan.pieces() {
+                [piece] => Some(*piece),
+                _ => None,
+            },
+            Memory::None | Memory::Staged(_) => None,
+        }
+    }
+
+    /// What a volume has lent.
+    #[inline]
+    pub fn loan_mut(&mut self) -> Option<&mut Loan> {
+        match &mut self.memory {
+            Memory::Loan(loan) => Some(loan),
+            _ => None,
+        }
+    }
+
+    /// The buffer that the command owned.
+    pub fn into_buf(self) -> Option<Buf> {
+        match self.memory {
+            Memory::Buf(buf) => Some(buf),
+            _ => None,
+        }
+    }
+
+    /// Whether `len` bytes are all of it.
+    #[inline]
+    fn is_whole(&self, len: u32) -> bool {
+        match &self.memory {
+            Memory::Range(range) => range.len() == len,
+            Memory::Buf(buf) => buf.len() == len,
+            Memory::Loan(loan) => loan.len() == len,
+            Memory::None | Memory::Staged(_) => false,
+        }
+    }
+
+    /// Calls `each` with the memory of `len` bytes from `offset`, in order.
+    #[inline]
+    fn each_part(&self, offset: u32, len: u32, mut each: impl FnMut(BufRange)) {
+        match &self.memory {
+            Memory::Range(range) => each(range.slice(offset, len)),
+            Memory::Buf(buf) => each(buf.range().slice(offset, len)),
+            Memory::Loan(loan) => loan.parts(offset, len).for_each(each),
+            Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
+        }
+    }
+
+    /// The CRC32C over `len` bytes from `offset`.
+    fn crc32c(&self, offset: u32, len: u32) -> u32 {
+        let mut crc = 0;
+        self.each_part(offset, len, |part| crc = mem::crc32c(part, crc));
+        crc
+    }
+
+    /// The memory of `len` bytes from `offset` as far as it is one range.
+    #[inline]
+    fn first_part(&self, offset: u32, len: u32) -> BufRange {
+        match &self.memory {
+            Memory::Range(range) => range.slice(offset, len),
+            Memory::Buf(buf) => buf.range().slice(offset, len),
+            Memory::Loan(loan) => loan.parts(offset, len).next().expect(NO_MEMORY),
+            Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
         }
     }
 }
+
+const NO_MEMORY: &str = "payload moves only for a command whose memory is known";
 
 /// A machine bound to a socket, with the data of its commands.
 pub struct Link<M> {
@@ -54,7 +157,13 @@ pub struct Link<M> {
     data: Vec<Data>,
     stage: Option<Stage>,
     at: usize,
+    /// Receives so far: says which of them staged data came with.
+    receives: u64,
     receiving: bool,
+    /// The command whose memory a receive under way writes.
+    receiving_into: Option<Tag>,
+    /// Memory that was taken from a command while a receive writes it.
+    parked: Data,
     sending: bool,
 }
 
@@ -70,7 +179,10 @@ impl<M: Machine> Link<M> {
             data: Vec::new(),
             stage: None,
             at: 0,
+            receives: 0,
             receiving: false,
+            receiving_into: None,
+            parked: Data::default(),
             sending: false,
         }
     }
@@ -96,22 +208,64 @@ impl<M: Machine> Link<M> {
             let len = self.machine.tags_max().max(index + 1);
             self.data.resize_with(len, Data::default);
         }
-        self.data[index] = data;
+        let old = std::mem::replace(&mut self.data[index], data);
+        self.drop_data(tag, old);
     }
 
-    /// The memory of `tag`, if it has any.
+    /// The memory of `tag`, if it has any and that is one range.
     #[inline]
     pub fn range(&self, tag: Tag) -> Option<BufRange> {
-        self.data.get(usize::from(tag)).and_then(|d| d.range)
+        self.data.get(usize::from(tag)).and_then(Data::range)
     }
 
-    /// Takes the data of `tag` away, leaving it none.
+    /// What a volume has lent to `tag`.
+    #[inline]
+    pub fn loan_mut(&mut self, tag: Tag) -> Option<&mut Loan> {
+        self.data.get_mut(usize::from(tag)).and_then(Data::loan_mut)
+    }
+
+    /// The payload of `tag` where it was staged, if its data is
+    /// [`Data::staged`] and has arrived.
+    #[inline]
+    pub fn staged(&self, tag: Tag) -> Option<&[u8]> {
+        let Memory::Staged(staged) = self.data.get(usize::from(tag))?.memory else {
+            return None;
+        };
+        self.stage_bytes(staged)
+    }
+
+    #[inline]
+    fn stage_bytes(&self, staged: Staged) -> Option<&[u8]> {
+        let (at, len) = (staged.at as usize, staged.len as usize);
+        let is_there = staged.receive == self.receives;
+        let bytes = self.stage.as_ref()?.bytes();
+        is_there.then(|| &bytes[at..at + len])
+    }
+
+    /// Takes the data of `tag` away, leaving it none. Memory that a receive
+    /// under way writes stays here until the receive ends, and nothing is
+    /// returned.
     #[inline]
     pub fn take_data(&mut self, tag: Tag) -> Data {
-        self.data
-            .get_mut(usize::from(tag))
-            .map(std::mem::take)
-            .unwrap_or_default()
+        let Some(data) = self.data.get_mut(usize::from(tag)) else {
+            return Data::default();
+        };
+        let data = std::mem::take(data);
+        if self.receiving_into == Some(tag) {
+            self.drop_data(tag, data);
+            return Data::default();
+        }
+        data
+    }
+
+    /// Lets go of memory, but not while the kernel may write it.
+    #[inline]
+    fn drop_data(&mut self, tag: Tag, data: Data) {
+        if self.receiving_into == Some(tag) {
+            // The tag has no other memory that this receive writes.
+            self.receiving_into = None;
+            self.parked = data;
+        }
     }
 
     /// A receive completed. Call [`Link::next_op`] until it yields nothing,
@@ -119,6 +273,9 @@ impl<M: Machine> Link<M> {
     #[inline]
     pub fn on_received(&mut self, received: Received) {
         self.receiving = false;
+        self.receives += 1;
+        self.receiving_into = None;
+        self.parked = Data::default();
         if received.direct > 0 {
             self.machine.on_direct(received.direct);
         }
@@ -129,8 +286,8 @@ impl<M: Machine> Link<M> {
     /// The next operation that the bytes received allow.
     #[inline]
     pub fn next_op(&mut self) -> Option<M::Op> {
-        let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
         loop {
+            let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
             match self.machine.poll_step(bytes, &mut self.at)? {
                 Step::Op(op) => return Some(op),
                 Step::Place {
@@ -138,23 +295,48 @@ impl<M: Machine> Link<M> {
                     offset,
                     at,
                     len,
-                } => {
-                    let to = destination(&self.data, tag).slice(offset, len);
-                    let at = at as usize;
-                    mem::copy_in(to, &bytes[at..at + len as usize]);
-                }
+                } => self.place(tag, offset, at, len),
                 Step::Digest {
                     tag,
                     offset,
                     len,
                     expected,
                 } => {
-                    let over = destination(&self.data, tag).slice(offset, len);
-                    let matches = mem::crc32c(over, 0) == expected;
+                    let matches = self.digest(tag, offset, len) == expected;
                     self.machine.on_digest(tag, matches);
                 }
             }
         }
+    }
+
+    /// Payload arrived in staging: moves it to where it belongs.
+    #[inline]
+    fn place(&mut self, tag: Tag, offset: u32, at: u32, len: u32) {
+        let data = &mut self.data[usize::from(tag)];
+        if let Memory::Staged(staged) = &mut data.memory {
+            assert!(offset == 0, "staged payload comes in one piece");
+            let receive = self.receives;
+            *staged = Staged { at, len, receive };
+            return;
+        }
+        let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
+        let mut from = at as usize;
+        data.each_part(offset, len, |to| {
+            let end = from + to.len() as usize;
+            mem::copy_in(to, &bytes[from..end]);
+            from = end;
+        });
+    }
+
+    /// The CRC32C over a part of the data of `tag`.
+    fn digest(&self, tag: Tag, offset: u32, len: u32) -> u32 {
+        let data = &self.data[usize::from(tag)];
+        if let Memory::Staged(staged) = data.memory {
+            let bytes = self.stage_bytes(staged).expect(NO_MEMORY);
+            let from = offset as usize;
+            return mem::crc32c_bytes(&bytes[from..from + len as usize], 0);
+        }
+        data.crc32c(offset, len)
     }
 
     /// Asks for the next bytes. An unfinished header is kept and comes first.
@@ -173,11 +355,18 @@ impl<M: Machine> Link<M> {
             (!stage.is_empty()).then_some(stage)
         });
         self.at = 0;
-        let direct = plan
-            .direct
-            .map(|Direct { tag, offset, len }| destination(&self.data, tag).slice(offset, len));
+        let mut stage_max = plan.stage_max;
+        let direct = plan.direct.map(|Direct { tag, offset, len }| {
+            let part = self.data[usize::from(tag)].first_part(offset, len);
+            if part.len() < len {
+                // What follows is payload for the next piece.
+                stage_max = 0;
+            }
+            self.receiving_into = Some(tag);
+            part
+        });
         self.receiving = true;
-        driver.recv(self.socket, direct, stage, plan.stage_max, self.recv_token);
+        driver.recv(self.socket, direct, stage, stage_max, self.recv_token);
     }
 
     /// Sends what is ready, unless a batch is still on its way.
@@ -202,13 +391,6 @@ impl<M: Machine> Link<M> {
     }
 }
 
-#[inline]
-fn destination(data: &[Data], tag: Tag) -> BufRange {
-    data[usize::from(tag)]
-        .range
-        .expect("payload moves only for a command whose memory is known")
-}
-
 /// A machine's view of the batch that it fills.
 struct Sink<'a> {
     batch: &'a mut Batch,
@@ -229,13 +411,11 @@ impl Transmit for Sink<'_> {
     #[inline]
     fn payload(&mut self, tag: Tag, offset: u32, len: u32, digest: bool) {
         let data = &self.data[usize::from(tag)];
-        let whole = data.range.expect("payload to send has memory");
-        let range = whole.slice(offset, len);
-        self.batch.payload(range);
+        data.each_part(offset, len, |part| self.batch.payload(part));
         if digest {
             let crc = match data.crc {
-                Some(crc) if range == whole => crc,
-                _ => mem::crc32c(range, 0),
+                Some(crc) if offset == 0 && data.is_whole(len) => crc,
+                _ => data.crc32c(offset, len),
             };
             self.batch.header(&crc.to_le_bytes());
         }
@@ -243,12 +423,14 @@ impl Transmit for Sink<'_> {
 
     #[inline]
     fn release(&mut self, tag: Tag) {
-        if let Some(data) = self.data.get_mut(usize::from(tag)) {
-            data.range = None;
-            data.crc = None;
-            if let Some(buf) = data.hold.take() {
-                self.batch.hold(buf);
-            }
+        let Some(data) = self.data.get_mut(usize::from(tag)) else {
+            return;
+        };
+        data.crc = None;
+        match std::mem::take(&mut data.memory) {
+            Memory::Buf(buf) => self.batch.hold(buf),
+            Memory::Loan(loan) => self.batch.hold(loan),
+            Memory::None | Memory::Range(_) | Memory::Staged(_) => {}
         }
     }
 }

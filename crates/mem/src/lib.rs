@@ -9,13 +9,14 @@
 mod budget;
 pub mod counters;
 mod crc;
+mod loan;
 mod moves;
 mod pool;
 mod region;
 
 pub use budget::Budget;
-#[cfg(test)]
-use crc::crc32c_bytes;
+pub use crc::crc32c_bytes;
+pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, is_zero, zero};
 pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};

@@ -89,6 +89,15 @@ impl BufRange {
         }
     }
 
+    /// Both as one, where `next` follows in memory.
+    #[inline]
+    pub(crate) fn joined(self, next: BufRange) -> Option<BufRange> {
+        let follows =
+            self.region == next.region && self.offset + u64::from(self.len) == next.offset;
+        let len = self.len.checked_add(next.len)?;
+        follows.then_some(BufRange { len, ..self })
+    }
+
     /// Where the bytes lie. Panics if the region is gone. The pointer is valid
     /// for reads and writes of `len` bytes for the life of the process (memory
     /// of a region that goes away is replaced, not unmapped), but others may

@@ -1,21 +1,45 @@
 //! What one send carries.
 
-use mem::{Buf, BufRange};
+use mem::{Buf, BufRange, Loan};
 
 /// Pieces in one batch: the kernel's limit on one send.
 pub const BATCH_IOVECS_MAX: usize = 1024;
 /// A batch takes no more PDUs once it holds this many bytes.
 pub const BATCH_BYTES_MAX: u64 = 1 << 20;
 const ARENA_BYTES: usize = 32 << 10;
-/// Pieces that one PDU may take: header, payload, trailer.
-const PDU_IOVECS: usize = 3;
+/// Pieces that one PDU may take: header, payload (a loan may have many
+/// pieces), trailer.
+const PDU_IOVECS: usize = 2 + mem::LOAN_PIECES_MAX;
 /// Header bytes of a lone PDU: a command of 64 bytes in a capsule, digests.
 const ONE_PDU_HEADER_BYTES: usize = 96;
 /// Header bytes that one PDU may take.
 const PDU_HEADER_BYTES: usize = 512;
 
+/// Memory that stays as it is until the kernel is done with a batch.
+#[derive(Debug)]
+pub enum Held {
+    /// A buffer of a pool.
+    Buf(Buf),
+    /// Memory that somebody else lent.
+    Loan(Loan),
+}
+
+impl From<Buf> for Held {
+    #[inline]
+    fn from(buf: Buf) -> Held {
+        Held::Buf(buf)
+    }
+}
+
+impl From<Loan> for Held {
+    #[inline]
+    fn from(loan: Loan) -> Held {
+        Held::Loan(loan)
+    }
+}
+
 /// Headers (copied into it) and payload (named by handles) that leave with one
-/// system call, and the buffers that are held until the kernel is done.
+/// system call, and the memory that is held until the kernel is done.
 pub struct Batch {
     arena: Box<[u8; ARENA_BYTES]>,
     arena_len: usize,
@@ -24,7 +48,7 @@ pub struct Batch {
     next: usize,
     /// The last piece ends where the arena's next byte goes.
     header_is_open: bool,
-    held: Vec<Buf>,
+    held: Vec<Held>,
     left_bytes: u64,
     pub(crate) message: libc::msghdr,
 }
@@ -45,7 +69,8 @@ impl Batch {
         })
     }
 
-    /// Whether one more PDU fits: a header, one payload and a trailer.
+    /// Whether one more PDU fits: a header, one payload in up to
+    /// [`mem::LOAN_PIECES_MAX`] pieces, and a trailer.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.iovecs.len() + PDU_IOVECS <= BATCH_IOVECS_MAX
@@ -92,10 +117,10 @@ impl Batch {
         });
     }
 
-    /// Keeps `buf` until the kernel is done with the batch.
+    /// Keeps memory until the kernel is done with the batch.
     #[inline]
-    pub fn hold(&mut self, buf: Buf) {
-        self.held.push(buf);
+    pub fn hold(&mut self, memory: impl Into<Held>) {
+        self.held.push(memory.into());
     }
 
     /// Whether there is nothing to send.
@@ -286,7 +311,7 @@ mod tests {
             batch.payload(region.range(0, 1));
             pdus += 1;
         }
-        assert_eq!(pdus, 511);
+        assert_eq!(pdus, (BATCH_IOVECS_MAX - PDU_IOVECS) / 2 + 1);
         batch.clear();
         while batch.has_room() {
             batch.payload(region.range(0, 4096));
@@ -302,5 +327,19 @@ mod tests {
         assert!(pool.get(2 << 20).is_none());
         batch.clear();
         assert!(pool.get(2 << 20).is_some());
+    }
+
+    #[test]
+    fn the_largest_loan_fits_where_there_is_room() {
+        let region = Region::anonymous(1 << 20).unwrap();
+        let mut batch = Batch::new();
+        while batch.has_room() {
+            batch.header(&[0; 24]);
+            for piece in 0..mem::LOAN_PIECES_MAX as u64 {
+                batch.payload(region.range(2 * piece, 1));
+            }
+            batch.header(&[0; 4]);
+        }
+        assert!(batch.iovecs.len() > BATCH_IOVECS_MAX - PDU_IOVECS);
     }
 }

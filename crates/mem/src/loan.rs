@@ -1,0 +1,217 @@
+//! Memory lent for one I/O.
+
+use crate::region::BufRange;
+use std::cell::RefCell;
+use std::fmt;
+
+/// Pieces of a loan at most: [`crate::BUF_BYTES_MAX`] from anywhere inside a
+/// frame of 16 KiB.
+pub const LOAN_PIECES_MAX: usize = 129;
+/// Emptied lists that a thread keeps for its next loans of several pieces.
+const SPARE_LISTS_MAX: usize = 4096;
+
+thread_local! {
+    static SPARE_LISTS: RefCell<Vec<Vec<BufRange>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory lent for one I/O: read it or fill it, as whoever lent it says, and
+/// drop it when nobody, the kernel included, will touch it any more.
+#[must_use = "memory is lent only as long as the loan lives"]
+pub struct Loan {
+    pieces: Pieces,
+    len: u32,
+}
+
+/// Nearly always one piece, which then needs no list.
+enum Pieces {
+    One(BufRange),
+    Many(Vec<BufRange>),
+}
+
+impl Loan {
+    /// Memory that stays what it is whatever happens, so that nobody needs to
+    /// hear of the loan's end.
+    #[inline]
+    pub fn of(range: BufRange) -> Loan {
+        Loan {
+            len: range.len(),
+            pieces: Pieces::One(range),
+        }
+    }
+
+    /// Where the bytes lie, in order; neighbours are one piece.
+    #[inline]
+    pub fn pieces(&self) -> &[BufRange] {
+        match &self.pieces {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where `len` bytes from `offset` lie, in order. Panics past the end.
+    #[inline]
+    pub fn parts(&self, offset: u32, len: u32) -> Parts<'_> {
+        let end = u64::from(offset) + u64::from(len);
+        assert!(end <= u64::from(self.len), "part past the end of a loan");
+        Parts {
+            pieces: self.pieces(),
+            skip: offset,
+            left: len,
+        }
+    }
+
+    /// Appends a piece; one that follows the last in memory becomes part of it.
+    #[inline]
+    pub fn push(&mut self, piece: BufRange) {
+        self.len += piece.len();
+        match &mut self.pieces {
+            Pieces::One(last) => match last.joined(piece) {
+                Some(joined) => *last = joined,
+                None => self.spill(piece),
+            },
+            Pieces::Many(list) => {
+                let last = list.last_mut().expect("a list of pieces has some");
+                match last.joined(piece) {
+                    Some(joined) => *last = joined,
+                    None => list.push(piece),
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self, piece: BufRange) {
+        let mut list = SPARE_LISTS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        list.extend_from_slice(self.pieces());
+        list.push(piece);
+        self.pieces = Pieces::Many(list);
+    }
+}
+
+impl Drop for Loan {
+    #[inline]
+    fn drop(&mut self) {
+        if let Pieces::Many(list) = &mut self.pieces {
+            keep_list(std::mem::take(list));
+        }
+    }
+}
+
+#[cold]
+fn keep_list(mut list: Vec<BufRange>) {
+    list.clear();
+    // A thread that is being torn down keeps nothing.
+    let _ = SPARE_LISTS.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < SPARE_LISTS_MAX {
+            spare.push(list);
+        }
+    });
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Loan({} bytes in {} pieces)",
+            self.len,
+            self.pieces().len()
+        )
+    }
+}
+
+/// The pieces of a part of a [`Loan`]; none of them empty.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    pieces: &'a [BufRange],
+    skip: u32,
+    left: u32,
+}
+
+impl Iterator for Parts<'_> {
+    type Item = BufRange;
+
+    #[inline]
+    fn next(&mut self) -> Option<BufRange> {
+        while self.left > 0 {
+            let (first, rest) = self.pieces.split_first().expect("checked at the start");
+            if self.skip < first.len() {
+                let len = self.left.min(first.len() - self.skip);
+                let part = first.slice(self.skip, len);
+                (self.pieces, self.skip, self.left) = (rest, 0, self.left - len);
+                return Some(part);
+            }
+            (self.pieces, self.skip) = (rest, self.skip - first.len());
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Region;
+
+    #[test]
+    fn neighbours_are_one_piece_and_parts_are_cut_at_any_byte() {
+        let region = Region::anonymous(4096).unwrap();
+        let mut loan = Loan::of(region.range(0, 10));
+        loan.push(region.range(10, 10));
+        assert_eq!(loan.pieces(), [region.range(0, 20)]);
+        loan.push(region.range(100, 5));
+        loan.push(region.range(105, 5));
+        loan.push(region.range(50, 10));
+        let pieces = [
+            region.range(0, 20),
+            region.range(100, 10),
+            region.range(50, 10),
+        ];
+        assert_eq!((loan.pieces(), loan.len()), (&pieces[..], 40));
+        let at = |i: u32| {
+            pieces
+                .iter()
+                .flat_map(|p| (0..p.len()).map(|j| p.offset() + u64::from(j)))
+                .nth(i as usize)
+        };
+        for offset in 0..=40 {
+            for len in 0..=40 - offset {
+                let parts: Vec<_> = loan.parts(offset, len).collect();
+                assert!(parts.iter().all(|part| !part.is_empty()));
+                let bytes = parts
+                    .iter()
+                    .flat_map(|p| (0..p.len()).map(|j| p.offset() + u64::from(j)));
+                assert!(bytes.map(Some).eq((offset..offset + len).map(at)));
+            }
+        }
+    }
+
+    #[test]
+    fn lists_are_used_again() {
+        let region = Region::anonymous(4096).unwrap();
+        let two = || {
+            let mut loan = Loan::of(region.range(0, 1));
+            loan.push(region.range(2, 1));
+            loan.pieces().as_ptr()
+        };
+        assert_eq!(two(), two());
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end of a loan")]
+    fn a_part_past_the_end_panics() {
+        let region = Region::anonymous(4096).unwrap();
+        let _ = Loan::of(region.range(0, 10)).parts(5, 6);
+    }
+}
