@@ -30,6 +30,8 @@ pub struct Config {
     pub cpus: u32,
     /// The script's end at the latest, counted from power-on.
     pub limit: Duration,
+    /// Ports of this machine's 127.0.0.1, and the guest's port that each leads to.
+    pub forwards: Vec<(u16, u16)>,
 }
 
 impl Config {
@@ -41,6 +43,7 @@ impl Config {
             script: script.into(),
             cpus: 1,
             limit: Duration::from_secs(240),
+            forwards: Vec::new(),
         }
     }
 }
@@ -119,7 +122,11 @@ impl Guest {
         command.arg("-initrd").arg(&image.initramfs);
         command.args(["-append", &kernel_line()]);
         command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
-        command.args(["-netdev", "user,id=net"]);
+        let mut network = String::from("user,id=net");
+        for (here, there) in &config.forwards {
+            network += &format!(",hostfwd=tcp:127.0.0.1:{here}-:{there}");
+        }
+        command.args(["-netdev", &network]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
         command
             .arg("-chardev")

@@ -174,13 +174,8 @@ impl Target {
     /// Drives verified load against it with weft's own initiator, and says
     /// what that printed; panics when it fails.
     pub fn perf(&self, arguments: &[&str]) -> String {
-        let mut perf = tied(binary());
-        perf.args(["perf", "--traddr", "127.0.0.1", "--nqn", NQN, "--trsvcid"]);
-        perf.arg(self.address.port().to_string()).args(arguments);
-        match output(&mut perf) {
-            Ok(said) => String::from_utf8_lossy(&said).into_owned(),
-            Err(e) => panic!("{e}\n--- target\n{}", tail(&self.log(), 20)),
-        }
+        perf(self.address, arguments)
+            .unwrap_or_else(|e| panic!("{e}\n--- target\n{}", tail(&self.log(), 20)))
     }
 
     /// SIGKILL.
@@ -243,8 +238,19 @@ impl Target {
     }
 }
 
+/// Drives load against [`NQN`] at `address` with weft's own initiator; what it
+/// printed.
+pub fn perf(address: SocketAddr, arguments: &[&str]) -> Result<String, String> {
+    let mut perf = tied(binary());
+    perf.args(["perf", "--traddr"])
+        .arg(address.ip().to_string());
+    perf.arg("--trsvcid").arg(address.port().to_string());
+    perf.args(["--nqn", NQN]).args(arguments);
+    output(&mut perf).map(|said| String::from_utf8_lossy(&said).into_owned())
+}
+
 /// An address that was free a moment ago.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address")
 }
