@@ -1,0 +1,366 @@
+//! Reservations: who may read and write a volume that several hosts share.
+//!
+//! They belong to the volume, not to a protocol: whichever way hosts come, they
+//! meet here. The rules are those of NVM Express Base Specification 2.0, section
+//! 8.19, which are SPC-4's with a host in the place of an I_T nexus.
+//!
+//! Changes may write a file ([`crate::State`]) and so may block: never on a
+//! reactor. What an I/O needs is [`Reservations::access`]: one load and one
+//! comparison as long as nothing changes.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::StateFile;
+pub(crate) use rules::Rules;
+
+/// Registrants of one volume: as many as the count in an NVMe Reservation
+/// Report can say.
+pub const REGISTRANTS_MAX: usize = u16::MAX as usize;
+
+/// Who may be registered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Registrant {
+    /// An NVMe host, by its Host Identifier: through whichever controller.
+    NvmeHost([u8; 16]),
+}
+
+const NVME_HOST: &str = "nvme-host:";
+
+impl fmt::Display for Registrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Registrant::NvmeHost(hostid) = self;
+        f.write_str(NVME_HOST)?;
+        hostid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl From<Registrant> for String {
+    fn from(registrant: Registrant) -> String {
+        registrant.to_string()
+    }
+}
+
+impl TryFrom<String> for Registrant {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Registrant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.strip_prefix(NVME_HOST)
+            .filter(|hex| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|hex| u128::from_str_radix(hex, 16).ok())
+            .map(|hostid| Registrant::NvmeHost(hostid.to_be_bytes()))
+            .ok_or_else(|| format!("'{text}' names no registrant"))
+    }
+}
+
+/// What a reservation keeps others from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Type {
+    /// Write Exclusive: the holder writes, everybody reads.
+    WriteExclusive,
+    /// Exclusive Access: the holder alone.
+    ExclusiveAccess,
+    /// Write Exclusive - Registrants Only: registrants write, everybody reads.
+    WriteExclusiveRegistrantsOnly,
+    /// Exclusive Access - Registrants Only.
+    ExclusiveAccessRegistrantsOnly,
+    /// Write Exclusive - All Registrants: likewise, and every registrant holds it.
+    WriteExclusiveAllRegistrants,
+    /// Exclusive Access - All Registrants.
+    ExclusiveAccessAllRegistrants,
+}
+
+/// What one host may do. Without a reservation: everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Commands that read.
+    pub read: bool,
+    /// Commands that write.
+    pub write: bool,
+}
+
+/// What [`Reservations::access`] found last for one host; its owner keeps it.
+/// The default is that it was never asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    generation: u64,
+    access: Access,
+}
+
+impl Default for Grant {
+    fn default() -> Self {
+        Grant {
+            generation: 0,
+            access: Access {
+                read: false,
+                write: false,
+            },
+        }
+    }
+}
+
+/// A change that a host asks for. Keys that do not match are a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Registers with a key.
+    Register {
+        /// The key, not 0.
+        key: u64,
+        /// Sets or clears Persist Through Power Loss.
+        persist: Option<bool>,
+    },
+    /// Changes the key.
+    Replace {
+        /// The key so far; `None`: whatever it is, also registering anew.
+        current: Option<u64>,
+        /// The new key, not 0.
+        key: u64,
+        /// As in [`Request::Register`].
+        persist: Option<bool>,
+    },
+    /// Ends the registration, and the reservation with its last holder.
+    Unregister {
+        /// The key; `None`: whatever it is.
+        current: Option<u64>,
+        /// As in [`Request::Register`].
+        persist: Option<bool>,
+    },
+    /// Takes the reservation while nobody has it.
+    Acquire {
+        /// The asker's key.
+        current: u64,
+        /// Of which type.
+        kind: Type,
+    },
+    /// Removes registrants by their key, and takes the reservation if its
+    /// holder is among them.
+    Preempt {
+        /// The asker's key.
+        current: u64,
+        /// The key of those to remove; 0: of all, where all are holders.
+        victim: u64,
+        /// Type of the reservation taken.
+        kind: Type,
+    },
+    /// Gives the reservation up.
+    Release {
+        /// The asker's key.
+        current: u64,
+        /// Its type.
+        kind: Type,
+    },
+    /// Ends the reservation and every registration.
+    Clear {
+        /// The asker's key.
+        current: u64,
+    },
+}
+
+/// What others are told of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Notice {
+    /// Your registration was preempted.
+    RegistrationPreempted,
+    /// A reservation that let you in as a registrant, or kept you out, is gone.
+    ReservationReleased,
+    /// Reservation and registrations were cleared.
+    ReservationPreempted,
+}
+
+/// A change that was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Who is to be told what, in order of the registrants.
+    pub notices: Vec<(Registrant, Notice)>,
+    /// Somebody may do less than before: what they began must be over before
+    /// the change is answered.
+    pub access_lost: bool,
+}
+
+impl Change {
+    /// Those whose registration the change removed against their will by
+    /// preemption: a preempt and abort ends their commands.
+    pub fn preempted(&self) -> impl Iterator<Item = &Registrant> {
+        self.notices
+            .iter()
+            .filter(|(_, notice)| *notice == Notice::RegistrationPreempted)
+            .map(|(registrant, _)| registrant)
+    }
+}
+
+/// Why a change was refused. Nothing changed then.
+#[derive(Debug)]
+pub enum Refused {
+    /// Not registered, the wrong key, or somebody else holds the reservation.
+    Conflict,
+    /// A key of 0, another type than the one held, nothing to preempt.
+    Invalid,
+    /// Persist Through Power Loss is asked of a volume without a state file.
+    Volatile,
+    /// [`REGISTRANTS_MAX`] are registered.
+    Full,
+    /// It could not be made to last.
+    Unsaved(io::Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Conflict => f.write_str("conflicts with the reservation"),
+            Refused::Invalid => f.write_str("means nothing here"),
+            Refused::Volatile => f.write_str("the volume has no state file"),
+            Refused::Full => write!(f, "{REGISTRANTS_MAX} hosts are registered"),
+            Refused::Unsaved(error) => write!(f, "not saved: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How things stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Counts registrations, preemptions and clearings; wraps.
+    pub generation: u32,
+    /// The reservation, if one is held.
+    pub kind: Option<Type>,
+    /// Whether all this outlasts a loss of power.
+    pub persist: bool,
+    /// Registrants with their keys, and whether they hold the reservation.
+    pub registrants: Vec<(Registrant, u64, bool)>,
+}
+
+/// The reservations of one volume.
+pub struct Reservations {
+    /// Grows with every change of who may do what; from 1.
+    generation: AtomicU64,
+    rules: Mutex<Rules>,
+    /// Held while a change is made, which may take as long as a sync does.
+    /// `rules` is held for a moment only.
+    turn: Mutex<()>,
+    file: Option<Arc<StateFile>>,
+}
+
+impl Reservations {
+    /// As saved in the volume's state file; nobody without one.
+    pub(crate) fn open(file: Option<Arc<StateFile>>) -> Self {
+        let saved = file
+            .as_ref()
+            .and_then(|file| file.read(|document| document.reservations.clone()));
+        Reservations {
+            generation: AtomicU64::new(1),
+            rules: Mutex::new(saved.unwrap_or_default()),
+            turn: Mutex::new(()),
+            file,
+        }
+    }
+
+    /// Grows with every change of who may do what.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// What `who` may do now. `grant` spares the question while nothing changes.
+    #[inline]
+    pub fn access(&self, who: &Registrant, grant: &mut Grant) -> Access {
+        if grant.generation != self.generation() {
+            *grant = self.ask(who);
+        }
+        grant.access
+    }
+
+    #[cold]
+    fn ask(&self, who: &Registrant) -> Grant {
+        let rules = self.rules();
+        Grant {
+            generation: self.generation(),
+            access: rules.access(who),
+        }
+    }
+
+    /// Whether Persist Through Power Loss can be had.
+    pub fn can_persist(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether Persist Through Power Loss is on.
+    pub fn persists(&self) -> bool {
+        self.rules().persist
+    }
+
+    /// Makes a change; what must last is on the disk when it returns. Blocks.
+    pub fn change(&self, who: &Registrant, request: &Request) -> Result<Change, Refused> {
+        self.apply(|rules| rules.apply(who, request))
+    }
+
+    /// Sets Persist Through Power Loss. Blocks.
+    pub fn set_persist(&self, persist: bool) -> Result<(), Refused> {
+        self.apply(|rules| {
+            rules.persist = persist;
+            Ok(Vec::new())
+        })?;
+        Ok(())
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        self.rules().report()
+    }
+
+    fn apply(
+        &self,
+        change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, Refused>,
+    ) -> Result<Change, Refused> {
+        let _turn = self.turn.lock().expect("nothing panics under this lock");
+        let before = self.rules().clone();
+        let mut after = before.clone();
+        let notices = change(&mut after)?;
+        let access_lost = after.takes_from(&before);
+        if after != before {
+            self.save(&before, &after)?;
+            let mut rules = self.rules();
+            *rules = after;
+            // Under the lock: who sees the new generation finds the new rules.
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        Ok(Change {
+            notices,
+            access_lost,
+        })
+    }
+
+    fn save(&self, before: &Rules, after: &Rules) -> Result<(), Refused> {
+        if !before.persist && !after.persist {
+            return Ok(());
+        }
+        let file = self.file.as_ref().ok_or(Refused::Volatile)?;
+        file.update(|document| {
+            document.reservations = after.persist.then(|| after.clone());
+        })
+        .map_err(Refused::Unsaved)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().expect("nothing panics under this lock")
+    }
+}

@@ -1,0 +1,340 @@
+//! The rules themselves, as plain data.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Access, Notice, REGISTRANTS_MAX, Refused, Registrant, Report, Request, Type};
+
+/// A reservation that is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    kind: Type,
+    /// `None`: every registrant.
+    holder: Option<Registrant>,
+}
+
+/// Registrants and reservation of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rules {
+    /// Counts registrations, preemptions and clearings.
+    generation: u32,
+    /// Whether all this outlasts a loss of power.
+    pub(super) persist: bool,
+    held: Option<Held>,
+    registrants: BTreeMap<Registrant, u64>,
+}
+
+impl Type {
+    /// Whether every registrant holds it.
+    fn is_of_all(self) -> bool {
+        matches!(
+            self,
+            Type::WriteExclusiveAllRegistrants | Type::ExclusiveAccessAllRegistrants
+        )
+    }
+
+    /// Whether its end is told to the other registrants (section 8.19.1): to
+    /// those who write by it, that is.
+    fn is_of_registrants(self) -> bool {
+        !matches!(self, Type::WriteExclusive | Type::ExclusiveAccess)
+    }
+
+    /// What a stranger may do and what a registrant who does not hold it may
+    /// do (section 8.19, the table of command behavior). A holder may do all.
+    fn access(self) -> (Access, Access) {
+        const NONE: Access = Access {
+            read: false,
+            write: false,
+        };
+        const READ: Access = Access {
+            read: true,
+            write: false,
+        };
+        match self {
+            Type::WriteExclusive => (READ, READ),
+            Type::ExclusiveAccess => (NONE, NONE),
+            Type::WriteExclusiveRegistrantsOnly | Type::WriteExclusiveAllRegistrants => (READ, ALL),
+            Type::ExclusiveAccessRegistrantsOnly | Type::ExclusiveAccessAllRegistrants => {
+                (NONE, ALL)
+            }
+        }
+    }
+}
+
+const ALL: Access = Access {
+    read: true,
+    write: true,
+};
+
+impl Rules {
+    pub fn access(&self, who: &Registrant) -> Access {
+        let Some(held) = &self.held else { return ALL };
+        let (stranger, registrant) = held.kind.access();
+        if self.is_holder(who) {
+            ALL
+        } else if self.registrants.contains_key(who) {
+            registrant
+        } else {
+            stranger
+        }
+    }
+
+    fn is_holder(&self, who: &Registrant) -> bool {
+        match &self.held {
+            Some(Held {
+                holder: Some(holder),
+                ..
+            }) => holder == who,
+            Some(Held { holder: None, .. }) => self.registrants.contains_key(who),
+            None => false,
+        }
+    }
+
+    /// Whether anybody may do less than before.
+    pub fn takes_from(&self, before: &Rules) -> bool {
+        let less = |was: Access, is: Access| was.read && !is.read || was.write && !is.write;
+        let stranger = |rules: &Rules| rules.held.as_ref().map_or(ALL, |held| held.kind.access().0);
+        less(stranger(before), stranger(self))
+            || (before.registrants.keys())
+                .any(|registrant| less(before.access(registrant), self.access(registrant)))
+    }
+
+    pub fn report(&self) -> Report {
+        Report {
+            generation: self.generation,
+            kind: self.held.as_ref().map(|held| held.kind),
+            persist: self.persist,
+            registrants: (self.registrants.iter())
+                .map(|(registrant, key)| (registrant.clone(), *key, self.is_holder(registrant)))
+                .collect(),
+        }
+    }
+
+    /// Makes a change; who is to be told of it. After a refusal these rules are
+    /// worth nothing: it is done to a copy.
+    pub fn apply(
+        &mut self,
+        who: &Registrant,
+        request: &Request,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        match *request {
+            Request::Register { key, persist } => {
+                self.register(who, key)?;
+                self.registered(persist);
+                Ok(Vec::new())
+            }
+            Request::Replace {
+                current,
+                key,
+                persist,
+            } => {
+                self.replace(who, current, key)?;
+                self.registered(persist);
+                Ok(Vec::new())
+            }
+            Request::Unregister { current, persist } => {
+                let notices = self.unregister(who, current)?;
+                self.registered(persist);
+                Ok(notices)
+            }
+            Request::Acquire { current, kind } => self.acquire(who, current, kind),
+            Request::Preempt {
+                current,
+                victim,
+                kind,
+            } => self.preempt(who, current, victim, kind),
+            Request::Release { current, kind } => self.release(who, current, kind),
+            Request::Clear { current } => self.clear(who, current),
+        }
+    }
+
+    fn registered(&mut self, persist: Option<bool>) {
+        self.persist = persist.unwrap_or(self.persist);
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Registering again with the same key is no error (section 8.19.3).
+    fn register(&mut self, who: &Registrant, key: u64) -> Result<(), Refused> {
+        match self.registrants.get(who) {
+            _ if key == 0 => Err(Refused::Invalid),
+            Some(current) if *current == key => Ok(()),
+            Some(_) => Err(Refused::Conflict),
+            None => self.add(who, key),
+        }
+    }
+
+    fn add(&mut self, who: &Registrant, key: u64) -> Result<(), Refused> {
+        if self.registrants.len() >= REGISTRANTS_MAX {
+            return Err(Refused::Full);
+        }
+        self.registrants.insert(who.clone(), key);
+        Ok(())
+    }
+
+    /// A host that ignores its current key need not have one (section 8.19.3).
+    fn replace(&mut self, who: &Registrant, current: Option<u64>, key: u64) -> Result<(), Refused> {
+        if key == 0 {
+            return Err(Refused::Invalid);
+        }
+        if current.is_none() && !self.registrants.contains_key(who) {
+            return self.add(who, key);
+        }
+        self.expect_key(who, current)?;
+        self.registrants.insert(who.clone(), key);
+        Ok(())
+    }
+
+    fn expect_key(&self, who: &Registrant, current: Option<u64>) -> Result<(), Refused> {
+        match (self.registrants.get(who), current) {
+            (Some(key), Some(current)) if *key == current => Ok(()),
+            (Some(_), None) => Ok(()),
+            _ => Err(Refused::Conflict),
+        }
+    }
+
+    /// A reservation ends with its holder, and one of all registrants with the
+    /// last of them (section 8.19.3).
+    fn unregister(
+        &mut self,
+        who: &Registrant,
+        current: Option<u64>,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        self.expect_key(who, current)?;
+        Ok(self.remove(who))
+    }
+
+    fn remove(&mut self, who: &Registrant) -> Vec<(Registrant, Notice)> {
+        let was_holder = self.is_holder(who);
+        self.registrants.remove(who);
+        match &self.held {
+            Some(held) if was_holder && (held.holder.is_some() || self.registrants.is_empty()) => {
+                self.end_reservation(who)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn end_reservation(&mut self, who: &Registrant) -> Vec<(Registrant, Notice)> {
+        match self.held.take() {
+            Some(held) if held.kind.is_of_registrants() => {
+                self.tell_others(who, Notice::ReservationReleased)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn tell_others(&self, who: &Registrant, notice: Notice) -> Vec<(Registrant, Notice)> {
+        let others = self.registrants.keys().filter(|other| *other != who);
+        others.map(|other| (other.clone(), notice)).collect()
+    }
+
+    /// Acquiring again what one holds is no error (section 8.19.4).
+    fn acquire(
+        &mut self,
+        who: &Registrant,
+        current: u64,
+        kind: Type,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        self.expect_key(who, Some(current))?;
+        match &self.held {
+            None => self.hold(who, kind),
+            Some(held) if held.kind == kind && self.is_holder(who) => {}
+            Some(_) => return Err(Refused::Conflict),
+        }
+        Ok(Vec::new())
+    }
+
+    fn hold(&mut self, who: &Registrant, kind: Type) {
+        let holder = (!kind.is_of_all()).then(|| who.clone());
+        self.held = Some(Held { kind, holder });
+    }
+
+    /// Release by one who does not hold it is no error (section 8.19.5).
+    fn release(
+        &mut self,
+        who: &Registrant,
+        current: u64,
+        kind: Type,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        self.expect_key(who, Some(current))?;
+        match &self.held {
+            Some(held) if self.is_holder(who) => {
+                if held.kind != kind {
+                    return Err(Refused::Invalid);
+                }
+                Ok(self.end_reservation(who))
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn clear(
+        &mut self,
+        who: &Registrant,
+        current: u64,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        self.expect_key(who, Some(current))?;
+        let notices = self.tell_others(who, Notice::ReservationPreempted);
+        self.held = None;
+        self.registrants.clear();
+        self.generation = self.generation.wrapping_add(1);
+        Ok(notices)
+    }
+
+    /// Section 8.19.7. Which registrants go, and whether the reservation
+    /// changes hands, follows from whose key `victim` is.
+    fn preempt(
+        &mut self,
+        who: &Registrant,
+        current: u64,
+        victim: u64,
+        kind: Type,
+    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        self.expect_key(who, Some(current))?;
+        let is_of_all = (self.held.as_ref()).is_some_and(|held| held.holder.is_none());
+        if victim == 0 && !is_of_all {
+            return Err(Refused::Invalid);
+        }
+        let has_key = |registrant: &Registrant| self.registrants.get(registrant) == Some(&victim);
+        let takes_over = match &self.held {
+            None => false,
+            Some(Held { holder: None, .. }) => victim == 0,
+            Some(Held {
+                holder: Some(holder),
+                ..
+            }) => has_key(holder),
+        };
+        // Who takes the reservation over keeps the registration: one cannot
+        // hold it without. Otherwise one's own key is a key like others.
+        let gone: Vec<Registrant> = (self.registrants.keys())
+            .filter(|other| victim == 0 || has_key(other))
+            .filter(|other| !(takes_over && *other == who))
+            .cloned()
+            .collect();
+        if gone.is_empty() && !takes_over {
+            return Err(Refused::Conflict);
+        }
+        let mut notices = Vec::new();
+        if takes_over {
+            let before = self.held.take();
+            for other in &gone {
+                self.registrants.remove(other);
+            }
+            if before.is_some_and(|held| held.kind != kind) {
+                notices = self.tell_others(who, Notice::ReservationReleased);
+            }
+            self.hold(who, kind);
+        } else {
+            for other in &gone {
+                notices.extend(self.remove(other));
+            }
+        }
+        let others = gone.into_iter().filter(|other| other != who);
+        notices.extend(others.map(|other| (other, Notice::RegistrationPreempted)));
+        notices.retain(|(told, _)| told != who);
+        notices.sort();
+        self.generation = self.generation.wrapping_add(1);
+        Ok(notices)
+    }
+}

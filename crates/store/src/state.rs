@@ -1,0 +1,302 @@
+//! What a volume remembers beside its data: a small file next to it.
+//!
+//! The file is text: a line with the format's version and a checksum, then
+//! JSON. It is written whole under another name, synced, renamed over the old
+//! one, and the folder synced, so that a crash at any point leaves the old or
+//! the new one. A file that is neither is an error when the volume is opened:
+//! to take it for an empty one would let hosts write that were kept out.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::reservation::{Reservations, Rules};
+use crate::{Problem, Range};
+
+/// What comes after the path of a `file` volume where no other is configured.
+const SUFFIX: &str = ".weft";
+
+/// First words of the file, with the version of the format.
+const MAGIC: &str = "weft-state 1";
+
+/// No state file is larger: room for every registrant and many ranges.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Everything in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Document {
+    /// UUID of the volume that it belongs to.
+    volume: String,
+    /// There while Persist Through Power Loss is on.
+    pub(crate) reservations: Option<Rules>,
+    write_protected: bool,
+    /// First byte and number of bytes of each.
+    unreadable: Vec<(u64, u64)>,
+}
+
+/// Where a volume's state lies: a file, or what a test or the simulator has in
+/// its place.
+pub trait Medium: Send + Sync {
+    /// What lies there; `None` if nothing was ever saved. Blocks.
+    fn load(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Puts `bytes` in the place of what lies there. A crash at any point
+    /// leaves the old or the new; the new when it has returned. Blocks.
+    fn save(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// How it is called in messages.
+    fn path(&self) -> &Path;
+}
+
+/// The state of one volume, and where it lies.
+pub(crate) struct StateFile {
+    medium: Box<dyn Medium>,
+    document: Mutex<Document>,
+}
+
+impl StateFile {
+    /// Reads what is there; nothing is written before the first change.
+    fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<StateFile, Problem> {
+        let path = medium.path();
+        let loaded = medium.load().map_err(|source| Problem::System {
+            action: "read the state file",
+            path: Some(path.to_owned()),
+            source,
+        })?;
+        let wrong = |why| Problem::State {
+            path: path.to_owned(),
+            why,
+        };
+        let volume = volume.to_string();
+        let document = match loaded {
+            Some(bytes) => parse(&bytes).map_err(wrong)?,
+            None => Document {
+                volume: volume.clone(),
+                ..Document::default()
+            },
+        };
+        if document.volume != volume {
+            let why = format!(
+                "belongs to the volume with UUID {}, this one has {volume}",
+                document.volume
+            );
+            return Err(wrong(why));
+        }
+        Ok(StateFile {
+            document: Mutex::new(document),
+            medium,
+        })
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Document) -> T) -> T {
+        look(
+            &self
+                .document
+                .lock()
+                .expect("nothing panics under this lock"),
+        )
+    }
+
+    /// Changes what the file holds; on the disk when it returns. Blocks.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Document)) -> io::Result<()> {
+        let mut document = self
+            .document
+            .lock()
+            .expect("nothing panics under this lock");
+        let mut next = document.clone();
+        change(&mut next);
+        if next != *document {
+            let text = render(&next);
+            if text.len() as u64 > BYTES_MAX {
+                return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+            }
+            self.medium.save(text.as_bytes())?;
+            *document = next;
+        }
+        Ok(())
+    }
+}
+
+/// A file in a file system.
+struct Sidecar {
+    path: PathBuf,
+}
+
+impl Medium for Sidecar {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    fn save(&self, bytes: &[u8]) -> io::Result<()> {
+        let temporary = with_suffix(&self.path, ".new");
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&temporary, &self.path)?;
+        File::open(folder(&self.path))?.sync_all()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Document, String> {
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(format!("has more than {BYTES_MAX} bytes"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "is damaged".to_owned())?;
+    let (head, body) = text.split_once('\n').unwrap_or((text, ""));
+    let Some(sum) = head.strip_prefix(MAGIC) else {
+        return Err(format!("does not begin with '{MAGIC}'"));
+    };
+    if sum.trim() != sum_of(body) {
+        return Err("is damaged: its checksum does not match".to_owned());
+    }
+    serde_json::from_str(body).map_err(|error| format!("is damaged: {error}"))
+}
+
+fn render(document: &Document) -> String {
+    let mut body = serde_json::to_string_pretty(document).expect("plain data becomes JSON");
+    body.push('\n');
+    format!("{MAGIC} {}\n{body}", sum_of(&body))
+}
+
+/// CRC32C, in hexadecimal.
+fn sum_of(body: &str) -> String {
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, body.as_bytes());
+    format!("{sum:08x}")
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Where the state of the volume in the file `path` lies, unless configured.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    with_suffix(path, SUFFIX)
+}
+
+/// What could not be kept.
+#[derive(Debug)]
+pub enum StateError {
+    /// The volume has no state file.
+    Volatile,
+    /// The file could not be written; it holds what it held.
+    Unsaved(io::Error),
+}
+
+impl std::fmt::Display for StateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StateError::Volatile => {
+                f.write_str("the volume has no state file: give it a `state` path")
+            }
+            StateError::Unsaved(error) => write!(f, "the state file was not written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}
+
+/// What a volume remembers beside its data.
+pub struct State {
+    file: Option<Arc<StateFile>>,
+    reservations: Reservations,
+}
+
+impl State {
+    /// Of a volume without a file for it: ends with the process.
+    pub fn volatile() -> State {
+        State {
+            file: None,
+            reservations: Reservations::open(None),
+        }
+    }
+
+    /// On `medium`, of the volume with this UUID. Blocks.
+    pub fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<State, Problem> {
+        let file = Arc::new(StateFile::open(medium, volume)?);
+        Ok(State {
+            reservations: Reservations::open(Some(file.clone())),
+            file: Some(file),
+        })
+    }
+
+    /// In the file `path`; nowhere without one.
+    pub(crate) fn in_file(path: Option<&Path>, volume: Uuid) -> Result<State, Problem> {
+        let Some(path) = path else {
+            return Ok(State::volatile());
+        };
+        let path = path.to_owned();
+        State::open(Box::new(Sidecar { path }), volume)
+    }
+
+    /// Who may do what.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    /// Whether it outlasts the process.
+    pub fn can_persist(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether the volume was write protected for good.
+    pub fn is_write_protected(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.read(|document| document.write_protected))
+    }
+
+    /// Write protects the volume for good: there is no way back. On the disk
+    /// when it returns; blocks.
+    pub fn protect_permanently(&self) -> Result<(), StateError> {
+        self.update(|document| document.write_protected = true)
+    }
+
+    /// What was marked unreadable, as last set.
+    pub fn unreadable(&self) -> Vec<Range> {
+        let ranges = |document: &Document| {
+            let ranges = document.unreadable.iter();
+            ranges.map(|&(offset, len)| Range { offset, len }).collect()
+        };
+        let file = self.file.as_ref();
+        file.map_or_else(Vec::new, |file| file.read(ranges))
+    }
+
+    /// Keeps what is unreadable from now on, in place of what was. On the disk
+    /// when it returns; blocks.
+    pub fn set_unreadable(&self, ranges: &[Range]) -> Result<(), StateError> {
+        let ranges = ranges.iter().map(|range| (range.offset, range.len));
+        self.update(|document| document.unreadable = ranges.collect())
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Document)) -> Result<(), StateError> {
+        let file = self.file.as_ref().ok_or(StateError::Volatile)?;
+        file.update(change).map_err(StateError::Unsaved)
+    }
+}
