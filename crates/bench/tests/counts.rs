@@ -29,6 +29,7 @@ fn start(backend: Choice) -> Running {
             block_bytes: 4096,
             read_only: false,
             uuid: None,
+            state: None,
         }],
         subsystems: vec![SubsystemSpec {
             nqn: DEFAULT_NQN.into(),

@@ -41,6 +41,7 @@ impl Served {
             block_bytes: 512,
             read_only,
             uuid: None,
+            state: None,
         };
         let running = target::start(Config {
             volumes: vec![volume],

@@ -34,6 +34,7 @@ pub fn default_config() -> Config {
             block_bytes: parse::BLOCK_BYTES_DEFAULT,
             read_only: false,
             uuid: None,
+            state: None,
         }],
         subsystems: vec![SubsystemSpec {
             serial: nvme::serial_of(&nqn),

@@ -224,6 +224,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         size_bytes: size?.value,
         block_bytes: block_bytes?,
         uuid,
+        state: None,
         read_only: section.flag(sink, "read_only").unwrap_or(false),
     })
 }

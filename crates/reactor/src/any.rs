@@ -1,6 +1,7 @@
 //! The driver that the machine lets us have.
 
 use crate::batch::Batch;
+use crate::bell::Ticket;
 use crate::epoll::EpollDriver;
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, SocketId, Token, Wait,
@@ -108,6 +109,14 @@ impl FileIo for AnyDriver {
         token: Token,
     ) {
         each!(self, driver => driver.fallocate(file, mode, offset, len, token))
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        each!(self, driver => driver.ticket(token))
+    }
+
+    fn cancel_file(&mut self, token: Token) {
+        each!(self, driver => driver.cancel_file(token))
     }
 }
 

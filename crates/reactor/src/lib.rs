@@ -7,6 +7,7 @@
 
 mod any;
 mod batch;
+mod bell;
 mod cpu;
 mod epoll;
 mod mailbox;
@@ -18,7 +19,8 @@ mod uring;
 mod waker;
 
 pub use any::{AnyDriver, Choice, open};
-pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch};
+pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch, Held};
+pub use bell::{Bell, Ticket};
 pub use cpu::{affinity, available_cpus, incoming_cpu, parse_cpus, pin_to_cpu};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};

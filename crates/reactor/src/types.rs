@@ -1,6 +1,7 @@
 //! What passes between a driver and its user.
 
 use crate::batch::Batch;
+use crate::bell::Ticket;
 use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
 use std::io;
@@ -144,6 +145,12 @@ pub trait FileIo {
         len: u64,
         token: Token,
     );
+    /// A completion that anyone may bring about, from any thread.
+    fn ticket(&mut self, token: Token) -> Ticket;
+    /// Asks for the operations of `token` to end early. Each still has its one
+    /// completion: ECANCELED where it had not begun, EINTR where it was stopped
+    /// on its way, and its usual result where nothing stops it.
+    fn cancel_file(&mut self, token: Token);
 }
 
 /// How long [`Driver::poll`] may sleep.

@@ -23,23 +23,24 @@ use mem::{BufRange, Region};
 use reactor::{FallocateMode, FileIo, Token};
 use tracing::{error, info};
 
+use crate::base::compare;
 use crate::io::{Step, Task};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::{self, Problem};
-use crate::stats::Counters;
-use crate::{Access, Errno, Error, Info, Io, Progress, Spec, Stats, Volume, identity};
+use crate::{
+    Access, Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, Volume, identity, resize,
+};
 
 /// An operation that a signal or a full queue interrupts is issued this many
 /// times more before it fails.
 const RETRIES_MAX: u8 = 8;
 
 pub(crate) struct File {
-    info: Info,
+    base: Base,
     path: PathBuf,
     /// Holds the lock as long as it is open, operations in flight included.
     file: Arc<OwnedFd>,
     zeros: &'static Region,
-    counters: Counters,
     /// The error of the first sync that failed, or 0.
     lost: AtomicI32,
     /// What the file system below has turned out not to do.
@@ -86,11 +87,10 @@ impl File {
             _ => {}
         }
         Ok(File {
-            info: open::info(spec, uuid, true),
+            base: Base::new(open::info(spec, uuid, true), spec.size_bytes),
             path: path.to_owned(),
             file: Arc::new(file.into()),
             zeros,
-            counters: Counters::new(),
             lost: AtomicI32::new(0),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
@@ -99,15 +99,20 @@ impl File {
 
     /// The first file operation of an I/O; none if there is nothing to do.
     fn first_step(&self, io: &Io) -> Result<Option<Step>, Error> {
-        self.info.check(io)?;
+        self.base.check(io)?;
         if io.durable() {
             self.check_lost(io)?;
         }
         Ok(match *io {
-            Io::Flush => (!self.info.read_only).then_some(Step::Sync),
+            Io::Flush => (!self.base.info.read_only).then_some(Step::Sync),
             _ if io.extent().1 == 0 => None,
-            Io::Read { .. } | Io::Write { .. } => Some(Step::Transfer),
+            Io::Write { .. } => Some(Step::Transfer),
+            Io::MarkUnreadable { .. } => None,
             Io::Zero { deallocate, .. } => Some(self.zero_step(deallocate)),
+            Io::Read { .. }
+            | Io::Compare { .. }
+            | Io::CompareAndWrite { .. }
+            | Io::Verify { .. } => Some(Step::Fetch),
             Io::Deallocate { .. } => {
                 (!self.no_punch.load(Ordering::Relaxed)).then_some(Step::Punch)
             }
@@ -134,13 +139,18 @@ impl File {
         let (offset, len) = task.io.extent();
         let at = offset + task.done_bytes;
         match task.step {
+            Step::Fetch => files.read_at(file, fetched(&task), at, token),
             Step::Transfer | Step::TransferThenSync => match task.io {
-                Io::Read { buf, .. } => files.read_at(file, rest(buf, &task), at, token),
-                Io::Write { buf, durable, .. } => {
+                Io::Write { buf, durable, .. }
+                | Io::CompareAndWrite {
+                    write: buf,
+                    durable,
+                    ..
+                } => {
                     let durable = durable && task.step == Step::Transfer;
                     files.write_at(file, rest(buf, &task), at, durable, token);
                 }
-                _ => unreachable!("only reads and writes transfer"),
+                _ => unreachable!("only writes transfer"),
             },
             Step::Punch => files.fallocate(file, FallocateMode::PunchHole, offset, len, token),
             Step::ZeroRange => files.fallocate(file, FallocateMode::ZeroRange, offset, len, token),
@@ -162,11 +172,14 @@ impl File {
             task.done_bytes += u64::from(n);
             assert!(task.done_bytes <= len, "more bytes moved than asked for");
             if n == 0 {
-                return self.finish(&task.io, Err(failure(&task.io, 0)));
+                return self.finish(&task.io, Err(failure(&task, 0)));
             }
             if task.done_bytes < len {
                 return self.submit(task, files, token);
             }
+        }
+        if task.step == Step::Fetch {
+            return self.after_fetch(task, files, token);
         }
         if task.io.durable() && !matches!(task.step, Step::Transfer | Step::Sync) {
             task.step = Step::Sync;
@@ -176,6 +189,27 @@ impl File {
         let result = match task.io.durable() {
             true => self.check_lost(&task.io),
             false => Ok(()),
+        };
+        self.finish(&task.io, result)
+    }
+
+    /// All that a task reads is there.
+    fn after_fetch(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+        let result = match task.io {
+            Io::Compare { buf, scratch, .. } => compare(buf, scratch),
+            Io::CompareAndWrite {
+                compare: data,
+                scratch,
+                ..
+            } => match compare(data, scratch) {
+                Ok(()) => {
+                    task.step = Step::Transfer;
+                    task.done_bytes = 0;
+                    return self.submit(task, files, token);
+                }
+                miscompare => miscompare,
+            },
+            _ => Ok(()),
         };
         self.finish(&task.io, result)
     }
@@ -212,7 +246,7 @@ impl File {
                 if syncs && !interrupted && errno != libc::ECANCELED {
                     self.keep_lost(errno);
                 }
-                return self.finish(&task.io, Err(failure(&task.io, errno)));
+                return self.finish(&task.io, Err(failure(&task, errno)));
             }
         }
         self.submit(task, files, token)
@@ -231,7 +265,7 @@ impl File {
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.lost.compare_exchange(0, errno, new, old).is_ok() {
             error!(
-                volume = self.info.name,
+                volume = self.base.info.name,
                 path = %self.path.display(),
                 error = %Errno(errno),
                 "written data could not be made durable and may be lost; flushes and durable \
@@ -241,8 +275,10 @@ impl File {
     }
 
     fn finish(&self, io: &Io, result: Result<(), Error>) -> Progress {
-        self.counters.count(io, &result);
-        Progress::Done(result)
+        if result.is_ok() {
+            self.base.mark(io);
+        }
+        self.base.finish(io, result)
     }
 }
 
@@ -251,14 +287,15 @@ impl Step {
     fn transfers(self) -> bool {
         matches!(
             self,
-            Step::Transfer | Step::TransferThenSync | Step::WriteZeros
+            Step::Fetch | Step::Transfer | Step::TransferThenSync | Step::WriteZeros
         )
     }
 }
 
 impl Volume for File {
-    fn info(&self) -> &Info {
-        &self.info
+    #[inline]
+    fn base(&self) -> &Base {
+        &self.base
     }
 
     fn memory(&self, _access: Access, _offset: u64, _len: u32) -> Option<BufRange> {
@@ -297,8 +334,36 @@ impl Volume for File {
         }
     }
 
-    fn stats(&self) -> Stats {
-        self.counters.stats()
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        let from = self.size_bytes();
+        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        let system = |action| move |source| ResizeError::System { action, source };
+        let file = self.file.try_clone().map(fs::File::from);
+        let file = file.map_err(system("use the file"))?;
+        file.set_len(size_bytes)
+            .map_err(system("resize the file"))?;
+        file.sync_all().map_err(system("sync the file"))?;
+        self.base.set_size(size_bytes);
+        Ok(())
+    }
+
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        if !self.base.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        let all = Extent {
+            offset,
+            len,
+            allocated: true,
+        };
+        out.extend((len > 0 && max > 0).then_some(all));
+        Ok(())
     }
 }
 
@@ -308,10 +373,23 @@ fn rest(buf: BufRange, task: &Task) -> BufRange {
     buf.slice(done, buf.len() - done)
 }
 
-/// What an I/O reports that failed with `errno`.
-fn failure(io: &Io, errno: i32) -> Error {
-    match (io, errno) {
-        (Io::Read { .. }, _) => Error::ReadFailed(Errno(errno)),
+/// Where the rest of what a task reads goes.
+fn fetched(task: &Task) -> BufRange {
+    match task.io {
+        Io::Read { buf, .. } => rest(buf, task),
+        Io::Compare { scratch, .. } | Io::CompareAndWrite { scratch, .. } => rest(scratch, task),
+        Io::Verify { len, scratch, .. } => {
+            let part = (len - task.done_bytes).min(u64::from(scratch.len()));
+            scratch.slice(0, part as u32)
+        }
+        _ => unreachable!("an I/O that reads nothing"),
+    }
+}
+
+/// What a task reports whose operation failed with `errno`.
+fn failure(task: &Task, errno: i32) -> Error {
+    match (&task.io, errno) {
+        _ if task.step == Step::Fetch => Error::ReadFailed(Errno(errno)),
         (Io::Flush, _) => Error::FlushFailed(Errno(errno)),
         (_, libc::ENOSPC | libc::EDQUOT) => Error::OutOfSpace(Errno(errno)),
         (_, libc::EROFS) => Error::ReadOnly,

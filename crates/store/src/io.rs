@@ -4,8 +4,6 @@ use std::fmt;
 
 use mem::BufRange;
 
-use crate::Info;
-
 /// What lent memory is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -56,6 +54,49 @@ pub enum Io {
         /// Bytes.
         len: u64,
     },
+    /// Succeeds if the volume holds `buf` at `offset`, else
+    /// [`Error::Miscompare`].
+    Compare {
+        /// First byte on the volume.
+        offset: u64,
+        /// What should be there.
+        buf: BufRange,
+        /// As long as `buf`, for volumes that must read; others leave it alone.
+        scratch: BufRange,
+    },
+    /// Compares and, if the volume holds `compare`, stores `write` in its
+    /// place: one step to every other I/O.
+    CompareAndWrite {
+        /// First byte on the volume.
+        offset: u64,
+        /// What should be there.
+        compare: BufRange,
+        /// What shall be there; as long as `compare`.
+        write: BufRange,
+        /// As long as `compare`, for volumes that must read.
+        scratch: BufRange,
+        /// Done only when it would survive a crash of the machine.
+        durable: bool,
+    },
+    /// Succeeds if a range can be read; the data goes nowhere. Not atomic.
+    Verify {
+        /// First byte on the volume.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// For volumes that must read, which they do in pieces of its length;
+        /// not empty.
+        scratch: BufRange,
+    },
+    /// From now on reads, compares and verifies of the range fail with
+    /// [`Error::Unreadable`], block by block until one is written, zeroed or
+    /// deallocated. Lasts as long as the volume's state file, if it has one.
+    MarkUnreadable {
+        /// First byte on the volume.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 impl Io {
@@ -66,7 +107,14 @@ impl Io {
             Io::Read { offset, buf } | Io::Write { offset, buf, .. } => {
                 (offset, u64::from(buf.len()))
             }
-            Io::Zero { offset, len, .. } | Io::Deallocate { offset, len } => (offset, len),
+            Io::Compare { offset, buf, .. } => (offset, u64::from(buf.len())),
+            Io::CompareAndWrite {
+                offset, compare, ..
+            } => (offset, u64::from(compare.len())),
+            Io::Zero { offset, len, .. }
+            | Io::Deallocate { offset, len }
+            | Io::Verify { offset, len, .. }
+            | Io::MarkUnreadable { offset, len } => (offset, len),
             Io::Flush => (0, 0),
         }
     }
@@ -76,31 +124,38 @@ impl Io {
     pub(crate) fn durable(&self) -> bool {
         matches!(
             self,
-            Io::Flush | Io::Write { durable: true, .. } | Io::Zero { durable: true, .. }
+            Io::Flush
+                | Io::Write { durable: true, .. }
+                | Io::Zero { durable: true, .. }
+                | Io::CompareAndWrite { durable: true, .. }
         )
     }
-}
 
-impl Info {
-    /// Whether the volume takes this I/O at all.
+    /// Whether it leaves the volume as it is.
     #[inline]
-    pub(crate) fn check(&self, io: &Io) -> Result<(), Error> {
-        let (offset, len) = io.extent();
-        if !self.holds(offset, len) {
-            return Err(Error::OutOfRange);
-        }
-        if self.read_only && !matches!(io, Io::Read { .. } | Io::Flush) {
-            return Err(Error::ReadOnly);
-        }
-        Ok(())
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Io::Read { .. } | Io::Compare { .. } | Io::Verify { .. } | Io::Flush
+        )
     }
 
-    /// Whether the range lies inside the volume.
+    /// Whether it needs the data that is there.
     #[inline]
-    pub(crate) fn holds(&self, offset: u64, len: u64) -> bool {
-        offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.size_bytes)
+    pub(crate) fn needs_data(&self) -> bool {
+        matches!(
+            self,
+            Io::Read { .. } | Io::Compare { .. } | Io::Verify { .. } | Io::CompareAndWrite { .. }
+        )
+    }
+
+    /// Whether blocks that were unreadable can be read after it.
+    #[inline]
+    pub(crate) fn heals(&self) -> bool {
+        matches!(
+            self,
+            Io::Write { .. } | Io::Zero { .. } | Io::Deallocate { .. } | Io::CompareAndWrite { .. }
+        )
     }
 }
 
@@ -135,6 +190,15 @@ pub enum Error {
     /// for every later flush and durable write until the volume is opened
     /// again: the kernel reports such a loss once and then forgets it.
     FlushFailed(Errno),
+    /// A compare found other data.
+    Miscompare {
+        /// The first byte that differs, counted from the start of the data.
+        offset: u64,
+    },
+    /// The range, or a part of it, was marked with [`Io::MarkUnreadable`].
+    Unreadable,
+    /// No memory for it now; to be tried again.
+    Busy,
 }
 
 impl fmt::Display for Error {
@@ -146,6 +210,9 @@ impl fmt::Display for Error {
             Error::ReadFailed(errno) => write!(f, "read failed: {errno}"),
             Error::WriteFailed(errno) => write!(f, "write failed: {errno}"),
             Error::FlushFailed(errno) => write!(f, "flush failed: {errno}"),
+            Error::Miscompare { offset } => write!(f, "other data from byte {offset}"),
+            Error::Unreadable => f.write_str("marked as unreadable"),
+            Error::Busy => f.write_str("no memory for it now"),
         }
     }
 }
@@ -177,7 +244,9 @@ pub struct Task {
 /// The file operation that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Data of a read or write, durable if the I/O is.
+    /// Data that is read, into the task's buffer or its scratch memory.
+    Fetch,
+    /// Data of a write, durable if the I/O is.
     Transfer,
     /// Data of a durable write, to be synced afterwards.
     TransferThenSync,

@@ -11,16 +11,25 @@
 //! | `file` | through `FileIo` | likewise  | flushed data outlives a machine's crash |
 #![forbid(unsafe_code)]
 
+mod base;
 mod file;
 mod identity;
 mod io;
 mod null;
 mod open;
 mod ram;
+pub mod reservation;
+mod resize;
+mod state;
 mod stats;
+mod unreadable;
 
+pub use base::Base;
 pub use io::{Access, Errno, Error, Io, Progress, Task};
 pub use open::{BLOCK_SIZES, Kind, OpenError, Problem, SIZE_MAX_BYTES, Spec, open};
+pub use resize::ResizeError;
+pub use reservation::Reservations;
+pub use state::{Medium, State, StateError};
 pub use stats::{ErrorStats, Stats};
 
 use std::io::Result as IoResult;
@@ -34,10 +43,8 @@ use uuid::Uuid;
 pub struct Info {
     /// Its name in the configuration.
     pub name: String,
-    /// `null`, `ram` or `file`.
+    /// `null`, `ram`, `file` or `block`.
     pub kind: &'static str,
-    /// Capacity, a multiple of `block_bytes`.
-    pub size_bytes: u64,
     /// Bytes of a logical block, one of [`BLOCK_SIZES`].
     pub block_bytes: u32,
     /// The same after a restart; different between machines and volumes.
@@ -52,12 +59,63 @@ pub struct Info {
     /// A completed write may be lost with the machine until a flush. False for
     /// memory: no flush could make a write there more durable than it is.
     pub volatile_cache: bool,
+    /// Reads, writes and compare-and-writes of up to this many bytes are one
+    /// step to every other I/O, whoever sends it (NVM Command Set
+    /// Specification, section 2.1.4: AWUN, NAWUN, NACWU). Of larger ones every
+    /// block is.
+    pub atomic_bytes: u32,
+    /// Writes of up to this many bytes are whole or not at all when the machine
+    /// fails in the middle (AWUPF, NAWUPF).
+    pub atomic_power_fail_bytes: u32,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first.
+    pub offset: u64,
+    /// How many.
+    pub len: u64,
+}
+
+/// A part of a volume whose bytes all are, or all are not, allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes, in whole blocks.
+    pub len: u64,
+    /// Whether data was written there; reads as zeros if not.
+    pub allocated: bool,
 }
 
 /// A run of logical blocks that can be read and written.
 pub trait Volume: Send + Sync {
+    /// What it has in common with every other volume.
+    fn base(&self) -> &Base;
+
     /// What it is.
-    fn info(&self) -> &Info;
+    #[inline]
+    fn info(&self) -> &Info {
+        self.base().info()
+    }
+
+    /// Capacity now, a multiple of the block size.
+    #[inline]
+    fn size_bytes(&self) -> u64 {
+        self.base().size_bytes()
+    }
+
+    /// What it remembers beside its data.
+    fn state(&self) -> &State {
+        self.base().state()
+    }
+
+    /// Who may do what, whichever protocol they come by.
+    #[inline]
+    fn reservations(&self) -> &Reservations {
+        self.state().reservations()
+    }
 
     /// The memory in which `[offset, offset + len)` lies, if the volume is
     /// memory and may be read ([`Access::Read`]) or written
@@ -87,5 +145,31 @@ pub trait Volume: Send + Sync {
     ) -> Progress;
 
     /// I/Os done so far, and those that failed by kind.
-    fn stats(&self) -> Stats;
+    fn stats(&self) -> Stats {
+        self.base().counters.stats()
+    }
+
+    /// Changes the capacity; `size_bytes` 0 is that of the device below, for a
+    /// volume that has one. A larger one is durable before it shows; a smaller
+    /// one, for which `allow_shrink` must be said, loses what lies behind it,
+    /// and I/Os there fail with [`Error::OutOfRange`]. Blocks: not for a
+    /// reactor at work.
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError>;
+
+    /// Appends what is and what is not allocated in a range, in order and
+    /// without gaps, from its start up to `max` extents. Blocks: not for a
+    /// reactor at work.
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error>;
+
+    /// The parts of a range that are marked with [`Io::MarkUnreadable`], in
+    /// order, `max` at most.
+    fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
+        self.base().unreadable(offset, len, max)
+    }
 }

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use mem::{BufRange, Region};
 use reactor::{FileIo, Token};
 
+use crate::base::compare;
 use crate::io::Task;
-use crate::stats::Counters;
-use crate::{Access, Error, Info, Io, Progress, Stats, Volume};
+use crate::{Access, Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
 
 /// Bytes of the zeros that all volumes share; they cost no memory.
 pub(crate) const ZEROS_BYTES: u32 = 4 << 20;
@@ -25,27 +25,46 @@ pub(crate) fn zeros() -> io::Result<&'static Region> {
 }
 
 pub(crate) struct Null {
-    info: Info,
+    base: Base,
     zeros: &'static Region,
-    counters: Counters,
 }
 
 impl Null {
-    pub(crate) fn open(info: Info) -> io::Result<Null> {
+    pub(crate) fn open(base: Base) -> io::Result<Null> {
         Ok(Null {
-            info,
+            base,
             zeros: zeros()?,
-            counters: Counters::new(),
         })
     }
 
     #[inline]
     fn run(&self, io: &Io) -> Result<(), Error> {
-        self.info.check(io)?;
-        if let Io::Read { offset, buf } = *io
-            && self.memory(Access::Read, offset, buf.len()) != Some(buf)
-        {
-            mem::zero(buf);
+        self.base.check(io)?;
+        match *io {
+            Io::Read { offset, buf } => {
+                if self.memory(Access::Read, offset, buf.len()) != Some(buf) {
+                    mem::zero(buf);
+                }
+            }
+            Io::Compare { buf: data, .. } | Io::CompareAndWrite { compare: data, .. } => {
+                self.compare(data)?;
+            }
+            _ => {}
+        }
+        self.base.mark(io);
+        Ok(())
+    }
+
+    fn compare(&self, data: BufRange) -> Result<(), Error> {
+        let mut done = 0;
+        while done < data.len() {
+            let part = (data.len() - done).min(ZEROS_BYTES);
+            let found = compare(data.slice(done, part), self.zeros.range(0, part));
+            if let Err(Error::Miscompare { offset }) = found {
+                let offset = u64::from(done) + offset;
+                return Err(Error::Miscompare { offset });
+            }
+            done += part;
         }
         Ok(())
     }
@@ -53,8 +72,8 @@ impl Null {
 
 impl Volume for Null {
     #[inline]
-    fn info(&self) -> &Info {
-        &self.info
+    fn base(&self) -> &Base {
+        &self.base
     }
 
     /// Nothing is lent for writes: two writes in one scratch memory would spoil
@@ -62,15 +81,14 @@ impl Volume for Null {
     #[inline]
     fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange> {
         let lends =
-            access == Access::Read && len <= ZEROS_BYTES && self.info.holds(offset, u64::from(len));
+            access == Access::Read && len <= ZEROS_BYTES && self.base.holds(offset, u64::from(len));
         lends.then(|| self.zeros.range(0, len))
     }
 
     #[inline]
     fn start(&self, io: Io, _files: &mut dyn FileIo, _token: Token) -> Progress {
         let result = self.run(&io);
-        self.counters.count(&io, &result);
-        Progress::Done(result)
+        self.base.finish(&io, result)
     }
 
     fn resume(
@@ -83,7 +101,30 @@ impl Volume for Null {
         unreachable!("a null volume leaves no task pending")
     }
 
-    fn stats(&self) -> Stats {
-        self.counters.stats()
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        let from = self.size_bytes();
+        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        self.base.set_size(size_bytes);
+        Ok(())
+    }
+
+    /// Nothing is ever allocated.
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        if !self.base.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        let all = Extent {
+            offset,
+            len,
+            allocated: false,
+        };
+        out.extend((len > 0 && max > 0).then_some(all));
+        Ok(())
     }
 }

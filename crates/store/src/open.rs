@@ -11,13 +11,16 @@ use uuid::Uuid;
 use crate::file::File;
 use crate::null::Null;
 use crate::ram::Ram;
-use crate::{Info, Volume, identity};
+use crate::{Base, Info, Volume, identity};
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 /// No volume is larger: 1 PiB.
 pub const SIZE_MAX_BYTES: u64 = 1 << 50;
+
+/// What volumes that lock ranges promise to do in one step.
+const ATOMIC_BYTES: u32 = 1 << 20;
 
 /// What to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +29,8 @@ pub struct Spec {
     pub name: String,
     /// Where its data lies.
     pub kind: Kind,
-    /// Capacity, a multiple of `block_bytes`.
+    /// Capacity, a multiple of `block_bytes`; 0, for a block device only, is
+    /// all that it has.
     pub size_bytes: u64,
     /// One of [`BLOCK_SIZES`].
     pub block_bytes: u32,
@@ -34,6 +38,9 @@ pub struct Spec {
     pub read_only: bool,
     /// The identity, instead of the stored or derived one.
     pub uuid: Option<Uuid>,
+    /// Where reservations and the like outlive a restart. Without one: for a
+    /// file, beside it, with `.weft` appended to its name; for others, nowhere.
+    pub state: Option<PathBuf>,
 }
 
 /// Where a volume's data lies.
@@ -48,14 +55,20 @@ pub enum Kind {
         /// The file.
         path: PathBuf,
     },
+    /// On a block device, which nobody else may use meanwhile.
+    Block {
+        /// The device.
+        path: PathBuf,
+    },
 }
 
 impl Kind {
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Kind::Null => "null",
             Kind::Ram => "ram",
             Kind::File { .. } => "file",
+            Kind::Block { .. } => "block",
         }
     }
 }
@@ -111,6 +124,13 @@ pub enum Problem {
         file_bytes: u64,
         /// As asked for.
         size_bytes: u64,
+    },
+    /// What the volume remembers beside its data cannot be trusted.
+    State {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The operating system refused.
     System {
@@ -205,6 +225,12 @@ impl fmt::Display for Problem {
                  not grown: set its size to {file_bytes}, or open it once without read_only",
                 path.display()
             ),
+            Problem::State { path, why } => write!(
+                f,
+                "the state file {} {why}: bring it back from a backup, or, if no host relies \
+                 on its reservations and write protection, move it away",
+                path.display()
+            ),
             Problem::System {
                 action,
                 path,
@@ -222,7 +248,7 @@ impl fmt::Display for Problem {
 }
 
 /// What helps against an answer of the operating system.
-fn remedy(error: &io::Error) -> &'static str {
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
             " (let the user that runs weft read and write the file and its folder)"
@@ -262,12 +288,13 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
 fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
     check(spec)?;
     match &spec.kind {
-        Kind::Null => Ok(Arc::new(Null::open(derived_info(spec)).map_err(no_memory)?)),
+        Kind::Null => Ok(Arc::new(Null::open(memory(spec)).map_err(no_memory)?)),
         Kind::Ram => {
             check_memory(spec.size_bytes)?;
-            Ok(Arc::new(Ram::open(derived_info(spec)).map_err(no_memory)?))
+            Ok(Arc::new(Ram::open(memory(spec)).map_err(no_memory)?))
         }
         Kind::File { path } => Ok(Arc::new(File::open(spec, path)?)),
+        Kind::Block { path } => Err(Problem::BlockDevice(path.clone())),
     }
 }
 
@@ -315,24 +342,31 @@ fn no_memory(source: io::Error) -> Problem {
     }
 }
 
-fn derived_info(spec: &Spec) -> Info {
+/// What a volume in memory has in common with others.
+fn memory(spec: &Spec) -> Base {
     let uuid = spec
         .uuid
         .unwrap_or_else(|| identity::derive(spec.kind.name(), &spec.name));
-    info(spec, uuid, false)
+    let info = Info {
+        // One block; nothing outlives a power failure anyway.
+        atomic_power_fail_bytes: spec.block_bytes,
+        ..info(spec, uuid, false)
+    };
+    Base::new(info, spec.size_bytes)
 }
 
 pub(crate) fn info(spec: &Spec, uuid: Uuid, volatile_cache: bool) -> Info {
     Info {
         name: spec.name.clone(),
         kind: spec.kind.name(),
-        size_bytes: spec.size_bytes,
         block_bytes: spec.block_bytes,
         uuid,
         nguid: identity::nguid(uuid),
         serial: identity::serial(uuid),
         read_only: spec.read_only,
         volatile_cache,
+        atomic_bytes: ATOMIC_BYTES,
+        atomic_power_fail_bytes: spec.block_bytes,
     }
 }
 

@@ -14,32 +14,27 @@ use std::io;
 use mem::{BufRange, Region};
 use reactor::{FileIo, Token};
 
+use crate::base::compare;
 use crate::io::Task;
-use crate::stats::Counters;
-use crate::{Access, Errno, Error, Info, Io, Progress, Stats, Volume};
+use crate::{Access, Base, Errno, Error, Extent, Io, Progress, ResizeError, Volume, resize};
 
 /// What is zeroed with one call; lengths of ranges are 32 bits.
 const ZERO_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Ram {
-    info: Info,
+    base: Base,
     region: Region,
-    counters: Counters,
 }
 
 impl Ram {
-    pub(crate) fn open(info: Info) -> io::Result<Ram> {
-        let region = Region::bulk(info.size_bytes)?;
-        Ok(Ram {
-            info,
-            region,
-            counters: Counters::new(),
-        })
+    pub(crate) fn open(base: Base) -> io::Result<Ram> {
+        let region = Region::bulk(base.size_bytes())?;
+        Ok(Ram { base, region })
     }
 
     #[inline]
     fn run(&self, io: &Io) -> Result<(), Error> {
-        self.info.check(io)?;
+        self.base.check(io)?;
         match *io {
             Io::Read { offset, buf } => {
                 let own = self.region.range(offset, buf.len());
@@ -53,7 +48,20 @@ impl Ram {
                     mem::copy(own, buf);
                 }
             }
-            Io::Flush => {}
+            Io::Compare { offset, buf, .. } => {
+                compare(buf, self.region.range(offset, buf.len()))?;
+            }
+            Io::CompareAndWrite {
+                offset,
+                compare: data,
+                write,
+                ..
+            } => {
+                let own = self.region.range(offset, write.len());
+                compare(data, own)?;
+                mem::copy(own, write);
+            }
+            Io::Flush | Io::Verify { .. } | Io::MarkUnreadable { .. } => {}
             Io::Zero {
                 offset,
                 len,
@@ -64,6 +72,7 @@ impl Ram {
                 self.discard(offset, len)?;
             }
         }
+        self.base.mark(io);
         Ok(())
     }
 
@@ -87,22 +96,21 @@ impl Ram {
 
 impl Volume for Ram {
     #[inline]
-    fn info(&self) -> &Info {
-        &self.info
+    fn base(&self) -> &Base {
+        &self.base
     }
 
     #[inline]
     fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange> {
-        let lends = self.info.holds(offset, u64::from(len))
-            && !(access == Access::Write && self.info.read_only);
+        let lends = self.base.holds(offset, u64::from(len))
+            && !(access == Access::Write && self.base.info.read_only);
         lends.then(|| self.region.range(offset, len))
     }
 
     #[inline]
     fn start(&self, io: Io, _files: &mut dyn FileIo, _token: Token) -> Progress {
         let result = self.run(&io);
-        self.counters.count(&io, &result);
-        Progress::Done(result)
+        self.base.finish(&io, result)
     }
 
     fn resume(
@@ -115,7 +123,31 @@ impl Volume for Ram {
         unreachable!("a RAM volume leaves no task pending")
     }
 
-    fn stats(&self) -> Stats {
-        self.counters.stats()
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        let from = self.size_bytes();
+        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        Err(ResizeError::System {
+            action: "resize memory",
+            source: io::ErrorKind::Unsupported.into(),
+        })
+    }
+
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        if !self.base.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        let all = Extent {
+            offset,
+            len,
+            allocated: true,
+        };
+        out.extend((len > 0 && max > 0).then_some(all));
+        Ok(())
     }
 }

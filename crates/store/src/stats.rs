@@ -27,6 +27,17 @@ pub struct Stats {
     pub zeroes: u64,
     /// Ranges deallocated.
     pub deallocates: u64,
+    /// Compares that succeeded, those of compare-and-writes included (each of
+    /// which is a write, too).
+    pub compares: u64,
+    /// Bytes of those.
+    pub compare_bytes: u64,
+    /// Ranges verified.
+    pub verifies: u64,
+    /// Bytes of those.
+    pub verify_bytes: u64,
+    /// Ranges marked as unreadable.
+    pub marks: u64,
     /// I/Os that failed.
     pub errors: ErrorStats,
 }
@@ -46,6 +57,12 @@ pub struct ErrorStats {
     pub write_failed: u64,
     /// [`Error::FlushFailed`].
     pub flush_failed: u64,
+    /// [`Error::Miscompare`].
+    pub miscompare: u64,
+    /// [`Error::Unreadable`].
+    pub unreadable: u64,
+    /// [`Error::Busy`].
+    pub busy: u64,
 }
 
 impl ErrorStats {
@@ -57,6 +74,9 @@ impl ErrorStats {
             + self.read_failed
             + self.write_failed
             + self.flush_failed
+            + self.miscompare
+            + self.unreadable
+            + self.busy
     }
 }
 
@@ -120,8 +140,13 @@ const ZERO: usize = 3;
 const DEALLOCATE: usize = 4;
 const READ_BYTES: usize = 5;
 const WRITE_BYTES: usize = 6;
-const ERRORS: usize = 7;
-const CELLS: usize = ERRORS + 6;
+const COMPARE: usize = 7;
+const COMPARE_BYTES: usize = 8;
+const VERIFY: usize = 9;
+const VERIFY_BYTES: usize = 10;
+const MARK: usize = 11;
+const ERRORS: usize = 12;
+const CELLS: usize = ERRORS + 9;
 
 /// Two lines: the neighbour line is fetched along with the one asked for.
 #[repr(align(128))]
@@ -183,6 +208,21 @@ impl Counters {
             Io::Flush => here.add(FLUSH, 1),
             Io::Zero { .. } => here.add(ZERO, 1),
             Io::Deallocate { .. } => here.add(DEALLOCATE, 1),
+            Io::Compare { buf, .. } => {
+                here.add(COMPARE, 1);
+                here.add(COMPARE_BYTES, u64::from(buf.len()));
+            }
+            Io::CompareAndWrite { write, .. } => {
+                here.add(COMPARE, 1);
+                here.add(COMPARE_BYTES, u64::from(write.len()));
+                here.add(WRITE, 1);
+                here.add(WRITE_BYTES, u64::from(write.len()));
+            }
+            Io::Verify { len, .. } => {
+                here.add(VERIFY, 1);
+                here.add(VERIFY_BYTES, *len);
+            }
+            Io::MarkUnreadable { .. } => here.add(MARK, 1),
         }
     }
 
@@ -195,6 +235,9 @@ impl Counters {
             Error::ReadFailed(_) => 3,
             Error::WriteFailed(_) => 4,
             Error::FlushFailed(_) => 5,
+            Error::Miscompare { .. } => 6,
+            Error::Unreadable => 7,
+            Error::Busy => 8,
         };
         Here::new(&self.0).add(ERRORS + kind, 1);
     }
@@ -213,6 +256,11 @@ impl Counters {
             flushes: self.sum(FLUSH),
             zeroes: self.sum(ZERO),
             deallocates: self.sum(DEALLOCATE),
+            compares: self.sum(COMPARE),
+            compare_bytes: self.sum(COMPARE_BYTES),
+            verifies: self.sum(VERIFY),
+            verify_bytes: self.sum(VERIFY_BYTES),
+            marks: self.sum(MARK),
             errors: ErrorStats {
                 out_of_range: self.sum(ERRORS),
                 read_only: self.sum(ERRORS + 1),
@@ -220,6 +268,9 @@ impl Counters {
                 read_failed: self.sum(ERRORS + 3),
                 write_failed: self.sum(ERRORS + 4),
                 flush_failed: self.sum(ERRORS + 5),
+                miscompare: self.sum(ERRORS + 6),
+                unreadable: self.sum(ERRORS + 7),
+                busy: self.sum(ERRORS + 8),
             },
         }
     }

@@ -254,7 +254,7 @@ fn subsystem(spec: &SubsystemSpec, volumes: &[Arc<dyn Volume>], config: &Config)
                 nguid: info.nguid,
                 eui64: None,
                 block_bytes: info.block_bytes,
-                block_count: info.size_bytes / u64::from(info.block_bytes),
+                block_count: volume.size_bytes() / u64::from(info.block_bytes),
                 read_only: info.read_only,
                 volatile_cache: info.volatile_cache,
             }

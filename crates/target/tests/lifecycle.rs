@@ -29,6 +29,7 @@ fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
             block_bytes: BLOCK as u32,
             read_only: false,
             uuid: None,
+            state: None,
         }],
         subsystems: vec![SubsystemSpec {
             nqn: NQN.into(),

@@ -23,6 +23,7 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
                 store::Kind::Null => "null".to_owned(),
                 store::Kind::Ram => "ram".to_owned(),
                 store::Kind::File { path } => format!("file {}", path.display()),
+                store::Kind::Block { path } => format!("block device {}", path.display()),
             };
             let _ = writeln!(
                 text,

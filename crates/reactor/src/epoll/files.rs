@@ -191,6 +191,21 @@ impl<W: Perform> Workers<W> {
         self.shared.work.notify_one();
     }
 
+    /// Ends what has not started; a thread that is at it cannot be stopped.
+    pub(super) fn cancel(&self, token: Token) {
+        let mut queue = self.shared.queue();
+        let before = queue.jobs.len();
+        queue.jobs.retain(|(other, _)| *other != token);
+        let canceled = before - queue.jobs.len();
+        drop(queue);
+        if canceled > 0 {
+            let end = || (token, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+            self.shared.done().extend((0..canceled).map(|_| end()));
+            self.shared.has_done.store(true, Ordering::Release);
+            self.shared.waker.wake();
+        }
+    }
+
     fn spawn(&self, queue: &mut Queue<W>) {
         let shared = Arc::clone(&self.shared);
         let builder = thread::Builder::new().name("weft-file".into());

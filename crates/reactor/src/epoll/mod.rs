@@ -7,6 +7,7 @@
 mod files;
 
 use crate::batch::Batch;
+use crate::bell::{Bell, Ticket};
 use crate::sys::{self, check};
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
@@ -82,6 +83,7 @@ pub struct EpollDriver {
     workers: Workers<FileWork>,
     done: Vec<Done>,
     sleeper: Sleeper,
+    bell: Arc<Bell>,
     now: Nanos,
     counters: Counters,
 }
@@ -121,6 +123,7 @@ impl EpollDriver {
             busy_turns: 0,
             has_pwait2: true,
             done: Vec::new(),
+            bell: Bell::new(Some(sleeper.waker())),
             sleeper,
             now: sys::now(),
             counters: Counters::default(),
@@ -488,6 +491,7 @@ impl EpollDriver {
             self.counters.file_ops += 1;
             out.push(Completion::File { token, result });
         }
+        self.bell.take(out);
     }
 
     fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
@@ -543,6 +547,14 @@ impl FileIo for EpollDriver {
         token: Token,
     ) {
         self.start(file, Work::Fallocate(mode, offset, len), token);
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.bell.ticket(token)
+    }
+
+    fn cancel_file(&mut self, token: Token) {
+        self.workers.cancel(token);
     }
 }
 

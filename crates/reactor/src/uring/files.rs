@@ -1,6 +1,7 @@
 //! File operations of the io_uring driver.
 
 use super::{Kind, UringDriver, errno, user_data};
+use crate::bell::Ticket;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
@@ -79,5 +80,19 @@ impl FileIo for UringDriver {
             .mode(mode.flags())
             .build();
         self.push_file(entry, file, token);
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.bell.ticket(token)
+    }
+
+    fn cancel_file(&mut self, token: Token) {
+        let ops = self.files.iter().filter(|(_, op)| op.token == token);
+        let indices: Vec<u32> = ops.map(|(index, _)| index).collect();
+        for index in indices {
+            let entry = opcode::AsyncCancel::new(user_data(Kind::File, 0, index)).build();
+            // SAFETY: the entry points to nothing.
+            unsafe { self.push(entry, user_data(Kind::CancelFile, 0, 0)) };
+        }
     }
 }

@@ -17,6 +17,7 @@ mod stages;
 pub use probe::{ProbeError, probe};
 
 use crate::batch::Batch;
+use crate::bell::Bell;
 use crate::sys;
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, Nanos, Received, SocketId, Token, Wait,
@@ -33,6 +34,7 @@ use stages::{GROUP, Stages};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// Submission entries: fewer where the limit on locked memory is in the way.
 const ENTRIES: [u32; 3] = [1024, 256, 64];
@@ -56,9 +58,10 @@ enum Kind {
     SendZeroCopy,
     Cancel,
     File,
+    CancelFile,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Wake,
     Kind::Accept,
     Kind::Connect,
@@ -67,6 +70,7 @@ const KINDS: [Kind; 8] = [
     Kind::SendZeroCopy,
     Kind::Cancel,
     Kind::File,
+    Kind::CancelFile,
 ];
 const GENERATION_MASK: u32 = 0xff_ffff;
 
@@ -99,6 +103,7 @@ pub struct UringDriver {
     reaped: Vec<cqueue::Entry>,
     lone: Lone,
     sleeper: Sleeper,
+    bell: Arc<Bell>,
     wake_count: Box<u64>,
     owed: u32,
     now: Nanos,
@@ -116,6 +121,7 @@ impl UringDriver {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let can_zero_copy = probe.is_supported(opcode::SendMsgZc::CODE);
+        let sleeper = Sleeper::new(false)?;
         let threshold = config.zero_copy_min_bytes.filter(|_| can_zero_copy);
         let mut driver = UringDriver {
             ring,
@@ -133,7 +139,8 @@ impl UringDriver {
             ready: Vec::new(),
             reaped: Vec::with_capacity(ENTRIES[0] as usize * 4),
             lone: Lone::default(),
-            sleeper: Sleeper::new(false)?,
+            bell: Bell::new(Some(sleeper.waker())),
+            sleeper,
             wake_count: Box::new(0),
             owed: 0,
             now: sys::now(),
@@ -354,6 +361,8 @@ impl UringDriver {
         match kind {
             Kind::Wake => self.arm_wake(),
             Kind::File => self.on_file(index, entry.result(), out),
+            // The operation itself tells how it ended.
+            Kind::CancelFile => {}
             Kind::SendZeroCopy => self.on_flight(index, entry, out),
             Kind::Accept | Kind::Connect | Kind::Recv | Kind::Send | Kind::Cancel => {
                 let socket = &mut self.sockets[index as usize];
@@ -747,6 +756,7 @@ impl Driver for UringDriver {
         self.reaped = reaped;
         self.try_lone(out);
         out.append(&mut self.ready);
+        self.bell.take(out);
         self.lone.end(wait, out.is_empty());
         Ok(())
     }

@@ -127,6 +127,11 @@ impl<T> Slab<T> {
             .expect("a completion belongs to a live operation")
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let items = (0..).zip(&self.items);
+        items.filter_map(|(index, item)| Some((index, item.as_ref()?)))
+    }
+
     #[inline]
     pub(super) fn take(&mut self, index: u32) -> T {
         let item = self.items[index as usize].take();

@@ -128,6 +128,7 @@ pub fn spec(kind: Kind, size_bytes: u64, block_bytes: u32) -> Spec {
         block_bytes,
         read_only: false,
         uuid: None,
+        state: None,
     }
 }
 

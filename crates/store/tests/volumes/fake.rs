@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use mem::BufRange;
-use reactor::{FallocateMode, FileIo, Token};
+use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::common::Files;
@@ -62,6 +62,8 @@ pub struct Fake {
     /// All operations so far.
     pub log: Vec<Op>,
     pending: VecDeque<Pending>,
+    bell: Option<Arc<Bell>>,
+    rung: Vec<Completion>,
 }
 
 impl Fake {
@@ -100,7 +102,16 @@ impl Files for Fake {
     }
 
     fn completion(&mut self) -> (Token, io::Result<u32>) {
-        self.complete(0)
+        if let Some(bell) = &self.bell {
+            bell.take(&mut self.rung);
+        }
+        match self.rung.is_empty() {
+            true => self.complete(0),
+            false => match self.rung.remove(0) {
+                Completion::File { token, result } => (token, result),
+                other => panic!("{other:?}"),
+            },
+        }
     }
 }
 
@@ -143,6 +154,20 @@ impl FileIo for Fake {
             FallocateMode::ZeroRange => Op::ZeroRange { offset, len },
         };
         self.push(op, file, None, token);
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.bell
+            .get_or_insert_with(|| Bell::new(None))
+            .ticket(token)
+    }
+
+    /// What is under way ends without being done.
+    fn cancel_file(&mut self, token: Token) {
+        let canceled = self.pending.iter_mut().filter(|p| p.token == token);
+        for pending in canceled {
+            pending.fault = Fault::Errno(libc::ECANCELED);
+        }
     }
 }
 

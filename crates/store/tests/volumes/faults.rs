@@ -102,6 +102,9 @@ fn each_fault_has_its_error() {
             Error::ReadFailed(_) => counted.read_failed,
             Error::WriteFailed(_) => counted.write_failed,
             Error::FlushFailed(_) => counted.flush_failed,
+            Error::Miscompare { .. } => counted.miscompare,
+            Error::Unreadable => counted.unreadable,
+            Error::Busy => counted.busy,
         };
         assert_eq!(count, 1, "{io:?} {faults:?}");
     }

@@ -1,0 +1,163 @@
+//! What volumes of every kind have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mem::BufRange;
+
+use crate::stats::Counters;
+use crate::unreadable::Unreadable;
+use crate::{Error, Info, Io, Progress, Range, State};
+
+/// What volumes of every kind have in common: what they are, how large, their
+/// counters, and the ranges that may not be read.
+pub struct Base {
+    pub(crate) info: Info,
+    size_bytes: AtomicU64,
+    pub(crate) counters: Counters,
+    unreadable: Unreadable,
+    state: State,
+}
+
+impl Base {
+    /// Of a volume with `size_bytes`, all of it readable.
+    pub fn new(info: Info, size_bytes: u64) -> Base {
+        Base {
+            info,
+            size_bytes: AtomicU64::new(size_bytes),
+            counters: Counters::new(),
+            unreadable: Unreadable::default(),
+            state: State::volatile(),
+        }
+    }
+
+    /// The same with what it remembers beside its data.
+    pub fn with_state(self, state: State) -> Base {
+        Base { state, ..self }
+    }
+
+    /// What it remembers beside its data.
+    #[inline]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What the volume is.
+    #[inline]
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Its capacity now.
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Changes what [`Base::size_bytes`] says. What is marked unreadable behind
+    /// a smaller size is forgotten.
+    pub(crate) fn set_size(&self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        self.unreadable.clear(size_bytes, u64::MAX - size_bytes);
+    }
+
+    /// Whether the range lies inside the volume.
+    #[inline]
+    pub(crate) fn holds(&self, offset: u64, len: u64) -> bool {
+        offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.size_bytes())
+    }
+
+    /// Whether the volume takes this I/O, and has the data that it needs.
+    #[inline]
+    pub(crate) fn check(&self, io: &Io) -> Result<(), Error> {
+        let (offset, len) = io.extent();
+        if !self.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        if self.info.read_only && !io.only_looks() {
+            return Err(Error::ReadOnly);
+        }
+        if io.needs_data() {
+            self.check_readable(offset, len)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a range that is marked as unreadable, or has a part that is.
+    #[inline]
+    pub(crate) fn check_readable(&self, offset: u64, len: u64) -> Result<(), Error> {
+        match self.unreadable.overlaps(offset, len) {
+            false => Ok(()),
+            true => Err(Error::Unreadable),
+        }
+    }
+
+    /// Keeps the marks in step with an I/O that has done its work; whether
+    /// they changed.
+    #[inline]
+    pub(crate) fn mark(&self, io: &Io) -> bool {
+        let (offset, len) = io.extent();
+        match io {
+            Io::MarkUnreadable { .. } => self.unreadable.add(offset, len),
+            _ if io.heals() => self.unreadable.clear(offset, len),
+            _ => false,
+        }
+    }
+
+    /// The marked parts of a range, in order, `max` at most.
+    pub(crate) fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
+        self.unreadable.list(offset, len, max)
+    }
+
+    /// Counts an I/O that is over.
+    #[inline]
+    pub(crate) fn finish(&self, io: &Io, result: Result<(), Error>) -> Progress {
+        self.counters.count(io, &result);
+        Progress::Done(result)
+    }
+}
+
+/// Whether `data`, which should be there, is. Panics if the lengths differ.
+pub(crate) fn compare(data: BufRange, stored: BufRange) -> Result<(), Error> {
+    if mem::equal(data, stored) {
+        return Ok(());
+    }
+    // The bytes may change meanwhile; what is told then is some byte of them.
+    let (mut from, mut len) = (0, data.len());
+    while len > 1 {
+        let half = len / 2;
+        if mem::equal(data.slice(from, half), stored.slice(from, half)) {
+            from += half;
+            len -= half;
+        } else {
+            len = half;
+        }
+    }
+    Err(Error::Miscompare {
+        offset: u64::from(from),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mem::Region;
+
+    #[test]
+    fn the_first_byte_that_differs_is_named() {
+        let region = Region::anonymous(2048).unwrap();
+        let (a, b) = (region.range(0, 1000), region.range(1024, 1000));
+        assert_eq!(compare(a, b), Ok(()));
+        for offset in [0, 1, 499, 500, 998, 999] {
+            mem::zero(b);
+            mem::copy_in(
+                b.slice(offset, 1000 - offset),
+                &vec![1; 1000 - offset as usize],
+            );
+            let offset = u64::from(offset);
+            assert_eq!(compare(a, b), Err(Error::Miscompare { offset }));
+        }
+        compare(a.slice(0, 0), b.slice(0, 0)).unwrap();
+    }
+}

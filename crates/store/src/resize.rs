@@ -1,0 +1,135 @@
+//! Why a volume could not take another size.
+
+use std::fmt;
+use std::io;
+
+use crate::open::remedy;
+use crate::{Info, SIZE_MAX_BYTES};
+
+/// Why a volume could not take another size, and what to do about it. It has
+/// the size that it had.
+#[derive(Debug)]
+pub enum ResizeError {
+    /// The volume is read only.
+    ReadOnly,
+    /// Zero, larger than [`SIZE_MAX_BYTES`], or no multiple of the block size.
+    Size {
+        /// As asked for.
+        size_bytes: u64,
+        /// Of the volume.
+        block_bytes: u32,
+    },
+    /// Smaller, and nobody said that data may be lost.
+    Shrink {
+        /// What the volume has.
+        from_bytes: u64,
+        /// As asked for.
+        to_bytes: u64,
+    },
+    /// More than the device below has.
+    Device {
+        /// As asked for.
+        size_bytes: u64,
+        /// What the device has.
+        device_bytes: u64,
+    },
+    /// More than the machine has memory.
+    Memory {
+        /// As asked for.
+        size_bytes: u64,
+        /// What the machine has.
+        machine_bytes: u64,
+    },
+    /// I/O on the part that would go has been under way too long.
+    Busy,
+    /// The operating system refused.
+    System {
+        /// What was tried, as in "cannot ...".
+        action: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResizeError::ReadOnly => f.write_str(
+                "a read-only volume keeps its size: open it without read_only to resize it",
+            ),
+            ResizeError::Size {
+                size_bytes,
+                block_bytes,
+            } => write!(
+                f,
+                "a size of {size_bytes} bytes is not possible: use a multiple of the block \
+                 size ({block_bytes}) from {block_bytes} to {SIZE_MAX_BYTES}"
+            ),
+            ResizeError::Shrink {
+                from_bytes,
+                to_bytes,
+            } => write!(
+                f,
+                "from {from_bytes} to {to_bytes} bytes would destroy the data behind: shrink \
+                 what hosts keep there first, then allow it"
+            ),
+            ResizeError::Device {
+                size_bytes,
+                device_bytes,
+            } => write!(
+                f,
+                "a size of {size_bytes} bytes is more than the device's {device_bytes}: make \
+                 the device larger first, or ask for less"
+            ),
+            ResizeError::Memory {
+                size_bytes,
+                machine_bytes,
+            } => write!(
+                f,
+                "a size of {size_bytes} bytes does not fit in this machine's memory of \
+                 {machine_bytes} bytes: ask for less or use a file volume"
+            ),
+            ResizeError::Busy => f.write_str(
+                "I/O on the part that would go does not end: try again when the disk answers",
+            ),
+            ResizeError::System { action, source } => {
+                write!(f, "cannot {action}: {source}{}", remedy(source))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResizeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ResizeError::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with a change from `from` to `to` bytes on any volume.
+pub(crate) fn check(
+    info: &Info,
+    from: u64,
+    to: u64,
+    allow_shrink: bool,
+) -> Result<(), ResizeError> {
+    let block_bytes = info.block_bytes;
+    if info.read_only {
+        return Err(ResizeError::ReadOnly);
+    }
+    if to == 0 || to > SIZE_MAX_BYTES || !to.is_multiple_of(u64::from(block_bytes)) {
+        return Err(ResizeError::Size {
+            size_bytes: to,
+            block_bytes,
+        });
+    }
+    if to < from && !allow_shrink {
+        return Err(ResizeError::Shrink {
+            from_bytes: from,
+            to_bytes: to,
+        });
+    }
+    Ok(())
+}
