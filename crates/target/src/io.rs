@@ -285,5 +285,8 @@ fn status_of(error: Error) -> Status {
         Error::OutOfSpace(_) => Status::CAPACITY_EXCEEDED.dnr(),
         Error::ReadFailed(_) => Status::UNRECOVERED_READ,
         Error::WriteFailed(_) | Error::FlushFailed(_) => Status::WRITE_FAULT,
+        Error::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
+        Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
+        Error::Busy => Status::COMMAND_INTERRUPTED,
     }
 }
