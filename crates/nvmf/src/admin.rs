@@ -7,7 +7,9 @@ use wire::nvme::{NSID_ALL, Sqe, Status, admin};
 
 use crate::controller::{Controller, ErrorNote};
 use crate::discovery::DiscoveryLog;
+use crate::lba_status::LbaStatus;
 use crate::registry::ControllerId;
+use crate::subsystem::WriteProtect;
 use crate::{feature, identify, log};
 
 /// How a command completes.
@@ -58,6 +60,30 @@ pub enum Outcome {
     /// It is an Asynchronous Event Request:
     /// [`Controller::take_event`] completes it later.
     Held,
+    /// It is an Abort, one of those that the controller counts: find the
+    /// command, end it, then call [`Controller::abort_done`] and complete with
+    /// [`Reply::done`] of 0 if the command was aborted and 1 if it was not.
+    Abort {
+        /// The connection of the queue; `None` if there is no such queue.
+        connection: Option<u64>,
+        /// Command identifier on that queue.
+        cid: u16,
+    },
+    /// It is a Get LBA Status: complete it with what the volume says, as
+    /// [`LbaStatus::data`] writes it.
+    LbaStatus(LbaStatus),
+    /// It is a Set Features of a namespace's write protection that may be
+    /// done. Where it is [`WriteProtect::Permanent`], keep that first so that
+    /// it outlasts a restart; then call [`Registry::set_write_protect`] and
+    /// complete it once no write begun before can land any more.
+    ///
+    /// [`Registry::set_write_protect`]: crate::Registry::set_write_protect
+    WriteProtect {
+        /// The namespace.
+        nsid: u32,
+        /// Its new state.
+        state: WriteProtect,
+    },
 }
 
 /// What a volume has done, for the SMART / Health Information log.
@@ -79,7 +105,7 @@ pub struct IoCounters {
 pub struct Env<'a> {
     /// The time.
     pub now: Nanos,
-    /// Counters of the namespace with this index.
+    /// Counters of the namespace with this identifier.
     pub counters: &'a dyn Fn(u32) -> IoCounters,
 }
 
@@ -211,8 +237,22 @@ fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
             request.controller.keep_alive(request.env.now);
             Reply::done(0)
         }
-        // Abort is best effort: bit 0 says that the command was not aborted (section 5.1).
-        _ => Reply::done(1),
+        _ => return abort(request),
     };
     Ok(Outcome::Done(reply))
+}
+
+/// Abort (section 5.1). A queue that is not there has nothing to abort.
+fn abort(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let cdw10 = request.sqe.cdw10.get();
+    if !request.controller.begin_abort() {
+        return Err(Fault {
+            status: Status::ABORT_LIMIT.dnr(),
+            location: None,
+        });
+    }
+    Ok(Outcome::Abort {
+        connection: request.controller.connection(cdw10 as u16),
+        cid: (cdw10 >> 16) as u16,
+    })
 }

@@ -18,6 +18,9 @@ use crate::subsystem::Subsystem;
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
 
+/// Abort commands in execution at once (ACL + 1).
+pub(crate) const ABORTS_MAX: usize = 8;
+
 /// Entries of the Error Information log (ELPE + 1).
 pub(crate) const ERROR_ENTRIES_MAX: usize = 64;
 
@@ -77,6 +80,7 @@ pub(crate) struct Association {
     pub cntlid: u16,
     pub hostid: [u8; 16],
     pub hostnqn: String,
+    pub listener: u16,
     pub local: SocketAddr,
     pub kato_ms: u32,
 }
@@ -95,12 +99,14 @@ pub struct Controller {
     pub(crate) cntlid: u16,
     pub(crate) hostid: [u8; 16],
     pub(crate) hostnqn: String,
+    pub(crate) listener: u16,
     pub(crate) local: SocketAddr,
     pub(crate) features: Features,
     pub(crate) errors: VecDeque<(u64, ErrorNote)>,
     pub(crate) error_count: u64,
     pub(crate) created: Nanos,
     pub(crate) changed_namespaces: BTreeSet<u32>,
+    pub(crate) ana: AnaChanges,
     kato_default_ms: u32,
     activity: Arc<Activity>,
     cc: Cc,
@@ -109,6 +115,8 @@ pub struct Controller {
     /// Connections to close, not yet taken by the driver.
     closing: Vec<u64>,
     has_ended: bool,
+    /// Abort commands in execution.
+    aborts: usize,
     timer_start: Nanos,
     event_tags: VecDeque<Tag>,
     /// Requests that ended without an event.
@@ -120,20 +128,57 @@ pub struct Controller {
 /// Bits of `events`, by position in [`EVENTS`].
 pub(crate) const NAMESPACE_EVENT: u32 = 1 << 0;
 pub(crate) const DISCOVERY_EVENT: u32 = 1 << 1;
+pub(crate) const ANA_EVENT: u32 = 1 << 2;
+pub(crate) const RESERVATION_EVENT: u32 = 1 << 3;
+pub(crate) const HEALTH_EVENT: u32 = 1 << 4;
+pub(crate) const ERROR_EVENT: u32 = 1 << 5;
 
-/// Event bit, bit of the configuration that enables it, dword 0 of its completion.
-const EVENTS: [(u32, u32, u32); 2] = [
+/// Event bit, bits of the configuration of which one enables it, dword 0 of its
+/// completion.
+const EVENTS: [(u32, u32, u32); 6] = [
+    // Error events have no bit (section 5.27.1.8), reservation events their own mask.
+    (ERROR_EVENT, u32::MAX, event::TRANSIENT_INTERNAL_ERROR),
+    (
+        HEALTH_EVENT,
+        async_event::RELIABILITY,
+        event::RELIABILITY_DEGRADED,
+    ),
     (
         NAMESPACE_EVENT,
         async_event::NAMESPACE_ATTRIBUTE,
         event::NAMESPACE_ATTRIBUTE_CHANGED,
     ),
+    (ANA_EVENT, async_event::ANA_CHANGE, event::ANA_CHANGED),
     (
         DISCOVERY_EVENT,
         async_event::DISCOVERY_CHANGE,
         event::DISCOVERY_CHANGED,
     ),
+    (
+        RESERVATION_EVENT,
+        u32::MAX,
+        event::RESERVATION_LOG_AVAILABLE,
+    ),
 ];
+
+/// Changes of ANA groups since a controller was made.
+#[derive(Debug, Default)]
+pub(crate) struct AnaChanges {
+    /// Change Count of the log.
+    pub total: u64,
+    /// Change Counts of the groups that changed.
+    pub groups: BTreeMap<u32, u64>,
+}
+
+impl AnaChanges {
+    /// State or membership of these groups changed.
+    pub fn note(&mut self, groups: &BTreeSet<u32>) {
+        self.total += 1;
+        for group in groups {
+            *self.groups.entry(*group).or_default() += 1;
+        }
+    }
+}
 
 impl Controller {
     pub(crate) fn new(association: Association, now: Nanos) -> Self {
@@ -145,12 +190,15 @@ impl Controller {
             cntlid: association.cntlid,
             hostid: association.hostid,
             hostnqn: association.hostnqn,
+            listener: association.listener,
             local: association.local,
             features,
             errors: VecDeque::new(),
             error_count: 0,
             created: now,
             changed_namespaces: BTreeSet::new(),
+            ana: AnaChanges::default(),
+            aborts: 0,
             kato_default_ms: kato_ms,
             activity: Arc::default(),
             cc: Cc::default(),
@@ -331,7 +379,7 @@ impl Controller {
 
     /// The connection of the Admin Queue, while there is one.
     pub(crate) fn admin_connection(&self) -> Option<u64> {
-        self.queues.get(&0).map(|queue| queue.connection)
+        self.connection(0)
     }
 
     /// The connection of a queue has ended. Without its Admin Queue the
@@ -361,6 +409,33 @@ impl Controller {
     /// Connections to close since the last call: ask after every other call.
     pub fn take_closing(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.closing)
+    }
+
+    // --- Abort ---
+
+    /// One more Abort command; `false`: too many at once (ACL).
+    pub(crate) fn begin_abort(&mut self) -> bool {
+        let fits = self.aborts < ABORTS_MAX;
+        self.aborts += usize::from(fits);
+        fits
+    }
+
+    /// An Abort command has ended, see [`Outcome::Abort`](crate::Outcome::Abort).
+    pub fn abort_done(&mut self) {
+        self.aborts = self.aborts.checked_sub(1).expect("an Abort that began");
+    }
+
+    /// Forgets a held Asynchronous Event Request, which the driver completes
+    /// itself; `false`: it is not held (any more).
+    pub fn cancel_event_request(&mut self, tag: Tag) -> bool {
+        let held = self.event_tags.len();
+        self.event_tags.retain(|other| *other != tag);
+        self.event_tags.len() < held
+    }
+
+    /// The connection of a queue, while there is one.
+    pub(crate) fn connection(&self, qid: u16) -> Option<u64> {
+        self.queues.get(&qid).map(|queue| queue.connection)
     }
 
     // --- keep alive ---
@@ -442,7 +517,7 @@ impl Controller {
         }
         let ready = self.events & !self.events_masked;
         let (bit, _, result) = EVENTS.into_iter().find(|(bit, enable, _)| {
-            ready & bit != 0 && self.features.async_events & enable != 0
+            ready & bit != 0 && (*enable == u32::MAX || self.features.async_events & enable != 0)
         })?;
         let tag = self.event_tags.pop_front()?;
         self.events &= !bit;

@@ -1,12 +1,12 @@
 //! The discovery log as one host sees it (NVM Express Base Specification 2.0,
 //! section 5.16.1.23).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use wire::nvme::discovery::{
-    ADRFAM_IPV4, ADRFAM_IPV6, LogEntry, LogHeader, SUBTYPE_NVM, TREQ_SQ_FLOW_CONTROL_DISABLE,
-    TRTYPE_TCP,
+    ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, SUBTYPE_CURRENT,
+    SUBTYPE_NVM, SUBTYPE_REFERRAL, TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
 };
 use wire::nvme::fabrics::nqn_field;
 use wire::nvme::identify::{ascii, zeroed};
@@ -14,41 +14,118 @@ use zerocopy::IntoBytes;
 
 use crate::log::copy_window;
 use crate::registry::ADMIN_ENTRIES_MAX;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{ListenerSpec, Referral, Subsystem};
 
 const HEADER_BYTES: usize = size_of::<LogHeader>();
 const ENTRY_BYTES: usize = size_of::<LogEntry>();
+
+/// A listener as a host reaches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Port {
+    /// Number of the listener.
+    pub number: u16,
+    host: String,
+    port: u16,
+    discovery_only: bool,
+    /// The host came in here.
+    is_current: bool,
+}
+
+impl Port {
+    /// Whether a subsystem is reached here.
+    pub fn serves(&self, subsystem: &Subsystem) -> bool {
+        !self.discovery_only && subsystem.is_on(self.number)
+    }
+}
+
+/// The listeners as a host reaches them that came in through listener `current`
+/// and reached us at `local`; each address once.
+pub(crate) fn ports(listeners: &[ListenerSpec], current: u16, local: SocketAddr) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for listener in listeners {
+        let Some((host, port)) = reachable(listener, local.ip().to_canonical()) else {
+            continue;
+        };
+        let is_current = listener.number == current;
+        let known = ports
+            .iter_mut()
+            .find(|known| known.host == host && known.port == port);
+        let found = Port {
+            number: listener.number,
+            host,
+            port,
+            discovery_only: listener.discovery_only,
+            is_current,
+        };
+        match known {
+            None => ports.push(found),
+            // Where one address is that of several, it is the one that was used.
+            Some(known) if is_current => *known = found,
+            Some(_) => {}
+        }
+    }
+    ports
+}
+
+/// Where a host that reached us at `local` reaches `listener`: a wildcard stands
+/// for the very address it used; an address of the other family behind a
+/// wildcard is unknown, and loopback is of use to local hosts only.
+fn reachable(listener: &ListenerSpec, local: IpAddr) -> Option<(String, u16)> {
+    let (ip, port) = (
+        listener.address.ip().to_canonical(),
+        listener.address.port(),
+    );
+    if let Some(advertise) = &listener.advertise {
+        return Some((advertise.host.clone(), advertise.port.unwrap_or(port)));
+    }
+    if ip.is_unspecified() {
+        let serves = ip.is_ipv6() || local.is_ipv4();
+        return serves.then(|| (local.to_string(), port));
+    }
+    if ip.is_loopback() && !local.is_loopback() {
+        return None;
+    }
+    Some((ip.to_string(), port))
+}
+
+/// One entry, before it is written.
+enum Entry<'a> {
+    /// The discovery subsystem itself, where the host reached it.
+    Current(&'a Port),
+    Nvm(&'a Subsystem, &'a Port),
+    Referral(&'a Referral),
+}
 
 /// The subsystems that a host may see, at the addresses where it can reach them.
 #[derive(Default)]
 pub(crate) struct DiscoveryLog {
     generation: u64,
-    subsystems: Vec<Arc<Subsystem>>,
-    /// Port ID and address.
-    ports: Vec<(u16, SocketAddr)>,
+    ports: Vec<Port>,
+    current: Option<usize>,
+    /// Subsystem and the index of a port that serves it.
+    served: Vec<(Arc<Subsystem>, usize)>,
+    referrals: Vec<Referral>,
 }
 
 impl DiscoveryLog {
-    /// The log for a host that reached us at `local`.
+    /// The log of the subsystems that are `visible` at `ports`.
     pub fn new<'a>(
         generation: u64,
         visible: impl Iterator<Item = &'a Arc<Subsystem>>,
-        listeners: &[SocketAddr],
-        local: SocketAddr,
+        ports: Vec<Port>,
+        referrals: &[Referral],
     ) -> Self {
-        let mut ports: Vec<(u16, SocketAddr)> = Vec::new();
-        for (index, listener) in listeners.iter().enumerate() {
-            let reached = reachable(*listener, local.ip().to_canonical());
-            if let Some(address) = reached
-                && !ports.iter().any(|(_, known)| *known == address)
-            {
-                ports.push((index as u16 + 1, address));
-            }
+        let mut served = Vec::new();
+        for subsystem in visible {
+            let at = (0..ports.len()).filter(|index| ports[*index].serves(subsystem));
+            served.extend(at.map(|index| (subsystem.clone(), index)));
         }
         DiscoveryLog {
             generation,
-            subsystems: visible.cloned().collect(),
+            current: ports.iter().position(|port| port.is_current),
             ports,
+            served,
+            referrals: referrals.to_vec(),
         }
     }
 
@@ -58,7 +135,7 @@ impl DiscoveryLog {
     }
 
     fn entries(&self) -> usize {
-        self.subsystems.len() * self.ports.len()
+        usize::from(self.current.is_some()) + self.served.len() + self.referrals.len()
     }
 
     /// Writes the log from byte `offset`; what lies past its end is zeros. Only
@@ -75,47 +152,72 @@ impl DiscoveryLog {
         let first = offset.saturating_sub(HEADER_BYTES as u64) / ENTRY_BYTES as u64;
         let last = end.div_ceil(ENTRY_BYTES as u64).min(self.entries() as u64);
         for index in first..last {
-            let entry = self.entry(index as usize);
+            let entry = encode(&self.entry(index as usize));
             let at = HEADER_BYTES as u64 + index * ENTRY_BYTES as u64;
             copy_window(entry.as_bytes(), at, offset, out);
         }
     }
 
-    fn entry(&self, index: usize) -> LogEntry {
-        let subsystem = &self.subsystems[index / self.ports.len()];
-        let (port, address) = self.ports[index % self.ports.len()];
-        let mut entry: LogEntry = zeroed();
-        entry.trtype = TRTYPE_TCP;
-        entry.adrfam = if address.is_ipv4() {
-            ADRFAM_IPV4
-        } else {
-            ADRFAM_IPV6
-        };
-        entry.subtype = SUBTYPE_NVM;
-        // Secure channel "not specified": libnvme 1.3 takes "not required" for
-        // a wish for TLS, and its `connect-all` then fails.
-        entry.treq = TREQ_SQ_FLOW_CONTROL_DISABLE;
-        entry.portid = port.into();
-        entry.cntlid = 0xffff.into();
-        entry.asqsz = ADMIN_ENTRIES_MAX.into();
-        nqn_field(&mut entry.subnqn, &subsystem.nqn);
-        ascii(&mut entry.trsvcid, &address.port().to_string());
-        ascii(&mut entry.traddr, &address.ip().to_string());
-        entry
+    fn entry(&self, index: usize) -> Entry<'_> {
+        let mut index = index;
+        if let Some(current) = self.current {
+            if index == 0 {
+                return Entry::Current(&self.ports[current]);
+            }
+            index -= 1;
+        }
+        match self.served.get(index) {
+            Some((subsystem, port)) => Entry::Nvm(subsystem, &self.ports[*port]),
+            None => Entry::Referral(&self.referrals[index - self.served.len()]),
+        }
     }
 }
 
-/// Where a host that reached us at `local` reaches `listener`: a wildcard stands
-/// for the very address it used; an address of the other family behind a
-/// wildcard is unknown, and loopback is of use to local hosts only.
-fn reachable(listener: SocketAddr, local: IpAddr) -> Option<SocketAddr> {
-    let ip = listener.ip().to_canonical();
-    if ip.is_unspecified() {
-        let serves = ip.is_ipv6() || local.is_ipv4();
-        return serves.then(|| SocketAddr::new(local, listener.port()));
-    }
-    if ip.is_loopback() && !local.is_loopback() {
-        return None;
-    }
-    Some(SocketAddr::new(ip, listener.port()))
+fn encode(entry: &Entry<'_>) -> LogEntry {
+    let (subtype, subnqn, host, port, portid, eflags) = match *entry {
+        Entry::Current(port) => (
+            SUBTYPE_CURRENT,
+            DISCOVERY_NQN,
+            &port.host,
+            port.port,
+            port.number + 1,
+            EFLAGS_EPCSD,
+        ),
+        Entry::Nvm(subsystem, port) => (
+            SUBTYPE_NVM,
+            subsystem.nqn.as_str(),
+            &port.host,
+            port.port,
+            port.number + 1,
+            0,
+        ),
+        // Port identifiers are those of the service that is referred to.
+        Entry::Referral(referral) => (
+            SUBTYPE_REFERRAL,
+            referral.subnqn.as_str(),
+            &referral.host,
+            referral.port,
+            0,
+            0,
+        ),
+    };
+    let mut entry: LogEntry = zeroed();
+    entry.trtype = TRTYPE_TCP;
+    entry.adrfam = if host.parse::<Ipv6Addr>().is_ok() {
+        ADRFAM_IPV6
+    } else {
+        ADRFAM_IPV4
+    };
+    entry.subtype = subtype;
+    // Secure channel "not specified": libnvme 1.3 takes "not required" for
+    // a wish for TLS, and its `connect-all` then fails.
+    entry.treq = TREQ_SQ_FLOW_CONTROL_DISABLE;
+    entry.portid = portid.into();
+    entry.cntlid = 0xffff.into();
+    entry.asqsz = ADMIN_ENTRIES_MAX.into();
+    entry.eflags = eflags.into();
+    nqn_field(&mut entry.subnqn, subnqn);
+    ascii(&mut entry.trsvcid, &port.to_string());
+    ascii(&mut entry.traddr, host);
+    entry
 }

@@ -181,7 +181,7 @@ fn identify_namespace(namespace: &Namespace) -> wire_id::Namespace {
     ] {
         *field = preferred.into();
     }
-    id.nsattr = u8::from(namespace.read_only);
+    id.nsattr = u8::from(namespace.refuses_writes());
     id.nguid = namespace.nguid;
     id.eui64 = namespace.eui64.unwrap_or_default();
     id.lbaf[0] = LbaFormat {
@@ -195,7 +195,7 @@ fn identify_namespace(namespace: &Namespace) -> wire_id::Namespace {
 fn independent(namespace: &Namespace) -> NamespaceIndependent {
     let mut id: NamespaceIndependent = zeroed();
     id.nmic = 1;
-    id.nsattr = u8::from(namespace.read_only);
+    id.nsattr = u8::from(namespace.refuses_writes());
     id.nstat = 1;
     id
 }

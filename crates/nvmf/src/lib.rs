@@ -7,6 +7,7 @@ mod controller;
 mod discovery;
 mod feature;
 mod identify;
+mod lba_status;
 mod log;
 mod nqn;
 mod registry;
@@ -15,6 +16,10 @@ pub mod tcp;
 
 pub use admin::{Env, IoCounters, Outcome, Reply};
 pub use controller::{Activity, Controller, ErrorNote};
+pub use lba_status::LbaStatus;
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
-pub use registry::{Connected, ControllerId, Refusal, Registry, RegistryConfig, Via};
-pub use subsystem::{CNTLID_MAX, Limits, NSID_MAX, Namespace, Subsystem};
+pub use registry::{Change, Connected, ControllerId, Refusal, Registry, RegistryConfig, Via};
+pub use subsystem::{
+    ANA_GROUPS_MAX, Advertise, AnaGroup, CNTLID_MAX, Limits, ListenerSpec, NSID_MAX, Namespace,
+    Referral, Subsystem, WriteProtect,
+};

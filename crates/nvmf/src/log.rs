@@ -166,15 +166,15 @@ fn errors(request: &Request<'_>) -> Vec<u8> {
 fn smart(request: &Request<'_>) -> Result<Smart, Fault> {
     let controller = &request.controller;
     let counters = match request.sqe.nsid.get() {
-        0 | NSID_ALL => (0..controller.subsystem.namespaces.len())
-            .map(|index| (request.env.counters)(index as u32))
+        0 | NSID_ALL => (controller.subsystem.namespaces.iter())
+            .map(|namespace| (request.env.counters)(namespace.nsid))
             .fold(IoCounters::default(), add),
         nsid => {
-            let (index, _) = controller
+            controller
                 .subsystem
                 .namespace(nsid)
                 .ok_or(Fault::new(Status::INVALID_NAMESPACE, at::NSID))?;
-            (request.env.counters)(index as u32)
+            (request.env.counters)(nsid)
         }
     };
     let mut log: Smart = zeroed();

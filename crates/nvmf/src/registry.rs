@@ -1,5 +1,7 @@
 //! Which subsystems there are, where they are reached, and who is connected.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,11 +14,9 @@ use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::admin::{self, Env, Outcome, Reply, Request};
-use crate::controller::{
-    Activity, Association, Controller, DISCOVERY_EVENT, ErrorNote, NAMESPACE_EVENT,
-};
-use crate::discovery::DiscoveryLog;
-use crate::subsystem::{CNTLID_MAX, Limits, NSID_MAX, Subsystem};
+use crate::controller::{Activity, Association, Controller, ErrorNote};
+use crate::discovery::{self, DiscoveryLog, Port};
+use crate::subsystem::{CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
 
 /// Entries of an Admin Queue (ASQSZ).
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
@@ -26,8 +26,10 @@ pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
 pub struct RegistryConfig {
     /// The subsystems; their NQNs are unique.
     pub subsystems: Vec<Arc<Subsystem>>,
-    /// Addresses listened on, as bound: what the discovery log names.
-    pub listeners: Vec<SocketAddr>,
+    /// Where hosts reach the target; their numbers are unique.
+    pub listeners: Vec<ListenerSpec>,
+    /// Other discovery services.
+    pub referrals: Vec<Referral>,
 }
 
 /// How a host reached us.
@@ -35,10 +37,23 @@ pub struct RegistryConfig {
 pub struct Via {
     /// The driver's own name for the connection: comes back when it is to be closed.
     pub connection: u64,
+    /// Number of the listener, see [`ListenerSpec::number`].
+    pub listener: u16,
     /// Our address.
     pub local: SocketAddr,
     /// The host's address.
     pub peer: SocketAddr,
+}
+
+/// What a change asks of the driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Change {
+    /// Connections of Admin Queues whose [`Controller::take_event`] now has
+    /// something.
+    pub events: Vec<u64>,
+    /// Connections to close.
+    pub closing: Vec<u64>,
 }
 
 /// Names a controller for the life of the registry; never used again.
@@ -121,7 +136,8 @@ struct Entry {
 /// Which subsystems there are, where they are reached, and who is connected.
 pub struct Registry {
     entries: BTreeMap<String, Entry>,
-    listeners: Vec<SocketAddr>,
+    listeners: Vec<ListenerSpec>,
+    referrals: Vec<Referral>,
     controllers: BTreeMap<ControllerId, Controller>,
     id_next: u64,
     generation: u64,
@@ -137,6 +153,7 @@ impl Registry {
         let mut registry = Registry {
             entries: BTreeMap::new(),
             listeners: config.listeners,
+            referrals: config.referrals,
             controllers: BTreeMap::new(),
             id_next: 0,
             generation: 1,
@@ -155,7 +172,7 @@ impl Registry {
             "Controller IDs {first} to {last} of {}",
             subsystem.nqn
         );
-        check_namespaces(&subsystem);
+        change::check_namespaces(&subsystem);
         let nqn = subsystem.nqn.clone();
         let entry = Entry {
             subsystem,
@@ -205,7 +222,7 @@ impl Registry {
         }
         let subnqn = nqn_text(&data.subnqn).ok_or(Refusal::data(SUBNQN))?;
         let hostnqn = nqn_text(&data.hostnqn).ok_or(Refusal::data(HOSTNQN))?;
-        if !self.entries.contains_key(subnqn) {
+        if !self.is_reached(subnqn, via.listener) {
             return Err(Refusal::data(SUBNQN));
         }
         if command.qid == 0 {
@@ -213,6 +230,18 @@ impl Registry {
         } else {
             self.connect_io(command, data, subnqn, hostnqn, via)
         }
+    }
+
+    /// Whether there is a subsystem of that NQN where the host came in.
+    fn is_reached(&self, subnqn: &str, listener: u16) -> bool {
+        let Some(entry) = self.entries.get(subnqn) else {
+            return false;
+        };
+        let discovery_only = self
+            .listeners
+            .iter()
+            .any(|spec| spec.number == listener && spec.discovery_only);
+        entry.is_discovery || (!discovery_only && entry.subsystem.is_on(listener))
     }
 
     fn connect_admin(
@@ -250,6 +279,7 @@ impl Registry {
             cntlid,
             hostid: data.hostid,
             hostnqn: hostnqn.to_owned(),
+            listener: via.listener,
             local: via.local,
             kato_ms: command.kato_ms,
         };
@@ -285,6 +315,11 @@ impl Registry {
         if controller.hostid != data.hostid {
             return Err(Refusal::data(HOSTID));
         }
+        // Queues of an association are on one port (Base 2.0, section 3.1.2): ANA
+        // states are a port's.
+        if controller.listener != via.listener {
+            return Err(Refusal::data(CNTLID));
+        }
         let limits = &controller.subsystem.limits;
         if controller.is_discovery || command.qid > limits.io_queues_max {
             return Err(Refusal::command(QID));
@@ -310,7 +345,11 @@ impl Registry {
         let closing = controller.take_closing();
         if !controller.has_queues() {
             let controller = self.controllers.remove(&id).expect("found before");
-            if let Some(entry) = self.entries.get_mut(&controller.subsystem.nqn) {
+            let entry = self.entries.get_mut(&controller.subsystem.nqn);
+            // The NQN may be another subsystem's by now.
+            if let Some(entry) = entry
+                && entry.controllers.get(&controller.cntlid) == Some(&id)
+            {
                 entry.controllers.remove(&controller.cntlid);
             }
         }
@@ -355,11 +394,14 @@ impl Registry {
     ) -> Outcome {
         let controller = &self.controllers[&id];
         let discovery = if controller.is_discovery && sqe.opcode == GET_LOG_PAGE {
-            self.discovery_log(&controller.hostnqn, controller.local)
+            self.discovery_log(controller)
         } else {
             DiscoveryLog::default()
         };
-        let entry = &self.entries[&controller.subsystem.nqn];
+        let Some(entry) = self.entries.get(&controller.subsystem.nqn) else {
+            // The subsystem is gone, and its connections are being closed.
+            return Outcome::Done(Reply::failed(Status::ABORTED_SQ_DELETION));
+        };
         let request = Request {
             controller: self.controllers.get_mut(&id).expect("found before"),
             sqe,
@@ -379,89 +421,28 @@ impl Registry {
         }
     }
 
-    /// Puts `subsystem` in the place of the one of its NQN, or adds it. Live
-    /// controllers see it at once and get Namespace Attribute Changed, discovery
-    /// controllers Discovery Log Page Change. Returns the connections of the
-    /// Admin Queues whose [`Controller::take_event`] now has something.
-    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Vec<u64> {
-        self.generation += 1;
-        let known = self
-            .entries
-            .get_mut(&subsystem.nqn)
-            .filter(|entry| !entry.is_discovery);
-        let Some(entry) = known else {
-            self.insert(subsystem, false);
-            return self.raise_discovery();
-        };
-        check_namespaces(&subsystem);
-        let previous = std::mem::replace(&mut entry.subsystem, subsystem.clone());
-        let changed: Vec<u32> = previous
-            .namespaces
-            .iter()
-            .chain(subsystem.namespaces.iter())
-            .map(|namespace| namespace.nsid)
-            .filter(|nsid| {
-                let find = |of: &Subsystem| of.namespace(*nsid).map(|(_, found)| found.clone());
-                find(&previous) != find(&subsystem)
-            })
-            .collect();
-        let mut ready = Vec::new();
-        for id in entry.controllers.values() {
-            let controller = self
-                .controllers
-                .get_mut(id)
-                .expect("listed controllers live");
-            controller.subsystem = subsystem.clone();
-            controller.changed_namespaces.extend(&changed);
-            if !changed.is_empty() && controller.raise(NAMESPACE_EVENT) {
-                ready.extend(controller.admin_connection());
-            }
-        }
-        if previous.hosts != subsystem.hosts {
-            ready.extend(self.raise_discovery());
-        }
-        ready
-    }
-
-    fn raise_discovery(&mut self) -> Vec<u64> {
-        self.controllers
-            .values_mut()
-            .filter(|controller| controller.is_discovery)
-            .filter_map(|controller| {
-                if controller.raise(DISCOVERY_EVENT) {
-                    controller.admin_connection()
-                } else {
-                    None
-                }
-            })
-            .collect()
-    }
-
-    fn discovery_log(&self, hostnqn: &str, local: SocketAddr) -> DiscoveryLog {
+    /// The discovery log as the host of a discovery controller sees it.
+    fn discovery_log(&self, controller: &Controller) -> DiscoveryLog {
         let visible = self
             .subsystems()
-            .filter(|subsystem| subsystem.allows(hostnqn));
-        DiscoveryLog::new(self.generation, visible, &self.listeners, local)
+            .filter(|subsystem| subsystem.allows(&controller.hostnqn));
+        DiscoveryLog::new(
+            self.generation,
+            visible,
+            self.ports(controller),
+            &self.referrals,
+        )
+    }
+
+    /// The listeners as a controller's host reaches them.
+    fn ports(&self, controller: &Controller) -> Vec<Port> {
+        discovery::ports(&self.listeners, controller.listener, controller.local)
     }
 
     fn live(&mut self, id: ControllerId) -> &mut Controller {
         self.controllers
             .get_mut(&id)
             .expect("a controller lives as long as its Admin Queue")
-    }
-}
-
-fn check_namespaces(subsystem: &Subsystem) {
-    for (index, namespace) in subsystem.namespaces.iter().enumerate() {
-        let nsid = namespace.nsid;
-        let is_first = subsystem
-            .namespace(nsid)
-            .is_some_and(|(first, _)| first == index);
-        assert!(
-            (1..=NSID_MAX).contains(&nsid) && is_first,
-            "namespace identifier {nsid} of {}",
-            subsystem.nqn
-        );
     }
 }
 
@@ -501,7 +482,9 @@ fn discovery_subsystem() -> Subsystem {
         model: "weft discovery".to_owned(),
         firmware: env!("CARGO_PKG_VERSION").to_owned(),
         hosts: None,
+        listeners: None,
         namespaces: Arc::new([]),
+        ana_groups: Vec::new(),
         limits: Limits {
             io_queues_max: 0,
             queue_entries_max: ADMIN_ENTRIES_MAX,

@@ -1,7 +1,12 @@
 //! NVM subsystems and their namespaces: what is served, as plain data.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+use wire::nvme::discovery::DISCOVERY_NQN;
+
+use crate::command::AnaState;
 
 /// A namespace of an NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +23,110 @@ pub struct Namespace {
     pub block_bytes: u32,
     /// Logical blocks.
     pub block_count: u64,
-    /// Writes are refused.
+    /// What is below cannot be written, whatever hosts set.
     pub read_only: bool,
+    /// What hosts have set (Namespace Write Protection Config).
+    pub write_protect: WriteProtect,
     /// A completed write is durable only after a flush or with FUA.
     pub volatile_cache: bool,
+    /// ANA Group Identifier, 1 to [`ANA_GROUPS_MAX`].
+    pub ana_group: u32,
+    /// Host NQNs that see the namespace; `None` for every host of the subsystem.
+    pub hosts: Option<Vec<String>>,
+    /// I/Os of up to so many bytes are atomic against each other (NAWUN, NACWU).
+    pub atomic_bytes: u32,
+    /// Writes of up to so many bytes are whole or absent after a power failure
+    /// (NAWUPF).
+    pub atomic_power_fail_bytes: u32,
+    /// What hosts should write and deallocate at once at least, and aligned to,
+    /// bytes (NPWG, NPWA, NPDG, NPDA, NOWS).
+    pub preferred_bytes: u32,
+    /// Space is taken as blocks are written and given back as they are
+    /// deallocated (THINP).
+    pub is_thin: bool,
+    /// There is where to keep reservations and permanent write protection
+    /// through a restart.
+    pub persists_state: bool,
+}
+
+impl Namespace {
+    /// A namespace that can be written, seen by every host, in ANA group 1, and
+    /// without anything optional: for struct update syntax.
+    pub fn new(nsid: u32, block_bytes: u32, block_count: u64) -> Self {
+        Namespace {
+            nsid,
+            uuid: [0; 16],
+            nguid: [0; 16],
+            eui64: None,
+            block_bytes,
+            block_count,
+            read_only: false,
+            write_protect: WriteProtect::Off,
+            volatile_cache: false,
+            ana_group: 1,
+            hosts: None,
+            atomic_bytes: block_bytes,
+            atomic_power_fail_bytes: block_bytes,
+            preferred_bytes: block_bytes.max(4096),
+            is_thin: false,
+            persists_state: false,
+        }
+    }
+
+    /// Whether `hostnqn`, which may use the subsystem, sees the namespace.
+    pub fn is_visible_to(&self, hostnqn: &str) -> bool {
+        self.hosts
+            .as_ref()
+            .is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+    }
+
+    /// Whether writes are refused, for whatever reason.
+    pub fn refuses_writes(&self) -> bool {
+        self.read_only || self.write_protect != WriteProtect::Off
+    }
+
+    /// `bytes` in logical blocks, at least one, 0's based.
+    pub(crate) fn blocks_0s_based(&self, bytes: u32) -> u16 {
+        let blocks = (bytes / self.block_bytes).max(1) - 1;
+        u16::try_from(blocks).unwrap_or(u16::MAX)
+    }
+}
+
+/// Namespace write protection states (Base 2.0, section 8.12), with the values
+/// of the feature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WriteProtect {
+    /// No Write Protect.
+    #[default]
+    Off = 0,
+    /// Write Protect.
+    On = 1,
+    /// Write Protect Until Power Cycle: until the target starts again.
+    UntilPowerCycle = 2,
+    /// Permanent Write Protect.
+    Permanent = 3,
+}
+
+impl WriteProtect {
+    /// The state of a value of the feature.
+    pub fn from_value(value: u32) -> Option<Self> {
+        [
+            WriteProtect::Off,
+            WriteProtect::On,
+            WriteProtect::UntilPowerCycle,
+            WriteProtect::Permanent,
+        ]
+        .into_iter()
+        .find(|state| *state as u32 == value)
+    }
 }
 
 /// The largest namespace identifier (NN), room for namespaces added later.
 pub const NSID_MAX: u32 = 1024;
+
+/// ANA groups of a subsystem, and the largest of their identifiers.
+pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// Controller identifiers of the dynamic controller model (Base 2.0, figure 383).
 pub const CNTLID_MAX: u16 = 0xffef;
@@ -45,6 +146,17 @@ pub struct Limits {
     pub in_capsule_bytes_max: u32,
 }
 
+/// An ANA group of a subsystem and its states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnaGroup {
+    /// ANA Group Identifier, 1 to [`ANA_GROUPS_MAX`].
+    pub id: u32,
+    /// The state on every listener that is not named below.
+    pub state: AnaState,
+    /// States by the number of a listener.
+    pub on: Vec<(u16, AnaState)>,
+}
+
 /// An NVM subsystem: an immutable snapshot, replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subsystem {
@@ -58,8 +170,12 @@ pub struct Subsystem {
     pub firmware: String,
     /// Host NQNs that may connect; `None` for any host.
     pub hosts: Option<Vec<String>>,
-    /// Namespaces; what refers to one by index means this order.
+    /// Numbers of the listeners where it is reached; `None` for all.
+    pub listeners: Option<Vec<u16>>,
+    /// Namespaces, in no particular order.
     pub namespaces: Arc<[Namespace]>,
+    /// ANA groups whose state is not ANA Optimized everywhere.
+    pub ana_groups: Vec<AnaGroup>,
     /// What one controller may use.
     pub limits: Limits,
     /// Controller identifiers to give out, within 1 to [`CNTLID_MAX`].
@@ -72,6 +188,13 @@ impl Subsystem {
         self.hosts
             .as_ref()
             .is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+    }
+
+    /// Whether it is reached through a listener.
+    pub fn is_on(&self, listener: u16) -> bool {
+        self.listeners
+            .as_ref()
+            .is_none_or(|listeners| listeners.contains(&listener))
     }
 
     /// The namespace of an identifier and its index.
@@ -87,5 +210,84 @@ impl Subsystem {
         self.namespaces
             .iter()
             .any(|namespace| namespace.volatile_cache)
+    }
+
+    /// State of an ANA group for hosts that come through a listener.
+    pub fn ana_state(&self, listener: u16, group: u32) -> AnaState {
+        let Some(known) = self.ana_groups.iter().find(|known| known.id == group) else {
+            return AnaState::Optimized;
+        };
+        known
+            .on
+            .iter()
+            .find(|(number, _)| *number == listener)
+            .map_or(known.state, |(_, state)| *state)
+    }
+
+    /// Sets the state of an ANA group on one listener, or (`None`) on all.
+    pub fn set_ana_state(&mut self, listener: Option<u16>, group: u32, state: AnaState) {
+        let at = self.ana_groups.iter().position(|known| known.id == group);
+        let at = at.unwrap_or_else(|| {
+            self.ana_groups.push(AnaGroup {
+                id: group,
+                ..AnaGroup::default()
+            });
+            self.ana_groups.len() - 1
+        });
+        let known = &mut self.ana_groups[at];
+        match listener {
+            None => {
+                known.state = state;
+                known.on.clear();
+            }
+            Some(listener) => {
+                known.on.retain(|(number, _)| *number != listener);
+                known.on.push((listener, state));
+            }
+        }
+    }
+}
+
+/// Where hosts reach the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSpec {
+    /// Its number, which it keeps: Port ID is one more.
+    pub number: u16,
+    /// The address as bound.
+    pub address: SocketAddr,
+    /// What hosts are told instead of the address.
+    pub advertise: Option<Advertise>,
+    /// Hosts can connect to the discovery subsystem only.
+    pub discovery_only: bool,
+}
+
+/// An address as hosts are to use it: behind address translation, or by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertise {
+    /// An IP address, or a name for hosts to look up; at most 255 characters.
+    pub host: String,
+    /// The port; `None` for the listener's own.
+    pub port: Option<u16>,
+}
+
+/// Another discovery service that hosts are sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// An IP address, or a name for hosts to look up; at most 255 characters.
+    pub host: String,
+    /// Its port, usually 8009.
+    pub port: u16,
+    /// NQN of its discovery subsystem.
+    pub subnqn: String,
+}
+
+impl Referral {
+    /// The well-known discovery subsystem at `host` and `port`.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Referral {
+            host: host.into(),
+            port,
+            subnqn: DISCOVERY_NQN.to_owned(),
+        }
     }
 }

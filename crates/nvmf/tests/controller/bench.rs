@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use machine::{Nanos, Tag};
 use nvmf::{
-    Connected, ControllerId, Env, IoCounters, Limits, Namespace, Outcome, Refusal, Registry,
-    RegistryConfig, Reply, Subsystem, Via,
+    Connected, ControllerId, Env, IoCounters, Limits, ListenerSpec, Namespace, Outcome, Refusal,
+    Registry, RegistryConfig, Reply, Subsystem, Via,
 };
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
@@ -22,14 +22,9 @@ pub const CC_ENABLE: u64 = 0x0046_0001;
 
 pub fn namespace(nsid: u32, block_bytes: u32, block_count: u64) -> Namespace {
     Namespace {
-        nsid,
         uuid: [nsid as u8; 16],
         nguid: [0x40 + nsid as u8; 16],
-        eui64: None,
-        block_bytes,
-        block_count,
-        read_only: false,
-        volatile_cache: false,
+        ..Namespace::new(nsid, block_bytes, block_count)
     }
 }
 
@@ -40,7 +35,9 @@ pub fn subsystem(nqn: &str, namespaces: Vec<Namespace>) -> Subsystem {
         model: "weft".to_owned(),
         firmware: "0.1.0".to_owned(),
         hosts: None,
+        listeners: None,
         namespaces: namespaces.into(),
+        ana_groups: Vec::new(),
         limits: Limits {
             io_queues_max: 4,
             queue_entries_max: 128,
@@ -65,6 +62,8 @@ pub struct Bench {
     pub registry: Registry,
     pub now: Nanos,
     pub counters: IoCounters,
+    /// Number of the listener where hosts come in.
+    pub listener: u16,
     next_connection: u64,
 }
 
@@ -81,10 +80,15 @@ impl Bench {
         Bench {
             registry: Registry::new(RegistryConfig {
                 subsystems: subsystems.into_iter().map(Arc::new).collect(),
-                listeners: listeners.iter().map(|text| text.parse().unwrap()).collect(),
+                listeners: (0..)
+                    .zip(listeners)
+                    .map(|(n, text)| listener(n, text))
+                    .collect(),
+                referrals: Vec::new(),
             }),
             now: SECOND,
             counters: IoCounters::default(),
+            listener: 0,
             next_connection: 100,
         }
     }
@@ -97,6 +101,7 @@ impl Bench {
     ) -> Result<Connected, Refusal> {
         let via = Via {
             connection: self.next_connection,
+            listener: self.listener,
             local: local.parse().unwrap(),
             peer: "192.0.2.99:50000".parse().unwrap(),
         };
@@ -177,7 +182,7 @@ impl Bench {
     pub fn admin(&mut self, id: ControllerId, sqe: &Sqe, out: &mut [u8]) -> Reply {
         match self.run(id, 0, sqe, &[], out) {
             Outcome::Done(reply) => reply,
-            Outcome::Held => panic!("held"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -235,6 +240,15 @@ impl Bench {
 
     pub fn take_event(&mut self, id: ControllerId) -> Option<(Tag, Reply)> {
         self.registry.controller(id).unwrap().take_event()
+    }
+}
+
+pub fn listener(number: u16, address: &str) -> ListenerSpec {
+    ListenerSpec {
+        number,
+        address: address.parse().unwrap(),
+        advertise: None,
+        discovery_only: false,
     }
 }
 

@@ -227,7 +227,7 @@ fn a_controller_id_is_in_use_until_the_last_queue_is_gone() {
     let mut bench = Bench::with(vec![], &[]);
     let mut one = crate::bench::disk();
     one.cntlids = 1..=1;
-    bench.registry.replace_subsystem(one.into());
+    let _ = bench.registry.replace_subsystem(one.into());
     let id = bench.controller();
     bench.io_queue(1, 1).unwrap();
     let closing = bench.registry.disconnected(id, 0);

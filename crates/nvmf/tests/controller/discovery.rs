@@ -119,7 +119,7 @@ fn the_generation_counts_changes_and_hosts_hear_of_them() {
     assert_eq!(generation(&mut bench), before);
     bench.hold_event_request(id, 5);
     let new = subsystem("nqn.2024-01.org.example:new", vec![]);
-    assert_eq!(bench.registry.replace_subsystem(new.into()), [100]);
+    assert_eq!(bench.registry.replace_subsystem(new.into()).events, [100]);
     let (tag, reply) = bench.take_event(id).unwrap();
     assert_eq!((tag, reply.result), (5, 0x70_f002));
     assert_ne!(generation(&mut bench), before);

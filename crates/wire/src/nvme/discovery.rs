@@ -13,10 +13,16 @@ pub const TRTYPE_TCP: u8 = 3;
 pub const ADRFAM_IPV4: u8 = 1;
 /// Address Family: IPv6.
 pub const ADRFAM_IPV6: u8 = 2;
+/// Subsystem Type: a referral to another discovery service.
+pub const SUBTYPE_REFERRAL: u8 = 1;
+/// Subsystem Type: the discovery subsystem that the log is read from.
+pub const SUBTYPE_CURRENT: u8 = 3;
 /// Subsystem Type: an NVM subsystem with I/O controllers.
 pub const SUBTYPE_NVM: u8 = 2;
 /// Transport Requirements: SQ flow control can be disabled.
 pub const TREQ_SQ_FLOW_CONTROL_DISABLE: u8 = 1 << 2;
+/// Entry Flags: Explicit Persistent Connection Support for Discovery.
+pub const EFLAGS_EPCSD: u16 = 1 << 1;
 
 /// Discovery Log Page header (figure 263).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

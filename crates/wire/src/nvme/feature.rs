@@ -21,10 +21,18 @@ pub mod fid {
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     /// Keep Alive Timer.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// Timestamp.
+    pub const TIMESTAMP: u8 = 0x0e;
+    /// Namespace Write Protection Config.
+    pub const WRITE_PROTECTION: u8 = 0x84;
     /// Host Behavior Support.
     pub const HOST_BEHAVIOR: u8 = 0x16;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask, a namespace's.
+    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+    /// Reservation Persistence, a namespace's.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// Select field of Get Features (CDW10 bits 10:8, figure 191).
@@ -51,6 +59,10 @@ pub mod capability {
 pub mod async_event {
     /// SMART / Health Critical Warnings.
     pub const SMART_WARNINGS: u32 = 0xff;
+    /// NVM subsystem reliability has been degraded, one of the warnings above.
+    pub const RELIABILITY: u32 = 1 << 2;
+    /// Asymmetric Namespace Access Change Notices.
+    pub const ANA_CHANGE: u32 = 1 << 11;
     /// Namespace Attribute Notices.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
     /// Discovery Log Page Change Notification.

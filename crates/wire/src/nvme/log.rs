@@ -18,12 +18,16 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const COMMAND_EFFECTS: u8 = 0x05;
+    /// Asymmetric Namespace Access.
+    pub const ANA: u8 = 0x0c;
     /// Feature Identifiers Supported and Effects.
     pub const FEATURE_EFFECTS: u8 = 0x12;
     /// NVMe-MI Commands Supported and Effects.
     pub const MI_EFFECTS: u8 = 0x13;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
+    /// Reservation Notification.
+    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
 }
 
 /// Error Information Log Entry (figure 206).
@@ -181,6 +185,16 @@ pub mod event {
     /// Notice: Namespace Attribute Changed, answered by reading log page 04h.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u32 =
         0x02 | (super::lid::CHANGED_NAMESPACES as u32) << 16;
+    /// Notice: Asymmetric Namespace Access Change, answered by reading log page 0Ch.
+    pub const ANA_CHANGED: u32 = 0x02 | 0x03 << 8 | (super::lid::ANA as u32) << 16;
+    /// SMART / Health Status: NVM subsystem reliability, answered by reading log page 02h.
+    pub const RELIABILITY_DEGRADED: u32 = 0x01 | (super::lid::SMART as u32) << 16;
+    /// Error: Transient Internal Error, answered by reading log page 01h.
+    pub const TRANSIENT_INTERNAL_ERROR: u32 = 0x04 << 8 | (super::lid::ERROR as u32) << 16;
+    /// I/O Command Set Specific: Reservation Log Page Available, answered by
+    /// reading log page 80h.
+    pub const RESERVATION_LOG_AVAILABLE: u32 =
+        0x06 | (super::lid::RESERVATION_NOTIFICATION as u32) << 16;
     /// Notice: Discovery Log Page Change, answered by reading log page 70h.
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xf0 << 8 | (super::lid::DISCOVERY as u32) << 16;
 }

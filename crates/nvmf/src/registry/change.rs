@@ -1,0 +1,311 @@
+//! What is served and where changes while hosts are connected: every change
+//! takes effect at once and comes with the notice that hosts act on, for the
+//! hosts that it concerns and no others.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Change, ControllerId, Registry};
+use crate::command::AnaState;
+use crate::controller::{ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT};
+use crate::discovery::Port;
+use crate::subsystem::{
+    ANA_GROUPS_MAX, ListenerSpec, NSID_MAX, Namespace, Referral, Subsystem, WriteProtect,
+};
+
+impl Registry {
+    /// Puts `subsystem` in the place of the one of its NQN, or adds it.
+    /// Controllers see it at once. A host that sees a namespace come, go or
+    /// change gets Namespace Attribute Changed, one whose access changes
+    /// Asymmetric Namespace Access Change, one whose discovery log changes
+    /// Discovery Log Page Change; controllers of hosts that are not allowed
+    /// any more, or came through a listener where it is not reached any more,
+    /// end.
+    ///
+    /// # Panics
+    /// If it is the discovery subsystem, or an identifier in it is out of range
+    /// or there twice.
+    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Change {
+        let known = self.entries.get(&subsystem.nqn);
+        assert!(
+            known.is_none_or(|entry| !entry.is_discovery),
+            "the discovery subsystem is its own"
+        );
+        let previous = known.map(|entry| entry.subsystem.clone());
+        let mut change = Change::default();
+        if let Some(previous) = &previous {
+            check_namespaces(&subsystem);
+            let entry = self.entries.get_mut(&subsystem.nqn).expect("found before");
+            entry.subsystem = subsystem.clone();
+            for id in entry.controllers.values() {
+                let controller = self
+                    .controllers
+                    .get_mut(id)
+                    .expect("listed controllers live");
+                controller.subsystem = subsystem.clone();
+                change.update(controller, previous);
+            }
+        } else {
+            self.insert(subsystem.clone(), false);
+        }
+        self.tell_discovery(previous.as_deref(), Some(&subsystem), &mut change);
+        change
+    }
+
+    /// Takes a subsystem away: its controllers end. Nothing happens if there is
+    /// none of that NQN.
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Change {
+        let mut change = Change::default();
+        let is_known = self
+            .entries
+            .get(nqn)
+            .is_some_and(|entry| !entry.is_discovery);
+        if !is_known {
+            return change;
+        }
+        let entry = self.entries.remove(nqn).expect("found before");
+        for id in entry.controllers.values() {
+            let controller = self
+                .controllers
+                .get_mut(id)
+                .expect("listed controllers live");
+            controller.end();
+            change.closing.extend(controller.take_closing());
+        }
+        self.tell_discovery(Some(&entry.subsystem), None, &mut change);
+        change
+    }
+
+    /// Sets the state of an ANA group of a subsystem on one listener, or
+    /// (`None`) on all. `None` if there is no such subsystem or group.
+    pub fn set_ana(
+        &mut self,
+        nqn: &str,
+        listener: Option<u16>,
+        group: u32,
+        state: AnaState,
+    ) -> Option<Change> {
+        let mut subsystem = self.subsystem(nqn)?;
+        if !(1..=ANA_GROUPS_MAX).contains(&group) {
+            return None;
+        }
+        Arc::make_mut(&mut subsystem).set_ana_state(listener, group, state);
+        Some(self.replace_subsystem(subsystem))
+    }
+
+    /// Sets the write protection of a namespace: what is left to do for a Set
+    /// Features, see [`Outcome::WriteProtect`](crate::Outcome::WriteProtect).
+    pub fn set_write_protect(
+        &mut self,
+        id: ControllerId,
+        nsid: u32,
+        state: WriteProtect,
+    ) -> Change {
+        let Some(controller) = self.controllers.get(&id) else {
+            return Change::default();
+        };
+        let Some(mut subsystem) = self.subsystem(&controller.subsystem.nqn.clone()) else {
+            return Change::default();
+        };
+        let mut namespaces = subsystem.namespaces.to_vec();
+        for namespace in &mut namespaces {
+            if namespace.nsid == nsid {
+                namespace.write_protect = state;
+            }
+        }
+        Arc::make_mut(&mut subsystem).namespaces = namespaces.into();
+        self.replace_subsystem(subsystem)
+    }
+
+    /// Sets where hosts reach the target. Controllers whose listener is gone
+    /// stay: closing their connections is the driver's choice.
+    pub fn set_listeners(&mut self, listeners: Vec<ListenerSpec>) -> Change {
+        self.rearrange(|registry| registry.listeners = listeners)
+    }
+
+    /// Where hosts reach the target.
+    pub fn listeners(&self) -> &[ListenerSpec] {
+        &self.listeners
+    }
+
+    /// Sets the other discovery services that hosts are sent to.
+    pub fn set_referrals(&mut self, referrals: Vec<Referral>) -> Change {
+        self.generation += u64::from(self.referrals != referrals);
+        let mut change = Change::default();
+        if std::mem::replace(&mut self.referrals, referrals) != self.referrals {
+            for controller in self.controllers.values_mut() {
+                if controller.is_discovery {
+                    change.raise(controller, DISCOVERY_EVENT);
+                }
+            }
+        }
+        change
+    }
+
+    /// The subsystem of an NQN as of now.
+    pub fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.entries
+            .get(nqn)
+            .filter(|entry| !entry.is_discovery)
+            .map(|entry| entry.subsystem.clone())
+    }
+
+    /// Changes the listeners and tells the hosts that reach others now.
+    fn rearrange(&mut self, with: impl FnOnce(&mut Registry)) -> Change {
+        let before: Vec<(ControllerId, Vec<Port>)> = self
+            .controllers()
+            .filter(|(_, controller)| controller.is_discovery)
+            .map(|(id, controller)| (id, self.ports(controller)))
+            .collect();
+        let listeners = self.listeners.clone();
+        with(self);
+        self.generation += u64::from(self.listeners != listeners);
+        let mut change = Change::default();
+        for (id, ports) in before {
+            if self.ports(&self.controllers[&id]) != ports {
+                let controller = self.controllers.get_mut(&id).expect("found before");
+                change.raise(controller, DISCOVERY_EVENT);
+            }
+        }
+        change
+    }
+
+    /// Tells the hosts that see entries of a subsystem come or go.
+    fn tell_discovery(
+        &mut self,
+        previous: Option<&Subsystem>,
+        next: Option<&Subsystem>,
+        change: &mut Change,
+    ) {
+        let shown = |subsystem: Option<&Subsystem>| {
+            subsystem.map(|subsystem| (subsystem.hosts.clone(), subsystem.listeners.clone()))
+        };
+        if shown(previous) == shown(next) {
+            return;
+        }
+        self.generation += 1;
+        let told: Vec<ControllerId> = self
+            .controllers()
+            .filter(|(_, controller)| controller.is_discovery)
+            .filter(|(_, controller)| {
+                let ports = self.ports(controller);
+                let entries = |subsystem: Option<&Subsystem>| -> Vec<u16> {
+                    subsystem
+                        .filter(|subsystem| subsystem.allows(&controller.hostnqn))
+                        .into_iter()
+                        .flat_map(|subsystem| ports.iter().filter(|port| port.serves(subsystem)))
+                        .map(|port| port.number)
+                        .collect()
+                };
+                entries(previous) != entries(next)
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in told {
+            let controller = self.controllers.get_mut(&id).expect("found before");
+            change.raise(controller, DISCOVERY_EVENT);
+        }
+    }
+}
+
+impl Change {
+    /// Brings a controller from `previous` to the subsystem that it has now.
+    fn update(&mut self, controller: &mut Controller, previous: &Subsystem) {
+        let next = controller.subsystem.clone();
+        if !next.allows(&controller.hostnqn) || !next.is_on(controller.listener) {
+            controller.end();
+            self.closing.extend(controller.take_closing());
+            return;
+        }
+        let (changed, groups) = differences(controller, previous, &next);
+        if !changed.is_empty() {
+            controller.changed_namespaces.extend(&changed);
+            self.raise(controller, NAMESPACE_EVENT);
+        }
+        if !groups.is_empty() {
+            controller.ana.note(&groups);
+            self.raise(controller, ANA_EVENT);
+        }
+    }
+
+    fn raise(&mut self, controller: &mut Controller, event: u32) {
+        if controller.raise(event)
+            && let Some(connection) = controller.admin_connection()
+            && !self.events.contains(&connection)
+        {
+            self.events.push(connection);
+        }
+    }
+}
+
+/// What differs for a controller between two states of its subsystem: the
+/// namespaces that came, went or changed, and the ANA groups whose state or
+/// membership did (of namespaces that are in both: Base 2.0, figure 146).
+fn differences(
+    controller: &Controller,
+    previous: &Subsystem,
+    next: &Subsystem,
+) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let mut changed = BTreeSet::new();
+    let mut groups = BTreeSet::new();
+    let seen = |subsystem: &Subsystem, nsid: u32| {
+        let (_, namespace) = subsystem.namespace(nsid)?;
+        namespace
+            .is_visible_to(&controller.hostnqn)
+            .then(|| namespace.clone())
+    };
+    let access = |subsystem: &Subsystem, namespace: &Namespace| {
+        let group = namespace.ana_group;
+        (group, subsystem.ana_state(controller.listener, group))
+    };
+    let nsids: BTreeSet<u32> = [previous, next]
+        .iter()
+        .flat_map(|subsystem| subsystem.namespaces.iter())
+        .map(|namespace| namespace.nsid)
+        .collect();
+    for nsid in nsids {
+        match (seen(previous, nsid), seen(next, nsid)) {
+            (None, None) => {}
+            (Some(old), Some(new)) => {
+                let (before, after) = (access(previous, &old), access(next, &new));
+                if before != after {
+                    groups.extend([before.0, after.0]);
+                }
+                let aside = Namespace {
+                    ana_group: new.ana_group,
+                    hosts: new.hosts.clone(),
+                    ..old
+                };
+                if aside != new {
+                    changed.insert(nsid);
+                }
+            }
+            _ => {
+                changed.insert(nsid);
+            }
+        }
+    }
+    (changed, groups)
+}
+
+/// # Panics
+/// On identifiers out of range, or there twice.
+pub(super) fn check_namespaces(subsystem: &Subsystem) {
+    for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+        let nsid = namespace.nsid;
+        let is_first = subsystem
+            .namespace(nsid)
+            .is_some_and(|(first, _)| first == index);
+        assert!(
+            (1..=NSID_MAX).contains(&nsid) && is_first,
+            "namespace identifier {nsid} of {}",
+            subsystem.nqn
+        );
+        assert!(
+            (1..=ANA_GROUPS_MAX).contains(&namespace.ana_group),
+            "ANA group {} of {}",
+            namespace.ana_group,
+            subsystem.nqn
+        );
+    }
+}
