@@ -16,6 +16,8 @@ const PROGRAMS: &[&str] = &[
     "bin/ip",
     "sbin/mkfs.ext4",
     "sbin/fsck.ext4",
+    "sbin/mkfs.xfs",
+    "sbin/xfs_repair",
     "usr/bin/fio",
     "usr/sbin/nvme",
 ];
@@ -33,6 +35,7 @@ const LOADED: &[&str] = &[
     "virtio_rng",
     "qemu_fw_cfg",
     "ext4",
+    "xfs",
     "nvme_tcp",
 ];
 

@@ -24,6 +24,7 @@ const WANTED: &[&str] = &[
     "nvme-cli",
     "fio",
     "e2fsprogs",
+    "xfsprogs",
     "iproute2",
     "xz-utils",
     "zstd",
@@ -237,7 +238,7 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
         let _ = write!(
             status,
             "Package: {name}\nStatus: install ok installed\nArchitecture: amd64\n\
-             Multi-Arch: foreign\nVersion: 999\nMaintainer: none\nDescription: none\n\n"
+             Multi-Arch: allowed\nVersion: 999\nMaintainer: none\nDescription: none\n\n"
         );
     }
     fs::write(work.join("status"), status).map_err(|e| io(work, e))?;

@@ -1,0 +1,203 @@
+# What an administrator types: every nvme subcommand that Linux has for what
+# this target serves, two hosts on one namespace, and each refusal.
+# Set by the caller besides ADDR, PORT, NQN: OPTIONS for connect. The namespace
+# is a file volume of 512 byte blocks that keeps reservations over restarts.
+
+connect() {
+    # shellcheck disable=SC2086
+    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS "$@"
+}
+
+# A field of what the last command said: "name : value".
+field() {
+    sed -n "s/^ *$1 *: *//p" /tmp/said | head -n1
+}
+
+differs() {
+    [ "$1" = "$2" ] || fail "$1 is not $2: $(cat /tmp/said)"
+}
+
+step connect
+connect
+wait_for /dev/nvme0n1
+dev=/dev/nvme0n1
+
+step identify
+nvme id-ctrl /dev/nvme0 -H >/tmp/said
+has "Compare and Write.*Supported\|Fused Compare and Write Supported" /tmp/said
+nvme id-ctrl /dev/nvme0 >/tmp/said
+differs "$(field cntrltype)" 1
+[ $(($(field oncs))) -gt $((0x1ff)) ] || fail "oncs $(field oncs)"
+[ $(($(field anacap) & 0x80)) = 0 ] || fail "anacap $(field anacap)"
+nvme id-ns $dev -H >/tmp/said
+has "Persist Through Power Loss.*Supported\|Persistent Through Power Loss" /tmp/said
+nvme id-ns $dev >/tmp/said
+[ "$(field nacwu)" -ge 7 ] || fail "nacwu $(field nacwu)"
+[ $(($(field nmic) & 1)) = 1 ] || fail "nmic $(field nmic)"
+nvme cmdset-ind-id-ns /dev/nvme0 -n 1 >/tmp/said
+nvme nvm-id-ctrl /dev/nvme0 >/tmp/said
+has vsl /tmp/said
+nvme nvm-id-ns $dev >/tmp/said
+nvme id-iocs /dev/nvme0 >/tmp/said
+nvme ns-descs /dev/nvme0 -n 1 >/tmp/said
+has nguid /tmp/said
+has csi /tmp/said
+nvme list-ns /dev/nvme0 >/tmp/said
+has ':0x1$' /tmp/said
+nvme list-ns /dev/nvme0 --all >/tmp/said
+has ':0x1$' /tmp/said
+nvme list-ctrl /dev/nvme0 >/tmp/said
+has ':0x' /tmp/said
+nvme list-ctrl /dev/nvme0 -n 1 >/tmp/said
+has ':0x' /tmp/said
+nvme list -v >/tmp/said
+has "$NQN" /tmp/said
+nvme show-topology >/tmp/said
+nvme show-regs /dev/nvme0 >/tmp/said
+has "csts *: 1" /tmp/said
+
+step logs
+nvme supported-log-pages /dev/nvme0 >/tmp/said
+for page in 0x0 0x1 0x2 0x3 0x4 0x5 0xc 0x12 0x80; do
+    grep -qi "LID $page \|(LID $page)\|$page" /tmp/said || fail "log page $page is not there: $(cat /tmp/said)"
+done
+nvme effects-log /dev/nvme0 >/tmp/said
+for name in "Identify" "Get Log Page" "Compare" "Write Zeroes" "Dataset Management"; do
+    has "$name" /tmp/said
+done
+nvme fid-support-effects-log /dev/nvme0 >/tmp/said
+nvme fw-log /dev/nvme0 >/tmp/said
+has frs1 /tmp/said
+nvme changed-ns-list-log /dev/nvme0 >/tmp/said
+nvme ana-log /dev/nvme0 >/tmp/said
+has "optimized" /tmp/said
+nvme resv-notif-log /dev/nvme0 >/tmp/said
+before=$(nvme smart-log /dev/nvme0 | sed -n 's/^host_read_commands *: *//p' | tr -d ,)
+dd if=$dev of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null
+after=$(nvme smart-log /dev/nvme0 | sed -n 's/^host_read_commands *: *//p' | tr -d ,)
+[ "$after" -ge $((before + 16)) ] || fail "host_read_commands: $before, then $after"
+refused "LBA_RANGE\|LBA Out of Range" nvme io-passthru $dev --opcode=2 --namespace-id=1 --data-len=512 -r --cdw10=0xfffffff0
+nvme error-log /dev/nvme0 -e 1 >/tmp/said
+has "nsid *: 0x1" /tmp/said
+grep -qi "LBA Out of Range\|LBA_RANGE\|status_field.*0x[0-9]*80" /tmp/said || fail "error log: $(cat /tmp/said)"
+
+step features
+for feature in 0x1 0x2 0x4 0x5 0x6 0x7 0xb 0xe 0xf 0x10 0x16 0x81; do
+    if ! nvme get-feature /dev/nvme0 -f $feature >/tmp/said 2>&1; then
+        echo "feature $feature: $(cat /tmp/said)"
+    fi
+done
+for feature in 0x7 0xb 0xf; do
+    nvme get-feature /dev/nvme0 -f $feature >/tmp/said
+    has "Current value" /tmp/said
+done
+nvme get-feature /dev/nvme0 -n 1 -f 0x82 >/tmp/said
+nvme get-feature /dev/nvme0 -n 1 -f 0x83 >/tmp/said
+nvme set-feature /dev/nvme0 -f 0xf -v 30000 >/tmp/said
+nvme get-feature /dev/nvme0 -f 0xf >/tmp/said
+has "0x00007530\|0x7530" /tmp/said
+
+step write protection
+random /tmp/data 4096
+nvme write $dev -s 0 -c 7 -z 4096 -d /tmp/data
+nvme set-feature /dev/nvme0 -n 1 -f 0x84 -v 1 >/tmp/said
+refused "WRITE_PROTECTED\|Write Protected" nvme write $dev -s 8 -c 7 -z 4096 -d /tmp/data
+nvme read $dev -s 0 -c 7 -z 4096 -d /tmp/back
+cmp /tmp/data /tmp/back
+nvme set-feature /dev/nvme0 -n 1 -f 0x84 -v 0 >/tmp/said
+nvme write $dev -s 8 -c 7 -z 4096 -d /tmp/data
+
+step data commands
+nvme verify $dev -s 0 -c 7
+nvme copy $dev --sdlba=64 --slbs=0,8 --blocks=3,7 --format=0 >/tmp/said
+nvme read $dev -s 64 -c 3 -z 2048 -d /tmp/back
+cmp -n 2048 /tmp/data /tmp/back
+nvme read $dev -s 68 -c 7 -z 4096 -d /tmp/back
+cmp /tmp/data /tmp/back
+nvme write-uncor $dev -s 128 -c 7
+refused "READ_ERROR\|Unrecovered Read" nvme read $dev -s 128 -c 7 -z 4096 -d /tmp/back
+refused "READ_ERROR\|Unrecovered Read" nvme verify $dev -s 120 -c 15
+nvme write $dev -s 128 -c 7 -z 4096 -d /tmp/data
+nvme read $dev -s 128 -c 7 -z 4096 -d /tmp/back
+cmp /tmp/data /tmp/back
+nvme get-lba-status $dev -s 0 -m 64 -a 0x11 -l 256 >/tmp/said
+nvme write-zeroes $dev -s 128 -c 7 -d
+nvme read $dev -s 128 -c 7 -z 4096 -d /tmp/back
+cmp -n 4096 /tmp/back /dev/zero
+
+step two hosts
+other="--hostnqn=nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09 --hostid=6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09"
+# Another host is another subsystem to this kernel: a controller of its own.
+# shellcheck disable=SC2086
+connect $other
+wait_for /dev/nvme1
+tries=0
+until second=$(ls -d /dev/nvme1n* 2>/dev/null | head -n1) && [ -n "$second" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 50 ] || fail "no namespace for the second host: $(ls /dev/nvme*)"
+    sleep 0.1
+done
+
+step reservations
+nvme resv-register $dev --nrkey=0x11 --rrega=0 --cptpl=3 >/tmp/said
+nvme resv-register "$second" --nrkey=0x22 --rrega=0 >/tmp/said
+nvme resv-acquire $dev --crkey=0x11 --rtype=1 --racqa=0 >/tmp/said
+nvme resv-report $dev -e >/tmp/said
+has "regctl *: 2" /tmp/said
+has "rtype *: 1" /tmp/said
+has "ptpls *: 1" /tmp/said
+nvme read "$second" -s 0 -c 7 -z 4096 -d /tmp/back
+refused "RESERVATION_CONFLICT\|Reservation Conflict" nvme write "$second" -s 0 -c 7 -z 4096 -d /tmp/data
+refused "RESERVATION_CONFLICT\|Reservation Conflict" \
+    nvme resv-acquire "$second" --crkey=0x22 --rtype=1 --racqa=0
+nvme resv-acquire "$second" --crkey=0x22 --prkey=0x11 --rtype=2 --racqa=1 >/tmp/said
+refused "RESERVATION_CONFLICT\|Reservation Conflict" nvme read $dev -s 0 -c 7 -z 4096 -d /tmp/back
+nvme resv-notif-log /dev/nvme0 >/tmp/said
+nvme resv-release "$second" --crkey=0x22 --rtype=2 --rrela=0 >/tmp/said
+nvme read $dev -s 0 -c 7 -z 4096 -d /tmp/back
+nvme resv-register "$second" --crkey=0x22 --rrega=1 >/tmp/said
+nvme resv-report $dev -e >/tmp/said
+has "regctl *: 0" /tmp/said
+
+step reset
+nvme reset /dev/nvme0
+tries=0
+until [ "$(cat /sys/class/nvme/nvme0/state)" = live ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || fail "not live after reset"
+    sleep 0.1
+done
+nvme ns-rescan /dev/nvme0
+
+step xfs
+mkfs.xfs -q -f -K $dev
+mount -t xfs -o discard $dev /mnt
+for n in 1 2 3 4; do
+    random /mnt/file$n $((n * n * 65536))
+done
+(cd /mnt && sha256sum file*) >/tmp/sums
+umount /mnt
+echo 3 >/proc/sys/vm/drop_caches
+mount -t xfs $dev /mnt
+(cd /mnt && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
+rm /mnt/file2
+fstrim /mnt
+umount /mnt
+xfs_repair -n $dev >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+
+step refusals
+for command in "device-self-test /dev/nvme0 -n 1 -s 1" "format $dev -f" \
+    "create-ns /dev/nvme0 -s 100 -c 100" "sanitize /dev/nvme0 -a 2"; do
+    # shellcheck disable=SC2086
+    refused "INVALID\|Invalid" nvme $command
+done
+
+step persistent discovery
+nvme discover -t tcp -a "$ADDR" -s "$PORT" --persistent --keep-alive-tmo=30 >/tmp/said
+has "$NQN" /tmp/said
+found=$(grep -lxF nqn.2014-08.org.nvmexpress.discovery /sys/class/nvme/nvme*/subsysnqn)
+[ "$(cat "$(dirname "$found")"/state)" = live ] || fail "the discovery controller is not live"
+
+step disconnect
+nvme disconnect-all
+step end
