@@ -300,3 +300,135 @@ impl State {
         file.update(change).map_err(StateError::Unsaved)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reservation::{Registrant, Request};
+
+    const VOLUME: Uuid = Uuid::from_u128(7);
+
+    fn open(path: &Path) -> Result<State, Problem> {
+        State::in_file(Some(path), VOLUME)
+    }
+
+    /// A state file with something of everything, and its bytes.
+    fn filled(folder: &Path) -> (PathBuf, Vec<u8>) {
+        let path = beside(&folder.join("disk"));
+        let state = open(&path).expect("nothing there is no damage");
+        assert!(!path.exists(), "nothing is written before it must be");
+        let register = Request::Register {
+            key: u64::MAX,
+            persist: Some(true),
+        };
+        let host = Registrant::NvmeHost([0xab; 16]);
+        state.reservations().change(&host, &register).unwrap();
+        state.protect_permanently().unwrap();
+        let ranges = [
+            Range {
+                offset: 0,
+                len: 512,
+            },
+            Range {
+                offset: u64::MAX - 511,
+                len: 511,
+            },
+        ];
+        state.set_unreadable(&ranges).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        (path, bytes)
+    }
+
+    fn is_damage(path: &Path) -> bool {
+        match open(path) {
+            Err(Problem::State { path: named, .. }) => named == path,
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn everything_is_there_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _) = filled(folder.path());
+        assert_eq!(path, folder.path().join("disk.weft"));
+        let state = open(&path).unwrap();
+        assert!(state.is_write_protected() && state.can_persist());
+        assert_eq!(state.unreadable().len(), 2);
+        assert_eq!(state.unreadable()[1].offset, u64::MAX - 511);
+        let report = state.reservations().report();
+        let host = Registrant::NvmeHost([0xab; 16]);
+        assert_eq!(report.registrants, [(host, u64::MAX, false)]);
+        assert!(report.persist);
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_or_changed_anywhere_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes) = filled(folder.path());
+        for len in 0..bytes.len() {
+            fs::write(&path, &bytes[..len]).unwrap();
+            assert!(is_damage(&path), "cut off after {len} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            fs::write(&path, &changed).unwrap();
+            assert!(is_damage(&path), "byte {at} changed");
+        }
+        fs::write(&path, &bytes).unwrap();
+        assert!(open(&path).is_ok());
+    }
+
+    #[test]
+    fn what_a_crash_left_half_written_is_not_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes) = filled(folder.path());
+        let half = with_suffix(&path, ".new");
+        fs::write(&half, &bytes[..9]).unwrap();
+        let state = open(&path).expect("the old one is whole");
+        state.set_unreadable(&[]).unwrap();
+        assert!(!half.exists(), "the next change takes its place");
+        assert!(open(&path).unwrap().unreadable().is_empty());
+    }
+
+    #[test]
+    fn another_volumes_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _) = filled(folder.path());
+        let other = State::in_file(Some(&path), Uuid::from_u128(8));
+        let Err(problem @ Problem::State { .. }) = other else {
+            panic!("taken for its own");
+        };
+        let text = problem.to_string();
+        assert!(text.contains(&VOLUME.to_string()) && text.contains("disk.weft"));
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_promised() {
+        let state = State::in_file(None, VOLUME).unwrap();
+        assert!(!state.can_persist() && !state.is_write_protected());
+        assert!(matches!(
+            state.protect_permanently(),
+            Err(StateError::Volatile)
+        ));
+        assert!(matches!(
+            state.set_unreadable(&[]),
+            Err(StateError::Volatile)
+        ));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_keeps_the_old_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes) = filled(folder.path());
+        let state = open(&path).unwrap();
+        // A folder in the place of the temporary file: no one can write there.
+        fs::create_dir(with_suffix(&path, ".new")).unwrap();
+        assert!(matches!(
+            state.set_unreadable(&[]),
+            Err(StateError::Unsaved(_))
+        ));
+        assert_eq!(state.unreadable().len(), 2, "as on the disk");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}

@@ -1,0 +1,517 @@
+//! The rules against a second telling of the standard, as tables, and what
+//! persistence adds to them.
+
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::{Medium, State};
+
+const HOSTS: usize = 4;
+
+const TYPES: [Type; 6] = [
+    Type::WriteExclusive,
+    Type::ExclusiveAccess,
+    Type::WriteExclusiveRegistrantsOnly,
+    Type::ExclusiveAccessRegistrantsOnly,
+    Type::WriteExclusiveAllRegistrants,
+    Type::ExclusiveAccessAllRegistrants,
+];
+
+fn host(index: usize) -> Registrant {
+    Registrant::NvmeHost([index as u8 + 1; 16])
+}
+
+/// Read and write of a non-registrant, of a registrant and of the holder under
+/// each type: A(llowed) or C(onflict), as the standard's table of command
+/// behavior has them.
+const BEHAVIOR: [&str; 6] = [
+    "AC AC AA", "CC CC AA", "AC AA AA", "CC AA AA", "AC AA AA", "CC AA AA",
+];
+
+/// Whose key the victim's key of a preemption is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    Zero,
+    Holder,
+    Registrant,
+    Nobody,
+}
+
+/// How many hold the reservation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Holders {
+    Nobody,
+    One,
+    All,
+}
+
+/// What a preemption does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Effect {
+    /// Invalid Field in Command.
+    Invalid,
+    /// Reservation Conflict.
+    Conflict,
+    /// Unregisters all with the key, the sender too.
+    Unregister,
+    /// Unregisters all others with the key (all others, if it is 0) and gives
+    /// the reservation to the sender.
+    TakeOver,
+}
+
+const PREEMPT: [(Holders, Victim, Effect); 11] = [
+    (Holders::Nobody, Victim::Zero, Effect::Invalid),
+    (Holders::Nobody, Victim::Registrant, Effect::Unregister),
+    (Holders::Nobody, Victim::Nobody, Effect::Conflict),
+    (Holders::One, Victim::Zero, Effect::Invalid),
+    (Holders::One, Victim::Holder, Effect::TakeOver),
+    (Holders::One, Victim::Registrant, Effect::Unregister),
+    (Holders::One, Victim::Nobody, Effect::Conflict),
+    (Holders::All, Victim::Zero, Effect::TakeOver),
+    (Holders::All, Victim::Holder, Effect::Unregister),
+    (Holders::All, Victim::Registrant, Effect::Unregister),
+    (Holders::All, Victim::Nobody, Effect::Conflict),
+];
+
+/// The reference: hosts by number, types by their place in [`TYPES`].
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    generation: u32,
+    keys: [Option<u64>; HOSTS],
+    /// Type, and its holder unless that is everybody.
+    held: Option<(usize, Option<usize>)>,
+}
+
+/// `Ok`: who is told what; `Err`: whether it is a conflict (or invalid).
+type Verdict = Result<Vec<(usize, Notice)>, bool>;
+
+impl Model {
+    fn holders(&self) -> Holders {
+        match self.held {
+            None => Holders::Nobody,
+            Some((kind, _)) if kind >= 4 => Holders::All,
+            Some(_) => Holders::One,
+        }
+    }
+
+    fn holds(&self, host: usize) -> bool {
+        match self.held {
+            Some((kind, holder)) => {
+                self.keys[host].is_some() && (kind >= 4 || holder == Some(host))
+            }
+            None => false,
+        }
+    }
+
+    fn access(&self, host: usize) -> Access {
+        let column = match () {
+            () if self.holds(host) => 6,
+            () if self.keys[host].is_some() => 3,
+            () => 0,
+        };
+        let row = self.held.map_or("AA AA AA", |(kind, _)| BEHAVIOR[kind]);
+        let at = |column: usize| row.as_bytes()[column] == b'A';
+        Access {
+            read: at(column),
+            write: at(column + 1),
+        }
+    }
+
+    fn registered(&self) -> impl Iterator<Item = usize> {
+        (0..HOSTS).filter(|host| self.keys[*host].is_some())
+    }
+
+    fn tell(&self, sender: usize, notice: Notice) -> Vec<(usize, Notice)> {
+        let others = self.registered().filter(|host| *host != sender);
+        others.map(|host| (host, notice)).collect()
+    }
+
+    /// The reservation ends; told only where registrants wrote by it.
+    fn lapse(&mut self, sender: usize) -> Vec<(usize, Notice)> {
+        match self.held.take() {
+            Some((kind, _)) if kind >= 2 => self.tell(sender, Notice::ReservationReleased),
+            _ => Vec::new(),
+        }
+    }
+
+    fn step(&mut self, sender: usize, request: &Request) -> Verdict {
+        let own = self.keys[sender];
+        let kind_of = |kind: Type| TYPES.iter().position(|known| *known == kind).unwrap();
+        let counted = matches!(
+            request,
+            Request::Register { .. }
+                | Request::Replace { .. }
+                | Request::Unregister { .. }
+                | Request::Preempt { .. }
+                | Request::Clear { .. }
+        );
+        let told = match *request {
+            Request::Register { key: 0, .. } | Request::Replace { key: 0, .. } => {
+                return Err(false);
+            }
+            Request::Register { key, .. } if own.is_none() || own == Some(key) => {
+                self.keys[sender] = Some(key);
+                Vec::new()
+            }
+            Request::Replace {
+                current: None, key, ..
+            } => {
+                self.keys[sender] = Some(key);
+                Vec::new()
+            }
+            Request::Replace { current, key, .. } if own.is_some() && own == current => {
+                self.keys[sender] = Some(key);
+                Vec::new()
+            }
+            Request::Unregister { current, .. }
+                if own.is_some() && (current.is_none() || own == current) =>
+            {
+                let held = self.holds(sender);
+                self.keys[sender] = None;
+                let is_last = self.registered().next().is_none();
+                match held && (self.holders() == Holders::One || is_last) {
+                    true => self.lapse(sender),
+                    false => Vec::new(),
+                }
+            }
+            Request::Acquire { current, kind } if own == Some(current) => {
+                let kind = kind_of(kind);
+                match self.held {
+                    None => self.held = Some((kind, (kind < 4).then_some(sender))),
+                    Some((is, _)) if is == kind && self.holds(sender) => {}
+                    Some(_) => return Err(true),
+                }
+                Vec::new()
+            }
+            Request::Release { current, kind } if own == Some(current) => {
+                match self.holds(sender) {
+                    true if self.held.unwrap().0 != kind_of(kind) => return Err(false),
+                    true => self.lapse(sender),
+                    false => Vec::new(),
+                }
+            }
+            Request::Clear { current } if own == Some(current) => {
+                let told = self.tell(sender, Notice::ReservationPreempted);
+                self.keys = [None; HOSTS];
+                self.held = None;
+                told
+            }
+            Request::Preempt {
+                current,
+                victim,
+                kind,
+            } if own == Some(current) => self.preempt(sender, victim, kind_of(kind))?,
+            _ => return Err(true),
+        };
+        self.generation += u32::from(counted);
+        Ok(told)
+    }
+
+    fn preempt(&mut self, sender: usize, victim: u64, kind: usize) -> Verdict {
+        let matching: Vec<usize> = (self.registered())
+            .filter(|host| self.keys[*host] == Some(victim))
+            .collect();
+        let whose = match () {
+            () if victim == 0 => Victim::Zero,
+            () if matching.iter().any(|host| self.holds(*host)) => Victim::Holder,
+            () if !matching.is_empty() => Victim::Registrant,
+            () => Victim::Nobody,
+        };
+        let row = |(holders, victim, _): &&(Holders, Victim, Effect)| {
+            (*holders, *victim) == (self.holders(), whose)
+        };
+        let (_, _, effect) = PREEMPT.iter().find(row).expect("a row for each case");
+        match effect {
+            Effect::Invalid => Err(false),
+            Effect::Conflict => Err(true),
+            Effect::Unregister => {
+                for host in &matching {
+                    self.keys[*host] = None;
+                }
+                if self.registered().next().is_none() {
+                    self.held = None;
+                }
+                let others = matching.into_iter().filter(|host| *host != sender);
+                Ok(others
+                    .map(|host| (host, Notice::RegistrationPreempted))
+                    .collect())
+            }
+            Effect::TakeOver => {
+                let all = victim == 0;
+                let mut told = Vec::new();
+                let changes = self.held.unwrap().0 != kind;
+                for host in (0..HOSTS).filter(|host| *host != sender) {
+                    if self.keys[host].is_some() && (all || matching.contains(&host)) {
+                        self.keys[host] = None;
+                        told.push((host, Notice::RegistrationPreempted));
+                    } else if self.keys[host].is_some() && changes {
+                        told.push((host, Notice::ReservationReleased));
+                    }
+                }
+                self.held = Some((kind, (kind < 4).then_some(sender)));
+                Ok(told)
+            }
+        }
+    }
+}
+
+fn key() -> impl Strategy<Value = u64> {
+    // Few, so that hosts share keys and the wrong key is often another's.
+    prop_oneof![1 => Just(0), 8 => 1..4u64]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let kind = || prop::sample::select(&TYPES[..]);
+    let current = || prop::option::weighted(0.8, key());
+    prop_oneof![
+        6 => key().prop_map(|key| Request::Register { key, persist: None }),
+        2 => (current(), key()).prop_map(|(current, key)| Request::Replace {
+            current,
+            key,
+            persist: None
+        }),
+        2 => current().prop_map(|current| Request::Unregister { current, persist: None }),
+        5 => (key(), kind()).prop_map(|(current, kind)| Request::Acquire { current, kind }),
+        5 => (key(), key(), kind()).prop_map(|(current, victim, kind)| Request::Preempt {
+            current,
+            victim,
+            kind
+        }),
+        2 => (key(), kind()).prop_map(|(current, kind)| Request::Release { current, kind }),
+        1 => key().prop_map(|current| Request::Clear { current }),
+    ]
+}
+
+/// Half of the requests that name a current key name the right one.
+fn with_own_key(model: &Model, sender: usize, mut request: Request) -> Request {
+    if let Some(own) = model.keys[sender] {
+        match &mut request {
+            Request::Acquire { current, .. }
+            | Request::Preempt { current, .. }
+            | Request::Release { current, .. }
+            | Request::Clear { current } => *current = own,
+            Request::Replace {
+                current: Some(current),
+                ..
+            }
+            | Request::Unregister {
+                current: Some(current),
+                ..
+            } => *current = own,
+            _ => {}
+        }
+    }
+    request
+}
+
+fn check(reservations: &Reservations, model: &Model, grants: &mut [Grant]) {
+    let report = reservations.report();
+    assert_eq!(report.generation, model.generation);
+    assert_eq!(report.kind, model.held.map(|(kind, _)| TYPES[kind]));
+    let registrants: Vec<_> = (model.registered())
+        .map(|index| (host(index), model.keys[index].unwrap(), model.holds(index)))
+        .collect();
+    assert_eq!(report.registrants, registrants);
+    for (index, grant) in grants.iter_mut().enumerate() {
+        let access = reservations.access(&host(index), grant);
+        assert_eq!(access, model.access(index), "host {index} of {model:?}");
+    }
+}
+
+fn run(reservations: &Reservations, steps: Vec<(usize, bool, Request)>) -> Model {
+    let mut model = Model::default();
+    let mut grants = [Grant::default(); HOSTS];
+    for (sender, knows_key, request) in steps {
+        let request = match knows_key {
+            true => with_own_key(&model, sender, request),
+            false => request,
+        };
+        let before = model.clone();
+        let expected = model.step(sender, &request);
+        if expected.is_err() {
+            model = before.clone();
+        }
+        let what = format!("{request:?} of {sender} on {before:?}");
+        match (reservations.change(&host(sender), &request), expected) {
+            (Ok(change), Ok(told)) => {
+                let told: Vec<_> = told.into_iter().map(|(to, n)| (host(to), n)).collect();
+                assert_eq!(change.notices, told, "{what}");
+                let loses = |index| {
+                    let (was, is) = (before.access(index), model.access(index));
+                    was.read > is.read || was.write > is.write
+                };
+                // One more host that never registers: the stranger.
+                let stranger = |model: &Model| {
+                    let mut model = model.clone();
+                    model.keys[0] = None;
+                    model.held = model.held.map(|(kind, _)| (kind, None));
+                    model.access(0)
+                };
+                let (was, is) = (stranger(&before), stranger(&model));
+                let expected = (0..HOSTS).any(loses) || was.read > is.read || was.write > is.write;
+                assert_eq!(change.access_lost, expected, "{what}");
+            }
+            (Err(Refused::Conflict), Err(true)) | (Err(Refused::Invalid), Err(false)) => {}
+            (got, expected) => panic!("{got:?} instead of {expected:?}: {what}"),
+        }
+        check(reservations, &model, &mut grants);
+    }
+    model
+}
+
+fn steps(max: usize) -> impl Strategy<Value = Vec<(usize, bool, Request)>> {
+    prop::collection::vec((0..HOSTS, prop::bool::weighted(0.8), request()), 1..max)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn the_rules_are_the_standards(steps in steps(40)) {
+        run(&Reservations::open(None), steps);
+    }
+
+    #[test]
+    fn what_persists_is_all_there_again(steps in steps(25)) {
+        let disk = Disk::default();
+        let state = disk.state();
+        state.reservations().set_persist(true).unwrap();
+        let model = run(state.reservations(), steps);
+        drop(state);
+        let again = disk.state();
+        prop_assert!(again.reservations().persists());
+        check(again.reservations(), &model, &mut [Grant::default(); HOSTS]);
+    }
+}
+
+/// A medium in memory that fails when told to.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<(Option<Vec<u8>>, bool)>>);
+
+impl Disk {
+    fn state(&self) -> State {
+        State::open(Box::new(self.clone()), uuid::Uuid::nil()).expect("nothing damaged")
+    }
+
+    fn fail(&self, fails: bool) {
+        self.0.lock().unwrap().1 = fails;
+    }
+}
+
+impl Medium for Disk {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().0.clone())
+    }
+
+    fn save(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        if disk.1 {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        disk.0 = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn path(&self) -> &std::path::Path {
+        std::path::Path::new("memory")
+    }
+}
+
+fn register(key: u64) -> Request {
+    Request::Register { key, persist: None }
+}
+
+#[test]
+fn what_cannot_be_saved_does_not_happen() {
+    let disk = Disk::default();
+    let state = disk.state();
+    let persistent = Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    let reservations = state.reservations();
+    reservations.change(&host(0), &persistent).unwrap();
+    let before = reservations.report();
+    disk.fail(true);
+    let refused = reservations.change(&host(1), &register(8));
+    assert!(matches!(refused, Err(Refused::Unsaved(_))), "{refused:?}");
+    assert_eq!(reservations.report(), before);
+    assert!(matches!(
+        reservations.set_persist(false),
+        Err(Refused::Unsaved(_))
+    ));
+    assert!(reservations.persists());
+    assert_eq!(disk.state().reservations().report(), before);
+    disk.fail(false);
+    reservations.change(&host(1), &register(8)).unwrap();
+    assert_eq!(disk.state().reservations().report().registrants.len(), 2);
+}
+
+#[test]
+fn what_does_not_persist_is_gone_after_a_restart() {
+    let disk = Disk::default();
+    let state = disk.state();
+    state.reservations().change(&host(0), &register(7)).unwrap();
+    assert!(disk.0.lock().unwrap().0.is_none(), "nothing to save");
+    assert!(disk.state().reservations().report().registrants.is_empty());
+    state.reservations().set_persist(true).unwrap();
+    assert_eq!(disk.state().reservations().report().registrants.len(), 1);
+    let cleared = Request::Register {
+        key: 7,
+        persist: Some(false),
+    };
+    state.reservations().change(&host(0), &cleared).unwrap();
+    let again = disk.state();
+    assert!(again.reservations().report().registrants.is_empty());
+    assert!(!again.reservations().persists());
+}
+
+#[test]
+fn persistence_without_a_file_is_refused_and_changes_nothing() {
+    let state = State::volatile();
+    let reservations = state.reservations();
+    assert!(!reservations.can_persist());
+    let persistent = Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    let refused = reservations.change(&host(0), &persistent);
+    assert!(matches!(refused, Err(Refused::Volatile)), "{refused:?}");
+    assert!(matches!(
+        reservations.set_persist(true),
+        Err(Refused::Volatile)
+    ));
+    reservations.set_persist(false).unwrap();
+    assert!(reservations.report().registrants.is_empty());
+}
+
+#[test]
+fn there_is_room_for_as_many_as_a_report_can_count() {
+    let mut rules = Rules::default();
+    for n in 0..REGISTRANTS_MAX as u128 {
+        let host = Registrant::NvmeHost(n.to_be_bytes());
+        rules.apply(&host, &register(1)).unwrap();
+    }
+    let one_more = rules.apply(&Registrant::NvmeHost([0xff; 16]), &register(1));
+    assert!(matches!(one_more, Err(Refused::Full)));
+    assert_eq!(rules.report().registrants.len(), REGISTRANTS_MAX);
+}
+
+#[test]
+fn a_registrant_survives_its_text() {
+    let registrant = Registrant::NvmeHost(core::array::from_fn(|n| n as u8 * 17));
+    let text = registrant.to_string();
+    assert_eq!(text, "nvme-host:00112233445566778899aabbccddeeff");
+    assert_eq!(text.parse(), Ok(registrant));
+    for wrong in [
+        "",
+        "nvme-host:",
+        "nvme-host:0011",
+        "scsi:00",
+        "nvme-host:+0112233445566778899aabbccddeeff",
+    ] {
+        assert!(wrong.parse::<Registrant>().is_err(), "{wrong}");
+    }
+}
