@@ -91,10 +91,8 @@ impl Served {
     fn damage(&self) {
         let volume = &self.0.volumes()[0];
         for offset in (0..SIZE).step_by(4096) {
-            let bytes = volume
-                .memory(store::Access::Write, offset + 99, 2)
-                .expect("RAM");
-            mem::copy_in(bytes, &[0xee, 0x11]);
+            let done = volume.write_now(offset + 99, &[0xee, 0x11]);
+            done.expect("RAM").expect("a write in range");
         }
     }
 }

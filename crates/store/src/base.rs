@@ -93,6 +93,24 @@ impl Base {
         }
     }
 
+    /// Whether a write there would be taken.
+    #[inline]
+    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), Error> {
+        if !self.holds(offset, len) {
+            return Err(Error::OutOfRange);
+        }
+        match self.info.read_only {
+            false => Ok(()),
+            true => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Forgets the marks on what a write has replaced.
+    #[inline]
+    pub(crate) fn heal(&self, offset: u64, len: u64) {
+        self.unreadable.clear(offset, len);
+    }
+
     /// Keeps the marks in step with an I/O that has done its work; whether
     /// they changed.
     #[inline]

@@ -28,7 +28,7 @@ use crate::io::{Step, Task};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::{self, Problem};
 use crate::{
-    Access, Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, Volume, identity, resize,
+    Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, Volume, identity, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
@@ -296,10 +296,6 @@ impl Volume for File {
     #[inline]
     fn base(&self) -> &Base {
         &self.base
-    }
-
-    fn memory(&self, _access: Access, _offset: u64, _len: u32) -> Option<BufRange> {
-        None
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {

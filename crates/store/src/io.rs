@@ -4,15 +4,6 @@ use std::fmt;
 
 use mem::BufRange;
 
-/// What lent memory is wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// To be read, never written.
-    Read,
-    /// To be written.
-    Write,
-}
-
 /// What is asked of a volume. Offsets and lengths are bytes, in whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {

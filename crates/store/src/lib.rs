@@ -25,7 +25,7 @@ mod stats;
 mod unreadable;
 
 pub use base::Base;
-pub use io::{Access, Errno, Error, Io, Progress, Task};
+pub use io::{Errno, Error, Io, Progress, Task};
 pub use open::{BLOCK_SIZES, Kind, OpenError, Problem, SIZE_MAX_BYTES, Spec, open};
 pub use resize::ResizeError;
 pub use reservation::Reservations;
@@ -34,7 +34,7 @@ pub use stats::{ErrorStats, Stats};
 
 use std::io::Result as IoResult;
 
-use mem::BufRange;
+use mem::Loan;
 use reactor::{FileIo, Token};
 use uuid::Uuid;
 
@@ -117,17 +117,36 @@ pub trait Volume: Send + Sync {
         self.state().reservations()
     }
 
-    /// The memory in which `[offset, offset + len)` lies, if the volume is
-    /// memory and may be read ([`Access::Read`]) or written
-    /// ([`Access::Write`]) in place. Reads are sent from it, writes received
-    /// into it; [`Io::Read`] and [`Io::Write`] on that very range then move
-    /// nothing, and are still to be started: they check and count.
-    ///
-    /// Other I/Os may change the memory at any time. A caller that needs the
-    /// bytes to stand still (a digest over what it sends) copies them first,
-    /// and one that may throw received bytes away (a digest that does not
-    /// match) knows that the old content is gone.
-    fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange>;
+    /// A whole read of `len` bytes, done: where the data lies, which stays as
+    /// it is while the loan lives. `None` if the volume is not memory, or will
+    /// not lend this now (an error, too many loans): start an [`Io::Read`]
+    /// into a buffer, which also says what is wrong.
+    #[inline]
+    fn lend(&self, _offset: u64, _len: u32) -> Option<Loan> {
+        None
+    }
+
+    /// Memory to receive a write into, which nobody sees before it is given to
+    /// [`Volume::commit`]; dropping it takes the write back. `None` as in
+    /// [`Volume::lend`]: receive it into a buffer and start an [`Io::Write`].
+    #[inline]
+    fn borrow(&self, _offset: u64, _len: u32) -> Option<Loan> {
+        None
+    }
+
+    /// Makes what [`Volume::borrow`] has lent for this very range the
+    /// volume's content: a whole write, done when this returns. On an error
+    /// nothing is written; after [`Error::Busy`] it may be tried again.
+    fn commit(&self, _loan: &mut Loan, _offset: u64) -> Result<(), Error> {
+        unreachable!("this volume lends nothing")
+    }
+
+    /// A whole write of bytes that are at hand, done when this returns.
+    /// `None` if the volume is not memory: start an [`Io::Write`].
+    #[inline]
+    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<(), Error>> {
+        None
+    }
 
     /// Begins an I/O. File operations carry `token` in their completion; one
     /// is outstanding per task. Memory named by `io` must live until the task

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::OnceLock;
 
-use mem::{BufRange, Region};
+use mem::{BufRange, Loan, Region};
 use reactor::{FileIo, Token};
 
 use crate::base::compare;
 use crate::io::Task;
-use crate::{Access, Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
 
 /// Bytes of the zeros that all volumes share; they cost no memory.
 pub(crate) const ZEROS_BYTES: u32 = 4 << 20;
@@ -41,11 +41,7 @@ impl Null {
     fn run(&self, io: &Io) -> Result<(), Error> {
         self.base.check(io)?;
         match *io {
-            Io::Read { offset, buf } => {
-                if self.memory(Access::Read, offset, buf.len()) != Some(buf) {
-                    mem::zero(buf);
-                }
-            }
+            Io::Read { buf, .. } => mem::zero(buf),
             Io::Compare { buf: data, .. } | Io::CompareAndWrite { compare: data, .. } => {
                 self.compare(data)?;
             }
@@ -79,10 +75,25 @@ impl Volume for Null {
     /// Nothing is lent for writes: two writes in one scratch memory would spoil
     /// each other's digest, and the caller's own buffer is warmer.
     #[inline]
-    fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange> {
-        let lends =
-            access == Access::Read && len <= ZEROS_BYTES && self.base.holds(offset, u64::from(len));
-        lends.then(|| self.zeros.range(0, len))
+    fn lend(&self, offset: u64, len: u32) -> Option<Loan> {
+        let (is_whole, len_bytes) = (self.base.holds(offset, len.into()), len.into());
+        let lends = is_whole
+            && len <= ZEROS_BYTES
+            && self.base.check_readable(offset, len_bytes).is_ok();
+        lends.then(|| {
+            self.base.counters.count_read(len);
+            Loan::of(self.zeros.range(0, len))
+        })
+    }
+
+    #[inline]
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
+        let result = self.base.check_write(offset, bytes.len() as u64);
+        if result.is_ok() {
+            self.base.heal(offset, bytes.len() as u64);
+        }
+        self.base.counters.count_write(bytes.len() as u32, &result);
+        Some(result)
     }
 
     #[inline]

@@ -11,12 +11,12 @@
 
 use std::io;
 
-use mem::{BufRange, Region};
+use mem::{Loan, Region};
 use reactor::{FileIo, Token};
 
 use crate::base::compare;
 use crate::io::Task;
-use crate::{Access, Base, Errno, Error, Extent, Io, Progress, ResizeError, Volume, resize};
+use crate::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Volume, resize};
 
 /// What is zeroed with one call; lengths of ranges are 32 bits.
 const ZERO_BYTES: u64 = 1 << 30;
@@ -36,17 +36,9 @@ impl Ram {
     fn run(&self, io: &Io) -> Result<(), Error> {
         self.base.check(io)?;
         match *io {
-            Io::Read { offset, buf } => {
-                let own = self.region.range(offset, buf.len());
-                if own != buf {
-                    mem::copy(buf, own);
-                }
-            }
+            Io::Read { offset, buf } => mem::copy(buf, self.region.range(offset, buf.len())),
             Io::Write { offset, buf, .. } => {
-                let own = self.region.range(offset, buf.len());
-                if own != buf {
-                    mem::copy(own, buf);
-                }
+                mem::copy(self.region.range(offset, buf.len()), buf);
             }
             Io::Compare { offset, buf, .. } => {
                 compare(buf, self.region.range(offset, buf.len()))?;
@@ -101,10 +93,41 @@ impl Volume for Ram {
     }
 
     #[inline]
-    fn memory(&self, access: Access, offset: u64, len: u32) -> Option<BufRange> {
-        let lends = self.base.holds(offset, u64::from(len))
-            && !(access == Access::Write && self.base.info.read_only);
-        lends.then(|| self.region.range(offset, len))
+    fn lend(&self, offset: u64, len: u32) -> Option<Loan> {
+        let lends = self.base.holds(offset, len.into())
+            && self.base.check_readable(offset, len.into()).is_ok();
+        lends.then(|| {
+            self.base.counters.count_read(len);
+            Loan::of(self.region.range(offset, len))
+        })
+    }
+
+    #[inline]
+    fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
+        let lends = self.base.check_write(offset, len.into()).is_ok();
+        lends.then(|| Loan::of(self.region.range(offset, len)))
+    }
+
+    #[inline]
+    fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), Error> {
+        let result = self.base.check_write(offset, loan.len().into());
+        if result.is_ok() {
+            self.base.heal(offset, loan.len().into());
+        }
+        self.base.counters.count_write(loan.len(), &result);
+        result
+    }
+
+    #[inline]
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
+        let len = bytes.len() as u32;
+        let result = self.base.check_write(offset, len.into());
+        if result.is_ok() {
+            mem::copy_in(self.region.range(offset, len), bytes);
+            self.base.heal(offset, len.into());
+        }
+        self.base.counters.count_write(len, &result);
+        Some(result)
     }
 
     #[inline]

@@ -169,6 +169,18 @@ impl Here<'_> {
     }
 
     #[inline]
+    fn count_read(&self, len: u32) {
+        self.add(READ, 1);
+        self.add(READ_BYTES, u64::from(len));
+    }
+
+    #[inline]
+    fn count_write(&self, len: u32) {
+        self.add(WRITE, 1);
+        self.add(WRITE_BYTES, u64::from(len));
+    }
+
+    #[inline]
     fn add(&self, cell: usize, n: u64) {
         let cell = &self.stripe.0[cell];
         if self.shared {
@@ -197,14 +209,8 @@ impl Counters {
         }
         let here = Here::new(&self.0);
         match io {
-            Io::Read { buf, .. } => {
-                here.add(READ, 1);
-                here.add(READ_BYTES, u64::from(buf.len()));
-            }
-            Io::Write { buf, .. } => {
-                here.add(WRITE, 1);
-                here.add(WRITE_BYTES, u64::from(buf.len()));
-            }
+            Io::Read { buf, .. } => here.count_read(buf.len()),
+            Io::Write { buf, .. } => here.count_write(buf.len()),
             Io::Flush => here.add(FLUSH, 1),
             Io::Zero { .. } => here.add(ZERO, 1),
             Io::Deallocate { .. } => here.add(DEALLOCATE, 1),
@@ -223,6 +229,21 @@ impl Counters {
                 here.add(VERIFY_BYTES, *len);
             }
             Io::MarkUnreadable { .. } => here.add(MARK, 1),
+        }
+    }
+
+    /// Counts a read that was lent.
+    #[inline]
+    pub(crate) fn count_read(&self, len: u32) {
+        Here::new(&self.0).count_read(len);
+    }
+
+    /// Counts a write that was received into memory of the volume.
+    #[inline]
+    pub(crate) fn count_write(&self, len: u32, result: &Result<(), Error>) {
+        match result {
+            Ok(()) => Here::new(&self.0).count_write(len),
+            Err(error) => self.count_error(error),
         }
     }
 
