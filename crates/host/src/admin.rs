@@ -64,6 +64,17 @@ pub struct NamespaceInfo {
     pub block_count: u64,
 }
 
+/// The data of a command.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// It has none.
+    None,
+    /// From the controller, up to so many bytes.
+    In(&'a mut [u8]),
+    /// To the controller.
+    Out(&'a [u8]),
+}
+
 /// The Admin Queue of a controller, with a driver of its own.
 pub struct Admin<D> {
     driver: D,
@@ -196,7 +207,7 @@ impl<D: Driver> Admin<D> {
         // Both counts are 0's based (Base 2.0, 5.27.1.5).
         let count = u32::from(queues.max(1) - 1);
         sqe.cdw11 = (count << 16 | count).into();
-        let result = self.command("Set Features", &sqe, 0, &mut [])?.result as u32;
+        let result = self.command("Set Features", &sqe, Payload::None)?.result as u32;
         let granted = (result & 0xffff).min(result >> 16) + 1;
         Ok(granted.min(u32::from(queues)) as u16)
     }
@@ -206,8 +217,33 @@ impl<D: Driver> Admin<D> {
     /// # Errors
     /// Where the command fails.
     pub fn keep_alive(&mut self) -> Result<(), Error> {
-        self.command("Keep Alive", &Sqe::new(admin::KEEP_ALIVE), 0, &mut [])?;
+        self.command("Keep Alive", &Sqe::new(admin::KEEP_ALIVE), Payload::None)?;
         Ok(())
+    }
+
+    /// Abort of the command `cid` of the queue `sqid`; whether it was aborted
+    /// (Base 2.0, section 5.1). The identifier of a [`Queue`]'s command is its tag.
+    ///
+    /// # Errors
+    /// Where the Abort itself fails.
+    pub fn abort(&mut self, sqid: u16, cid: u16) -> Result<bool, Error> {
+        let mut sqe = Sqe::new(admin::ABORT);
+        sqe.cdw10 = (u32::from(cid) << 16 | u32::from(sqid)).into();
+        let completion = self.command("Abort", &sqe, Payload::None)?;
+        Ok(completion.result & 1 == 0)
+    }
+
+    /// Controller Reset: disables the controller, which ends its I/O queues,
+    /// and enables it again (Base 2.0, section 3.7.2).
+    ///
+    /// # Errors
+    /// Where the controller does not follow.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.set_property(offset::CC, 0)?;
+        self.until_status("controller to be disabled", |status| {
+            status & csts::RDY == 0
+        })?;
+        self.enable()
     }
 
     /// The discovery log, of a discovery controller.
@@ -284,7 +320,7 @@ impl<D: Driver> Admin<D> {
 
     fn property(&mut self, offset: u32, is_8_bytes: bool) -> Result<u64, Error> {
         let sqe = PropertyGet { offset, is_8_bytes }.encode();
-        Ok(self.command("Property Get", &sqe, 0, &mut [])?.result)
+        Ok(self.command("Property Get", &sqe, Payload::None)?.result)
     }
 
     fn set_property(&mut self, offset: u32, value: u64) -> Result<(), Error> {
@@ -294,7 +330,7 @@ impl<D: Driver> Admin<D> {
             value,
         }
         .encode();
-        self.command("Property Set", &sqe, 0, &mut [])?;
+        self.command("Property Set", &sqe, Payload::None)?;
         Ok(())
     }
 
@@ -303,7 +339,7 @@ impl<D: Driver> Admin<D> {
         let mut sqe = Sqe::new(admin::IDENTIFY);
         sqe.nsid = nsid.into();
         sqe.cdw10 = u32::from(cns).into();
-        self.command("Identify", &sqe, IDENTIFY_BYTES as u32, &mut bytes[..])?;
+        self.command("Identify", &sqe, Payload::In(&mut bytes[..]))?;
         Ok(bytes)
     }
 
@@ -321,24 +357,34 @@ impl<D: Driver> Admin<D> {
         sqe.cdw11 = (dwords >> 16).into();
         sqe.cdw12 = (at as u32).into();
         sqe.cdw13 = ((at >> 32) as u32).into();
-        self.command("Get Log Page", &sqe, bytes.len() as u32, bytes)?;
+        self.command("Get Log Page", &sqe, Payload::In(bytes))?;
         Ok(())
     }
 
-    /// One command with up to `len` bytes from the controller, to its end.
-    fn command(
+    /// Runs one command to its end. Fewer bytes than asked for leave the rest
+    /// of the memory zeroed.
+    ///
+    /// # Errors
+    /// Where the connection fails, or the controller refuses the command.
+    pub fn command(
         &mut self,
         name: &'static str,
         sqe: &Sqe,
-        len: u32,
-        into: &mut [u8],
+        mut payload: Payload<'_>,
     ) -> Result<Completion, Error> {
-        let (data, memory) = match len {
-            0 => (Data::None, Memory::default()),
-            len => {
-                let buf = self.driver.pool().get(len).ok_or(Error::NoMemory)?;
+        let pool = self.driver.pool();
+        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
+        let (data, memory) = match &payload {
+            Payload::None => (Data::None, Memory::default()),
+            Payload::In(into) => {
+                let buf = buf(into.len())?;
                 mem::zero(buf.range());
-                (Data::In(len), Memory::owned(buf))
+                (Data::In(into.len() as u32), Memory::owned(buf))
+            }
+            Payload::Out(bytes) => {
+                let buf = buf(bytes.len())?;
+                mem::copy_in(buf.range(), bytes);
+                (Data::Out(bytes.len() as u32), Memory::owned(buf))
             }
         };
         let tag = self
@@ -357,7 +403,9 @@ impl<D: Driver> Admin<D> {
                 status: completion.status,
             });
         }
-        if let Some(range) = memory.range() {
+        if let Payload::In(into) = &mut payload
+            && let Some(range) = memory.range()
+        {
             mem::copy_out(range, into);
         }
         Ok(completion)

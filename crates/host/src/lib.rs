@@ -13,7 +13,7 @@ mod error;
 mod queue;
 
 pub use address::{Address, HostIdentity};
-pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
+pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, Payload, discover};
 pub use error::Error;
 pub use link::Data as Memory;
 pub use nvmf::tcp::host::{Completion, Data, Settings};
