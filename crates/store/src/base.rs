@@ -1,12 +1,13 @@
 //! What volumes of every kind have in common.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mem::BufRange;
 
+use crate::kept::Kept;
 use crate::stats::Counters;
-use crate::unreadable::Unreadable;
-use crate::{Error, Info, Io, Progress, Range, State};
+use crate::{Errno, Error, Info, Io, Progress, Range, State};
 
 /// What volumes of every kind have in common: what they are, how large, their
 /// counters, and the ranges that may not be read.
@@ -14,8 +15,7 @@ pub struct Base {
     pub(crate) info: Info,
     size_bytes: AtomicU64,
     pub(crate) counters: Counters,
-    unreadable: Unreadable,
-    state: State,
+    kept: Arc<Kept>,
 }
 
 impl Base {
@@ -25,20 +25,27 @@ impl Base {
             info,
             size_bytes: AtomicU64::new(size_bytes),
             counters: Counters::new(),
-            unreadable: Unreadable::default(),
-            state: State::volatile(),
+            kept: Arc::new(Kept::new(State::volatile())),
         }
     }
 
     /// The same with what it remembers beside its data.
     pub fn with_state(self, state: State) -> Base {
-        Base { state, ..self }
+        let kept = Arc::new(Kept::new(state));
+        Base { kept, ..self }
+    }
+
+    /// The same, where what was marked unreadable still is: of a volume whose
+    /// data outlasts the process.
+    pub(crate) fn with_marks(self) -> Base {
+        self.kept.load();
+        self
     }
 
     /// What it remembers beside its data.
     #[inline]
     pub fn state(&self) -> &State {
-        &self.state
+        &self.kept.state
     }
 
     /// What the volume is.
@@ -56,8 +63,15 @@ impl Base {
     /// Changes what [`Base::size_bytes`] says. What is marked unreadable behind
     /// a smaller size is forgotten.
     pub(crate) fn set_size(&self, size_bytes: u64) {
+        self.show_size(size_bytes);
+        self.kept
+            .unreadable
+            .clear(size_bytes, u64::MAX - size_bytes);
+    }
+
+    /// Changes what [`Base::size_bytes`] says, and nothing else.
+    pub(crate) fn show_size(&self, size_bytes: u64) {
         self.size_bytes.store(size_bytes, Ordering::Release);
-        self.unreadable.clear(size_bytes, u64::MAX - size_bytes);
     }
 
     /// Whether the range lies inside the volume.
@@ -81,13 +95,16 @@ impl Base {
         if io.needs_data() {
             self.check_readable(offset, len)?;
         }
+        if matches!(io, Io::MarkUnreadable { .. }) && self.kept.unreadable.is_full() {
+            return Err(Error::OutOfSpace(Errno(libc::ENOSPC)));
+        }
         Ok(())
     }
 
     /// Refuses a range that is marked as unreadable, or has a part that is.
     #[inline]
     pub(crate) fn check_readable(&self, offset: u64, len: u64) -> Result<(), Error> {
-        match self.unreadable.overlaps(offset, len) {
+        match self.kept.unreadable.overlaps(offset, len) {
             false => Ok(()),
             true => Err(Error::Unreadable),
         }
@@ -108,7 +125,7 @@ impl Base {
     /// Forgets the marks on what a write has replaced.
     #[inline]
     pub(crate) fn heal(&self, offset: u64, len: u64) {
-        self.unreadable.clear(offset, len);
+        self.kept.unreadable.clear(offset, len);
     }
 
     /// Keeps the marks in step with an I/O that has done its work; whether
@@ -117,15 +134,20 @@ impl Base {
     pub(crate) fn mark(&self, io: &Io) -> bool {
         let (offset, len) = io.extent();
         match io {
-            Io::MarkUnreadable { .. } => self.unreadable.add(offset, len),
-            _ if io.heals() => self.unreadable.clear(offset, len),
+            Io::MarkUnreadable { .. } => self.kept.unreadable.add(offset, len),
+            _ if io.heals() => self.kept.unreadable.clear(offset, len),
             _ => false,
         }
     }
 
     /// The marked parts of a range, in order, `max` at most.
     pub(crate) fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        self.unreadable.list(offset, len, max)
+        self.kept.unreadable.list(offset, len, max)
+    }
+
+    /// What is saved beside the data.
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.kept
     }
 
     /// Counts an I/O that is over.

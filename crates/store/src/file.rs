@@ -1,4 +1,5 @@
-//! `file`: a sparse file, through whatever [`FileIo`] its reactor has.
+//! `file` and `block`: a sparse file or a block device, through whatever
+//! [`FileIo`] its reactor has.
 //!
 //! Writes go to the page cache; a flush (fdatasync) or a durable write
 //! (RWF_DSYNC) brings them to the disk. Creating and growing are durable before
@@ -10,91 +11,183 @@
 //! the volume is opened again, which is for someone to decide who has looked at
 //! the disk. Reads and other writes go on. What remains: of two syncs that
 //! overlap, one may succeed in the instant before the other has reported.
+//!
+//! The page cache moves bytes page by page, so that a read beside a write would
+//! see some old and some new pages. Every I/O therefore locks its range from
+//! its start to the last completion of its file operations, reads together,
+//! the others alone; also when nobody waits for its answer any more, so that no
+//! late write replaces a newer one. A flush and a verify move nothing that
+//! others see and lock nothing.
+//!
+//! That one block is whole after a power failure rests on what is below: it
+//! lies within one page, which the kernel writes with one request, and disks
+//! write a sector whole or not at all. A disk whose physical sectors are smaller
+//! than the volume's blocks may keep a part of one.
 
-use std::fs::{self, OpenOptions, TryLockError};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mem::{BufRange, Region};
 use reactor::{FallocateMode, FileIo, Token};
-use tracing::{error, info};
+use rustix::fs::{SeekFrom, seek};
+use tracing::error;
 
 use crate::base::compare;
-use crate::io::{Step, Task};
+use crate::io::{Step, Task, Wait};
+use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
-use crate::open::{self, Problem};
+use crate::open::Problem;
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, Volume, identity, resize,
+    Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, State, Volume, block, kept, open,
+    regular, resize, state,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
 /// times more before it fails.
 const RETRIES_MAX: u8 = 8;
 
+/// How long a shrink waits for I/O on what goes away.
+const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Below {
+    /// A regular file.
+    File,
+    /// A block device.
+    Device,
+    /// Something that only a [`FileIo`] knows how to treat.
+    Unknown,
+}
+
 pub(crate) struct File {
     base: Base,
     path: PathBuf,
+    below: Below,
     /// Holds the lock as long as it is open, operations in flight included.
     file: Arc<OwnedFd>,
+    locks: Arc<Locks>,
     zeros: &'static Region,
     /// The error of the first sync that failed, or 0.
     lost: AtomicI32,
     /// What the file system below has turned out not to do.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
+    /// One change of size at a time.
+    resizing: Mutex<()>,
 }
 
 impl File {
+    /// A file at `path`, made and grown if need be.
     pub(crate) fn open(spec: &Spec, path: &Path) -> Result<File, Problem> {
-        let system = |action| {
-            move |source| Problem::System {
-                action,
-                path: Some(path.to_owned()),
-                source,
-            }
-        };
-        let zeros = zeros().map_err(system("map memory for"))?;
-        let (file, created) = open_locked(path, spec.read_only)?;
-        let found = file.metadata().map_err(system("examine"))?;
-        let grow = found.len() < spec.size_bytes;
-        if found.len() > spec.size_bytes || grow && spec.read_only {
-            return Err(Problem::FileSize {
-                path: path.to_owned(),
-                file_bytes: found.len(),
-                size_bytes: spec.size_bytes,
-            });
-        }
-        if grow {
-            file.set_len(spec.size_bytes).map_err(system("grow"))?;
-        }
-        let uuid = match spec.uuid {
-            Some(uuid) => uuid,
-            None => identity::of_file(&file, created, spec.read_only, &spec.name)
-                .map_err(system("take the identity of"))?,
-        };
-        if !spec.read_only {
-            file.sync_all().map_err(system("sync"))?;
-            sync_folder(path, created).map_err(system("sync the folder of"))?;
-        }
-        let (from, to) = (found.len(), spec.size_bytes);
-        match (created, grow) {
-            (true, _) => info!(path = %path.display(), bytes = to, "file created"),
-            (_, true) => info!(path = %path.display(), from, to, "file grown"),
-            _ => {}
+        let (file, uuid) = regular::open(spec, path)?;
+        let beside = state::beside(path);
+        let state = State::in_file(spec.state.as_deref().or(Some(&beside)), uuid)?;
+        let base = Base::new(open::info(spec, uuid, true), spec.size_bytes);
+        File::new(
+            base.with_state(state),
+            path,
+            Below::File,
+            Arc::new(file.into()),
+        )
+    }
+
+    /// The block device at `path`.
+    pub(crate) fn open_device(spec: &Spec, path: &Path) -> Result<File, Problem> {
+        let (file, uuid, size_bytes) = block::open(spec, path)?;
+        let state = State::in_file(spec.state.as_deref(), uuid)?;
+        let base = Base::new(open::info(spec, uuid, true), size_bytes);
+        File::new(
+            base.with_state(state),
+            path,
+            Below::Device,
+            Arc::new(file.into()),
+        )
+    }
+
+    /// On an open descriptor, of which nothing is asked but through [`FileIo`].
+    pub(crate) fn over(spec: &Spec, file: Arc<OwnedFd>, state: State) -> Result<File, Problem> {
+        let base = Base::new(open::info(spec, open::uuid(spec), true), spec.size_bytes);
+        let path = Path::new(&spec.name);
+        File::new(base.with_state(state), path, Below::Unknown, file)
+    }
+
+    fn new(base: Base, path: &Path, below: Below, file: Arc<OwnedFd>) -> Result<File, Problem> {
+        let zeros = zeros().map_err(open::no_memory)?;
+        if below != Below::Unknown && base.state().can_persist() {
+            kept::writer();
         }
         Ok(File {
-            base: Base::new(open::info(spec, uuid, true), spec.size_bytes),
+            base: base.with_marks(),
             path: path.to_owned(),
-            file: Arc::new(file.into()),
+            below,
+            file,
+            locks: Locks::new(),
             zeros,
             lost: AtomicI32::new(0),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
+            resizing: Mutex::default(),
         })
+    }
+
+    /// What an I/O locks, if anything.
+    #[inline]
+    fn claim(&self, io: &Io) -> Option<Claim> {
+        let (offset, len) = io.extent();
+        let moves = !matches!(io, Io::Flush | Io::Verify { .. });
+        let locks = moves && len > 0 && !self.base.info.read_only;
+        locks.then(|| Claim::new(offset, len, !io.only_looks()))
+    }
+
+    /// The task has the range that it needs.
+    fn begin(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+        match self.first_step(&task.io) {
+            Ok(Some(step)) => {
+                task.step = step;
+                self.submit(task, files, token)
+            }
+            Ok(None) => self.settle(task, files, token),
+            Err(error) => self.finish(&task, Err(error)),
+        }
+    }
+
+    /// A task that waited for its range was called.
+    fn go_on(
+        &self,
+        mut task: Task,
+        wait: Wait,
+        result: &io::Result<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        let place = match wait {
+            Wait::Range(place) => place,
+            Wait::Save(saving) => return self.finish(&task, saving.result().map_err(unsaved)),
+        };
+        if task.is_canceled || result.is_err() {
+            drop(place);
+            let error = match task.io.only_looks() {
+                true => Error::ReadFailed(Errno(libc::ECANCELED)),
+                false => Error::WriteFailed(Errno(libc::ECANCELED)),
+            };
+            return self.finish(&task, Err(error));
+        }
+        match place.go_on(|| Caller::Ticket(files.ticket(token))) {
+            Ok(()) => {
+                task.holds = true;
+                self.begin(task, files, token)
+            }
+            Err(place) => {
+                task.wait = Some(Wait::Range(place));
+                Progress::Pending(task)
+            }
+        }
     }
 
     /// The first file operation of an I/O; none if there is nothing to do.
@@ -172,9 +265,12 @@ impl File {
             task.done_bytes += u64::from(n);
             assert!(task.done_bytes <= len, "more bytes moved than asked for");
             if n == 0 {
-                return self.finish(&task.io, Err(failure(&task, 0)));
+                return self.finish(&task, Err(failure(&task, 0)));
             }
             if task.done_bytes < len {
+                if task.is_canceled && task.step == Step::Fetch {
+                    return self.finish(&task, Err(failure(&task, libc::ECANCELED)));
+                }
                 return self.submit(task, files, token);
             }
         }
@@ -185,12 +281,29 @@ impl File {
             task.step = Step::Sync;
             return self.submit(task, files, token);
         }
+        self.settle(task, files, token)
+    }
+
+    /// The task has done all its work; what is remembered beside the data
+    /// follows it.
+    fn settle(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         // A sync beside this one may have been told of a loss that is ours.
-        let result = match task.io.durable() {
-            true => self.check_lost(&task.io),
-            false => Ok(()),
-        };
-        self.finish(&task.io, result)
+        if task.io.durable()
+            && let Err(error) = self.check_lost(&task.io)
+        {
+            return self.finish(&task, Err(error));
+        }
+        // Advice that was not taken leaves everything as it is.
+        let is_idle = matches!(task.io, Io::Deallocate { .. }) && task.step != Step::Punch;
+        if is_idle || !self.base.mark(&task.io) || !self.base.state().can_persist() {
+            return self.finish(&task, Ok(()));
+        }
+        let kept = self.base.kept();
+        if self.below == Below::Unknown {
+            return self.finish(&task, kept.save().map_err(unsaved));
+        }
+        task.wait = Some(Wait::Save(kept.save_aside(files.ticket(token))));
+        Progress::Pending(task)
     }
 
     /// All that a task reads is there.
@@ -202,6 +315,7 @@ impl File {
                 scratch,
                 ..
             } => match compare(data, scratch) {
+                Ok(()) if task.is_canceled => Err(Error::WriteFailed(Errno(libc::ECANCELED))),
                 Ok(()) => {
                     task.step = Step::Transfer;
                     task.done_bytes = 0;
@@ -211,7 +325,7 @@ impl File {
             },
             _ => Ok(()),
         };
-        self.finish(&task.io, result)
+        self.finish(&task, result)
     }
 
     /// The task's operation failed: tries it again or another way, or gives up.
@@ -222,12 +336,19 @@ impl File {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let interrupted = matches!(errno, libc::EINTR | libc::EAGAIN);
+        // A write whose half is there is brought to its end.
+        let begun = task.step != Step::Fetch && task.done_bytes > 0;
+        let interrupted = match errno {
+            libc::EINTR | libc::EAGAIN => true,
+            libc::ECANCELED => begun,
+            _ => false,
+        };
+        let again = interrupted && task.retries < RETRIES_MAX && (begun || !task.is_canceled);
         let unsupported = matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS);
         let full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
         let syncs = task.step == Step::Sync || task.step == Step::Transfer && task.io.durable();
         match task.step {
-            _ if interrupted && task.retries < RETRIES_MAX => task.retries += 1,
+            _ if again => task.retries += 1,
             // Space may have run out in the write or on the way to the disk:
             // taken apart, only the second is a loss of data.
             Step::Transfer if syncs && (full || unsupported) => task.step = Step::TransferThenSync,
@@ -239,14 +360,15 @@ impl File {
                 refused.store(true, Ordering::Relaxed);
                 match task.io {
                     Io::Zero { deallocate, .. } => task.step = self.zero_step(deallocate),
-                    _ => return self.finish(&task.io, Ok(())),
+                    // The data stays, and with it what is marked unreadable.
+                    _ => return self.finish(&task, Ok(())),
                 }
             }
             _ => {
                 if syncs && !interrupted && errno != libc::ECANCELED {
                     self.keep_lost(errno);
                 }
-                return self.finish(&task.io, Err(failure(&task, errno)));
+                return self.finish(&task, Err(failure(&task, errno)));
             }
         }
         self.submit(task, files, token)
@@ -274,11 +396,101 @@ impl File {
         }
     }
 
-    fn finish(&self, io: &Io, result: Result<(), Error>) -> Progress {
-        if result.is_ok() {
-            self.base.mark(io);
+    /// The task is over: others may have its range.
+    #[inline]
+    fn finish(&self, task: &Task, result: Result<(), Error>) -> Progress {
+        if task.holds
+            && let Some(claim) = self.claim(&task.io)
+        {
+            self.locks.release(&claim);
         }
-        self.base.finish(io, result)
+        self.base.finish(&task.io, result)
+    }
+
+    fn resize_to(&self, to: u64) -> Result<(), ResizeError> {
+        if self.below == Below::Device {
+            self.base.set_size(to);
+            return Ok(());
+        }
+        let system = |action| move |source| ResizeError::System { action, source };
+        let file = self.file.try_clone().map(fs::File::from);
+        let file = file.map_err(system("use the file"))?;
+        file.set_len(to).map_err(system("resize the file"))?;
+        let synced = match self.below {
+            Below::File => file.sync_all(),
+            _ => Ok(()),
+        };
+        match synced {
+            Err(error) if to > self.size_bytes() => return Err(system("sync the file")(error)),
+            // What is cut off does not come back.
+            Err(error) => self.keep_lost(error.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(()) => {}
+        }
+        self.base.set_size(to);
+        Ok(())
+    }
+
+    /// New I/O behind `to` is refused, and the file cut when the last that is
+    /// under way there has ended: a write after that would make it longer again.
+    fn shrink(&self, from: u64, to: u64) -> Result<(), ResizeError> {
+        self.base.show_size(to);
+        let gone = Claim::new(to, from - to, true);
+        let patience = match self.below {
+            // A simulated world does not move while we wait.
+            Below::Unknown => Duration::ZERO,
+            _ => SHRINK_PATIENCE,
+        };
+        let done = match self.locks.acquire_within(gone, patience) {
+            true => {
+                let done = self.resize_to(to);
+                self.locks.release(&gone);
+                done
+            }
+            false => Err(ResizeError::Busy),
+        };
+        match done {
+            // Marks behind the end have gone; if the file is not written they
+            // come back as marks on nothing.
+            Ok(()) => drop(self.base.kept().save()),
+            Err(_) => self.base.show_size(from),
+        }
+        done
+    }
+
+    /// What a seek finds from `at`, `end` at most; nothing where seeking for
+    /// data is not known.
+    fn seek(&self, to: SeekFrom, end: u64) -> Option<u64> {
+        match seek(&self.file, to) {
+            Ok(found) => Some(found.min(end)),
+            // No more data.
+            Err(rustix::io::Errno::NXIO) => Some(end),
+            Err(_) => None,
+        }
+    }
+
+    /// The end of what begins at `at`, and whether that is data; in whole
+    /// blocks, of which one that has any data is data.
+    fn extent(&self, at: u64, end: u64) -> (u64, bool) {
+        let block = u64::from(self.base.info.block_bytes);
+        let all = (end, true);
+        if self.below != Below::File {
+            return all;
+        }
+        let Some(data) = self.seek(SeekFrom::Data(at), end) else {
+            return all;
+        };
+        let data = match data < end {
+            true => data / block * block,
+            false => end,
+        };
+        if data > at {
+            return (data, false);
+        }
+        let Some(hole) = self.seek(SeekFrom::Hole(at), end) else {
+            return all;
+        };
+        // Data may begin behind a hole in the block.
+        (hole.next_multiple_of(block).max(at + block).min(end), true)
     }
 }
 
@@ -298,29 +510,32 @@ impl Volume for File {
         &self.base
     }
 
+    #[inline]
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
-        match self.first_step(&io) {
-            Ok(Some(step)) => {
-                let task = Task {
-                    io,
-                    done_bytes: 0,
-                    step,
-                    retries: 0,
-                };
-                self.submit(task, files, token)
+        let mut task = Task::new(io);
+        if let Some(claim) = self.claim(&io) {
+            let caller = || Caller::Ticket(files.ticket(token));
+            match self.locks.acquire(claim, caller) {
+                Ok(()) => task.holds = true,
+                Err(place) => {
+                    task.wait = Some(Wait::Range(place));
+                    return Progress::Pending(task);
+                }
             }
-            Ok(None) => self.finish(&io, Ok(())),
-            Err(error) => self.finish(&io, Err(error)),
         }
+        self.begin(task, files, token)
     }
 
     fn resume(
         &self,
-        task: Task,
+        mut task: Task,
         result: io::Result<u32>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
+        if let Some(wait) = task.wait.take() {
+            return self.go_on(task, wait, &result, files, token);
+        }
         match result {
             Ok(n) => self.advance(task, n, files, token),
             Err(error) => {
@@ -331,16 +546,20 @@ impl Volume for File {
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        let _one = self
+            .resizing
+            .lock()
+            .expect("nothing panics under this lock");
+        let size_bytes = match self.below {
+            Below::Device => block::new_size(&self.file, self.info(), size_bytes)?,
+            _ => size_bytes,
+        };
         let from = self.size_bytes();
         resize::check(self.info(), from, size_bytes, allow_shrink)?;
-        let system = |action| move |source| ResizeError::System { action, source };
-        let file = self.file.try_clone().map(fs::File::from);
-        let file = file.map_err(system("use the file"))?;
-        file.set_len(size_bytes)
-            .map_err(system("resize the file"))?;
-        file.sync_all().map_err(system("sync the file"))?;
-        self.base.set_size(size_bytes);
-        Ok(())
+        match size_bytes < from {
+            true => self.shrink(from, size_bytes),
+            false => self.resize_to(size_bytes),
+        }
     }
 
     fn extents(
@@ -353,14 +572,29 @@ impl Volume for File {
         if !self.base.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        let all = Extent {
-            offset,
-            len,
-            allocated: true,
-        };
-        out.extend((len > 0 && max > 0).then_some(all));
+        let (mut at, end) = (offset, offset + len);
+        let first = out.len();
+        while at < end {
+            let (next, allocated) = self.extent(at, end);
+            let is_full = out.len() - first == max;
+            match out[first..].last_mut() {
+                Some(last) if last.allocated == allocated => last.len += next - at,
+                _ if is_full => break,
+                _ => out.push(Extent {
+                    offset: at,
+                    len: next - at,
+                    allocated,
+                }),
+            }
+            at = next;
+        }
         Ok(())
     }
+}
+
+/// What an I/O reports whose change could not be saved beside the data.
+fn unsaved(errno: Errno) -> Error {
+    Error::WriteFailed(errno)
 }
 
 /// The part of `buf` that is still to be moved.
@@ -390,122 +624,5 @@ fn failure(task: &Task, errno: i32) -> Error {
         (_, libc::ENOSPC | libc::EDQUOT) => Error::OutOfSpace(Errno(errno)),
         (_, libc::EROFS) => Error::ReadOnly,
         _ => Error::WriteFailed(Errno(errno)),
-    }
-}
-
-/// Opens the file, creating it if it is missing, and locks it: whole for a
-/// volume that may change, shared between read-only ones. The second value
-/// tells whether it was created.
-fn open_locked(path: &Path, read_only: bool) -> Result<(fs::File, bool), Problem> {
-    let system = |action| {
-        move |source| Problem::System {
-            action,
-            path: Some(path.to_owned()),
-            source,
-        }
-    };
-    let exists = match fs::metadata(path) {
-        // Looked at before it is opened: opening a pipe would block.
-        Ok(found) => check_type(path, &found).map(|()| true)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-        Err(e) => return Err(system("examine")(e)),
-    };
-    if !exists {
-        if read_only {
-            return Err(Problem::NoFile(path.to_owned()));
-        }
-        if !folder(path).is_dir() {
-            return Err(Problem::NoFolder(folder(path).to_owned()));
-        }
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(!read_only).mode(0o600);
-    let action = if exists { "open" } else { "create" };
-    let opened = options.create_new(!exists).open(path);
-    let file = opened.map_err(system(action))?;
-    let lock = match read_only {
-        true => file.try_lock_shared(),
-        false => file.try_lock(),
-    };
-    match lock {
-        Ok(()) => Ok((file, !exists)),
-        Err(TryLockError::WouldBlock) => Err(Problem::InUse {
-            path: path.to_owned(),
-            holder: holder(&file),
-        }),
-        Err(TryLockError::Error(e)) => Err(system("lock")(e)),
-    }
-}
-
-fn check_type(path: &Path, found: &fs::Metadata) -> Result<(), Problem> {
-    let kind = found.file_type();
-    if kind.is_block_device() {
-        return Err(Problem::BlockDevice(path.to_owned()));
-    }
-    if !kind.is_file() {
-        return Err(Problem::NotAFile(path.to_owned()));
-    }
-    Ok(())
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Makes the file's name durable; also for a file that is not new, since the
-/// process that created it may have died before it came this far.
-fn sync_folder(path: &Path, created: bool) -> io::Result<()> {
-    match fs::File::open(folder(path)) {
-        Ok(folder) => folder.sync_all(),
-        // A folder that may be passed through but not looked at.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !created => Ok(()),
-        Err(e) => Err(e),
-    }
-}
-
-/// The process that holds a lock on the file, if the kernel shows it.
-fn holder(file: &fs::File) -> Option<u32> {
-    let found = file.metadata().ok()?;
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let (major, minor) = (
-        rustix::fs::major(found.dev()),
-        rustix::fs::minor(found.dev()),
-    );
-    find_holder(&locks, &format!("{major:02x}:{minor:02x}:{}", found.ino()))
-}
-
-/// proc_locks(5): `ID: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`.
-fn find_holder(locks: &str, file: &str) -> Option<u32> {
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let flock = words.next()? == "FLOCK";
-        let pid = words.nth(2)?;
-        let here = words.next()? == file;
-        (flock && here).then(|| pid.parse().ok())?
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_of_a_lock_is_found() {
-        let locks = "1: POSIX  ADVISORY  WRITE 10 fe:00:77 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 11 fe:00:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 12 fe:00:78 0 EOF\n\
-                     4: FLOCK  ADVISORY  READ 13 fe:00:77 0 EOF\n";
-        assert_eq!(find_holder(locks, "fe:00:77"), Some(13));
-        assert_eq!(find_holder(locks, "fe:00:79"), None);
-    }
-
-    #[test]
-    fn a_bare_name_lies_in_the_current_folder() {
-        assert_eq!(folder(Path::new("disk")), Path::new("."));
-        assert_eq!(folder(Path::new("a/disk")), Path::new("a"));
-        assert_eq!(folder(Path::new("/disk")), Path::new("/"));
     }
 }

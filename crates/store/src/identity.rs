@@ -7,7 +7,9 @@
 //!    that weft creates is given a random one, so the identity follows the file
 //!    when it is renamed or moved. A copy made with its attributes is the same
 //!    volume to a host: remove the attribute or configure a `uuid` for it;
-//! 3. derived (RFC 9562, version 5) from this machine, the kind and the name.
+//! 3. for a block device, derived from its world wide name, if it has one: so
+//!    machines that share the disk tell hosts that it is the same;
+//! 4. derived (RFC 9562, version 5) from this machine, the kind and the name.
 //!    An existing file without the attribute is given that one to keep.
 
 use std::fs::{self, File};
@@ -26,6 +28,11 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x3a6b_91f2_5c0e_4d17_9e84_b7d2_60fc_a83
 /// Derived from the machine, the kind of volume and its name.
 pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
     derive_on(&machine_id(), kind, name)
+}
+
+/// Follows from the name of a device that no other device has.
+pub(crate) fn of_device(id: &str) -> Uuid {
+    Uuid::new_v5(&NAMESPACE, format!("block\n{id}").as_bytes())
 }
 
 fn derive_on(machine: &str, kind: &str, name: &str) -> Uuid {

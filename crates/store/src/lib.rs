@@ -4,20 +4,25 @@
 //! reactors at once, never blocks them and holds no state of an I/O: what a
 //! started I/O still needs is a [`Task`] that its driver keeps.
 //!
-//! | kind   | reads            | writes    | lasts                                   |
-//! |--------|------------------|-----------|-----------------------------------------|
-//! | `null` | zeros            | discarded | nothing                                 |
-//! | `ram`  | its own memory   | into it   | as long as the process                  |
-//! | `file` | through `FileIo` | likewise  | flushed data outlives a machine's crash |
+//! | kind    | reads            | writes    | lasts                                   |
+//! |---------|------------------|-----------|-----------------------------------------|
+//! | `null`  | zeros            | discarded | nothing                                 |
+//! | `ram`   | its own memory   | into it   | as long as the process                  |
+//! | `file`  | through `FileIo` | likewise  | flushed data outlives a machine's crash |
+//! | `block` | likewise         | likewise  | likewise                                |
 #![forbid(unsafe_code)]
 
 mod base;
+mod block;
 mod file;
 mod identity;
 mod io;
+mod kept;
+mod locks;
 mod null;
 mod open;
 mod ram;
+mod regular;
 pub mod reservation;
 mod resize;
 mod state;
@@ -26,9 +31,9 @@ mod unreadable;
 
 pub use base::Base;
 pub use io::{Errno, Error, Io, Progress, Task};
-pub use open::{BLOCK_SIZES, Kind, OpenError, Problem, SIZE_MAX_BYTES, Spec, open};
-pub use resize::ResizeError;
+pub use open::{BLOCK_SIZES, Kind, OpenError, Problem, SIZE_MAX_BYTES, Spec, open, over_file};
 pub use reservation::Reservations;
+pub use resize::ResizeError;
 pub use state::{Medium, State, StateError};
 pub use stats::{ErrorStats, Stats};
 

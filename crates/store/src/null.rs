@@ -77,9 +77,8 @@ impl Volume for Null {
     #[inline]
     fn lend(&self, offset: u64, len: u32) -> Option<Loan> {
         let (is_whole, len_bytes) = (self.base.holds(offset, len.into()), len.into());
-        let lends = is_whole
-            && len <= ZEROS_BYTES
-            && self.base.check_readable(offset, len_bytes).is_ok();
+        let lends =
+            is_whole && len <= ZEROS_BYTES && self.base.check_readable(offset, len_bytes).is_ok();
         lends.then(|| {
             self.base.counters.count_read(len);
             Loan::of(self.zeros.range(0, len))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use uuid::Uuid;
 use crate::file::File;
 use crate::null::Null;
 use crate::ram::Ram;
-use crate::{Base, Info, Volume, identity};
+use crate::{Base, Info, State, Volume, identity};
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -109,6 +110,30 @@ pub enum Problem {
     BlockDevice(PathBuf),
     /// A folder, socket, pipe or character device.
     NotAFile(PathBuf),
+    /// Anything but a block device.
+    NotADevice(PathBuf),
+    /// A device that the system or another process uses.
+    DeviceInUse(PathBuf),
+    /// A device that cannot be written.
+    ReadOnlyDevice(PathBuf),
+    /// The volume's blocks are smaller than the device's.
+    DeviceBlock {
+        /// The device.
+        path: PathBuf,
+        /// What the device has.
+        device_block_bytes: u32,
+        /// As asked for.
+        block_bytes: u32,
+    },
+    /// The device is smaller than the volume, or than a block.
+    DeviceSize {
+        /// The device.
+        path: PathBuf,
+        /// What it has.
+        device_bytes: u64,
+        /// As asked for; 0 for all that there is.
+        size_bytes: u64,
+    },
     /// Another process, or another volume of this one, holds the file.
     InUse {
         /// The file.
@@ -181,8 +206,43 @@ impl fmt::Display for Problem {
             ),
             Problem::BlockDevice(path) => write!(
                 f,
-                "{} is a block device, which a file volume does not serve: put a file on a \
-                 file system on it",
+                "{} is a block device: use kind \"block\", which serves it as it is",
+                path.display()
+            ),
+            Problem::NotADevice(path) => write!(
+                f,
+                "{} is not a block device: give the path of one, or use kind \"file\"",
+                path.display()
+            ),
+            Problem::DeviceInUse(path) => write!(
+                f,
+                "{} is in use: unmount it, take it out of its array or volume group, or stop \
+                 the process that has it ('lsblk' and 'fuser -v' tell)",
+                path.display()
+            ),
+            Problem::ReadOnlyDevice(path) => write!(
+                f,
+                "{} cannot be written: set read_only, or make it writable ('blockdev --setrw')",
+                path.display()
+            ),
+            Problem::DeviceBlock {
+                path,
+                device_block_bytes,
+                block_bytes,
+            } => write!(
+                f,
+                "{} has blocks of {device_block_bytes} bytes, the volume of {block_bytes}: set \
+                 block_bytes to {device_block_bytes} or a multiple of it",
+                path.display()
+            ),
+            Problem::DeviceSize {
+                path,
+                device_bytes,
+                size_bytes,
+            } => write!(
+                f,
+                "{} has {device_bytes} bytes, which is too little for a volume of {size_bytes}: \
+                 leave the size out to serve all of it, or set a smaller one",
                 path.display()
             ),
             Problem::NotAFile(path) => write!(
@@ -285,16 +345,35 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
     })
 }
 
+/// A `file` volume over an open descriptor, of which nothing is asked but
+/// through [`reactor::FileIo`] (and its length, when the volume is resized):
+/// for descriptors that only a certain driver knows how to treat. What it
+/// remembers is saved at once, on the calling thread.
+pub fn over_file(
+    spec: &Spec,
+    file: Arc<OwnedFd>,
+    state: State,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let opened = check(spec).and_then(|()| File::over(spec, file, state));
+    match opened {
+        Ok(volume) => Ok(Arc::new(volume)),
+        Err(problem) => Err(OpenError {
+            volume: spec.name.clone(),
+            problem,
+        }),
+    }
+}
+
 fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
     check(spec)?;
     match &spec.kind {
-        Kind::Null => Ok(Arc::new(Null::open(memory(spec)).map_err(no_memory)?)),
+        Kind::Null => Ok(Arc::new(Null::open(memory(spec)?).map_err(no_memory)?)),
         Kind::Ram => {
             check_memory(spec.size_bytes)?;
-            Ok(Arc::new(Ram::open(memory(spec)).map_err(no_memory)?))
+            Ok(Arc::new(Ram::open(memory(spec)?).map_err(no_memory)?))
         }
         Kind::File { path } => Ok(Arc::new(File::open(spec, path)?)),
-        Kind::Block { path } => Err(Problem::BlockDevice(path.clone())),
+        Kind::Block { path } => Ok(Arc::new(File::open_device(spec, path)?)),
     }
 }
 
@@ -303,7 +382,8 @@ fn check(spec: &Spec) -> Result<(), Problem> {
     if !BLOCK_SIZES.contains(&block_bytes) {
         return Err(Problem::BlockSize(block_bytes));
     }
-    if size_bytes == 0
+    let is_whole_device = size_bytes == 0 && matches!(spec.kind, Kind::Block { .. });
+    if size_bytes == 0 && !is_whole_device
         || size_bytes > SIZE_MAX_BYTES
         || !size_bytes.is_multiple_of(u64::from(block_bytes))
     {
@@ -334,7 +414,7 @@ fn mem_total_bytes(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-fn no_memory(source: io::Error) -> Problem {
+pub(crate) fn no_memory(source: io::Error) -> Problem {
     Problem::System {
         action: "map its memory",
         path: None,
@@ -343,16 +423,21 @@ fn no_memory(source: io::Error) -> Problem {
 }
 
 /// What a volume in memory has in common with others.
-fn memory(spec: &Spec) -> Base {
-    let uuid = spec
-        .uuid
-        .unwrap_or_else(|| identity::derive(spec.kind.name(), &spec.name));
+fn memory(spec: &Spec) -> Result<Base, Problem> {
+    let uuid = uuid(spec);
     let info = Info {
         // One block; nothing outlives a power failure anyway.
         atomic_power_fail_bytes: spec.block_bytes,
         ..info(spec, uuid, false)
     };
-    Base::new(info, spec.size_bytes)
+    let state = State::in_file(spec.state.as_deref(), uuid)?;
+    Ok(Base::new(info, spec.size_bytes).with_state(state))
+}
+
+/// The configured identity, or one that follows from the name.
+pub(crate) fn uuid(spec: &Spec) -> Uuid {
+    let derived = || identity::derive(spec.kind.name(), &spec.name);
+    spec.uuid.unwrap_or_else(derived)
 }
 
 pub(crate) fn info(spec: &Spec, uuid: Uuid, volatile_cache: bool) -> Info {

@@ -249,9 +249,16 @@ pub struct Report {
     pub registrants: Vec<(Registrant, u64, bool)>,
 }
 
+/// Never the same twice in a process, so that a [`Grant`] of one volume is
+/// worth nothing on another that takes its place.
+fn next_generation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// The reservations of one volume.
 pub struct Reservations {
-    /// Grows with every change of who may do what; from 1.
+    /// Another one with every change of who may do what.
     generation: AtomicU64,
     rules: Mutex<Rules>,
     /// Held while a change is made, which may take as long as a sync does.
@@ -267,16 +274,15 @@ impl Reservations {
             .as_ref()
             .and_then(|file| file.read(|document| document.reservations.clone()));
         Reservations {
-            generation: AtomicU64::new(1),
+            generation: AtomicU64::new(next_generation()),
             rules: Mutex::new(saved.unwrap_or_default()),
             turn: Mutex::new(()),
             file,
         }
     }
 
-    /// Grows with every change of who may do what.
     #[inline]
-    pub fn generation(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
@@ -341,7 +347,7 @@ impl Reservations {
             let mut rules = self.rules();
             *rules = after;
             // Under the lock: who sees the new generation finds the new rules.
-            self.generation.fetch_add(1, Ordering::Release);
+            self.generation.store(next_generation(), Ordering::Release);
         }
         Ok(Change {
             notices,

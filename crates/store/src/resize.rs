@@ -116,7 +116,8 @@ pub(crate) fn check(
     allow_shrink: bool,
 ) -> Result<(), ResizeError> {
     let block_bytes = info.block_bytes;
-    if info.read_only {
+    // That a device has another size is no change of ours.
+    if info.read_only && info.kind != "block" {
         return Err(ResizeError::ReadOnly);
     }
     if to == 0 || to > SIZE_MAX_BYTES || !to.is_multiple_of(u64::from(block_bytes)) {

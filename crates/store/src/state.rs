@@ -183,7 +183,7 @@ fn sum_of(body: &str) -> String {
     format!("{sum:08x}")
 }
 
-fn folder(path: &Path) -> &Path {
+pub(crate) fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -6,6 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::Range;
 
+/// Ranges at most. To keep more, marks are refused, and a write in the middle
+/// of a range frees the rest of it: those blocks hold what they held before.
+pub(crate) const RANGES_MAX: usize = 1 << 16;
+
 /// Ranges that may not be read. One load tells that there are none.
 #[derive(Default)]
 pub(crate) struct Unreadable {
@@ -54,6 +58,11 @@ impl Unreadable {
         true
     }
 
+    /// Whether it takes no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.any.load(Ordering::Acquire) && self.ranges().len() >= RANGES_MAX
+    }
+
     /// Makes a range readable; whether that changes anything.
     #[inline]
     pub(crate) fn clear(&self, offset: u64, len: u64) -> bool {
@@ -71,11 +80,11 @@ impl Unreadable {
         {
             changed = true;
             ranges.remove(&start);
-            if end > to {
-                ranges.insert(to, end);
-            }
             if start < offset {
                 ranges.insert(start, offset);
+            }
+            if end > to && ranges.len() < RANGES_MAX {
+                ranges.insert(to, end);
             }
         }
         self.any.store(!ranges.is_empty(), Ordering::Release);
@@ -94,5 +103,75 @@ impl Unreadable {
             len: end.min(to) - start.max(offset),
         });
         parts.take(max).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: u64 = 64;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn every_byte_is_as_last_told(
+            acts in prop::collection::vec((any::<bool>(), 0..SPACE, 0..20u64), 1..40),
+        ) {
+            let marks = Unreadable::default();
+            let mut model = [false; SPACE as usize + 20];
+            for (mark, offset, len) in acts {
+                let part = &mut model[offset as usize..(offset + len) as usize];
+                let changes = part.iter().any(|&byte| byte != mark);
+                part.fill(mark);
+                let changed = match mark {
+                    true => marks.add(offset, len),
+                    false => marks.clear(offset, len),
+                };
+                prop_assert_eq!(changed, changes);
+                for (at, &byte) in model.iter().enumerate() {
+                    prop_assert_eq!(marks.overlaps(at as u64, 1), byte, "{}", at);
+                }
+                prop_assert_eq!(marks.any.load(Ordering::Relaxed), model.contains(&true));
+                // Parts in order, apart, and cut to what was asked for.
+                let (from, to) = (5, 60);
+                let mut listed = [false; SPACE as usize + 20];
+                let mut end = 0;
+                for Range { offset, len } in marks.list(from, to - from, usize::MAX) {
+                    prop_assert!(len > 0 && (offset > end || end == 0 && offset >= from));
+                    end = offset + len;
+                    listed[offset as usize..end as usize].fill(true);
+                }
+                prop_assert_eq!(&listed[5..60], &model[5..60]);
+                prop_assert!(!listed[..5].contains(&true) && !listed[60..].contains(&true));
+                prop_assert!(marks.list(0, SPACE, 1).len() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_and_the_end_of_the_world() {
+        let marks = Unreadable::default();
+        assert!(!marks.add(5, 0));
+        assert!(marks.add(5, 5));
+        assert!(!marks.overlaps(7, 0));
+        assert!(marks.overlaps(0, u64::MAX));
+        assert!(!marks.clear(7, 0));
+        assert!(marks.clear(7, u64::MAX));
+        assert_eq!(marks.list(0, u64::MAX, 9), [Range { offset: 5, len: 2 }]);
+    }
+
+    #[test]
+    fn the_number_of_ranges_is_bounded() {
+        let marks = Unreadable::default();
+        marks.add(0, 1 << 40);
+        for n in 1..RANGES_MAX as u64 + 100 {
+            assert_eq!(marks.is_full(), n > RANGES_MAX as u64 - 1);
+            marks.clear(n * 10, 1);
+        }
+        assert_eq!(marks.list(0, u64::MAX, usize::MAX).len(), RANGES_MAX);
+        assert!(marks.overlaps(1, 1));
     }
 }

@@ -515,3 +515,23 @@ fn a_registrant_survives_its_text() {
         assert!(wrong.parse::<Registrant>().is_err(), "{wrong}");
     }
 }
+
+/// A namespace is removed and another volume takes its place in a queue's
+/// table.
+#[test]
+fn a_grant_of_one_volume_is_worth_nothing_on_another() {
+    let [open, shut] = [(); 2].map(|()| Reservations::open(None));
+    let mut grant = Grant::default();
+    assert!(open.access(&host(1), &mut grant).write);
+    shut.change(&host(0), &register(7)).unwrap();
+    let exclusive = Request::Acquire {
+        current: 7,
+        kind: Type::ExclusiveAccess,
+    };
+    shut.change(&host(0), &exclusive).unwrap();
+    for _ in 0..2 {
+        open.change(&host(0), &register(7)).unwrap();
+        assert!(open.access(&host(1), &mut grant).write);
+        assert!(!shut.access(&host(1), &mut grant).read);
+    }
+}
