@@ -306,6 +306,39 @@ mod tests {
     }
 
     #[test]
+    fn what_has_not_started_can_be_canceled() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let workers = Workers::new(sleeper.waker());
+        let mut releases = Vec::new();
+        let (started, waiting) = (WORKERS_MAX as u64, WORKERS_MAX as u64 + 2);
+        for token in 0..=waiting {
+            let (release, hold) = channel();
+            releases.push(release);
+            workers.start(Hangs(Mutex::new(hold)), token);
+        }
+        while workers.shared.queue().jobs.len() > 3 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        workers.cancel(waiting);
+        workers.cancel(0);
+        assert!(!sleeper.try_sleep(), "the cancel did not wake");
+        let (token, result) = wait_for(&workers, 1).remove(0);
+        assert_eq!(token, waiting);
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        drop(releases);
+        let mut ended: Vec<Token> = wait_for(&workers, waiting as usize)
+            .into_iter()
+            .map(|(token, result)| {
+                result.unwrap();
+                token
+            })
+            .collect();
+        ended.sort_unstable();
+        assert_eq!(ended, (0..started + 2).collect::<Vec<_>>());
+        assert_eq!(workers.end(), 0);
+    }
+
+    #[test]
     fn threads_are_not_pinned_with_their_reactor() {
         let all = cpu::affinity();
         let pinned = thread::spawn(move || {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod spin;
+mod tickets;
 
 use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
 use reactor::{
@@ -20,6 +21,10 @@ static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllo
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 use spin::{a_spin_ends_with_the_stream_or_the_close, ping_pong_while_spinning_and_sleeping};
+use tickets::{
+    a_read_that_hangs_is_taken_back, a_ticket_rung_elsewhere_ends_a_sleep,
+    a_ticket_rung_here_is_found_before_the_sleep, canceled_file_work_completes_once,
+};
 
 /// A driver and the completions that were not asked for yet.
 struct World {
@@ -200,6 +205,10 @@ each_driver! {
     file_errors_come_back
     more_file_work_than_a_ring_holds
     memory_that_is_gone_panics_at_once
+    a_ticket_rung_elsewhere_ends_a_sleep
+    a_ticket_rung_here_is_found_before_the_sleep
+    canceled_file_work_completes_once
+    a_read_that_hangs_is_taken_back
     wake_from_another_thread
     wake_before_the_sleep_is_not_lost
     sleep_ends_in_time
