@@ -508,10 +508,7 @@ pub fn discover<D: Driver>(
     to: SocketAddr,
     host: &HostIdentity,
 ) -> Result<Vec<DiscoveryEntry>, Error> {
-    let settings = Settings {
-        header_digest: false,
-        data_digest: false,
-    };
+    let settings = Settings::default();
     let mut admin = Admin::connect(driver, to, DISCOVERY_NQN, host, settings, 0)?;
     let entries = admin.discovery_log()?;
     // The log is here: a shutdown that fails takes nothing away.

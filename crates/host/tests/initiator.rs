@@ -9,7 +9,7 @@ use host::{
 };
 use mem::{Budget, Pool, Region};
 use reactor::{Choice, Driver, DriverConfig, EpollDriver, Wait};
-use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
+use target::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
@@ -17,6 +17,8 @@ const NQN: &str = "nqn.2026-01.io.weft:test";
 const PLAIN: Settings = Settings {
     header_digest: false,
     data_digest: false,
+    hpda: 0,
+    maxr2t: 3,
 };
 
 fn serve() -> Running {
@@ -32,6 +34,7 @@ fn serve() -> Running {
     let namespace = |nsid, volume: &str| NamespaceSpec {
         nsid,
         volume: volume.into(),
+        ..NamespaceSpec::default()
     };
     let config = Config {
         volumes: vec![volume("a", 4096), volume("b", 512)],
@@ -41,19 +44,18 @@ fn serve() -> Running {
             model: "model".into(),
             hosts: Some(vec!["nqn.2026-01.org.example:friend".into()]),
             namespaces: vec![namespace(3, "a"), namespace(7, "b")],
+            ..SubsystemSpec::default()
         }],
-        listeners: vec!["127.0.0.1:0".parse().expect("address")],
+        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cpus: vec![reactor::available_cpus()[0]],
-        backend: Choice::Auto,
         spin_us_max: 0,
-        placement: Placement::default(),
         memory_max: 64 << 20,
-        zero_copy_min_bytes: None,
         limits: Limits {
             io_queues_max: 4,
             queue_entries_max: 64,
             ..Limits::default()
         },
+        ..Config::default()
     };
     target::start(config).expect("the target starts")
 }
@@ -182,6 +184,7 @@ fn an_io_queue_moves_data_and_reports_what_fails() {
         let settings = Settings {
             header_digest: digests,
             data_digest: digests,
+            ..PLAIN
         };
         let mut admin = connect(running.addresses()[0], &host).expect("connects");
         assert_eq!(admin.set_queue_count(1).expect("count"), 1);

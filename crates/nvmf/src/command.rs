@@ -1,11 +1,16 @@
 //! Commands as a controller executes them, whatever transport brought them:
 //! checked, in bytes, with the standard's status for what is wrong.
 
+mod ranges;
+#[cfg(test)]
+mod tests;
+
 use wire::nvme::{
-    ConnectCommand, CopySource, DSM_AD, DSM_RANGES_MAX, DsmRange, PropertyGet, PropertySet, Sqe,
+    ConnectCommand, DSM_AD, DSM_RANGES_MAX, DsmRange, NSID_ALL, PropertyGet, PropertySet, Sqe,
     Status, cdw12, io,
 };
-use zerocopy::FromBytes;
+
+pub use ranges::{CopyRange, copy_ranges, deallocate_ranges};
 
 /// A command that passed every check that needs no controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +158,20 @@ pub struct Geometry {
     pub block_count: u64,
 }
 
+impl Geometry {
+    /// What refuses a command that writes, or does not, whatever its range.
+    #[inline]
+    fn admits(&self, writes: bool) -> Result<(), Status> {
+        if !self.ana.is_accessible() {
+            return Err(self.ana.status());
+        }
+        if writes && self.read_only {
+            return Err(Status::WRITE_PROTECTED.dnr());
+        }
+        Ok(())
+    }
+}
+
 /// The data that a command must come with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -164,32 +183,48 @@ pub(crate) enum Need {
     Out { min: u32, max: u32 },
 }
 
-/// Checks an I/O command and says what data it needs. `Err`: the command is
-/// answered with this status at once.
+/// Whether [`decode_io`] knows `opcode`.
+#[inline]
+pub(crate) const fn is_io(opcode: u8) -> bool {
+    const OPCODES: u32 = 1 << io::FLUSH
+        | 1 << io::WRITE
+        | 1 << io::READ
+        | 1 << io::WRITE_UNCORRECTABLE
+        | 1 << io::COMPARE
+        | 1 << io::WRITE_ZEROES
+        | 1 << io::DATASET_MANAGEMENT
+        | 1 << io::VERIFY
+        | 1 << io::COPY;
+    opcode < 32 && OPCODES >> opcode & 1 != 0
+}
+
+/// Checks an I/O command whose FUSE and PSDT bits are the caller's to look at,
+/// and says what data it needs. `Err`: the command is answered with this status
+/// at once. Reserved fields are ignored, and so is protection information,
+/// which no namespace has (NVM Command Set 1.0, section 5.2).
 #[inline]
 pub(crate) fn decode_io(
     sqe: &Sqe,
     namespaces: &[Geometry],
     io_bytes_max: u32,
 ) -> Result<(Io, Need), Status> {
-    if sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) != Sqe::PSDT_SGL {
-        // Fused operations are not announced (FUSES); PRPs do not exist over Fabrics.
-        return Err(Status::INVALID_FIELD.dnr());
-    }
     let (kind, writes) = match sqe.opcode {
         io::READ => (IoKind::Read, false),
         io::WRITE => (IoKind::Write, true),
         io::FLUSH => (IoKind::Flush, false),
         io::COMPARE => (IoKind::Compare, false),
+        io::VERIFY => (IoKind::Verify, false),
         io::WRITE_ZEROES => (IoKind::WriteZeroes, true),
+        io::WRITE_UNCORRECTABLE => (IoKind::WriteUncorrectable, true),
         io::DATASET_MANAGEMENT => (IoKind::Deallocate, true),
+        io::COPY => (IoKind::Copy, true),
         _ => return Err(Status::INVALID_OPCODE.dnr()),
     };
-    let namespace = find(namespaces, sqe.nsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let Some(namespace) = find(namespaces, sqe.nsid.get()) else {
+        return unknown_namespace(sqe.nsid.get(), kind);
+    };
     let geometry = &namespaces[namespace as usize];
-    if writes && geometry.read_only {
-        return Err(Status::WRITE_PROTECTED.dnr());
-    }
+    geometry.admits(writes)?;
     let mut io = Io {
         kind,
         namespace,
@@ -202,6 +237,7 @@ pub(crate) fn decode_io(
     match kind {
         IoKind::Flush => return Ok((io, Need::Nothing)),
         IoKind::Deallocate => return decode_dsm(sqe, io),
+        IoKind::Copy => return decode_copy(sqe, geometry, io),
         _ => {}
     }
     let (slba, blocks) = (sqe.slba(), u64::from(sqe.block_count()));
@@ -215,12 +251,11 @@ pub(crate) fn decode_io(
     io.offset = slba << geometry.block_shift;
     io.len = blocks << geometry.block_shift;
     io.fua = dword12 & cdw12::FUA != 0;
-    if kind == IoKind::WriteZeroes {
-        if io.len > WRITE_ZEROES_BYTES_MAX {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
-        io.deallocate = dword12 & cdw12::DEAC != 0;
-        return Ok((io, Need::Nothing));
+    if matches!(
+        kind,
+        IoKind::WriteZeroes | IoKind::Verify | IoKind::WriteUncorrectable
+    ) {
+        return decode_without_data(dword12, io);
     }
     // Larger than MDTS, or a directive, which are not supported (OACS).
     if io.len > u64::from(io_bytes_max)
@@ -237,6 +272,130 @@ pub(crate) fn decode_io(
             Need::Out { min: len, max: len }
         },
     ))
+}
+
+/// Broadcast means something to a Flush only (Base 2.0, sections 3.3.3.1 and
+/// 7.1).
+#[cold]
+fn unknown_namespace(nsid: u32, kind: IoKind) -> Result<(Io, Need), Status> {
+    match kind {
+        IoKind::Flush if nsid == NSID_ALL => Ok((
+            Io {
+                kind: IoKind::FlushAll,
+                namespace: 0,
+                offset: 0,
+                len: 0,
+                fua: false,
+                deallocate: false,
+                copy_format: 0,
+            },
+            Need::Nothing,
+        )),
+        _ if nsid == NSID_ALL => Err(Status::INVALID_FIELD.dnr()),
+        _ => Err(Status::INVALID_NAMESPACE.dnr()),
+    }
+}
+
+/// Commands on a range that bring no data are as large as one reactor does in
+/// one go, whatever MDTS says (NVM Command Set 1.0, section 4.1.5.2).
+fn decode_without_data(dword12: u32, mut io: Io) -> Result<(Io, Need), Status> {
+    let max = match io.kind {
+        IoKind::Verify => VERIFY_BYTES_MAX,
+        IoKind::WriteUncorrectable => WRITE_UNCORRECTABLE_BYTES_MAX,
+        _ => WRITE_ZEROES_BYTES_MAX,
+    };
+    if io.len > max {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    io.deallocate = io.kind == IoKind::WriteZeroes && dword12 & cdw12::DEAC != 0;
+    Ok((io, Need::Nothing))
+}
+
+/// Copy (NVM Command Set 1.0, section 3.2.2): its ranges come with its data.
+#[cold]
+fn decode_copy(sqe: &Sqe, geometry: &Geometry, mut io: Io) -> Result<(Io, Need), Status> {
+    let dword12 = sqe.cdw12.get();
+    let (ranges, format) = ((dword12 & 0xff) + 1, dword12 >> 8 & 0xf);
+    if format > 3 || dword12 & cdw12::DTYPE_MASK != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    if ranges > COPY_RANGES_MAX {
+        return Err(Status::COMMAND_SIZE_LIMIT.dnr());
+    }
+    if sqe.slba() >= geometry.block_count {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    let len = ranges * ranges::copy_entry_bytes(format as u8) as u32;
+    io.offset = sqe.slba() << geometry.block_shift;
+    io.len = u64::from(len);
+    io.fua = dword12 & cdw12::FUA != 0;
+    io.copy_format = format as u8;
+    let max = COPY_DESCRIPTOR_BYTES_MAX as u32;
+    Ok((io, Need::Out { min: len, max }))
+}
+
+/// A Reservation command (Base 2.0, sections 7.2 to 7.5): its namespace and the
+/// data that it comes with. Anything else is no command of an I/O queue.
+#[cold]
+pub(crate) fn decode_reservation(
+    sqe: &Sqe,
+    namespaces: &[Geometry],
+    io_bytes_max: u32,
+) -> Result<(Command, Need), Status> {
+    let need = match sqe.opcode {
+        io::RESERVATION_REGISTER | io::RESERVATION_ACQUIRE => Need::Out { min: 16, max: 16 },
+        io::RESERVATION_RELEASE => Need::Out { min: 8, max: 8 },
+        io::RESERVATION_REPORT => {
+            // NUMD is 0's based, in dwords.
+            let len = (u64::from(sqe.cdw10.get()) + 1) * 4;
+            if len > u64::from(io_bytes_max) {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            Need::In(len as u32)
+        }
+        _ => return Err(Status::INVALID_OPCODE.dnr()),
+    };
+    let Some(namespace) = find(namespaces, sqe.nsid.get()) else {
+        return Err(match sqe.nsid.get() {
+            NSID_ALL => Status::INVALID_FIELD.dnr(),
+            _ => Status::INVALID_NAMESPACE.dnr(),
+        });
+    };
+    namespaces[namespace as usize].admits(false)?;
+    let sqe = *sqe;
+    Ok((Command::Reservation { namespace, sqe }, need))
+}
+
+/// What a command that was decoded against `then` is refused with now, before
+/// it is executed.
+#[cold]
+pub(crate) fn recheck(
+    command: &Command,
+    then: &[Geometry],
+    now: &[Geometry],
+) -> Result<(), Status> {
+    let (namespace, writes, end) = match command {
+        Command::Io(io) => {
+            let writes = !matches!(io.kind, IoKind::Compare);
+            let is_range = !matches!(io.kind, IoKind::Deallocate | IoKind::Copy);
+            let end = if is_range { io.offset + io.len } else { 0 };
+            (io.namespace, writes, end)
+        }
+        Command::Reservation { namespace, .. } => (*namespace, false, 0),
+        _ => return Ok(()),
+    };
+    let (then, now) = (then.get(namespace as usize), now.get(namespace as usize));
+    let (Some(then), Some(now)) = (then, now) else {
+        return Err(Status::INVALID_NAMESPACE.dnr());
+    };
+    if (then.nsid, then.instance) != (now.nsid, now.instance) {
+        return Err(Status::INVALID_NAMESPACE.dnr());
+    }
+    now.admits(writes)?;
+    if end > now.block_count << now.block_shift {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    Ok(())
 }
 
 fn decode_dsm(sqe: &Sqe, mut io: Io) -> Result<(Io, Need), Status> {
@@ -264,270 +423,12 @@ fn find(namespaces: &[Geometry], nsid: u32) -> Option<u32> {
     let guess = nsid.wrapping_sub(1);
     match namespaces.get(guess as usize) {
         Some(geometry) if geometry.nsid == nsid => Some(guess),
-        _ => namespaces
-            .iter()
-            .position(|g| g.nsid == nsid)
-            .map(|at| at as u32),
+        _ => search(namespaces, nsid),
     }
 }
 
-/// The byte ranges of a [`IoKind::Deallocate`] command, from the first
-/// [`Io::len`] bytes of its data; LBA Out of Range for one that does not lie
-/// in the namespace (NVM Command Set 1.0, section 3.2.3).
-pub fn deallocate_ranges<'a>(
-    data: &'a [u8],
-    geometry: &'a Geometry,
-) -> impl Iterator<Item = Result<(u64, u64), Status>> + 'a {
-    data.chunks_exact(size_of::<DsmRange>()).map(|bytes| {
-        let range = DsmRange::read_from_bytes(bytes).expect("a chunk is one range");
-        let (slba, blocks) = (range.slba.get(), u64::from(range.length_blocks.get()));
-        match slba.checked_add(blocks) {
-            Some(end) if end <= geometry.block_count => {
-                Ok((slba << geometry.block_shift, blocks << geometry.block_shift))
-            }
-            _ => Err(Status::LBA_OUT_OF_RANGE.dnr()),
-        }
-    })
-}
-
-/// One source range of a [`IoKind::Copy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyRange {
-    /// Index of the source namespace.
-    pub namespace: u32,
-    /// First byte on its media.
-    pub offset: u64,
-    /// Bytes: at most [`COPY_RANGE_BYTES_MAX`], 0 never.
-    pub len: u64,
-}
-
-/// The source ranges of a [`IoKind::Copy`], from the first [`Io::len`] bytes of
-/// its data, into `out`; returns their bytes together. All of them, and the
-/// destination, are checked before the first is given.
-///
-/// # Errors
-/// What the command is to be answered with.
-pub fn copy_ranges(
-    data: &[u8],
-    io: &Io,
-    namespaces: &[Geometry],
-    out: &mut Vec<CopyRange>,
-) -> Result<u64, Status> {
-    out.clear();
-    let to = &namespaces[io.namespace as usize];
-    let mut total = 0;
-    let long = usize::from(io.copy_format & 1);
-    for bytes in data.chunks_exact(size_of::<CopySource>() + 8 * long) {
-        let (source, _) = CopySource::ref_from_prefix(bytes).expect("a chunk is one range");
-        let namespace = match io.copy_format {
-            0 | 1 => io.namespace,
-            _ => find(namespaces, source.snsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?,
-        };
-        let from = &namespaces[namespace as usize];
-        if !from.ana.is_accessible() {
-            return Err(from.ana.status());
-        }
-        if from.block_shift != to.block_shift {
-            return Err(Status::INCOMPATIBLE_NAMESPACE.dnr());
-        }
-        let (slba, blocks) = (source.slba.get(), u64::from(source.nlb.get()) + 1);
-        let len = blocks << from.block_shift;
-        total += len;
-        if len > COPY_RANGE_BYTES_MAX || total > COPY_BYTES_MAX {
-            return Err(Status::COMMAND_SIZE_LIMIT.dnr());
-        }
-        if slba
-            .checked_add(blocks)
-            .is_none_or(|end| end > from.block_count)
-        {
-            return Err(Status::LBA_OUT_OF_RANGE.dnr());
-        }
-        out.push(CopyRange {
-            namespace,
-            offset: slba << from.block_shift,
-            len,
-        });
-    }
-    if io.offset + total > to.block_count << to.block_shift {
-        return Err(Status::LBA_OUT_OF_RANGE.dnr());
-    }
-    Ok(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use zerocopy::IntoBytes;
-
-    const NAMESPACES: &[Geometry] = &[
-        Geometry {
-            nsid: 1,
-            block_shift: 9,
-            read_only: false,
-            ana: AnaState::Optimized,
-            instance: 0,
-            block_count: 1000,
-        },
-        Geometry {
-            nsid: 7,
-            block_shift: 12,
-            read_only: true,
-            ana: AnaState::Optimized,
-            instance: 0,
-            block_count: 1 << 40,
-        },
-    ];
-
-    fn sqe(opcode: u8, nsid: u32, slba: u64, blocks: u32) -> Sqe {
-        let mut sqe = Sqe::new(opcode);
-        sqe.nsid = nsid.into();
-        sqe.set_blocks(slba, blocks);
-        sqe
-    }
-
-    fn decode(sqe: &Sqe) -> Result<(Io, Need), Status> {
-        decode_io(sqe, NAMESPACES, 128 * 1024)
-    }
-
-    #[test]
-    fn reads_and_writes_become_byte_ranges() {
-        let (io, need) = decode(&sqe(io::READ, 7, 1 << 33, 32)).unwrap();
-        assert_eq!(
-            (io.kind, io.namespace, io.offset, io.len),
-            (IoKind::Read, 1, 1 << 45, 131072)
-        );
-        assert_eq!(need, Need::In(131072));
-        let mut write = sqe(io::WRITE, 1, 992, 8);
-        write.cdw12 = (write.cdw12.get() | cdw12::FUA).into();
-        let (io, need) = decode(&write).unwrap();
-        assert_eq!(
-            (io.namespace, io.offset, io.len, io.fua),
-            (0, 992 * 512, 4096, true)
-        );
-        assert_eq!(
-            need,
-            Need::Out {
-                min: 4096,
-                max: 4096
-            }
-        );
-    }
-
-    #[test]
-    fn every_refusal_has_its_status() {
-        let mut prp = sqe(io::READ, 1, 0, 1);
-        prp.flags = 0;
-        let mut fused = sqe(io::COMPARE, 1, 0, 1);
-        fused.flags |= 1;
-        let mut directive = sqe(io::WRITE, 1, 0, 1);
-        directive.cdw12 = (1 << 20).into();
-        for (name, sqe, status) in [
-            ("PRP", prp, Status::INVALID_FIELD),
-            ("fused", fused, Status::INVALID_FIELD),
-            ("directive", directive, Status::INVALID_FIELD),
-            ("opcode", sqe(0x0d, 1, 0, 1), Status::INVALID_OPCODE),
-            ("nsid", sqe(io::READ, 2, 0, 1), Status::INVALID_NAMESPACE),
-            ("nsid 0", sqe(io::READ, 0, 0, 1), Status::INVALID_NAMESPACE),
-            (
-                "broadcast",
-                sqe(io::FLUSH, u32::MAX, 0, 1),
-                Status::INVALID_NAMESPACE,
-            ),
-            ("range", sqe(io::READ, 1, 999, 2), Status::LBA_OUT_OF_RANGE),
-            (
-                "overflow",
-                sqe(io::READ, 1, u64::MAX, 1),
-                Status::LBA_OUT_OF_RANGE,
-            ),
-            (
-                "zeroes range",
-                sqe(io::WRITE_ZEROES, 1, 0, 1001),
-                Status::LBA_OUT_OF_RANGE,
-            ),
-            ("MDTS", sqe(io::READ, 1, 0, 257), Status::INVALID_FIELD),
-            (
-                "write protected",
-                sqe(io::WRITE, 7, 0, 1),
-                Status::WRITE_PROTECTED,
-            ),
-            (
-                "zeroes protected",
-                sqe(io::WRITE_ZEROES, 7, 0, 1),
-                Status::WRITE_PROTECTED,
-            ),
-            (
-                "trim protected",
-                sqe(io::DATASET_MANAGEMENT, 7, 0, 1),
-                Status::WRITE_PROTECTED,
-            ),
-        ] {
-            assert_eq!(decode(&sqe), Err(status.dnr()), "{name}");
-        }
-    }
-
-    #[test]
-    fn commands_without_blocks() {
-        let mut zeroes = sqe(io::WRITE_ZEROES, 1, 2, 998);
-        zeroes.cdw12 = (zeroes.cdw12.get() | cdw12::DEAC).into();
-        let (io, need) = decode(&zeroes).unwrap();
-        assert_eq!((io.offset, io.len, io.deallocate), (1024, 998 * 512, true));
-        assert_eq!(
-            need,
-            Need::Nothing,
-            "larger than MDTS, which counts data only"
-        );
-        assert_eq!(decode(&sqe(io::FLUSH, 7, 0, 1)).unwrap().1, Need::Nothing);
-
-        let mut trim = Sqe::new(io::DATASET_MANAGEMENT);
-        trim.nsid = 1.into();
-        trim.cdw10 = 1.into();
-        assert_eq!(decode(&trim), Err(Status::SUCCESS), "hints only");
-        trim.cdw11 = DSM_AD.into();
-        let (io, need) = decode(&trim).unwrap();
-        assert_eq!((io.kind, io.len), (IoKind::Deallocate, 32));
-        assert_eq!(need, Need::Out { min: 32, max: 4096 });
-    }
-
-    #[test]
-    fn write_zeroes_beyond_its_limit_is_refused() {
-        let large = Geometry {
-            nsid: 1,
-            block_shift: 12,
-            read_only: false,
-            ana: AnaState::Optimized,
-            instance: 0,
-            block_count: 1 << 20,
-        };
-        let zeroes = |blocks| decode_io(&sqe(io::WRITE_ZEROES, 1, 0, blocks), &[large], 4096);
-        assert!(zeroes(256).is_ok());
-        assert_eq!(zeroes(257), Err(Status::INVALID_FIELD.dnr()));
-    }
-
-    #[test]
-    fn deallocate_ranges_are_checked() {
-        let range = |slba: u64, blocks: u32| DsmRange {
-            cattr: 9.into(),
-            length_blocks: blocks.into(),
-            slba: slba.into(),
-        };
-        let data = [
-            range(2, 3),
-            range(999, 1),
-            range(1000, 0),
-            range(999, 2),
-            range(u64::MAX, 2),
-        ];
-        let ranges: Vec<_> = deallocate_ranges(data.as_bytes(), &NAMESPACES[0]).collect();
-        let outside = Err(Status::LBA_OUT_OF_RANGE.dnr());
-        assert_eq!(
-            ranges,
-            [
-                Ok((1024, 1536)),
-                Ok((511_488, 512)),
-                Ok((512_000, 0)),
-                outside,
-                outside
-            ]
-        );
-    }
+fn search(namespaces: &[Geometry], nsid: u32) -> Option<u32> {
+    // 0 is no namespace but marks empty places.
+    let mut places = namespaces.iter().filter(|_| nsid != 0);
+    places.position(|g| g.nsid == nsid).map(|at| at as u32)
 }

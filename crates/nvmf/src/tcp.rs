@@ -8,7 +8,10 @@ pub mod testing;
 
 use std::fmt;
 
-use wire::nvme_tcp::{CommonHeader, DIGEST_LEN, Fes, digest, flags};
+use wire::nvme_tcp::{
+    CommonHeader, DGST_DATA, DGST_HEADER, DIGEST_LEN, Fes, TERM_DATA_MAX, TermReq, digest,
+    fes_name, flags,
+};
 use zerocopy::FromBytes;
 
 /// Why a connection ends.
@@ -29,7 +32,12 @@ pub enum FatalError {
         fes: u16,
         /// Fatal Error Information.
         fei: u32,
+        /// What the status means: 05h is one thing each way.
+        name: &'static str,
     },
+    /// The peer sent a termination request that is none: its length is wrong
+    /// (section 3.6.2.4). It is not answered.
+    Garbled,
 }
 
 impl fmt::Display for FatalError {
@@ -41,11 +49,14 @@ impl fmt::Display for FatalError {
                     "PDU of type {pdu_type:02x}h refused: {fes:?}, FEI {fei:#x}"
                 )
             }
-            FatalError::Received { fes, fei } => {
+            FatalError::Received { fes, fei, name } => {
                 write!(
                     f,
-                    "peer terminated the connection: FES {fes:02x}h, FEI {fei:#x}"
+                    "peer terminated the connection: {name} (FES {fes:02x}h), FEI {fei:#x}"
                 )
+            }
+            FatalError::Garbled => {
+                f.write_str("peer terminated the connection with a malformed request")
             }
         }
     }
@@ -53,11 +64,63 @@ impl fmt::Display for FatalError {
 
 impl std::error::Error for FatalError {}
 
-/// Which digests are in use on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Digests {
+/// What both ends agreed on about the PDUs that one of them receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Framing {
+    /// Header digests are in use.
     header: bool,
+    /// Data digests are in use.
     data: bool,
+    /// Data begins at a multiple of so many bytes, 4 to 128.
+    alignment: u8,
+}
+
+impl Default for Framing {
+    fn default() -> Framing {
+        Framing {
+            header: false,
+            data: false,
+            alignment: 4,
+        }
+    }
+}
+
+impl Framing {
+    /// Where the data of a PDU with a header of `hlen` bytes begins that is sent
+    /// to a peer whose data alignment (HPDA or CPDA) is `pda`.
+    const fn pdo(self, hlen: u8, pda: u8) -> u8 {
+        (hlen + if self.header { DIGEST_LEN as u8 } else { 0 }).next_multiple_of(alignment(pda))
+    }
+}
+
+impl Framing {
+    /// The digests as DGST of ICReq and ICResp has them.
+    fn dgst(self) -> u8 {
+        (if self.header { DGST_HEADER } else { 0 }) | if self.data { DGST_DATA } else { 0 }
+    }
+}
+
+/// Bytes that HPDA and CPDA (0's based, in dwords) stand for.
+const fn alignment(pda: u8) -> u8 {
+    (pda + 1) * 4
+}
+
+/// A termination request (sections 3.6.2.4 and 3.6.2.5) at the start of `bytes`,
+/// which carries no digests; `None`: more bytes are needed.
+#[cold]
+fn term_req(bytes: &[u8], sent_by_host: bool) -> Option<FatalError> {
+    let (ch, _) = CommonHeader::ref_from_prefix(bytes).ok()?;
+    let plen_max = u32::from(TermReq::HLEN) + TERM_DATA_MAX as u32;
+    if ch.hlen != TermReq::HLEN || !(u32::from(TermReq::HLEN)..=plen_max).contains(&ch.plen.get()) {
+        return Some(FatalError::Garbled);
+    }
+    let (term, _) = TermReq::ref_from_prefix(bytes).ok()?;
+    let (fes, fei) = (term.fes.get(), term.fei.get());
+    Some(FatalError::Received {
+        fes,
+        fei,
+        name: fes_name(fes, sent_by_host).unwrap_or("reserved status"),
+    })
 }
 
 /// A PDU that is wrong: what goes into the termination request.
@@ -70,6 +133,10 @@ mod field {
     pub const HLEN: u32 = 2;
     pub const PDO: u32 = 3;
     pub const PLEN: u32 = 4;
+    pub const PFV: u32 = 8;
+    pub const PDA: u32 = 10;
+    pub const DGST: u32 = 11;
+    pub const MAXH2CDATA: u32 = 12;
     pub const CCCID: u32 = 8;
     pub const TTAG: u32 = 10;
     pub const R2TL: u32 = 16;
@@ -91,8 +158,8 @@ struct Frame {
 impl Frame {
     /// Whether `bytes` hold all of the PDU, its data digest included.
     #[inline]
-    fn is_whole(&self, bytes: &[u8], digests: Digests) -> bool {
-        let trailer = if digests.data { DIGEST_LEN } else { 0 };
+    fn is_whole(&self, bytes: &[u8], framing: Framing) -> bool {
+        let trailer = if framing.data { DIGEST_LEN } else { 0 };
         bytes.len() - self.used >= self.data_len as usize + trailer
     }
 }
@@ -100,29 +167,29 @@ impl Frame {
 /// Checks the common header and the header digest of the PDU at the start of
 /// `bytes`; `None`: more bytes are needed.
 ///
-/// The digest comes before every field but HLEN: a flipped bit in PLEN is a
-/// digest error, not a malformed PDU.
+/// The lowest field that is wrong is told. The digest comes before PDO and PLEN:
+/// a flipped bit in PLEN is a digest error, not a malformed PDU.
 #[inline]
 fn frame(
     bytes: &[u8],
     hlen: u8,
     may_carry_data: bool,
-    digests: Digests,
+    framing: Framing,
 ) -> Result<Option<Frame>, Malformed> {
     let Ok((ch, _)) = CommonHeader::ref_from_prefix(bytes) else {
         return Ok(None);
     };
+    if (ch.flags & flags::HDGST != 0) != framing.header {
+        return Err(invalid(field::FLAGS));
+    }
     if ch.hlen != hlen {
         return Err(invalid(field::HLEN));
     }
-    let header_len = usize::from(hlen) + if digests.header { DIGEST_LEN } else { 0 };
+    let header_len = usize::from(hlen) + if framing.header { DIGEST_LEN } else { 0 };
     if bytes.len() < header_len {
         return Ok(None);
     }
-    if (ch.flags & flags::HDGST != 0) != digests.header {
-        return Err(invalid(field::FLAGS));
-    }
-    if digests.header {
+    if framing.header {
         check_header_digest(bytes, usize::from(hlen))?;
     }
     let plen = ch.plen.get();
@@ -135,15 +202,19 @@ fn frame(
     if !may_carry_data || (plen as usize) < header_len {
         return Err(invalid(field::PLEN));
     }
-    // Both ends announce an alignment of 4 (HPDA and CPDA 0); more padding does no harm.
-    let pdo = usize::from(ch.pdo);
-    if pdo < header_len || !pdo.is_multiple_of(4) {
-        return Err(invalid(field::PDO));
-    }
-    if (ch.flags & flags::DDGST != 0) != digests.data {
+    if (ch.flags & flags::DDGST != 0) != framing.data {
         return Err(invalid(field::FLAGS));
     }
-    let overhead = pdo + if digests.data { DIGEST_LEN } else { 0 };
+    // More padding than there must be does no harm.
+    let pdo = usize::from(ch.pdo);
+    let is_aligned = match framing.alignment {
+        4 => pdo & 3 == 0,
+        alignment => pdo.is_multiple_of(usize::from(alignment)),
+    };
+    if pdo < header_len || pdo > plen as usize || !is_aligned {
+        return Err(invalid(field::PDO));
+    }
+    let overhead = pdo + if framing.data { DIGEST_LEN } else { 0 };
     let data_len = match plen.checked_sub(overhead as u32) {
         None | Some(0) => return Err(invalid(field::PLEN)),
         Some(data_len) => data_len,
@@ -182,16 +253,16 @@ fn view<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::U
 /// Appends a header whose flags and PLEN are set already, its digest if there
 /// are any, and padding up to `pdo` (0: none).
 #[inline]
-fn put_header(out: &mut impl machine::Transmit, header: &[u8], digests: Digests, pdo: usize) {
+fn put_header(out: &mut impl machine::Transmit, header: &[u8], framing: Framing, pdo: usize) {
     let plain = header.len();
-    if !digests.header && pdo <= plain {
+    if !framing.header && pdo <= plain {
         out.header(header);
         return;
     }
     let mut bytes = [0; 256];
     bytes[..plain].copy_from_slice(header);
     let mut len = plain;
-    if digests.header {
+    if framing.header {
         bytes[len..len + DIGEST_LEN].copy_from_slice(&digest(header).to_le_bytes());
         len += DIGEST_LEN;
     }

@@ -50,10 +50,14 @@ impl World {
         let wanted = host::Settings {
             header_digest: pick(&[0, 1]) == 1,
             data_digest: pick(&[0, 1]) == 1,
+            hpda: pick(&[0, 0, 1, 3, 15, 31]) as u8,
+            maxr2t: pick(&[0, 0, 1, 3, 100]),
         };
         let settings = controller::Settings {
             in_capsule_max: pick(&[0, 512, 4096, 8192]),
             maxh2cdata: pick(&[4096, 16_384, 1 << 20]),
+            cpda: pick(&[0, 0, 1, 7, 31]) as u8,
+            r2t_bytes_max: pick(&[512, 4096, 10_000, 1 << 20]),
             header_digest: pick(&[0, 1, 1]) == 1,
             data_digest: pick(&[0, 1, 1]) == 1,
             ..controller::Settings::default()

@@ -6,6 +6,7 @@ pub mod discovery;
 pub mod fabrics;
 pub mod feature;
 pub mod identify;
+pub mod lba_status;
 pub mod log;
 pub mod property;
 pub mod reservation;
@@ -31,6 +32,8 @@ pub mod admin {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Get LBA Status (NVM Command Set 1.0, section 4.2.1).
+    pub const GET_LBA_STATUS: u8 = 0x86;
 }
 
 /// I/O command opcodes (NVM Command Set 1.0, section 3.2, figure 17).
@@ -208,6 +211,10 @@ impl Sqe {
     pub const PSDT_MASK: u8 = 0xc0;
     /// The FUSE bits of [`Sqe::flags`].
     pub const FUSE_MASK: u8 = 0x03;
+    /// FUSE: the first command of a fused operation.
+    pub const FUSE_FIRST: u8 = 0x01;
+    /// FUSE: the second command of a fused operation.
+    pub const FUSE_SECOND: u8 = 0x02;
 
     /// An entry for `opcode` with SGLs, everything else 0.
     pub fn new(opcode: u8) -> Sqe {
@@ -402,6 +409,13 @@ impl Status {
         Status(self.0 | Status::DNR)
     }
 
+    /// The same with Command Retry Delay `crd` (1 to 3): the host waits that
+    /// CRDT of Identify Controller before it tries again.
+    #[must_use]
+    pub const fn with_retry_delay(self, crd: u8) -> Status {
+        Status(self.0 | (crd as u16 & 3) << 11)
+    }
+
     /// Status code type.
     pub const fn sct(self) -> u8 {
         (self.0 >> 8) as u8 & 7
@@ -467,6 +481,8 @@ impl Status {
     pub const COMMAND_SIZE_LIMIT: Status = Status::new(1, 0x83);
     /// Incompatible Namespace or Format.
     pub const INCOMPATIBLE_NAMESPACE: Status = Status::new(1, 0x85);
+    /// Overlapping I/O Range.
+    pub const OVERLAPPING_RANGE: Status = Status::new(1, 0x87);
 }
 
 macro_rules! statuses {
@@ -497,10 +513,12 @@ statuses! {
     SGL_COUNT_INVALID = 0, 0x0e, "Invalid Number of SGL Descriptors";
     DATA_SGL_LENGTH_INVALID = 0, 0x0f, "Data SGL Length Invalid";
     SGL_TYPE_INVALID = 0, 0x11, "SGL Descriptor Type Invalid";
+    ATOMIC_WRITE_UNIT_EXCEEDED = 0, 0x14, "Atomic Write Unit Exceeded";
     SGL_OFFSET_INVALID = 0, 0x16, "SGL Offset Invalid";
     HOST_ID_INCONSISTENT = 0, 0x18, "Host Identifier Inconsistent Format";
     KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
     KEEP_ALIVE_INVALID = 0, 0x1a, "Keep Alive Timeout Invalid";
+    PREEMPTED = 0, 0x1b, "Command Aborted due to Preempt and Abort";
     WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
     COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT = 0, 0x22, "Transient Transport Error";

@@ -59,6 +59,21 @@ pub enum Fes {
     UnsupportedParameter = 0x06,
 }
 
+/// What the peer's FES means, `None` if the standard does not say. `sent_by_host`:
+/// it came in an H2CTermReq.
+pub fn fes_name(fes: u16, sent_by_host: bool) -> Option<&'static str> {
+    Some(match fes {
+        0x01 => "Invalid PDU Header Field",
+        0x02 => "PDU Sequence Error",
+        0x03 => "Header Digest Error",
+        0x04 => "Data Transfer Out of Range",
+        0x05 if sent_by_host => "R2T Limit Exceeded",
+        0x05 => "Data Transfer Limit Exceeded",
+        0x06 => "Unsupported Parameter",
+        _ => return None,
+    })
+}
+
 /// Common header (CH), the first 8 bytes of every PDU (section 3.6.1).
 #[derive(
     Clone,
@@ -280,6 +295,16 @@ mod tests {
         assert_eq!(term.as_bytes()[14..], [0; 10]);
         let (term, data) = TermReq::new(pdu_type::H2C_TERM_REQ, Fes::LimitExceeded, 0, &[1, 2]);
         assert_eq!((term.ch.plen.get(), data), (26, &[1u8, 2][..]));
+    }
+
+    #[test]
+    fn every_fes_has_a_name() {
+        let named = |host| (0..=7).map(move |fes| fes_name(fes, host).is_some());
+        for host in [false, true] {
+            let expected = [false, true, true, true, true, true, true, false];
+            assert!(named(host).eq(expected));
+        }
+        assert_ne!(fes_name(5, true), fes_name(5, false), "one thing each way");
     }
 
     #[test]

@@ -174,6 +174,7 @@ impl PerfArgs {
         Settings {
             header_digest: self.hdr_digest,
             data_digest: self.data_digest,
+            ..Settings::default()
         }
     }
 

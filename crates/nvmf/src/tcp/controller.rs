@@ -1,30 +1,28 @@
 //! The controller's end of an NVMe/TCP queue pair.
 
+mod decode;
+mod give_up;
+mod receive;
+mod send;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod transfers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
-use wire::nvme::{
-    ConnectCommand, Cqe, Direction, Disconnect, FABRICS, PropertyGet, PropertySet, Sgl, Sqe,
-    Status, fctype,
-};
-use wire::nvme_tcp::{
-    ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CapsuleResp, CommonHeader, DGST_DATA, DGST_HEADER, Data, Fes,
-    IcReq, IcResp, MAXH2CDATA_MIN, PDA_MAX, R2t, TermReq, flags, pdu_type,
-};
-use zerocopy::{FromZeros, IntoBytes};
+use wire::nvme::Status;
+use wire::nvme_tcp::{CommonHeader, Data, MAXH2CDATA_MIN, PDA_MAX, TermReq, pdu_type};
+use zerocopy::IntoBytes;
 
 use self::slots::{Slots, State};
+use self::transfers::Transfers;
 use super::inbound::{Inbound, Walk};
-use super::{Digests, FatalError, Malformed, field, frame, invalid, put_header, view};
-use crate::command::{Command, Geometry, Io, Need, decode_io};
+use super::{FatalError, Framing, Malformed};
+use crate::command::{Command, Geometry, Io};
 
-/// Bytes of Connect data (Base 2.0, section 6.3).
-const CONNECT_DATA_LEN: u32 = 1024;
 /// Commands that may wait for an answer before Connect has made a queue.
 const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// Staging when small PDUs are expected.
@@ -35,6 +33,8 @@ const STAGE_HANDSHAKE: u32 = 2048;
 /// Staging when R2T data is expected: a capsule and the header of an H2CData
 /// PDU, with their digests. What follows that header then lands directly.
 const STAGE_HEADERS: u32 = 76 + 28;
+/// Most R2Ts outstanding for one command, whatever the host would take.
+const R2TS_MAX: u32 = 8;
 /// From so many bytes still to come for R2Ts, a receive for each PDU costs less
 /// than copying them.
 const BULK_MIN: u64 = 16 * 1024;
@@ -47,6 +47,12 @@ pub struct Settings {
     pub in_capsule_max: u32,
     /// MAXH2CDATA in bytes: at least 4096, a multiple of 4.
     pub maxh2cdata: u32,
+    /// CPDA: the data of PDUs from the host begins at a multiple of
+    /// `(cpda + 1) * 4` bytes; 0 to 31.
+    pub cpda: u8,
+    /// Most bytes that one R2T asks for, a multiple of 4, where the host takes
+    /// several at once for a command (MAXR2T); else one asks for all.
+    pub r2t_bytes_max: u32,
     /// Most data of one command, in bytes: what MDTS announces.
     pub io_bytes_max: u32,
     /// Whether a host may have header digests.
@@ -62,6 +68,8 @@ impl Default for Settings {
         Settings {
             in_capsule_max: 8192,
             maxh2cdata: 1 << 20,
+            cpda: 0,
+            r2t_bytes_max: 256 * 1024,
             io_bytes_max: 1 << 20,
             header_digest: true,
             data_digest: true,
@@ -191,13 +199,16 @@ enum Phase {
     Ended,
 }
 
-/// How the data of a command moves.
+/// Whether the next command may be the second of a fused pair (Base 2.0, section
+/// 3.4.2): only the command right behind the first may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transfer {
-    None,
-    In(u32),
-    InCapsule(u32),
-    R2t(u32),
+enum Fuse {
+    /// The last command was no first one.
+    Idle,
+    /// It was, and waits.
+    First(Tag),
+    /// It was, and failed already.
+    Broken,
 }
 
 /// The controller's end of one NVMe/TCP connection, which is one queue pair.
@@ -210,16 +221,28 @@ enum Transfer {
 /// A CID that is in flight already is refused with Command ID Conflict. More
 /// commands in flight than the queue has entries end the connection: the host
 /// overran the queue (Base 2.0, section 3.3.2.1.1).
+///
+/// A command that is given up before the driver executes it (aborted, its
+/// namespace gone, its fused partner failed) is answered once the host has sent
+/// all that it was asked for, so that no data of it can come after its answer.
 #[derive(Debug)]
 pub struct Qpair {
     settings: Settings,
     role: Role,
     phase: Phase,
-    digests: Digests,
+    /// Of the PDUs that come.
+    framing: Framing,
     /// Where the data of a C2HData PDU begins, which HPDA decides.
     c2h_pdo: u8,
+    /// Most R2Ts outstanding for one command, and bytes in each: MAXR2T decides.
+    r2ts_max: u8,
+    r2t_len_max: u32,
     inbound: Inbound,
+    /// The PDU that is arriving is the last for its R2T.
+    ends_r2t: bool,
     slots: Slots,
+    transfers: Transfers,
+    fuse: Fuse,
     /// Tags with something to send, in order.
     ready: VecDeque<Tag>,
     /// Bytes that hosts were asked for by R2T and whose PDU has not begun.
@@ -227,6 +250,8 @@ pub struct Qpair {
     sqhd: u16,
     /// An ICResp or C2HTermReq, before everything else.
     control: Vec<u8>,
+    /// Commands that were given up and not told yet.
+    given_up: Vec<Refused>,
     deadline: Option<Nanos>,
 }
 
@@ -234,6 +259,8 @@ impl Qpair {
     /// The machine of a connection accepted at `now`.
     pub fn new(settings: Settings, now: Nanos) -> Qpair {
         assert!(settings.maxh2cdata >= MAXH2CDATA_MIN && settings.maxh2cdata.is_multiple_of(4));
+        assert!(settings.r2t_bytes_max > 0 && settings.r2t_bytes_max.is_multiple_of(4));
+        assert!(settings.cpda <= PDA_MAX);
         Qpair {
             settings,
             role: Role {
@@ -243,14 +270,20 @@ impl Qpair {
                 namespaces: Arc::new([]),
             },
             phase: Phase::IcReq,
-            digests: Digests::default(),
+            framing: Framing::default(),
             c2h_pdo: Data::HLEN,
+            r2ts_max: 1,
+            r2t_len_max: u32::MAX,
             inbound: Inbound::new(),
+            ends_r2t: false,
             slots: Slots::new(),
+            transfers: Transfers::new(),
+            fuse: Fuse::Idle,
             ready: VecDeque::new(),
             r2t_bytes: 0,
             sqhd: 0,
             control: Vec::new(),
+            given_up: Vec::new(),
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
         }
     }
@@ -266,7 +299,7 @@ impl Qpair {
     /// Whether payload is covered by a digest.
     #[inline]
     pub fn data_digest(&self) -> bool {
-        self.digests.data
+        self.framing.data
     }
 
     /// Commands in flight, those included whose answer is not sent yet.
@@ -279,24 +312,6 @@ impl Qpair {
         self.slots[tag].cid
     }
 
-    /// The namespaces of the queue changed: commands from now on may name
-    /// these. A namespace keeps its index while it exists.
-    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
-        self.role.namespaces = namespaces;
-    }
-
-    /// Ends the command `cid`, if it is still in the machine's hands
-    /// (Base 2.0, section 5.1).
-    pub fn abort(&mut self, cid: u16) -> AbortOutcome {
-        let Some(tag) = self.slots.find(cid) else {
-            return AbortOutcome::NotFound;
-        };
-        match self.slots[tag].state {
-            State::Preparing | State::Executing => AbortOutcome::Executing(tag),
-            _ => AbortOutcome::NotFound,
-        }
-    }
-
     /// Memory for `tag` is there.
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {
@@ -305,17 +320,20 @@ impl Qpair {
         }
         let slot = &mut self.slots[tag];
         assert_eq!(slot.state, State::Preparing, "prepared once");
+        slot.state = State::Receiving;
+        if !slot.status.is_success() {
+            return self.settle(tag);
+        }
+        if slot.asked < slot.len {
+            self.queue(tag);
+        }
         if self.inbound.is_blocked_on(tag) {
-            slot.state = State::Receiving;
             self.inbound.unblock(tag);
-        } else {
-            slot.state = State::SendR2t;
-            self.ready.push_back(tag);
         }
     }
 
-    /// The command of `tag` ended: after [`Op::Execute`], or instead of
-    /// [`Qpair::prepared`].
+    /// The command of `tag` ended: after [`Op::Execute`] or
+    /// [`Op::ExecuteFused`], or instead of [`Qpair::prepared`].
     #[inline]
     pub fn complete(&mut self, tag: Tag, done: Done) {
         if self.phase == Phase::Ended {
@@ -324,8 +342,7 @@ impl Qpair {
         let slot = &mut self.slots[tag];
         match slot.state {
             State::Executing => {}
-            State::Preparing if self.inbound.is_blocked_on(tag) => self.inbound.discard(),
-            State::Preparing => {}
+            State::Preparing => return self.refuse_prepare(tag, done.status),
             state => panic!("completed a command that is {state:?}"),
         }
         let data_len = if done.status.is_success() {
@@ -341,11 +358,19 @@ impl Qpair {
         slot.status = done.status;
         slot.result = done.result;
         slot.data_len = data_len;
-        self.ready.push_back(tag);
+        self.queue(tag);
         if self.phase == Phase::Connecting {
             // Nothing but Connect executes before there is a queue.
             self.connected(done.status);
         }
+    }
+
+    /// The driver has no memory for `tag`, or does not want the command.
+    #[cold]
+    fn refuse_prepare(&mut self, tag: Tag, status: Status) {
+        self.give_up(tag, status);
+        self.slots[tag].state = State::Receiving;
+        self.settle(tag);
     }
 
     #[cold]
@@ -355,6 +380,16 @@ impl Qpair {
             self.deadline = None;
         } else {
             self.phase = Phase::Connect;
+        }
+    }
+
+    /// `tag` has something to send.
+    #[inline]
+    fn queue(&mut self, tag: Tag) {
+        let slot = &mut self.slots[tag];
+        if !slot.is_queued {
+            slot.is_queued = true;
+            self.ready.push_back(tag);
         }
     }
 
@@ -381,461 +416,6 @@ impl Qpair {
         self.control.clear();
         self.deadline = None;
     }
-
-    /// Takes the PDU header at the start of `bytes`: the bytes it used (0: more
-    /// are needed). What comes of it goes to `step`, written in place because
-    /// moving an operation costs as much as parsing it.
-    #[inline]
-    fn pdu(&mut self, bytes: &[u8], step: &mut Option<Step<Op>>) -> Result<usize, Malformed> {
-        let Some(&kind) = bytes.first() else {
-            return Ok(0);
-        };
-        if kind == pdu_type::CAPSULE_CMD && matches!(self.phase, Phase::Live) {
-            return self.capsule_cmd(bytes, step);
-        }
-        match (kind, self.phase) {
-            (pdu_type::H2C_DATA, Phase::Live | Phase::Connect | Phase::Connecting) => {
-                self.h2c_data(bytes)
-            }
-            (pdu_type::CAPSULE_CMD, Phase::Connect | Phase::Connecting) => {
-                self.capsule_cmd(bytes, step)
-            }
-            (pdu_type::IC_REQ, Phase::IcReq) => self.ic_req(bytes),
-            (pdu_type::H2C_TERM_REQ, _) => self.h2c_term_req(bytes, step),
-            (pdu_type::IC_REQ | pdu_type::CAPSULE_CMD | pdu_type::H2C_DATA, _) => {
-                Err((Fes::PduSequenceError, 0))
-            }
-            _ => Err(invalid(field::PDU_TYPE)),
-        }
-    }
-
-    /// ICReq (section 3.6.2.2): answered with what both ends can do.
-    #[cold]
-    fn ic_req(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
-        let Some(found) = frame(bytes, IcReq::HLEN, false, Digests::default())? else {
-            return Ok(0);
-        };
-        let request: &IcReq = view(bytes);
-        if request.pfv.get() != 0 {
-            return Err((Fes::UnsupportedParameter, 8));
-        }
-        if request.hpda > PDA_MAX {
-            return Err((Fes::UnsupportedParameter, 10));
-        }
-        let header = self.settings.header_digest && request.dgst & DGST_HEADER != 0;
-        let data = self.settings.data_digest && request.dgst & DGST_DATA != 0;
-        self.digests = Digests { header, data };
-        let alignment = (request.hpda + 1) * 4;
-        self.c2h_pdo = (Data::HLEN + if header { 4 } else { 0 }).next_multiple_of(alignment);
-        let response = IcResp {
-            ch: CommonHeader::new(pdu_type::IC_RESP, IcResp::HLEN),
-            dgst: if header { DGST_HEADER } else { 0 } | if data { DGST_DATA } else { 0 },
-            maxh2cdata: self.settings.maxh2cdata.into(),
-            ..IcResp::new_zeroed()
-        };
-        self.control.extend_from_slice(response.as_bytes());
-        self.phase = Phase::Connect;
-        Ok(found.used)
-    }
-
-    /// H2CTermReq (section 3.6.2.4): the connection ends without an answer.
-    #[cold]
-    fn h2c_term_req(
-        &mut self,
-        bytes: &[u8],
-        step: &mut Option<Step<Op>>,
-    ) -> Result<usize, Malformed> {
-        if bytes.len() < usize::from(TermReq::HLEN) {
-            return Ok(0);
-        }
-        let term: &TermReq = view(bytes);
-        let (fes, fei) = (term.fes.get(), term.fei.get());
-        self.end();
-        *step = Some(Step::Op(Op::Fatal(FatalError::Received { fes, fei })));
-        Ok(bytes.len())
-    }
-
-    /// CapsuleCmd (section 3.6.2.6).
-    #[inline]
-    fn capsule_cmd(
-        &mut self,
-        bytes: &[u8],
-        step: &mut Option<Step<Op>>,
-    ) -> Result<usize, Malformed> {
-        let Some(found) = frame(bytes, CapsuleCmd::HLEN, true, self.digests)? else {
-            return Ok(0);
-        };
-        let is_live = self.phase == Phase::Live;
-        let takes_io = is_live && self.role.qid != 0;
-        let capsule_max = if takes_io {
-            self.settings.in_capsule_max
-        } else {
-            ADMIN_IN_CAPSULE_MAX
-        };
-        if found.data_len > capsule_max {
-            return Err((Fes::LimitExceeded, 0));
-        }
-        let sqe = &view::<CapsuleCmd>(bytes).sqe;
-        let entries = if is_live {
-            usize::from(self.role.entries)
-        } else {
-            ENTRIES_BEFORE_CONNECT
-        };
-        let Some((tag, unique)) = self.slots.take(sqe.cid.get(), entries) else {
-            return Err((Fes::PduSequenceError, 0));
-        };
-        let started = if !unique {
-            Err(Status::CID_CONFLICT.dnr())
-        } else if takes_io && sqe.opcode != FABRICS {
-            decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max).and_then(
-                |(io, need)| {
-                    let transfer = transfer(&sqe.sgl, need, found.data_len)?;
-                    let staged = matches!(transfer, Transfer::InCapsule(_))
-                        && found.is_whole(bytes, self.digests);
-                    *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer, staged)));
-                    Ok(())
-                },
-            )
-        } else {
-            self.start_other(tag, sqe, found.data_len, step)
-        };
-        if let Err(status) = started {
-            if found.data_len > 0 {
-                self.inbound.skip(found.data_len, self.digests.data);
-            }
-            self.answer(tag, status);
-            if !status.is_success() {
-                *step = Some(Step::Op(Op::Refused(Refused {
-                    cid: sqe.cid.get(),
-                    status,
-                    nsid: sqe.nsid.get(),
-                    slba: sqe.slba(),
-                    location: error_location(status),
-                })));
-            }
-        }
-        Ok(found.used)
-    }
-
-    /// Everything but I/O commands.
-    #[cold]
-    fn start_other(
-        &mut self,
-        tag: Tag,
-        sqe: &Sqe,
-        capsule_len: u32,
-        step: &mut Option<Step<Op>>,
-    ) -> Result<(), Status> {
-        let (command, need) = if sqe.opcode == FABRICS {
-            self.decode_fabrics(sqe)?
-        } else if self.phase != Phase::Live {
-            return Err(Status::COMMAND_SEQUENCE.dnr());
-        } else {
-            self.decode_admin(sqe)?
-        };
-        let transfer = transfer(&sqe.sgl, need, capsule_len)?;
-        if let Command::Connect(_) = command {
-            self.phase = Phase::Connecting;
-        }
-        self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
-        *step = Some(Step::Op(self.start(tag, command, transfer, false)));
-        Ok(())
-    }
-
-    /// A command that passed: what the driver does first.
-    #[inline(always)]
-    fn start(&mut self, tag: Tag, command: Command, transfer: Transfer, staged: bool) -> Op {
-        let slot = &mut self.slots[tag];
-        slot.is_named = true;
-        let len = match transfer {
-            Transfer::None => {
-                slot.state = State::Executing;
-                return Op::Execute { tag, command };
-            }
-            Transfer::In(len) => {
-                slot.state = State::Executing;
-                slot.is_read = true;
-                slot.len = len;
-                return Op::Execute { tag, command };
-            }
-            Transfer::InCapsule(len) => {
-                slot.received = len;
-                self.inbound.begin_blocked(tag, len, self.digests.data);
-                len
-            }
-            Transfer::R2t(len) => len,
-        };
-        slot.state = State::Preparing;
-        slot.len = len;
-        self.slots.set_command(tag, command);
-        Op::Prepare {
-            tag,
-            len,
-            command,
-            staged,
-        }
-    }
-
-    /// Ends a command that the driver does not, or no longer, execute.
-    fn answer(&mut self, tag: Tag, status: Status) {
-        let slot = &mut self.slots[tag];
-        slot.state = State::SendResponse;
-        slot.status = status;
-        self.ready.push_back(tag);
-    }
-
-    /// H2CData (section 3.6.2.8).
-    #[inline]
-    fn h2c_data(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
-        let Some(found) = frame(bytes, Data::HLEN, true, self.digests)? else {
-            return Ok(0);
-        };
-        let header: &Data = view(bytes);
-        let (tag, len) = (header.ttag.get(), header.datal.get());
-        let Some(slot) = self
-            .slots
-            .get_mut(tag)
-            .filter(|slot| slot.state == State::Receiving)
-        else {
-            return Err(invalid(field::TTAG));
-        };
-        if slot.cid != header.cccid.get() {
-            return Err(invalid(field::CCCID));
-        }
-        if len == 0 || len != found.data_len {
-            return Err(invalid(field::DATAL));
-        }
-        if len > self.settings.maxh2cdata {
-            return Err((Fes::LimitExceeded, 0));
-        }
-        // Data comes in order (section 3.3.2).
-        if header.datao.get() != slot.received || len > slot.len - slot.received {
-            return Err((Fes::DataTransferOutOfRange, 0));
-        }
-        let last = header.ch.flags & flags::LAST_PDU != 0;
-        if last != (slot.received + len == slot.len) {
-            return Err(invalid(field::FLAGS));
-        }
-        self.inbound
-            .begin(tag, slot.received, len, self.digests.data);
-        slot.received += len;
-        self.r2t_bytes -= u64::from(len);
-        Ok(found.used)
-    }
-
-    /// The data of one PDU is complete; whether the command is.
-    #[inline]
-    fn received(&mut self, tag: Tag, intact: bool) -> bool {
-        let slot = &mut self.slots[tag];
-        slot.is_damaged |= !intact;
-        if slot.received < slot.len {
-            return false;
-        }
-        if slot.is_damaged {
-            // Costs only the command, which the host may try again.
-            if self.phase == Phase::Connecting {
-                self.connected(Status::TRANSIENT_TRANSPORT);
-            }
-            self.answer(tag, Status::TRANSIENT_TRANSPORT);
-            return false;
-        }
-        slot.state = State::Executing;
-        true
-    }
-
-    #[cold]
-    fn decode_fabrics(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
-        let kind = sqe.fctype();
-        if (kind == fctype::CONNECT) != (self.phase == Phase::Connect) {
-            return Err(Status::COMMAND_SEQUENCE.dnr());
-        }
-        let admin = self.role.qid == 0;
-        match kind {
-            fctype::CONNECT => Ok((
-                Command::Connect(ConnectCommand::decode(sqe)),
-                Need::Out {
-                    min: CONNECT_DATA_LEN,
-                    max: CONNECT_DATA_LEN,
-                },
-            )),
-            fctype::PROPERTY_GET if admin => Ok((
-                Command::PropertyGet(PropertyGet::decode(sqe)?),
-                Need::Nothing,
-            )),
-            fctype::PROPERTY_SET if admin => Ok((
-                Command::PropertySet(PropertySet::decode(sqe)?),
-                Need::Nothing,
-            )),
-            fctype::DISCONNECT if admin => Err(Status::INVALID_QUEUE_TYPE.dnr()),
-            fctype::DISCONNECT if Disconnect::decode(sqe).recfmt != 0 => {
-                Err(Status::CONNECT_FORMAT.dnr())
-            }
-            fctype::DISCONNECT => Ok((Command::Disconnect, Need::Nothing)),
-            _ => Err(Status::INVALID_OPCODE.dnr()),
-        }
-    }
-
-    /// Admin commands: the opcode says which way the data goes, the SGL how
-    /// much; what it means is the controller's to say.
-    #[cold]
-    fn decode_admin(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
-        let len = sqe.sgl.length.get();
-        if sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) != Sqe::PSDT_SGL {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
-        let need = match sqe.direction() {
-            Direction::Both => return Err(Status::INVALID_OPCODE.dnr()),
-            Direction::None => Need::Nothing,
-            _ if len == 0 => Need::Nothing,
-            _ if len > self.settings.io_bytes_max => return Err(Status::INVALID_FIELD.dnr()),
-            Direction::HostToController => Need::Out { min: len, max: len },
-            Direction::ControllerToHost => Need::In(len),
-        };
-        Ok((Command::Admin(*sqe), need))
-    }
-
-    /// The answer to `tag`: its data, and a response unless the data says all.
-    /// `false`: no room for all of it.
-    #[inline]
-    fn send_response(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
-        let slot = &mut self.slots[tag];
-        if slot.data_len > 0 {
-            // SUCCESS: no response capsule follows (section 3.3.2). Without
-            // one there is no SQHD, so flow control must be off.
-            let alone = self.role.flow_control_disabled
-                && slot.result == 0
-                && slot.status == Status::SUCCESS;
-            put_c2h_data(
-                out,
-                slot.cid,
-                tag,
-                slot.data_len,
-                self.c2h_pdo,
-                self.digests,
-                alone,
-            );
-            slot.data_len = 0;
-            if alone {
-                return true;
-            }
-            if !out.has_room() {
-                return false;
-            }
-        }
-        let sqhd = if self.role.flow_control_disabled {
-            0xffff
-        } else {
-            // Advanced by answers, not by fetches: a host that follows SQHD can
-            // then never have more in flight than the queue has entries.
-            self.sqhd = (self.sqhd + 1) % self.role.entries;
-            self.sqhd
-        };
-        let mut ch = CommonHeader::new(pdu_type::CAPSULE_RESP, CapsuleResp::HLEN);
-        if self.digests.header {
-            ch.flags = flags::HDGST;
-            ch.plen += 4;
-        }
-        let cqe = Cqe::new(slot.cid, slot.status, slot.result, sqhd);
-        put_header(out, CapsuleResp { ch, cqe }.as_bytes(), self.digests, 0);
-        if slot.is_disconnect && slot.status.is_success() {
-            self.end();
-        }
-        true
-    }
-}
-
-/// Parameter Error Location of a refusal whose status names a field (Base 2.0,
-/// section 5.16.1.2).
-#[cold]
-fn error_location(status: Status) -> Option<u16> {
-    const LOCATIONS: [(Status, u16); 9] = [
-        (Status::INVALID_OPCODE, 0),
-        (Status::CID_CONFLICT, 2),
-        (Status::FUSED_MISSING, 1),
-        (Status::INVALID_NAMESPACE, 4),
-        (Status::SGL_OFFSET_INVALID, 24),
-        (Status::DATA_SGL_LENGTH_INVALID, 32),
-        (Status::SGL_TYPE_INVALID, 39),
-        (Status::LBA_OUT_OF_RANGE, 40),
-        (Status::COMMAND_SIZE_LIMIT, 48),
-    ];
-    let found = LOCATIONS.iter().find(|(code, _)| *code == status.code());
-    found.map(|(_, location)| *location)
-}
-
-/// Fits the data that a command needs to what its SGL and capsule offer
-/// (Base 2.0, section 4.1.2; TCP Transport 1.0, section 3.3.1).
-#[inline]
-fn transfer(sgl: &Sgl, need: Need, capsule_len: u32) -> Result<Transfer, Status> {
-    let (min, max) = match need {
-        Need::Nothing if capsule_len == 0 => return Ok(Transfer::None),
-        Need::Nothing => return Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
-        Need::In(len) => (len, len),
-        Need::Out { min, max } => (min, max),
-    };
-    let len = sgl.length.get();
-    let transfer = match (sgl.id, need) {
-        (Sgl::TRANSPORT, Need::In(_)) => Transfer::In(len),
-        (Sgl::TRANSPORT, _) => Transfer::R2t(len),
-        (Sgl::IN_CAPSULE, Need::Out { .. }) => Transfer::InCapsule(len),
-        _ => return Err(Status::SGL_TYPE_INVALID.dnr()),
-    };
-    let in_capsule = sgl.id == Sgl::IN_CAPSULE;
-    if in_capsule && sgl.address.get() != 0 {
-        return Err(Status::SGL_OFFSET_INVALID.dnr());
-    }
-    if len < min || len > max || capsule_len != if in_capsule { len } else { 0 } {
-        return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
-    }
-    Ok(transfer)
-}
-
-/// All data of a command in one C2HData PDU (section 3.6.2.9).
-#[inline]
-fn put_c2h_data(
-    out: &mut impl Transmit,
-    cid: u16,
-    tag: Tag,
-    len: u32,
-    pdo: u8,
-    digests: Digests,
-    success: bool,
-) {
-    let mut ch = CommonHeader::new(pdu_type::C2H_DATA, Data::HLEN);
-    ch.flags = flags::LAST_PDU
-        | if success { flags::SUCCESS } else { 0 }
-        | if digests.header { flags::HDGST } else { 0 }
-        | if digests.data { flags::DDGST } else { 0 };
-    ch.pdo = pdo;
-    ch.plen = (u32::from(pdo) + len + if digests.data { 4 } else { 0 }).into();
-    let header = Data {
-        ch,
-        cccid: cid.into(),
-        ttag: 0.into(),
-        datao: 0.into(),
-        datal: len.into(),
-        reserved20: 0.into(),
-    };
-    put_header(out, header.as_bytes(), digests, usize::from(pdo));
-    out.payload(tag, 0, len, digests.data);
-}
-
-/// Asks for all data of a command at once (section 3.6.2.10).
-fn put_r2t(out: &mut impl Transmit, cid: u16, tag: Tag, len: u32, digests: Digests) {
-    let mut ch = CommonHeader::new(pdu_type::R2T, R2t::HLEN);
-    if digests.header {
-        ch.flags = flags::HDGST;
-        ch.plen += 4;
-    }
-    let header = R2t {
-        ch,
-        cccid: cid.into(),
-        ttag: tag.into(),
-        r2to: 0.into(),
-        r2tl: len.into(),
-        reserved20: 0.into(),
-    };
-    put_header(out, header.as_bytes(), digests, 0);
 }
 
 impl Machine for Qpair {
@@ -879,7 +459,7 @@ impl Machine for Qpair {
                 Walk::Header => {
                     let bytes = &staged[*at..];
                     match self.pdu(bytes, &mut step) {
-                        Ok(0) => return None,
+                        Ok(0) => return self.next_given_up(),
                         Ok(used) => *at += used,
                         Err(malformed) => {
                             *at = staged.len();
@@ -890,12 +470,11 @@ impl Machine for Qpair {
                         return step;
                     }
                 }
-                Walk::More => return None,
+                Walk::More => return self.next_given_up(),
                 Walk::Step(step) => return Some(step),
                 Walk::Done { tag, intact } => {
-                    if self.received(tag, intact) {
-                        let command = self.slots.command(tag);
-                        return Some(Step::Op(Op::Execute { tag, command }));
+                    if let Some(op) = self.received(tag, intact) {
+                        return Some(Step::Op(op));
                     }
                 }
             }
@@ -923,11 +502,11 @@ impl Machine for Qpair {
             if !out.has_room() {
                 return;
             }
-            let slot = &mut self.slots[tag];
-            if slot.state == State::SendR2t {
-                slot.state = State::Receiving;
-                self.r2t_bytes += u64::from(slot.len);
-                put_r2t(out, slot.cid, tag, slot.len, self.digests);
+            if self.slots[tag].state == State::Receiving {
+                if !self.send_r2ts(tag, out) {
+                    return;
+                }
+                self.slots[tag].is_queued = false;
                 self.ready.pop_front();
                 continue;
             }

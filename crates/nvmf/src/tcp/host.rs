@@ -14,7 +14,9 @@ use wire::nvme_tcp::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::inbound::{Inbound, Walk};
-use super::{Digests, FatalError, Malformed, field, frame, invalid, put_header, view};
+use super::{
+    FatalError, Framing, Malformed, alignment, field, frame, invalid, put_header, term_req, view,
+};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -25,12 +27,28 @@ const STAGE_HEADERS: u32 = 28 + 28;
 const LARGE_READ: u64 = 16 * 1024;
 
 /// What the host asks the controller for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Header digests wanted; the controller may answer without.
     pub header_digest: bool,
     /// Data digests wanted; the controller may answer without.
     pub data_digest: bool,
+    /// HPDA: the data of PDUs from the controller begins at a multiple of
+    /// `(hpda + 1) * 4` bytes; 0 to 31.
+    pub hpda: u8,
+    /// MAXR2T: R2Ts outstanding for one command, 0's based.
+    pub maxr2t: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            header_digest: false,
+            data_digest: false,
+            hpda: 0,
+            maxr2t: 3,
+        }
+    }
 }
 
 /// What Connect and Identify made of the queue pair.
@@ -101,8 +119,27 @@ enum State {
     SendCapsule,
     /// The controller has it.
     Sent,
-    /// In the ready queue: data for an R2T is to be sent.
-    SendData,
+}
+
+/// What is to be sent, in the order in which it became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    Capsule(Tag),
+    /// Data that an R2T asked for.
+    Data {
+        tag: Tag,
+        ttag: u16,
+        offset: u32,
+        left: u32,
+    },
+}
+
+impl Ready {
+    fn tag(&self) -> Tag {
+        match self {
+            Ready::Capsule(tag) | Ready::Data { tag, .. } => *tag,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +152,8 @@ struct Slot {
     data: Data,
     /// Bytes whose PDU has begun (in), or that R2Ts covered (out).
     moved: u32,
-    /// Bytes of an R2T not sent yet, and its tag.
-    r2t_left: u32,
-    ttag: u16,
+    /// R2Ts whose data is not all sent.
+    r2ts: u32,
     sqe: Sqe,
 }
 
@@ -139,8 +175,9 @@ impl Slot {
 pub struct Qpair {
     role: Role,
     phase: Phase,
-    digests: Digests,
-    wanted: Digests,
+    /// Of the PDUs that come.
+    framing: Framing,
+    settings: Settings,
     maxh2cdata: u32,
     /// Where the data of a capsule and of an H2CData PDU begins: CPDA decides.
     capsule_pdo: u8,
@@ -148,7 +185,7 @@ pub struct Qpair {
     inbound: Inbound,
     slots: Vec<Slot>,
     free: Vec<Tag>,
-    ready: VecDeque<Tag>,
+    ready: VecDeque<Ready>,
     /// Reads whose data is still to come, and how much.
     reads: u64,
     read_bytes: u64,
@@ -161,13 +198,12 @@ pub struct Qpair {
 impl Qpair {
     /// The machine of a fresh connection; an ICReq is ready to be sent.
     pub fn new(settings: Settings) -> Qpair {
-        let wanted = Digests {
-            header: settings.header_digest,
-            data: settings.data_digest,
-        };
+        assert!(settings.hpda <= PDA_MAX);
         let request = IcReq {
             ch: CommonHeader::new(pdu_type::IC_REQ, IcReq::HLEN),
-            dgst: dgst(wanted),
+            hpda: settings.hpda,
+            dgst: wanted(settings).dgst(),
+            maxr2t: settings.maxr2t.into(),
             ..IcReq::new_zeroed()
         };
         Qpair {
@@ -177,8 +213,8 @@ impl Qpair {
                 flow_control_disabled: true,
             },
             phase: Phase::IcResp,
-            digests: Digests::default(),
-            wanted,
+            framing: Framing::default(),
+            settings,
             maxh2cdata: MAXH2CDATA_MIN,
             capsule_pdo: CapsuleCmd::HLEN,
             data_pdo: DataHeader::HLEN,
@@ -205,7 +241,7 @@ impl Qpair {
 
     /// Header and data digests in use, known from [`Op::Ready`] on.
     pub fn digests(&self) -> (bool, bool) {
-        (self.digests.header, self.digests.data)
+        (self.framing.header, self.framing.data)
     }
 
     /// Commands in flight.
@@ -241,8 +277,7 @@ impl Qpair {
                 is_success: false,
                 data: Data::None,
                 moved: 0,
-                r2t_left: 0,
-                ttag: 0,
+                r2ts: 0,
                 sqe: Sqe::default(),
             });
             (self.slots.len() - 1) as Tag
@@ -258,8 +293,7 @@ impl Qpair {
             is_success: false,
             data,
             moved: 0,
-            r2t_left: 0,
-            ttag: 0,
+            r2ts: 0,
             sqe: *sqe,
         };
         slot.sqe.flags = sqe.flags & !Sqe::PSDT_MASK | Sqe::PSDT_SGL;
@@ -277,7 +311,7 @@ impl Qpair {
             }
             Data::Out(len) => Sgl::new(Sgl::TRANSPORT, len),
         };
-        self.ready.push_back(tag);
+        self.ready.push_back(Ready::Capsule(tag));
         Some(tag)
     }
 
@@ -313,7 +347,7 @@ impl Qpair {
             (pdu_type::CAPSULE_RESP, Phase::Live) => self.capsule_resp(bytes),
             (pdu_type::R2T, Phase::Live) => self.r2t(bytes),
             (pdu_type::IC_RESP, Phase::IcResp) => self.ic_resp(bytes),
-            (pdu_type::C2H_TERM_REQ, _) => self.c2h_term_req(bytes),
+            (pdu_type::C2H_TERM_REQ, _) => Ok(self.c2h_term_req(bytes)),
             (
                 pdu_type::C2H_DATA | pdu_type::CAPSULE_RESP | pdu_type::R2T | pdu_type::IC_RESP,
                 _,
@@ -325,56 +359,49 @@ impl Qpair {
     /// ICResp (section 3.6.2.3).
     #[cold]
     fn ic_resp(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
-        let Some(found) = frame(bytes, IcResp::HLEN, false, Digests::default())? else {
+        let Some(found) = frame(bytes, IcResp::HLEN, false, Framing::default())? else {
             return Ok((0, None));
         };
         let response: &IcResp = view(bytes);
         let unsupported = |field| Err((Fes::UnsupportedParameter, field));
         if response.pfv.get() != 0 {
-            return unsupported(8);
+            return unsupported(field::PFV);
         }
         if response.cpda > PDA_MAX {
-            return unsupported(10);
+            return unsupported(field::PDA);
         }
-        if response.dgst & !dgst(self.wanted) != 0 {
-            return unsupported(11);
+        if response.dgst & !wanted(self.settings).dgst() != 0 {
+            return unsupported(field::DGST);
         }
         if response.maxh2cdata.get() < MAXH2CDATA_MIN {
-            return unsupported(12);
+            return unsupported(field::MAXH2CDATA);
         }
-        let header = response.dgst & DGST_HEADER != 0;
-        self.digests = Digests {
-            header,
+        self.framing = Framing {
+            header: response.dgst & DGST_HEADER != 0,
             data: response.dgst & DGST_DATA != 0,
+            alignment: alignment(self.settings.hpda),
         };
         self.maxh2cdata = response.maxh2cdata.get() & !3;
-        let alignment = (response.cpda + 1) * 4;
-        let digest_len = if header { 4 } else { 0 };
-        self.capsule_pdo = (CapsuleCmd::HLEN + digest_len).next_multiple_of(alignment);
-        self.data_pdo = (DataHeader::HLEN + digest_len).next_multiple_of(alignment);
+        self.capsule_pdo = self.framing.pdo(CapsuleCmd::HLEN, response.cpda);
+        self.data_pdo = self.framing.pdo(DataHeader::HLEN, response.cpda);
         self.phase = Phase::Live;
         Ok((found.used, Some(Op::Ready)))
     }
 
     /// C2HTermReq (section 3.6.2.5): the connection ends without an answer.
     #[cold]
-    fn c2h_term_req(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
-        if bytes.len() < usize::from(TermReq::HLEN) {
-            return Ok((0, None));
-        }
-        let term: &TermReq = view(bytes);
-        let (fes, fei) = (term.fes.get(), term.fei.get());
+    fn c2h_term_req(&mut self, bytes: &[u8]) -> (usize, Option<Op>) {
+        let Some(error) = term_req(bytes, false) else {
+            return (0, None);
+        };
         self.end();
-        Ok((
-            bytes.len(),
-            Some(Op::Fatal(FatalError::Received { fes, fei })),
-        ))
+        (bytes.len(), Some(Op::Fatal(error)))
     }
 
     /// C2HData (section 3.6.2.9).
     #[inline]
     fn c2h_data(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
-        let Some(found) = frame(bytes, DataHeader::HLEN, true, self.digests)? else {
+        let Some(found) = frame(bytes, DataHeader::HLEN, true, self.framing)? else {
             return Ok((0, None));
         };
         let header: &DataHeader = view(bytes);
@@ -389,63 +416,78 @@ impl Qpair {
             return Err(invalid(field::DATAL));
         }
         // Data comes in order (section 3.3.2).
-        if header.datao.get() != slot.moved || len > slot.expects() {
+        let (offset, expected) = (header.datao.get(), slot.moved + slot.expects());
+        if u64::from(offset) + u64::from(len) > u64::from(expected) {
             return Err((Fes::DataTransferOutOfRange, 0));
+        }
+        if offset != slot.moved {
+            return Err((Fes::PduSequenceError, 0));
         }
         slot.is_success = header.ch.flags & flags::SUCCESS != 0;
         if slot.is_success && header.ch.flags & flags::LAST_PDU == 0 {
             return Err(invalid(field::FLAGS));
         }
-        self.inbound.begin(tag, slot.moved, len, self.digests.data);
+        self.inbound.begin(tag, slot.moved, len, self.framing.data);
         slot.moved += len;
         self.reads -= u64::from(slot.expects() == 0);
         self.read_bytes -= u64::from(len);
         Ok((found.used, None))
     }
 
-    /// R2T (section 3.6.2.10): ICReq allowed one at a time for a command.
+    /// R2T (section 3.6.2.10): one after the other through the data of a command,
+    /// as many outstanding as ICReq allowed.
     fn r2t(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
-        let Some(found) = frame(bytes, R2t::HLEN, false, self.digests)? else {
+        let Some(found) = frame(bytes, R2t::HLEN, false, self.framing)? else {
             return Ok((0, None));
         };
         let header: &R2t = view(bytes);
         let (tag, len) = (header.cccid.get(), header.r2tl.get());
         let slot = self.slots.get_mut(usize::from(tag));
-        let Some(slot) = slot else {
+        let Some(slot) = slot.filter(|slot| slot.state == State::Sent) else {
             return Err(invalid(field::CCCID));
         };
-        let total = match (slot.state, slot.data) {
-            (State::Sent, Data::Out(total)) => total,
-            (State::SendData, _) => return Err((Fes::LimitExceeded, 0)),
-            _ => return Err(invalid(field::CCCID)),
+        let Data::Out(total) = slot.data else {
+            return Err(invalid(field::CCCID));
         };
         if len == 0 {
             return Err(invalid(field::R2TL));
         }
-        if header.r2to.get() != slot.moved || len > total - slot.moved {
+        if slot.r2ts > self.settings.maxr2t {
+            return Err((Fes::LimitExceeded, 0));
+        }
+        let offset = header.r2to.get();
+        if u64::from(offset) + u64::from(len) > u64::from(total) {
             return Err((Fes::DataTransferOutOfRange, 0));
         }
+        if offset != slot.moved {
+            return Err((Fes::PduSequenceError, 0));
+        }
         slot.moved += len;
-        slot.r2t_left = len;
-        slot.ttag = header.ttag.get();
-        slot.state = State::SendData;
-        self.ready.push_back(tag);
+        slot.r2ts += 1;
+        self.ready.push_back(Ready::Data {
+            tag,
+            ttag: header.ttag.get(),
+            offset,
+            left: len,
+        });
         Ok((found.used, None))
     }
 
     /// CapsuleResp (section 3.6.2.7).
     #[inline]
     fn capsule_resp(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>), Malformed> {
-        let Some(found) = frame(bytes, CapsuleResp::HLEN, false, self.digests)? else {
+        let Some(found) = frame(bytes, CapsuleResp::HLEN, false, self.framing)? else {
             return Ok((0, None));
         };
         let cqe = &view::<CapsuleResp>(bytes).cqe;
         let tag = cqe.cid.get();
-        match self.slots.get(usize::from(tag)).map(|slot| slot.state) {
-            Some(State::Sent) => {}
+        let slot = self.slots.get(usize::from(tag));
+        let Some(slot) = slot.filter(|slot| slot.state == State::Sent) else {
+            return Err(invalid(CQE_CID));
+        };
+        if slot.r2ts > 0 {
             // The controller gave up before all data went out.
-            Some(State::SendData) => self.ready.retain(|ready| *ready != tag),
-            _ => return Err(invalid(CQE_CID)),
+            self.ready.retain(|ready| ready.tag() != tag);
         }
         let op = self.finish(tag, cqe.status(), cqe.result.get(), cqe.sqhd.get());
         Ok((found.used, Some(op)))
@@ -507,65 +549,79 @@ impl Qpair {
         } else {
             0
         };
-        let pdo = set_lengths(&mut ch, self.digests, self.capsule_pdo, in_capsule);
+        let pdo = set_lengths(&mut ch, self.framing, self.capsule_pdo, in_capsule);
         put_header(
             out,
             CapsuleCmd { ch, sqe: slot.sqe }.as_bytes(),
-            self.digests,
+            self.framing,
             pdo,
         );
         if in_capsule > 0 {
-            out.payload(tag, 0, in_capsule, self.digests.data);
+            out.payload(tag, 0, in_capsule, self.framing.data);
         }
     }
 
-    /// One H2CData PDU (section 3.6.2.8); whether it was the last of its R2T.
-    fn put_h2c_data(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
-        let slot = &mut self.slots[usize::from(tag)];
-        let offset = slot.moved - slot.r2t_left;
-        let len = slot.r2t_left.min(self.maxh2cdata);
-        slot.r2t_left -= len;
-        let last = slot.r2t_left == 0;
-        if last {
-            slot.state = State::Sent;
+    /// One H2CData PDU (section 3.6.2.8) of what the R2T in front asked for.
+    fn put_h2c_data(&mut self, out: &mut impl Transmit) {
+        let Some(Ready::Data {
+            tag,
+            ttag,
+            offset,
+            left,
+        }) = self.ready.front_mut()
+        else {
+            unreachable!("the caller saw it");
+        };
+        let (tag, ttag, start) = (*tag, *ttag, *offset);
+        let len = (*left).min(self.maxh2cdata);
+        *offset += len;
+        *left -= len;
+        let is_last = *left == 0;
+        if is_last {
+            self.ready.pop_front();
+            self.slots[usize::from(tag)].r2ts -= 1;
         }
         let mut ch = CommonHeader::new(pdu_type::H2C_DATA, DataHeader::HLEN);
-        ch.flags = if last { flags::LAST_PDU } else { 0 };
-        let pdo = set_lengths(&mut ch, self.digests, self.data_pdo, len);
+        ch.flags = if is_last { flags::LAST_PDU } else { 0 };
+        let pdo = set_lengths(&mut ch, self.framing, self.data_pdo, len);
         let header = DataHeader {
             ch,
             cccid: tag.into(),
-            ttag: slot.ttag.into(),
-            datao: offset.into(),
+            ttag: ttag.into(),
+            datao: start.into(),
             datal: len.into(),
             reserved20: 0.into(),
         };
-        put_header(out, header.as_bytes(), self.digests, pdo);
-        out.payload(tag, offset, len, self.digests.data);
-        last
+        put_header(out, header.as_bytes(), self.framing, pdo);
+        out.payload(tag, start, len, self.framing.data);
     }
 }
 
 /// Offset of the CID in a CapsuleResp.
 const CQE_CID: u32 = 8 + 12;
 
-fn dgst(digests: Digests) -> u8 {
-    (if digests.header { DGST_HEADER } else { 0 }) | if digests.data { DGST_DATA } else { 0 }
+/// The digests that were asked for.
+fn wanted(settings: Settings) -> Framing {
+    Framing {
+        header: settings.header_digest,
+        data: settings.data_digest,
+        ..Framing::default()
+    }
 }
 
 /// Fills in flags, PDO and PLEN for `len` bytes of data at `pdo`, and says up
 /// to where the header is padded.
 #[inline]
-fn set_lengths(ch: &mut CommonHeader, digests: Digests, pdo: u8, len: u32) -> usize {
+fn set_lengths(ch: &mut CommonHeader, framing: Framing, pdo: u8, len: u32) -> usize {
     let mut plen = u32::from(ch.hlen);
-    if digests.header {
+    if framing.header {
         ch.flags |= flags::HDGST;
         plen += 4;
     }
     if len > 0 {
         ch.pdo = pdo;
         plen = u32::from(pdo) + len;
-        if digests.data {
+        if framing.data {
             ch.flags |= flags::DDGST;
             plen += 4;
         }
@@ -644,19 +700,16 @@ impl Machine for Qpair {
             out.header(&self.control);
             self.control = Vec::new();
         }
-        while let Some(&tag) = self.ready.front() {
+        while let Some(ready) = self.ready.front() {
             if !out.has_room() {
                 return;
             }
-            let done = match self.slots[usize::from(tag)].state {
-                State::SendCapsule => {
+            match *ready {
+                Ready::Capsule(tag) => {
+                    self.ready.pop_front();
                     self.put_capsule(tag, out);
-                    true
                 }
-                _ => self.put_h2c_data(tag, out),
-            };
-            if done {
-                self.ready.pop_front();
+                Ready::Data { .. } => self.put_h2c_data(out),
             }
         }
     }

@@ -107,6 +107,12 @@ impl Inbound {
         self.state == State::Blocked && self.tag == tag
     }
 
+    /// Whether data of `tag` is arriving, or stands before its memory.
+    #[inline]
+    pub(super) fn is_on(&self, tag: Tag) -> bool {
+        !matches!(self.state, State::Header | State::Skip) && self.tag == tag
+    }
+
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         self.state == State::Blocked

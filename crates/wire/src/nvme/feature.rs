@@ -1,6 +1,9 @@
 //! Features (NVM Express Base Specification 2.0, section 5.27.1; for NVMe over
 //! Fabrics also section 6).
 
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 /// Feature Identifiers (CDW10 bits 7:0 of Get and Set Features).
 pub mod fid {
     /// Arbitration.
@@ -71,3 +74,46 @@ pub mod async_event {
 
 /// Bytes of the Host Behavior Support data structure.
 pub const HOST_BEHAVIOR_BYTES: usize = 512;
+
+/// Host Behavior Support data structure (Base 2.0, figure 349; CDFE of 2.1).
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct HostBehavior {
+    /// Advanced Command Retry Enable.
+    pub acre: u8,
+    /// Extended Telemetry Data Area 4 Supported.
+    pub etdas: u8,
+    /// LBA Format Extension Enable.
+    pub lbafee: u8,
+    /// Host Dispersed Namespace Support.
+    pub hdisns: u8,
+    /// Copy Descriptor Formats Enable, a bit a format.
+    pub cdfe: U16,
+    /// Reserved.
+    pub reserved6: [u8; 506],
+}
+
+impl HostBehavior {
+    /// The copy descriptor formats that need to be enabled and can be.
+    pub const COPY_FORMATS: u16 = 1 << 2 | 1 << 3;
+}
+
+/// Timestamp data structure (figure 336).
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Timestamp {
+    /// Milliseconds, little endian.
+    pub timestamp: [u8; 6],
+    /// Get Features: Synch in bit 0, Timestamp Origin in bits 3:1.
+    pub attributes: u8,
+    /// Reserved.
+    pub reserved7: u8,
+}
+
+/// Timestamp Origin: set by Set Features, and no pause since.
+pub const TIMESTAMP_SET_BY_HOST: u8 = 1 << 1;
+
+const _: () = {
+    assert!(core::mem::size_of::<HostBehavior>() == HOST_BEHAVIOR_BYTES);
+    assert!(core::mem::size_of::<Timestamp>() == 8);
+};

@@ -414,10 +414,40 @@ pub struct NvmController {
     pub dmrsl: U32,
     /// Dataset Management Size Limit in logical blocks; 0: no limit.
     pub dmsl: U64,
-    reserved16: [u8; 4080],
+    reserved16: [u8; 2],
+    /// Admin Optional Command Support (1.1); bit 0: Get LBA Status tells
+    /// allocated blocks.
+    pub aocs: U16,
+    reserved20: [u8; 4076],
 }
 
-const _: () = assert!(size_of::<NvmController>() == IDENTIFY_BYTES);
+const _: () = {
+    assert!(size_of::<NvmController>() == IDENTIFY_BYTES);
+    assert!(offset_of!(NvmController, aocs) == 18);
+};
+
+/// I/O Command Set specific Identify Namespace data structure of the NVM
+/// Command Set (CNS 05h, CSI 0).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct NvmNamespace {
+    /// Logical Block Storage Tag Mask.
+    pub lbstm: U64,
+    /// Protection Information Capabilities.
+    pub pic: u8,
+    reserved9: [u8; 3],
+    /// Extended LBA Formats.
+    pub elbaf: [U32; 64],
+    reserved268: [u8; 24],
+    /// Tracked LBA Allocation Granularity in logical blocks (1.1).
+    pub tlbaag: U32,
+    reserved296: [u8; 3800],
+}
+
+const _: () = {
+    assert!(size_of::<NvmNamespace>() == IDENTIFY_BYTES);
+    assert!(offset_of!(NvmNamespace, tlbaag) == 292);
+};
 
 /// Header of a Namespace Identification Descriptor; the identifier follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

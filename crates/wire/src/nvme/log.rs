@@ -77,6 +77,12 @@ impl From<u64> for Wide {
     }
 }
 
+/// Bits of the Critical Warning.
+pub mod critical_warning {
+    /// NVM subsystem reliability is degraded.
+    pub const RELIABILITY: u8 = 1 << 2;
+}
+
 /// SMART / Health Information Log Page (figure 207).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -162,6 +168,8 @@ pub mod effect {
     pub const CSUPP: u32 = 1 << 0;
     /// Logical Block Content Change.
     pub const LBCC: u32 = 1 << 1;
+    /// Namespace Capability Change.
+    pub const NCC: u32 = 1 << 2;
     /// Scope: a namespace.
     pub const SCOPE_NAMESPACE: u32 = 1 << 20;
     /// Scope: the controller.
@@ -178,6 +186,42 @@ pub struct Identifiers {
 }
 
 const _: () = assert!(size_of::<Identifiers>() == 1024);
+
+/// Head of the Asymmetric Namespace Access Log Page (figure 221); group
+/// descriptors follow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct AnaHeader {
+    /// Change Count.
+    pub chgcnt: U64,
+    /// Number of ANA Group Descriptors.
+    pub ngrps: U16,
+    reserved10: [u8; 6],
+}
+
+/// ANA Group Descriptor (figure 222); namespace identifiers follow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct AnaGroup {
+    /// ANA Group ID.
+    pub agid: U32,
+    /// Number of NSID Values.
+    pub nnsids: U32,
+    /// Change Count; 0: not reported.
+    pub chgcnt: U64,
+    /// Asymmetric Namespace Access State, in bits 3:0.
+    pub state: u8,
+    reserved17: [u8; 15],
+}
+
+const _: () = {
+    assert!(size_of::<AnaHeader>() == 16);
+    assert!(size_of::<AnaGroup>() == 32);
+    assert!(offset_of!(AnaGroup, state) == 16);
+};
+
+/// Log Specific Field of the ANA log page: Return Groups Only.
+pub const ANA_RGO: u8 = 1 << 0;
 
 /// Asynchronous Event Types and information (figures 145 to 150): the fields
 /// of completion dword 0 of an Asynchronous Event Request.

@@ -15,14 +15,34 @@ pub(super) enum State {
     Taken,
     /// The driver was asked for memory.
     Preparing,
-    /// In the ready queue: an R2T is to be sent.
-    SendR2t,
-    /// Data is coming.
+    /// Data is coming, or is to be asked for.
     Receiving,
+    /// One command of a fused pair, all of it here: it waits for the other.
+    Paired,
     /// The driver works on it.
     Executing,
     /// In the ready queue: the answer is to be sent.
     SendResponse,
+}
+
+/// The FUSE field of a command that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fused {
+    No,
+    /// The Compare, and the Write if that has come.
+    First(Option<Tag>),
+    /// The Write, and its Compare.
+    Second(Tag),
+}
+
+impl Fused {
+    pub(super) fn partner(self) -> Option<Tag> {
+        match self {
+            Fused::No => None,
+            Fused::First(partner) => partner,
+            Fused::Second(partner) => Some(partner),
+        }
+    }
 }
 
 /// A command in flight.
@@ -33,13 +53,20 @@ pub(super) struct Slot {
     pub is_named: bool,
     /// Data goes to the host.
     pub is_read: bool,
-    /// A data digest did not match.
-    pub is_damaged: bool,
+    /// In the ready queue.
+    pub is_queued: bool,
     pub is_disconnect: bool,
+    pub fused: Fused,
     pub cid: u16,
+    /// What it is answered with. A failure before that: it was given up, and is
+    /// answered as soon as the driver and the stream are done with it.
     pub status: Status,
+    /// R2Ts sent whose data is not all here.
+    pub r2ts: u8,
     /// Bytes of data that the host's SGL holds.
     pub len: u32,
+    /// Bytes of it that were in the capsule or asked for.
+    pub asked: u32,
     /// Bytes of it whose PDU has begun.
     pub received: u32,
     /// Bytes to send before the response.
@@ -53,11 +80,14 @@ impl Slot {
             state,
             is_named: false,
             is_read: false,
-            is_damaged: false,
+            is_queued: false,
             is_disconnect: false,
+            fused: Fused::No,
             cid,
             status: Status::SUCCESS,
+            r2ts: 0,
             len: 0,
+            asked: 0,
             received: 0,
             data_len: 0,
             result: 0,
@@ -146,6 +176,12 @@ impl Slots {
         self.slots.iter().position(is_it).map(|at| at as Tag)
     }
 
+    /// Commands in flight.
+    pub(super) fn tags(&self) -> impl Iterator<Item = Tag> {
+        let is_taken = |at: &usize| self.slots[*at].state != State::Free;
+        (0..self.slots.len()).filter(is_taken).map(|at| at as Tag)
+    }
+
     /// Frees a slot and says whether the driver knew its tag.
     #[inline]
     pub(super) fn free(&mut self, tag: Tag) -> bool {
@@ -166,11 +202,6 @@ impl Slots {
     #[inline]
     pub(super) fn set_command(&mut self, tag: Tag, command: Command) {
         self.commands[usize::from(tag)] = command;
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, tag: Tag) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(tag))
     }
 }
 

@@ -19,6 +19,8 @@ impl Peer {
         let settings = Settings {
             header_digest: pdus.header_digest,
             data_digest: pdus.data_digest,
+            maxr2t: 0,
+            ..Settings::default()
         };
         Peer {
             end: End::new(Qpair::new(settings)),
@@ -395,7 +397,9 @@ fn malformed_pdus_end_the_connection() {
         ("CID beyond", response(3), 1, 20),
         ("data for no read", data(0, 1, 0, 4), 1, 8),
         ("data beyond", data(0, 9, 0, 4), 1, 8),
-        ("data offset", data(0, 0, 4, 4), 4, 0),
+        ("data offset", data(0, 0, 4, 4), 2, 0),
+        ("data beyond the end", data(0, 0, 512, 4), 4, 0),
+        ("data far beyond", data(0, 0, u32::MAX - 3, 4), 4, 0),
         ("too much data", data(0, 0, 0, 516), 4, 0),
         ("no data", data(0, 0, 0, 0), 1, 16),
         ("DATAL", edit(data(0, 0, 0, 8), 16, 4), 1, 16),
@@ -408,9 +412,11 @@ fn malformed_pdus_end_the_connection() {
         ("PDO", edit(data(0, 0, 0, 8), 3, 20), 1, 3),
         ("R2T for a read", pdus.r2t(0, 0, 0, 4), 1, 8),
         ("R2T of nothing", pdus.r2t(1, 0, 0, 0), 1, 16),
-        ("R2T offset", pdus.r2t(1, 0, 4, 4), 4, 0),
+        ("R2T offset", pdus.r2t(1, 0, 4, 4), 2, 0),
+        ("R2T beyond", pdus.r2t(1, 0, 1024, 4), 4, 0),
+        ("R2T far beyond", pdus.r2t(1, 0, u32::MAX, u32::MAX), 4, 0),
         ("R2T length", pdus.r2t(1, 0, 0, 1028), 4, 0),
-        ("R2T for sent data", pdus.r2t(2, 0, 0, 4), 4, 0),
+        ("R2T for sent data", pdus.r2t(2, 0, 0, 4), 2, 0),
         (
             "second R2T",
             [pdus.r2t(1, 0, 0, 4), pdus.r2t(1, 1, 4, 4)].concat(),
@@ -477,7 +483,14 @@ fn a_termination_request_is_not_answered() {
     let mut peer = Peer::live(Pdus::default(), 0);
     let (term, data) = TermReq::new(pdu_type::C2H_TERM_REQ, Fes::PduSequenceError, 7, &[4; 72]);
     let ops = peer.receive(&[term.as_bytes(), data].concat());
-    assert_eq!(ops, [Op::Fatal(FatalError::Received { fes: 2, fei: 7 })]);
+    assert_eq!(
+        ops,
+        [Op::Fatal(FatalError::Received {
+            fes: 2,
+            fei: 7,
+            name: "PDU Sequence Error"
+        })]
+    );
     assert_eq!(peer.sent(), []);
 }
 

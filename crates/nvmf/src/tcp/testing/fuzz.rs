@@ -14,7 +14,7 @@ use machine::Machine;
 use wire::nvme::{ConnectCommand, Sgl, Sqe, io};
 use wire::nvme_tcp::pdu_type;
 
-use super::super::{Digests, controller, frame, host};
+use super::super::{Framing, controller, frame, host};
 use super::{Dice, End, Pdus, Target, cut};
 use crate::command::{AnaState, Geometry};
 
@@ -70,9 +70,10 @@ pub fn pdu(input: &[u8]) {
     let Some((config, _, bytes)) = config(input) else {
         return;
     };
-    let digests = Digests {
+    let digests = Framing {
         header: config & 1 != 0,
         data: config & 2 != 0,
+        ..Framing::default()
     };
     let hlen = [24, 72, 128][usize::from(config >> 2) % 3];
     let may_carry_data = config & 0x80 != 0;
@@ -230,6 +231,7 @@ pub fn host(input: &[u8]) {
     let settings = host::Settings {
         header_digest: pdus.header_digest,
         data_digest: pdus.data_digest,
+        ..host::Settings::default()
     };
     let mut end = End::new(host::Qpair::new(settings));
     let mut out = VecDeque::new();

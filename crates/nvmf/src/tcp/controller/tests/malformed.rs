@@ -44,7 +44,7 @@ fn malformed_commands(pdus: Pdus) -> Vec<Malformed> {
             "PDO past the end",
             with(&write, &[(3, 252), (4, 200), (5, 0)]),
             1,
-            4,
+            3,
         ),
         ("too much in the capsule", large, 5, 0),
         (
@@ -130,9 +130,27 @@ fn malformed_data_ends_the_connection() {
         ("DATAL", wrong_datal, 1, 16),
         ("no data", no_data, 1, 16),
         ("over MAXH2CDATA", data(0, (1, 0), 0, &limit), 5, 0),
-        ("offset", data(0, (1, 0), 4, &piece), 4, 0),
-        ("LAST early", data(flags::LAST_PDU, (1, 0), 0, &piece), 1, 1),
-        ("LAST missing", data(0, (1, 0), 0, &[0; 8192]), 1, 1),
+        ("a gap", data(0, (1, 0), 4, &piece), 2, 0),
+        ("beyond", data(0, (1, 0), 8192, &piece), 4, 0),
+        ("far beyond", data(0, (1, 0), u32::MAX - 8, &piece), 4, 0),
+        ("LAST early", data(flags::LAST_PDU, (1, 0), 0, &piece), 2, 0),
+        ("LAST missing", data(0, (1, 0), 0, &[0; 8192]), 2, 0),
+        (
+            "again",
+            [data(0, (1, 0), 0, &piece), data(0, (1, 0), 0, &piece)].concat(),
+            2,
+            0,
+        ),
+        (
+            "after the last",
+            [
+                data(flags::LAST_PDU, (1, 0), 0, &[0; 8192]),
+                data(flags::LAST_PDU, (1, 0), 0, &piece),
+            ]
+            .concat(),
+            1,
+            10,
+        ),
         (
             "too much",
             data(flags::LAST_PDU, (1, 0), 0, &[0; 8196]),
@@ -143,7 +161,12 @@ fn malformed_data_ends_the_connection() {
         let mut peer = Peer::io();
         let answers = peer.command(&rw(io::WRITE, 1, 0, 16, Sgl::TRANSPORT), &[]);
         assert_eq!(answers[0].0, pdu_type::R2T);
-        expect_term(name, &peer.send(&bytes), &bytes, fes, fei);
+        // The PDU in error is the last one.
+        let at = match name {
+            "again" | "after the last" => bytes.len() - (24 + piece.len()),
+            _ => 0,
+        };
+        expect_term(name, &peer.send(&bytes), &bytes[at..], fes, fei);
     }
     // Data for an R2T that is not sent yet.
     let mut peer = Peer::io();
@@ -182,7 +205,11 @@ fn a_termination_request_is_not_answered() {
     assert_eq!(peer.send(&bytes), []);
     assert_eq!(
         peer.target.fatal,
-        Some(FatalError::Received { fes: 2, fei: 3 })
+        Some(FatalError::Received {
+            fes: 2,
+            fei: 3,
+            name: "PDU Sequence Error"
+        })
     );
     assert!(peer.target.end.machine.is_finished());
 }

@@ -1,0 +1,168 @@
+//! Commands and their data, checked before anything is done for them.
+
+use wire::nvme::{
+    ConnectCommand, Direction, Disconnect, FABRICS, PropertyGet, PropertySet, Sgl, Sqe, Status,
+    fctype,
+};
+
+use super::{Phase, Qpair};
+use crate::command::{Command, Need, decode_io, decode_reservation, is_io};
+
+/// Bytes of Connect data (Base 2.0, section 6.3).
+const CONNECT_DATA_LEN: u32 = 1024;
+
+/// How the data of a command moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    None,
+    In(u32),
+    /// The first `capsule` of `len` bytes are in the capsule, the others are to
+    /// be asked for.
+    Out {
+        len: u32,
+        capsule: u32,
+    },
+}
+
+impl Transfer {
+    /// Whether all data is in the capsule.
+    #[inline]
+    pub(super) fn is_in_capsule(self) -> bool {
+        matches!(self, Transfer::Out { len, capsule } if len == capsule)
+    }
+}
+
+/// FUSE, PSDT: not fused, SGLs. PRPs do not exist over Fabrics.
+#[inline]
+pub(super) fn is_plain(sqe: &Sqe) -> bool {
+    sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) == Sqe::PSDT_SGL
+}
+
+impl Qpair {
+    /// Everything but plain I/O commands.
+    #[cold]
+    pub(super) fn decode(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
+        if sqe.opcode == FABRICS {
+            return self.decode_fabrics(sqe);
+        }
+        if self.phase != Phase::Live {
+            return Err(Status::COMMAND_SEQUENCE.dnr());
+        }
+        if !is_plain(sqe) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let (namespaces, io_bytes_max) = (&self.role.namespaces, self.settings.io_bytes_max);
+        if self.role.qid == 0 {
+            self.decode_admin(sqe)
+        } else if is_io(sqe.opcode) {
+            let (io, need) = decode_io(sqe, namespaces, io_bytes_max)?;
+            Ok((Command::Io(io), need))
+        } else {
+            decode_reservation(sqe, namespaces, io_bytes_max)
+        }
+    }
+
+    #[cold]
+    fn decode_fabrics(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
+        let kind = sqe.fctype();
+        if (kind == fctype::CONNECT) != (self.phase == Phase::Connect) {
+            return Err(Status::COMMAND_SEQUENCE.dnr());
+        }
+        let admin = self.role.qid == 0;
+        match kind {
+            fctype::CONNECT => Ok((
+                Command::Connect(ConnectCommand::decode(sqe)),
+                Need::Out {
+                    min: CONNECT_DATA_LEN,
+                    max: CONNECT_DATA_LEN,
+                },
+            )),
+            fctype::PROPERTY_GET if admin => Ok((
+                Command::PropertyGet(PropertyGet::decode(sqe)?),
+                Need::Nothing,
+            )),
+            fctype::PROPERTY_SET if admin => Ok((
+                Command::PropertySet(PropertySet::decode(sqe)?),
+                Need::Nothing,
+            )),
+            fctype::DISCONNECT if admin => Err(Status::INVALID_QUEUE_TYPE.dnr()),
+            fctype::DISCONNECT if Disconnect::decode(sqe).recfmt != 0 => {
+                Err(Status::CONNECT_FORMAT.dnr())
+            }
+            fctype::DISCONNECT => Ok((Command::Disconnect, Need::Nothing)),
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// Admin commands: the opcode says which way the data goes, the SGL how
+    /// much; what it means is the controller's to say.
+    #[cold]
+    fn decode_admin(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
+        let len = sqe.sgl.length.get();
+        let need = match sqe.direction() {
+            Direction::Both => return Err(Status::INVALID_OPCODE.dnr()),
+            Direction::None => Need::Nothing,
+            _ if len == 0 => Need::Nothing,
+            _ if len > self.settings.io_bytes_max => return Err(Status::INVALID_FIELD.dnr()),
+            Direction::HostToController => Need::Out { min: len, max: len },
+            Direction::ControllerToHost => Need::In(len),
+        };
+        Ok((Command::Admin(*sqe), need))
+    }
+}
+
+/// Parameter Error Location of a refusal whose status names a field (Base 2.0,
+/// section 5.16.1.2).
+#[cold]
+pub(super) fn error_location(status: Status) -> Option<u16> {
+    const LOCATIONS: [(Status, u16); 9] = [
+        (Status::INVALID_OPCODE, 0),
+        (Status::CID_CONFLICT, 2),
+        (Status::FUSED_MISSING, 1),
+        (Status::INVALID_NAMESPACE, 4),
+        (Status::SGL_OFFSET_INVALID, 24),
+        (Status::DATA_SGL_LENGTH_INVALID, 32),
+        (Status::SGL_TYPE_INVALID, 39),
+        (Status::LBA_OUT_OF_RANGE, 40),
+        (Status::COMMAND_SIZE_LIMIT, 48),
+    ];
+    let found = LOCATIONS.iter().find(|(code, _)| *code == status.code());
+    found.map(|(_, location)| *location)
+}
+
+/// Fits the data that a command needs to what its SGL and capsule offer
+/// (Base 2.0, section 4.1.2; TCP Transport 1.0, section 3.3.1).
+///
+/// A Data Block descriptor with an offset stands for data that is in the capsule,
+/// all of it, from its first byte; a Transport SGL Data Block descriptor for data
+/// that the transport moves. A capsule with a descriptor of the second kind may
+/// still carry the first part of that data: only the rest is asked for.
+#[inline]
+pub(super) fn transfer(sgl: &Sgl, need: Need, capsule_len: u32) -> Result<Transfer, Status> {
+    let (min, max) = match need {
+        Need::Nothing if capsule_len == 0 => return Ok(Transfer::None),
+        Need::Nothing => return Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        Need::In(len) => (len, len),
+        Need::Out { min, max } => (min, max),
+    };
+    let len = sgl.length.get();
+    let (transfer, fits) = match (sgl.id, need) {
+        (Sgl::TRANSPORT, Need::In(_)) => (Transfer::In(len), capsule_len == 0),
+        (Sgl::TRANSPORT, _) => {
+            let capsule = capsule_len;
+            (Transfer::Out { len, capsule }, capsule_len <= len)
+        }
+        (Sgl::IN_CAPSULE, Need::Out { .. }) => {
+            if sgl.address.get() != 0 {
+                return Err(Status::SGL_OFFSET_INVALID.dnr());
+            }
+            let capsule = len;
+            (Transfer::Out { len, capsule }, capsule_len == len)
+        }
+        _ => return Err(Status::SGL_TYPE_INVALID.dnr()),
+    };
+    if len < min || len > max || !fits {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    }
+    Ok(transfer)
+}

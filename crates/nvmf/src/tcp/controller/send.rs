@@ -1,0 +1,144 @@
+//! What goes to the host.
+
+use machine::{Tag, Transmit};
+use wire::nvme::{Cqe, Status};
+use wire::nvme_tcp::{CapsuleResp, CommonHeader, Data, R2t, flags, pdu_type};
+use zerocopy::IntoBytes;
+
+use super::Qpair;
+use crate::tcp::{Framing, put_header};
+
+impl Qpair {
+    /// Asks for the data of `tag` that is still to be asked for, as far as the
+    /// host's MAXR2T allows. `false`: no room for all of it.
+    #[inline]
+    pub(super) fn send_r2ts(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
+        loop {
+            let slot = &mut self.slots[tag];
+            let (offset, len) = (slot.asked, (slot.len - slot.asked).min(self.r2t_len_max));
+            let ttag = self.transfers.take(tag, offset, len);
+            slot.asked += len;
+            slot.r2ts += 1;
+            self.r2t_bytes += u64::from(len);
+            put_r2t(out, (slot.cid, ttag), offset, len, self.framing);
+            if !self.wants_r2t(tag) {
+                return true;
+            }
+            if !out.has_room() {
+                return false;
+            }
+        }
+    }
+
+    /// Whether one more R2T for `tag` could be sent now.
+    #[inline]
+    pub(super) fn wants_r2t(&self, tag: Tag) -> bool {
+        let slot = &self.slots[tag];
+        slot.asked < slot.len
+            && slot.r2ts < self.r2ts_max
+            && (slot.r2ts == 0 || self.transfers.has_extra(self.role.entries))
+    }
+
+    /// The answer to `tag`: its data, and a response unless the data says all.
+    /// `false`: no room for all of it.
+    #[inline]
+    pub(super) fn send_response(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
+        let slot = &mut self.slots[tag];
+        if slot.data_len > 0 {
+            // SUCCESS: no response capsule follows (section 3.3.2). Without
+            // one there is no SQHD, so flow control must be off.
+            let alone = self.role.flow_control_disabled
+                && slot.result == 0
+                && slot.status == Status::SUCCESS;
+            put_c2h_data(
+                out,
+                slot.cid,
+                tag,
+                slot.data_len,
+                self.c2h_pdo,
+                self.framing,
+                alone,
+            );
+            slot.data_len = 0;
+            if alone {
+                return true;
+            }
+            if !out.has_room() {
+                return false;
+            }
+        }
+        let sqhd = if self.role.flow_control_disabled {
+            0xffff
+        } else {
+            // Advanced by answers, not by fetches: a host that follows SQHD can
+            // then never have more in flight than the queue has entries.
+            self.sqhd = (self.sqhd + 1) % self.role.entries;
+            self.sqhd
+        };
+        let mut ch = CommonHeader::new(pdu_type::CAPSULE_RESP, CapsuleResp::HLEN);
+        if self.framing.header {
+            ch.flags = flags::HDGST;
+            ch.plen += 4;
+        }
+        let cqe = Cqe::new(slot.cid, slot.status, slot.result, sqhd);
+        put_header(out, CapsuleResp { ch, cqe }.as_bytes(), self.framing, 0);
+        if slot.is_disconnect && slot.status.is_success() {
+            self.end();
+        }
+        true
+    }
+}
+
+/// All data of a command in one C2HData PDU (section 3.6.2.9).
+#[inline]
+fn put_c2h_data(
+    out: &mut impl Transmit,
+    cid: u16,
+    tag: Tag,
+    len: u32,
+    pdo: u8,
+    framing: Framing,
+    success: bool,
+) {
+    let mut ch = CommonHeader::new(pdu_type::C2H_DATA, Data::HLEN);
+    ch.flags = flags::LAST_PDU
+        | if success { flags::SUCCESS } else { 0 }
+        | if framing.header { flags::HDGST } else { 0 }
+        | if framing.data { flags::DDGST } else { 0 };
+    ch.pdo = pdo;
+    ch.plen = (u32::from(pdo) + len + if framing.data { 4 } else { 0 }).into();
+    let header = Data {
+        ch,
+        cccid: cid.into(),
+        ttag: 0.into(),
+        datao: 0.into(),
+        datal: len.into(),
+        reserved20: 0.into(),
+    };
+    put_header(out, header.as_bytes(), framing, usize::from(pdo));
+    out.payload(tag, 0, len, framing.data);
+}
+
+/// Asks for `len` bytes from `offset` of the data of a command (section 3.6.2.10).
+fn put_r2t(
+    out: &mut impl Transmit,
+    (cid, ttag): (u16, u16),
+    offset: u32,
+    len: u32,
+    framing: Framing,
+) {
+    let mut ch = CommonHeader::new(pdu_type::R2T, R2t::HLEN);
+    if framing.header {
+        ch.flags = flags::HDGST;
+        ch.plen += 4;
+    }
+    let header = R2t {
+        ch,
+        cccid: cid.into(),
+        ttag: ttag.into(),
+        r2to: offset.into(),
+        r2tl: len.into(),
+        reserved20: 0.into(),
+    };
+    put_header(out, header.as_bytes(), framing, 0);
+}
