@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use wire::nvme::feature::{fid, select};
+use wire::nvme::feature::fid;
 use wire::nvme::reservation::{
     self as fields, AcquireData, EDS, IEKEY, Notification, RegisterData, Registrant, ReleaseData,
     action, cptpl, mask, rescap as cap,
@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::admin::{Fault, Outcome, Reply, Request as Admin, at};
 use crate::controller::RESERVATION_EVENT;
+use crate::feature::{Get, Value};
 use crate::registry::{Change, Registry};
 use crate::subsystem::Namespace;
 
@@ -292,28 +293,29 @@ pub(crate) fn on_log_read(request: &mut Admin<'_>) {
     }
 }
 
-/// Get Features of Reservation Notification Mask and Reservation Persistence.
-pub(crate) fn get_feature(request: &Admin<'_>) -> Result<Outcome, Fault> {
-    let (cdw10, nsid) = (request.sqe.cdw10.get(), request.sqe.nsid.get());
-    expect_namespace(request, nsid)?;
-    let is_current = (cdw10 >> 8 & 7) as u8 == select::CURRENT;
-    match cdw10 as u8 {
-        // Neither is set by default, and none can be saved.
-        _ if !is_current => Ok(Outcome::Done(Reply::done(0))),
-        fid::RESERVATION_NOTIFICATION_MASK => {
-            let mask = request.controller.notifications.mask(nsid);
-            Ok(Outcome::Done(Reply::done(mask.into())))
-        }
-        _ => Ok(Outcome::ReservationPersistence { nsid, set: None }),
-    }
+/// Get Features of Reservation Notification Mask, which is 0 by default.
+pub(crate) fn get_mask(get: &Get<'_>) -> Result<Value, Fault> {
+    let notifications = &get.controller.notifications;
+    let mask = get
+        .namespace
+        .map(|namespace| notifications.mask(namespace.nsid));
+    Ok(Value::Dword(mask.unwrap_or(0)))
+}
+
+/// Get Features of Reservation Persistence, which is 0 by default.
+pub(crate) fn get_persistence(get: &Get<'_>) -> Result<Value, Fault> {
+    let Some(namespace) = get.namespace else {
+        return Ok(Value::Dword(0));
+    };
+    Ok(Value::Elsewhere(Outcome::ReservationPersistence {
+        nsid: namespace.nsid,
+        set: None,
+    }))
 }
 
 /// Set Features of the same.
 pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<Outcome, Fault> {
     let (cdw11, nsid) = (request.sqe.cdw11.get(), request.sqe.nsid.get());
-    if nsid != NSID_ALL {
-        expect_namespace(request, nsid)?;
-    }
     if request.sqe.cdw10.get() as u8 == fid::RESERVATION_NOTIFICATION_MASK {
         if cdw11 & !MASK != 0 {
             return Err(Fault::field(at::CDW11));
@@ -336,13 +338,6 @@ pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<Outcome, Fault> {
         nsid,
         set: Some(persist),
     })
-}
-
-fn expect_namespace(request: &Admin<'_>, nsid: u32) -> Result<(), Fault> {
-    match namespaces(request).any(|namespace| namespace.nsid == nsid) {
-        true => Ok(()),
-        false => Err(Fault::new(Status::INVALID_NAMESPACE, at::NSID)),
-    }
 }
 
 /// The namespaces that the host sees.
@@ -378,5 +373,212 @@ impl Registry {
             }
         }
         change
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sqe(opcode: u8, cdw10: u32) -> Sqe {
+        let mut sqe = Sqe::new(opcode);
+        sqe.cdw10 = cdw10.into();
+        sqe
+    }
+
+    /// Two keys as they lie in a command's data.
+    fn keys(first: u64, second: u64) -> [u8; 16] {
+        let mut data = [0; 16];
+        data[..8].copy_from_slice(&first.to_le_bytes());
+        data[8..].copy_from_slice(&second.to_le_bytes());
+        data
+    }
+
+    #[test]
+    fn every_action_is_read() {
+        let data = keys(1, 2);
+        let (current, key, victim) = (1, 2, 2);
+        for (opcode, cdw10, expected) in [
+            (0x0d, 0, Request::Register { key, persist: None }),
+            (
+                0x0d,
+                3 << 30,
+                Request::Register {
+                    key,
+                    persist: Some(true),
+                },
+            ),
+            (
+                0x0d,
+                1 | 2 << 30,
+                Request::Unregister {
+                    current: Some(current),
+                    persist: Some(false),
+                },
+            ),
+            (
+                0x0d,
+                1 | 1 << 3,
+                Request::Unregister {
+                    current: None,
+                    persist: None,
+                },
+            ),
+            (
+                0x0d,
+                2,
+                Request::Replace {
+                    current: Some(current),
+                    key,
+                    persist: None,
+                },
+            ),
+            (
+                0x0d,
+                2 | 1 << 3,
+                Request::Replace {
+                    current: None,
+                    key,
+                    persist: None,
+                },
+            ),
+            (0x11, 1 << 8, Request::Acquire { current, rtype: 1 }),
+            (
+                0x11,
+                1 | 6 << 8,
+                Request::Preempt {
+                    current,
+                    victim,
+                    rtype: 6,
+                    aborts: false,
+                },
+            ),
+            (
+                0x11,
+                2 | 4 << 8,
+                Request::Preempt {
+                    current,
+                    victim,
+                    rtype: 4,
+                    aborts: true,
+                },
+            ),
+            (0x15, 5 << 8, Request::Release { current, rtype: 5 }),
+            (0x15, 1, Request::Clear { current }),
+        ] {
+            let command = sqe(opcode, cdw10);
+            assert_eq!(
+                decode(&command, &data),
+                Ok(expected),
+                "{opcode:x} {cdw10:x}"
+            );
+        }
+        let mut report = sqe(0x0e, 15);
+        report.cdw11 = 1.into();
+        assert_eq!(decode(&report, &[]), Ok(Request::Report));
+        assert_eq!(report_len(&report), 64);
+        assert_eq!(report_len(&sqe(0x0e, u32::MAX)), 1 << 34);
+        assert!(
+            decode(&sqe(0x15, 5 << 8), &data[..8]).is_ok(),
+            "one key is enough"
+        );
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        let data = keys(1, 2);
+        let invalid = Status::INVALID_FIELD;
+        for (opcode, cdw10, status) in [
+            (0x0d, 3, invalid),
+            (0x0d, 7, invalid),
+            (0x0d, 1 << 30, invalid),
+            (0x11, 0, invalid),
+            (0x11, 7 << 8, invalid),
+            (0x11, 255 << 8, invalid),
+            (0x11, 3 | 1 << 8, invalid),
+            (0x11, 1 << 3 | 1 << 8, invalid),
+            (0x15, 0, invalid),
+            (0x15, 2 | 1 << 8, invalid),
+            (0x15, 1 << 3 | 1 << 8, invalid),
+            (0x0e, 15, Status::HOST_ID_INCONSISTENT),
+            (0x01, 0, Status::INVALID_OPCODE),
+        ] {
+            let got = decode(&sqe(opcode, cdw10), &data);
+            assert_eq!(got, Err(status.dnr()), "{opcode:x} {cdw10:x}");
+        }
+        for (opcode, len) in [(0x0d, 15), (0x11, 8), (0x15, 7)] {
+            assert_eq!(
+                decode(&sqe(opcode, 1 << 8), &data[..len]),
+                Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+                "{opcode:x}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_report_lies_as_the_standard_lays_it() {
+        let registrants = [([0xaa; 16], 0x0102, false), ([0xbb; 16], u64::MAX, true)];
+        let bytes = report(0x0a0b_0c0d, 4, true, registrants.into_iter());
+        assert_eq!(bytes.len(), 64 * 3);
+        assert_eq!(
+            bytes[..16],
+            [0x0d, 0x0c, 0x0b, 0x0a, 4, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(
+            bytes[64..80],
+            [0xff, 0xff, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(bytes[80..96], [0xaa; 16]);
+        assert_eq!(bytes[128..131], [0xff, 0xff, 1]);
+        assert_eq!(bytes[136..144], [0xff; 8]);
+        assert!(bytes[160..].iter().all(|byte| *byte == 0));
+        assert_eq!((rescap(false), rescap(true)), (0xfe, 0xff));
+    }
+
+    #[test]
+    fn notifications_wait_in_turn_and_the_lost_are_counted() {
+        let mut notifications = Notifications::default();
+        let empty = notifications.page();
+        assert_eq!(
+            (empty.count.get(), empty.kind, empty.available),
+            (0, 0, 0),
+            "nothing to tell"
+        );
+        for _ in 0..NOTIFICATIONS_MAX + 10 {
+            assert!(notifications.push(7, Notice::ReservationReleased));
+        }
+        let first = notifications.page();
+        assert_eq!((first.count.get(), first.nsid.get()), (1, 7));
+        assert_eq!((first.kind, first.available), (2, 255));
+        notifications.queue.drain(..NOTIFICATIONS_MAX - 1);
+        assert_eq!(notifications.page().available, 0);
+        assert_eq!(notifications.page().count.get(), NOTIFICATIONS_MAX as u64);
+        notifications.queue.clear();
+        notifications.push(7, Notice::ReservationPreempted);
+        let next = notifications.page();
+        let lost = next.count.get() - NOTIFICATIONS_MAX as u64 - 1;
+        assert_eq!((lost, next.kind), (10, 3), "the gap is what was lost");
+        notifications.count = u64::MAX;
+        notifications.queue.clear();
+        notifications.push(7, Notice::RegistrationPreempted);
+        assert_eq!(notifications.page().count.get(), 1, "0 is no number");
+    }
+
+    #[test]
+    fn what_is_masked_is_neither_kept_nor_counted() {
+        let mut notifications = Notifications::default();
+        notifications.set_mask(NSID_ALL, mask::RESERVATION_RELEASED);
+        notifications.set_mask(
+            3,
+            mask::RESERVATION_PREEMPTED | mask::REGISTRATION_PREEMPTED,
+        );
+        assert!(!notifications.push(1, Notice::ReservationReleased));
+        assert!(notifications.push(3, Notice::ReservationReleased));
+        assert!(!notifications.push(3, Notice::ReservationPreempted));
+        assert!(!notifications.push(3, Notice::RegistrationPreempted));
+        assert!(notifications.push(1, Notice::RegistrationPreempted));
+        assert_eq!((notifications.queue.len(), notifications.count), (2, 2));
+        notifications.set_mask(NSID_ALL, 0);
+        assert!(notifications.push(3, Notice::ReservationPreempted));
     }
 }
