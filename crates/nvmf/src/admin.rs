@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use machine::{Nanos, Tag};
+use wire::nvme::log::effect;
 use wire::nvme::{NSID_ALL, Sqe, Status, admin};
 
 use crate::controller::{Controller, ErrorNote};
 use crate::discovery::DiscoveryLog;
-use crate::lba_status::LbaStatus;
-use crate::registry::ControllerId;
-use crate::subsystem::WriteProtect;
+use crate::lba_status::{self, LbaStatus};
+use crate::subsystem::{Namespace, WriteProtect};
+use crate::support::Item;
 use crate::{feature, identify, log};
 
 /// How a command completes.
@@ -84,6 +85,17 @@ pub enum Outcome {
         /// Its new state.
         state: WriteProtect,
     },
+    /// It is a Get Features or Set Features of Reservation Persistence:
+    /// complete it with [`Reply::done`] of 1 if the reservations of the
+    /// namespace persist through a power loss, of 0 if not or once they are
+    /// set.
+    ReservationPersistence {
+        /// The namespace; of a Set Features also FFFFFFFFh: all that the host
+        /// sees.
+        nsid: u32,
+        /// What is set.
+        set: Option<bool>,
+    },
 }
 
 /// What a volume has done, for the SMART / Health Information log.
@@ -126,6 +138,14 @@ impl Fault {
         }
     }
 
+    /// No field is at fault.
+    pub fn of(status: Status) -> Self {
+        Fault {
+            status,
+            location: None,
+        }
+    }
+
     /// Invalid Field in Command, in the dword that starts at byte `location`.
     pub fn field(location: u16) -> Self {
         Fault::new(Status::INVALID_FIELD, location)
@@ -135,11 +155,13 @@ impl Fault {
 /// Bytes of the fields of a submission queue entry.
 pub(crate) mod at {
     pub const OPCODE: u16 = 0;
+    pub const FLAGS: u16 = 1;
     pub const NSID: u16 = 4;
     pub const SGL: u16 = 24;
     pub const CDW10: u16 = 40;
     pub const CDW11: u16 = 44;
     pub const CDW12: u16 = 48;
+    pub const CDW13: u16 = 52;
     pub const CDW14: u16 = 56;
 }
 
@@ -152,8 +174,9 @@ pub(crate) struct Request<'a> {
     /// Where data to the host goes.
     pub out: &'a mut [u8],
     pub env: &'a Env<'a>,
-    /// Controllers of the subsystem by Controller ID.
-    pub cntlids: &'a BTreeMap<u16, ControllerId>,
+    /// Hosts of the subsystem's controllers by Controller ID, for the commands
+    /// that list them.
+    pub controllers: &'a BTreeMap<u16, String>,
     /// What a discovery controller's log says; empty for other commands.
     pub discovery: &'a DiscoveryLog,
 }
@@ -169,6 +192,28 @@ impl Request<'_> {
         Ok(Reply::data(bytes.len()))
     }
 
+    /// The active namespace that the command names.
+    pub fn namespace(&self) -> Result<&Namespace, Fault> {
+        self.controller
+            .namespace(self.sqe.nsid.get())
+            .ok_or(Fault::new(Status::INVALID_NAMESPACE, at::NSID))
+    }
+
+    /// The same, if its ANA state lets commands at what it holds (section
+    /// 8.1.3): otherwise another path may.
+    pub fn accessible_namespace(&self) -> Result<&Namespace, Fault> {
+        let namespace = self.namespace()?;
+        let ana = self.controller.ana_state(namespace);
+        if ana.is_accessible() {
+            Ok(namespace)
+        } else {
+            Err(Fault {
+                status: ana.status(),
+                location: Some(at::NSID),
+            })
+        }
+    }
+
     /// The namespace identifier names none or all namespaces, or is a fault.
     pub fn expect_no_namespace(&self) -> Result<(), Fault> {
         match self.sqe.nsid.get() {
@@ -178,15 +223,71 @@ impl Request<'_> {
     }
 }
 
-/// Admin commands of I/O controllers; see also the effects log page.
-pub(crate) const OPCODES: [u8; 7] = [
-    admin::GET_LOG_PAGE,
-    admin::IDENTIFY,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
+/// An admin command.
+pub(crate) struct Command {
+    pub item: Item,
+    /// Scope of the command, a bit of its Commands Supported and Effects entry.
+    pub scope: u32,
+    run: fn(&mut Request<'_>, Tag) -> Result<Outcome, Fault>,
+}
+
+const fn command(
+    item: Item,
+    scope: u32,
+    run: fn(&mut Request<'_>, Tag) -> Result<Outcome, Fault>,
+) -> Command {
+    Command { item, scope, run }
+}
+
+/// Every admin command there is; others are Invalid Command Opcode.
+pub(crate) const COMMANDS: &[Command] = &[
+    command(
+        Item::both(admin::GET_LOG_PAGE, "Get Log Page", "5.16"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| log::get_log_page(request).map(Outcome::Done),
+    ),
+    command(
+        Item::both(admin::IDENTIFY, "Identify", "5.17"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| identify::identify(request).map(Outcome::Done),
+    ),
+    command(
+        Item::io(admin::ABORT, "Abort", "5.1"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| abort(request),
+    ),
+    command(
+        Item::both(admin::SET_FEATURES, "Set Features", "5.27"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| feature::set(request),
+    ),
+    command(
+        Item::both(admin::GET_FEATURES, "Get Features", "5.15"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| feature::get(request),
+    ),
+    command(
+        Item::both(
+            admin::ASYNC_EVENT_REQUEST,
+            "Asynchronous Event Request",
+            "5.2",
+        ),
+        effect::SCOPE_CONTROLLER,
+        hold_event_request,
+    ),
+    command(
+        Item::both(admin::KEEP_ALIVE, "Keep Alive", "5.18"),
+        effect::SCOPE_CONTROLLER,
+        |request, _| {
+            request.controller.keep_alive(request.env.now);
+            Ok(Outcome::Done(Reply::done(0)))
+        },
+    ),
+    command(
+        Item::io(admin::GET_LBA_STATUS, "Get LBA Status", "NVM 4.2.1"),
+        effect::SCOPE_NAMESPACE,
+        |request, _| lba_status::get_lba_status(request),
+    ),
 ];
 
 /// Executes one admin command and notes its error.
@@ -210,46 +311,34 @@ pub(crate) fn execute(mut request: Request<'_>, tag: Tag) -> Outcome {
 
 fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
     let opcode = request.sqe.opcode;
-    if !OPCODES.contains(&opcode) || (request.controller.is_discovery && opcode == admin::ABORT) {
-        return Err(Fault::new(Status::INVALID_OPCODE, at::OPCODE));
-    }
+    let command = COMMANDS
+        .iter()
+        .find(|command| command.item.id == opcode)
+        .filter(|command| command.item.is_for(request.controller.is_discovery))
+        .ok_or(Fault::new(Status::INVALID_OPCODE, at::OPCODE))?;
     if !request.controller.is_ready() {
-        return Err(Fault {
-            status: Status::COMMAND_SEQUENCE.dnr(),
-            location: None,
-        });
+        return Err(Fault::of(Status::COMMAND_SEQUENCE.dnr()));
     }
-    let reply = match opcode {
-        admin::GET_LOG_PAGE => log::get_log_page(request)?,
-        admin::IDENTIFY => identify::identify(request)?,
-        admin::SET_FEATURES => feature::set(request)?,
-        admin::GET_FEATURES => feature::get(request)?,
-        admin::ASYNC_EVENT_REQUEST => {
-            if !request.controller.hold_event_request(tag) {
-                return Err(Fault {
-                    status: Status::AER_LIMIT.dnr(),
-                    location: None,
-                });
-            }
-            return Ok(Outcome::Held);
-        }
-        admin::KEEP_ALIVE => {
-            request.controller.keep_alive(request.env.now);
-            Reply::done(0)
-        }
-        _ => return abort(request),
-    };
-    Ok(Outcome::Done(reply))
+    // There is no fused pair of admin commands, and PRPs do not exist over Fabrics.
+    if request.sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) != Sqe::PSDT_SGL {
+        return Err(Fault::field(at::FLAGS));
+    }
+    (command.run)(request, tag)
+}
+
+fn hold_event_request(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
+    if request.controller.hold_event_request(tag) {
+        Ok(Outcome::Held)
+    } else {
+        Err(Fault::of(Status::AER_LIMIT.dnr()))
+    }
 }
 
 /// Abort (section 5.1). A queue that is not there has nothing to abort.
 fn abort(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let cdw10 = request.sqe.cdw10.get();
     if !request.controller.begin_abort() {
-        return Err(Fault {
-            status: Status::ABORT_LIMIT.dnr(),
-            location: None,
-        });
+        return Err(Fault::of(Status::ABORT_LIMIT.dnr()));
     }
     Ok(Outcome::Abort {
         connection: request.controller.connection(cdw10 as u16),

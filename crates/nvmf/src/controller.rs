@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use machine::{Nanos, Tag};
 use wire::nvme::feature::async_event;
@@ -12,8 +12,10 @@ use wire::nvme::property::{Cap, Cc, VS_2_0, csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Status};
 
 use crate::admin::Reply;
+use crate::command::AnaState;
 use crate::feature::Features;
-use crate::subsystem::Subsystem;
+use crate::reservation::Notifications;
+use crate::subsystem::{Namespace, Subsystem};
 
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
@@ -36,23 +38,53 @@ const IDLE_TIMEOUT_MS: u32 = 120_000;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// Says that commands of a controller arrived, on whichever core: what traffic
-/// based keep alive looks at (Base 2.0, section 3.9.3).
+/// What the queues of a controller share with it, on whichever core they are.
 #[derive(Debug, Default)]
-pub struct Activity(AtomicBool);
+pub struct Activity {
+    /// Commands arrived: what traffic based keep alive looks at (Base 2.0,
+    /// section 3.9.3).
+    has_traffic: AtomicBool,
+    /// Host Behavior Support: Copy Descriptor Formats Enable.
+    copy_formats: AtomicU16,
+    /// Host Behavior Support: Advanced Command Retry Enable.
+    delays_retries: AtomicBool,
+}
 
 impl Activity {
     /// A command arrived. Writes only once a keep alive period, so that cores
     /// that serve one controller do not fight for the cache line.
     #[inline]
     pub fn note(&self) {
-        if !self.0.load(Ordering::Relaxed) {
-            self.0.store(true, Ordering::Relaxed);
+        if !self.has_traffic.load(Ordering::Relaxed) {
+            self.has_traffic.store(true, Ordering::Relaxed);
         }
     }
 
+    /// Whether the host may use a Copy descriptor format: formats 2h and 3h are
+    /// its to enable (NVM Command Set 1.1, section 3.3.2).
+    pub fn allows_copy_format(&self, format: u8) -> bool {
+        format < 2 || self.copy_formats.load(Ordering::Relaxed) >> format & 1 != 0
+    }
+
+    /// `status` with the first Command Retry Delay (CRD), of 100 ms, if the host
+    /// has enabled delays: for commands that would fail again if tried at once.
+    #[must_use]
+    pub fn delay_retry(&self, status: Status) -> Status {
+        if self.delays_retries.load(Ordering::Relaxed) {
+            status.with_retry_delay(1)
+        } else {
+            status
+        }
+    }
+
+    /// What the host has set by Host Behavior Support.
+    pub(crate) fn set_behavior(&self, copy_formats: u16, delays_retries: bool) {
+        self.copy_formats.store(copy_formats, Ordering::Relaxed);
+        self.delays_retries.store(delays_retries, Ordering::Relaxed);
+    }
+
     fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
+        self.has_traffic.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -107,6 +139,7 @@ pub struct Controller {
     pub(crate) created: Nanos,
     pub(crate) changed_namespaces: BTreeSet<u32>,
     pub(crate) ana: AnaChanges,
+    pub(crate) notifications: Notifications,
     kato_default_ms: u32,
     activity: Arc<Activity>,
     cc: Cc,
@@ -183,7 +216,8 @@ impl AnaChanges {
 impl Controller {
     pub(crate) fn new(association: Association, now: Nanos) -> Self {
         let kato_ms = round_kato(association.kato_ms);
-        let features = Features::new(&association.subsystem, association.is_discovery, kato_ms);
+        let (subsystem, is_discovery) = (&association.subsystem, association.is_discovery);
+        let features = Features::new(subsystem, is_discovery, kato_ms, now);
         Controller {
             subsystem: association.subsystem,
             is_discovery: association.is_discovery,
@@ -198,6 +232,7 @@ impl Controller {
             created: now,
             changed_namespaces: BTreeSet::new(),
             ana: AnaChanges::default(),
+            notifications: Notifications::default(),
             aborts: 0,
             kato_default_ms: kato_ms,
             activity: Arc::default(),
@@ -219,6 +254,11 @@ impl Controller {
         self.cntlid
     }
 
+    /// Host Identifier.
+    pub fn hostid(&self) -> [u8; 16] {
+        self.hostid
+    }
+
     /// NQN of the host.
     pub fn hostnqn(&self) -> &str {
         &self.hostnqn
@@ -227,6 +267,27 @@ impl Controller {
     /// The subsystem as of now.
     pub fn subsystem(&self) -> &Arc<Subsystem> {
         &self.subsystem
+    }
+
+    /// The namespaces that the host sees, in no particular order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.subsystem
+            .namespaces
+            .iter()
+            .filter(|namespace| namespace.is_visible_to(&self.hostnqn))
+    }
+
+    /// The active namespace of an identifier.
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<&Namespace> {
+        self.subsystem
+            .namespace(nsid)
+            .map(|(_, namespace)| namespace)
+            .filter(|namespace| namespace.is_visible_to(&self.hostnqn))
+    }
+
+    /// ANA state of a namespace for the host.
+    pub(crate) fn ana_state(&self, namespace: &Namespace) -> AnaState {
+        self.subsystem.ana_state(self.listener, namespace.ana_group)
     }
 
     /// What the controller's connections report commands to.
@@ -290,7 +351,7 @@ impl Controller {
         self.timer_start = now;
         match (old.en(), new.en()) {
             (false, true) => self.enable(),
-            (true, false) => self.disable(),
+            (true, false) => self.disable(now),
             _ => {}
         }
         match (old.shn(), new.shn()) {
@@ -314,12 +375,19 @@ impl Controller {
 
     /// A Controller Reset (section 3.7.2): I/O queues end, features return to
     /// their defaults; RDY is cleared once the last I/O queue is gone.
-    fn disable(&mut self) {
+    fn disable(&mut self, now: Nanos) {
         self.abort_event_requests();
         self.events = 0;
         self.events_masked = 0;
         self.changed_namespaces.clear();
-        self.features = Features::new(&self.subsystem, self.is_discovery, self.kato_default_ms);
+        self.notifications = Notifications::default();
+        self.features = Features::new(
+            &self.subsystem,
+            self.is_discovery,
+            self.kato_default_ms,
+            now,
+        );
+        self.activity.set_behavior(0, false);
         self.csts &= csts::RDY;
         self.close_io_queues();
         self.settle();
@@ -515,20 +583,29 @@ impl Controller {
         if let Some(tag) = self.aborted_tags.pop() {
             return Some((tag, Reply::failed(Status::ABORTED_SQ_DELETION)));
         }
-        let ready = self.events & !self.events_masked;
-        let (bit, _, result) = EVENTS.into_iter().find(|(bit, enable, _)| {
-            ready & bit != 0 && (*enable == u32::MAX || self.features.async_events & enable != 0)
-        })?;
+        let (bit, result) = self.ready_event()?;
         let tag = self.event_tags.pop_front()?;
         self.events &= !bit;
         self.events_masked |= bit;
         Some((tag, Reply::done(u64::from(result))))
     }
 
-    /// An event occurred; whether a request can be completed with it now.
+    /// The first event that is enabled and not masked: its bit and dword 0.
+    fn ready_event(&self) -> Option<(u32, u32)> {
+        let ready = self.events & !self.events_masked;
+        let enabled = self.features.async_events;
+        EVENTS
+            .iter()
+            .find(|(bit, enable, _)| {
+                ready & bit != 0 && (*enable == u32::MAX || enabled & enable != 0)
+            })
+            .map(|(bit, _, result)| (*bit, *result))
+    }
+
+    /// An event occurred; whether a request can be completed with one now.
     pub(crate) fn raise(&mut self, bit: u32) -> bool {
         self.events |= bit;
-        self.events & !self.events_masked != 0 && !self.event_tags.is_empty()
+        !self.event_tags.is_empty() && self.ready_event().is_some()
     }
 
     /// The log page of an event was read without Retain Asynchronous Event.
@@ -543,13 +620,20 @@ impl Controller {
 
     // --- errors ---
 
-    /// Puts a failed command into the Error Information log.
-    pub fn note_error(&mut self, note: ErrorNote) {
+    /// Puts a failed command into the Error Information log; whether an
+    /// Asynchronous Event Request can be completed with what it tells.
+    pub fn note_error(&mut self, note: ErrorNote) -> bool {
         self.error_count += 1;
         if self.errors.len() == ERROR_ENTRIES_MAX {
             self.errors.pop_back();
         }
         self.errors.push_front((self.error_count, note));
+        match note.status {
+            Status::INTERNAL_ERROR => self.raise(ERROR_EVENT),
+            // With Do Not Retry it is a block that a host has spoiled.
+            Status::WRITE_FAULT | Status::UNRECOVERED_READ => self.raise(HEALTH_EVENT),
+            _ => false,
+        }
     }
 }
 

@@ -1,45 +1,274 @@
 //! Get and Set Features (NVM Express Base Specification 2.0, sections 5.15 and 5.27).
 
-use wire::nvme::Status;
-use wire::nvme::feature::{HOST_BEHAVIOR_BYTES, async_event, capability, fid, select};
+use machine::Nanos;
+use wire::nvme::feature::{
+    HOST_BEHAVIOR_BYTES, HostBehavior, TIMESTAMP_SET_BY_HOST, Timestamp, async_event, capability,
+    fid, select,
+};
+use wire::nvme::identify::zeroed;
+use wire::nvme::log::effect;
+use wire::nvme::{NSID_ALL, Status};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::admin::{Fault, Reply, Request, at};
-use crate::subsystem::Subsystem;
+use crate::admin::{Fault, Outcome, Reply, Request, at};
+use crate::controller::Controller;
+use crate::reservation;
+use crate::subsystem::{Namespace, Subsystem, WriteProtect};
+use crate::support::Item;
 
-/// A feature that weft has.
-pub(crate) struct Known {
-    pub fid: u8,
-    /// Discovery controllers have it too.
-    pub of_discovery: bool,
-    /// What Get Features answers to the select field "supported capabilities".
-    pub capabilities: u32,
+/// What a feature's value belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Controller,
+    Namespace,
 }
 
-const fn known(fid: u8, of_discovery: bool, capabilities: u32) -> Known {
-    Known {
-        fid,
-        of_discovery,
-        capabilities,
+/// A feature.
+pub(crate) struct Feature {
+    pub item: Item,
+    scope: Scope,
+    is_changeable: bool,
+    /// Set Features takes FFFFFFFFh for all namespaces of a namespace's feature.
+    takes_all: bool,
+    /// What a change brings about, as bits of the Feature Identifiers Supported
+    /// and Effects log.
+    effects: u32,
+    get: fn(&Get<'_>) -> Result<Value, Fault>,
+    set: fn(&mut Request<'_>) -> Result<Outcome, Fault>,
+}
+
+/// Value of a feature.
+pub(crate) enum Value {
+    /// In completion dword 0.
+    Dword(u32),
+    /// In the data.
+    Data(Vec<u8>),
+    /// The driver has it.
+    Elsewhere(Outcome),
+}
+
+/// What a Get Features asks for.
+pub(crate) struct Get<'a> {
+    pub controller: &'a Controller,
+    /// The values to read from: the current ones or the defaults.
+    pub values: &'a Features,
+    /// Of a feature of a namespace: that, unless the default is asked for.
+    pub namespace: Option<&'a Namespace>,
+    pub cdw11: u32,
+    pub now: Nanos,
+}
+
+/// Every feature there is; none can be saved, so that saved values are defaults.
+pub(crate) const FEATURES: &[Feature] = &[
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.arbitration)),
+        set: |request| {
+            request.controller.features.arbitration = request.sqe.cdw11.get();
+            DONE
+        },
+        ..changeable(Item::io(fid::ARBITRATION, "Arbitration", "5.27.1.1"))
+    },
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.power_management)),
+        set: set_power_management,
+        ..changeable(Item::io(
+            fid::POWER_MANAGEMENT,
+            "Power Management",
+            "5.27.1.2",
+        ))
+    },
+    Feature {
+        get: get_temperature,
+        set: set_temperature,
+        ..changeable(Item::io(
+            fid::TEMPERATURE_THRESHOLD,
+            "Temperature Threshold",
+            "5.27.1.3",
+        ))
+    },
+    Feature {
+        get: |_| Ok(Value::Dword(0)),
+        // No time limit for retries, no errors for deallocated blocks.
+        set: |request| fixed(request, 0x1_ffff, 0),
+        scope: Scope::Namespace,
+        ..fixed_feature(Item::io(
+            fid::ERROR_RECOVERY,
+            "Error Recovery",
+            "NVM 4.1.3.2",
+        ))
+    },
+    Feature {
+        get: |_| Ok(Value::Dword(1)),
+        // A write cache that cannot be turned off.
+        set: |request| fixed(request, 1, 1),
+        ..fixed_feature(Item::io(
+            fid::VOLATILE_WRITE_CACHE,
+            "Volatile Write Cache",
+            "5.27.1.4",
+        ))
+    },
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.queues)),
+        set: set_queues,
+        ..changeable(Item::io(
+            fid::NUMBER_OF_QUEUES,
+            "Number of Queues",
+            "5.27.1.5",
+        ))
+    },
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.write_atomicity)),
+        set: |request| {
+            request.controller.features.write_atomicity = request.sqe.cdw11.get() & 1;
+            DONE
+        },
+        ..changeable(Item::io(
+            fid::WRITE_ATOMICITY,
+            "Write Atomicity Normal",
+            "NVM 4.1.3.3",
+        ))
+    },
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.async_events)),
+        set: set_async_events,
+        ..changeable(Item::both(
+            fid::ASYNC_EVENT_CONFIG,
+            "Asynchronous Event Configuration",
+            "5.27.1.8",
+        ))
+    },
+    Feature {
+        get: |get| Ok(Value::Data(get.values.timestamp.read(get.now))),
+        set: set_timestamp,
+        ..changeable(Item::io(fid::TIMESTAMP, "Timestamp", "5.27.1.11"))
+    },
+    Feature {
+        get: |get| Ok(Value::Dword(get.values.kato_ms)),
+        set: |request| {
+            let kato_ms = request.sqe.cdw11.get();
+            request.controller.set_kato(kato_ms, request.env.now);
+            DONE
+        },
+        ..changeable(Item::both(
+            fid::KEEP_ALIVE_TIMER,
+            "Keep Alive Timer",
+            "5.27.1.12",
+        ))
+    },
+    Feature {
+        get: |get| Ok(Value::Data(get.values.behavior.as_bytes().to_vec())),
+        set: set_behavior,
+        ..changeable(Item::io(
+            fid::HOST_BEHAVIOR,
+            "Host Behavior Support",
+            "5.27.1.18",
+        ))
+    },
+    Feature {
+        get: get_host_identifier,
+        // Over fabrics the identifier comes with Connect (section 5.27.1.25).
+        set: |_| Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10)),
+        ..fixed_feature(Item::io(
+            fid::HOST_IDENTIFIER,
+            "Host Identifier",
+            "5.27.1.25",
+        ))
+    },
+    Feature {
+        get: reservation::get_mask,
+        set: reservation::set_feature,
+        scope: Scope::Namespace,
+        takes_all: true,
+        ..changeable(Item::io(
+            fid::RESERVATION_NOTIFICATION_MASK,
+            "Reservation Notification Mask",
+            "5.27.1.26",
+        ))
+    },
+    Feature {
+        get: reservation::get_persistence,
+        set: reservation::set_feature,
+        scope: Scope::Namespace,
+        takes_all: true,
+        ..changeable(Item::io(
+            fid::RESERVATION_PERSISTENCE,
+            "Reservation Persistence",
+            "5.27.1.27",
+        ))
+    },
+    Feature {
+        get: |get| {
+            let state = get.namespace.map(|namespace| namespace.write_protect);
+            Ok(Value::Dword(state.unwrap_or_default() as u32))
+        },
+        set: set_write_protect,
+        scope: Scope::Namespace,
+        effects: effect::NCC,
+        ..changeable(Item::io(
+            fid::WRITE_PROTECTION,
+            "Namespace Write Protection Config",
+            "5.27.1.28",
+        ))
+    },
+];
+
+const DONE: Result<Outcome, Fault> = Ok(Outcome::Done(Reply {
+    status: Status::SUCCESS,
+    result: 0,
+    data_len: 0,
+}));
+
+const fn changeable(item: Item) -> Feature {
+    Feature {
+        item,
+        scope: Scope::Controller,
+        is_changeable: true,
+        takes_all: false,
+        effects: 0,
+        get: |_| Ok(Value::Dword(0)),
+        set: |_| DONE,
     }
 }
 
-/// Every feature there is; none can be saved.
-pub(crate) const FEATURES: [Known; 11] = [
-    known(fid::ARBITRATION, false, capability::CHANGEABLE),
-    known(fid::POWER_MANAGEMENT, false, capability::CHANGEABLE),
-    known(fid::TEMPERATURE_THRESHOLD, false, capability::CHANGEABLE),
-    known(fid::ERROR_RECOVERY, false, capability::NAMESPACE_SPECIFIC),
-    known(fid::VOLATILE_WRITE_CACHE, false, 0),
-    known(fid::NUMBER_OF_QUEUES, false, capability::CHANGEABLE),
-    known(fid::WRITE_ATOMICITY, false, capability::CHANGEABLE),
-    known(fid::ASYNC_EVENT_CONFIG, true, capability::CHANGEABLE),
-    known(fid::KEEP_ALIVE_TIMER, true, capability::CHANGEABLE),
-    known(fid::HOST_BEHAVIOR, false, capability::CHANGEABLE),
-    known(fid::HOST_IDENTIFIER, false, 0),
-];
+const fn fixed_feature(item: Item) -> Feature {
+    Feature {
+        is_changeable: false,
+        ..changeable(item)
+    }
+}
+
+impl Feature {
+    /// What Get Features answers to the select field "supported capabilities".
+    fn capabilities(&self) -> u32 {
+        let mut bits = 0;
+        if self.is_changeable {
+            bits |= capability::CHANGEABLE;
+        }
+        if self.scope == Scope::Namespace {
+            bits |= capability::NAMESPACE_SPECIFIC;
+        }
+        bits
+    }
+
+    /// Entry of the Feature Identifiers Supported and Effects log.
+    pub fn effects_entry(&self) -> u32 {
+        let scope = match self.scope {
+            Scope::Controller => effect::SCOPE_CONTROLLER,
+            Scope::Namespace => effect::SCOPE_NAMESPACE,
+        };
+        effect::CSUPP | self.effects | scope
+    }
+
+    /// Whether a controller has it.
+    pub fn is_of(&self, controller: &Controller) -> bool {
+        self.item.is_for(controller.is_discovery)
+            && (self.item.id != fid::VOLATILE_WRITE_CACHE
+                || controller.subsystem.has_volatile_cache())
+    }
+}
 
 /// Values in force. What weft has no use for is kept for the host to read back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Features {
     pub kato_ms: u32,
     pub async_events: u32,
@@ -49,12 +278,13 @@ pub(crate) struct Features {
     temperature_under: u16,
     write_atomicity: u32,
     queues: u32,
-    advanced_retry: u8,
+    behavior: HostBehavior,
+    timestamp: Clock,
 }
 
 impl Features {
-    /// The defaults.
-    pub fn new(subsystem: &Subsystem, is_discovery: bool, kato_ms: u32) -> Self {
+    /// The defaults, in force since `now`.
+    pub fn new(subsystem: &Subsystem, is_discovery: bool, kato_ms: u32, now: Nanos) -> Self {
         let queues = u32::from(subsystem.limits.io_queues_max.saturating_sub(1));
         Features {
             kato_ms,
@@ -63,7 +293,7 @@ impl Features {
                 // connection (section 3.1.2.3): it gets no events.
                 (true, 0) => 0,
                 (true, _) => async_event::DISCOVERY_CHANGE,
-                (false, _) => async_event::NAMESPACE_ATTRIBUTE,
+                (false, _) => async_event::NAMESPACE_ATTRIBUTE | async_event::ANA_CHANGE,
             },
             // Arbitration burst: no limit.
             arbitration: 7,
@@ -72,169 +302,153 @@ impl Features {
             temperature_under: 0,
             write_atomicity: 0,
             queues: queues | queues << 16,
-            advanced_retry: 0,
+            behavior: zeroed(),
+            timestamp: Clock {
+                since: now,
+                at_since_ms: 0,
+                is_set: false,
+            },
         }
+    }
+}
+
+/// The Timestamp feature: milliseconds that go on from what they were set to.
+#[derive(Clone, Copy)]
+struct Clock {
+    since: Nanos,
+    at_since_ms: u64,
+    is_set: bool,
+}
+
+impl Clock {
+    fn read(&self, now: Nanos) -> Vec<u8> {
+        let elapsed_ms = now.saturating_sub(self.since) / 1_000_000;
+        let now_ms = self.at_since_ms.wrapping_add(elapsed_ms);
+        let mut data: Timestamp = zeroed();
+        data.timestamp.copy_from_slice(&now_ms.to_le_bytes()[..6]);
+        data.attributes = if self.is_set {
+            TIMESTAMP_SET_BY_HOST
+        } else {
+            0
+        };
+        data.as_bytes().to_vec()
     }
 }
 
 /// The entry of [`FEATURES`] that the command means.
-fn find(request: &Request<'_>) -> Result<&'static Known, Fault> {
-    let controller = &request.controller;
+fn find(request: &Request<'_>) -> Result<&'static Feature, Fault> {
     let wanted = request.sqe.cdw10.get() as u8;
     FEATURES
         .iter()
-        .find(|feature| feature.fid == wanted)
-        .filter(|feature| !controller.is_discovery || feature.of_discovery)
-        .filter(|feature| {
-            feature.fid != fid::VOLATILE_WRITE_CACHE || controller.subsystem.has_volatile_cache()
-        })
+        .find(|feature| feature.item.id == wanted)
+        .filter(|feature| feature.is_of(request.controller))
         .ok_or(Fault::field(at::CDW10))
 }
 
 /// Get Features.
-pub(crate) fn get(request: &mut Request<'_>) -> Result<Reply, Fault> {
+pub(crate) fn get(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let feature = find(request)?;
-    let cdw11 = request.sqe.cdw11.get();
-    let controller = &request.controller;
-    let values = match (request.sqe.cdw10.get() >> 8 & 7) as u8 {
-        select::CURRENT => controller.features.clone(),
-        select::DEFAULT | select::SAVED => Features::new(
-            &controller.subsystem,
-            controller.is_discovery,
-            controller.kato_default_ms(),
-        ),
-        select::CAPABILITIES => return Ok(Reply::done(u64::from(feature.capabilities))),
+    let controller = &*request.controller;
+    let now = request.env.now;
+    let defaults;
+    let (values, is_default) = match (request.sqe.cdw10.get() >> 8 & 7) as u8 {
+        select::CURRENT => (&controller.features, false),
+        select::DEFAULT | select::SAVED => {
+            let kato_ms = controller.kato_default_ms();
+            let subsystem = &controller.subsystem;
+            defaults = Features::new(subsystem, controller.is_discovery, kato_ms, now);
+            (&defaults, true)
+        }
+        select::CAPABILITIES => {
+            let bits = u64::from(feature.capabilities());
+            return Ok(Outcome::Done(Reply::done(bits)));
+        }
         _ => return Err(Fault::field(at::CDW10)),
     };
-    let value = match feature.fid {
-        fid::ARBITRATION => values.arbitration,
-        fid::POWER_MANAGEMENT => values.power_management,
-        fid::TEMPERATURE_THRESHOLD => {
-            let is_under = temperature_selector(cdw11, false)?;
-            u32::from(if is_under {
-                values.temperature_under
-            } else {
-                values.temperature_over
-            })
-        }
-        fid::ERROR_RECOVERY => {
-            expect_namespace(request)?;
-            0
-        }
-        fid::VOLATILE_WRITE_CACHE => 1,
-        fid::NUMBER_OF_QUEUES => values.queues,
-        fid::WRITE_ATOMICITY => values.write_atomicity,
-        fid::ASYNC_EVENT_CONFIG => values.async_events,
-        fid::KEEP_ALIVE_TIMER => values.kato_ms,
-        fid::HOST_BEHAVIOR => {
-            let mut data = [0; HOST_BEHAVIOR_BYTES];
-            data[0] = values.advanced_retry;
-            return request.put(&data);
-        }
-        fid::HOST_IDENTIFIER => {
-            // Fabrics hosts have 128-bit identifiers: EXHID must be set (section 5.27.1.25).
-            if cdw11 & 1 == 0 {
-                return Err(Fault::field(at::CDW11));
-            }
-            let hostid = request.controller.hostid;
-            return request.put(&hostid);
-        }
-        other => unreachable!("feature {other:#x} is in the table"),
+    let namespace = match feature.scope {
+        Scope::Controller => None,
+        Scope::Namespace => Some(request.accessible_namespace()?),
     };
-    Ok(Reply::done(u64::from(value)))
+    let value = (feature.get)(&Get {
+        controller,
+        values,
+        namespace: namespace.filter(|_| !is_default),
+        cdw11: request.sqe.cdw11.get(),
+        now,
+    })?;
+    match value {
+        Value::Dword(value) => Ok(Outcome::Done(Reply::done(u64::from(value)))),
+        Value::Data(data) => request.put(&data).map(Outcome::Done),
+        Value::Elsewhere(outcome) => Ok(outcome),
+    }
 }
 
 /// Set Features.
-pub(crate) fn set(request: &mut Request<'_>) -> Result<Reply, Fault> {
+pub(crate) fn set(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let feature = find(request)?;
     if request.sqe.cdw10.get() >> 31 != 0 {
         return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE, at::CDW10));
     }
-    if feature.capabilities & capability::NAMESPACE_SPECIFIC != 0 {
-        expect_namespace(request)?;
+    if feature.scope == Scope::Namespace {
+        if !feature.takes_all || request.sqe.nsid.get() != NSID_ALL {
+            request.accessible_namespace()?;
+        }
     } else if request.expect_no_namespace().is_err() {
         return Err(Fault::new(Status::FEATURE_NOT_NS_SPECIFIC, at::NSID));
     }
-    let cdw11 = request.sqe.cdw11.get();
-    let has_io_queues = request.controller.queues().any(|qid| qid != 0);
-    let values = &mut request.controller.features;
-    match feature.fid {
-        fid::ARBITRATION => values.arbitration = cdw11,
-        fid::POWER_MANAGEMENT => {
-            // There is one power state, 0.
-            if cdw11 & 0x1f != 0 {
-                return Err(Fault::field(at::CDW11));
-            }
-            values.power_management = cdw11 & 0xff;
-        }
-        fid::TEMPERATURE_THRESHOLD => {
-            if temperature_selector(cdw11, true)? {
-                values.temperature_under = cdw11 as u16;
-            } else {
-                values.temperature_over = cdw11 as u16;
-            }
-        }
-        // Neither a time limit for retries nor errors for deallocated blocks;
-        // a write cache that cannot be turned off: only what is so already.
-        fid::ERROR_RECOVERY if cdw11 & 0x1_ffff == 0 => {}
-        fid::VOLATILE_WRITE_CACHE if cdw11 & 1 == 1 => {}
-        fid::ERROR_RECOVERY | fid::VOLATILE_WRITE_CACHE => {
-            return Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE, at::CDW11));
-        }
-        fid::NUMBER_OF_QUEUES => return set_queues(request, has_io_queues),
-        fid::WRITE_ATOMICITY => values.write_atomicity = cdw11 & 1,
-        fid::ASYNC_EVENT_CONFIG => {
-            let supported = if request.controller.is_discovery {
-                async_event::DISCOVERY_CHANGE
-            } else {
-                async_event::SMART_WARNINGS | async_event::NAMESPACE_ATTRIBUTE
-            };
-            if cdw11 & !supported != 0 {
-                return Err(Fault::field(at::CDW11));
-            }
-            request.controller.features.async_events = cdw11;
-        }
-        fid::KEEP_ALIVE_TIMER => request.controller.set_kato(cdw11, request.env.now),
-        fid::HOST_BEHAVIOR => {
-            let data = request
-                .data
-                .get(..HOST_BEHAVIOR_BYTES)
-                .ok_or(Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL))?;
-            // Advanced command retry is the one behavior that means something here.
-            if data[0] > 1 || data[1..].iter().any(|byte| *byte != 0) {
-                return Err(Fault::field(at::SGL));
-            }
-            values.advanced_retry = data[0];
-        }
-        // Over fabrics the identifier comes with Connect (section 5.27.1.25).
-        fid::HOST_IDENTIFIER => return Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10)),
-        other => unreachable!("feature {other:#x} is in the table"),
-    }
-    Ok(Reply::done(0))
+    (feature.set)(request)
 }
 
-/// Number of Queues (section 5.27.1.5): before any I/O queue, and FFFFh is no number.
-fn set_queues(request: &mut Request<'_>, has_io_queues: bool) -> Result<Reply, Fault> {
+/// A feature with one value: setting it to that is no change.
+fn fixed(request: &mut Request<'_>, mask: u32, value: u32) -> Result<Outcome, Fault> {
+    if request.sqe.cdw11.get() & mask == value {
+        DONE
+    } else {
+        Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE, at::CDW11))
+    }
+}
+
+/// Data from the host that a feature is set with.
+fn data_of<'a, T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable>(
+    request: &'a Request<'_>,
+) -> Result<&'a T, Fault>
+where
+    T: zerocopy::Unaligned,
+{
+    let (value, _) = T::ref_from_prefix(request.data)
+        .map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL))?;
+    Ok(value)
+}
+
+fn set_power_management(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let cdw11 = request.sqe.cdw11.get();
-    let (submission, completion) = (cdw11 & 0xffff, cdw11 >> 16);
-    if submission == 0xffff || completion == 0xffff {
+    // There is one power state, 0.
+    if cdw11 & 0x1f != 0 {
         return Err(Fault::field(at::CDW11));
     }
-    if has_io_queues {
-        return Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10));
+    request.controller.features.power_management = cdw11 & 0xff;
+    DONE
+}
+
+fn get_temperature(get: &Get<'_>) -> Result<Value, Fault> {
+    let threshold = if temperature_selector(get.cdw11, false)? {
+        get.values.temperature_under
+    } else {
+        get.values.temperature_over
+    };
+    Ok(Value::Dword(u32::from(threshold)))
+}
+
+fn set_temperature(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let cdw11 = request.sqe.cdw11.get();
+    let is_under = temperature_selector(cdw11, true)?;
+    let values = &mut request.controller.features;
+    if is_under {
+        values.temperature_under = cdw11 as u16;
+    } else {
+        values.temperature_over = cdw11 as u16;
     }
-    let most = u32::from(
-        request
-            .controller
-            .subsystem
-            .limits
-            .io_queues_max
-            .saturating_sub(1),
-    );
-    // A fabrics queue is a pair: as many of the one as of the other.
-    let allocated = submission.max(completion).min(most);
-    request.controller.features.queues = allocated | allocated << 16;
-    Ok(Reply::done(u64::from(request.controller.features.queues)))
+    DONE
 }
 
 /// Which threshold (section 5.27.1.3): `true` is the under temperature one. Only
@@ -249,13 +463,94 @@ fn temperature_selector(cdw11: u32, is_set: bool) -> Result<bool, Fault> {
     Ok(kind == 1)
 }
 
-fn expect_namespace(request: &Request<'_>) -> Result<(), Fault> {
-    match request
-        .controller
-        .subsystem
-        .namespace(request.sqe.nsid.get())
-    {
-        Some(_) => Ok(()),
-        None => Err(Fault::new(Status::INVALID_NAMESPACE, at::NSID)),
+/// Number of Queues (section 5.27.1.5): before any I/O queue, and FFFFh is no number.
+fn set_queues(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let cdw11 = request.sqe.cdw11.get();
+    let (submission, completion) = (cdw11 & 0xffff, cdw11 >> 16);
+    if submission == 0xffff || completion == 0xffff {
+        return Err(Fault::field(at::CDW11));
+    }
+    if request.controller.queues().any(|qid| qid != 0) {
+        return Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10));
+    }
+    let limits = &request.controller.subsystem.limits;
+    let most = u32::from(limits.io_queues_max.saturating_sub(1));
+    // A fabrics queue is a pair: as many of the one as of the other.
+    let allocated = submission.max(completion).min(most);
+    let queues = allocated | allocated << 16;
+    request.controller.features.queues = queues;
+    Ok(Outcome::Done(Reply::done(u64::from(queues))))
+}
+
+fn set_async_events(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let cdw11 = request.sqe.cdw11.get();
+    let supported = if request.controller.is_discovery {
+        async_event::DISCOVERY_CHANGE
+    } else {
+        async_event::SMART_WARNINGS | async_event::NAMESPACE_ATTRIBUTE | async_event::ANA_CHANGE
+    };
+    if cdw11 & !supported != 0 {
+        return Err(Fault::field(at::CDW11));
+    }
+    request.controller.features.async_events = cdw11;
+    DONE
+}
+
+fn set_timestamp(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let data: &Timestamp = data_of(request)?;
+    let mut ms = [0; 8];
+    ms[..6].copy_from_slice(&data.timestamp);
+    request.controller.features.timestamp = Clock {
+        since: request.env.now,
+        at_since_ms: u64::from_le_bytes(ms),
+        is_set: true,
+    };
+    DONE
+}
+
+/// Host Behavior Support (section 5.27.1.18). What the host can do but has no
+/// use here is kept; what weft cannot do may not be enabled.
+fn set_behavior(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let data: &HostBehavior = data_of(request)?;
+    let switches = [data.acre, data.etdas, data.lbafee];
+    let is_known = switches.iter().all(|switch| *switch <= 1)
+        && data.hdisns == 0
+        && data.cdfe.get() & !HostBehavior::COPY_FORMATS == 0
+        && data.reserved6.iter().all(|byte| *byte == 0);
+    if request.data.len() < HOST_BEHAVIOR_BYTES || !is_known {
+        return Err(Fault::field(at::SGL));
+    }
+    let behavior = *data;
+    let activity = request.controller.activity();
+    activity.set_behavior(behavior.cdfe.get(), behavior.acre == 1);
+    request.controller.features.behavior = behavior;
+    DONE
+}
+
+fn get_host_identifier(get: &Get<'_>) -> Result<Value, Fault> {
+    // Fabrics hosts have 128-bit identifiers: EXHID must be set (section 5.27.1.25).
+    if get.cdw11 & 1 == 0 {
+        return Err(Fault::field(at::CDW11));
+    }
+    Ok(Value::Data(get.controller.hostid.to_vec()))
+}
+
+/// Namespace Write Protection Config (section 5.27.1.28): from the last two
+/// states no other is reached (section 8.12, figure 465).
+fn set_write_protect(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let namespace = request.namespace()?;
+    let state = WriteProtect::from_value(request.sqe.cdw11.get() & 7);
+    let state = state.ok_or(Fault::field(at::CDW11))?;
+    if state == WriteProtect::Permanent && !namespace.persists_state {
+        return Err(Fault::field(at::CDW11));
+    }
+    match namespace.write_protect {
+        WriteProtect::Off | WriteProtect::On => Ok(Outcome::WriteProtect {
+            nsid: namespace.nsid,
+            state,
+        }),
+        WriteProtect::UntilPowerCycle | WriteProtect::Permanent => {
+            Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE, at::CDW11))
+        }
     }
 }

@@ -1,4 +1,12 @@
-//! Get LBA Status (NVM Command Set Specification 1.0, section 4.2.1).
+//! Get LBA Status (NVM Command Set Specification 1.0, section 4.2.1; the action
+//! for allocated blocks is of 1.1).
+
+use wire::nvme::Status;
+use wire::nvme::identify::zeroed;
+use wire::nvme::lba_status::{Descriptor, ListHeader, atype, cmpc};
+use zerocopy::IntoBytes;
+
+use crate::admin::{Fault, Outcome, Request, at};
 
 /// A Get LBA Status that passed every check: what to ask the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +21,8 @@ pub struct LbaStatus {
     pub block_shift: u8,
     /// Which blocks the host asks for.
     pub kind: LbaStatusKind,
-    /// Bytes of data that the host takes, at least 8.
-    pub data_bytes_max: u32,
+    /// Descriptors that the host takes at most.
+    pub ranges_max: u32,
 }
 
 /// Action Type of a Get LBA Status.
@@ -22,6 +30,83 @@ pub struct LbaStatus {
 pub enum LbaStatusKind {
     /// Allocated blocks (02h).
     Allocated,
-    /// Blocks that may be unrecoverable (10h, 11h).
+    /// Blocks that cannot be read (10h, 11h).
     Unrecoverable,
+}
+
+/// Blocks of a descriptor at most: its count has 32 bits.
+const DESCRIPTOR_BLOCKS_MAX: u64 = u32::MAX as u64;
+
+impl LbaStatus {
+    /// The data of the command, to be cut at what the host takes: a descriptor
+    /// of each of `ranges` (first byte and bytes, ascending, not touching each
+    /// other), cut to the range asked about. Give one more than
+    /// [`LbaStatus::ranges_max`] where there are more, so that the host hears
+    /// of it.
+    pub fn data(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
+        let mut data = vec![0; size_of::<ListHeader>()];
+        let mut header: ListHeader = zeroed();
+        header.cmpc = cmpc::COMPLETE;
+        let end = self.offset + self.len;
+        let mut count = 0u32;
+        'ranges: for (offset, len) in ranges {
+            let first = offset.max(self.offset) >> self.block_shift;
+            let behind = offset.saturating_add(len).min(end);
+            let behind = behind.div_ceil(1 << self.block_shift);
+            let mut slba = first;
+            while slba < behind {
+                if count == self.ranges_max {
+                    header.cmpc = cmpc::INCOMPLETE;
+                    break 'ranges;
+                }
+                let blocks = (behind - slba).min(DESCRIPTOR_BLOCKS_MAX);
+                let mut descriptor: Descriptor = zeroed();
+                descriptor.dslba = slba.into();
+                descriptor.nlb = (blocks as u32).into();
+                data.extend_from_slice(descriptor.as_bytes());
+                slba += blocks;
+                count += 1;
+            }
+        }
+        header.nlsd = count.into();
+        data[..size_of::<ListHeader>()].copy_from_slice(header.as_bytes());
+        data
+    }
+}
+
+/// Checks the command; the volume is asked by the driver.
+pub(crate) fn get_lba_status(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+    let sqe = request.sqe;
+    let namespace = request.accessible_namespace()?;
+    let kind = match (sqe.cdw13.get() >> 24) as u8 {
+        atype::ALLOCATED => LbaStatusKind::Allocated,
+        atype::SCAN_UNRECOVERABLE | atype::UNRECOVERABLE => LbaStatusKind::Unrecoverable,
+        _ => return Err(Fault::field(at::CDW13)),
+    };
+    let (slba, count) = (sqe.slba(), namespace.block_count);
+    if slba >= count {
+        return Err(Fault::new(Status::LBA_OUT_OF_RANGE, at::CDW10));
+    }
+    // Range Length 0: to the end of the namespace.
+    let blocks = match u64::from(sqe.cdw13.get() & 0xffff) {
+        0 => count - slba,
+        blocks => blocks,
+    };
+    if slba.checked_add(blocks).is_none_or(|end| end > count) {
+        return Err(Fault::new(Status::LBA_OUT_OF_RANGE, at::CDW10));
+    }
+    let block_shift = namespace.block_bytes.trailing_zeros() as u8;
+    let nsid = namespace.nsid;
+    // MNDW counts dwords, 0's based: what does not fit into it is not returned.
+    let wanted = (u64::from(sqe.cdw12.get()) + 1) * 4;
+    let bytes = wanted.min(request.out.len() as u64) as usize;
+    let behind_header = bytes.saturating_sub(size_of::<ListHeader>());
+    Ok(Outcome::LbaStatus(LbaStatus {
+        nsid,
+        offset: slba << block_shift,
+        len: blocks << block_shift,
+        block_shift,
+        kind,
+        ranges_max: (behind_header / size_of::<Descriptor>()) as u32,
+    }))
 }

@@ -11,12 +11,14 @@ mod lba_status;
 mod log;
 mod nqn;
 mod registry;
+pub mod reservation;
 mod subsystem;
+pub mod support;
 pub mod tcp;
 
 pub use admin::{Env, IoCounters, Outcome, Reply};
 pub use controller::{Activity, Controller, ErrorNote};
-pub use lba_status::LbaStatus;
+pub use lba_status::{LbaStatus, LbaStatusKind};
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
 pub use registry::{Change, Connected, ControllerId, Refusal, Registry, RegistryConfig, Via};
 pub use subsystem::{

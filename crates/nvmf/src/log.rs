@@ -1,39 +1,181 @@
 //! Get Log Page (NVM Express Base Specification 2.0, section 5.16).
 
+use std::collections::BTreeMap;
+
 use wire::nvme::discovery::TRTYPE_TCP;
-use wire::nvme::feature::capability;
-use wire::nvme::identify::{ascii, zeroed};
-use wire::nvme::log::{CommandEffects, ErrorEntry, FirmwareSlot, Identifiers, Smart, effect, lid};
+use wire::nvme::identify::{CSI_NVM, LIST_NSIDS_MAX, ascii, zeroed};
+use wire::nvme::log::{
+    ANA_RGO, AnaGroup, AnaHeader, CommandEffects, ErrorEntry, FirmwareSlot, Identifiers, Smart,
+    critical_warning, effect, lid,
+};
 use wire::nvme::{NSID_ALL, Status, io};
 use zerocopy::IntoBytes;
 
-use crate::admin::{Fault, IoCounters, OPCODES, Reply, Request, at};
-use crate::controller::{DISCOVERY_EVENT, ERROR_ENTRIES_MAX, NAMESPACE_EVENT};
+use crate::admin::{COMMANDS, Fault, IoCounters, Reply, Request, at};
+use crate::controller::{
+    ANA_EVENT, Controller, DISCOVERY_EVENT, ERROR_ENTRIES_MAX, ERROR_EVENT, HEALTH_EVENT,
+    NAMESPACE_EVENT,
+};
 use crate::feature::FEATURES;
+use crate::reservation;
+use crate::support::Item;
 
-/// Log pages of I/O controllers.
-const LOG_PAGES: [u8; 8] = [
-    lid::SUPPORTED,
-    lid::ERROR,
-    lid::SMART,
-    lid::FIRMWARE_SLOT,
-    lid::CHANGED_NAMESPACES,
-    lid::COMMAND_EFFECTS,
-    lid::FEATURE_EFFECTS,
-    lid::MI_EFFECTS,
+/// A log page.
+pub(crate) struct Page {
+    pub item: Item,
+    /// There is one of each namespace, too.
+    of_namespaces: bool,
+    /// Whole pages; `None` where they are written piece by piece.
+    read: Option<fn(&Request<'_>) -> Result<Vec<u8>, Fault>>,
+    /// It was read without Retain Asynchronous Event: its event may come again.
+    on_read: fn(&mut Request<'_>),
+}
+
+const fn page(item: Item, read: fn(&Request<'_>) -> Result<Vec<u8>, Fault>) -> Page {
+    Page {
+        item,
+        of_namespaces: false,
+        read: Some(read),
+        on_read: |_| {},
+    }
+}
+
+/// Every log page there is; others are Invalid Log Page.
+pub(crate) const PAGES: &[Page] = &[
+    page(
+        Item::both(lid::SUPPORTED, "Supported Log Pages", "5.16.1.1"),
+        |request| Ok(supported(request).as_bytes().to_vec()),
+    ),
+    Page {
+        on_read: |request| request.controller.clear_event(ERROR_EVENT),
+        ..page(
+            Item::both(lid::ERROR, "Error Information", "5.16.1.2"),
+            |request| Ok(errors(request.controller)),
+        )
+    },
+    Page {
+        of_namespaces: true,
+        on_read: |request| request.controller.clear_event(HEALTH_EVENT),
+        ..page(
+            Item::io(lid::SMART, "SMART / Health Information", "5.16.1.3"),
+            |request| Ok(smart(request)?.as_bytes().to_vec()),
+        )
+    },
+    page(
+        Item::io(lid::FIRMWARE_SLOT, "Firmware Slot Information", "5.16.1.4"),
+        |request| Ok(firmware_slot(request).as_bytes().to_vec()),
+    ),
+    Page {
+        on_read: |request| {
+            request.controller.changed_namespaces.clear();
+            request.controller.clear_event(NAMESPACE_EVENT);
+        },
+        ..page(
+            Item::io(
+                lid::CHANGED_NAMESPACES,
+                "Changed Namespace List",
+                "5.16.1.5",
+            ),
+            |request| {
+                let nsids = &request.controller.changed_namespaces;
+                Ok(changed_namespaces(nsids.iter().copied()))
+            },
+        )
+    },
+    page(
+        Item::io(
+            lid::COMMAND_EFFECTS,
+            "Commands Supported and Effects",
+            "5.16.1.6",
+        ),
+        |request| {
+            if (request.sqe.cdw14.get() >> 24) as u8 != CSI_NVM {
+                return Err(Fault::field(at::CDW14));
+            }
+            Ok(command_effects().as_bytes().to_vec())
+        },
+    ),
+    Page {
+        on_read: |request| request.controller.clear_event(ANA_EVENT),
+        ..page(
+            Item::io(lid::ANA, "Asymmetric Namespace Access", "5.16.1.13"),
+            |request| Ok(ana(request)),
+        )
+    },
+    page(
+        Item::both(
+            lid::FEATURE_EFFECTS,
+            "Feature Identifiers Supported and Effects",
+            "5.16.1.18",
+        ),
+        |request| Ok(feature_effects(request.controller).as_bytes().to_vec()),
+    ),
+    page(
+        Item::io(
+            lid::MI_EFFECTS,
+            "NVMe-MI Commands Supported and Effects",
+            "5.16.1.19",
+        ),
+        // No NVMe-MI commands: all entries are 0.
+        |_| Ok(vec![0; size_of::<Identifiers>()]),
+    ),
+    Page {
+        read: None,
+        on_read: |request| request.controller.clear_event(DISCOVERY_EVENT),
+        ..page(
+            Item::discovery(lid::DISCOVERY, "Discovery", "5.16.1.23"),
+            |_| Ok(Vec::new()),
+        )
+    },
+    Page {
+        on_read: reservation::on_log_read,
+        ..page(
+            Item::io(
+                lid::RESERVATION_NOTIFICATION,
+                "Reservation Notification",
+                "5.16.1.24",
+            ),
+            |request| Ok(reservation::log_page(request)),
+        )
+    },
 ];
 
-/// Log pages of discovery controllers.
-const DISCOVERY_LOG_PAGES: [u8; 3] = [lid::SUPPORTED, lid::FEATURE_EFFECTS, lid::DISCOVERY];
-
-/// I/O commands with what they change.
-const IO_EFFECTS: [(u8, u32); 6] = [
-    (io::FLUSH, 0),
-    (io::WRITE, effect::LBCC),
-    (io::READ, 0),
-    (io::COMPARE, 0),
-    (io::WRITE_ZEROES, effect::LBCC),
-    (io::DATASET_MANAGEMENT, effect::LBCC),
+/// Every I/O command there is, with what it changes.
+pub(crate) const IO_COMMANDS: &[(Item, u32)] = &[
+    (Item::io(io::FLUSH, "Flush", "7.1"), 0),
+    (Item::io(io::WRITE, "Write", "NVM 3.2.6"), effect::LBCC),
+    (Item::io(io::READ, "Read", "NVM 3.2.4"), 0),
+    (
+        Item::io(io::WRITE_UNCORRECTABLE, "Write Uncorrectable", "NVM 3.2.7"),
+        effect::LBCC,
+    ),
+    (Item::io(io::COMPARE, "Compare", "NVM 3.2.1"), 0),
+    (
+        Item::io(io::WRITE_ZEROES, "Write Zeroes", "NVM 3.2.8"),
+        effect::LBCC,
+    ),
+    (
+        Item::io(io::DATASET_MANAGEMENT, "Dataset Management", "NVM 3.2.3"),
+        effect::LBCC,
+    ),
+    (Item::io(io::VERIFY, "Verify", "NVM 3.2.5"), 0),
+    (
+        Item::io(io::RESERVATION_REGISTER, "Reservation Register", "7.3"),
+        0,
+    ),
+    (
+        Item::io(io::RESERVATION_REPORT, "Reservation Report", "7.5"),
+        0,
+    ),
+    (
+        Item::io(io::RESERVATION_ACQUIRE, "Reservation Acquire", "7.2"),
+        0,
+    ),
+    (
+        Item::io(io::RESERVATION_RELEASE, "Reservation Release", "7.4"),
+        0,
+    ),
+    (Item::io(io::COPY, "Copy", "NVM 3.2.2"), effect::LBCC),
 ];
 
 /// Copies the part of `bytes`, which lie at `at` of a page, that falls into the
@@ -53,17 +195,14 @@ pub(crate) fn copy_window(bytes: &[u8], at: u64, offset: u64, out: &mut [u8]) {
 pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
     let sqe = request.sqe;
     let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
-    let (page, retains_event) = (cdw10 as u8, cdw10 >> 15 & 1 != 0);
+    let (wanted, retains_event) = (cdw10 as u8, cdw10 >> 15 & 1 != 0);
     let dwords = u64::from(cdw10 >> 16 | cdw11 << 16) + 1;
     let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
-    let pages: &[u8] = if request.controller.is_discovery {
-        &DISCOVERY_LOG_PAGES
-    } else {
-        &LOG_PAGES
-    };
-    if !pages.contains(&page) {
-        return Err(Fault::new(Status::INVALID_LOG_PAGE, at::CDW10));
-    }
+    let page = PAGES
+        .iter()
+        .find(|page| page.item.id == wanted)
+        .filter(|page| page.item.is_for(request.controller.is_discovery))
+        .ok_or(Fault::new(Status::INVALID_LOG_PAGE, at::CDW10))?;
     // Offsets count bytes: no page of ours has an index (CDW14 bit 23).
     if sqe.cdw14.get() >> 23 & 1 != 0 {
         return Err(Fault::field(at::CDW14));
@@ -71,7 +210,7 @@ pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
     if offset & 3 != 0 {
         return Err(Fault::field(at::CDW12));
     }
-    if page != lid::SMART {
+    if !page.of_namespaces {
         request.expect_no_namespace()?;
     }
     let len = dwords * 4;
@@ -79,18 +218,18 @@ pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL));
     }
     let len = len as usize;
-    if page == lid::DISCOVERY {
-        expect_offset(offset, request.discovery.len())?;
-        request.discovery.write(offset, &mut request.out[..len]);
-    } else {
-        let bytes = page_bytes(request, page)?;
+    if let Some(read) = page.read {
+        let bytes = read(request)?;
         expect_offset(offset, bytes.len() as u64)?;
         let out = &mut request.out[..len];
         out.fill(0);
         copy_window(&bytes, 0, offset, out);
+    } else {
+        expect_offset(offset, request.discovery.len())?;
+        request.discovery.write(offset, &mut request.out[..len]);
     }
     if !retains_event {
-        on_read(request, page);
+        (page.on_read)(request);
     }
     Ok(Reply::data(len))
 }
@@ -103,51 +242,19 @@ fn expect_offset(offset: u64, page_len: u64) -> Result<(), Fault> {
     }
 }
 
-/// A page was read without Retain Asynchronous Event: its event may come again.
-fn on_read(request: &mut Request<'_>, page: u8) {
-    match page {
-        lid::CHANGED_NAMESPACES => {
-            request.controller.changed_namespaces.clear();
-            request.controller.clear_event(NAMESPACE_EVENT);
-        }
-        lid::DISCOVERY => request.controller.clear_event(DISCOVERY_EVENT),
-        _ => {}
-    }
-}
-
-fn page_bytes(request: &Request<'_>, page: u8) -> Result<Vec<u8>, Fault> {
-    let bytes = match page {
-        lid::SUPPORTED => supported(request).as_bytes().to_vec(),
-        lid::ERROR => errors(request),
-        lid::SMART => smart(request)?.as_bytes().to_vec(),
-        lid::FIRMWARE_SLOT => firmware_slot(request).as_bytes().to_vec(),
-        lid::CHANGED_NAMESPACES => changed_namespaces(request),
-        lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
-        lid::FEATURE_EFFECTS => feature_effects(request).as_bytes().to_vec(),
-        // No NVMe-MI commands: all entries are 0.
-        lid::MI_EFFECTS => vec![0; size_of::<Identifiers>()],
-        other => unreachable!("log page {other:#x} is in the table"),
-    };
-    Ok(bytes)
-}
-
 fn supported(request: &Request<'_>) -> Identifiers {
-    let pages: &[u8] = if request.controller.is_discovery {
-        &DISCOVERY_LOG_PAGES
-    } else {
-        &LOG_PAGES
-    };
+    let is_discovery = request.controller.is_discovery;
     let mut log: Identifiers = zeroed();
-    for page in pages {
-        log.entries[usize::from(*page)] = 1.into();
+    for page in PAGES.iter().filter(|page| page.item.is_for(is_discovery)) {
+        log.entries[usize::from(page.item.id)] = 1.into();
     }
     log
 }
 
 /// The newest error first; entries without an error are zeros.
-fn errors(request: &Request<'_>) -> Vec<u8> {
+fn errors(controller: &Controller) -> Vec<u8> {
     let mut log = Vec::with_capacity(ERROR_ENTRIES_MAX * size_of::<ErrorEntry>());
-    for (count, note) in &request.controller.errors {
+    for (count, note) in &controller.errors {
         let mut entry: ErrorEntry = zeroed();
         entry.error_count = (*count).into();
         entry.sqid = note.qid.into();
@@ -166,18 +273,16 @@ fn errors(request: &Request<'_>) -> Vec<u8> {
 fn smart(request: &Request<'_>) -> Result<Smart, Fault> {
     let controller = &request.controller;
     let counters = match request.sqe.nsid.get() {
-        0 | NSID_ALL => (controller.subsystem.namespaces.iter())
+        0 | NSID_ALL => controller
+            .namespaces()
             .map(|namespace| (request.env.counters)(namespace.nsid))
             .fold(IoCounters::default(), add),
-        nsid => {
-            controller
-                .subsystem
-                .namespace(nsid)
-                .ok_or(Fault::new(Status::INVALID_NAMESPACE, at::NSID))?;
-            (request.env.counters)(nsid)
-        }
+        _ => (request.env.counters)(request.namespace()?.nsid),
     };
     let mut log: Smart = zeroed();
+    if counters.media_errors > 0 {
+        log.critical_warning = critical_warning::RELIABILITY;
+    }
     log.available_spare = 100;
     log.data_units_read = data_units(counters.read_bytes).into();
     log.data_units_written = data_units(counters.write_bytes).into();
@@ -213,38 +318,102 @@ fn firmware_slot(request: &Request<'_>) -> FirmwareSlot {
     log
 }
 
-fn changed_namespaces(request: &Request<'_>) -> Vec<u8> {
-    let nsids = request.controller.changed_namespaces.iter();
-    let mut log: Vec<u8> = nsids.flat_map(|nsid| nsid.to_le_bytes()).collect();
-    log.resize(4096, 0);
+/// Ascending identifiers; FFFFFFFFh alone where they are more than the page holds.
+fn changed_namespaces(nsids: impl ExactSizeIterator<Item = u32>) -> Vec<u8> {
+    let mut log: Vec<u8> = if nsids.len() > LIST_NSIDS_MAX {
+        NSID_ALL.to_le_bytes().to_vec()
+    } else {
+        nsids.flat_map(u32::to_le_bytes).collect()
+    };
+    log.resize(LIST_NSIDS_MAX * 4, 0);
     log
 }
 
 fn command_effects() -> CommandEffects {
     let mut log: CommandEffects = zeroed();
-    for opcode in OPCODES {
-        log.admin[usize::from(opcode)] = (effect::CSUPP | effect::SCOPE_CONTROLLER).into();
+    for command in COMMANDS {
+        log.admin[usize::from(command.item.id)] = (effect::CSUPP | command.scope).into();
     }
-    for (opcode, changes) in IO_EFFECTS {
+    for (item, changes) in IO_COMMANDS {
         // Without a scope: Linux 6.1 warns of any bit besides these two.
-        log.io[usize::from(opcode)] = (effect::CSUPP | changes).into();
+        log.io[usize::from(item.id)] = (effect::CSUPP | changes).into();
     }
     log
 }
 
-fn feature_effects(request: &Request<'_>) -> Identifiers {
+fn feature_effects(controller: &Controller) -> Identifiers {
     let mut log: Identifiers = zeroed();
-    let is_discovery = request.controller.is_discovery;
-    for feature in FEATURES
-        .iter()
-        .filter(|feature| !is_discovery || feature.of_discovery)
-    {
-        let scope = if feature.capabilities & capability::NAMESPACE_SPECIFIC != 0 {
-            effect::SCOPE_NAMESPACE
-        } else {
-            effect::SCOPE_CONTROLLER
-        };
-        log.entries[usize::from(feature.fid)] = (1 | scope).into();
+    for feature in FEATURES.iter().filter(|feature| feature.is_of(controller)) {
+        log.entries[usize::from(feature.item.id)] = feature.effects_entry().into();
     }
     log
+}
+
+/// The groups with namespaces that the host sees; namespaces ascend, as Linux
+/// hosts rely on.
+fn ana(request: &Request<'_>) -> Vec<u8> {
+    let controller = &*request.controller;
+    let groups_only = (request.sqe.cdw10.get() >> 8) as u8 & ANA_RGO != 0;
+    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for namespace in controller.namespaces() {
+        let nsids = groups.entry(namespace.ana_group).or_default();
+        nsids.push(namespace.nsid);
+    }
+    let mut header: AnaHeader = zeroed();
+    header.chgcnt = controller.ana.total.into();
+    header.ngrps = (groups.len() as u16).into();
+    let mut log = header.as_bytes().to_vec();
+    for (id, mut nsids) in groups {
+        nsids.sort_unstable();
+        if groups_only {
+            nsids.clear();
+        }
+        let mut group: AnaGroup = zeroed();
+        group.agid = id.into();
+        group.nnsids = (nsids.len() as u32).into();
+        // Counts start at 1: 0 would say that changes are not counted.
+        let changes = controller.ana.groups.get(&id).copied().unwrap_or(0) + 1;
+        group.chgcnt = changes.into();
+        group.state = controller.subsystem.ana_state(controller.listener, id) as u8;
+        log.extend_from_slice(group.as_bytes());
+        log.extend(nsids.into_iter().flat_map(u32::to_le_bytes));
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::is_io;
+
+    #[test]
+    fn too_many_changed_namespaces_become_all() {
+        let list = changed_namespaces((1..=1024).collect::<Vec<_>>().into_iter());
+        assert_eq!(
+            (list.len(), &list[..8]),
+            (4096, &[1, 0, 0, 0, 2, 0, 0, 0][..])
+        );
+        let list = changed_namespaces((1..=1025).collect::<Vec<_>>().into_iter());
+        assert_eq!(
+            (list.len(), &list[..8]),
+            (4096, &[255, 255, 255, 255, 0, 0, 0, 0][..])
+        );
+    }
+
+    /// The table says what the decoder takes.
+    #[test]
+    fn io_commands_are_the_ones_decoded() {
+        for opcode in 0..=255u8 {
+            let is_reservation = matches!(
+                opcode,
+                io::RESERVATION_REGISTER
+                    | io::RESERVATION_REPORT
+                    | io::RESERVATION_ACQUIRE
+                    | io::RESERVATION_RELEASE
+            );
+            let listed = IO_COMMANDS.iter().any(|(item, _)| item.id == opcode);
+            let is_known = is_io(opcode) || is_reservation;
+            assert_eq!(is_known, listed, "opcode {opcode:#x}");
+        }
+    }
 }

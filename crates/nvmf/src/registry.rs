@@ -16,6 +16,7 @@ use zerocopy::FromBytes;
 use crate::admin::{self, Env, Outcome, Reply, Request};
 use crate::controller::{Activity, Association, Controller, ErrorNote};
 use crate::discovery::{self, DiscoveryLog, Port};
+use crate::identify;
 use crate::subsystem::{CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
 
 /// Entries of an Admin Queue (ASQSZ).
@@ -197,6 +198,11 @@ impl Registry {
         self.controllers
             .iter()
             .map(|(id, controller)| (*id, controller))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn controllers_mut(&mut self) -> impl Iterator<Item = &mut Controller> {
+        self.controllers.values_mut()
     }
 
     /// A controller, unless it is gone.
@@ -398,9 +404,14 @@ impl Registry {
         } else {
             DiscoveryLog::default()
         };
-        let Some(entry) = self.entries.get(&controller.subsystem.nqn) else {
-            // The subsystem is gone, and its connections are being closed.
+        if controller.has_ended() {
+            // Its connections are being closed; its subsystem may be gone.
             return Outcome::Done(Reply::failed(Status::ABORTED_SQ_DELETION));
+        }
+        let controllers = if identify::lists_controllers(sqe) {
+            self.hosts(&controller.subsystem.nqn)
+        } else {
+            BTreeMap::new()
         };
         let request = Request {
             controller: self.controllers.get_mut(&id).expect("found before"),
@@ -408,17 +419,31 @@ impl Registry {
             data,
             out,
             env,
-            cntlids: &entry.controllers,
+            controllers: &controllers,
             discovery: &discovery,
         };
         admin::execute(request, tag)
     }
 
+    /// Hosts of a subsystem's controllers by Controller ID.
+    fn hosts(&self, nqn: &str) -> BTreeMap<u16, String> {
+        let controllers = self.entries[nqn].controllers.iter();
+        controllers
+            .map(|(cntlid, id)| (*cntlid, self.controllers[id].hostnqn.clone()))
+            .collect()
+    }
+
     /// Puts a failed I/O command into its controller's Error Information log.
-    pub fn note_error(&mut self, id: ControllerId, note: ErrorNote) {
-        if let Some(controller) = self.controllers.get_mut(&id) {
-            controller.note_error(note);
+    /// A medium that failed is told as SMART / Health Status, an error of ours
+    /// as Transient Internal Error.
+    pub fn note_error(&mut self, id: ControllerId, note: ErrorNote) -> Change {
+        let mut change = Change::default();
+        if let Some(controller) = self.controllers.get_mut(&id)
+            && controller.note_error(note)
+        {
+            change.events.extend(controller.admin_connection());
         }
+        change
     }
 
     /// The discovery log as the host of a discovery controller sees it.

@@ -228,7 +228,7 @@ impl Change {
         }
     }
 
-    fn raise(&mut self, controller: &mut Controller, event: u32) {
+    pub(crate) fn raise(&mut self, controller: &mut Controller, event: u32) {
         if controller.raise(event)
             && let Some(connection) = controller.admin_connection()
             && !self.events.contains(&connection)

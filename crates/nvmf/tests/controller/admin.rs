@@ -617,7 +617,7 @@ fn errors_are_logged_newest_first() {
     sqe.cid = 77.into();
     sqe.nsid = 5.into();
     bench.admin(id, &sqe, &mut []);
-    bench.registry.note_error(
+    let _ = bench.registry.note_error(
         id,
         ErrorNote {
             qid: 2,

@@ -1,0 +1,89 @@
+//! What is supported, as data: the same tables that commands are executed by.
+
+use crate::{admin, feature, identify, log};
+
+/// Something that hosts name by a number: a command, a feature, a log page, an
+/// Identify data structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The number: opcode, FID, LID, CNS.
+    pub id: u8,
+    /// The standard's name.
+    pub name: &'static str,
+    /// Where it is defined: a section of the NVM Express Base Specification
+    /// 2.0, or after "NVM" one of the NVM Command Set Specification 1.0.
+    pub section: &'static str,
+    /// I/O controllers have it.
+    pub io: bool,
+    /// Discovery controllers have it.
+    pub discovery: bool,
+}
+
+impl Item {
+    /// What only I/O controllers have.
+    pub(crate) const fn io(id: u8, name: &'static str, section: &'static str) -> Self {
+        Item {
+            id,
+            name,
+            section,
+            io: true,
+            discovery: false,
+        }
+    }
+
+    /// What only discovery controllers have.
+    pub(crate) const fn discovery(id: u8, name: &'static str, section: &'static str) -> Self {
+        Item {
+            id,
+            name,
+            section,
+            io: false,
+            discovery: true,
+        }
+    }
+
+    /// What every controller has.
+    pub(crate) const fn both(id: u8, name: &'static str, section: &'static str) -> Self {
+        Item {
+            id,
+            name,
+            section,
+            io: true,
+            discovery: true,
+        }
+    }
+
+    /// Whether a controller of that kind has it.
+    pub(crate) fn is_for(&self, is_discovery: bool) -> bool {
+        if is_discovery {
+            self.discovery
+        } else {
+            self.io
+        }
+    }
+}
+
+/// Admin commands by opcode.
+pub fn admin_commands() -> impl Iterator<Item = &'static Item> {
+    admin::COMMANDS.iter().map(|command| &command.item)
+}
+
+/// I/O commands by opcode.
+pub fn io_commands() -> impl Iterator<Item = &'static Item> {
+    log::IO_COMMANDS.iter().map(|(item, _)| item)
+}
+
+/// Features by identifier.
+pub fn features() -> impl Iterator<Item = &'static Item> {
+    feature::FEATURES.iter().map(|feature| &feature.item)
+}
+
+/// Log pages by identifier.
+pub fn log_pages() -> impl Iterator<Item = &'static Item> {
+    log::PAGES.iter().map(|page| &page.item)
+}
+
+/// Identify data structures by CNS.
+pub fn identify_structures() -> impl Iterator<Item = &'static Item> {
+    identify::STRUCTURES.iter().map(|structure| &structure.item)
+}
