@@ -8,7 +8,7 @@ use std::time::Duration;
 use bench::perf::{DEFAULT_NQN, PerfArgs, measure};
 use clap::Parser;
 use reactor::Choice;
-use target::{Config, Limits, NamespaceSpec, Placement, Report, Running, SubsystemSpec};
+use target::{Config, NamespaceSpec, Report, Running, SubsystemSpec};
 
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
@@ -35,20 +35,19 @@ fn start(backend: Choice) -> Running {
             nqn: DEFAULT_NQN.into(),
             serial: "1".into(),
             model: "weft".into(),
-            hosts: None,
             namespaces: vec![NamespaceSpec {
                 nsid: 1,
                 volume: "ram".into(),
+                ..NamespaceSpec::default()
             }],
+            ..SubsystemSpec::default()
         }],
-        listeners: vec!["127.0.0.1:0".parse().expect("address")],
+        listeners: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cpus: vec![reactor::available_cpus()[0]],
         backend,
         spin_us_max: 0,
-        placement: Placement::default(),
         memory_max: 256 << 20,
-        zero_copy_min_bytes: None,
-        limits: Limits::default(),
+        ..Config::default()
     };
     target::start(config).expect("the target starts")
 }

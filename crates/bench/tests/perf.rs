@@ -9,7 +9,7 @@ use std::time::Duration;
 use bench::discover::{self, DiscoverArgs};
 use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
 use clap::Parser;
-use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
+use target::{Config, NamespaceSpec, Running, SubsystemSpec};
 
 const SIZE: u64 = 8 << 20;
 
@@ -49,20 +49,18 @@ impl Served {
                 nqn: DEFAULT_NQN.into(),
                 serial: "1".into(),
                 model: "weft".into(),
-                hosts: None,
                 namespaces: vec![NamespaceSpec {
                     nsid: 1,
                     volume: "ram".into(),
+                    ..NamespaceSpec::default()
                 }],
+                ..SubsystemSpec::default()
             }],
-            listeners: vec!["127.0.0.1:0".parse().expect("address")],
+            listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             cpus: vec![reactor::available_cpus()[0]],
-            backend: reactor::Choice::Auto,
             spin_us_max: 0,
-            placement: Placement::default(),
             memory_max: 64 << 20,
-            zero_copy_min_bytes: None,
-            limits: Limits::default(),
+            ..Config::default()
         });
         Served(running.expect("the target starts"))
     }

@@ -5,6 +5,7 @@
 //! `weft.example.toml`.
 #![forbid(unsafe_code)]
 
+mod listener;
 mod nvme;
 mod parse;
 mod policy;
@@ -14,7 +15,7 @@ mod value;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use target::{Config, Limits, NamespaceSpec, Placement, SubsystemSpec};
+use target::{Config, NamespaceSpec, SubsystemSpec};
 
 pub use parse::SCHEMA;
 pub use source::{Problem, Problems};
@@ -40,20 +41,18 @@ pub fn default_config() -> Config {
             serial: nvme::serial_of(&nqn),
             nqn,
             model: nvme::MODEL_DEFAULT.to_owned(),
-            hosts: None,
             namespaces: vec![NamespaceSpec {
                 nsid: 1,
                 volume: name,
+                ..NamespaceSpec::default()
             }],
+            ..SubsystemSpec::default()
         }],
-        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 4420))],
-        backend: reactor::Choice::Auto,
+        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 4420)).into()],
         spin_us_max: policy::SPIN_US_DEFAULT,
-        placement: Placement::default(),
         memory_max: policy::memory_default_bytes(cpus.len()),
         cpus,
-        zero_copy_min_bytes: None,
-        limits: Limits::default(),
+        ..Config::default()
     }
 }
 

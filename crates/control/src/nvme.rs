@@ -1,27 +1,26 @@
 //! The subsystems of a file.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
-use nvmf::{NSID_MAX, check_host_nqn, check_subsystem_nqn};
-use target::{NamespaceSpec, SubsystemSpec};
+use nvmf::command::AnaState;
+use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
+use target::{ListenerSpec, NamespaceSpec, SubsystemSpec, check};
 use uuid::Uuid;
 
-use crate::parse::{NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
+use crate::parse::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
+use crate::policy::pick;
 use crate::source::{At, Section, Sink, hint};
 
 /// MN of Identify Controller where the file gives none.
 pub(crate) const MODEL_DEFAULT: &str = "weft";
-
-/// Bytes of SN and MN in Identify Controller.
-const SERIAL_BYTES: usize = 20;
-const MODEL_BYTES: usize = 40;
 
 /// SN of Identify Controller where the file gives none: it follows from the
 /// NQN, so it is the same after a restart.
 pub(crate) fn serial_of(nqn: &str) -> String {
     let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, nqn.as_bytes());
     let mut serial = uuid.simple().to_string().to_uppercase();
-    serial.truncate(SERIAL_BYTES);
+    serial.truncate(check::SERIAL_BYTES);
     serial
 }
 
@@ -29,12 +28,13 @@ pub(crate) fn subsystems(
     sink: &mut Sink,
     nvme: Option<&Section>,
     volumes: &Volumes,
+    listeners: &[ListenerSpec],
 ) -> Vec<SubsystemSpec> {
     let mut subsystems = Vec::new();
     let mut lines: HashMap<String, usize> = HashMap::new();
     let sections = nvme.map(|nvme| nvme.tables(sink, SCHEMA, "subsystem", SUBSYSTEM));
     for section in sections.iter().flatten() {
-        let Some(subsystem) = subsystem(sink, section, volumes) else {
+        let Some(subsystem) = subsystem(sink, section, volumes, listeners) else {
             continue;
         };
         let line = sink.line(&section.span);
@@ -52,7 +52,12 @@ pub(crate) fn subsystems(
     subsystems
 }
 
-fn subsystem(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<SubsystemSpec> {
+fn subsystem(
+    sink: &mut Sink,
+    section: &Section,
+    volumes: &Volumes,
+    listeners: &[ListenerSpec],
+) -> Option<SubsystemSpec> {
     section.missing(sink, "nqn", "nqn = \"nqn.2026-01.io.weft:disk0\"");
     let nqn = section.text(sink, "nqn").map(|nqn| {
         if let Err(why) = check_subsystem_nqn(nqn.value) {
@@ -61,16 +66,20 @@ fn subsystem(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<Su
         nqn.value.to_owned()
     });
     let hosts = hosts(sink, section);
-    let serial = fixed_text(sink, section, "serial", SERIAL_BYTES);
-    let model = fixed_text(sink, section, "model", MODEL_BYTES);
+    let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
+    let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
+    let reached = reached(sink, section, listeners);
     let namespaces = namespaces(sink, section, volumes);
+    let ana_groups = ana_groups(sink, section, &namespaces, listeners);
     let nqn = nqn?;
     Some(SubsystemSpec {
         serial: serial.unwrap_or_else(|| serial_of(&nqn)),
         model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
         nqn,
         hosts,
+        listeners: reached,
         namespaces,
+        ana_groups,
     })
 }
 
@@ -89,8 +98,14 @@ fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
         }
         _ => {}
     }
+    let hosts = host_list(sink, section).unwrap_or_default();
+    (!any).then_some(hosts)
+}
+
+/// The host NQNs of `hosts`, if that is there.
+fn host_list(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
     let mut hosts: Vec<String> = Vec::new();
-    for At { value, span } in section.texts(sink, "hosts").unwrap_or_default() {
+    for At { value, span } in section.texts(sink, "hosts")? {
         if let Err(why) = check_host_nqn(value) {
             sink.add(&span, why.to_string());
         } else if hosts.iter().any(|host| host == value) {
@@ -98,15 +113,109 @@ fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
         }
         hosts.push(value.to_owned());
     }
-    (!any).then_some(hosts)
+    Some(hosts)
 }
+
+/// Numbers of the listeners where a subsystem is reached; `None`: all.
+fn reached(sink: &mut Sink, section: &Section, listeners: &[ListenerSpec]) -> Option<Vec<u16>> {
+    let mut numbers = Vec::new();
+    for text in section.texts(sink, "listeners")? {
+        let Some(number) = listener(sink, &text, listeners) else {
+            continue;
+        };
+        if listeners[usize::from(number)].discovery_only {
+            let why = format!("the listener {} is `discovery_only`", text.value);
+            sink.add(&text.span, why);
+        } else if numbers.contains(&number) {
+            sink.add(&text.span, format!("{} is in the list already", text.value));
+        }
+        numbers.push(number);
+    }
+    Some(numbers)
+}
+
+/// The number of the listener on an address.
+fn listener(sink: &mut Sink, text: &At<&str>, listeners: &[ListenerSpec]) -> Option<u16> {
+    let known = || listeners.iter().map(|spec| spec.address.to_string());
+    let address: Option<SocketAddr> = text.value.parse().ok();
+    let found = (0..)
+        .zip(listeners)
+        .find(|(_, spec)| Some(spec.address) == address);
+    if found.is_none() {
+        let names: Vec<String> = known().collect();
+        let hint = hint(text.value, names.iter().map(String::as_str));
+        let why = format!(
+            "there is no [[listener]] with the address \"{}\"{hint}",
+            text.value
+        );
+        sink.add(&text.span, why);
+    }
+    found.map(|(number, _)| number)
+}
+
+/// ANA groups whose state is not "optimized" everywhere.
+fn ana_groups(
+    sink: &mut Sink,
+    section: &Section,
+    namespaces: &[NamespaceSpec],
+    listeners: &[ListenerSpec],
+) -> Vec<AnaGroup> {
+    let mut groups: Vec<AnaGroup> = Vec::new();
+    let mut seen: Vec<(u32, Option<u16>)> = Vec::new();
+    for section in section.tables(sink, SCHEMA, "ana", ANA) {
+        section.missing(sink, "group", "group = 1");
+        section.missing(sink, "state", "state = \"non-optimized\"");
+        let state = pick(sink, Some(&section), "state", ANA_STATES);
+        let group = number(sink, &section, "group", check::ana_group);
+        let text = section.text(sink, "listener");
+        let on = text
+            .as_ref()
+            .and_then(|text| listener(sink, text, listeners));
+        let (Some(id), Some(state)) = (group, state) else {
+            continue;
+        };
+        if !namespaces.iter().any(|namespace| namespace.ana_group == id) {
+            let text = format!("no namespace of the subsystem has `ana_group = {id}`");
+            sink.add(&section.span_of("group"), text);
+        }
+        if text.is_some() && on.is_none() {
+            continue;
+        }
+        if seen.contains(&(id, on)) {
+            let text = format!("the state of group {id} is said already");
+            sink.add(&section.span_of("group"), text);
+        }
+        seen.push((id, on));
+        let at = groups.iter().position(|group| group.id == id);
+        let at = at.unwrap_or_else(|| {
+            let group = AnaGroup {
+                id,
+                ..AnaGroup::default()
+            };
+            groups.push(group);
+            groups.len() - 1
+        });
+        match on {
+            Some(number) => groups[at].on.push((number, state)),
+            None => groups[at].state = state,
+        }
+    }
+    groups
+}
+
+/// As the words of the ANA log page (Base 2.0, section 8.1.3).
+const ANA_STATES: &[(&str, AnaState)] = &[
+    ("optimized", AnaState::Optimized),
+    ("non-optimized", AnaState::NonOptimized),
+    ("inaccessible", AnaState::Inaccessible),
+    ("persistent-loss", AnaState::PersistentLoss),
+    ("change", AnaState::Change),
+];
 
 /// A text that stands in a field of fixed width, padded with spaces.
 fn fixed_text(sink: &mut Sink, section: &Section, key: &str, bytes_max: usize) -> Option<String> {
     let text = section.text(sink, key)?;
-    let is_ascii = text.value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    if text.value.trim().is_empty() || text.value.len() > bytes_max || !is_ascii {
-        let why = format!("`{key}` is 1 to {bytes_max} printable ASCII characters");
+    if let Err(why) = check::fixed_text(key, text.value, bytes_max) {
         sink.add(&text.span, why);
     }
     Some(text.value.to_owned())
@@ -122,7 +231,9 @@ fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Name
     for section in &sections {
         section.missing(sink, "nsid", "nsid = 1");
         section.missing(sink, "volume", "volume = \"disk0\"");
-        let nsid = nsid(sink, section);
+        let nsid = number(sink, section, "nsid", check::nsid);
+        let ana_group = number(sink, section, "ana_group", check::ana_group);
+        let hosts = host_list(sink, section);
         let volume = volume(sink, section, volumes);
         if let Some(nsid) = nsid
             && namespaces.iter().any(|other| other.nsid == nsid)
@@ -137,21 +248,33 @@ fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Name
             sink.add(&section.span_of("volume"), text);
         }
         if let (Some(nsid), Some(volume)) = (nsid, volume) {
-            namespaces.push(NamespaceSpec { nsid, volume });
+            namespaces.push(NamespaceSpec {
+                nsid,
+                volume,
+                ana_group: ana_group.unwrap_or(1),
+                hosts,
+            });
         }
     }
     namespaces.sort_by_key(|namespace| namespace.nsid);
     namespaces
 }
 
-fn nsid(sink: &mut Sink, section: &Section) -> Option<u32> {
-    let nsid = section.number(sink, "nsid", false)?;
-    if (1..=u64::from(NSID_MAX)).contains(&nsid.value) {
-        return Some(nsid.value as u32);
+/// A number that `check` knows the bounds of.
+fn number(
+    sink: &mut Sink,
+    section: &Section,
+    key: &str,
+    check: fn(u64) -> Result<u32, String>,
+) -> Option<u32> {
+    let number = section.number(sink, key, false)?;
+    match check(number.value) {
+        Ok(number) => Some(number),
+        Err(why) => {
+            sink.add(&number.span, why);
+            None
+        }
     }
-    let text = format!("an nsid is from 1 to {NSID_MAX}, not {}", nsid.value);
-    sink.add(&nsid.span, text);
-    None
 }
 
 fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<String> {

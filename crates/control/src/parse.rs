@@ -1,18 +1,16 @@
-//! The file's schema, its volumes and its listeners.
+//! The file's schema and its volumes.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use store::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
-use target::Config;
+use target::{Config, check};
 use toml::de::DeTable;
 use uuid::Uuid;
 
 use crate::source::{Keys, Section, Sink, hint};
 use crate::value::format_size;
-use crate::{Problem, nvme, policy};
+use crate::{Problem, listener, nvme, policy};
 
 /// Sections and the keys that they may hold.
 pub const SCHEMA: &[Keys] = &[
@@ -25,6 +23,7 @@ pub const SCHEMA: &[Keys] = &[
             "size",
             "block_bytes",
             "path",
+            "state",
             "uuid",
             "read_only",
         ],
@@ -40,6 +39,7 @@ pub const SCHEMA: &[Keys] = &[
             "connections_max",
             "digests",
             "subsystem",
+            "referral",
         ],
     ),
     (
@@ -50,11 +50,15 @@ pub const SCHEMA: &[Keys] = &[
             "hosts",
             "serial",
             "model",
+            "listeners",
             "namespace",
+            "ana",
         ],
     ),
-    (NAMESPACE, &["nsid", "volume"]),
-    (LISTENER, &["address"]),
+    (NAMESPACE, &["nsid", "volume", "ana_group", "hosts"]),
+    (ANA, &["group", "state", "listener"]),
+    (REFERRAL, &["address"]),
+    (LISTENER, &["address", "advertise", "discovery_only"]),
     (
         POLICY,
         &[
@@ -73,11 +77,10 @@ const VOLUME: &str = "[[volume]]";
 pub(crate) const NVME: &str = "[nvme]";
 pub(crate) const SUBSYSTEM: &str = "[[nvme.subsystem]]";
 pub(crate) const NAMESPACE: &str = "[[nvme.subsystem.namespace]]";
-const LISTENER: &str = "[[listener]]";
+pub(crate) const ANA: &str = "[[nvme.subsystem.ana]]";
+pub(crate) const REFERRAL: &str = "[[nvme.referral]]";
+pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const POLICY: &str = "[policy]";
-
-/// Bytes of a volume's name at most.
-const VOLUME_NAME_BYTES_MAX: usize = 64;
 
 /// A logical block where the file says nothing.
 pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
@@ -100,8 +103,9 @@ pub(crate) fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Conf
     let volumes = volumes(sink, &file, folder);
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
-    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes);
-    let listeners = listeners(sink, &file);
+    let listeners = listener::listeners(sink, &file);
+    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes, &listeners);
+    let referrals = listener::referrals(sink, nvme.as_ref());
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let cpus = policy::cpus(sink, policy, allowed);
@@ -109,6 +113,7 @@ pub(crate) fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Conf
         volumes: volumes.list,
         subsystems,
         listeners,
+        referrals,
         backend: policy::backend(sink, policy),
         spin_us_max: policy::spin_us_max(sink, policy),
         placement: policy::placement(sink, policy),
@@ -141,11 +146,11 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
             }
         }
         let volume = volume(sink, &section, folder, name.as_deref());
-        if let Some(Kind::File { path }) = volume.as_ref().map(|volume| &volume.kind) {
-            let line = sink.line(&section.span);
+        let line = sink.line(&section.span);
+        for (key, path) in volume.iter().flat_map(paths_of) {
             if let Some(first) = paths.insert(path.clone(), line) {
                 let text = format!("the volume in line {first} lies in this file already");
-                sink.add(&section.span_of("path"), text);
+                sink.add(&section.span_of(key), text);
             }
         }
         volumes.names.extend(name);
@@ -160,18 +165,21 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
 fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
     section.missing(sink, "name", "name = \"disk0\"");
     let name = section.text(sink, "name")?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.value.is_empty()
-        || name.value.len() > VOLUME_NAME_BYTES_MAX
-        || !name.value.chars().all(is_plain)
-    {
-        let text = format!(
-            "a volume's name is 1 to {VOLUME_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"
-        );
-        sink.add(&name.span, text);
+    if let Err(why) = check::volume_name(name.value) {
+        sink.add(&name.span, why);
         return None;
     }
     Some(name.value.to_owned())
+}
+
+/// The files that a volume needs for itself, and the keys that name them.
+fn paths_of(volume: &Spec) -> Vec<(&'static str, &PathBuf)> {
+    let data = match &volume.kind {
+        Kind::File { path } | Kind::Block { path } => Some(("path", path)),
+        Kind::Null | Kind::Ram => None,
+    };
+    let state = volume.state.as_ref().map(|path| ("state", path));
+    data.into_iter().chain(state).collect()
 }
 
 fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
@@ -190,7 +198,10 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         }
         None => Some(BLOCK_BYTES_DEFAULT),
     };
-    section.missing(sink, "size", "size = \"1GiB\"");
+    let is_device = matches!(kind, Some(Kind::Block { .. }));
+    if !is_device {
+        section.missing(sink, "size", "size = \"1GiB\"");
+    }
     let size = section.number(sink, "size", true);
     if let (Some(size), Some(block)) = (&size, block_bytes) {
         let block = u64::from(block);
@@ -221,19 +232,24 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
     Some(Spec {
         name: name?.to_owned(),
         kind: kind?,
-        size_bytes: size?.value,
+        size_bytes: match size {
+            Some(size) => size.value,
+            // All that the device has.
+            None if is_device && !section.has("size") => 0,
+            None => return None,
+        },
         block_bytes: block_bytes?,
         uuid,
-        state: None,
+        state: file(sink, section, "state", folder),
         read_only: section.flag(sink, "read_only").unwrap_or(false),
     })
 }
 
 fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {
-    const KINDS: &[&str] = &["null", "ram", "file"];
+    const KINDS: &[&str] = &["null", "ram", "file", "block"];
     section.missing(sink, "kind", "kind = \"ram\"");
     let kind = choice(sink, section, "kind", KINDS)?;
-    if KINDS[kind] != "file" {
+    if let "null" | "ram" = KINDS[kind] {
         if section.has("path") {
             let text = format!("a \"{}\" volume has no `path`", KINDS[kind]);
             sink.add(&section.span_of("path"), text);
@@ -243,15 +259,27 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind
             _ => Kind::Ram,
         });
     }
-    section.missing(sink, "path", "path = \"disk0.img\"");
-    let path = section.text(sink, "path")?;
+    let is_device = KINDS[kind] == "block";
+    let example = match is_device {
+        true => "path = \"/dev/sdb\"",
+        false => "path = \"disk0.img\"",
+    };
+    section.missing(sink, "path", example);
+    let path = file(sink, section, "path", folder)?;
+    Some(match is_device {
+        true => Kind::Block { path },
+        false => Kind::File { path },
+    })
+}
+
+/// The path of a file; relative ones are to the configuration's folder.
+fn file(sink: &mut Sink, section: &Section, key: &str, folder: &Path) -> Option<PathBuf> {
+    let path = section.text(sink, key)?;
     if path.value.is_empty() {
-        sink.add(&path.span, "`path` is empty");
+        sink.add(&path.span, format!("`{key}` is empty"));
         return None;
     }
-    Some(Kind::File {
-        path: folder.join(path.value),
-    })
+    Some(folder.join(path.value))
 }
 
 /// The index of a key's value among the words it may be.
@@ -273,51 +301,4 @@ pub(crate) fn choice(
         sink.add(&section.span_of(key), text);
     }
     found
-}
-
-fn listeners(sink: &mut Sink, file: &Section) -> Vec<SocketAddr> {
-    let mut listeners: Vec<(SocketAddr, Range<usize>)> = Vec::new();
-    for section in file.tables(sink, SCHEMA, "listener", LISTENER) {
-        section.missing(sink, "address", "address = \"127.0.0.1:4420\"");
-        let Some(text) = section.text(sink, "address") else {
-            continue;
-        };
-        let Ok(address) = text.value.parse::<SocketAddr>() else {
-            let why =
-                "is no IP address with port; write \"192.0.2.1:4420\" or \"[2001:db8::1]:4420\"";
-            sink.add(&text.span, format!("\"{}\" {why}", text.value));
-            continue;
-        };
-        if address.port() == 0 {
-            let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420";
-            sink.add(&text.span, why);
-            continue;
-        }
-        if let Some((other, span)) = listeners.iter().find(|(other, _)| clash(*other, address)) {
-            let line = sink.line(span);
-            let text_ = match *other == address {
-                true => format!("{address} is there already, in line {line}"),
-                false => format!(
-                    "{address} and {other} in line {line} cover each other: leave one of them out"
-                ),
-            };
-            sink.add(&text.span, text_);
-            continue;
-        }
-        listeners.push((address, section.span.clone()));
-    }
-    if !file.has("listener") {
-        let text = "there is no [[listener]]: write [[listener]] and address = \"127.0.0.1:4420\"";
-        sink.add(&(0..0), text);
-    }
-    listeners.into_iter().map(|(address, _)| address).collect()
-}
-
-/// Whether the kernel would refuse to bind both: `0.0.0.0` takes every IPv4
-/// address, `[::]` every IPv6 and every IPv4 address.
-fn clash(a: SocketAddr, b: SocketAddr) -> bool {
-    let covers = |any: SocketAddr, other: SocketAddr| {
-        any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
-    };
-    a.port() == b.port() && (a.ip() == b.ip() || covers(a, b) || covers(b, a))
 }

@@ -174,7 +174,7 @@ fn digests(sink: &mut Sink, section: Option<&Section>) -> (bool, bool) {
 }
 
 /// The value that belongs to the word in the file.
-fn pick<T: Copy>(
+pub(crate) fn pick<T: Copy>(
     sink: &mut Sink,
     section: Option<&Section>,
     key: &str,

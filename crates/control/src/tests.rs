@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use nvmf::NSID_MAX;
+use nvmf::command::AnaState;
+use nvmf::{Advertise, AnaGroup, NSID_MAX, Referral};
 use reactor::Choice;
 use store::Kind;
+use target::{Limits, ListenerSpec, Placement};
 
 use super::*;
 
@@ -114,7 +116,137 @@ fn every_key_arrives() {
     assert_eq!((&*subsystem.serial, &*subsystem.model), ("S1", "M 1"));
     assert_eq!(subsystem.namespaces[0].nsid, 1);
     assert_eq!(subsystem.namespaces[0].volume, "a");
-    assert_eq!(config.listeners, ["[::1]:9".parse().unwrap()]);
+    let address: SocketAddr = "[::1]:9".parse().unwrap();
+    assert_eq!(config.listeners, [ListenerSpec::from(address)]);
+}
+
+#[test]
+fn paths_to_a_subsystem_arrive() {
+    let subsystem = "allow_any_host = true\nlisteners = [\"127.0.0.1:4420\"]\n\
+                     [[nvme.subsystem.ana]]\ngroup = 3\nstate = \"inaccessible\"\n\
+                     [[nvme.subsystem.ana]]\ngroup = 3\nstate = \"optimized\"\n\
+                     listener = \"127.0.0.1:4420\"";
+    let listener = "address = \"127.0.0.1:4420\"\nadvertise = \"nas:4421\"\n\
+                    [[listener]]\naddress = \"[::1]:8009\"\ndiscovery_only = true\n\
+                    [[nvme.referral]]\naddress = \"192.0.2.7\"";
+    let namespace = "ana_group = 3\nhosts = [\"nqn.2026-01.io.weft:h\"]\nvolume = \"a\"";
+    let text = file(SIZE, "", subsystem, listener, "").replace("volume = \"a\"", namespace);
+    let config = read(&text).unwrap();
+    let subsystem = &config.subsystems[0];
+    assert_eq!(subsystem.listeners, Some(vec![0]));
+    let group = AnaGroup {
+        id: 3,
+        state: AnaState::Inaccessible,
+        on: vec![(0, AnaState::Optimized)],
+    };
+    assert_eq!(subsystem.ana_groups, [group]);
+    let namespace = NamespaceSpec {
+        nsid: 1,
+        volume: "a".to_owned(),
+        ana_group: 3,
+        hosts: Some(vec!["nqn.2026-01.io.weft:h".to_owned()]),
+    };
+    assert_eq!(subsystem.namespaces, [namespace]);
+    let advertise = Advertise {
+        host: "nas".to_owned(),
+        port: Some(4421),
+    };
+    assert_eq!(config.listeners[0].advertise, Some(advertise));
+    let flags: Vec<_> = config.listeners.iter().map(|l| l.discovery_only).collect();
+    assert_eq!(flags, [false, true]);
+    assert_eq!(config.referrals, [Referral::new("192.0.2.7", 8009)]);
+}
+
+#[test]
+fn paths_to_a_subsystem_are_checked() {
+    let with = |text: &str| file(SIZE, "", &format!("{ANY}\n{text}"), LOCAL, "");
+    expect(
+        &with("listeners = [\"127.0.0.1:4421\"]"),
+        "10:14",
+        &["no [[listener]]", "did you mean `127.0.0.1:4420`?"],
+    );
+    expect(
+        &with("listeners = [\"127.0.0.1:4420\", \"127.0.0.1:4420\"]"),
+        "10:32",
+        &["in the list already"],
+    );
+    let ana = |text: &str| with(&format!("[[nvme.subsystem.ana]]\n{text}"));
+    expect(
+        &ana("group = 1\nstate = \"inacessible\""),
+        "12:9",
+        &["\"non-optimized\"", "did you mean `inaccessible`?"],
+    );
+    expect(
+        &ana("group = 0\nstate = \"change\""),
+        "11:9",
+        &["from 1 to 128, not 0"],
+    );
+    expect(
+        &ana("group = 2\nstate = \"change\""),
+        "11:9",
+        &["no namespace", "`ana_group = 2`"],
+    );
+    expect(
+        &ana("group = 1"),
+        "10:1",
+        &["lacks the key `state`", "non-optimized"],
+    );
+    let twice = "group = 1\nstate = \"change\"\n[[nvme.subsystem.ana]]\ngroup = 1\n\
+                 state = \"change\"";
+    expect(&ana(twice), "14:9", &["group 1 is said already"]);
+    let text = with("").replace("nsid = 1", "nsid = 1\nhosts = [\"h\"]");
+    expect(&text, "13:10", &["starts with \"nqn.\""]);
+    let text = with("").replace("nsid = 1", "nsid = 1\nana_group = 129");
+    expect(&text, "13:13", &["from 1 to 128, not 129"]);
+}
+
+#[test]
+fn what_discovery_says_is_checked() {
+    let listener = |text: &str| file(SIZE, "", ANY, &format!("{LOCAL}\n{text}"), "");
+    expect(
+        &listener("advertise = \"0.0.0.0\""),
+        "15:13",
+        &["no host can connect to 0.0.0.0"],
+    );
+    expect(
+        &listener("advertise = \"nas:http\""),
+        "15:13",
+        &["\"http\" in \"nas:http\" is no port"],
+    );
+    expect(
+        &listener("discovery_only = true"),
+        "13:1",
+        &["no subsystem could be reached"],
+    );
+    let only = "[[listener]]\naddress = \"127.0.0.1:8009\"\ndiscovery_only = true";
+    let text = listener(only).replace(ANY, &format!("{ANY}\nlisteners = [\"127.0.0.1:8009\"]"));
+    expect(&text, "10:14", &["`discovery_only`"]);
+    expect(
+        &listener("[[nvme.referral]]\naddress = \"a b\""),
+        "16:11",
+        &["no host name"],
+    );
+    expect(
+        &listener("[[nvme.referral]]\nadress = \"a\"\naddress = \"b\""),
+        "16:1",
+        &["unknown key `adress` in [[nvme.referral]]", "`address`?"],
+    );
+}
+
+#[test]
+fn a_block_device_is_served_whole() {
+    let text = file("", "", ANY, LOCAL, "")
+        .replace("\"ram\"", "\"block\"\npath = \"/dev/sdz\"\nstate = \"s\"");
+    let config = parse(&text, Path::new("conf"), &[0]).unwrap();
+    let path = PathBuf::from("/dev/sdz");
+    assert_eq!(config.volumes[0].kind, Kind::Block { path });
+    assert_eq!(config.volumes[0].size_bytes, 0);
+    assert_eq!(config.volumes[0].state, Some(PathBuf::from("conf/s")));
+    let text = file("", "", ANY, LOCAL, "").replace("\"ram\"", "\"block\"");
+    expect(&text, "1:1", &["lacks the key `path`", "/dev/sdb"]);
+    let text = file("size = 1000", "", ANY, LOCAL, "")
+        .replace("\"ram\"", "\"block\"\npath = \"/dev/sdz\"");
+    expect(&text, "5:8", &["no multiple"]);
 }
 
 #[test]
@@ -409,10 +541,11 @@ fn a_file_that_is_not_there_is_named() {
 fn uncommented(text: &str) -> String {
     let is_key = |line: &str| {
         let key = line.split(" = ").next().unwrap_or_default();
-        line.contains(" = ")
-            && key
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c))
+        line.starts_with("[[")
+            || line.contains(" = ")
+                && key
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c))
     };
     text.lines()
         .map(|line| match line.strip_prefix("# ") {

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use nvmf::{Advertise, AnaGroup, Referral};
+
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -9,8 +11,10 @@ pub struct Config {
     pub volumes: Vec<store::Spec>,
     /// The subsystems that serve them.
     pub subsystems: Vec<SubsystemSpec>,
-    /// Addresses that NVMe/TCP listens on. Port 0 lets the kernel choose.
-    pub listeners: Vec<SocketAddr>,
+    /// Where NVMe/TCP listens; a listener's number is its place in this list.
+    pub listeners: Vec<ListenerSpec>,
+    /// Other discovery services that this one names.
+    pub referrals: Vec<Referral>,
     /// One reactor for each of these CPUs, pinned to it; never empty.
     pub cpus: Vec<usize>,
     /// The driver of the reactors.
@@ -28,8 +32,50 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// One NVM subsystem.
+impl Default for Config {
+    /// Nothing served, on every CPU that this process may run on.
+    fn default() -> Self {
+        Config {
+            volumes: Vec::new(),
+            subsystems: Vec::new(),
+            listeners: Vec::new(),
+            referrals: Vec::new(),
+            cpus: reactor::available_cpus(),
+            backend: reactor::Choice::Auto,
+            spin_us_max: 50,
+            placement: Placement::default(),
+            memory_max: 1 << 30,
+            zero_copy_min_bytes: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// An address that NVMe/TCP listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSpec {
+    /// Where to listen. Port 0 lets the kernel choose.
+    pub address: SocketAddr,
+    /// What discovery names instead of `address`, where hosts reach it by
+    /// another: behind address translation, or by a name.
+    pub advertise: Option<Advertise>,
+    /// Only the discovery service answers here, and discovery does not name it
+    /// as a way to a subsystem.
+    pub discovery_only: bool,
+}
+
+impl From<SocketAddr> for ListenerSpec {
+    fn from(address: SocketAddr) -> Self {
+        ListenerSpec {
+            address,
+            advertise: None,
+            discovery_only: false,
+        }
+    }
+}
+
+/// One NVM subsystem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubsystemSpec {
     /// NVMe Qualified Name.
     pub nqn: String,
@@ -39,8 +85,12 @@ pub struct SubsystemSpec {
     pub model: String,
     /// Host NQNs that may connect; `None` for any.
     pub hosts: Option<Vec<String>>,
+    /// Numbers of the listeners where it is reached; `None` for all.
+    pub listeners: Option<Vec<u16>>,
     /// The namespaces.
     pub namespaces: Vec<NamespaceSpec>,
+    /// ANA groups whose state is not ANA Optimized everywhere.
+    pub ana_groups: Vec<AnaGroup>,
 }
 
 /// A volume under a namespace identifier.
@@ -50,6 +100,22 @@ pub struct NamespaceSpec {
     pub nsid: u32,
     /// Name of the volume that it serves.
     pub volume: String,
+    /// The ANA group it belongs to, from 1.
+    pub ana_group: u32,
+    /// Host NQNs that see it; `None` for every host of the subsystem.
+    pub hosts: Option<Vec<String>>,
+}
+
+impl Default for NamespaceSpec {
+    /// Of no volume yet, in ANA group 1.
+    fn default() -> Self {
+        NamespaceSpec {
+            nsid: 0,
+            volume: String::new(),
+            ana_group: 1,
+            hosts: None,
+        }
+    }
 }
 
 /// What one host may ask for.

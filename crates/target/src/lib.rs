@@ -5,17 +5,41 @@
 //! ([`shared`](self)) is read only or off the way of an I/O.
 #![forbid(unsafe_code)]
 
+mod abort;
 mod admin;
+mod change;
+pub mod check;
+mod clerk;
 mod config;
 mod connection;
+mod fence;
 mod io;
+mod job;
+mod later;
 mod placement;
 mod report;
+mod reservation;
+mod served;
 mod shard;
 mod shared;
 mod start;
+mod steps;
 mod token;
 
-pub use config::{Config, Limits, NamespaceSpec, Placement, SubsystemSpec};
+pub use change::{Change, ChangeError};
+pub use config::{Config, Limits, ListenerSpec, NamespaceSpec, Placement, SubsystemSpec};
 pub use report::Report;
 pub use start::{Running, StartError, start};
+
+/// What a target is made of, for who runs it on reactors of his own: a
+/// simulator, a test with its own volumes.
+pub mod parts {
+    pub use crate::change::Outcome;
+    pub use crate::clerk::Clerk;
+    pub use crate::fence::{Fence, Scope};
+    pub use crate::placement::{Load, Placer};
+    pub use crate::shard::{Acceptor, Shard};
+    pub use crate::shared::{Bind, ConnectionRef, Mail, Shared, Then};
+    pub use crate::start::{assemble, start_with};
+    pub use crate::token::ConnectionId;
+}

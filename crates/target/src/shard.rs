@@ -1,18 +1,25 @@
 //! One reactor's share of the target: its listeners, connections and mail.
 
+use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use machine::Nanos;
 use nvmf::Via;
-use reactor::{Completion, Driver, Handler};
+use reactor::{Completion, Driver, Handler, SocketId};
+use store::Volume;
 
 use crate::connection::Connection;
+use crate::fence::{Fence, Scope};
+use crate::job::{JobId, Jobs};
+use crate::later::{Answer, Later};
 use crate::placement::Placer;
 use crate::report::Report;
-use crate::shared::{ConnectionRef, Mail, Shared};
+use crate::shared::{ConnectionRef, Mail, Shared, Then};
 use crate::token::{ConnectionId, Subject};
 
 /// How often deadlines of connections are looked at. Keep-alive and handshake
@@ -20,10 +27,37 @@ use crate::token::{ConnectionId, Subject};
 /// target still sleeps.
 const TICK: Nanos = 500_000_000;
 
+/// How long, after a stop, file work that nobody waits for may go on.
+const STOP_ORPHANS_MAX: Nanos = 2_000_000_000;
+
 /// Where new connections come from; the first reactor owns them.
 pub struct Acceptor {
-    pub listeners: Vec<TcpListener>,
+    /// Their numbers, and themselves.
+    pub listeners: Vec<(u16, TcpListener)>,
+    /// Chooses the reactor of a new connection.
     pub placer: Placer,
+}
+
+/// A listener of the first reactor.
+struct Listening {
+    number: u16,
+    socket: SocketId,
+    is_closing: bool,
+}
+
+/// A fence that this reactor has not passed yet.
+struct Pending {
+    fence: Arc<Fence>,
+    /// Jobs that began before it.
+    mark: u64,
+}
+
+/// A volume that is being flushed.
+struct Sync {
+    volume: Arc<dyn Volume>,
+    /// Taken while it is being looked at.
+    task: Option<store::Task>,
+    then: Then<Result<(), store::Error>>,
 }
 
 /// One entry of the connection table.
@@ -38,15 +72,26 @@ pub struct Shard {
     number: usize,
     shared: Arc<Shared>,
     placer: Option<Placer>,
-    listening: Vec<reactor::SocketId>,
+    listening: Vec<Listening>,
     table: Vec<Entry>,
+    jobs: Rc<RefCell<Jobs>>,
     free: Vec<u32>,
     dirty: Vec<u32>,
     open: usize,
-    syncs: Vec<Option<store::Task>>,
-    unsynced: u64,
+    fences: Vec<Pending>,
+    syncs: Vec<Option<Sync>>,
     tick_at: Option<Nanos>,
-    stopping: bool,
+    stopping: Option<Stopping>,
+    gave_up_on_orphans: bool,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    /// Connections are being closed.
+    Closing,
+    /// Its connections have ended. Orphans are waited for until this time.
+    Closed(Nanos),
 }
 
 impl Shard {
@@ -57,36 +102,95 @@ impl Shard {
         acceptor: Option<Acceptor>,
         driver: &mut D,
     ) -> std::io::Result<Self> {
-        let mut listening = Vec::new();
-        let mut placer = None;
-        if let Some(acceptor) = acceptor {
-            placer = Some(acceptor.placer);
-            for (n, listener) in acceptor.listeners.into_iter().enumerate() {
-                listening.push(driver.add_listener(listener, Subject::Listener(n as u32).token())?);
-            }
-        }
-        Ok(Shard {
+        let mut shard = Shard {
             number,
             shared,
-            placer,
-            listening,
+            placer: None,
+            listening: Vec::new(),
             table: Vec::new(),
+            jobs: Rc::default(),
             free: Vec::new(),
             dirty: Vec::new(),
             open: 0,
+            fences: Vec::new(),
             syncs: Vec::new(),
-            unsynced: 0,
             tick_at: None,
-            stopping: false,
-        })
+            stopping: None,
+            gave_up_on_orphans: false,
+        };
+        if let Some(acceptor) = acceptor {
+            shard.placer = Some(acceptor.placer);
+            for (number, listener) in acceptor.listeners {
+                shard.listen(driver, number, listener)?;
+            }
+        }
+        Ok(shard)
     }
 
-    /// Volumes that could not be synced at the end.
-    pub fn unsynced(&self) -> u64 {
-        self.unsynced
+    fn listen<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        number: u16,
+        listener: TcpListener,
+    ) -> io::Result<()> {
+        let token = Subject::Listener(number.into()).token();
+        let socket = driver.add_listener(listener, token)?;
+        self.listening.push(Listening {
+            number,
+            socket,
+            is_closing: false,
+        });
+        Ok(())
     }
 
-    fn accepted<D: Driver>(&mut self, driver: &mut D, fd: OwnedFd, peer: SocketAddr) {
+    /// Closes the listener of a number and what came in by it.
+    fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
+        self.close_listeners(driver, |listening| listening.number == number);
+        self.close_connections(driver, |c| c.via.listener == number);
+    }
+
+    fn close_listeners<D: Driver>(&mut self, driver: &mut D, which: impl Fn(&Listening) -> bool) {
+        for listening in &mut self.listening {
+            if which(listening) && !std::mem::replace(&mut listening.is_closing, true) {
+                let token = Subject::Listener(listening.number.into()).token();
+                driver.close(listening.socket, token);
+            }
+        }
+    }
+
+    fn close_connections<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        which: impl Fn(&Connection) -> bool,
+    ) {
+        self.for_each(driver, |connection, driver| {
+            if which(connection) {
+                connection.close(driver);
+            }
+        });
+    }
+
+    /// Runs `f` on every connection.
+    fn for_each<D: Driver>(&mut self, driver: &mut D, f: impl Fn(&mut Connection, &mut D)) {
+        for index in 0..self.table.len() {
+            let id = ConnectionId {
+                index: index as u32,
+                generation: self.table[index].generation,
+            };
+            self.with(driver, id, &f);
+        }
+    }
+
+    fn accepted<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        listener: u16,
+    ) {
+        if self.shared.is_stopping() {
+            return;
+        }
         let max = u64::from(self.shared.limits.connections_max);
         let open: u64 = (self.shared.load.iter())
             .map(|n| u64::from(n.load(Ordering::Relaxed)))
@@ -100,13 +204,13 @@ impl Shard {
         // Counted here, so that a burst of connections is spread as well.
         self.shared.load[shard].fetch_add(1, Ordering::Relaxed);
         if shard == self.number {
-            self.adopt(driver, fd, peer);
+            self.adopt(driver, fd, peer, listener);
         } else {
-            self.shared.send(shard, Mail::Adopt(fd, peer));
+            self.shared.send(shard, Mail::Adopt { fd, peer, listener });
         }
     }
 
-    fn adopt<D: Driver>(&mut self, driver: &mut D, fd: OwnedFd, peer: SocketAddr) {
+    fn adopt<D: Driver>(&mut self, driver: &mut D, fd: OwnedFd, peer: SocketAddr, listener: u16) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(Entry::default());
             (self.table.len() - 1) as u32
@@ -126,6 +230,7 @@ impl Shard {
                 connection: connection.pack(),
                 local,
                 peer,
+                listener,
             };
             let socket = driver.add_socket(fd)?;
             Ok(Connection::new(
@@ -133,6 +238,7 @@ impl Shard {
                 socket,
                 via,
                 self.shared.clone(),
+                self.jobs.clone(),
                 driver.now(),
             ))
         });
@@ -141,9 +247,10 @@ impl Shard {
                 entry.connection = Some(Box::new(connection));
                 self.open += 1;
                 self.tick_at.get_or_insert(driver.now() + TICK);
-                let stopping = self.stopping;
+                // It may have been accepted just before the listener was closed.
+                let is_late = self.stopping.is_some() || !self.shared.is_listening(listener);
                 self.with(driver, id, |c, d| {
-                    if stopping {
+                    if is_late {
                         c.close(d);
                     }
                 });
@@ -180,6 +287,44 @@ impl Shard {
         }
     }
 
+    /// The file work of a job has ended.
+    #[inline]
+    fn on_file<D: Driver>(&mut self, driver: &mut D, id: JobId, result: io::Result<u32>) {
+        let Some(job) = self.jobs.borrow_mut().take(id) else {
+            return;
+        };
+        match job.owner {
+            Some(owner) => self.with(driver, owner, |c, d| c.on_file(id, job, result, d)),
+            None => (self.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
+        }
+    }
+
+    /// The answer to a command that ended elsewhere.
+    fn on_answer<D: Driver>(&mut self, driver: &mut D, id: JobId, answer: Answer) {
+        let mut jobs = self.jobs.borrow_mut();
+        let job = jobs
+            .take(id)
+            .expect("a job that ends elsewhere has one answer");
+        let Some(owner) = job.owner else {
+            return jobs.bury(id);
+        };
+        jobs.release(id);
+        drop(jobs);
+        self.with(driver, owner, |c, _| c.on_answer(&job, answer));
+    }
+
+    /// Abort of a command of one of our connections.
+    fn abort<D: Driver>(&mut self, driver: &mut D, id: ConnectionId, cid: u16, later: Later) {
+        let mut later = Some(later);
+        self.with(driver, id, |c, d| {
+            let later = later.take().expect("one connection has it");
+            c.abort(cid, later, d);
+        });
+        if let Some(later) = later {
+            later.answer(Answer::not_aborted());
+        }
+    }
+
     fn remove(&mut self, index: u32) {
         let entry = &mut self.table[index as usize];
         if let Some(mut connection) = entry.connection.take() {
@@ -192,54 +337,106 @@ impl Shard {
     }
 
     fn stop<D: Driver>(&mut self, driver: &mut D) {
-        if std::mem::replace(&mut self.stopping, true) {
+        if self.stopping.is_none() {
+            self.stopping = Some(Stopping::Closing);
+            self.close_listeners(driver, |_| true);
+            self.close_connections(driver, |_| true);
+        }
+    }
+
+    /// The last connection has ended: where that is so on every reactor, the
+    /// volumes are flushed, by the last.
+    fn closed<D: Driver>(&mut self, driver: &mut D) {
+        self.stopping = Some(Stopping::Closed(driver.now() + STOP_ORPHANS_MAX));
+        self.tick_at.get_or_insert(driver.now() + TICK);
+        if self.shared.stopping_left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        for socket in self.listening.drain(..) {
-            driver.close(socket, Subject::Listener(0).token());
-        }
-        for entry in &mut self.table {
-            if let Some(connection) = entry.connection.as_deref_mut() {
-                connection.close(driver);
-            }
-        }
-        // Every shard's connections end on their own; one shard syncs for all.
-        if self.number == 0 {
-            let volumes = self.shared.volumes.clone();
-            for (n, volume) in volumes.iter().enumerate() {
-                self.sync(driver, n as u32, |d, token| {
-                    volume.start(store::Io::Flush, d, token)
-                });
-            }
+        for volume in self.shared.volumes() {
+            let name = volume.info().name.clone();
+            let then = move |shared: &Arc<Shared>, result: Result<(), store::Error>| {
+                if let Err(error) = result {
+                    tracing::error!(volume = %name, %error, "volume not synced at the end");
+                    shared.unsynced.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            self.flush(driver, volume, Box::new(then));
         }
     }
 
-    fn sync<D: Driver>(
+    fn flush<D: Driver>(
         &mut self,
         driver: &mut D,
-        volume: u32,
-        step: impl FnOnce(&mut D, reactor::Token) -> store::Progress,
+        volume: Arc<dyn Volume>,
+        then: Then<Result<(), store::Error>>,
     ) {
-        match step(driver, Subject::Sync(volume).token()) {
+        let free = self.syncs.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.syncs.len());
+        if free.is_none() {
+            self.syncs.push(None);
+        }
+        let token = Subject::Sync(at as u32).token();
+        let progress = volume.start(store::Io::Flush, driver, token);
+        let task = None;
+        self.sync(at, Sync { volume, task, then }, progress);
+    }
+
+    fn sync(&mut self, at: usize, sync: Sync, progress: store::Progress) {
+        match progress {
             store::Progress::Pending(task) => {
-                let len = self.shared.volumes.len();
-                self.syncs.resize_with(len, || None);
-                self.syncs[volume as usize] = Some(task);
+                let task = Some(task);
+                self.syncs[at] = Some(Sync { task, ..sync });
             }
-            store::Progress::Done(Ok(())) => {}
-            store::Progress::Done(Err(error)) => {
-                let name = &self.shared.volumes[volume as usize].info().name;
-                tracing::error!(volume = %name, %error, "volume not synced at the end");
-                self.unsynced += 1;
+            store::Progress::Done(result) => {
+                drop(sync.volume);
+                (sync.then)(&self.shared, result);
             }
         }
     }
 
-    fn synced<D: Driver>(&mut self, driver: &mut D, n: u32, result: std::io::Result<u32>) {
-        let task = self.syncs[n as usize].take();
-        let task = task.expect("a sync that completes was started");
-        let volume = self.shared.volumes[n as usize].clone();
-        self.sync(driver, n, |d, token| volume.resume(task, result, d, token));
+    fn synced<D: Driver>(&mut self, driver: &mut D, at: u32, result: io::Result<u32>) {
+        let sync = self.syncs[at as usize].take();
+        let mut sync = sync.expect("a sync that completes was started");
+        let task = sync.task.take().expect("it waits for its task");
+        let token = Subject::Sync(at).token();
+        let progress = sync.volume.resume(task, result, driver, token);
+        self.sync(at as usize, sync, progress);
+    }
+
+    /// Passes the fences that nothing of this reactor is behind any more.
+    #[cold]
+    fn pass_fences(&mut self) {
+        let mut fences = std::mem::take(&mut self.fences);
+        fences.retain(|pending| {
+            let is_held = self.holds(pending);
+            if !is_held {
+                pending.fence.pass(&self.shared);
+            }
+            is_held
+        });
+        // Passing the last one may have begun others, by mail.
+        self.fences = fences;
+    }
+
+    fn holds(&self, pending: &Pending) -> bool {
+        match pending.fence.scope() {
+            Scope::Volumes(volumes) => {
+                let jobs = self.jobs.borrow();
+                (volumes.iter()).any(|volume| jobs.busy_before(pending.mark, volume))
+            }
+            Scope::Connections(list) => list.iter().any(|connection| {
+                let entry = self.table.get(connection.id.index as usize);
+                connection.shard as usize == self.number
+                    && entry.is_some_and(|entry| {
+                        entry.generation == connection.id.generation && entry.connection.is_some()
+                    })
+            }),
+            Scope::Listener(number) => {
+                let mut connections = self.table.iter().filter_map(|e| e.connection.as_deref());
+                connections.any(|connection| connection.via.listener == *number)
+                    || self.listening.iter().any(|l| l.number == *number)
+            }
+        }
     }
 }
 
@@ -258,29 +455,51 @@ impl<D: Driver> Handler<D, Mail> for Shard {
                 }
             }
             Completion::File { token, result } => match Subject::of(token) {
-                Subject::File(id, tag) => {
-                    self.with(driver, id, |c, d| c.on_file(tag, result, d));
-                }
+                Subject::File(id) => self.on_file(driver, id, result),
                 Subject::Sync(n) => self.synced(driver, n, result),
                 other => unreachable!("file work of {other:?}"),
             },
-            Completion::Accepted { result, .. } => match result {
-                Ok((fd, peer)) => self.accepted(driver, fd, peer),
-                Err(error) => tracing::warn!(%error, "accept failed"),
-            },
-            Completion::Closed { token } => {
-                if let Subject::Close(id) = Subject::of(token) {
-                    self.with(driver, id, |c, _| c.on_closed());
+            Completion::Accepted { token, result } => match (Subject::of(token), result) {
+                (Subject::Listener(n), Ok((fd, peer))) => {
+                    self.accepted(driver, fd, peer, n as u16);
                 }
-            }
+                (_, Ok(_)) => unreachable!("only listeners accept"),
+                (_, Err(error)) => tracing::warn!(%error, "accept failed"),
+            },
+            Completion::Closed { token } => match Subject::of(token) {
+                Subject::Close(id) => self.with(driver, id, |c, _| c.on_closed()),
+                Subject::Listener(n) => self.listening.retain(|l| u32::from(l.number) != n),
+                other => unreachable!("{other:?} has no socket"),
+            },
             Completion::Connected { .. } => unreachable!("a target connects to nobody"),
         }
     }
 
     fn on_mail(&mut self, driver: &mut D, mail: Mail) {
         match mail {
-            Mail::Adopt(fd, peer) => self.adopt(driver, fd, peer),
+            Mail::Adopt { fd, peer, listener } => self.adopt(driver, fd, peer, listener),
             Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
+            Mail::Notify(ConnectionRef { id, .. }) => self.with(driver, id, |c, _| c.notified()),
+            Mail::Refresh(nqn) => self.for_each(driver, |c, _| c.refresh(&nqn)),
+            Mail::Fence(fence) => {
+                let mark = self.jobs.borrow().mark();
+                self.fences.push(Pending { fence, mark });
+            }
+            Mail::Listen(number, listener, then) => {
+                let result = self.listen(driver, number, listener);
+                then(&self.shared, result);
+            }
+            Mail::Unlisten(number) => self.unlisten(driver, number),
+            Mail::Answer(id, answer) => self.on_answer(driver, id, answer),
+            Mail::Abort {
+                connection,
+                cid,
+                later,
+            } => self.abort(driver, connection.id, cid, later),
+            Mail::Preempt(volume, hosts) => {
+                self.for_each(driver, |c, d| c.preempt(&volume, &hosts, d));
+            }
+            Mail::Flush(volume, then) => self.flush(driver, volume, then),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.
                 let _ = to.send(Report::here(driver));
@@ -309,6 +528,12 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             again
         });
         self.dirty = dirty;
+        if !self.fences.is_empty() {
+            self.pass_fences();
+        }
+        if self.stopping == Some(Stopping::Closing) && self.open == 0 {
+            self.closed(driver);
+        }
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -316,20 +541,18 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
-        for index in 0..self.table.len() {
-            let entry = &self.table[index];
-            if entry.connection.is_some() {
-                let id = ConnectionId {
-                    index: index as u32,
-                    generation: entry.generation,
-                };
-                self.with(driver, id, |c, _| c.on_tick(now));
-            }
+        self.for_each(driver, |c, _| c.on_tick(now));
+        self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
+        if let Some(Stopping::Closed(until)) = self.stopping {
+            self.gave_up_on_orphans = now >= until;
         }
-        self.tick_at = (self.open > 0).then_some(now + TICK);
     }
 
     fn is_done(&self) -> bool {
-        self.stopping && self.open == 0 && self.syncs.iter().all(Option::is_none)
+        let has_orphans = self.jobs.borrow().orphans() > 0 && !self.gave_up_on_orphans;
+        matches!(self.stopping, Some(Stopping::Closed(_)))
+            && self.syncs.iter().all(Option::is_none)
+            && self.listening.is_empty()
+            && !has_orphans
     }
 }

@@ -1,20 +1,27 @@
 //! What the reactors of one target have in common, off the way of an I/O.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use nvmf::Registry;
-use nvmf::command::Geometry;
 use nvmf::tcp::controller::Settings;
 use reactor::Mailbox;
 use store::Volume;
+use store::reservation::Registrant;
 
+use crate::clerk::{self, Desk};
 use crate::config::Limits;
+use crate::fence::{Fence, Scope};
+use crate::job::JobId;
+use crate::later::{Answer, Later};
 use crate::placement::Load;
 use crate::report::Report;
+use crate::served::{Served, State};
 use crate::token::ConnectionId;
 
 /// A connection anywhere in the target.
@@ -50,40 +57,112 @@ impl ConnectionRef {
 /// What reactors tell each other.
 pub enum Mail {
     /// A new connection for you.
-    Adopt(OwnedFd, SocketAddr),
+    Adopt {
+        /// The socket.
+        fd: OwnedFd,
+        /// The host's address.
+        peer: SocketAddr,
+        /// Number of the listener that it came in by.
+        listener: u16,
+    },
     /// Close this connection of yours: its controller ended.
     Close(ConnectionRef),
+    /// The controller of this Admin Queue of yours has an event to complete a
+    /// request with.
+    Notify(ConnectionRef),
+    /// What is behind the subsystem of this NQN has changed: take it.
+    Refresh(Arc<str>),
+    /// Pass this when you have nothing of it left.
+    Fence(Arc<Fence>),
+    /// Accept on this socket, of the listener of this number; then say whether
+    /// that is so. For the first reactor.
+    Listen(u16, TcpListener, Then<io::Result<()>>),
+    /// Close the listener of this number and what came in by it.
+    Unlisten(u16),
+    /// This job of yours ended elsewhere.
+    Answer(JobId, Answer),
+    /// End this command of this connection of yours, and say whether you did.
+    Abort {
+        /// Of the queue that the command was sent to.
+        connection: ConnectionRef,
+        /// Command Identifier.
+        cid: u16,
+        /// The Abort command.
+        later: Later,
+    },
+    /// End what these hosts, whose registrations were preempted, have under way
+    /// on this volume.
+    Preempt(Arc<dyn Volume>, Arc<BTreeSet<Registrant>>),
+    /// Flush this volume, and say how that went. For the first reactor.
+    Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
     /// Say what you have done.
     Report(Sender<Report>),
     /// End: close everything, then leave the loop.
     Stop,
 }
 
-/// What is behind the namespaces of a subsystem, in their order.
-#[derive(Clone)]
-pub struct Served {
-    pub volumes: Arc<[Arc<dyn Volume>]>,
-    pub geometry: Arc<[Geometry]>,
-}
+/// What to do with a result, once.
+pub type Then<T> = Box<dyn FnOnce(&Arc<Shared>, T) + Send>;
+
+/// Listens on an address: the kernel's way, or a simulator's.
+pub type Bind = Box<dyn Fn(SocketAddr) -> io::Result<TcpListener> + Send + Sync>;
 
 /// What the reactors of one target have in common.
 pub struct Shared {
+    /// What one host may ask for.
     pub limits: Limits,
-    /// Every volume, in the order of the configuration.
-    pub volumes: Vec<Arc<dyn Volume>>,
-    /// By subsystem NQN.
-    pub served: HashMap<String, Served>,
+    /// The controllers; see [`Shared::registry`].
     pub registry: Mutex<Registry>,
+    /// One for each reactor; set before the first one runs.
     pub mailboxes: OnceLock<Vec<Mailbox<Mail>>>,
+    /// Connections of each reactor.
     pub load: Load,
+    /// Taken after the registry where both are held.
+    state: Mutex<State>,
+    /// Held while a change is made, so that there is one at a time.
+    pub(crate) changes: Mutex<()>,
+    pub(crate) bind: Bind,
+    desk: Arc<Desk>,
+    is_stopping: AtomicBool,
+    /// Reactors that still have connections while the target stops.
+    pub(crate) stopping_left: AtomicUsize,
+    /// Volumes that could not be flushed at the end.
+    pub(crate) unsynced: AtomicU64,
 }
 
 impl Shared {
+    pub(crate) fn new(
+        limits: Limits,
+        registry: Registry,
+        state: State,
+        reactors: usize,
+        bind: Bind,
+    ) -> Shared {
+        Shared {
+            limits,
+            registry: Mutex::new(registry),
+            mailboxes: OnceLock::new(),
+            load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
+            state: Mutex::new(state),
+            changes: Mutex::new(()),
+            bind,
+            desk: Arc::default(),
+            is_stopping: AtomicBool::new(false),
+            stopping_left: AtomicUsize::new(reactors),
+            unsynced: AtomicU64::new(0),
+        }
+    }
+
     /// The controllers, locked: off the way of an I/O.
     pub fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry
             .lock()
             .expect("nothing panics under this lock")
+    }
+
+    /// What is served, locked: off the way of an I/O.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
     }
 
     /// Mail to one reactor.
@@ -95,18 +174,104 @@ impl Shared {
         mailboxes[shard].send(mail);
     }
 
+    /// Mail to every reactor.
+    pub(crate) fn send_all(&self, mail: impl Fn() -> Mail) {
+        for shard in 0..self.load.len() {
+            self.send(shard, mail());
+        }
+    }
+
     /// Tells a connection's reactor to close it.
     pub fn close(&self, packed: u64) {
         let connection = ConnectionRef::unpack(packed);
         self.send(connection.shard as usize, Mail::Close(connection));
     }
 
-    /// What is behind a subsystem; nothing behind the discovery subsystem.
-    pub fn served(&self, nqn: &str) -> Served {
-        self.served.get(nqn).cloned().unwrap_or_else(|| Served {
-            volumes: Arc::new([]),
-            geometry: Arc::new([]),
-        })
+    /// These Admin Queues have events to complete requests with.
+    pub fn notify(&self, connections: &[u64]) {
+        for packed in connections {
+            let connection = ConnectionRef::unpack(*packed);
+            self.send(connection.shard as usize, Mail::Notify(connection));
+        }
+    }
+
+    /// Does what a change of the registry asks for: hosts get their events,
+    /// connections are closed.
+    pub fn settle(&self, change: nvmf::Change) {
+        self.notify(&change.events);
+        for packed in change.closing {
+            self.close(packed);
+        }
+    }
+
+    /// Every volume that is open.
+    pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
+        self.state().volumes.clone()
+    }
+
+    /// What is behind a subsystem for a host that came in by a listener;
+    /// nothing behind the discovery subsystem.
+    pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> Served {
+        self.state().served(nqn, listener, host)
+    }
+
+    /// Whether the listener of a number is still there.
+    pub(crate) fn is_listening(&self, number: u16) -> bool {
+        self.state().listeners.contains_key(&number)
+    }
+
+    /// What is to be in the place of `old` now.
+    pub fn renewed(&self, old: &Served) -> Served {
+        self.served(&old.nqn, old.listener, old.host.clone())
+    }
+
+    /// Something of a subsystem's namespaces changed in the registry (size,
+    /// write protection, ANA): every connection takes it, before any fence
+    /// that is begun after this.
+    pub fn republish(&self, registry: &Registry, nqn: &str) {
+        let Some(subsystem) = registry.subsystem(nqn) else {
+            return;
+        };
+        self.state().publish(&subsystem);
+        let nqn: Arc<str> = nqn.into();
+        self.send_all(|| Mail::Refresh(nqn.clone()));
+    }
+
+    /// Runs `then`, on some reactor, when what is in `scope` and began before
+    /// is over on all of them.
+    pub fn fence(&self, scope: Scope, then: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        let fence = Arc::new(Fence::new(scope, self.load.len(), Box::new(then)));
+        self.send_all(|| Mail::Fence(fence.clone()));
+    }
+
+    /// Has work done that may block, after all that was given before.
+    pub fn clerk(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        self.desk.add(Box::new(work));
+    }
+
+    /// Does the clerk's work where there is no thread for it; how many pieces.
+    pub fn run_clerk(self: &Arc<Self>) -> usize {
+        let mut done = 0;
+        while let Some(work) = self.desk.try_take() {
+            work(self);
+            done += 1;
+        }
+        done
+    }
+
+    pub(crate) fn start_clerk(self: &Arc<Self>) -> io::Result<()> {
+        clerk::start(self.desk.clone(), Arc::downgrade(self))
+    }
+
+    /// Ends it in order: no new connections, open ones closed, volumes synced.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.send_all(|| Mail::Stop);
+    }
+
+    /// Whether it is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 
     /// What a queue pair may do.
@@ -119,7 +284,14 @@ impl Shared {
             header_digest: limits.header_digest,
             data_digest: limits.data_digest,
             handshake_timeout: u64::from(limits.handshake_timeout_ms) * 1_000_000,
+            ..Settings::default()
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.desk.close();
     }
 }
 

@@ -1,23 +1,25 @@
 //! From a configuration to running reactors, and back.
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use nvmf::command::{AnaState, Geometry};
-use nvmf::{Namespace, Registry, RegistryConfig, Subsystem};
+use nvmf::{Registry, RegistryConfig};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
 use store::Volume;
 
-use crate::config::{Config, SubsystemSpec};
+use crate::change::{Change, ChangeError};
+use crate::check::LISTENERS_MAX;
+use crate::clerk::Clerk;
+use crate::config::{Config, ListenerSpec};
 use crate::placement::Placer;
 use crate::report::Report;
+use crate::served::State;
 use crate::shard::{Acceptor, Shard};
-use crate::shared::{Mail, Served, Shared};
+use crate::shared::{Bind, Mail, Shared};
 
 /// Why a target did not start.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub enum StartError {
     Volume(store::OpenError),
     /// An address could not be listened on.
     Listen(SocketAddr, io::Error),
+    /// What is to be served contradicts itself.
+    Config(ChangeError),
     /// A reactor could not be set up on its CPU.
     Reactor(usize, io::Error),
 }
@@ -34,19 +38,8 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Volume(error) => write!(f, "{error}"),
-            StartError::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}")?;
-                f.write_str(match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        "; another program does: end it, or configure another port"
-                    }
-                    io::ErrorKind::PermissionDenied => {
-                        "; ports below 1024 need a privilege: configure a higher one"
-                    }
-                    io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-                    _ => "",
-                })
-            }
+            StartError::Listen(address, error) => cannot_listen(f, address, error),
+            StartError::Config(error) => write!(f, "{error}"),
             StartError::Reactor(cpu, error) => {
                 write!(f, "cannot run a reactor on CPU {cpu}: {error}")
             }
@@ -56,16 +49,35 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// Why an address cannot be listened on, and what to do about it.
+pub(crate) fn cannot_listen(
+    f: &mut fmt::Formatter<'_>,
+    address: &SocketAddr,
+    error: &io::Error,
+) -> fmt::Result {
+    write!(f, "cannot listen on {address}: {error}")?;
+    f.write_str(match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program does: end it, or configure another port",
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need a privilege: configure a higher one"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    })
+}
+
 /// How long to wait for a port that is in use.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a reactor may take to say what it has done.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a change may take to become true.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A target that runs. Dropping it without [`Running::stop`] leaves it running.
 pub struct Running {
     shared: Arc<Shared>,
-    addresses: Vec<SocketAddr>,
     backend: &'static str,
     reports: Receiver<io::Result<Report>>,
     /// Reactors that have ended, and what they did.
@@ -82,16 +94,28 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     for spec in &config.volumes {
         volumes.push(store::open(spec).map_err(StartError::Volume)?);
     }
+    start_with(config, volumes)
+}
+
+/// As [`start`], with volumes that are open already in place of those of the
+/// configuration.
+pub fn start_with(config: Config, volumes: Vec<Arc<dyn Volume>>) -> Result<Running, StartError> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
-    for &address in &config.listeners {
-        let listening = listen(address).and_then(|l| Ok((l.local_addr()?, l)));
-        let (bound, listener) = listening.map_err(|error| StartError::Listen(address, error))?;
+    for (number, spec) in (0..).zip(&config.listeners) {
+        let listening = listen(spec.address).and_then(|l| Ok((l.local_addr()?, l)));
+        let (bound, listener) =
+            listening.map_err(|error| StartError::Listen(spec.address, error))?;
         addresses.push(bound);
-        listeners.push(listener);
+        listeners.push((number, listener));
     }
-    let load = Arc::new((config.cpus.iter()).map(|_| AtomicU32::new(0)).collect());
-    let shared = Arc::new(shared(&config, volumes, &addresses, load));
+    let shared = assemble(
+        &config,
+        volumes,
+        &addresses,
+        Clerk::Thread,
+        Box::new(listen),
+    )?;
     let placer = Placer::new(config.placement, config.cpus.clone(), shared.load.clone());
     let mut acceptor = Some(Acceptor { listeners, placer });
 
@@ -107,7 +131,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             choice: config.backend,
             driver: DriverConfig {
                 zero_copy_min_bytes: config.zero_copy_min_bytes,
-                sockets_max: config.limits.connections_max + config.listeners.len() as u32,
+                sockets_max: config.limits.connections_max + LISTENERS_MAX as u32,
             },
             run: RunConfig {
                 spin_us_max: u64::from(config.spin_us_max),
@@ -149,7 +173,6 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     }
     Ok(Running {
         shared,
-        addresses,
         backend,
         reports,
         ended: (0, Report::default()),
@@ -195,104 +218,54 @@ impl Reactor {
         }
         let mut shard = Shard::new(self.number, self.shared, self.acceptor, &mut driver)?;
         reactor::run(&mut driver, &mail, &mut shard, &self.run)?;
-        Ok(Report {
-            unsynced: shard.unsynced(),
-            ..Report::here(&driver)
-        })
+        Ok(Report::here(&driver))
     }
 }
 
-fn shared(
+/// Puts together what the reactors share, without any thread but perhaps the
+/// clerk's. `volumes` are open, `addresses` are where the listeners of the
+/// configuration are bound; `bind` makes the listeners that are added later.
+/// Before the first reactor runs, `Shared::mailboxes` must be set.
+///
+/// # Errors
+/// What of the configuration cannot be.
+pub fn assemble(
     config: &Config,
     volumes: Vec<Arc<dyn Volume>>,
-    listeners: &[SocketAddr],
-    load: crate::placement::Load,
-) -> Shared {
-    let mut subsystems = Vec::new();
-    let mut served = HashMap::new();
-    for spec in &config.subsystems {
-        let behind: Arc<[Arc<dyn Volume>]> = (spec.namespaces.iter())
-            .map(|namespace| find(&volumes, &namespace.volume).clone())
-            .collect();
-        let subsystem = subsystem(spec, &behind, config);
-        let geometry = subsystem.namespaces.iter().map(geometry).collect();
-        served.insert(
-            spec.nqn.clone(),
-            Served {
-                volumes: behind,
-                geometry,
-            },
-        );
-        subsystems.push(Arc::new(subsystem));
-    }
+    addresses: &[SocketAddr],
+    clerk: Clerk,
+    bind: Bind,
+) -> Result<Arc<Shared>, StartError> {
+    let listeners = config.listeners.iter().cloned().zip(addresses);
+    let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
+    let state = State::new(volumes, listeners.collect());
     let registry = Registry::new(RegistryConfig {
-        subsystems,
-        listeners: listeners.to_vec(),
+        subsystems: Vec::new(),
+        listeners: state.listener_list(),
+        referrals: config.referrals.clone(),
     });
-    Shared {
-        limits: config.limits,
-        volumes,
-        served,
-        registry: Mutex::new(registry),
-        mailboxes: OnceLock::new(),
-        load,
+    let reactors = config.cpus.len();
+    let shared = Shared::new(config.limits, registry, state, reactors, bind);
+    for spec in &config.subsystems {
+        let change = shared.insert_subsystem(&mut shared.registry(), spec);
+        // Nobody is connected yet.
+        let _ = change.map_err(StartError::Config)?;
     }
-}
-
-fn find<'a>(volumes: &'a [Arc<dyn Volume>], name: &str) -> &'a Arc<dyn Volume> {
-    let volume = volumes.iter().find(|volume| volume.info().name == name);
-    volume.expect("the configuration was checked: every volume named is there")
-}
-
-fn subsystem(spec: &SubsystemSpec, volumes: &[Arc<dyn Volume>], config: &Config) -> Subsystem {
-    let namespaces = (spec.namespaces.iter().zip(volumes))
-        .map(|(namespace, volume)| {
-            let info = volume.info();
-            Namespace {
-                nsid: namespace.nsid,
-                uuid: info.uuid.into_bytes(),
-                nguid: info.nguid,
-                eui64: None,
-                block_bytes: info.block_bytes,
-                block_count: volume.size_bytes() / u64::from(info.block_bytes),
-                read_only: info.read_only,
-                volatile_cache: info.volatile_cache,
-            }
-        })
-        .collect();
-    Subsystem {
-        nqn: spec.nqn.clone(),
-        serial: spec.serial.clone(),
-        model: spec.model.clone(),
-        firmware: env!("CARGO_PKG_VERSION").to_owned(),
-        hosts: spec.hosts.clone(),
-        namespaces,
-        limits: nvmf::Limits {
-            io_queues_max: config.limits.io_queues_max,
-            queue_entries_max: config.limits.queue_entries_max,
-            io_bytes_max: config.limits.io_bytes_max,
-            in_capsule_bytes_max: config.limits.in_capsule_bytes_max,
-        },
-        cntlids: 1..=nvmf::CNTLID_MAX,
+    let shared = Arc::new(shared);
+    if clerk == Clerk::Thread {
+        let started = shared.start_clerk();
+        started.map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     }
-}
-
-fn geometry(namespace: &Namespace) -> Geometry {
-    Geometry {
-        nsid: namespace.nsid,
-        block_shift: namespace.block_bytes.trailing_zeros() as u8,
-        read_only: namespace.read_only,
-        ana: AnaState::Optimized,
-        instance: 0,
-        block_count: namespace.block_count,
-    }
+    Ok(shared)
 }
 
 impl Running {
-    /// The addresses listened on, in the order of the configuration, with the
-    /// port that the kernel chose where that was left to it.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// The addresses listened on, oldest listener first, with the port that
+    /// the kernel chose where that was left to it.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let state = self.shared.state();
+        let listeners = state.listeners.values();
+        listeners.map(|listener| listener.spec.address).collect()
     }
 
     /// The driver in use: "io_uring" or "epoll".
@@ -300,17 +273,32 @@ impl Running {
         self.backend
     }
 
-    /// The volumes, in the order of the configuration.
-    pub fn volumes(&self) -> &[Arc<dyn Volume>] {
-        &self.shared.volumes
+    /// The volumes, oldest first.
+    pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
+        self.shared.volumes()
+    }
+
+    /// Changes what is served, while hosts use it. Returns when the change is
+    /// true for all of them; blocks meanwhile.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it. Nothing has changed then, except
+    /// where the error says so.
+    pub fn change(&self, change: Change) -> Result<(), ChangeError> {
+        let (tell, told) = channel();
+        let done = move |_: &Arc<Shared>, outcome| {
+            // Who asked may have given up waiting.
+            let _ = tell.send(outcome);
+        };
+        self.shared.change(change, Box::new(done));
+        let unfinished = |_| Err(ChangeError::Unfinished);
+        told.recv_timeout(CHANGE_TIMEOUT).unwrap_or_else(unfinished)
     }
 
     /// Ends it in order: no new connections, open ones closed, volumes synced.
     /// Returns at once; [`Running::wait`] tells when it is over.
     pub fn stop(&self) {
-        for shard in 0..self.shared.load.len() {
-            self.shared.send(shard, Mail::Stop);
-        }
+        self.shared.stop();
     }
 
     /// Waits until every reactor has ended, at most `timeout`: what they did,
@@ -353,6 +341,7 @@ impl Running {
     }
 
     fn with_volumes(&self, mut total: Report) -> Report {
+        total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
         for volume in self.volumes() {
             let stats = volume.stats();
             total.ios +=

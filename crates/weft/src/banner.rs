@@ -30,15 +30,40 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
                 "    namespace {}  {}, {kind}, {}, blocks of {}{}",
                 namespace.nsid,
                 volume.name,
-                control::format_size(volume.size_bytes),
+                match volume.size_bytes {
+                    0 => "all of it".to_owned(),
+                    size => control::format_size(size),
+                },
                 volume.block_bytes,
                 if volume.read_only { ", read only" } else { "" },
             );
         }
     }
-    let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
-    let _ = writeln!(text, "  on {} with discovery", addresses.join(", "));
+    for (listener, address) in config.listeners.iter().zip(addresses) {
+        let what = match listener.discovery_only {
+            true => "discovery only",
+            false => "with discovery",
+        };
+        let _ = write!(text, "  on {address} {what}");
+        if let Some(advertise) = &listener.advertise {
+            let port = advertise.port.unwrap_or(address.port());
+            let _ = write!(text, ", told to hosts as {}", at(&advertise.host, port));
+        }
+        text.push('\n');
+    }
+    for referral in &config.referrals {
+        let other = at(&referral.host, referral.port);
+        let _ = writeln!(text, "  discovery names {other} too");
+    }
     text
+}
+
+/// Host and port as one text.
+fn at(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
 }
 
 /// How the process uses the machine; `driver` as started.
@@ -56,10 +81,16 @@ pub fn machine(config: &Config, driver: &str) -> String {
 
 /// The commands that reach what is served.
 pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
-    let Some(address) = addresses.first().map(|address| reachable(*address)) else {
+    let Some(subsystem) = config.subsystems.first() else {
         return String::new();
     };
-    let Some(subsystem) = config.subsystems.first() else {
+    // One where that subsystem is reached.
+    let is_open = |n: u16| {
+        let on = subsystem.listeners.as_ref();
+        !config.listeners[usize::from(n)].discovery_only && on.is_none_or(|on| on.contains(&n))
+    };
+    let open = (0..).zip(addresses).find(|(n, _)| is_open(*n));
+    let Some(address) = open.map(|(_, address)| reachable(*address)) else {
         return String::new();
     };
     let (ip, port, nqn) = (address.ip(), address.port(), &subsystem.nqn);

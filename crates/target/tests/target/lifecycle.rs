@@ -1,186 +1,17 @@
 //! Connections and controllers over real sockets, on both drivers: what ends
 //! what, and that nothing else ends with it.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
-use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
-use wire::nvme::fabrics::ConnectData;
-use wire::nvme::property::offset;
-use wire::nvme::{ConnectCommand, PropertySet, Sgl, Sqe, Status, io as opcode};
+use target::Limits;
+use wire::nvme::{Sqe, Status, io as opcode};
 use wire::nvme_tcp::pdu_type;
-use zerocopy::IntoBytes;
 
-const NQN: &str = "nqn.2026-01.io.weft:test";
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0b9b4b8e-9c0c-4a55-a3a8-0d4c9e0d7d11";
-/// Long enough for a loaded machine; reached only when a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-const BLOCK: usize = 4096;
-
-fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
-    Config {
-        volumes: vec![store::Spec {
-            name: "ram".into(),
-            kind: store::Kind::Ram,
-            size_bytes: 16 << 20,
-            block_bytes: BLOCK as u32,
-            read_only: false,
-            uuid: None,
-            state: None,
-        }],
-        subsystems: vec![SubsystemSpec {
-            nqn: NQN.into(),
-            serial: "1".into(),
-            model: "weft".into(),
-            hosts: None,
-            namespaces: vec![NamespaceSpec {
-                nsid: 1,
-                volume: "ram".into(),
-            }],
-        }],
-        listeners: vec![
-            SocketAddr::from(([127, 0, 0, 1], 0)),
-            "[::1]:0".parse().expect("an address"),
-        ],
-        // Two reactors even on one CPU, so that connections are handed over.
-        cpus: vec![reactor::available_cpus()[0]; 2],
-        backend,
-        spin_us_max: 0,
-        placement: Placement::RoundRobin,
-        memory_max,
-        zero_copy_min_bytes: None,
-        limits,
-    }
-}
-
-/// Runs a test on every driver that the machine lets us have.
-fn on_each_driver(limits: Limits, memory_max: u64, test: impl Fn(&mut Running)) {
-    let mut backends = vec![Choice::Epoll];
-    match reactor::probe() {
-        Ok(()) => backends.push(Choice::Uring),
-        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
-    }
-    for backend in backends {
-        let mut running = target::start(config(backend, limits, memory_max)).expect("starts");
-        test(&mut running);
-        running.stop();
-        let report = running.wait(PATIENCE).expect("no reactor failed");
-        assert!(report.is_some(), "the target did not stop");
-    }
-}
-
-/// One queue pair by hand.
-struct Queue {
-    stream: TcpStream,
-    cid: u16,
-}
-
-impl Queue {
-    fn open(address: SocketAddr) -> Queue {
-        let stream = TcpStream::connect(address).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
-        Queue { stream, cid: 0 }
-    }
-
-    /// ICReq and Connect; the controller's ID or why not.
-    fn connect(
-        address: SocketAddr,
-        qid: u16,
-        cntlid: u16,
-        kato_ms: u32,
-    ) -> Result<(Queue, u16), Status> {
-        let mut queue = Queue::open(address);
-        queue
-            .stream
-            .write_all(&Pdus::default().ic_req(0))
-            .expect("sent");
-        assert_eq!(queue.pdu()[0], pdu_type::IC_RESP);
-        let command = ConnectCommand {
-            recfmt: 0,
-            qid,
-            sqsize: 31,
-            cattr: 0,
-            kato_ms,
-        };
-        let data = ConnectData::new([7; 16], cntlid, NQN, HOST);
-        let (status, result) = queue.command(command.encode(), data.as_bytes());
-        match status.is_success() {
-            true => Ok((queue, result as u16)),
-            false => Err(status),
-        }
-    }
-
-    fn admin(address: SocketAddr, kato_ms: u32) -> (Queue, u16) {
-        let (mut queue, cntlid) = Queue::connect(address, 0, 0xffff, kato_ms).expect("admitted");
-        let enable = PropertySet {
-            offset: offset::CC,
-            is_8_bytes: false,
-            value: 1 | 6 << 16 | 4 << 20,
-        };
-        assert!(queue.command(enable.encode(), &[]).0.is_success());
-        (queue, cntlid)
-    }
-
-    /// Sends a command with its data in the capsule and takes its response.
-    fn command(&mut self, mut sqe: Sqe, data: &[u8]) -> (Status, u64) {
-        self.cid += 1;
-        sqe.cid = self.cid.into();
-        if !data.is_empty() {
-            sqe.sgl = Sgl::new(Sgl::IN_CAPSULE, data.len() as u32);
-        }
-        let pdu = Pdus::default().capsule_cmd(&sqe, data);
-        self.stream.write_all(&pdu).expect("sent");
-        let answer = self.pdu();
-        assert_eq!(answer[0], pdu_type::CAPSULE_RESP);
-        let status = u16::from_le_bytes([answer[22], answer[23]]) >> 1;
-        let result = u64::from_le_bytes(answer[8..16].try_into().expect("8 bytes"));
-        (Status(status), result)
-    }
-
-    fn pdu(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; 8];
-        self.stream.read_exact(&mut bytes).expect("a PDU");
-        let plen = u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes"));
-        bytes.resize(plen as usize, 0);
-        self.stream
-            .read_exact(&mut bytes[8..])
-            .expect("the rest of a PDU");
-        bytes
-    }
-
-    /// Get Log Page: the first `len` bytes of a page.
-    fn log_page(&mut self, lid: u8, len: u32) -> Vec<u8> {
-        self.cid += 1;
-        let mut sqe = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
-        sqe.cid = self.cid.into();
-        sqe.cdw10 = (u32::from(lid) | (len / 4 - 1) << 16).into();
-        sqe.sgl = Sgl::new(Sgl::TRANSPORT, len);
-        let pdu = Pdus::default().capsule_cmd(&sqe, &[]);
-        self.stream.write_all(&pdu).expect("sent");
-        let data = self.pdu();
-        assert_eq!(data[0], pdu_type::C2H_DATA);
-        assert_eq!(self.pdu()[0], pdu_type::CAPSULE_RESP);
-        data[usize::from(data[3])..].to_vec()
-    }
-
-    fn is_alive(&mut self) -> bool {
-        let mut flush = Sqe::new(opcode::FLUSH);
-        flush.nsid = 1.into();
-        self.command(flush, &[]).0.is_success()
-    }
-
-    /// Waits for the target to close the connection.
-    fn expect_end(mut self) {
-        let mut rest = Vec::new();
-        match self.stream.read_to_end(&mut rest) {
-            Ok(_) => {}
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
-        }
-    }
-}
+use crate::common::{BLOCK, PATIENCE, Queue, config, on_each_driver};
 
 #[test]
 fn a_controller_ends_with_its_admin_queue_and_alone() {
@@ -378,7 +209,7 @@ fn stopping_closes_connections_and_tells_what_was_done() {
 fn a_port_that_comes_free_is_waited_for() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
-    config.listeners = vec![taken.local_addr().expect("bound")];
+    config.listeners = vec![taken.local_addr().expect("bound").into()];
     let freed = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         drop(taken);
@@ -393,7 +224,7 @@ fn a_port_that_comes_free_is_waited_for() {
 fn an_address_in_use_is_named_with_the_remedy() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
-    config.listeners = vec![taken.local_addr().expect("bound")];
+    config.listeners = vec![taken.local_addr().expect("bound").into()];
     let error = target::start(config).err().expect("refused").to_string();
     let address = taken.local_addr().expect("bound").to_string();
     assert!(

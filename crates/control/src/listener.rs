@@ -1,0 +1,161 @@
+//! Where hosts reach the target, and where else it sends them.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use nvmf::{Advertise, Referral};
+use target::{ListenerSpec, check};
+
+use crate::parse::{LISTENER, REFERRAL, SCHEMA};
+use crate::source::{Section, Sink};
+
+/// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
+const DISCOVERY_PORT: u16 = 8009;
+
+pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> Vec<ListenerSpec> {
+    let mut listeners: Vec<(ListenerSpec, Range<usize>)> = Vec::new();
+    for section in file.tables(sink, SCHEMA, "listener", LISTENER) {
+        let advertise = advertise(sink, &section);
+        let discovery_only = section.flag(sink, "discovery_only").unwrap_or(false);
+        let Some(address) = address(sink, &section, &listeners) else {
+            continue;
+        };
+        let spec = ListenerSpec {
+            address,
+            advertise,
+            discovery_only,
+        };
+        listeners.push((spec, section.span.clone()));
+    }
+    if !file.has("listener") {
+        let text = "there is no [[listener]]: write [[listener]] and address = \"127.0.0.1:4420\"";
+        sink.add(&(0..0), text);
+    } else if let Some((_, span)) = listeners.first()
+        && listeners.iter().all(|(spec, _)| spec.discovery_only)
+    {
+        let text = "every [[listener]] is `discovery_only`: no subsystem could be reached";
+        sink.add(span, text);
+    }
+    if listeners.len() > check::LISTENERS_MAX {
+        let text = format!("there are {} listeners at most", check::LISTENERS_MAX);
+        sink.add(&listeners[check::LISTENERS_MAX].1, text);
+    }
+    listeners.into_iter().map(|(spec, _)| spec).collect()
+}
+
+fn address(
+    sink: &mut Sink,
+    section: &Section,
+    listeners: &[(ListenerSpec, Range<usize>)],
+) -> Option<SocketAddr> {
+    section.missing(sink, "address", "address = \"127.0.0.1:4420\"");
+    let text = section.text(sink, "address")?;
+    let Ok(address) = text.value.parse::<SocketAddr>() else {
+        let why = "is no IP address with port; write \"192.0.2.1:4420\" or \"[2001:db8::1]:4420\"";
+        sink.add(&text.span, format!("\"{}\" {why}", text.value));
+        return None;
+    };
+    if address.port() == 0 {
+        let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420";
+        sink.add(&text.span, why);
+        return None;
+    }
+    let mut known = listeners.iter().map(|(spec, span)| (spec.address, span));
+    if let Some((other, span)) = known.find(|(other, _)| check::clash(*other, address)) {
+        let line = sink.line(span);
+        let why = match other == address {
+            true => format!("{address} is there already, in line {line}"),
+            false => format!(
+                "{address} and {other} in line {line} cover each other: leave one of them out"
+            ),
+        };
+        sink.add(&text.span, why);
+        return None;
+    }
+    Some(address)
+}
+
+fn advertise(sink: &mut Sink, section: &Section) -> Option<Advertise> {
+    let text = section.text(sink, "advertise")?;
+    match host_and_port(text.value) {
+        Ok((host, port)) => Some(Advertise { host, port }),
+        Err(why) => {
+            sink.add(&text.span, why);
+            None
+        }
+    }
+}
+
+pub(crate) fn referrals(sink: &mut Sink, nvme: Option<&Section>) -> Vec<Referral> {
+    let mut referrals: Vec<Referral> = Vec::new();
+    let sections = nvme.map(|nvme| nvme.tables(sink, SCHEMA, "referral", REFERRAL));
+    for section in sections.iter().flatten() {
+        section.missing(sink, "address", "address = \"192.0.2.1:8009\"");
+        let Some(text) = section.text(sink, "address") else {
+            continue;
+        };
+        match host_and_port(text.value) {
+            Ok((host, port)) => {
+                let referral = Referral::new(host, port.unwrap_or(DISCOVERY_PORT));
+                if referrals.contains(&referral) {
+                    sink.add(&text.span, format!("{} is there already", text.value));
+                }
+                referrals.push(referral);
+            }
+            Err(why) => sink.add(&text.span, why),
+        }
+    }
+    referrals
+}
+
+/// `name`, `name:port`, `192.0.2.1`, `192.0.2.1:port`, `2001:db8::1` or
+/// `[2001:db8::1]:port`.
+fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
+    let (host, port) = match text.parse::<SocketAddr>() {
+        Ok(address) => (address.ip().to_string(), Some(address.port())),
+        Err(_) => match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') => {
+                let port = port.parse().map_err(|_| {
+                    format!("\"{port}\" in \"{text}\" is no port: it is from 1 to 65535")
+                })?;
+                (host.to_owned(), Some(port))
+            }
+            _ => (text.to_owned(), None),
+        },
+    };
+    if port == Some(0) {
+        return Err("no host can connect to port 0".to_owned());
+    }
+    check::host(&host)?;
+    Ok((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_come_with_a_port_or_without() {
+        for (text, host, port) in [
+            ("nas.example.org", "nas.example.org", None),
+            ("nas:4421", "nas", Some(4421)),
+            ("192.0.2.1", "192.0.2.1", None),
+            ("192.0.2.1:4420", "192.0.2.1", Some(4420)),
+            ("2001:db8::1", "2001:db8::1", None),
+            ("[2001:db8::1]:4420", "2001:db8::1", Some(4420)),
+        ] {
+            assert_eq!(host_and_port(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for (text, part) in [
+            ("nas:http", "no port"),
+            ("nas:0", "port 0"),
+            ("nas:70000", "no port"),
+            ("", "no host name"),
+            ("a b", "no host name"),
+            ("0.0.0.0:4420", "no host can connect to 0.0.0.0"),
+        ] {
+            let why = host_and_port(text).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}

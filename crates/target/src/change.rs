@@ -1,0 +1,238 @@
+//! Live changes: what is served changes while hosts use it. Each is checked,
+//! made off the reactors, told to the hosts that it concerns and to no others,
+//! and answered when it is true: no I/O that began before is left where that
+//! matters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use nvmf::command::AnaState;
+use nvmf::{Referral, Registry, Subsystem};
+use store::{ResizeError, Volume};
+
+use crate::check;
+use crate::config::{ListenerSpec, NamespaceSpec, SubsystemSpec};
+use crate::fence::Scope;
+use crate::served::namespace;
+use crate::shared::{ConnectionRef, Mail, Shared, Then};
+
+mod listener;
+mod namespaces;
+mod volume;
+
+/// A change of what is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Opens a volume.
+    AddVolume(store::Spec),
+    /// Flushes and closes a volume that no namespace uses.
+    RemoveVolume {
+        /// Its name.
+        name: String,
+    },
+    /// Changes the capacity of a volume; hosts see it at once.
+    ResizeVolume {
+        /// Its name.
+        name: String,
+        /// The new capacity; 0: all that the device below has.
+        size_bytes: u64,
+        /// What lies behind a smaller capacity may be lost.
+        allow_shrink: bool,
+    },
+    /// Adds a subsystem.
+    AddSubsystem(SubsystemSpec),
+    /// Takes a subsystem away; its controllers end, its volumes stay.
+    RemoveSubsystem {
+        /// Its NQN.
+        nqn: String,
+    },
+    /// Puts a volume under a namespace identifier.
+    AddNamespace {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// What is added.
+        namespace: NamespaceSpec,
+    },
+    /// Takes a namespace away; its volume stays.
+    RemoveNamespace {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Which.
+        nsid: u32,
+    },
+    /// Puts a host on the list of those that may connect.
+    AllowHost {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// NQN of the host.
+        host: String,
+    },
+    /// Takes a host off the list; its controllers end.
+    DenyHost {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// NQN of the host.
+        host: String,
+    },
+    /// Says anew which hosts may connect; the controllers of others end.
+    SetHosts {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Their NQNs; `None` for any.
+        hosts: Option<Vec<String>>,
+    },
+    /// Listens on one more address.
+    AddListener(ListenerSpec),
+    /// Closes a listener and every connection that came in by it.
+    RemoveListener {
+        /// Its address, as bound.
+        address: SocketAddr,
+    },
+    /// Sets the state of an ANA group.
+    SetAna {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// For hosts that come in by this listener; `None`: by any.
+        listener: Option<SocketAddr>,
+        /// The group.
+        group: u32,
+        /// Its state.
+        state: AnaState,
+    },
+    /// Sets the other discovery services that this one names.
+    SetReferrals(Vec<Referral>),
+}
+
+/// Why a change was not made, and what to do about it.
+#[derive(Debug)]
+pub enum ChangeError {
+    /// Something named is not there; what it is, and its name.
+    Unknown(&'static str, String),
+    /// Something of the name is there already.
+    Exists(&'static str, String),
+    /// A value is impossible; what would be right.
+    Invalid(String),
+    /// The volume is still used: by what.
+    InUse(String, String),
+    /// The volume could not be opened.
+    Open(store::OpenError),
+    /// The volume could not be resized.
+    Resize(ResizeError),
+    /// The address could not be listened on.
+    Listen(SocketAddr, io::Error),
+    /// The volume was removed, but could not be flushed before.
+    Unsynced(String, store::Error),
+    /// The change is made, but I/O that began before does not end.
+    Unfinished,
+    /// The target is being stopped.
+    Stopping,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::Unknown(what, name) => write!(f, "there is no {what} {name}"),
+            ChangeError::Exists(what, name) => write!(f, "there is a {what} {name} already"),
+            ChangeError::Invalid(why) => f.write_str(why),
+            ChangeError::InUse(volume, by) => {
+                write!(f, "volume \"{volume}\" is used by {by}: remove that first")
+            }
+            ChangeError::Open(error) => write!(f, "{error}"),
+            ChangeError::Resize(error) => write!(f, "{error}"),
+            ChangeError::Listen(address, error) => crate::start::cannot_listen(f, address, error),
+            ChangeError::Unsynced(volume, error) => write!(
+                f,
+                "volume \"{volume}\" is removed, but could not be flushed: {error}; what hosts \
+                 had not flushed themselves may be lost"
+            ),
+            ChangeError::Unfinished => f.write_str(
+                "the change is made and holds for every new command, but some that began before \
+                 do not end: what is below the volume hangs",
+            ),
+            ChangeError::Stopping => f.write_str("the target is being stopped"),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+/// How a change went.
+pub type Outcome = Result<(), ChangeError>;
+
+/// What is told about it.
+type Done = Then<Outcome>;
+
+impl Shared {
+    /// Makes a change. May block, so not for a reactor; `done` is told the
+    /// outcome here, by a reactor or by the clerk. One change is made at a
+    /// time, but the next may begin while the end of one is awaited.
+    pub fn change(self: &Arc<Self>, change: Change, done: Done) {
+        let guard = self.changes.lock().expect("nothing panics under this lock");
+        if self.is_stopping() {
+            return done(self, Err(ChangeError::Stopping));
+        }
+        match self.begin(change) {
+            Ok(left) => {
+                drop(guard);
+                left.run(self, done);
+            }
+            Err(error) => {
+                drop(guard);
+                done(self, Err(error));
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, change: Change) -> Result<Left, ChangeError> {
+        match change {
+            Change::AddVolume(spec) => self.add_volume(&spec),
+            Change::RemoveVolume { name } => self.remove_volume(&name),
+            Change::ResizeVolume {
+                name,
+                size_bytes,
+                allow_shrink,
+            } => self.resize_volume(&name, size_bytes, allow_shrink),
+            Change::AddSubsystem(spec) => self.add_subsystem(&spec),
+            Change::RemoveSubsystem { nqn } => self.remove_subsystem(&nqn),
+            Change::AddNamespace { nqn, namespace } => self.add_namespace(&nqn, &namespace),
+            Change::RemoveNamespace { nqn, nsid } => self.remove_namespace(&nqn, nsid),
+            Change::AllowHost { nqn, host } => self.allow_host(&nqn, host),
+            Change::DenyHost { nqn, host } => self.deny_host(&nqn, &host),
+            Change::SetHosts { nqn, hosts } => self.set_hosts(&nqn, hosts),
+            Change::AddListener(spec) => self.add_listener(spec),
+            Change::RemoveListener { address } => self.remove_listener(address),
+            Change::SetAna {
+                nqn,
+                listener,
+                group,
+                state,
+            } => self.set_ana(&nqn, listener, group, state),
+            Change::SetReferrals(referrals) => self.set_referrals(referrals),
+        }
+    }
+}
+
+/// What a change still waits for before it is true.
+enum Left {
+    Nothing,
+    /// A fence, and what to do behind it.
+    Fence(Scope, Box<dyn FnOnce(&Arc<Shared>, Done) + Send>),
+    /// Something else that ends with `done`.
+    More(Box<dyn FnOnce(&Arc<Shared>, Done) + Send>),
+}
+
+impl Left {
+    /// Only the fence.
+    fn fence(scope: Scope) -> Left {
+        Left::Fence(scope, Box::new(|shared, done| done(shared, Ok(()))))
+    }
+
+    fn run(self, shared: &Arc<Shared>, done: Done) {
+        match self {
+            Left::Nothing => done(shared, Ok(())),
+            Left::Fence(scope, then) => shared.fence(scope, move |shared| then(shared, done)),
+            Left::More(more) => more(shared, done),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Changes of where hosts reach the target.
+
+use super::*;
+use crate::served::Listener;
+
+impl Shared {
+    pub(super) fn add_listener(self: &Arc<Self>, spec: ListenerSpec) -> Result<Left, ChangeError> {
+        self.check_listener(&spec)?;
+        let cannot = |error| ChangeError::Listen(spec.address, error);
+        let socket = (self.bind)(spec.address).map_err(cannot)?;
+        let address = socket.local_addr().map_err(cannot)?;
+        let mut registry = self.registry();
+        let mut state = self.state();
+        let number = state.listener_next;
+        state.listener_next = number.checked_add(1).ok_or_else(|| {
+            ChangeError::Invalid("no listener can be added before a restart".to_owned())
+        })?;
+        let spec = ListenerSpec { address, ..spec };
+        state.listeners.insert(number, Listener { spec });
+        for subsystem in registry.subsystems() {
+            state.publish(subsystem);
+        }
+        let change = registry.set_listeners(state.listener_list());
+        drop(state);
+        drop(registry);
+        self.settle(change);
+        Ok(Left::More(Box::new(move |shared, done| {
+            let heard: Then<io::Result<()>> = Box::new(move |shared, result| {
+                if result.is_err() {
+                    shared.drop_listener(number);
+                }
+                let error = |error| ChangeError::Listen(address, error);
+                done(shared, result.map_err(error));
+            });
+            shared.send(0, Mail::Listen(number, socket, heard));
+        })))
+    }
+
+    fn check_listener(&self, spec: &ListenerSpec) -> Outcome {
+        if let Some(advertise) = &spec.advertise {
+            check::host(&advertise.host).map_err(ChangeError::Invalid)?;
+        }
+        let state = self.state();
+        if state.listeners.len() >= check::LISTENERS_MAX {
+            let text = format!("there are {} listeners at most", check::LISTENERS_MAX);
+            return Err(ChangeError::Invalid(text));
+        }
+        let known = state.listeners.values().map(|known| known.spec.address);
+        match known
+            .into_iter()
+            .find(|known| check::clash(*known, spec.address))
+        {
+            Some(known) => Err(ChangeError::Exists("listener", known.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn remove_listener(&self, address: SocketAddr) -> Result<Left, ChangeError> {
+        let number = self.listener(address)?;
+        self.drop_listener(number);
+        self.send_all(|| Mail::Unlisten(number));
+        Ok(Left::fence(Scope::Listener(number)))
+    }
+
+    /// Discovery names it no more, and nobody can connect by it.
+    fn drop_listener(&self, number: u16) {
+        let mut registry = self.registry();
+        let mut state = self.state();
+        state.listeners.remove(&number);
+        let change = registry.set_listeners(state.listener_list());
+        drop(state);
+        drop(registry);
+        self.settle(change);
+    }
+
+    /// The number of the listener on an address.
+    pub(super) fn listener(&self, address: SocketAddr) -> Result<u16, ChangeError> {
+        let state = self.state();
+        let mut listeners = state.listeners.iter();
+        let found = listeners.find(|(_, listener)| listener.spec.address == address);
+        let found = found.map(|(number, _)| *number);
+        found.ok_or_else(|| ChangeError::Unknown("listener", address.to_string()))
+    }
+
+    pub(super) fn set_referrals(&self, referrals: Vec<Referral>) -> Result<Left, ChangeError> {
+        for referral in &referrals {
+            check::host(&referral.host).map_err(ChangeError::Invalid)?;
+        }
+        let change = self.registry().set_referrals(referrals);
+        self.settle(change);
+        Ok(Left::Nothing)
+    }
+}

@@ -1,0 +1,254 @@
+//! Changes of subsystems: themselves, their namespaces, hosts and ANA groups.
+
+use super::*;
+
+impl Shared {
+    pub(super) fn add_subsystem(&self, spec: &SubsystemSpec) -> Result<Left, ChangeError> {
+        let mut registry = self.registry();
+        if registry.subsystem(&spec.nqn).is_some() {
+            return Err(ChangeError::Exists("subsystem", spec.nqn.clone()));
+        }
+        let change = self.insert_subsystem(&mut registry, spec)?;
+        self.settle(change);
+        Ok(Left::Nothing)
+    }
+
+    /// Checks a new subsystem and puts it in.
+    pub(crate) fn insert_subsystem(
+        &self,
+        registry: &mut Registry,
+        spec: &SubsystemSpec,
+    ) -> Result<nvmf::Change, ChangeError> {
+        let invalid = |error: &dyn fmt::Display| ChangeError::Invalid(error.to_string());
+        nvmf::check_subsystem_nqn(&spec.nqn).map_err(|error| invalid(&error))?;
+        for host in spec.hosts.iter().flatten() {
+            nvmf::check_host_nqn(host).map_err(|error| invalid(&error))?;
+        }
+        check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
+            .and_then(|()| check::fixed_text("model", &spec.model, check::MODEL_BYTES))
+            .map_err(ChangeError::Invalid)?;
+        for group in &spec.ana_groups {
+            check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
+        }
+        let mut subsystem = Subsystem {
+            nqn: spec.nqn.clone(),
+            serial: spec.serial.clone(),
+            model: spec.model.clone(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            hosts: spec.hosts.clone(),
+            listeners: spec.listeners.clone(),
+            namespaces: Arc::new([]),
+            ana_groups: spec.ana_groups.clone(),
+            limits: nvmf::Limits {
+                io_queues_max: self.limits.io_queues_max,
+                queue_entries_max: self.limits.queue_entries_max,
+                io_bytes_max: self.limits.io_bytes_max,
+                in_capsule_bytes_max: self.limits.in_capsule_bytes_max,
+            },
+            cntlids: 1..=nvmf::CNTLID_MAX,
+        };
+        for namespace in &spec.namespaces {
+            self.put_namespace(&mut subsystem, namespace)?;
+        }
+        let mut state = self.state();
+        for spec in &spec.namespaces {
+            let volume = state
+                .volume(&spec.volume)
+                .expect("looked up before")
+                .clone();
+            state.place(&subsystem.nqn, spec.nsid, volume);
+        }
+        state.publish(&subsystem);
+        Ok(registry.replace_subsystem(Arc::new(subsystem)))
+    }
+
+    /// Checks a new namespace and puts it into the description of its
+    /// subsystem; the volume behind it.
+    fn put_namespace(
+        &self,
+        subsystem: &mut Subsystem,
+        spec: &NamespaceSpec,
+    ) -> Result<Arc<dyn Volume>, ChangeError> {
+        check::nsid(spec.nsid.into()).map_err(ChangeError::Invalid)?;
+        check::ana_group(spec.ana_group.into()).map_err(ChangeError::Invalid)?;
+        for host in spec.hosts.iter().flatten() {
+            nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
+        }
+        if subsystem.namespace(spec.nsid).is_some() {
+            let name = format!("{} of {}", spec.nsid, subsystem.nqn);
+            return Err(ChangeError::Exists("namespace", name));
+        }
+        let state = self.state();
+        let volume = state.volume(&spec.volume);
+        let volume = volume.ok_or_else(|| unknown_volume(&spec.volume))?;
+        if state.is_resizing(volume) {
+            return Err(busy(&spec.volume));
+        }
+        let namespace = namespace(spec, volume.as_ref());
+        if subsystem
+            .namespaces
+            .iter()
+            .any(|n| n.uuid == namespace.uuid)
+        {
+            let text = format!(
+                "volume \"{}\" is there already in {}",
+                spec.volume, subsystem.nqn
+            );
+            return Err(ChangeError::Invalid(text));
+        }
+        let mut namespaces = subsystem.namespaces.to_vec();
+        namespaces.push(namespace);
+        namespaces.sort_by_key(|namespace| namespace.nsid);
+        subsystem.namespaces = namespaces.into();
+        Ok(volume.clone())
+    }
+
+    pub(super) fn remove_subsystem(&self, nqn: &str) -> Result<Left, ChangeError> {
+        let mut registry = self.registry();
+        registry
+            .subsystem(nqn)
+            .ok_or_else(|| unknown_subsystem(nqn))?;
+        let change = registry.remove_subsystem(nqn);
+        self.state().forget(nqn);
+        Ok(self.settle_and_wait(change))
+    }
+
+    pub(super) fn add_namespace(
+        &self,
+        nqn: &str,
+        spec: &NamespaceSpec,
+    ) -> Result<Left, ChangeError> {
+        let mut registry = self.registry();
+        let mut subsystem = subsystem(&registry, nqn)?;
+        let volume = self.put_namespace(&mut subsystem, spec)?;
+        self.state().place(nqn, spec.nsid, volume);
+        self.replace(&mut registry, subsystem);
+        Ok(Left::Nothing)
+    }
+
+    pub(super) fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<Left, ChangeError> {
+        let mut registry = self.registry();
+        let mut subsystem = subsystem(&registry, nqn)?;
+        if subsystem.namespace(nsid).is_none() {
+            let name = format!("{nsid} of {nqn}");
+            return Err(ChangeError::Unknown("namespace", name));
+        }
+        let rest = subsystem.namespaces.iter().filter(|n| n.nsid != nsid);
+        subsystem.namespaces = rest.cloned().collect();
+        let volume = self.state().unplace(nqn, nsid);
+        self.replace(&mut registry, subsystem);
+        let scope = Scope::Volumes(vec![volume.clone()]);
+        let then = move |shared: &Arc<Shared>, done: Done| {
+            shared.state().free(&volume);
+            done(shared, Ok(()));
+        };
+        Ok(Left::Fence(scope, Box::new(then)))
+    }
+
+    pub(super) fn allow_host(&self, nqn: &str, host: String) -> Result<Left, ChangeError> {
+        let known = subsystem(&self.registry(), nqn)?.hosts;
+        let Some(mut hosts) = known else {
+            let text = format!("every host may connect to {nqn} already: set its hosts instead");
+            return Err(ChangeError::Invalid(text));
+        };
+        if hosts.contains(&host) {
+            return Err(ChangeError::Exists("host", host));
+        }
+        hosts.push(host);
+        self.set_hosts(nqn, Some(hosts))
+    }
+
+    pub(super) fn deny_host(&self, nqn: &str, host: &str) -> Result<Left, ChangeError> {
+        let known = subsystem(&self.registry(), nqn)?.hosts;
+        let Some(mut hosts) = known else {
+            let text = format!("every host may connect to {nqn}: set its hosts instead");
+            return Err(ChangeError::Invalid(text));
+        };
+        let at = hosts.iter().position(|known| known == host);
+        let at = at.ok_or_else(|| ChangeError::Unknown("host", host.to_owned()))?;
+        hosts.remove(at);
+        self.set_hosts(nqn, Some(hosts))
+    }
+
+    pub(super) fn set_hosts(
+        &self,
+        nqn: &str,
+        hosts: Option<Vec<String>>,
+    ) -> Result<Left, ChangeError> {
+        for host in hosts.iter().flatten() {
+            nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
+        }
+        let mut registry = self.registry();
+        let mut subsystem = subsystem(&registry, nqn)?;
+        subsystem.hosts = hosts;
+        let change = registry.replace_subsystem(Arc::new(subsystem));
+        Ok(self.settle_and_wait(change))
+    }
+
+    pub(super) fn set_ana(
+        &self,
+        nqn: &str,
+        listener: Option<SocketAddr>,
+        group: u32,
+        state: AnaState,
+    ) -> Result<Left, ChangeError> {
+        let group = check::ana_group(group.into()).map_err(ChangeError::Invalid)?;
+        let listener = listener.map(|address| self.listener(address)).transpose()?;
+        let mut registry = self.registry();
+        let mut subsystem = subsystem(&registry, nqn)?;
+        subsystem.set_ana_state(listener, group, state);
+        let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
+        let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
+        self.replace(&mut registry, subsystem);
+        if state.is_accessible() || members.is_empty() {
+            return Ok(Left::Nothing);
+        }
+        Ok(Left::fence(Scope::Volumes(
+            self.state().behind(nqn, &members),
+        )))
+    }
+
+    /// Puts a changed subsystem in place of the one of its NQN, and says so.
+    pub(super) fn replace(&self, registry: &mut Registry, subsystem: Subsystem) {
+        let nqn = subsystem.nqn.clone();
+        let change = registry.replace_subsystem(Arc::new(subsystem));
+        // The I/O path before the hosts, so that who looks sees the new state.
+        self.republish(registry, &nqn);
+        self.settle(change);
+    }
+
+    /// Does what a change asks for; it is true when the connections that it
+    /// closes are gone.
+    fn settle_and_wait(&self, change: nvmf::Change) -> Left {
+        let closing = change
+            .closing
+            .iter()
+            .map(|packed| ConnectionRef::unpack(*packed));
+        let closing: Vec<_> = closing.collect();
+        self.settle(change);
+        match closing.is_empty() {
+            true => Left::Nothing,
+            false => Left::fence(Scope::Connections(closing)),
+        }
+    }
+}
+
+/// A subsystem to be changed.
+pub(super) fn subsystem(registry: &Registry, nqn: &str) -> Result<Subsystem, ChangeError> {
+    let found = registry.subsystem(nqn);
+    let found = found.ok_or_else(|| unknown_subsystem(nqn))?;
+    Ok((*found).clone())
+}
+
+fn unknown_subsystem(nqn: &str) -> ChangeError {
+    ChangeError::Unknown("subsystem", nqn.to_owned())
+}
+
+pub(super) fn unknown_volume(name: &str) -> ChangeError {
+    ChangeError::Unknown("volume", format!("\"{name}\""))
+}
+
+/// The volume is in the middle of another change.
+pub(super) fn busy(name: &str) -> ChangeError {
+    ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
+}

@@ -1,0 +1,110 @@
+//! Changes of volumes.
+
+use super::namespaces::{busy, unknown_volume};
+use super::*;
+
+impl Shared {
+    pub(super) fn add_volume(&self, spec: &store::Spec) -> Result<Left, ChangeError> {
+        check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
+        self.expect_no_volume(&spec.name)?;
+        let volume = store::open(spec).map_err(ChangeError::Open)?;
+        self.state().volumes.push(volume);
+        Ok(Left::Nothing)
+    }
+
+    /// Takes a volume that is open already, which a [`Change`] cannot carry.
+    ///
+    /// # Errors
+    /// One of its name is there.
+    pub fn adopt_volume(&self, volume: Arc<dyn Volume>) -> Outcome {
+        self.expect_no_volume(&volume.info().name)?;
+        self.state().volumes.push(volume);
+        Ok(())
+    }
+
+    fn expect_no_volume(&self, name: &str) -> Outcome {
+        match self.state().volume(name) {
+            Some(_) => Err(ChangeError::Exists("volume", format!("\"{name}\""))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn remove_volume(&self, name: &str) -> Result<Left, ChangeError> {
+        let mut state = self.state();
+        let at = (state.volumes.iter()).position(|volume| volume.info().name == name);
+        let at = at.ok_or_else(|| unknown_volume(name))?;
+        let volume = state.volumes[at].clone();
+        if let Some(user) = state.user(&volume) {
+            return Err(ChangeError::InUse(name.to_owned(), user));
+        }
+        if state.is_resizing(&volume) {
+            return Err(busy(name));
+        }
+        state.volumes.remove(at);
+        let name = name.to_owned();
+        Ok(Left::More(Box::new(move |shared, done| {
+            let last = volume.clone();
+            let flushed: Then<_> = Box::new(move |shared, result: Result<(), store::Error>| {
+                // Closing a large volume takes a while.
+                shared.clerk(move |shared| {
+                    drop(last);
+                    done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
+                });
+            });
+            shared.send(0, Mail::Flush(volume, flushed));
+        })))
+    }
+
+    pub(super) fn resize_volume(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        allow_shrink: bool,
+    ) -> Result<Left, ChangeError> {
+        let volume = self.state().volume(name).cloned();
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        if self.state().is_resizing(&volume) {
+            return Err(busy(name));
+        }
+        let shrinks = size_bytes != 0 && size_bytes < volume.size_bytes();
+        if !shrinks || !allow_shrink {
+            // A volume refuses by itself to shrink where that is not allowed.
+            let result = volume.resize(size_bytes, allow_shrink);
+            result.map_err(ChangeError::Resize)?;
+            self.show_size(&volume, volume.size_bytes());
+            return Ok(Left::Nothing);
+        }
+        // Hosts see the end first, then what was under way behind it ends,
+        // and only then is anything cut off.
+        self.state().resizing.push(volume.clone());
+        self.show_size(&volume, size_bytes);
+        let scope = Scope::Volumes(vec![volume.clone()]);
+        let cut = move |shared: &Arc<Shared>, done: Done| {
+            shared.clerk(move |shared| {
+                let result = volume.resize(size_bytes, true);
+                shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));
+                shared.show_size(&volume, volume.size_bytes());
+                done(shared, result.map_err(ChangeError::Resize));
+            });
+        };
+        Ok(Left::Fence(scope, Box::new(cut)))
+    }
+
+    /// Tells every subsystem that has the volume how large it is.
+    fn show_size(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
+        let mut registry = self.registry();
+        let block_count = size_bytes / u64::from(volume.info().block_bytes);
+        let users = self.state().users(volume);
+        for (nqn, nsid) in users {
+            let Ok(mut subsystem) = super::namespaces::subsystem(&registry, &nqn) else {
+                continue;
+            };
+            let mut list = subsystem.namespaces.to_vec();
+            for namespace in list.iter_mut().filter(|n| n.nsid == nsid) {
+                namespace.block_count = block_count;
+            }
+            subsystem.namespaces = list.into();
+            self.replace(&mut registry, subsystem);
+        }
+    }
+}

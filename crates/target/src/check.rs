@@ -1,0 +1,99 @@
+//! What a configuration and a live change both have to keep to. An error says
+//! what is wrong and what would be right.
+
+use std::net::{IpAddr, SocketAddr};
+
+use nvmf::{ANA_GROUPS_MAX, NSID_MAX};
+
+/// Listeners at a time.
+pub const LISTENERS_MAX: usize = 64;
+
+/// Bytes of a volume's name at most.
+const VOLUME_NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of SN and MN in Identify Controller.
+pub const SERIAL_BYTES: usize = 20;
+/// Bytes of MN in Identify Controller.
+pub const MODEL_BYTES: usize = 40;
+
+/// Characters of a host name or address (TRADDR of a discovery log entry).
+const HOST_BYTES_MAX: usize = 255;
+
+/// A volume's name.
+///
+/// # Errors
+/// What it may be.
+pub fn volume_name(name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > VOLUME_NAME_BYTES_MAX || !name.chars().all(is_plain) {
+        return Err(format!(
+            "a volume's name is 1 to {VOLUME_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"
+        ));
+    }
+    Ok(())
+}
+
+/// A text that stands in a field of fixed width, padded with spaces: `serial`
+/// or `model`.
+///
+/// # Errors
+/// What it may be.
+pub fn fixed_text(key: &str, text: &str, bytes_max: usize) -> Result<(), String> {
+    let is_ascii = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if text.trim().is_empty() || text.len() > bytes_max || !is_ascii {
+        return Err(format!(
+            "`{key}` is 1 to {bytes_max} printable ASCII characters"
+        ));
+    }
+    Ok(())
+}
+
+/// A namespace identifier.
+///
+/// # Errors
+/// What it may be.
+pub fn nsid(nsid: u64) -> Result<u32, String> {
+    match u32::try_from(nsid) {
+        Ok(nsid @ 1..=NSID_MAX) => Ok(nsid),
+        _ => Err(format!("an nsid is from 1 to {NSID_MAX}, not {nsid}")),
+    }
+}
+
+/// The identifier of an ANA group.
+///
+/// # Errors
+/// What it may be.
+pub fn ana_group(group: u64) -> Result<u32, String> {
+    match u32::try_from(group) {
+        Ok(group @ 1..=ANA_GROUPS_MAX) => Ok(group),
+        _ => Err(format!(
+            "an ANA group is from 1 to {ANA_GROUPS_MAX}, not {group}"
+        )),
+    }
+}
+
+/// A host name or IP address, without a port, that discovery is to name.
+///
+/// # Errors
+/// What it may be.
+pub fn host(host: &str) -> Result<(), String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = !host.is_empty() && host.len() <= HOST_BYTES_MAX;
+    match host.parse::<IpAddr>() {
+        Ok(ip) if ip.is_unspecified() => Err(format!("no host can connect to {ip}")),
+        Ok(_) => Ok(()),
+        Err(_) if fits && host.chars().all(is_name) => Ok(()),
+        Err(_) => Err(format!("\"{host}\" is no IP address and no host name")),
+    }
+}
+
+/// Whether the kernel would refuse to bind both: `0.0.0.0` takes every IPv4
+/// address, `[::]` every IPv6 and every IPv4 address.
+#[must_use]
+pub fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+    let covers = |any: SocketAddr, other: SocketAddr| {
+        any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
+    };
+    let is_port_shared = a.port() == b.port() && a.port() != 0;
+    is_port_shared && (a.ip() == b.ip() || covers(a, b) || covers(b, a))
+}

@@ -1,0 +1,85 @@
+//! Work that may block (opening, resizing, state files), off the reactors.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::{io, thread};
+
+use crate::shared::Shared;
+
+/// Who does the work that may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clerk {
+    /// A thread of its own.
+    Thread,
+    /// Nobody: whoever runs the reactors calls [`Shared::run_clerk`].
+    Inline,
+}
+
+/// A piece of work; it may block.
+pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+
+/// The clerk's queue. Each connection and each change has a bounded number of
+/// works under way, so it needs no bound of its own.
+#[derive(Default)]
+pub(crate) struct Desk {
+    inner: Mutex<Inner>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    works: VecDeque<Work>,
+    is_closed: bool,
+}
+
+impl Desk {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nothing panics under this lock")
+    }
+
+    /// Adds work to be done after all that was added before.
+    pub fn add(&self, work: Work) {
+        self.inner().works.push_back(work);
+        self.bell.notify_one();
+    }
+
+    /// Nobody is left to add work: its thread ends.
+    pub fn close(&self) {
+        self.inner().is_closed = true;
+        self.bell.notify_one();
+    }
+
+    /// The oldest work, if there is any.
+    pub fn try_take(&self) -> Option<Work> {
+        self.inner().works.pop_front()
+    }
+
+    /// The oldest work, waiting for it; `None` at the end.
+    fn take(&self) -> Option<Work> {
+        let mut inner = self.inner();
+        loop {
+            if let Some(work) = inner.works.pop_front() {
+                return Some(work);
+            }
+            if inner.is_closed {
+                return None;
+            }
+            inner = (self.bell.wait(inner)).expect("nothing panics under this lock");
+        }
+    }
+}
+
+/// Starts the thread; it ends when the last of `shared` is gone.
+pub(crate) fn start(desk: Arc<Desk>, shared: Weak<Shared>) -> io::Result<()> {
+    thread::Builder::new()
+        .name("weft-clerk".into())
+        .spawn(move || {
+            while let Some(work) = desk.take() {
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                work(&shared);
+            }
+        })?;
+    Ok(())
+}

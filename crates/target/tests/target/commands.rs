@@ -1,0 +1,331 @@
+//! Every I/O command with its data, and every way in which it is refused, on
+//! memory and on a file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use reactor::Choice;
+use store::{Errno, Error, Volume};
+use target::{Config, Limits, NamespaceSpec, Running};
+use wire::nvme::{NSID_ALL, Sqe, Status, cdw12, io as opcode};
+
+use crate::common::{BLOCK, backends, config, ram, stop};
+use crate::gate::Gate;
+use crate::initiator::{Carry, DIGESTS, Initiator, Io, blocks, copy, deallocate, on, pattern};
+
+/// Namespaces: memory, a file, memory with small blocks, memory that may not
+/// be written.
+const RAM: u32 = 1;
+const FILE: u32 = 2;
+const SMALL: u32 = 3;
+const FIXED: u32 = 4;
+const SMALL_BLOCK: usize = 512;
+const COUNT: u64 = 4096;
+
+fn served(backend: Choice, folder: &Path) -> Config {
+    let file = store::Spec {
+        kind: store::Kind::File {
+            path: folder.join("disk"),
+        },
+        ..ram("file", COUNT)
+    };
+    let small = store::Spec {
+        block_bytes: SMALL_BLOCK as u32,
+        ..ram("small", 256)
+    };
+    let fixed = store::Spec {
+        read_only: true,
+        ..ram("fixed", 256)
+    };
+    let mut config = config(backend, Limits::default(), 256 << 20);
+    config.volumes.extend([file, small, fixed]);
+    let names = ["ram", "file", "small", "fixed"];
+    let namespaces = (1..).zip(names).map(|(nsid, name)| NamespaceSpec {
+        nsid,
+        volume: name.into(),
+        ..NamespaceSpec::default()
+    });
+    config.subsystems[0].namespaces = namespaces.collect();
+    config
+}
+
+/// Runs a test on every driver, with an initiator and an I/O queue.
+fn each(test: impl Fn(&Running, &mut Initiator, &mut Io)) {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(served(backend, folder.path())).expect("starts");
+        let mut initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
+        test(&running, &mut initiator, &mut io);
+        stop(running);
+    }
+}
+
+fn status(io: &mut Io, sqe: &Sqe, carry: Carry<'_>) -> Status {
+    io.run(sqe, carry).status
+}
+
+#[test]
+fn what_is_written_is_read() {
+    each(|_, initiator, plain| {
+        let mut digests = initiator.queue_with(2, DIGESTS);
+        for (n, nsid) in [(1, RAM), (2, FILE)] {
+            for len in [BLOCK, 2 * BLOCK, 128 << 10, 1 << 20] {
+                let data = pattern(n ^ len as u64, len);
+                assert_eq!(plain.write(nsid, 7, &data, BLOCK), Status::SUCCESS);
+                assert_eq!(digests.read(nsid, 7, len, BLOCK), data);
+                let data = pattern(!len as u64, len);
+                assert_eq!(digests.write(nsid, 9, &data, BLOCK), Status::SUCCESS);
+                assert_eq!(plain.read(nsid, 9, len, BLOCK), data);
+            }
+            let mut durable = blocks(opcode::WRITE, nsid, 0, 1);
+            durable.cdw12 = (durable.cdw12.get() | cdw12::FUA).into();
+            let data = pattern(77, BLOCK);
+            assert_eq!(status(plain, &durable, Carry::Out(&data)), Status::SUCCESS);
+            assert_eq!(digests.read(nsid, 0, BLOCK, BLOCK), data);
+        }
+    });
+}
+
+#[test]
+fn compare_tells_equal_from_different() {
+    each(|_, _, io| {
+        for nsid in [RAM, FILE] {
+            let mut data = pattern(3, 16 * BLOCK);
+            assert_eq!(io.write(nsid, 32, &data, BLOCK), Status::SUCCESS);
+            let compare = blocks(opcode::COMPARE, nsid, 32, 16);
+            assert_eq!(status(io, &compare, Carry::Out(&data)), Status::SUCCESS);
+            data[15 * BLOCK + 5] ^= 1;
+            let failure = Status::COMPARE_FAILURE.dnr();
+            assert_eq!(status(io, &compare, Carry::Out(&data)), failure);
+            let one = blocks(opcode::COMPARE, nsid, 32, 1);
+            assert_eq!(status(io, &one, Carry::Out(&data[..BLOCK])), Status::SUCCESS);
+        }
+    });
+}
+
+#[test]
+fn the_error_log_names_the_block_that_differs() {
+    each(|running, _, io| {
+        let (mut admin, _) = crate::common::Queue::admin(running.addresses()[0], 0);
+        let data = vec![0; 4 * BLOCK];
+        let mut other = data.clone();
+        other[3 * BLOCK] = 1;
+        assert_eq!(io.write(RAM, 100, &data, BLOCK), Status::SUCCESS);
+        // The log is each controller's own.
+        let host = crate::common::Host::at(running.addresses()[0]);
+        let cntlid = admin.identify(1, 0);
+        let cntlid = u16::from_le_bytes([cntlid[78], cntlid[79]]);
+        let (mut own, _) = host.queue(1, cntlid).expect("admitted");
+        let compare = blocks(opcode::COMPARE, RAM, 102, 2);
+        let (status, _) = own.command(compare, &other[2 * BLOCK..]);
+        assert_eq!(status, Status::COMPARE_FAILURE.dnr());
+        // Error Information entry (Base 2.0, figure 206): LBA at 16.
+        let log = admin.log_page(1, 64);
+        assert_eq!(log[16..24], 103u64.to_le_bytes());
+    });
+}
+
+#[test]
+fn spoiled_blocks_fail_until_they_are_written() {
+    each(|_, _, io| {
+        for nsid in [RAM, FILE] {
+            let data = pattern(4, 8 * BLOCK);
+            assert_eq!(io.write(nsid, 200, &data, BLOCK), Status::SUCCESS);
+            let verify = blocks(opcode::VERIFY, nsid, 200, 8);
+            assert_eq!(status(io, &verify, Carry::Nothing), Status::SUCCESS);
+            let spoil = blocks(opcode::WRITE_UNCORRECTABLE, nsid, 202, 2);
+            assert_eq!(status(io, &spoil, Carry::Nothing), Status::SUCCESS);
+
+            let unreadable = Status::UNRECOVERED_READ.dnr();
+            assert_eq!(status(io, &verify, Carry::Nothing), unreadable);
+            let read = blocks(opcode::READ, nsid, 203, 1);
+            assert_eq!(status(io, &read, Carry::In(BLOCK)), unreadable);
+            let compare = blocks(opcode::COMPARE, nsid, 202, 1);
+            let block = &data[2 * BLOCK..3 * BLOCK];
+            assert_eq!(status(io, &compare, Carry::Out(block)), unreadable);
+            // Their neighbours are as they were.
+            assert_eq!(io.read(nsid, 200, 2 * BLOCK, BLOCK), data[..2 * BLOCK]);
+            assert_eq!(io.read(nsid, 204, 4 * BLOCK, BLOCK), data[4 * BLOCK..]);
+
+            assert_eq!(io.write(nsid, 202, block, BLOCK), Status::SUCCESS);
+            assert_eq!(io.read(nsid, 202, BLOCK, BLOCK), block);
+            assert_eq!(status(io, &read, Carry::In(BLOCK)), unreadable);
+            let zeroes = blocks(opcode::WRITE_ZEROES, nsid, 203, 1);
+            assert_eq!(status(io, &zeroes, Carry::Nothing), Status::SUCCESS);
+            assert_eq!(io.read(nsid, 203, BLOCK, BLOCK), vec![0; BLOCK]);
+        }
+    });
+}
+
+#[test]
+fn zeroed_and_deallocated_ranges_read_as_zeros() {
+    each(|_, _, io| {
+        for nsid in [RAM, FILE] {
+            let data = pattern(5, 256 * BLOCK);
+            for deac in [0, cdw12::DEAC] {
+                assert_eq!(io.write(nsid, 512, &data, BLOCK), Status::SUCCESS);
+                let mut zeroes = blocks(opcode::WRITE_ZEROES, nsid, 513, 254);
+                zeroes.cdw12 = (zeroes.cdw12.get() | deac).into();
+                assert_eq!(status(io, &zeroes, Carry::Nothing), Status::SUCCESS);
+                let read = io.read(nsid, 512, 256 * BLOCK, BLOCK);
+                assert_eq!(read[..BLOCK], data[..BLOCK]);
+                assert!(read[BLOCK..255 * BLOCK].iter().all(|byte| *byte == 0));
+                assert_eq!(read[255 * BLOCK..], data[255 * BLOCK..]);
+            }
+            assert_eq!(io.write(nsid, 512, &data, BLOCK), Status::SUCCESS);
+            let (sqe, ranges) = deallocate(nsid, &[(520, 16), (600, 0), (560, 1)]);
+            assert_eq!(status(io, &sqe, Carry::Out(&ranges)), Status::SUCCESS);
+            let mut expected = data.clone();
+            expected[8 * BLOCK..24 * BLOCK].fill(0);
+            expected[48 * BLOCK..49 * BLOCK].fill(0);
+            assert_eq!(io.read(nsid, 512, 256 * BLOCK, BLOCK), expected);
+            // One range outside: none is touched.
+            let (sqe, ranges) = deallocate(nsid, &[(512, 4), (COUNT, 1)]);
+            let outside = Status::LBA_OUT_OF_RANGE.dnr();
+            assert_eq!(status(io, &sqe, Carry::Out(&ranges)), outside);
+            assert_eq!(io.read(nsid, 512, 256 * BLOCK, BLOCK), expected);
+        }
+    });
+}
+
+#[test]
+fn flush_of_one_namespace_and_of_all() {
+    each(|running, _, io| {
+        let flushes = || -> Vec<u64> {
+            let volumes = running.volumes();
+            volumes.iter().map(|volume| volume.stats().flushes).collect()
+        };
+        let flush = on(opcode::FLUSH, FILE);
+        assert_eq!(status(io, &flush, Carry::Nothing), Status::SUCCESS);
+        assert_eq!(flushes(), [0, 1, 0, 0]);
+        let all = on(opcode::FLUSH, NSID_ALL);
+        assert_eq!(status(io, &all, Carry::Nothing), Status::SUCCESS);
+        assert_eq!(flushes(), [1, 2, 1, 1]);
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_as_the_standard_says() {
+    each(|_, _, io| {
+        let block = vec![0; BLOCK];
+        let outside = Status::LBA_OUT_OF_RANGE.dnr();
+        let protected = Status::WRITE_PROTECTED.dnr();
+        let nowhere = Status::INVALID_NAMESPACE.dnr();
+        for (opcode, carry) in [
+            (opcode::READ, Carry::In(BLOCK)),
+            (opcode::WRITE, Carry::Out(&block)),
+            (opcode::COMPARE, Carry::Out(&block)),
+            (opcode::VERIFY, Carry::Nothing),
+            (opcode::WRITE_ZEROES, Carry::Nothing),
+            (opcode::WRITE_UNCORRECTABLE, Carry::Nothing),
+        ] {
+            let behind = blocks(opcode, FILE, COUNT, 1);
+            assert_eq!(status(io, &behind, carry), outside, "{opcode:x}");
+            let wrapped = blocks(opcode, FILE, u64::MAX, 1);
+            assert_eq!(status(io, &wrapped, carry), outside, "{opcode:x}");
+            let unknown = blocks(opcode, 99, 0, 1);
+            assert_eq!(status(io, &unknown, carry), nowhere, "{opcode:x}");
+        }
+        for (opcode, carry) in [
+            (opcode::WRITE, Carry::Out(&block)),
+            (opcode::WRITE_ZEROES, Carry::Nothing),
+            (opcode::WRITE_UNCORRECTABLE, Carry::Nothing),
+        ] {
+            let write = blocks(opcode, FIXED, 0, 1);
+            assert_eq!(status(io, &write, carry), protected, "{opcode:x}");
+        }
+        let (sqe, ranges) = deallocate(FIXED, &[(0, 1)]);
+        assert_eq!(status(io, &sqe, Carry::Out(&ranges)), protected);
+        let (sqe, ranges) = copy(FIXED, 0, 0, &[(FIXED, 8, 1)]);
+        assert_eq!(status(io, &sqe, Carry::Out(&ranges)), protected);
+        assert_eq!(io.read(FIXED, 0, BLOCK, BLOCK), block);
+        let compare = blocks(opcode::COMPARE, FIXED, 0, 1);
+        assert_eq!(status(io, &compare, Carry::Out(&block)), Status::SUCCESS);
+        // MDTS is 1 MiB.
+        let large = blocks(opcode::READ, RAM, 0, 257);
+        let refused = status(io, &large, Carry::In(257 * BLOCK));
+        assert_eq!(refused, Status::INVALID_FIELD.dnr());
+        let reserved = blocks(0x7e, RAM, 0, 1);
+        let unknown = status(io, &reserved, Carry::Nothing);
+        assert_eq!(unknown, Status::INVALID_OPCODE.dnr());
+    });
+}
+
+/// A volume of the test's own in place of "ram".
+pub fn serve_gate(backend: Choice) -> (Running, Arc<Gate>) {
+    let gate = Gate::open_over(&ram("ram", COUNT));
+    let beside = store::open(&ram("beside", COUNT)).expect("memory");
+    let mut config = config(backend, Limits::default(), 256 << 20);
+    config.subsystems[0].namespaces.push(NamespaceSpec {
+        nsid: 2,
+        volume: "beside".into(),
+        ..NamespaceSpec::default()
+    });
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    (running, gate)
+}
+
+#[test]
+fn every_error_of_a_volume_has_its_status() {
+    let errno = Errno(5);
+    let table = [
+        (Error::OutOfRange, Status::LBA_OUT_OF_RANGE.dnr()),
+        (Error::ReadOnly, Status::WRITE_PROTECTED.dnr()),
+        (Error::OutOfSpace(errno), Status::CAPACITY_EXCEEDED.dnr()),
+        (Error::ReadFailed(errno), Status::UNRECOVERED_READ),
+        (Error::WriteFailed(errno), Status::WRITE_FAULT),
+        (Error::FlushFailed(errno), Status::WRITE_FAULT),
+        (Error::Unreadable, Status::UNRECOVERED_READ.dnr()),
+        (Error::Busy, Status::COMMAND_INTERRUPTED),
+        (
+            Error::Miscompare { offset: 0 },
+            Status::COMPARE_FAILURE.dnr(),
+        ),
+    ];
+    for backend in backends() {
+        let (running, gate) = serve_gate(backend);
+        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        let block = [0; BLOCK];
+        for (error, expected) in table {
+            gate.fail(Some(error));
+            let write = io.write(1, 0, &block, BLOCK);
+            assert_eq!(write, expected, "{error}");
+            let verify = blocks(opcode::VERIFY, 1, 0, 1);
+            assert_eq!(io.run(&verify, Carry::Nothing).status, expected, "{error}");
+            // It costs that command alone.
+            assert_eq!(io.write(2, 0, &block, BLOCK), Status::SUCCESS);
+            gate.fail(None);
+            assert_eq!(io.write(1, 0, &block, BLOCK), Status::SUCCESS);
+        }
+        stop(running);
+    }
+}
+
+/// The volume shrinks between the decoding of a command and its execution.
+#[test]
+fn what_a_shrunken_volume_has_lost_is_out_of_range() {
+    for backend in backends() {
+        let (running, gate) = serve_gate(backend);
+        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        gate.shut();
+        let read = io.submit(&blocks(opcode::READ, 1, COUNT - 256, 256), Carry::In(1 << 20));
+        io.flush();
+        wait_for(|| gate.hanging() == 1);
+        let half = COUNT / 2 * BLOCK as u64;
+        gate.resize(half, true).expect("shrinks");
+        gate.open();
+        assert_eq!(io.wait(read).status, Status::LBA_OUT_OF_RANGE.dnr());
+        stop(running);
+    }
+}
+
+/// Waits for something in the target that tells nobody.
+pub fn wait_for(is_true: impl Fn() -> bool) {
+    let give_up = std::time::Instant::now() + crate::common::PATIENCE;
+    while !is_true() {
+        assert!(std::time::Instant::now() < give_up, "it never came true");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,101 @@
+//! A volume that a test can stop: what comes while it is shut hangs, as on a
+//! disk that has gone away, or fails with an error of the test's choice.
+
+use std::io::Result as IoResult;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use reactor::{FileIo, Ticket, Token};
+use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
+
+pub struct Gate {
+    /// RAM.
+    inner: Arc<dyn Volume>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_shut: bool,
+    fails: Option<Error>,
+    tickets: Vec<Ticket>,
+}
+
+impl Gate {
+    pub fn open_over(spec: &store::Spec) -> Arc<Gate> {
+        Arc::new(Gate {
+            inner: store::open(spec).expect("memory"),
+            state: Mutex::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    /// What comes from now on hangs, but for flushes.
+    pub fn shut(&self) {
+        self.state().is_shut = true;
+    }
+
+    /// What hangs goes on, all at once.
+    pub fn open(&self) {
+        let mut state = self.state();
+        state.is_shut = false;
+        for ticket in state.tickets.drain(..) {
+            ticket.ring();
+        }
+    }
+
+    /// What comes from now on fails.
+    pub fn fail(&self, error: Option<Error>) {
+        self.state().fails = error;
+    }
+
+    /// I/Os that hang, or hung and were given up.
+    pub fn hanging(&self) -> usize {
+        self.state().tickets.len()
+    }
+}
+
+impl Volume for Gate {
+    fn base(&self) -> &Base {
+        self.inner.base()
+    }
+
+    fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+        let mut state = self.state();
+        if let Some(error) = state.fails {
+            return Progress::Done(Err(error));
+        }
+        if state.is_shut && io != Io::Flush {
+            state.tickets.push(files.ticket(token));
+            return Progress::Pending(Task::parked(io));
+        }
+        self.inner.start(io, files, token)
+    }
+
+    fn resume(
+        &self,
+        task: Task,
+        result: IoResult<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        assert!(result.is_ok(), "a ticket was rung");
+        self.inner.start(*task.io(), files, token)
+    }
+
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        self.inner.resize(size_bytes, allow_shrink)
+    }
+
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        self.inner.extents(offset, len, max, out)
+    }
+}

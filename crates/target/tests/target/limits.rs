@@ -1,0 +1,117 @@
+//! How many hosts, controllers and queues there may be, and what strangers who
+//! never become hosts cost.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nvmf::tcp::testing::Pdus;
+use target::Limits;
+use wire::nvme::{Sqe, Status, admin};
+
+use crate::common::{Host, Queue, on_each_driver};
+
+#[test]
+fn a_controller_has_128_io_queues() {
+    on_each_driver(Limits::default(), 256 << 20, |running| {
+        let host = Host::at(running.addresses()[0]);
+        let (mut admin_queue, cntlid) = host.admin();
+        // Number of Queues (Base 2.0, section 5.27.1.5): 0's based, both ways.
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.cdw10 = 7.into();
+        sqe.cdw11 = (199 << 16 | 199).into();
+        let (status, granted) = admin_queue.command(sqe, &[]);
+        assert_eq!((status, granted), (Status::SUCCESS, 127 << 16 | 127));
+        let mut queues: Vec<Queue> = (1..=128)
+            .map(|qid| host.queue(qid, cntlid).expect("admitted").0)
+            .collect();
+        for (n, queue) in queues.iter_mut().enumerate() {
+            assert_eq!(queue.write(1, n as u64, n as u8), Status::SUCCESS);
+        }
+        for (n, queue) in queues.iter_mut().rev().enumerate() {
+            let block = queue.read(1, n as u64).expect("reads");
+            assert!(block.iter().all(|byte| *byte == n as u8), "block {n}");
+        }
+        let refused = host.queue(129, cntlid).err();
+        assert_eq!(refused, Some(Status::CONNECT_INVALID_PARAMETERS.dnr()));
+    });
+}
+
+#[test]
+fn there_are_1024_controllers_with_a_queue_each() {
+    on_each_driver(Limits::default(), 256 << 20, |running| {
+        let host = Host::at(running.addresses()[0]);
+        let mut hosts: Vec<(Queue, Queue)> = (0..1024).map(|_| host.pair()).collect();
+        let cntlids: std::collections::BTreeSet<u16> = (hosts.iter_mut())
+            .map(|(admin, _)| {
+                // CNTLID lies at byte 78 of Identify Controller.
+                let controller = admin.identify(1, 0);
+                u16::from_le_bytes([controller[78], controller[79]])
+            })
+            .collect();
+        assert_eq!(cntlids.len(), 1024);
+        for (n, (_, io)) in hosts.iter_mut().enumerate() {
+            assert_eq!(io.write(1, n as u64, 1), Status::SUCCESS, "host {n}");
+        }
+    });
+}
+
+/// Strangers who connect, send ICReq byte by byte and never get to Connect are
+/// closed, though each byte comes in time.
+#[test]
+fn who_trickles_is_closed() {
+    let limits = Limits {
+        handshake_timeout_ms: 500,
+        ..Limits::default()
+    };
+    on_each_driver(limits, 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let (_admin, mut io) = Host::at(address).pair();
+        let mut stranger = Queue::open(address);
+        let ic_req = Pdus::default().ic_req(0);
+        let is_closed = ic_req.iter().cycle().take(1000).any(|byte| {
+            std::thread::sleep(Duration::from_millis(20));
+            stranger.stream.write_all(&[*byte]).is_err()
+        });
+        assert!(is_closed, "20 s of trickling");
+        assert!(io.is_alive());
+    });
+}
+
+/// Strangers take every place, again and again; a host that is in stays in, and
+/// once their time is up another gets in.
+#[test]
+fn strangers_do_not_starve_a_host() {
+    let limits = Limits {
+        connections_max: 20,
+        handshake_timeout_ms: 700,
+        ..Limits::default()
+    };
+    on_each_driver(limits, 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let (_admin, mut io) = Host::at(address).pair();
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = done.clone();
+        let host = std::thread::spawn(move || {
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(io.write(1, count % 8, 1), Status::SUCCESS);
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..2 {
+            let strangers: Vec<Queue> = (0..18).map(|_| Queue::open(address)).collect();
+            // There is no place left.
+            Queue::open(address).expect_end();
+            for stranger in strangers {
+                stranger.expect_end();
+            }
+        }
+        let (_other, mut other_io) = Host::at(address).pair();
+        assert!(other_io.is_alive());
+        done.store(true, Ordering::Relaxed);
+        assert!(host.join().expect("no error") > 0);
+    });
+}

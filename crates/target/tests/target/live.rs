@@ -1,0 +1,605 @@
+//! What is served changes while hosts use it: each change comes with the notice
+//! that hosts act on, and costs no host anything that it does not concern.
+
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nvmf::command::AnaState;
+use nvmf::{Advertise, Referral};
+use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use wire::nvme::{Sqe, Status, admin};
+
+use crate::common::{BLOCK, HOST, Host, NQN, Queue, on_each_driver, ram};
+
+const OTHER_NQN: &str = "nqn.2026-01.io.weft:other";
+const FRIEND: &str = "nqn.2026-01.org.example:friend";
+
+/// Dword 0 of events (Base 2.0, section 5.2): notices, with the log to read.
+const NAMESPACES_CHANGED: u32 = 0x0004_0002;
+const ANA_CHANGED: u32 = 0x000c_0302;
+const DISCOVERY_CHANGED: u32 = 0x0070_f002;
+
+const CHANGED_NAMESPACES: u8 = 0x04;
+const ANA: u8 = 0x0c;
+const DISCOVERY_LOG: u8 = 0x70;
+
+/// Statuses as the standard numbers them: SCT in bits 10:8, SC in 7:0.
+const INVALID_NAMESPACE: u16 = 0x00b;
+const LBA_OUT_OF_RANGE: u16 = 0x080;
+const ANA_INACCESSIBLE: u16 = 0x302;
+const CONNECT_INVALID_PARAMETERS: u16 = 0x182;
+const CONNECT_INVALID_HOST: u16 = 0x184;
+
+fn code(status: Status) -> u16 {
+    status.0 & 0x7ff
+}
+
+fn namespace(nsid: u32, volume: &str) -> NamespaceSpec {
+    NamespaceSpec {
+        nsid,
+        volume: volume.into(),
+        ..NamespaceSpec::default()
+    }
+}
+
+fn subsystem(nqn: &str, namespaces: Vec<NamespaceSpec>) -> SubsystemSpec {
+    SubsystemSpec {
+        nqn: nqn.into(),
+        serial: "2".into(),
+        model: "weft".into(),
+        namespaces,
+        ..SubsystemSpec::default()
+    }
+}
+
+fn add_namespace(nsid: u32, volume: &str) -> Change {
+    Change::AddNamespace {
+        nqn: NQN.into(),
+        namespace: namespace(nsid, volume),
+    }
+}
+
+fn remove_namespace(nsid: u32) -> Change {
+    Change::RemoveNamespace {
+        nqn: NQN.into(),
+        nsid,
+    }
+}
+
+fn resize(name: &str, blocks: u64, allow_shrink: bool) -> Change {
+    Change::ResizeVolume {
+        name: name.into(),
+        size_bytes: blocks * BLOCK as u64,
+        allow_shrink,
+    }
+}
+
+#[track_caller]
+fn make(running: &Running, change: Change) {
+    running.change(change).expect("a change that can be made");
+}
+
+#[track_caller]
+fn refuse(running: &Running, change: Change, part: &str) -> ChangeError {
+    let error = running.change(change).expect_err("an impossible change");
+    assert!(error.to_string().contains(part), "{error}");
+    error
+}
+
+/// The namespaces of a list: identifiers up to the first 0.
+fn nsids(list: &[u8]) -> Vec<u32> {
+    list.chunks_exact(4)
+        .map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")))
+        .take_while(|nsid| *nsid != 0)
+        .collect()
+}
+
+impl Queue {
+    /// Waits for the notice of changed namespaces, reads which, and asks for
+    /// the next notice.
+    fn changed_namespaces(&mut self) -> Vec<u32> {
+        assert_eq!(self.event(), NAMESPACES_CHANGED);
+        let changed = nsids(&self.log_page(CHANGED_NAMESPACES, 4096));
+        self.arm();
+        changed
+    }
+
+    fn active_namespaces(&mut self) -> Vec<u32> {
+        nsids(&self.identify(2, 0))
+    }
+
+    /// NSZE of Identify Namespace.
+    fn blocks(&mut self, nsid: u32) -> u64 {
+        let bytes = self.identify(0, nsid);
+        u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"))
+    }
+
+    /// Generation counter and entries (subtype, subsystem, address and port).
+    fn discovery(&mut self) -> (u64, Vec<(u8, String, String)>) {
+        let log = self.log_page(DISCOVERY_LOG, 16 << 10);
+        let number = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
+        let text = |bytes: &[u8]| {
+            let end = bytes
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned()
+        };
+        let entries = log[1024..].chunks_exact(1024).take(number(8) as usize);
+        let entries = entries.map(|e| {
+            let address = format!("{}:{}", text(&e[512..768]), text(&e[32..64]));
+            (e[2], text(&e[256..512]), address)
+        });
+        (number(0), entries.collect())
+    }
+
+    /// Waits for the notice of a changed discovery log, reads it, and asks for
+    /// the next notice.
+    fn rediscover(&mut self) -> (u64, Vec<(u8, String, String)>) {
+        assert_eq!(self.event(), DISCOVERY_CHANGED);
+        let log = self.discovery();
+        self.arm();
+        log
+    }
+
+    /// Admin Queues ask to be told of ANA changes too.
+    fn wants_every_notice(&mut self) {
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.cdw10 = 0x0b.into();
+        sqe.cdw11 = (1 << 8 | 1 << 11).into();
+        assert_eq!(self.command(sqe, &[]).0, Status::SUCCESS);
+    }
+}
+
+/// The NVM subsystems of a discovery log, each with how often it is there.
+fn subsystems(entries: &[(u8, String, String)]) -> Vec<(&str, usize)> {
+    let mut found: Vec<(&str, usize)> = Vec::new();
+    for (subtype, nqn, _) in entries {
+        match found.iter_mut().find(|(known, _)| known == nqn) {
+            _ if *subtype != 2 => {}
+            Some((_, count)) => *count += 1,
+            None => found.push((nqn, 1)),
+        }
+    }
+    found
+}
+
+#[test]
+fn namespaces_come_and_go_under_open_queues() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
+        admin.arm();
+        assert_eq!(code(io.write(2, 0, 1)), INVALID_NAMESPACE);
+        make(running, Change::AddVolume(ram("more", 64)));
+        refuse(
+            running,
+            Change::AddVolume(ram("more", 64)),
+            "\"more\" already",
+        );
+        make(running, add_namespace(2, "more"));
+        assert_eq!(admin.changed_namespaces(), [2]);
+        assert_eq!(admin.active_namespaces(), [1, 2]);
+        assert_eq!(admin.blocks(2), 64);
+        assert_eq!(io.write(2, 5, 0x22), Status::SUCCESS);
+        refuse(running, add_namespace(2, "ram"), "2 of nqn");
+        refuse(running, add_namespace(3, "more"), "already in nqn");
+        refuse(
+            running,
+            add_namespace(3, "nowhere"),
+            "no volume \"nowhere\"",
+        );
+        refuse(running, add_namespace(0, "more"), "from 1 to");
+        let removal = || Change::RemoveVolume {
+            name: "more".into(),
+        };
+        refuse(running, removal(), "namespace 2 of nqn");
+
+        make(running, remove_namespace(2));
+        assert_eq!(admin.changed_namespaces(), [2]);
+        assert_eq!(admin.active_namespaces(), [1]);
+        assert_eq!(code(io.write(2, 5, 1)), INVALID_NAMESPACE);
+        assert_eq!(io.read(2, 5).map_err(code), Err(INVALID_NAMESPACE));
+        refuse(running, remove_namespace(2), "no namespace 2");
+
+        // Its place is taken by another, under another identifier.
+        make(running, Change::AddVolume(ram("third", 8)));
+        make(running, add_namespace(7, "third"));
+        assert_eq!(admin.changed_namespaces(), [7]);
+        assert_eq!(io.read(7, 5).expect("reads"), [0; BLOCK]);
+        assert_eq!(code(io.write(7, 8, 1)), LBA_OUT_OF_RANGE);
+        make(running, add_namespace(2, "more"));
+        assert_eq!(admin.changed_namespaces(), [2]);
+        assert_eq!(io.read(2, 5).expect("reads"), [0x22; BLOCK]);
+        make(running, remove_namespace(2));
+        make(running, removal());
+        refuse(running, removal(), "no volume \"more\"");
+        assert!(io.is_alive());
+    });
+}
+
+#[test]
+fn a_resize_is_seen_at_once() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
+        admin.arm();
+        assert_eq!(admin.blocks(1), 4096);
+        assert_eq!(code(io.write(1, 5000, 1)), LBA_OUT_OF_RANGE);
+        make(running, resize("ram", 8192, false));
+        assert_eq!(admin.changed_namespaces(), [1]);
+        assert_eq!(admin.blocks(1), 8192);
+        assert_eq!(io.read(1, 5000).expect("reads"), [0; BLOCK]);
+        assert_eq!(io.write(1, 5000, 0x55), Status::SUCCESS);
+        assert_eq!(io.write(1, 10, 0x11), Status::SUCCESS);
+
+        let error = refuse(running, resize("ram", 1024, false), "");
+        assert!(matches!(error, ChangeError::Resize(_)), "{error}");
+        assert_eq!(admin.blocks(1), 8192);
+        make(running, resize("ram", 1024, true));
+        assert_eq!(admin.changed_namespaces(), [1]);
+        assert_eq!(admin.blocks(1), 1024);
+        assert_eq!(io.read(1, 5000).map_err(code), Err(LBA_OUT_OF_RANGE));
+        assert_eq!(io.read(1, 10).expect("reads"), [0x11; BLOCK]);
+        // What was cut off does not come back.
+        make(running, resize("ram", 8192, false));
+        assert_eq!(io.read(1, 5000).expect("reads"), [0; BLOCK]);
+        refuse(running, resize("rum", 1, true), "no volume \"rum\"");
+    });
+}
+
+#[test]
+fn a_denied_host_goes_and_the_others_stay() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let friend = Host {
+            hostnqn: FRIEND,
+            ..Host::at(address)
+        };
+        let mut discovering = Host {
+            hostnqn: FRIEND,
+            ..Host::discovering(address)
+        }
+        .admin()
+        .0;
+        discovering.arm();
+        let (first, entries) = discovering.discovery();
+        assert_eq!(subsystems(&entries), [(NQN, 2)]);
+        let (_admin, mut io) = Host::at(address).pair();
+        let (their_admin, mut their_io) = friend.pair();
+        assert!(their_io.is_alive());
+        let deny = |host: &str| Change::DenyHost {
+            nqn: NQN.into(),
+            host: host.into(),
+        };
+        refuse(running, deny(FRIEND), "every host may connect");
+        let both = Some(vec![HOST.to_owned(), FRIEND.to_owned()]);
+        let hosts = |hosts| Change::SetHosts {
+            nqn: NQN.into(),
+            hosts,
+        };
+        make(running, hosts(both));
+        assert!(their_io.is_alive());
+        make(running, deny(FRIEND));
+        // The change is true when it returns: nothing to wait for.
+        their_io.expect_end();
+        their_admin.expect_end();
+        assert_eq!(
+            friend.queue(0, 0xffff).err().map(code),
+            Some(CONNECT_INVALID_HOST)
+        );
+        let (second, entries) = discovering.rediscover();
+        assert!(
+            second > first && subsystems(&entries).is_empty(),
+            "{entries:?}"
+        );
+        refuse(running, deny(FRIEND), "no host");
+        let allow = Change::AllowHost {
+            nqn: NQN.into(),
+            host: FRIEND.into(),
+        };
+        refuse(running, hosts(Some(vec!["friend".into()])), "starts with");
+        make(running, allow);
+        let (third, entries) = discovering.rediscover();
+        assert!(third > second);
+        assert_eq!(subsystems(&entries), [(NQN, 2)]);
+        assert!(friend.pair().1.is_alive());
+        assert!(io.is_alive());
+    });
+}
+
+#[test]
+fn listeners_come_and_go() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let mut discovering = Host::discovering(address).admin().0;
+        discovering.arm();
+        let (_admin, mut io) = Host::at(address).pair();
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        make(running, Change::AddListener(any_port.into()));
+        let added = *running.addresses().last().expect("three listeners");
+        let (first, entries) = discovering.rediscover();
+        assert!(
+            entries.contains(&(2, NQN.into(), added.to_string())),
+            "{entries:?}"
+        );
+        let (there_admin, mut there) = Host::at(added).pair();
+        assert!(there.is_alive());
+        refuse(
+            running,
+            Change::AddListener(added.into()),
+            &added.to_string(),
+        );
+
+        let remove = |address| Change::RemoveListener { address };
+        make(running, remove(added));
+        there.expect_end();
+        there_admin.expect_end();
+        assert!(TcpStream::connect(added).is_err());
+        let (second, entries) = discovering.rediscover();
+        assert!(second > first);
+        assert_eq!(subsystems(&entries), [(NQN, 2)]);
+        refuse(running, remove(added), &added.to_string());
+        // The address is free again at once.
+        make(running, Change::AddListener(added.into()));
+        discovering.rediscover();
+        assert!(Host::at(added).pair().1.is_alive());
+        assert!(io.is_alive());
+    });
+}
+
+#[test]
+fn what_is_advertised_is_what_discovery_says() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let mut discovering = Host::discovering(running.addresses()[0]).admin().0;
+        discovering.arm();
+        let any_port = || SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        make(
+            running,
+            Change::AddListener(ListenerSpec {
+                advertise: Some(Advertise {
+                    host: "nas.example.org".into(),
+                    port: Some(4421),
+                }),
+                ..any_port().into()
+            }),
+        );
+        let (_, entries) = discovering.rediscover();
+        let named = (2, NQN.to_owned(), "nas.example.org:4421".to_owned());
+        assert!(entries.contains(&named), "{entries:?}");
+        let nobody = ListenerSpec {
+            advertise: Some(Advertise {
+                host: "0.0.0.0".into(),
+                port: None,
+            }),
+            ..any_port().into()
+        };
+        refuse(running, Change::AddListener(nobody), "no host can connect");
+
+        // Discovery alone is served on the next one: no way to a subsystem.
+        make(
+            running,
+            Change::AddListener(ListenerSpec {
+                discovery_only: true,
+                ..any_port().into()
+            }),
+        );
+        let only = *running.addresses().last().expect("four listeners");
+        let refused = Host::at(only).queue(0, 0xffff).err();
+        assert_eq!(refused.map(code), Some(CONNECT_INVALID_PARAMETERS));
+        let (_, entries) = Host::discovering(only).admin().0.discovery();
+        assert_eq!(subsystems(&entries), [(NQN, 3)]);
+        let own = only.to_string();
+        assert!(!entries.iter().any(|(kind, _, at)| *kind == 2 && *at == own));
+
+        let (before, _) = discovering.discovery();
+        let referral = Referral::new("192.0.2.7", 8009);
+        make(running, Change::SetReferrals(vec![referral]));
+        let (after, entries) = discovering.rediscover();
+        assert!(after > before);
+        let sent_on = entries.iter().find(|(kind, ..)| *kind == 1);
+        assert_eq!(sent_on.map(|(_, _, at)| &**at), Some("192.0.2.7:8009"));
+    });
+}
+
+#[test]
+fn subsystems_come_and_go() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let other = Host {
+            subnqn: OTHER_NQN,
+            ..Host::at(address)
+        };
+        let mut discovering = Host::discovering(address).admin().0;
+        discovering.arm();
+        let (_admin, mut io) = Host::at(address).pair();
+        let refused = other.queue(0, 0xffff).err();
+        assert_eq!(refused.map(code), Some(CONNECT_INVALID_PARAMETERS));
+        let add = || Change::AddSubsystem(subsystem(OTHER_NQN, vec![namespace(4, "ram")]));
+        make(running, add());
+        refuse(running, add(), OTHER_NQN);
+        let twice = vec![namespace(1, "ram"), namespace(2, "ram")];
+        let third = "nqn.2026-01.io.weft:third";
+        refuse(
+            running,
+            Change::AddSubsystem(subsystem(third, twice)),
+            "already in",
+        );
+        refuse(
+            running,
+            Change::AddSubsystem(subsystem("third", vec![])),
+            "starts with",
+        );
+        let (_, entries) = discovering.rediscover();
+        assert_eq!(subsystems(&entries), [(NQN, 2), (OTHER_NQN, 2)]);
+        let (other_admin, mut other_io) = other.pair();
+        // One volume behind two subsystems.
+        assert_eq!(io.write(1, 3, 0x33), Status::SUCCESS);
+        assert_eq!(other_io.read(4, 3).expect("reads"), [0x33; BLOCK]);
+        let remove = || Change::RemoveSubsystem {
+            nqn: OTHER_NQN.into(),
+        };
+        make(running, remove());
+        other_io.expect_end();
+        other_admin.expect_end();
+        refuse(running, remove(), OTHER_NQN);
+        let (_, entries) = discovering.rediscover();
+        assert_eq!(subsystems(&entries), [(NQN, 2)]);
+        assert!(io.is_alive());
+        make(running, add());
+        assert_eq!(other.pair().1.read(4, 3).expect("reads"), [0x33; BLOCK]);
+    });
+}
+
+#[test]
+fn an_ana_state_holds_for_its_listener() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let [here, there] = running.addresses()[..] else {
+            panic!("two listeners");
+        };
+        let (mut admin, mut io) = Host::at(here).pair();
+        let (mut other_admin, mut other_io) = Host::at(there).pair();
+        for queue in [&mut admin, &mut other_admin] {
+            queue.wants_every_notice();
+            queue.arm();
+        }
+        // ANA log (Base 2.0, figure 217): 16 bytes of header, then descriptors;
+        // change count at 8, state of the first group at 32 + ... its byte 16.
+        let state = |queue: &mut Queue| queue.log_page(ANA, 56)[16 + 16] & 0xf;
+        assert_eq!((state(&mut admin), state(&mut other_admin)), (1, 1));
+        let set = |listener, state| Change::SetAna {
+            nqn: NQN.into(),
+            listener,
+            group: 1,
+            state,
+        };
+        make(running, set(Some(here), AnaState::Inaccessible));
+        assert_eq!(admin.event(), ANA_CHANGED);
+        assert_eq!((state(&mut admin), state(&mut other_admin)), (3, 1));
+        admin.arm();
+        assert_eq!(code(io.write(1, 0, 1)), ANA_INACCESSIBLE);
+        assert_eq!(io.read(1, 0).map_err(code), Err(ANA_INACCESSIBLE));
+        assert_eq!(other_io.write(1, 0, 0x44), Status::SUCCESS);
+        assert_eq!(other_admin.events_seen(), 0);
+        make(running, set(None, AnaState::NonOptimized));
+        assert_eq!(
+            (admin.event(), other_admin.event()),
+            (ANA_CHANGED, ANA_CHANGED)
+        );
+        assert_eq!((state(&mut admin), state(&mut other_admin)), (2, 2));
+        assert_eq!(io.read(1, 0).expect("reads"), [0x44; BLOCK]);
+        let nowhere = SocketAddr::from(([192, 0, 2, 1], 1));
+        refuse(running, set(Some(nowhere), AnaState::Change), "no listener");
+    });
+}
+
+/// What a namespace's `hosts` hides is not there for the others.
+#[test]
+fn a_namespace_may_be_for_some_hosts_only() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let (mut admin, mut io) = Host::at(address).pair();
+        let (mut friends_admin, mut friends_io) = Host {
+            hostnqn: FRIEND,
+            ..Host::at(address)
+        }
+        .pair();
+        admin.arm();
+        friends_admin.arm();
+        make(running, Change::AddVolume(ram("private", 16)));
+        make(
+            running,
+            Change::AddNamespace {
+                nqn: NQN.into(),
+                namespace: NamespaceSpec {
+                    hosts: Some(vec![FRIEND.into()]),
+                    ..namespace(2, "private")
+                },
+            },
+        );
+        assert_eq!(friends_admin.changed_namespaces(), [2]);
+        assert_eq!(friends_admin.active_namespaces(), [1, 2]);
+        assert_eq!(friends_io.write(2, 0, 1), Status::SUCCESS);
+        assert_eq!(admin.active_namespaces(), [1]);
+        assert_eq!(code(io.write(2, 0, 1)), INVALID_NAMESPACE);
+        assert_eq!(admin.events_seen(), 0);
+    });
+}
+
+/// A host that does I/O all the while sees no error in a storm of changes.
+#[test]
+fn a_storm_of_changes_disturbs_nobody_else() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[1];
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = done.clone();
+        let host = std::thread::spawn(move || {
+            let (mut admin, mut io) = Host::at(address).pair();
+            let mut turns: u64 = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let byte = turns as u8;
+                assert_eq!(io.write(1, turns % 64, byte), Status::SUCCESS);
+                let block = io.read(1, turns % 64).expect("reads");
+                assert!(block.iter().all(|found| *found == byte), "turn {turns}");
+                turns += 1;
+            }
+            assert_eq!(admin.blocks(1), 4096);
+            turns
+        });
+        let victim = Host {
+            subnqn: OTHER_NQN,
+            hostnqn: FRIEND,
+            ..Host::at(running.addresses()[0])
+        };
+        for turn in 0..12 {
+            make(running, Change::AddVolume(ram("x", 64)));
+            make(running, add_namespace(2, "x"));
+            make(running, resize("x", 128 + turn, false));
+            make(
+                running,
+                Change::AddSubsystem(subsystem(OTHER_NQN, vec![namespace(1, "x")])),
+            );
+            let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+            make(running, Change::AddListener(any_port.into()));
+            let added = *running.addresses().last().expect("listeners");
+            let here = Host {
+                address: added,
+                ..victim
+            };
+            let (_admin, mut io) = here.pair();
+            let (_admin2, mut io2) = victim.pair();
+            assert!(io.is_alive() && io2.is_alive());
+            make(running, resize("x", 32, true));
+            let states = [AnaState::Inaccessible, AnaState::Optimized];
+            for state in states {
+                let ana = Change::SetAna {
+                    nqn: OTHER_NQN.into(),
+                    listener: None,
+                    group: 1,
+                    state,
+                };
+                make(running, ana);
+            }
+            let hosts = Some(vec![HOST.into()]);
+            let nqn = OTHER_NQN.to_owned();
+            make(running, Change::SetHosts { nqn, hosts });
+            io.expect_end();
+            io2.expect_end();
+            make(running, remove_namespace(2));
+            let nqn = OTHER_NQN.to_owned();
+            make(running, Change::RemoveSubsystem { nqn });
+            make(running, Change::RemoveListener { address: added });
+            make(running, Change::RemoveVolume { name: "x".into() });
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(host.join().expect("no error") > 0);
+    });
+}
+
+#[test]
+fn nothing_changes_once_it_stops() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        running.stop();
+        let error = running.change(Change::AddVolume(ram("late", 8)));
+        assert!(matches!(error, Err(ChangeError::Stopping)), "{error:?}");
+    });
+}
