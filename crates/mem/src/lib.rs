@@ -9,6 +9,7 @@
 mod budget;
 pub mod counters;
 mod crc;
+mod frames;
 mod loan;
 mod moves;
 mod pool;
@@ -16,7 +17,10 @@ mod region;
 
 pub use budget::Budget;
 pub use crc::crc32c_bytes;
+pub use frames::{FRAME_BYTES, Frames, Refused};
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
-pub use moves::{copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, is_zero, zero};
+pub use moves::{
+    copy, copy_crc, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, zero,
+};
 pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};

@@ -1,5 +1,6 @@
 //! Memory lent for one I/O.
 
+use crate::frames::Inner;
 use crate::region::BufRange;
 use std::cell::RefCell;
 use std::fmt;
@@ -19,8 +20,15 @@ thread_local! {
 #[must_use = "memory is lent only as long as the loan lives"]
 pub struct Loan {
     pieces: Pieces,
+    /// Who has lent it, if that wants to hear of the end.
+    of: Option<&'static Inner>,
+    /// The first byte there; shifted, with a bit for what kind of loan it is.
+    place: u64,
     len: u32,
 }
+
+/// Set where frames were lent to be filled, not to be read.
+const BORROWED: u64 = 1;
 
 /// Nearly always one piece, which then needs no list.
 enum Pieces {
@@ -36,7 +44,44 @@ impl Loan {
         Loan {
             len: range.len(),
             pieces: Pieces::One(range),
+            of: None,
+            place: 0,
         }
+    }
+
+    /// Frames that are pinned, the first of them; those that are pushed too.
+    #[inline]
+    pub(crate) fn pinned(piece: BufRange, of: &'static Inner, offset: u64) -> Loan {
+        Loan {
+            len: piece.len(),
+            pieces: Pieces::One(piece),
+            of: Some(of),
+            place: offset << 1,
+        }
+    }
+
+    /// Frames to fill: `nothing` yet, but all that is pushed.
+    pub(crate) fn borrowed(nothing: BufRange, of: &'static Inner, offset: u64) -> Loan {
+        Loan {
+            len: 0,
+            pieces: Pieces::One(nothing),
+            of: Some(of),
+            place: offset << 1 | BORROWED,
+        }
+    }
+
+    pub(crate) fn is_borrowed(&self, of: &'static Inner, offset: u64) -> bool {
+        self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << 1 | BORROWED
+    }
+
+    /// What was lent is not the loan's any more.
+    pub(crate) fn end(&mut self) {
+        self.of = None;
+        let nothing = self.pieces()[0].slice(0, 0);
+        if let Pieces::Many(list) = std::mem::replace(&mut self.pieces, Pieces::One(nothing)) {
+            keep_list(list);
+        }
+        self.len = 0;
     }
 
     /// Where the bytes lie, in order; neighbours are one piece.
@@ -75,8 +120,10 @@ impl Loan {
     /// Appends a piece; one that follows the last in memory becomes part of it.
     #[inline]
     pub fn push(&mut self, piece: BufRange) {
+        let was_empty = self.len == 0;
         self.len += piece.len();
         match &mut self.pieces {
+            Pieces::One(nothing) if was_empty => *nothing = piece,
             Pieces::One(last) => match last.joined(piece) {
                 Some(joined) => *last = joined,
                 None => self.spill(piece),
@@ -103,6 +150,13 @@ impl Loan {
 impl Drop for Loan {
     #[inline]
     fn drop(&mut self) {
+        if let Some(of) = self.of {
+            let offset = self.place >> 1;
+            match self.place & BORROWED {
+                0 => of.unpin_loan(self, offset),
+                _ => of.return_loan(self, offset),
+            }
+        }
         if let Pieces::Many(list) = &mut self.pieces {
             keep_list(std::mem::take(list));
         }

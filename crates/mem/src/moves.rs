@@ -142,6 +142,25 @@ pub fn equal(a: BufRange, b: BufRange) -> bool {
     unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
 }
 
+/// The first byte in which both differ. Panics if their lengths do.
+pub fn first_difference(a: BufRange, b: BufRange) -> Option<u32> {
+    if equal(a, b) {
+        return None;
+    }
+    // The bytes may change meanwhile; what is told then is some byte of them.
+    let (mut from, mut len) = (0, a.len());
+    while len > 1 {
+        let half = len / 2;
+        if equal(a.slice(from, half), b.slice(from, half)) {
+            from += half;
+            len -= half;
+        } else {
+            len = half;
+        }
+    }
+    Some(from)
+}
+
 /// Whether every byte is zero.
 pub fn is_zero(range: BufRange) -> bool {
     let Some(rest) = range.len().checked_sub(1) else {

@@ -14,7 +14,7 @@ const ADDRESS_MASK: u64 = (1 << GENERATION_SHIFT) - PAGE_BYTES;
 const IS_COLD: u64 = 1;
 /// Bulk regions from this size on do not fit in any cache: writes into them
 /// go around it, which halves the time of a 4 KiB write to a random place.
-const COLD_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const COLD_BYTES_MIN: u64 = 64 << 20;
 
 /// Address and generation of every region, in one word so that a lookup is one
 /// load: `generation << 48 | address | is cold`.
@@ -142,7 +142,7 @@ impl Region {
         Region::map(len, len >= COLD_BYTES_MIN)
     }
 
-    fn map(len: u64, is_cold: bool) -> io::Result<Region> {
+    pub(crate) fn map(len: u64, is_cold: bool) -> io::Result<Region> {
         let bytes = round_up(len)?;
         let base = map_aligned(bytes)?;
         // Advice only: without huge pages everything works the same.
@@ -157,6 +157,23 @@ impl Region {
             return Err(io::Error::other("too many memory regions"));
         };
         Ok(Region { id, base, len })
+    }
+
+    /// Where it lies: mapped for the life of the process.
+    #[inline]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base as *mut u8
+    }
+
+    /// Whether copies into it go around the cache.
+    pub(crate) fn is_cold(&self) -> bool {
+        TABLE[usize::from(self.id.slot)].load(Ordering::Relaxed) & IS_COLD != 0
+    }
+
+    /// How it is named in handles.
+    #[inline]
+    pub(crate) fn id(&self) -> RegionId {
+        self.id
     }
 
     /// Bytes.

@@ -1,0 +1,360 @@
+//! The content of a volume that is memory, in frames that change hands whole.
+//!
+//! A table says for each part of the volume which frame of one region holds
+//! it, or that it is a hole, which reads as zeros. Whoever reads pins the
+//! frames and sends from them; nobody writes a pinned frame. So a write either
+//! finds its frames unpinned and locks them for the time of one short copy, or
+//! takes other frames, fills them where nobody sees it, and puts them into the
+//! table. What was there before is free again when its last pin goes.
+//!
+//! Everything that is one I/O is one step to every other I/O: writers lock all
+//! frames of a range in ascending order; readers pin them one by one and look
+//! again whether all are still in the table, which shows that all were there
+//! at one time.
+//!
+//! A word of the table holds all that there is to know of a part:
+//!
+//! ```text
+//! 63       56        32        31        0
+//! | locked | pins      | present | frame, or which hole |
+//! ```
+//!
+//! Pins belong to the frame in the word. A writer that replaces a pinned frame
+//! moves them to `retired`, where the last of them frees it.
+
+mod change;
+mod free;
+mod owner;
+mod table;
+#[cfg(test)]
+mod tests;
+mod word;
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use crate::loan::Loan;
+use crate::pool::BUF_BYTES_MAX;
+use crate::region::{BufRange, Region};
+use free::Free;
+use table::Table;
+use word::{PRESENT, frame_of};
+
+/// Bytes of a frame.
+pub const FRAME_BYTES: u32 = 1 << FRAME_SHIFT;
+const FRAME_SHIFT: u32 = 14;
+/// Frames that one I/O may touch: [`BUF_BYTES_MAX`] from anywhere in a frame.
+const IO_FRAMES_MAX: usize = (BUF_BYTES_MAX / FRAME_BYTES) as usize + 1;
+/// Writes that touch no more frames are copied into them where they are.
+const IN_PLACE_FRAMES_MAX: u64 = 2;
+/// A reader that was overtaken by writers this often locks them out.
+const SNAPSHOTS_MAX: u32 = 4;
+
+const _: () = assert!(IO_FRAMES_MAX <= crate::LOAN_PIECES_MAX);
+
+/// Why something was not done; nothing of it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Reaches past the end.
+    OutOfRange,
+    /// No spare frames, or somebody holds a lock for longer than can be waited.
+    Busy,
+    /// There is other data.
+    Miscompare {
+        /// The first byte that differs, counted from the start of the data.
+        offset: u32,
+    },
+}
+
+/// The content of a volume that is memory. Every call but [`Frames::resize`]
+/// and [`Frames::discard`] moves at most [`BUF_BYTES_MAX`] and is one step to
+/// all others. May be used from any thread; loans stay on theirs.
+pub struct Frames {
+    inner: &'static Inner,
+}
+
+/// What loans point to; never freed, but used again when the last of them is
+/// over.
+pub(crate) struct Inner {
+    data: Region,
+    zeros: &'static Region,
+    words: Table<AtomicU64>,
+    /// By frame: pins of a frame that is no longer in the table. Below zero
+    /// while a pin goes before the writer has counted those it found.
+    retired: Table<AtomicI32>,
+    free: Free,
+    /// Bytes of the volume now.
+    size_bytes: AtomicU64,
+    /// Frames that writes may have beyond one for each part of the volume.
+    spare: Spare,
+    /// Names the next hole, so that no two of a part look the same.
+    holes: AtomicU32,
+    /// Frames that are nobody's: those that a larger volume would have.
+    withdrawn: Mutex<Vec<(u32, u32)>>,
+}
+
+/// Touched by large writes and those to pinned frames only.
+#[repr(align(128))]
+struct Spare {
+    left: AtomicI64,
+    max: i64,
+}
+
+impl Spare {
+    /// Takes `n` for a write that may as well use a buffer: a part is left for
+    /// those that may not.
+    fn take_some(&self, n: i64) -> bool {
+        self.take(n, self.max / 4)
+    }
+
+    fn take(&self, n: i64, rest_min: i64) -> bool {
+        let left = self.left.fetch_sub(n, Ordering::Relaxed) - n;
+        if left < rest_min {
+            self.left.fetch_add(n, Ordering::Relaxed);
+        }
+        left >= rest_min
+    }
+
+    fn give(&self, n: i64) {
+        self.left.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Whether so much is in use that reads had better pin no more of it.
+    #[inline]
+    fn is_low(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < self.max / 2
+    }
+}
+
+/// Frames `first..=last` of a range, which is not empty.
+#[inline]
+fn span(offset: u64, len: u32) -> (usize, usize) {
+    let end = offset + u64::from(len) - 1;
+    (
+        (offset >> FRAME_SHIFT) as usize,
+        (end >> FRAME_SHIFT) as usize,
+    )
+}
+
+/// The bytes of a range that lie in frame `index`: where in the frame, how
+/// many.
+#[inline]
+fn part_in(index: usize, offset: u64, len: u32) -> (u32, u32) {
+    let start = (index as u64) << FRAME_SHIFT;
+    let from = offset.max(start);
+    let to = (offset + u64::from(len)).min(start + u64::from(FRAME_BYTES));
+    ((from - start) as u32, (to - from) as u32)
+}
+
+impl Frames {
+    /// `size_bytes` of zeros that take no memory, and may be resized up to
+    /// `max_bytes`, for which address space is set aside.
+    pub fn new(size_bytes: u64, max_bytes: u64) -> io::Result<Frames> {
+        let inner = Inner::take(size_bytes, max_bytes, None)?;
+        Ok(Frames { inner })
+    }
+
+    /// Bytes now.
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether so many frames were replaced under their readers that further
+    /// reads had better copy what they read than pin it.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.inner.spare.is_low()
+    }
+
+    /// Lends `len` bytes from `offset` to be read: as they are at one moment,
+    /// and as long as the loan lives. `None` past the end, or where writers
+    /// are in the way for longer than can be waited.
+    #[inline]
+    pub fn pin(&self, offset: u64, len: u32) -> Option<Loan> {
+        let inner = self.inner;
+        let end = offset.checked_add(u64::from(len))?;
+        if end > inner.size_bytes.load(Ordering::Relaxed) || len == 0 {
+            return self.pin_nothing(offset, len);
+        }
+        let (first, last) = span(offset, len);
+        if first != last {
+            return self.pin_many(offset, len);
+        }
+        let what = inner.pin(first).ok()?;
+        let from = (offset & u64::from(FRAME_BYTES - 1)) as u32;
+        Some(Loan::pinned(
+            inner.piece(what, from, len),
+            self.inner,
+            offset,
+        ))
+    }
+
+    #[cold]
+    fn pin_nothing(&self, offset: u64, len: u32) -> Option<Loan> {
+        let nothing = len == 0 && offset <= self.size_bytes();
+        nothing.then(|| Loan::of(self.inner.zeros.range(0, 0)))
+    }
+
+    fn pin_many(&self, offset: u64, len: u32) -> Option<Loan> {
+        if len > BUF_BYTES_MAX {
+            return None;
+        }
+        let inner = self.inner;
+        let (first, last) = span(offset, len);
+        let mut seen = [0; IO_FRAMES_MAX];
+        let seen = &mut seen[..=last - first];
+        for _ in 0..SNAPSHOTS_MAX {
+            let loan = self.pin_each(offset, len, seen, Inner::pin)?;
+            if inner.is_snapshot(first, seen) {
+                return Some(loan);
+            }
+        }
+        // Writers were always quicker: lock them out for a moment.
+        inner.lock_all(first, last).ok()?;
+        let loan = self.pin_each(offset, len, seen, Inner::pin_locked);
+        inner.unlock_all(first, last);
+        loan
+    }
+
+    #[inline]
+    fn pin_each(
+        &self,
+        offset: u64,
+        len: u32,
+        seen: &mut [u32],
+        pin: impl Fn(&Inner, usize) -> Result<u32, Refused>,
+    ) -> Option<Loan> {
+        let inner = self.inner;
+        let (first, _) = span(offset, len);
+        let nothing = inner.zeros.range(0, 0);
+        let mut loan = Loan::pinned(nothing, self.inner, offset);
+        for (index, seen) in (first..).zip(seen) {
+            let what = pin(inner, index).ok()?;
+            let (from, part) = part_in(index, offset, len);
+            loan.push(inner.next_piece(what, from, part, &loan));
+            *seen = what;
+        }
+        Some(loan)
+    }
+
+    /// What is at `offset`: whether it was written, and up to which byte that
+    /// is so, `end` at most.
+    pub fn extent(&self, offset: u64, end: u64) -> (bool, u64) {
+        let words = self.inner.words.all();
+        let is_present = |index: u64| words[index as usize].load(Ordering::Relaxed) & PRESENT != 0;
+        let first = offset >> FRAME_SHIFT;
+        let last = end.saturating_sub(1) >> FRAME_SHIFT;
+        let present = is_present(first);
+        let other = (first..=last).find(|&index| is_present(index) != present);
+        (present, other.map_or(end, |index| index << FRAME_SHIFT))
+    }
+
+    /// Copies `dst.len()` bytes from `offset`.
+    pub fn read(&self, offset: u64, dst: BufRange) -> Result<(), Refused> {
+        let loan = self
+            .pin(offset, dst.len())
+            .ok_or_else(|| self.why(offset, dst.len()))?;
+        let mut at = 0;
+        for &piece in loan.pieces() {
+            crate::copy(dst.slice(at, piece.len()), piece);
+            at += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Succeeds if `data` is what there is at `offset`.
+    pub fn compare(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
+        let loan = self
+            .pin(offset, data.len())
+            .ok_or_else(|| self.why(offset, data.len()))?;
+        let mut at = 0;
+        for &piece in loan.pieces() {
+            if let Some(differs) =
+                crate::moves::first_difference(data.slice(at, piece.len()), piece)
+            {
+                let offset = at + differs;
+                return Err(Refused::Miscompare { offset });
+            }
+            at += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Why a range could not be pinned.
+    #[cold]
+    fn why(&self, offset: u64, len: u32) -> Refused {
+        let end = offset.checked_add(u64::from(len));
+        match end {
+            Some(end) if end <= self.size_bytes() => Refused::Busy,
+            _ => Refused::OutOfRange,
+        }
+    }
+}
+
+impl Inner {
+    /// Whether every word still says what it said when it was pinned: then all
+    /// of that was there at one time. Nobody can write a pinned frame or bring
+    /// it back before its pin is gone, and no hole has the name of another.
+    /// Acquire, as in [`Inner::pin`]: whoever put one of our frames into the
+    /// table had locked and replaced all others of that write before, which
+    /// we would see here.
+    #[inline]
+    fn is_snapshot(&self, first: usize, seen: &[u32]) -> bool {
+        let words = &self.words.all()[first..];
+        let mut pairs = words.iter().zip(seen);
+        pairs.all(|(word, &what)| word.load(Ordering::Acquire) as u32 == what)
+    }
+
+    /// The memory of `len` bytes from `from` of a part whose word says `what`.
+    #[inline]
+    fn piece(&self, what: u32, from: u32, len: u32) -> BufRange {
+        match frame_of(what) {
+            Some(frame) => self.at(frame, from, len),
+            None => self.zeros.range(0, len),
+        }
+    }
+
+    /// The same where it follows what is lent already: zeros follow zeros.
+    #[inline]
+    fn next_piece(&self, what: u32, from: u32, len: u32, loan: &Loan) -> BufRange {
+        let last = loan.pieces().last().expect("a loan has a piece");
+        if frame_of(what).is_none() && last.region() == self.zeros.id() {
+            return self.zeros.range(last.offset() + u64::from(last.len()), len);
+        }
+        self.piece(what, from, len)
+    }
+
+    /// `len` bytes from `from` in a frame.
+    #[inline]
+    fn at(&self, frame: u32, from: u32, len: u32) -> BufRange {
+        let start = u64::from(frame) << FRAME_SHIFT;
+        self.data.range(start + u64::from(from), len)
+    }
+
+    /// Calls `each` with the parts that lie in frames of a loan, and what the
+    /// word of such a frame says.
+    #[inline]
+    fn each_frame(&self, loan: &Loan, offset: u64, mut each: impl FnMut(usize, u32)) {
+        let mut at = offset;
+        for piece in loan.pieces() {
+            let end = at + u64::from(piece.len());
+            if piece.region() == self.data.id() {
+                let (first, last) = span(at, piece.len());
+                let frame = (piece.offset() >> FRAME_SHIFT) as u32;
+                for index in first..=last {
+                    let what = PRESENT as u32 | (frame + (index - first) as u32);
+                    each(index, what);
+                }
+            }
+            at = end;
+        }
+    }
+
+    /// A loan of pins is over.
+    #[inline]
+    pub(crate) fn unpin_loan(&self, loan: &Loan, offset: u64) {
+        self.each_frame(loan, offset, |index, what| self.unpin(index, what));
+    }
+}

@@ -1,0 +1,178 @@
+//! The memory behind frames: made once, kept until the last loan is over, then
+//! used for other frames, so that volumes that come and go use up no addresses.
+
+use std::io;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use super::free::Free;
+use super::table::Table;
+use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
+use crate::pool::BUF_BYTES_MAX;
+use crate::region::{COLD_BYTES_MIN, Region};
+
+/// Frames are named by 31 bits.
+const FRAMES_MAX: u64 = 1 << 31;
+/// Beyond one frame for each part of the volume: an eighth more, within these
+/// bounds. They take memory only as far as writes in flight and reads of what
+/// was replaced use them.
+const SPARE_BYTES_MIN: u64 = 16 << 20;
+const SPARE_BYTES_MAX: u64 = 1 << 30;
+
+static PARKED: Mutex<Parked> = Mutex::new(Parked {
+    dying: Vec::new(),
+    idle: Vec::new(),
+});
+
+struct Parked {
+    /// Dropped, but something of it is still lent.
+    dying: Vec<&'static Inner>,
+    /// Not used by anybody: zero, and without memory.
+    idle: Vec<&'static Inner>,
+}
+
+fn parked() -> MutexGuard<'static, Parked> {
+    PARKED.lock().expect("nothing panics under this lock")
+}
+
+fn zeros() -> io::Result<&'static Region> {
+    static ZEROS: OnceLock<Region> = OnceLock::new();
+    if let Some(zeros) = ZEROS.get() {
+        return Ok(zeros);
+    }
+    // Never written: reading it maps the kernel's own zero page.
+    let zeros = Region::anonymous(u64::from(BUF_BYTES_MAX))?;
+    Ok(ZEROS.get_or_init(|| zeros))
+}
+
+fn parts_of(bytes: u64) -> u64 {
+    bytes.div_ceil(u64::from(FRAME_BYTES))
+}
+
+impl Parked {
+    /// Whatever has become quiet is idle.
+    fn sweep(&mut self) {
+        let quiet = self.dying.extract_if(.., |inner| inner.is_quiet());
+        self.idle
+            .extend(quiet.filter(|inner| inner.clear().is_ok()));
+    }
+
+    fn take(&mut self, parts_max: u64, spare: u32, is_cold: bool) -> Option<&'static Inner> {
+        self.sweep();
+        let fits = |inner: &&Inner| {
+            // Far larger tables would be no bargain.
+            let has = inner.parts_max();
+            has >= parts_max
+                && has / 4 <= parts_max
+                && inner.spare.max == i64::from(spare)
+                && inner.data.is_cold() == is_cold
+        };
+        let found = self.idle.iter().position(fits)?;
+        Some(self.idle.swap_remove(found))
+    }
+}
+
+impl Inner {
+    /// Idle memory that fits, or new. Where the system grants no addresses for
+    /// `max_bytes`, for `size_bytes` alone.
+    pub(super) fn take(
+        size_bytes: u64,
+        max_bytes: u64,
+        spare: Option<u32>,
+    ) -> io::Result<&'static Inner> {
+        let spare = spare.unwrap_or_else(|| {
+            let bytes = (size_bytes / 8).clamp(SPARE_BYTES_MIN, SPARE_BYTES_MAX);
+            (bytes >> FRAME_SHIFT) as u32
+        });
+        let is_cold = size_bytes >= COLD_BYTES_MIN;
+        let most = parts_of(max_bytes.max(size_bytes));
+        let found = parked().take(most, spare, is_cold);
+        let inner = match found {
+            Some(inner) => inner,
+            None => {
+                let made = Inner::map(most, spare, is_cold);
+                let made = made.or_else(|_| Inner::map(parts_of(size_bytes), spare, is_cold));
+                Box::leak(Box::new(made?))
+            }
+        };
+        inner.begin(size_bytes);
+        Ok(inner)
+    }
+
+    fn map(parts_max: u64, spare: u32, is_cold: bool) -> io::Result<Inner> {
+        let frames = parts_max + u64::from(spare);
+        if frames > FRAMES_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let words = frames.div_ceil(64);
+        Ok(Inner {
+            data: Region::map(frames << FRAME_SHIFT, is_cold)?,
+            zeros: zeros()?,
+            words: Table::new(parts_max)?,
+            retired: Table::new(frames)?,
+            free: Free::new(Table::new(words)?, Table::new(words.div_ceil(64))?),
+            size_bytes: AtomicU64::new(0),
+            spare: Spare {
+                left: AtomicI64::new(0),
+                max: spare.into(),
+            },
+            holes: AtomicU32::new(0),
+            withdrawn: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Starts a use: everything is zero.
+    fn begin(&self, size_bytes: u64) {
+        let (parts, parts_max) = (parts_of(size_bytes) as u32, self.parts_max() as u32);
+        self.free.give(0, parts);
+        self.free.give(parts_max, self.spare.max as u32);
+        self.free.look_from(parts_max);
+        self.spare.left.store(self.spare.max, Ordering::Relaxed);
+        let mut withdrawn = self.withdrawn();
+        withdrawn.clear();
+        if parts < parts_max {
+            withdrawn.push((parts, parts_max - parts));
+        }
+        drop(withdrawn);
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    /// Ends a use. What could not be given back is never used again.
+    fn clear(&self) -> io::Result<()> {
+        self.words.clear()?;
+        self.retired.clear()?;
+        self.free.clear()?;
+        self.data.discard(0, self.data.len())
+    }
+
+    pub(super) fn withdrawn(&self) -> MutexGuard<'_, Vec<(u32, u32)>> {
+        self.withdrawn
+            .lock()
+            .expect("nothing panics under this lock")
+    }
+
+    /// Parts that the volume may have.
+    pub(super) fn parts_max(&self) -> u64 {
+        (self.data.len() >> FRAME_SHIFT) - self.spare.max as u64
+    }
+
+    /// Whether nothing of an emptied volume is lent, and nobody is still at
+    /// giving it back, the last of which is to set a frame's bit.
+    fn is_quiet(&self) -> bool {
+        let withdrawn = self.withdrawn();
+        let withdrawn: u64 = withdrawn.iter().map(|&(_, n)| u64::from(n)).sum();
+        let frames = self.data.len() >> FRAME_SHIFT;
+        withdrawn + self.free.count() == frames
+    }
+}
+
+impl Drop for Frames {
+    /// The content is gone but for what is lent: that stays as it is until the
+    /// loans are over.
+    fn drop(&mut self) {
+        self.empty();
+        let mut parked = parked();
+        parked.dying.push(self.inner);
+        parked.sweep();
+    }
+}

@@ -1,0 +1,323 @@
+//! Against a model, then by many threads at once.
+
+mod model;
+mod threads;
+
+use super::*;
+use crate::{copy_in, copy_out, counters};
+
+const F: u64 = FRAME_BYTES as u64;
+
+impl Frames {
+    fn with_spare(size_bytes: u64, max_bytes: u64, spare: u32) -> Frames {
+        let inner = Inner::take(size_bytes, max_bytes, Some(spare)).unwrap();
+        Frames { inner }
+    }
+
+    /// No loan is out: every frame must be free, in the table or set aside.
+    fn check_quiet(&self) {
+        let inner = self.inner;
+        let words = inner.words.all().iter();
+        let words: Vec<u64> = words.map(|word| word.load(Ordering::Relaxed)).collect();
+        assert!(
+            words.iter().all(|word| word >> 32 == 0),
+            "pins or locks left"
+        );
+        let used = words.iter().filter(|&&word| word & PRESENT != 0).count() as u64;
+        let withdrawn: u64 = inner.withdrawn().iter().map(|&(_, n)| u64::from(n)).sum();
+        let all = inner.data.len() >> FRAME_SHIFT;
+        assert_eq!(used + withdrawn + inner.free.count(), all, "frames lost");
+        let mut frames: Vec<u32> = words.iter().filter_map(|&w| frame_of(w as u32)).collect();
+        frames.sort_unstable();
+        assert!(frames.is_sorted_by(|a, b| a < b), "a frame in two places");
+        assert_eq!(inner.spare.left.load(Ordering::Relaxed), inner.spare.max);
+        assert!(
+            inner
+                .retired
+                .all()
+                .iter()
+                .all(|n| n.load(Ordering::Relaxed) == 0)
+        );
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> Vec<u8> {
+        bytes_of(&self.pin(offset, len).unwrap())
+    }
+}
+
+fn bytes_of(loan: &Loan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &piece in loan.pieces() {
+        let at = bytes.len();
+        bytes.resize(at + piece.len() as usize, 0xee);
+        copy_out(piece, &mut bytes[at..]);
+    }
+    bytes
+}
+
+fn fill(loan: &Loan, bytes: &[u8]) {
+    let mut at = 0;
+    for &piece in loan.pieces() {
+        copy_in(piece, &bytes[at..at + piece.len() as usize]);
+        at += piece.len() as usize;
+    }
+    assert_eq!(at, bytes.len());
+}
+
+#[test]
+fn a_fresh_volume_is_zeros_and_takes_no_frames() {
+    let frames = Frames::with_spare(1 << 20, 1 << 20, 64);
+    let loan = frames.pin(100, (1 << 20) - 100).unwrap();
+    assert_eq!(loan.pieces().len(), 1, "zeros follow zeros");
+    assert!(bytes_of(&loan).iter().all(|&b| b == 0));
+    assert_eq!(frames.extent(0, 1 << 20), (false, 1 << 20));
+    drop(loan);
+    frames.check_quiet();
+}
+
+#[test]
+fn what_is_written_in_order_lies_in_one_piece() {
+    let frames = Frames::with_spare(4 << 20, 4 << 20, 64);
+    for at in (0..4 << 20).step_by(4096) {
+        frames.write(at, &[at as u8 >> 4; 4096]).unwrap();
+    }
+    let whole = frames.pin(4096, 1 << 20).unwrap();
+    assert_eq!(whole.pieces().len(), 1);
+    drop(whole);
+    let mut loan = frames.borrow(1 << 20, 128 << 10).unwrap();
+    assert_eq!(loan.pieces().len(), 1, "spare frames in a run");
+    fill(&loan, &[9; 128 << 10]);
+    frames.commit(&mut loan, 1 << 20).unwrap();
+    let read = frames.pin(1 << 20, 128 << 10).unwrap();
+    assert_eq!(read.pieces().len(), 1);
+    assert!(bytes_of(&read).iter().all(|&b| b == 9));
+    drop((loan, read));
+    frames.check_quiet();
+}
+
+#[test]
+fn a_pinned_read_stays_as_it_is_whatever_is_written() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 32);
+    let old: Vec<u8> = (0..8 * F).map(|i| (i / 512) as u8).collect();
+    frames.write(F / 2, &old).unwrap();
+    let loan = frames.pin(F / 2, 8 * F as u32).unwrap();
+    frames.write(F, &[0xaa; 4096]).unwrap();
+    frames.write(2 * F - 512, &[0xbb; 1024]).unwrap();
+    let mut large = frames.borrow(3 * F + 512, 2 * F as u32).unwrap();
+    fill(&large, &vec![0xcc; 2 * F as usize]);
+    frames.commit(&mut large, 3 * F + 512).unwrap();
+    frames.zero(6 * F, 100).unwrap();
+    frames.discard(7 * F, F).unwrap();
+    assert!(bytes_of(&loan) == old);
+    let mut want = vec![0; 16 * F as usize];
+    let mut put = |at: u64, bytes: &[u8]| want[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    put(F / 2, &old);
+    put(F, &[0xaa; 4096]);
+    put(2 * F - 512, &[0xbb; 1024]);
+    put(3 * F + 512, &vec![0xcc; 2 * F as usize]);
+    put(6 * F, &[0; 100]);
+    put(7 * F, &vec![0; F as usize]);
+    assert!(frames.bytes(0, 16 * F as u32) == want);
+    drop((loan, large));
+    frames.check_quiet();
+}
+
+#[test]
+fn nobody_sees_a_borrowed_write_before_it_is_committed() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 32);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    let len = 3 * F as u32;
+    let mut loan = frames.borrow(F + 512, len).unwrap();
+    fill(&loan, &vec![2; len as usize]);
+    assert!(frames.bytes(0, 16 * F as u32).iter().all(|&b| b == 1));
+    let dropped = frames.borrow(F, len).unwrap();
+    fill(&dropped, &vec![3; len as usize]);
+    drop(dropped);
+    frames.commit(&mut loan, F + 512).unwrap();
+    assert!(loan.is_empty(), "frames are the volume's now");
+    let bytes = frames.bytes(0, 16 * F as u32);
+    let (from, to) = (F as usize + 512, 4 * F as usize + 512);
+    assert!(bytes[..from].iter().chain(&bytes[to..]).all(|&b| b == 1));
+    assert!(bytes[from..to].iter().all(|&b| b == 2));
+    frames.check_quiet();
+}
+
+#[test]
+fn copies_are_as_promised() {
+    let frames = Frames::with_spare(1 << 20, 1 << 20, 64);
+    let data = vec![7; 128 << 10];
+    frames.write(0, &vec![1; 1 << 20]).unwrap();
+    let copied = |what: &mut dyn FnMut()| {
+        let before = counters::here().copied_bytes;
+        what();
+        counters::here().copied_bytes - before
+    };
+    assert_eq!(
+        copied(&mut || frames.write(4096, &data[..4096]).unwrap()),
+        4096
+    );
+    assert_eq!(
+        copied(&mut || frames.write(F - 4096, &data[..8192]).unwrap()),
+        8192
+    );
+    assert_eq!(copied(&mut || drop(frames.pin(512, 128 << 10))), 0);
+    let commit = |offset| {
+        let mut loan = frames.borrow(offset, 128 << 10).unwrap();
+        copied(&mut || frames.commit(&mut loan, offset).unwrap())
+    };
+    assert_eq!(commit(128 << 10), 0);
+    // The shorter of what was received and what lies around it, at both ends.
+    assert_eq!(commit((128 << 10) + 4096), 4096 + 4096);
+    frames.check_quiet();
+}
+
+#[test]
+fn without_spare_frames_writes_do_without_or_are_refused() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 8);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    assert!(
+        frames.borrow(0, 7 * F as u32).is_none(),
+        "a part is left for others"
+    );
+    let loan = frames.borrow(0, 6 * F as u32).unwrap();
+    assert!(frames.is_short());
+    // In place, where nobody reads.
+    frames.write(F, &vec![2; 8 * F as usize]).unwrap();
+    let read = frames.pin(0, 16 * F as u32).unwrap();
+    frames.write(0, &[3; 512]).unwrap();
+    frames.write(F, &[3; 512]).unwrap();
+    assert_eq!(frames.write(2 * F, &[3; 512]), Err(Refused::Busy));
+    assert_eq!(frames.write(F, &[4; 512]), Ok(()), "that one is not pinned");
+    // A write of two frames of which one would have to wait is not half done.
+    assert_eq!(frames.write(2 * F - 512, &[5; 1024]), Err(Refused::Busy));
+    assert_eq!(frames.bytes(2 * F - 512, 512), [2; 512]);
+    // Holes have frames of their own, and are made without any.
+    frames.discard(2 * F, F).unwrap();
+    drop(loan);
+    frames.write(2 * F, &[6; 512]).unwrap();
+    assert_eq!(frames.bytes(2 * F, 1024)[511..513], [6, 0]);
+    drop(read);
+    frames.check_quiet();
+}
+
+#[test]
+fn compare_and_write_is_all_or_nothing() {
+    let region = Region::anonymous(1 << 20).unwrap();
+    let frames = Frames::with_spare(16 * F, 16 * F, 8);
+    let len = 3 * F as u32;
+    let (expect, data) = (region.range(0, len), region.range(1 << 19, len));
+    copy_in(data, &vec![5; len as usize]);
+    frames.compare_and_write(F - 512, expect, data).unwrap();
+    assert_eq!(frames.bytes(F - 512, len), vec![5; len as usize]);
+    frames.compare(F - 512, data).unwrap();
+    copy_in(expect, &vec![5; len as usize]);
+    copy_in(expect.slice(F as u32 + 77, 1), &[6]);
+    let offset = F as u32 + 77;
+    let differs = Err(Refused::Miscompare { offset });
+    assert_eq!(frames.compare(F - 512, expect), differs);
+    assert_eq!(frames.compare_and_write(F - 512, expect, expect), differs);
+    assert_eq!(frames.bytes(F - 512, len), vec![5; len as usize]);
+    frames.check_quiet();
+}
+
+#[test]
+fn holes_are_whole_frames_and_extents_show_them() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 8);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    frames.discard(2 * F - 512, 3 * F + 1024).unwrap();
+    assert_eq!(frames.extent(0, 16 * F), (true, 2 * F));
+    assert_eq!(frames.extent(2 * F, 16 * F), (false, 5 * F));
+    assert_eq!(frames.extent(3 * F + 5, 4 * F), (false, 4 * F));
+    assert_eq!(frames.extent(5 * F, 16 * F), (true, 16 * F));
+    let bytes = frames.bytes(0, 16 * F as u32);
+    let hole = (2 * F - 512) as usize..(5 * F + 512) as usize;
+    for (i, &byte) in bytes.iter().enumerate() {
+        assert_eq!(byte, u8::from(!hole.contains(&i)), "byte {i}");
+    }
+    frames.check_quiet();
+}
+
+#[test]
+fn a_size_is_seen_at_once_and_disturbs_no_reader() {
+    let frames = Frames::with_spare(8 * F, 32 * F, 8);
+    frames.write(0, &vec![1; 8 * F as usize]).unwrap();
+    let read = frames.pin(6 * F, 2 * F as u32).unwrap();
+    let mut late = frames.borrow(4 * F, 4 * F as u32).unwrap();
+    frames.resize(5 * F + 512).unwrap();
+    assert!(bytes_of(&read).iter().all(|&b| b == 1));
+    assert!(frames.pin(5 * F, 1024).is_none());
+    assert_eq!(
+        frames.write(5 * F + 512, &[2; 512]),
+        Err(Refused::OutOfRange)
+    );
+    assert_eq!(frames.commit(&mut late, 4 * F), Err(Refused::OutOfRange));
+    frames.resize(32 * F).unwrap();
+    let bytes = frames.bytes(0, 32 * F as u32);
+    let end = 5 * F as usize + 512;
+    assert!(bytes[..end].iter().all(|&b| b == 1));
+    assert!(
+        bytes[end..].iter().all(|&b| b == 0),
+        "what was cut off is gone"
+    );
+    frames.write(0, &vec![3; 32 * F as usize]).unwrap();
+    assert_eq!(frames.resize(32 * F + 1), Err(Refused::OutOfRange));
+    frames.resize(F).unwrap();
+    frames.resize(2 * F).unwrap();
+    assert!(bytes_of(&read).iter().all(|&b| b == 1));
+    drop((read, late));
+    frames.resize(2 * F).unwrap();
+    frames.check_quiet();
+    assert_eq!(frames.inner.free.count(), 8 + 1);
+}
+
+#[test]
+fn a_dropped_volume_lives_on_in_its_loans_and_its_memory_is_used_again() {
+    // A size that no other test uses.
+    let (size, spare) = (77 * F, 11);
+    let frames = Frames::with_spare(size, size, spare);
+    frames.write(0, &vec![1; size as usize]).unwrap();
+    let read = frames.pin(3 * F, 2 * F as u32).unwrap();
+    let received = frames.borrow(0, 2 * F as u32).unwrap();
+    let inner = frames.inner;
+    drop(frames);
+    assert!(bytes_of(&read).iter().all(|&b| b == 1));
+    let other = Frames::with_spare(size, size, spare);
+    assert!(!std::ptr::eq(inner, other.inner), "still lent");
+    fill(&received, &vec![2; 2 * F as usize]);
+    drop((received, read));
+    let again = Frames::with_spare(size, size, spare);
+    assert!(std::ptr::eq(inner, again.inner));
+    assert!(again.bytes(0, size as u32).iter().all(|&b| b == 0));
+    again.write(0, &vec![3; size as usize]).unwrap();
+    again.check_quiet();
+}
+
+#[test]
+fn nothing_goes_past_the_end() {
+    let frames = Frames::with_spare(F, F, 8);
+    for (offset, len) in [
+        (F - 512, 1024),
+        (F, 512),
+        (u64::MAX, 512),
+        (u64::MAX - 100, 101),
+    ] {
+        let bytes = vec![1; len as usize];
+        assert!(frames.pin(offset, len).is_none());
+        assert!(frames.borrow(offset, len).is_none());
+        assert_eq!(frames.write(offset, &bytes), Err(Refused::OutOfRange));
+        assert_eq!(frames.zero(offset, len), Err(Refused::OutOfRange));
+        assert_eq!(frames.discard(offset, len.into()), Err(Refused::OutOfRange));
+    }
+    assert!(frames.pin(F, 0).unwrap().is_empty());
+    assert_eq!(frames.write(F, &[]), Ok(()));
+    assert_eq!(frames.discard(F, 0), Ok(()));
+    assert!(frames.pin(F + 1, 0).is_none());
+}
+
+#[test]
+#[should_panic(expected = "where it was borrowed")]
+fn a_loan_is_not_committed_elsewhere() {
+    let frames = Frames::with_spare(2 * F, 2 * F, 8);
+    let mut loan = frames.borrow(0, 512).unwrap();
+    let _ = frames.commit(&mut loan, 512);
+}
