@@ -1,16 +1,26 @@
 //! Fabrics and Admin commands of a connection, executed by the registry of
 //! controllers.
 
+use std::sync::Arc;
+
 use link::Data;
 use machine::{Nanos, Tag};
 use nvmf::command::Command;
 use nvmf::tcp::controller::{Done, Refused, Role};
-use nvmf::{Connected, Env, ErrorNote, IoCounters, Outcome, Registry, Reply};
+use nvmf::{
+    Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind, Outcome,
+    Registry, Reply, WriteProtect,
+};
 use reactor::Driver;
+use store::Volume;
 use wire::nvme::fabrics::CONNECT_DATA_BYTES;
 use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use crate::connection::{Bound, Connection};
+use crate::fence::Scope;
+use crate::later::{Answer, Later};
+use crate::reservation::Rights;
+use crate::shared::{ConnectionRef, Mail, Shared};
 
 /// Most data of an Admin command in either direction, bytes.
 const ADMIN_DATA_BYTES_MAX: u32 = 64 << 10;
@@ -48,7 +58,7 @@ impl Connection {
         true
     }
 
-    fn controller(&self) -> nvmf::ControllerId {
+    fn controller(&self) -> ControllerId {
         let bound = self.bound.as_ref();
         bound.expect("commands come after Connect").controller
     }
@@ -105,7 +115,7 @@ impl Connection {
         match registry.connect(command, data, &self.via, now) {
             Ok(connected) => {
                 let reply = Reply::done(u64::from(connected.result));
-                self.attach(connected);
+                self.attach(connected, registry);
                 reply
             }
             Err(refusal) => {
@@ -119,11 +129,14 @@ impl Connection {
         }
     }
 
-    fn attach(&mut self, connected: Connected) {
+    fn attach(&mut self, connected: Connected, registry: &mut Registry) {
         let subsystem = &connected.subsystem;
         tracing::debug!(peer = %self.via.peer, nqn = %subsystem.nqn, cntlid = connected.cntlid,
             qid = connected.qid, entries = connected.entries, "queue connected");
-        let served = self.shared.served(&subsystem.nqn);
+        let controller = registry.controller(connected.controller);
+        let controller = controller.expect("it was just connected");
+        let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
+        let served = (self.shared).served(&subsystem.nqn, self.via.listener, host.into());
         self.link.machine.attach(Role {
             qid: connected.qid,
             entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
@@ -135,6 +148,7 @@ impl Connection {
             qid: connected.qid,
             activity: connected.activity,
             served,
+            rights,
         });
     }
 
@@ -169,20 +183,104 @@ impl Connection {
             Direction::None | Direction::Both => {}
         }
         let bound = self.bound.as_ref().expect("commands come after Connect");
+        let counters = |nsid| match bound.served.volume(nsid) {
+            Some(volume) => io_counters(&volume.stats()),
+            None => IoCounters::default(),
+        };
         let env = Env {
             now: driver.now(),
-            counters: &|namespace| io_counters(&bound.served.volumes[namespace as usize].stats()),
+            counters: &counters,
         };
-        match registry.admin(bound.controller, tag, sqe, &data, &mut out, &env) {
-            Outcome::Held => Some(None),
-            Outcome::Done(reply) => {
-                if reply.data_len > 0 {
-                    let buf = answer.expect("data to the host has room");
-                    mem::copy_in(buf.range(), &out);
-                    self.link.set_data(tag, Data::owned(buf));
-                }
-                Some(Some(reply))
+        let outcome = registry.admin(bound.controller, tag, sqe, &data, &mut out, &env);
+        if let Some(buf) = answer {
+            mem::copy_in(buf.range(), &out);
+            self.link.set_data(tag, Data::owned(buf));
+        }
+        match outcome {
+            Outcome::Done(reply) => return Some(Some(reply)),
+            Outcome::Held => {}
+            Outcome::Abort { connection, cid } => self.send_abort(tag, connection, cid),
+            Outcome::LbaStatus(ask) => self.lba_status(tag, ask),
+            Outcome::ReservationPersistence { nsid, set } => self.persistence(tag, nsid, set),
+            Outcome::WriteProtect { nsid, state } => {
+                self.write_protect(tag, nsid, state, registry);
             }
+        }
+        Some(None)
+    }
+
+    /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends
+    /// it. Our own queue is no exception.
+    fn send_abort(&mut self, tag: Tag, connection: Option<u64>, cid: u16) {
+        let later = self.later_abort(tag);
+        match connection.map(ConnectionRef::unpack) {
+            None => later.answer(Answer::not_aborted()),
+            Some(connection) => self.shared.send(
+                connection.shard as usize,
+                Mail::Abort {
+                    connection,
+                    cid,
+                    later,
+                },
+            ),
+        }
+    }
+
+    /// Get LBA Status (NVM Command Set 1.0, section 4.2.1): where a volume
+    /// keeps data may take the file system a while to say.
+    fn lba_status(&mut self, tag: Tag, ask: LbaStatus) {
+        let volume = self.bound().served.volume(ask.nsid).cloned();
+        let later = self.later(tag);
+        let Some(volume) = volume else {
+            // Removed in this very moment.
+            return later.answer(Status::INVALID_NAMESPACE.dnr().into());
+        };
+        self.shared
+            .clerk(move |_| later.answer(lba_status(&ask, &*volume)));
+    }
+
+    /// Set Features, Namespace Write Protection Config (Base 2.0, section
+    /// 5.27.1.30): complete when no write begun before can land any more.
+    fn write_protect(&mut self, tag: Tag, nsid: u32, state: WriteProtect, registry: &mut Registry) {
+        let protect = Protect {
+            nqn: self.bound().served.nqn.clone(),
+            nsid,
+            state,
+        };
+        let volume = self.bound().served.volume(nsid).cloned();
+        let later = self.later(tag);
+        let Some(volume) = volume else {
+            return later.answer(Status::INVALID_NAMESPACE.dnr().into());
+        };
+        if state != WriteProtect::Permanent {
+            return protect.make_known(&self.shared, registry, volume, later);
+        }
+        self.shared.clerk(move |shared| {
+            if let Err(error) = volume.state().protect_permanently() {
+                tracing::error!(nsid, %error, "write protection could not be kept");
+                return later.answer(Status::INTERNAL_ERROR.into());
+            }
+            let mut registry = shared.registry();
+            protect.make_known(shared, &mut registry, volume, later);
+        });
+    }
+
+    /// Forgets a held Asynchronous Event Request; whether there was one.
+    pub(crate) fn cancel_event_request(&mut self, tag: Tag) -> bool {
+        let Some(bound) = &self.bound else {
+            return false;
+        };
+        let mut registry = self.shared.registry();
+        let controller = registry.controller(bound.controller);
+        bound.qid == 0 && controller.is_some_and(|c| c.cancel_event_request(tag))
+    }
+
+    /// An Abort is over.
+    pub(crate) fn abort_done(&mut self) {
+        if let Some(bound) = &self.bound
+            && let Some(controller) = self.shared.registry().controller(bound.controller)
+        {
+            controller.abort_done();
         }
     }
 
@@ -200,6 +298,12 @@ impl Connection {
         self.settle(&mut registry);
     }
 
+    /// The controller whose Admin Queue this is has events to tell.
+    pub(crate) fn notified(&mut self) {
+        let shared = self.shared.clone();
+        self.settle(&mut shared.registry());
+    }
+
     /// Puts a command that failed into its controller's Error Information log.
     pub(crate) fn note_refused(&self, refused: Refused) {
         let Some(bound) = &self.bound else { return };
@@ -208,18 +312,20 @@ impl Connection {
             status,
             nsid,
             slba,
+            location,
         } = refused;
-        self.shared.registry().note_error(
+        let change = self.shared.registry().note_error(
             bound.controller,
             ErrorNote {
                 qid: bound.qid,
                 cid,
                 status,
-                location: None,
+                location,
                 lba: slba,
                 nsid,
             },
         );
+        self.shared.settle(change);
     }
 
     /// Nothing of the connection is left: its controller hears of it.
@@ -230,6 +336,60 @@ impl Connection {
         let mut registry = self.shared.registry();
         for connection in registry.disconnected(bound.controller, bound.qid) {
             self.shared.close(connection);
+        }
+    }
+}
+
+/// A change of a namespace's write protection.
+struct Protect {
+    nqn: Arc<str>,
+    nsid: u32,
+    state: WriteProtect,
+}
+
+impl Protect {
+    /// Tells every connection, and answers when no write that began before can
+    /// land any more.
+    fn make_known(
+        &self,
+        shared: &Arc<Shared>,
+        registry: &mut Registry,
+        volume: Arc<dyn Volume>,
+        later: Later,
+    ) {
+        let change = registry.set_write_protect(&self.nqn, self.nsid, self.state);
+        shared.republish(registry, &self.nqn);
+        shared.settle(change);
+        shared.fence(Scope::Volumes(vec![volume]), move |_| {
+            later.answer(Answer::default());
+        });
+    }
+}
+
+/// What a volume says of a range; it may ask the file system below.
+fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
+    // One more than fits tells that there are more.
+    let max = ask.ranges_max as usize + 1;
+    if let LbaStatusKind::Unrecoverable = ask.kind {
+        let marked = volume.unreadable(ask.offset, ask.len, max);
+        return Answer {
+            data: ask.data(marked.iter().map(|range| (range.offset, range.len))),
+            ..Answer::default()
+        };
+    }
+    // Between two that are allocated lies one that is not.
+    let mut extents = Vec::new();
+    match volume.extents(ask.offset, ask.len, 2 * max, &mut extents) {
+        Ok(()) => {
+            let allocated = extents.iter().filter(|extent| extent.allocated);
+            Answer {
+                data: ask.data(allocated.map(|extent| (extent.offset, extent.len))),
+                ..Answer::default()
+            }
+        }
+        Err(error) => {
+            tracing::warn!(volume = volume.info().name, %error, "LBA status could not be read");
+            crate::io::status_of(error).into()
         }
     }
 }

@@ -1,6 +1,8 @@
 //! One NVMe/TCP connection: what its machine asks for, done.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use link::{Data, Link};
@@ -12,8 +14,10 @@ use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use wire::nvme::Status;
 
-use crate::io::Job;
-use crate::shared::{Served, Shared};
+use crate::job::Jobs;
+use crate::reservation::Rights;
+use crate::served::Served;
+use crate::shared::{ConnectionRef, Shared};
 use crate::token::{ConnectionId, Subject};
 
 /// How far a connection has come.
@@ -22,7 +26,7 @@ enum State {
     Open,
     /// The socket is being closed; its operations are ending.
     Closing,
-    /// The socket is gone; file work may still be under way.
+    /// The socket is gone.
     Closed,
 }
 
@@ -32,6 +36,7 @@ pub(crate) struct Bound {
     pub(crate) qid: u16,
     pub(crate) activity: Arc<Activity>,
     pub(crate) served: Served,
+    pub(crate) rights: Rights,
 }
 
 /// One NVMe/TCP connection.
@@ -44,9 +49,10 @@ pub(crate) struct Connection {
     pub(crate) shared: Arc<Shared>,
     id: ConnectionId,
     state: State,
-    /// By tag: commands whose volume is still at it.
-    jobs: Vec<Option<Job>>,
-    jobs_open: usize,
+    /// Those of the reactor.
+    pub(crate) jobs: Rc<RefCell<Jobs>>,
+    /// How many of them are its own.
+    pub(crate) jobs_open: usize,
     /// An operation that waits for memory; nothing is received meanwhile.
     waiting: Option<Op>,
     /// A failed I/O was logged since the last tick.
@@ -59,6 +65,7 @@ impl Connection {
         socket: SocketId,
         via: Via,
         shared: Arc<Shared>,
+        jobs: Rc<RefCell<Jobs>>,
         now: Nanos,
     ) -> Self {
         let machine = Qpair::new(shared.qpair_settings(), now);
@@ -72,7 +79,7 @@ impl Connection {
             shared,
             id,
             state: State::Open,
-            jobs: Vec::new(),
+            jobs,
             jobs_open: 0,
             waiting: None,
             failure_logged: false,
@@ -83,19 +90,23 @@ impl Connection {
         self.id
     }
 
+    /// The reactor that it lives on.
+    pub(crate) fn shard(&self) -> usize {
+        ConnectionRef::unpack(self.via.connection).shard as usize
+    }
+
+    #[inline]
+    pub(crate) fn bound(&self) -> &Bound {
+        self.bound.as_ref().expect("commands come after Connect")
+    }
+
     #[inline]
     pub(crate) fn volumes(&self) -> &[Arc<dyn Volume>] {
-        &self
-            .bound
-            .as_ref()
-            .expect("I/O comes after Connect")
-            .served
-            .volumes
+        &self.bound().served.volumes
     }
 
     pub(crate) fn geometry(&self, namespace: u32) -> Geometry {
-        let bound = self.bound.as_ref().expect("I/O comes after Connect");
-        bound.served.geometry[namespace as usize]
+        self.bound().served.geometry[namespace as usize]
     }
 
     /// Whether payload is covered by a digest.
@@ -107,7 +118,7 @@ impl Connection {
     /// Whether nothing of it is left to wait for.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
-        self.state == State::Closed && self.jobs_open == 0
+        self.state == State::Closed
     }
 
     /// Whether an operation waits for memory: look again next turn.
@@ -116,21 +127,23 @@ impl Connection {
         self.waiting.is_some() && self.state == State::Open
     }
 
-    pub(crate) fn put_job(&mut self, tag: Tag, job: Job) {
-        let index = usize::from(tag);
-        if index >= self.jobs.len() {
-            let len = self.link.machine.tags_max().max(index + 1);
-            self.jobs.resize_with(len, || None);
-        }
-        let free = self.jobs[index].replace(job).is_none();
-        assert!(free, "a command has one job at a time");
-        self.jobs_open += 1;
+    /// Whether commands are taken.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == State::Open
     }
 
-    pub(crate) fn take_job(&mut self, tag: Tag) -> Job {
-        let job = self.jobs[usize::from(tag)].take();
-        self.jobs_open -= 1;
-        job.expect("file work belongs to a job")
+    /// Whether the operation that waits for memory is this command's.
+    pub(crate) fn waits_for_memory(&self, tag: Tag) -> bool {
+        match self.waiting {
+            Some(Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. }) => own == tag,
+            Some(Op::ExecuteFused { compare, write, .. }) => compare == tag || write == tag,
+            _ => false,
+        }
+    }
+
+    /// Takes the operation that waits for memory away: it will not be executed.
+    pub(crate) fn take_waiting(&mut self) -> Option<Op> {
+        self.waiting.take()
     }
 
     /// A receive completed.
@@ -168,6 +181,8 @@ impl Connection {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if self.state == State::Open {
             self.state = State::Closing;
+            self.waiting = None;
+            self.orphan_all(driver);
             driver.close(self.link.socket(), Subject::Close(self.id).token());
         }
     }
@@ -197,10 +212,13 @@ impl Connection {
                 command: Command::Io(io),
             } => self.execute_io(tag, io, driver),
             Op::Prepare {
-                tag, len, command, ..
+                tag,
+                len,
+                command,
+                staged,
             } => {
                 let data = match command {
-                    Command::Io(io) => self.destination(&io, len, driver),
+                    Command::Io(io) => self.destination(&io, len, staged, driver),
                     _ => driver.pool().get(len).map(Data::owned),
                 };
                 let Some(data) = data else { return false };
@@ -210,16 +228,11 @@ impl Connection {
             }
             Op::Execute {
                 tag,
-                command: Command::Reservation { .. },
-            } => {
-                self.refuse(tag);
-                true
-            }
+                command: Command::Reservation { namespace, sqe },
+            } => self.reserve(tag, namespace, &sqe, driver),
             Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
-            Op::ExecuteFused { compare, write, .. } => {
-                self.refuse(compare);
-                self.refuse(write);
-                true
+            Op::ExecuteFused { compare, write, io } => {
+                self.execute_fused(compare, write, io, driver)
             }
             Op::Refused(refused) => {
                 self.note_refused(refused);
@@ -232,17 +245,22 @@ impl Connection {
         }
     }
 
-    /// Completes a command that nobody executes yet.
-    #[cold]
-    pub(crate) fn refuse(&mut self, tag: Tag) {
-        self.link.take_data(tag);
-        let status = Status::INVALID_OPCODE.dnr();
-        self.link.machine.complete(tag, Done::from(status));
-    }
-
     /// Completes a command with an error, at a byte of a namespace.
     #[cold]
     pub(crate) fn fail(&mut self, tag: Tag, status: Status, namespace: u32, offset: u64) {
+        self.fail_with(tag, status, 0, namespace, offset);
+    }
+
+    /// The same, with dwords 0 and 1 of the completion.
+    #[cold]
+    pub(crate) fn fail_with(
+        &mut self,
+        tag: Tag,
+        status: Status,
+        result: u64,
+        namespace: u32,
+        offset: u64,
+    ) {
         let geometry = self.geometry(namespace);
         self.note_refused(Refused {
             cid: self.link.machine.cid(tag),
@@ -252,7 +270,11 @@ impl Connection {
             location: None,
         });
         self.link.take_data(tag);
-        self.link.machine.complete(tag, Done::from(status));
+        let done = Done {
+            result,
+            ..Done::from(status)
+        };
+        self.link.machine.complete(tag, done);
     }
 
     /// Says in the log that an I/O failed, at most once a tick.

@@ -1,45 +1,64 @@
 //! I/O commands of a connection, executed on its volumes.
 
+use std::sync::Arc;
+
 use link::Data;
 use machine::Tag;
-use mem::{Buf, BufRange};
-use nvmf::command::{Io, IoKind, deallocate_ranges};
+use mem::Buf;
+use nvmf::command::{Io, IoKind};
 use nvmf::tcp::controller::Done;
 use reactor::Driver;
-use store::{Access, Error, Progress, Task};
-use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
+use store::{Error, Progress, Volume};
+use wire::nvme::Status;
 
 use crate::connection::Connection;
+use crate::job::{Job, JobId, OnVolume, Work};
+use crate::steps::{Step, Steps};
 use crate::token::Subject;
 
-/// A command whose volume is still at it.
-pub(crate) struct Job {
-    volume: u32,
-    /// First byte of what the volume is at.
-    offset: u64,
-    task: Task,
-    then: Then,
-}
+/// A Verify of a volume that must read to find out does so in pieces of this.
+const VERIFY_PIECE_BYTES: u32 = 128 << 10;
 
 /// What is left to do when the volume has done its part.
 pub(crate) enum Then {
     /// Complete, with this much data to the host.
     Complete { data_len: u32 },
-    /// Compare what was read with the command's data; the buffer holds it
-    /// where it is not the volume's own memory.
-    Compare(BufRange, Option<Buf>),
-    /// More of the same, last one first.
-    Next(Vec<store::Io>),
+    /// Complete; the buffer was the volume's to work with.
+    Scratch(Buf),
+    /// Complete the Compare, then the command itself, which is its Write.
+    Fused { compare: Tag, _scratch: Buf },
+    /// More to do, on this volume or others.
+    Steps(Box<Steps>),
 }
 
+impl Then {
+    /// Whether what is left will be done on this volume.
+    pub(crate) fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        matches!(self, Then::Steps(steps) if steps.touches(volume))
+    }
+}
+
+/// A job that goes on: its place, and when it began.
+type Kept = Option<(JobId, u64)>;
+
 impl Connection {
-    /// Memory for data that arrives with `io`; `None` while there is none.
-    pub(crate) fn destination<D: Driver>(&self, io: &Io, len: u32, driver: &D) -> Option<Data> {
-        // A digest is checked before anything reaches the volume.
-        if io.kind == IoKind::Write && !self.data_digest() {
+    /// Memory for data that arrives with `io`, or has all arrived (`staged`);
+    /// `None` while there is none.
+    #[inline]
+    pub(crate) fn destination<D: Driver>(
+        &self,
+        io: &Io,
+        len: u32,
+        staged: bool,
+        driver: &D,
+    ) -> Option<Data> {
+        if io.kind == IoKind::Write {
+            if staged {
+                return Some(Data::staged());
+            }
             let volume = &self.volumes()[io.namespace as usize];
-            if let Some(range) = volume.memory(Access::Write, io.offset, len) {
-                return Some(Data::lent(range));
+            if let Some(loan) = volume.borrow(io.offset, len) {
+                return Some(Data::loan(loan));
             }
         }
         driver.pool().get(len).map(Data::owned)
@@ -48,222 +67,354 @@ impl Connection {
     /// Executes a command all of which is here; false while memory is short.
     #[inline]
     pub(crate) fn execute_io<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        if !self.may(&io) {
+            self.conflict(tag, &io);
+            return true;
+        }
         match io.kind {
             IoKind::Read => self.read(tag, io, driver),
-            IoKind::Write => {
-                self.write(tag, io, driver);
-                true
-            }
-            IoKind::Compare => self.compare(tag, io, driver),
-            IoKind::Flush => {
-                let then = Then::Complete { data_len: 0 };
-                self.start(tag, io.namespace, store::Io::Flush, then, driver);
-                true
-            }
-            IoKind::WriteZeroes => {
-                let zero = store::Io::Zero {
-                    offset: io.offset,
-                    len: io.len,
-                    deallocate: io.deallocate,
-                    durable: io.fua,
-                };
-                self.start(
-                    tag,
-                    io.namespace,
-                    zero,
-                    Then::Complete { data_len: 0 },
-                    driver,
-                );
-                true
-            }
+            IoKind::Write => self.write(tag, io, driver),
+            _ => self.execute_other(tag, io, driver),
+        }
+    }
+
+    /// Everything but reads and writes.
+    fn execute_other<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        let Io { offset, len, .. } = io;
+        let volume_io = match io.kind {
+            IoKind::Compare => return self.compare(tag, io, driver),
+            IoKind::Verify => return self.verify(tag, io, driver),
+            IoKind::Copy => return self.copy(tag, io, driver),
             IoKind::Deallocate => {
                 self.deallocate(tag, io, driver);
-                true
+                return true;
             }
-            IoKind::CompareAndWrite
-            | IoKind::Verify
-            | IoKind::WriteUncorrectable
-            | IoKind::Copy
-            | IoKind::FlushAll => {
-                self.refuse(tag);
-                true
+            IoKind::FlushAll => {
+                self.flush_all(tag, driver);
+                return true;
             }
-        }
+            IoKind::Flush => store::Io::Flush,
+            IoKind::WriteZeroes => store::Io::Zero {
+                offset,
+                len,
+                deallocate: io.deallocate,
+                durable: io.fua,
+            },
+            IoKind::WriteUncorrectable => store::Io::MarkUnreadable { offset, len },
+            IoKind::Read | IoKind::Write | IoKind::CompareAndWrite => {
+                unreachable!("reads and writes have their own way")
+            }
+        };
+        let then = Then::Complete { data_len: 0 };
+        self.start(tag, io.namespace, volume_io, then, driver);
+        true
     }
 
     #[inline]
     fn read<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let len = io.len as u32;
-        let lent = self.volumes()[io.namespace as usize].memory(Access::Read, io.offset, len);
-        let (data, buf) = match lent {
-            Some(range) if self.data_digest() => {
-                // Another host may write the volume between the digest and
-                // the send, so the data must stand still.
-                let Some(copy) = driver.pool().get(len) else {
-                    return false;
-                };
-                let crc = mem::copy_crc(copy.range(), range, 0);
-                let mut data = Data::owned(copy);
-                data.crc = Some(crc);
-                (data, range)
-            }
-            Some(range) => (Data::lent(range), range),
-            None => {
-                let Some(buf) = driver.pool().get(len) else {
-                    return false;
-                };
-                let range = buf.range();
-                (Data::owned(buf), range)
-            }
+        let then = Then::Complete { data_len: len };
+        let volume = &self.volumes()[io.namespace as usize];
+        if let Some(loan) = volume.lend(io.offset, len) {
+            self.link.set_data(tag, Data::loan(loan));
+            self.finish(tag, io, Ok(()), then);
+            return true;
+        }
+        let Some(buf) = driver.pool().get(len) else {
+            return false;
         };
-        self.link.set_data(tag, data);
         let read = store::Io::Read {
             offset: io.offset,
-            buf,
+            buf: buf.range(),
         };
-        self.start(
-            tag,
-            io.namespace,
-            read,
-            Then::Complete { data_len: len },
-            driver,
-        );
+        self.link.set_data(tag, Data::owned(buf));
+        self.start(tag, io.namespace, read, then, driver);
         true
     }
 
     #[inline]
-    fn write<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
-        let mut buf = self.link.range(tag).expect("a write has its data");
+    fn write<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        let then = Then::Complete { data_len: 0 };
         let volume = &self.volumes()[io.namespace as usize];
-        if let Some(range) = volume.memory(Access::Write, io.offset, buf.len())
-            && range != buf
-        {
-            mem::copy(range, buf);
-            buf = range;
+        if let Some(bytes) = self.link.staged(tag) {
+            if let Some(result) = volume.write_now(io.offset, bytes) {
+                self.finish(tag, io, result, then);
+                return true;
+            }
+            let Some(buf) = driver.pool().get(bytes.len() as u32) else {
+                return false;
+            };
+            mem::copy_in(buf.range(), bytes);
+            self.link.set_data(tag, Data::owned(buf));
+        }
+        let mut data = self.link.take_data(tag);
+        if let Some(loan) = data.loan_mut() {
+            let result = self.volumes()[io.namespace as usize].commit(loan, io.offset);
+            self.finish(tag, io, result, then);
+            return true;
         }
         let write = store::Io::Write {
             offset: io.offset,
-            buf,
+            buf: data.range().expect("a write has its data"),
             durable: io.fua,
         };
-        self.start(
-            tag,
-            io.namespace,
-            write,
-            Then::Complete { data_len: 0 },
-            driver,
-        );
-    }
-
-    fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        let len = io.len as u32;
-        let lent = self.volumes()[io.namespace as usize].memory(Access::Read, io.offset, len);
-        let (buf, hold) = match lent {
-            Some(range) => (range, None),
-            None => match driver.pool().get(len) {
-                Some(buf) => (buf.range(), Some(buf)),
-                None => return false,
-            },
-        };
-        let read = store::Io::Read {
-            offset: io.offset,
-            buf,
-        };
-        self.start(tag, io.namespace, read, Then::Compare(buf, hold), driver);
+        self.link.set_data(tag, data);
+        self.start(tag, io.namespace, write, then, driver);
         true
     }
 
-    /// Dataset Management with the deallocate attribute: the ranges are the
-    /// command's data (NVM Command Set 1.0, section 3.2.3). All are checked
-    /// before the first is touched.
-    fn deallocate<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
-        let data = self.link.range(tag).expect("the ranges have arrived");
-        let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
-        let bytes = &mut bytes[..io.len as usize];
-        mem::copy_out(data.slice(0, io.len as u32), bytes);
-        let geometry = self.geometry(io.namespace);
-        let holes: Result<Vec<_>, Status> = deallocate_ranges(bytes, &geometry)
-            .filter(|range| !matches!(range, Ok((_, 0))))
-            .map(|range| range.map(|(offset, len)| store::Io::Deallocate { offset, len }))
-            .collect();
-        match holes {
-            Ok(holes) => self.next(tag, io.namespace, holes, driver),
-            Err(status) => self.fail(tag, status, io.namespace, 0),
-        }
+    /// The volume has done its part at once.
+    #[inline]
+    fn finish(&mut self, tag: Tag, io: Io, result: Result<(), Error>, then: Then) {
+        let left = self.ended(tag, (io.namespace, io.offset), result, then);
+        assert!(left.is_none(), "a read or write is one step");
     }
 
-    /// Starts the last of `rest`, or completes when there is none.
-    fn next<D: Driver>(&mut self, tag: Tag, volume: u32, mut rest: Vec<store::Io>, driver: &mut D) {
-        match rest.pop() {
-            Some(io) => self.start(tag, volume, io, Then::Next(rest), driver),
-            None => self.link.machine.complete(tag, done(0)),
-        }
+    fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        let buf = self.link.range(tag).expect("a compare has its data");
+        let Some(scratch) = driver.pool().get(buf.len()) else {
+            return false;
+        };
+        let compare = store::Io::Compare {
+            offset: io.offset,
+            buf,
+            scratch: scratch.range(),
+        };
+        self.start(tag, io.namespace, compare, Then::Scratch(scratch), driver);
+        true
     }
 
+    fn verify<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        let piece = io.len.min(u64::from(VERIFY_PIECE_BYTES)) as u32;
+        let Some(scratch) = driver.pool().get(piece) else {
+            return false;
+        };
+        let verify = store::Io::Verify {
+            offset: io.offset,
+            len: io.len,
+            scratch: scratch.range(),
+        };
+        self.start(tag, io.namespace, verify, Then::Scratch(scratch), driver);
+        true
+    }
+
+    /// A fused Compare and Write, all data of both here (Base 2.0, section
+    /// 3.4.2): one step of the volume. False while memory is short.
+    pub(crate) fn execute_fused<D: Driver>(
+        &mut self,
+        compare: Tag,
+        write: Tag,
+        io: Io,
+        driver: &mut D,
+    ) -> bool {
+        if !self.may(&io) {
+            self.conflict(compare, &io);
+            self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
+            return true;
+        }
+        let atomic = self.volumes()[io.namespace as usize].info().atomic_bytes;
+        if io.len > u64::from(atomic) {
+            let status = Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr();
+            self.fail(compare, status, io.namespace, io.offset);
+            self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
+            return true;
+        }
+        let Some(scratch) = driver.pool().get(io.len as u32) else {
+            return false;
+        };
+        let both = store::Io::CompareAndWrite {
+            offset: io.offset,
+            compare: self.link.range(compare).expect("a compare has its data"),
+            write: self.link.range(write).expect("a write has its data"),
+            scratch: scratch.range(),
+            durable: io.fua,
+        };
+        let then = Then::Fused {
+            compare,
+            _scratch: scratch,
+        };
+        self.start(write, io.namespace, both, then, driver);
+        true
+    }
+
+    /// Starts the only I/O of a command, or the first.
     #[inline]
     fn start<D: Driver>(
         &mut self,
         tag: Tag,
-        volume: u32,
+        namespace: u32,
         io: store::Io,
         then: Then,
         driver: &mut D,
     ) {
-        let token = Subject::File(self.id(), tag).token();
-        let (offset, _) = io.extent();
-        let progress = self.volumes()[volume as usize].start(io, driver, token);
-        self.progress(tag, (volume, offset), progress, then, driver);
+        let id = self.jobs.borrow_mut().vacant();
+        let volume = &self.volumes()[namespace as usize];
+        match volume.start(io, driver, Subject::File(id).token()) {
+            Progress::Done(result) => {
+                let at = (namespace, io.extent().0);
+                if let Some(steps) = self.ended(tag, at, result, then) {
+                    self.go_on(tag, None, steps, driver);
+                }
+            }
+            Progress::Pending(task) => {
+                let on = OnVolume {
+                    volume: volume.clone(),
+                    namespace,
+                    offset: io.extent().0,
+                    task,
+                    then,
+                };
+                self.keep(tag, None, on);
+            }
+        }
+    }
+
+    /// Takes steps until one must be waited for, or none is left.
+    pub(crate) fn go_on<D: Driver>(
+        &mut self,
+        tag: Tag,
+        kept: Kept,
+        mut steps: Box<Steps>,
+        driver: &mut D,
+    ) {
+        while let Some(Step {
+            namespace,
+            volume,
+            io,
+        }) = steps.next()
+        {
+            let id = kept.map_or_else(|| self.jobs.borrow_mut().vacant(), |(id, _)| id);
+            let offset = io.extent().0;
+            match volume.start(io, driver, Subject::File(id).token()) {
+                Progress::Pending(task) => {
+                    let then = Then::Steps(steps);
+                    let on = OnVolume {
+                        volume,
+                        namespace,
+                        offset,
+                        task,
+                        then,
+                    };
+                    return self.keep(tag, kept, on);
+                }
+                Progress::Done(result) => {
+                    match self.ended(tag, (namespace, offset), result, Then::Steps(steps)) {
+                        Some(left) => steps = left,
+                        None => return self.let_go(kept),
+                    }
+                }
+            }
+        }
+        self.link.machine.complete(tag, done(0));
+        self.let_go(kept);
+    }
+
+    /// The command waits for its volume.
+    #[inline]
+    fn keep(&mut self, tag: Tag, kept: Kept, on: OnVolume) {
+        let work = Work::Volume(on);
+        let mut jobs = self.jobs.borrow_mut();
+        match kept {
+            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
+            None => {
+                let id = jobs.vacant();
+                jobs.insert(id, self.id(), tag, work);
+                self.jobs_open += 1;
+            }
+        }
+    }
+
+    /// The command waits for nothing any more.
+    #[inline]
+    fn let_go(&mut self, kept: Kept) {
+        if let Some((id, _)) = kept {
+            self.jobs.borrow_mut().release(id);
+            self.jobs_open -= 1;
+        }
     }
 
     /// File work of a command completed.
+    #[inline]
     pub(crate) fn on_file<D: Driver>(
         &mut self,
-        tag: Tag,
+        id: JobId,
+        job: Job,
         result: std::io::Result<u32>,
         driver: &mut D,
     ) {
-        let job = self.take_job(tag);
-        let token = Subject::File(self.id(), tag).token();
-        let volume = &self.volumes()[job.volume as usize];
-        let progress = volume.resume(job.task, result, driver, token);
-        self.progress(tag, (job.volume, job.offset), progress, job.then, driver);
-    }
-
-    #[inline]
-    fn progress<D: Driver>(
-        &mut self,
-        tag: Tag,
-        (volume, offset): (u32, u64),
-        progress: Progress,
-        then: Then,
-        driver: &mut D,
-    ) {
-        match (progress, then) {
-            (Progress::Done(Ok(())), Then::Complete { data_len }) => {
-                self.link.machine.complete(tag, done(data_len));
-            }
-            (Progress::Done(Ok(())), Then::Compare(stored, _hold)) => {
-                let data = self.link.range(tag).expect("a compare has its data");
-                if mem::equal(data, stored) {
-                    self.link.machine.complete(tag, done(0));
-                } else {
-                    self.fail(tag, Status::COMPARE_FAILURE.dnr(), volume, offset);
+        let Job {
+            tag,
+            mark,
+            work: Work::Volume(on),
+            ..
+        } = job
+        else {
+            unreachable!("file work is a volume's");
+        };
+        let kept = Some((id, mark));
+        let token = Subject::File(id).token();
+        match on.volume.resume(on.task, result, driver, token) {
+            Progress::Pending(task) => self.keep(tag, kept, OnVolume { task, ..on }),
+            Progress::Done(result) => {
+                match self.ended(tag, (on.namespace, on.offset), result, on.then) {
+                    Some(steps) => self.go_on(tag, kept, steps, driver),
+                    None => self.let_go(kept),
                 }
             }
-            (Progress::Done(Ok(())), Then::Next(rest)) => self.next(tag, volume, rest, driver),
-            (Progress::Done(Err(error)), _) => {
-                self.log_failure(volume, error);
-                self.fail(tag, status_of(error), volume, offset);
+        }
+    }
+
+    /// An I/O on a volume is over: its command is completed, or there are
+    /// steps left.
+    #[inline]
+    fn ended(
+        &mut self,
+        tag: Tag,
+        (namespace, offset): (u32, u64),
+        result: Result<(), Error>,
+        then: Then,
+    ) -> Option<Box<Steps>> {
+        match (result, then) {
+            (Ok(()), Then::Complete { data_len }) => {
+                self.link.machine.complete(tag, done(data_len));
             }
-            (Progress::Pending(task), then) => self.put_job(
-                tag,
-                Job {
-                    volume,
-                    offset,
-                    task,
-                    then,
-                },
-            ),
+            (Ok(()), Then::Scratch(_)) => self.link.machine.complete(tag, done(0)),
+            (Ok(()), Then::Fused { compare, .. }) => {
+                self.link.machine.complete(compare, done(0));
+                self.link.machine.complete(tag, done(0));
+            }
+            (Ok(()), Then::Steps(steps)) => return Some(steps),
+            (Err(error), then) => self.failed(tag, namespace, offset, error, then),
+        }
+        None
+    }
+
+    /// An I/O on a volume failed, and with it the command.
+    #[cold]
+    fn failed(&mut self, tag: Tag, namespace: u32, offset: u64, error: Error, then: Then) {
+        if is_failure(error) {
+            self.log_failure(namespace, error);
+        }
+        let status = match error {
+            Error::Busy => self.bound().activity.delay_retry(status_of(error)),
+            _ => status_of(error),
+        };
+        let at = match error {
+            Error::Miscompare { offset: byte } => offset + byte,
+            _ => offset,
+        };
+        match then {
+            // Whichever of the two failed takes the other with it.
+            Then::Fused { compare, .. } => {
+                let (first, second) = match is_of_write(error) {
+                    true => (Status::FUSED_FAILED, status),
+                    false => (status, Status::FUSED_FAILED),
+                };
+                self.fail(compare, first, namespace, at);
+                self.fail(tag, second, namespace, at);
+            }
+            Then::Steps(steps) => self.fail_with(tag, status, steps.result(), namespace, at),
+            Then::Complete { .. } | Then::Scratch(_) => self.fail(tag, status, namespace, at),
         }
     }
 }
@@ -277,16 +428,33 @@ fn done(data_len: u32) -> Done {
     }
 }
 
+/// Whether an administrator should hear of it.
+fn is_failure(error: Error) -> bool {
+    !matches!(
+        error,
+        Error::Miscompare { .. } | Error::Unreadable | Error::Busy
+    )
+}
+
+/// Whether it was the Write of a Compare and Write that failed.
+fn is_of_write(error: Error) -> bool {
+    matches!(
+        error,
+        Error::ReadOnly | Error::OutOfSpace(_) | Error::WriteFailed(_) | Error::FlushFailed(_)
+    )
+}
+
 /// The status that tells a host why its command failed.
-fn status_of(error: Error) -> Status {
+pub(crate) fn status_of(error: Error) -> Status {
     match error {
         Error::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
         Error::ReadOnly => Status::WRITE_PROTECTED.dnr(),
         Error::OutOfSpace(_) => Status::CAPACITY_EXCEEDED.dnr(),
+        Error::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
+        // Stays so until it is written: trying again is no use.
+        Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
         Error::ReadFailed(_) => Status::UNRECOVERED_READ,
         Error::WriteFailed(_) | Error::FlushFailed(_) => Status::WRITE_FAULT,
-        Error::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
-        Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
         Error::Busy => Status::COMMAND_INTERRUPTED,
     }
 }

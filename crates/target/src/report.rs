@@ -16,6 +16,9 @@ pub struct Report {
     pub io_bytes: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
+    /// I/Os that nobody waits for any more (aborted, or their connection is
+    /// gone) and that their volume still works on.
+    pub orphans: u64,
 }
 
 impl Report {
@@ -50,6 +53,7 @@ impl AddAssign for Report {
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.unsynced, other.unsynced),
+            (&mut self.orphans, other.orphans),
         ] {
             *to += from;
         }

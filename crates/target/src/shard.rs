@@ -127,6 +127,14 @@ impl Shard {
         Ok(shard)
     }
 
+    /// What this reactor has done.
+    pub fn report<D: Driver>(&self, driver: &D) -> Report {
+        Report {
+            orphans: self.jobs.borrow().orphans() as u64,
+            ..Report::here(driver)
+        }
+    }
+
     fn listen<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -502,7 +510,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.
-                let _ = to.send(Report::here(driver));
+                let _ = to.send(self.report(driver));
             }
             Mail::Stop => self.stop(driver),
         }

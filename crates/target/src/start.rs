@@ -218,7 +218,7 @@ impl Reactor {
         }
         let mut shard = Shard::new(self.number, self.shared, self.acceptor, &mut driver)?;
         reactor::run(&mut driver, &mail, &mut shard, &self.run)?;
-        Ok(Report::here(&driver))
+        Ok(shard.report(&driver))
     }
 }
 

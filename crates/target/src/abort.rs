@@ -1,0 +1,148 @@
+//! Ends of commands before their time: Abort, a closed connection, a
+//! reservation preempted, a namespace that changed.
+
+use std::sync::Arc;
+
+use link::Data;
+use machine::Tag;
+use nvmf::tcp::controller::{AbortOutcome, Done, Op};
+use reactor::Driver;
+use store::Volume;
+use wire::nvme::Status;
+
+use crate::connection::Connection;
+use crate::job::{JobId, Work};
+use crate::later::{Answer, Later};
+
+impl Connection {
+    /// Abort of the command `cid` of this queue. The host hears of both at
+    /// once, whatever the command's volume does.
+    pub(crate) fn abort<D: Driver>(&mut self, cid: u16, later: Later, driver: &mut D) {
+        let is_aborted = self.abort_cid(cid, driver);
+        tracing::debug!(peer = %self.via.peer, cid, is_aborted, "Abort");
+        later.answer(match is_aborted {
+            true => Answer::default(),
+            false => Answer::not_aborted(),
+        });
+    }
+
+    fn abort_cid<D: Driver>(&mut self, cid: u16, driver: &mut D) -> bool {
+        if !self.is_open() {
+            return false;
+        }
+        match self.link.machine.abort(cid) {
+            AbortOutcome::NotFound => false,
+            AbortOutcome::Aborted(_) => true,
+            AbortOutcome::Executing(tag) => self.abort_tag(tag, Status::ABORT_REQUESTED, driver),
+        }
+    }
+
+    /// Ends a command that is in our hands.
+    fn abort_tag<D: Driver>(&mut self, tag: Tag, status: Status, driver: &mut D) -> bool {
+        let job = self.jobs.borrow().find(self.id(), tag);
+        if let Some(job) = job {
+            self.abort_job(job, tag, status, driver);
+            return true;
+        }
+        if self.waits_for_memory(tag) {
+            if let Some(Op::ExecuteFused { compare, write, .. }) = self.take_waiting() {
+                let other = if tag == compare { write } else { compare };
+                self.end(other, Status::FUSED_FAILED);
+            }
+            self.end(tag, status);
+            return true;
+        }
+        // What is left are event requests, which the controller holds.
+        let is_held = self.cancel_event_request(tag);
+        if is_held {
+            self.end(tag, status);
+        }
+        is_held
+    }
+
+    /// Completes the command of a job with `status` and orphans the job. Of a
+    /// fused pair the other command fails with it.
+    fn abort_job<D: Driver>(&mut self, id: JobId, tag: Tag, status: Status, driver: &mut D) {
+        let mut tags = self.orphan(id, driver);
+        tags.sort_unstable_by_key(|other| *other != tag);
+        for other in tags {
+            let is_named = other == tag;
+            self.end(
+                other,
+                if is_named {
+                    status
+                } else {
+                    Status::FUSED_FAILED
+                },
+            );
+        }
+    }
+
+    /// Leaves a job to itself; the commands it was for, which are answered next.
+    fn orphan<D: Driver>(&mut self, id: JobId, driver: &mut D) -> Vec<Tag> {
+        let mut jobs = self.jobs.borrow_mut();
+        let job = jobs.get(id);
+        let is_abort = matches!(job.work, Work::Abort);
+        let tags: Vec<Tag> = [Some(job.tag), job.partner()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let held: Vec<Data> = tags.iter().map(|tag| self.link.take_data(*tag)).collect();
+        jobs.orphan(id, held, driver);
+        drop(jobs);
+        self.jobs_open -= 1;
+        if is_abort {
+            self.abort_done();
+        }
+        tags
+    }
+
+    fn end(&mut self, tag: Tag, status: Status) {
+        self.link.take_data(tag);
+        self.link.machine.complete(tag, Done::from(status));
+    }
+
+    /// Leaves every job to itself: nobody is left to answer.
+    pub(crate) fn orphan_all<D: Driver>(&mut self, driver: &mut D) {
+        if self.jobs_open == 0 {
+            return;
+        }
+        let owner = Some(self.id());
+        let mine = self.jobs.borrow().all(|job| job.owner == owner);
+        for id in mine {
+            self.orphan(id, driver);
+        }
+        debug_assert_eq!(self.jobs_open, 0, "each job has one owner");
+    }
+
+    /// What is behind the namespaces has changed. Jobs keep their volumes; the
+    /// machine looks again at commands whose data still arrives; here is the
+    /// one that waits for memory.
+    pub(crate) fn refresh(&mut self, nqn: &str) {
+        let Some(bound) = self.bound.as_mut() else {
+            return;
+        };
+        if *bound.served.nqn != *nqn {
+            return;
+        }
+        bound.served = self.shared.renewed(&bound.served);
+        let geometry = bound.served.geometry.clone();
+        self.link.machine.set_namespaces(geometry);
+    }
+
+    /// Ends the commands that are on a volume with `status`: who sent them has
+    /// lost the right to (Base 2.0, section 8.19.6, preempt and abort).
+    pub(crate) fn abort_volume<D: Driver>(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        status: Status,
+        driver: &mut D,
+    ) {
+        let owner = Some(self.id());
+        let mine = (self.jobs.borrow()).all(|job| job.owner == owner && job.touches(volume));
+        for id in mine {
+            let tag = self.jobs.borrow().get(id).tag;
+            self.abort_job(id, tag, status, driver);
+        }
+    }
+}
