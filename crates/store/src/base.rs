@@ -89,7 +89,7 @@ impl Base {
         if !self.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        if self.info.read_only && !io.only_looks() {
+        if !io.only_looks() && self.refuses_writes() {
             return Err(Error::ReadOnly);
         }
         if io.needs_data() {
@@ -116,10 +116,16 @@ impl Base {
         if !self.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        match self.info.read_only {
+        match self.refuses_writes() {
             false => Ok(()),
             true => Err(Error::ReadOnly),
         }
+    }
+
+    /// Whether it was opened so, or protected for good since.
+    #[inline]
+    fn refuses_writes(&self) -> bool {
+        self.info.read_only || self.kept.state.is_write_protected()
     }
 
     /// Forgets the marks on what a write has replaced.

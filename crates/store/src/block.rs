@@ -31,14 +31,15 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
         return Err(Problem::NotADevice(path.to_owned()));
     }
     let sysfs = Sysfs::of(found.rdev());
+    // The kernel lets it be opened for writing, and then refuses each write.
+    if !spec.read_only && sysfs.is_read_only() {
+        return Err(Problem::ReadOnlyDevice(path.to_owned()));
+    }
     let mut options = OpenOptions::new();
     options.read(true).write(!spec.read_only);
     let opened = options.custom_flags(libc::O_EXCL).open(path);
     let file = opened.map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY) => Problem::DeviceInUse(path.to_owned()),
-        Some(libc::EACCES | libc::EROFS) if sysfs.is_read_only() => {
-            Problem::ReadOnlyDevice(path.to_owned())
-        }
         _ => system("open")(source),
     })?;
     let device_block_bytes = sysfs.block_bytes();

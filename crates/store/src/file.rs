@@ -513,6 +513,10 @@ impl Volume for File {
     #[inline]
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
         let mut task = Task::new(io);
+        let (offset, len) = io.extent();
+        if !self.base.holds(offset, len) {
+            return self.finish(&task, Err(Error::OutOfRange));
+        }
         if let Some(claim) = self.claim(&io) {
             let caller = || Caller::Ticket(files.ticket(token));
             match self.locks.acquire(claim, caller) {

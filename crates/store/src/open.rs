@@ -398,14 +398,18 @@ fn check(spec: &Spec) -> Result<(), Problem> {
 /// A RAM volume takes memory as it is written; one that can never be filled
 /// would end the process when it is.
 fn check_memory(size_bytes: u64) -> Result<(), Problem> {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    match mem_total_bytes(&text) {
+    match machine_bytes() {
         Some(machine_bytes) if size_bytes > machine_bytes => Err(Problem::Memory {
             size_bytes,
             machine_bytes,
         }),
         _ => Ok(()),
     }
+}
+
+/// The machine's memory.
+pub(crate) fn machine_bytes() -> Option<u64> {
+    mem_total_bytes(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
 fn mem_total_bytes(meminfo: &str) -> Option<u64> {

@@ -1,4 +1,10 @@
-//! `ram`: one run of memory. Its content ends with the process.
+//! `ram`: memory of the process, in frames ([`mem::Frames`]). Its content ends
+//! with the process.
+//!
+//! Every I/O, of any size that an I/O may have, is one step to all others:
+//! reads are sent from frames that nobody writes meanwhile, large writes are
+//! received into frames that nobody sees, and then change places with those
+//! that were there.
 //!
 //! The memory is private, not a memfd: kernels give huge pages to private
 //! memory for the asking, to shared memory by default not at all, and over 1
@@ -10,79 +16,152 @@
 //! there. Flush and durable writes therefore succeed at once.
 
 use std::io;
+use std::sync::Mutex;
 
-use mem::{Loan, Region};
+use mem::{BUF_BYTES_MAX, BufRange, Frames, Loan, Refused};
 use reactor::{FileIo, Token};
 
-use crate::base::compare;
 use crate::io::Task;
-use crate::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Volume, resize};
+use crate::open::machine_bytes;
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
 
-/// What is zeroed with one call; lengths of ranges are 32 bits.
-const ZERO_BYTES: u64 = 1 << 30;
+/// What is deallocated, or zeroed, before others have their turn: below a
+/// millisecond's work.
+const DISCARD_STEP_BYTES: u64 = 16 << 20;
+const ZERO_STEP_BYTES: u64 = 4 << 20;
+/// A volume may grow to this many times its first size, or to
+/// [`GROWTH_BYTES_MIN`], if the machine has the memory: addresses are set
+/// aside for that.
+const GROWTH_TIMES: u64 = 8;
+const GROWTH_BYTES_MIN: u64 = 1 << 40;
+
+/// Reads and writes are one step up to the size that they may have at all.
+pub(crate) const ATOMIC_BYTES: u32 = BUF_BYTES_MAX;
 
 pub(crate) struct Ram {
     base: Base,
-    region: Region,
+    frames: Frames,
+    /// One resize at a time.
+    resizing: Mutex<()>,
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        match refused {
+            Refused::OutOfRange => Error::OutOfRange,
+            Refused::Busy => Error::Busy,
+            Refused::Miscompare { offset } => Error::Miscompare {
+                offset: offset.into(),
+            },
+        }
+    }
+}
+
+/// Calls `each` with parts of `buf` that are one step, and where they go.
+#[inline]
+fn in_steps(
+    offset: u64,
+    buf: BufRange,
+    mut each: impl FnMut(u64, BufRange) -> Result<(), Refused>,
+) -> Result<(), Error> {
+    let mut done = 0;
+    while done < buf.len() {
+        let len = (buf.len() - done).min(BUF_BYTES_MAX);
+        each(offset + u64::from(done), buf.slice(done, len)).map_err(|refused| {
+            let mut error = Error::from(refused);
+            if let Error::Miscompare { offset } = &mut error {
+                *offset += u64::from(done);
+            }
+            error
+        })?;
+        done += len;
+    }
+    Ok(())
 }
 
 impl Ram {
     pub(crate) fn open(base: Base) -> io::Result<Ram> {
-        let region = Region::bulk(base.size_bytes())?;
-        Ok(Ram { base, region })
+        let size = base.size_bytes();
+        let growth = size.saturating_mul(GROWTH_TIMES).max(GROWTH_BYTES_MIN);
+        let max = machine_bytes().map_or(growth, |machine| machine.min(growth));
+        Ok(Ram {
+            frames: Frames::new(size, max)?,
+            resizing: Mutex::new(()),
+            base,
+        })
     }
 
+    /// All of an I/O that takes no time to speak of.
     #[inline]
     fn run(&self, io: &Io) -> Result<(), Error> {
-        self.base.check(io)?;
+        let frames = &self.frames;
         match *io {
-            Io::Read { offset, buf } => mem::copy(buf, self.region.range(offset, buf.len())),
+            Io::Read { offset, buf } => in_steps(offset, buf, |at, buf| frames.read(at, buf))?,
             Io::Write { offset, buf, .. } => {
-                mem::copy(self.region.range(offset, buf.len()), buf);
+                in_steps(offset, buf, |at, buf| frames.write_from(at, buf))?;
             }
             Io::Compare { offset, buf, .. } => {
-                compare(buf, self.region.range(offset, buf.len()))?;
+                in_steps(offset, buf, |at, buf| frames.compare(at, buf))?;
             }
             Io::CompareAndWrite {
                 offset,
-                compare: data,
+                compare,
                 write,
                 ..
-            } => {
-                let own = self.region.range(offset, write.len());
-                compare(data, own)?;
-                mem::copy(own, write);
-            }
+            } => frames.compare_and_write(offset, compare, write)?,
             Io::Flush | Io::Verify { .. } | Io::MarkUnreadable { .. } => {}
-            Io::Zero {
-                offset,
-                len,
-                deallocate: false,
-                ..
-            } => self.zero(offset, len),
-            Io::Zero { offset, len, .. } | Io::Deallocate { offset, len } => {
-                self.discard(offset, len)?;
+            Io::Zero { .. } | Io::Deallocate { .. } => {
+                unreachable!("ranges of any length are changed in steps")
             }
         }
-        self.base.mark(io);
         Ok(())
     }
 
-    fn zero(&self, offset: u64, len: u64) {
-        let mut done = 0;
-        while done < len {
-            let part = (len - done).min(ZERO_BYTES);
-            mem::zero(self.region.range(offset + done, part as u32));
-            done += part;
+    /// The next step of a range of any length; whether it was the last.
+    fn step(&self, task: &mut Task) -> Result<bool, Error> {
+        let (offset, len) = task.io.extent();
+        let gives_back = match task.io {
+            Io::Zero { deallocate, .. } => deallocate,
+            _ => true,
+        };
+        let step = match gives_back {
+            true => DISCARD_STEP_BYTES,
+            false => ZERO_STEP_BYTES,
+        };
+        let (mut at, end) = (offset + task.done_bytes, offset + len);
+        // Steps end where frames do.
+        let step_end = (at + 1).next_multiple_of(step).min(end);
+        if gives_back {
+            self.frames.discard(at, step_end - at)?;
+        } else {
+            while at < step_end {
+                let part = (step_end - at).min(BUF_BYTES_MAX.into());
+                self.frames.zero(at, part as u32)?;
+                at += part;
+            }
+        }
+        task.done_bytes = step_end - offset;
+        Ok(step_end == end)
+    }
+
+    /// Changes a range step by step, with everybody's turn in between.
+    fn go_on(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+        match self.step(&mut task) {
+            Ok(false) => {
+                files.ticket(token).ring();
+                Progress::Pending(task)
+            }
+            Ok(true) => self.end(&task.io, Ok(())),
+            Err(error) => self.end(&task.io, Err(error)),
         }
     }
 
-    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        if len == 0 {
-            return Ok(());
+    #[inline]
+    fn end(&self, io: &Io, result: Result<(), Error>) -> Progress {
+        if result.is_ok() {
+            self.base.mark(io);
         }
-        let failed = |e: io::Error| Error::WriteFailed(Errno(e.raw_os_error().unwrap_or(0)));
-        self.region.discard(offset, len).map_err(failed)
+        self.base.finish(io, result)
     }
 }
 
@@ -94,27 +173,30 @@ impl Volume for Ram {
 
     #[inline]
     fn lend(&self, offset: u64, len: u32) -> Option<Loan> {
-        let lends = self.base.holds(offset, len.into())
-            && self.base.check_readable(offset, len.into()).is_ok();
-        lends.then(|| {
-            self.base.counters.count_read(len);
-            Loan::of(self.region.range(offset, len))
-        })
+        // While there are few frames to spare reads are copied, so that a host
+        // that takes its time does not hold more.
+        if self.base.check_readable(offset, len.into()).is_err() || self.frames.is_short() {
+            return None;
+        }
+        let loan = self.frames.pin(offset, len)?;
+        self.base.counters.count_read(len);
+        Some(loan)
     }
 
     #[inline]
     fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
-        let lends = self.base.check_write(offset, len.into()).is_ok();
-        lends.then(|| Loan::of(self.region.range(offset, len)))
+        self.base.check_write(offset, len.into()).ok()?;
+        self.frames.borrow(offset, len)
     }
 
-    #[inline]
     fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), Error> {
-        let result = self.base.check_write(offset, loan.len().into());
+        let len = loan.len();
+        let result = self.base.check_write(offset, len.into());
+        let result = result.and_then(|()| Ok(self.frames.commit(loan, offset)?));
         if result.is_ok() {
-            self.base.heal(offset, loan.len().into());
+            self.base.heal(offset, len.into());
         }
-        self.base.counters.count_write(loan.len(), &result);
+        self.base.counters.count_write(len, &result);
         result
     }
 
@@ -122,8 +204,8 @@ impl Volume for Ram {
     fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
         let len = bytes.len() as u32;
         let result = self.base.check_write(offset, len.into());
+        let result = result.and_then(|()| Ok(self.frames.write(offset, bytes)?));
         if result.is_ok() {
-            mem::copy_in(self.region.range(offset, len), bytes);
             self.base.heal(offset, len.into());
         }
         self.base.counters.count_write(len, &result);
@@ -131,30 +213,55 @@ impl Volume for Ram {
     }
 
     #[inline]
-    fn start(&self, io: Io, _files: &mut dyn FileIo, _token: Token) -> Progress {
-        let result = self.run(&io);
-        self.base.finish(&io, result)
+    fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+        if let Err(error) = self.base.check(&io) {
+            return self.end(&io, Err(error));
+        }
+        match io {
+            Io::Zero { len, .. } | Io::Deallocate { len, .. } if len > 0 => {
+                self.go_on(Task::new(io), files, token)
+            }
+            Io::Zero { .. } | Io::Deallocate { .. } => self.end(&io, Ok(())),
+            _ => self.end(&io, self.run(&io)),
+        }
     }
 
+    /// Its turn again.
     fn resume(
         &self,
-        _task: Task,
+        task: Task,
         _result: io::Result<u32>,
-        _files: &mut dyn FileIo,
-        _token: Token,
+        files: &mut dyn FileIo,
+        token: Token,
     ) -> Progress {
-        unreachable!("a RAM volume leaves no task pending")
+        self.go_on(task, files, token)
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        let _one = self.resizing.lock().expect("nothing panics under this lock");
         let from = self.size_bytes();
         resize::check(self.info(), from, size_bytes, allow_shrink)?;
-        Err(ResizeError::System {
-            action: "resize memory",
-            source: io::ErrorKind::Unsupported.into(),
-        })
+        if let Some(machine_bytes) = machine_bytes().filter(|&bytes| size_bytes > bytes) {
+            return Err(ResizeError::Memory {
+                size_bytes,
+                machine_bytes,
+            });
+        }
+        if size_bytes < from {
+            self.base.set_size(size_bytes);
+        }
+        self.frames.resize(size_bytes).map_err(|refused| match refused {
+            Refused::OutOfRange => ResizeError::System {
+                action: "set aside memory for more than eight times its first size",
+                source: io::ErrorKind::OutOfMemory.into(),
+            },
+            Refused::Busy | Refused::Miscompare { .. } => ResizeError::Busy,
+        })?;
+        self.base.set_size(size_bytes);
+        Ok(())
     }
 
+    /// In whole frames, as far as the range goes.
     fn extents(
         &self,
         offset: u64,
@@ -165,12 +272,18 @@ impl Volume for Ram {
         if !self.base.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        let all = Extent {
-            offset,
-            len,
-            allocated: true,
-        };
-        out.extend((len > 0 && max > 0).then_some(all));
+        let (mut at, end) = (offset, offset + len);
+        let mut left = max;
+        while at < end && left > 0 {
+            let (allocated, to) = self.frames.extent(at, end);
+            out.push(Extent {
+                offset: at,
+                len: to - at,
+                allocated,
+            });
+            at = to;
+            left -= 1;
+        }
         Ok(())
     }
 }

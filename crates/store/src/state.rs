@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crc_fast::{CrcAlgorithm, checksum};
@@ -227,6 +228,8 @@ impl std::error::Error for StateError {}
 pub struct State {
     file: Option<Arc<StateFile>>,
     reservations: Reservations,
+    /// As in the file: writes ask without a lock.
+    is_protected: AtomicBool,
 }
 
 impl State {
@@ -234,6 +237,7 @@ impl State {
     pub fn volatile() -> State {
         State {
             file: None,
+            is_protected: AtomicBool::new(false),
             reservations: Reservations::open(None),
         }
     }
@@ -242,6 +246,7 @@ impl State {
     pub fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<State, Problem> {
         let file = Arc::new(StateFile::open(medium, volume)?);
         Ok(State {
+            is_protected: AtomicBool::new(file.read(|document| document.write_protected)),
             reservations: Reservations::open(Some(file.clone())),
             file: Some(file),
         })
@@ -267,15 +272,17 @@ impl State {
     }
 
     /// Whether the volume was write protected for good.
+    #[inline]
     pub fn is_write_protected(&self) -> bool {
-        let file = self.file.as_ref();
-        file.is_some_and(|file| file.read(|document| document.write_protected))
+        self.is_protected.load(Ordering::Acquire)
     }
 
     /// Write protects the volume for good: there is no way back. On the disk
     /// when it returns; blocks.
     pub fn protect_permanently(&self) -> Result<(), StateError> {
-        self.update(|document| document.write_protected = true)
+        self.update(|document| document.write_protected = true)?;
+        self.is_protected.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// What was marked unreadable, as last set.

@@ -74,6 +74,22 @@ impl Fake {
         }
     }
 
+    /// Tickets that were rung since the last time.
+    pub fn rung(&mut self) -> Vec<Token> {
+        self.take_rung();
+        let token = |completion| match completion {
+            Completion::File { token, .. } => token,
+            other => panic!("{other:?}"),
+        };
+        self.rung.drain(..).map(token).collect()
+    }
+
+    fn take_rung(&mut self) {
+        if let Some(bell) = &self.bell {
+            bell.take(&mut self.rung);
+        }
+    }
+
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -102,15 +118,16 @@ impl Files for Fake {
     }
 
     fn completion(&mut self) -> (Token, io::Result<u32>) {
-        if let Some(bell) = &self.bell {
-            bell.take(&mut self.rung);
+        self.take_rung();
+        // A ticket may be with another thread.
+        while self.rung.is_empty() && self.pending.is_empty() {
+            std::thread::yield_now();
+            self.take_rung();
         }
-        match self.rung.is_empty() {
-            true => self.complete(0),
-            false => match self.rung.remove(0) {
-                Completion::File { token, result } => (token, result),
-                other => panic!("{other:?}"),
-            },
+        match self.rung.pop() {
+            Some(Completion::File { token, result }) => (token, result),
+            Some(other) => panic!("{other:?}"),
+            None => self.complete(0),
         }
     }
 }

@@ -4,10 +4,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod compare;
 mod content;
 mod fake;
 mod faults;
 mod opening;
+mod ranges;
+mod resizing;
+
+/// Counts for the test that nothing is allocated.
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -89,7 +89,7 @@ fn a_block_device_is_refused() {
     };
     let (found, text) = problem(&file_spec(&device.path(), SIZE));
     assert!(matches!(found, Problem::BlockDevice(_)));
-    assert_says(&text, &["block device", device.path().to_str().unwrap()]);
+    assert_says(&text, &["kind \"block\"", device.path().to_str().unwrap()]);
 }
 
 #[test]
