@@ -133,22 +133,24 @@ impl Region {
     /// Private memory of `len` bytes, all zero and taking no memory until it
     /// is written.
     pub fn anonymous(len: u64) -> io::Result<Region> {
-        Region::map(len, false)
+        Region::map(len, false, true)
     }
 
     /// The same for data that is kept, such as a volume's: where it is too
     /// large for a cache, copies into it go around the cache.
     pub fn bulk(len: u64) -> io::Result<Region> {
-        Region::map(len, len >= COLD_BYTES_MIN)
+        Region::map(len, len >= COLD_BYTES_MIN, true)
     }
 
-    pub(crate) fn map(len: u64, is_cold: bool) -> io::Result<Region> {
+    pub(crate) fn map(len: u64, is_cold: bool, is_huge: bool) -> io::Result<Region> {
         let bytes = round_up(len)?;
         let base = map_aligned(bytes)?;
         // Advice only: without huge pages everything works the same.
         // SAFETY: the range is the mapping just made.
         unsafe {
-            libc::madvise(base as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            if is_huge {
+                libc::madvise(base as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            }
             libc::madvise(base as *mut _, bytes as usize, libc::MADV_DONTFORK);
         }
         let Some(id) = take_slot(base, is_cold) else {

@@ -430,6 +430,8 @@ pub(crate) fn no_memory(source: io::Error) -> Problem {
 fn memory(spec: &Spec) -> Result<Base, Problem> {
     let uuid = uuid(spec);
     let info = Info {
+        // Whatever one I/O may be.
+        atomic_bytes: mem::BUF_BYTES_MAX,
         // One block; nothing outlives a power failure anyway.
         atomic_power_fail_bytes: spec.block_bytes,
         ..info(spec, uuid, false)

@@ -35,9 +35,6 @@ const ZERO_STEP_BYTES: u64 = 4 << 20;
 const GROWTH_TIMES: u64 = 8;
 const GROWTH_BYTES_MIN: u64 = 1 << 40;
 
-/// Reads and writes are one step up to the size that they may have at all.
-pub(crate) const ATOMIC_BYTES: u32 = BUF_BYTES_MAX;
-
 pub(crate) struct Ram {
     base: Base,
     frames: Frames,
@@ -238,7 +235,10 @@ impl Volume for Ram {
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
-        let _one = self.resizing.lock().expect("nothing panics under this lock");
+        let _one = self
+            .resizing
+            .lock()
+            .expect("nothing panics under this lock");
         let from = self.size_bytes();
         resize::check(self.info(), from, size_bytes, allow_shrink)?;
         if let Some(machine_bytes) = machine_bytes().filter(|&bytes| size_bytes > bytes) {
@@ -250,13 +250,15 @@ impl Volume for Ram {
         if size_bytes < from {
             self.base.set_size(size_bytes);
         }
-        self.frames.resize(size_bytes).map_err(|refused| match refused {
-            Refused::OutOfRange => ResizeError::System {
-                action: "set aside memory for more than eight times its first size",
-                source: io::ErrorKind::OutOfMemory.into(),
-            },
-            Refused::Busy | Refused::Miscompare { .. } => ResizeError::Busy,
-        })?;
+        self.frames
+            .resize(size_bytes)
+            .map_err(|refused| match refused {
+                Refused::OutOfRange => ResizeError::System {
+                    action: "set aside memory for more than eight times its first size",
+                    source: io::ErrorKind::OutOfMemory.into(),
+                },
+                Refused::Busy | Refused::Miscompare { .. } => ResizeError::Busy,
+            })?;
         self.base.set_size(size_bytes);
         Ok(())
     }

@@ -19,6 +19,9 @@ const FRAMES_MAX: u64 = 1 << 31;
 const SPARE_BYTES_MIN: u64 = 16 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
 
+/// A volume of this size has a table of 2 MiB, which is one huge page.
+const HUGE_TABLE_BYTES_MIN: u64 = (2 << 20) / 8 * FRAME_BYTES as u64;
+
 static PARKED: Mutex<Parked> = Mutex::new(Parked {
     dying: Vec::new(),
     idle: Vec::new(),
@@ -85,13 +88,14 @@ impl Inner {
             (bytes >> FRAME_SHIFT) as u32
         });
         let is_cold = size_bytes >= COLD_BYTES_MIN;
+        let is_huge = size_bytes >= HUGE_TABLE_BYTES_MIN;
         let most = parts_of(max_bytes.max(size_bytes));
         let found = parked().take(most, spare, is_cold);
         let inner = match found {
             Some(inner) => inner,
             None => {
-                let made = Inner::map(most, spare, is_cold);
-                let made = made.or_else(|_| Inner::map(parts_of(size_bytes), spare, is_cold));
+                let map = |parts| Inner::map(parts, spare, is_cold, is_huge);
+                let made = map(most).or_else(|_| map(parts_of(size_bytes)));
                 Box::leak(Box::new(made?))
             }
         };
@@ -99,18 +103,21 @@ impl Inner {
         Ok(inner)
     }
 
-    fn map(parts_max: u64, spare: u32, is_cold: bool) -> io::Result<Inner> {
+    fn map(parts_max: u64, spare: u32, is_cold: bool, is_huge: bool) -> io::Result<Inner> {
         let frames = parts_max + u64::from(spare);
         if frames > FRAMES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let words = frames.div_ceil(64);
         Ok(Inner {
-            data: Region::map(frames << FRAME_SHIFT, is_cold)?,
+            data: Region::map(frames << FRAME_SHIFT, is_cold, true)?,
             zeros: zeros()?,
-            words: Table::new(parts_max)?,
-            retired: Table::new(frames)?,
-            free: Free::new(Table::new(words)?, Table::new(words.div_ceil(64))?),
+            words: Table::new(parts_max, is_huge)?,
+            retired: Table::new(frames, false)?,
+            free: Free::new(
+                Table::new(words, false)?,
+                Table::new(words.div_ceil(64), false)?,
+            ),
             size_bytes: AtomicU64::new(0),
             spare: Spare {
                 left: AtomicI64::new(0),

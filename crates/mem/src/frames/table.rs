@@ -23,11 +23,12 @@ unsafe impl Atomic for std::sync::atomic::AtomicU64 {}
 unsafe impl Atomic for std::sync::atomic::AtomicI32 {}
 
 impl<T: Atomic> Table<T> {
-    pub(super) fn new(entries: u64) -> io::Result<Table<T>> {
+    /// In huge pages only on demand: a small volume takes little.
+    pub(super) fn new(entries: u64, is_huge: bool) -> io::Result<Table<T>> {
         let bytes = entries.checked_mul(size_of::<T>() as u64);
         let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Table {
-            region: Region::anonymous(bytes)?,
+            region: Region::map(bytes, false, is_huge)?,
             of: PhantomData,
         })
     }
