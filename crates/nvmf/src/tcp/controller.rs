@@ -473,8 +473,9 @@ impl Machine for Qpair {
                 Walk::More => return self.next_given_up(),
                 Walk::Step(step) => return Some(step),
                 Walk::Done { tag, intact } => {
-                    if let Some(op) = self.received(tag, intact) {
-                        return Some(Step::Op(op));
+                    self.received(tag, intact, &mut step);
+                    if step.is_some() {
+                        return step;
                     }
                 }
             }

@@ -28,7 +28,7 @@ impl Qpair {
                 continue;
             }
             let command = self.slots.command(tag);
-            if let Err(status) = recheck(&command, &before, &self.role.namespaces) {
+            if let Err(status) = recheck(command, &before, &self.role.namespaces) {
                 self.give_up(tag, status);
             }
         }
@@ -104,7 +104,7 @@ impl Qpair {
         found: &Frame,
         step: &mut Option<Step<Op>>,
     ) -> Result<(), Status> {
-        let Command::Io(compare) = self.slots.command(first) else {
+        let Command::Io(compare) = *self.slots.command(first) else {
             unreachable!("the first of a pair is a Compare");
         };
         let half = (io::WRITE, Some(compare));
@@ -115,8 +115,8 @@ impl Qpair {
                     self.give_up(first, *status);
                 }
             })?;
-        self.slots[first].fused = Fused::First(Some(tag));
-        self.slots[tag].fused = Fused::Second(first);
+        (self.slots[first].fused, self.slots[first].partner) = (Fused::First, tag);
+        (self.slots[tag].fused, self.slots[tag].partner) = (Fused::Second, first);
         Ok(())
     }
 
@@ -147,8 +147,8 @@ impl Qpair {
             None => {}
         }
         let transfer = transfer(&sqe.sgl, need, found.data_len)?;
-        self.slots[tag].fused = Fused::First(None);
-        *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer, false)));
+        self.slots[tag].fused = Fused::Alone;
+        *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer)));
         Ok(())
     }
 
@@ -158,9 +158,9 @@ impl Qpair {
     pub(super) fn pair_up(&mut self, tag: Tag) -> Option<Op> {
         let slot = &mut self.slots[tag];
         slot.state = State::Paired;
-        let partner = slot.fused.partner()?;
+        let partner = slot.partner()?;
         let (compare, write) = match slot.fused {
-            Fused::Second(compare) => (compare, tag),
+            Fused::Second => (partner, tag),
             _ => (tag, partner),
         };
         if self.slots[partner].state != State::Paired {
@@ -168,7 +168,7 @@ impl Qpair {
         }
         self.slots[tag].state = State::Executing;
         self.slots[partner].state = State::Executing;
-        let Command::Io(io) = self.slots.command(write) else {
+        let Command::Io(io) = *self.slots.command(write) else {
             unreachable!("the second of a pair is a Write");
         };
         Some(Op::ExecuteFused { compare, write, io })
@@ -187,7 +187,7 @@ impl Qpair {
             return;
         }
         slot.status = status;
-        let partner = slot.fused.partner();
+        let partner = slot.partner();
         if std::mem::take(&mut slot.is_queued) {
             self.ready.retain(|ready| *ready != tag);
         }

@@ -123,14 +123,7 @@ impl Qpair {
         };
         let is_usual = takes_io && unique && is_plain(sqe) && is_io(sqe.opcode);
         let started = if is_usual && self.fuse == Fuse::Idle {
-            decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max).and_then(
-                |(io, need)| {
-                    let transfer = transfer(&sqe.sgl, need, found.data_len)?;
-                    let staged = transfer.is_in_capsule() && found.is_whole(bytes, self.framing);
-                    *step = Some(Step::Op(self.start(tag, Command::Io(io), transfer, staged)));
-                    Ok(())
-                },
-            )
+            self.start_io(tag, sqe, &found, bytes, step)
         } else {
             self.start_other(tag, unique, sqe, &found, step)
         };
@@ -202,31 +195,71 @@ impl Qpair {
             self.phase = Phase::Connecting;
         }
         self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
-        *step = Some(Step::Op(self.start(tag, command, transfer, false)));
+        *step = Some(Step::Op(self.start(tag, command, transfer)));
+        Ok(())
+    }
+
+    /// A plain I/O command. It is put where it belongs in one piece: a copy of a
+    /// whole [`Command`] costs as much as parsing it.
+    #[inline(always)]
+    fn start_io(
+        &mut self,
+        tag: Tag,
+        sqe: &Sqe,
+        found: &Frame,
+        bytes: &[u8],
+        step: &mut Option<Step<Op>>,
+    ) -> Result<(), Status> {
+        let (io, need) = decode_io(sqe, &self.role.namespaces, self.settings.io_bytes_max)?;
+        let transfer = transfer(&sqe.sgl, need, found.data_len)?;
+        let Some(len) = self.take(tag, transfer) else {
+            *step = Some(Step::Op(Op::Execute {
+                tag,
+                command: Command::Io(io),
+            }));
+            return Ok(());
+        };
+        self.slots.set_command(tag, Command::Io(io));
+        *step = Some(Step::Op(Op::Prepare {
+            tag,
+            len,
+            command: Command::Io(io),
+            staged: transfer.is_in_capsule() && found.is_whole(bytes, self.framing),
+        }));
         Ok(())
     }
 
     /// A command that passed: what the driver does first.
+    #[cold]
+    pub(super) fn start(&mut self, tag: Tag, command: Command, transfer: Transfer) -> Op {
+        let Some(len) = self.take(tag, transfer) else {
+            return Op::Execute { tag, command };
+        };
+        self.slots.set_command(tag, command);
+        Op::Prepare {
+            tag,
+            len,
+            command,
+            staged: false,
+        }
+    }
+
+    /// A command that passed takes its place: the bytes of data that it needs
+    /// memory for, if any come.
     #[inline(always)]
-    pub(super) fn start(
-        &mut self,
-        tag: Tag,
-        command: Command,
-        transfer: Transfer,
-        staged: bool,
-    ) -> Op {
+    fn take(&mut self, tag: Tag, transfer: Transfer) -> Option<u32> {
         let slot = &mut self.slots[tag];
         slot.is_named = true;
         let (len, capsule) = match transfer {
             Transfer::None => {
                 slot.state = State::Executing;
-                return Op::Execute { tag, command };
+                return None;
             }
             Transfer::In(len) => {
                 slot.state = State::Executing;
                 slot.is_read = true;
                 slot.len = len;
-                return Op::Execute { tag, command };
+                return None;
             }
             Transfer::Out { len, capsule } => (len, capsule),
         };
@@ -237,13 +270,7 @@ impl Qpair {
         if capsule > 0 {
             self.inbound.begin_blocked(tag, capsule, self.framing.data);
         }
-        self.slots.set_command(tag, command);
-        Op::Prepare {
-            tag,
-            len,
-            command,
-            staged,
-        }
+        Some(len)
     }
 
     /// Ends a command that the driver does not, or no longer, execute.
@@ -293,31 +320,46 @@ impl Qpair {
         Ok(found.used)
     }
 
-    /// The data of one PDU is complete; what follows for its command.
+    /// The data of one PDU is complete; what follows for its command goes to
+    /// `step`.
     #[inline]
-    pub(super) fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
+    pub(super) fn received(&mut self, tag: Tag, intact: bool, step: &mut Option<Step<Op>>) {
         let slot = &mut self.slots[tag];
         slot.r2ts -= u8::from(std::mem::take(&mut self.ends_r2t));
+        let is_usual = slot.fused == Fused::No && slot.status.is_success() && intact;
+        let is_complete = slot.received == slot.len;
+        if is_usual
+            && is_complete
+            && let Command::Io(io) = self.slots.command(tag)
+        {
+            *step = Some(Step::Op(Op::Execute {
+                tag,
+                command: Command::Io(*io),
+            }));
+            self.slots[tag].state = State::Executing;
+        } else {
+            self.received_other(tag, intact, step);
+        }
+    }
+
+    /// There is more to come, or it is not a plain I/O command, or it is given up.
+    #[inline(never)]
+    fn received_other(&mut self, tag: Tag, intact: bool, step: &mut Option<Step<Op>>) {
         if !intact {
             // Costs only the command, which the host may try again.
             self.give_up(tag, Status::TRANSIENT_TRANSPORT);
         }
-        let slot = &mut self.slots[tag];
+        let slot = &self.slots[tag];
         if !slot.status.is_success() {
             self.settle(tag);
-            return None;
+        } else if slot.received == slot.len && slot.fused != Fused::No {
+            *step = self.pair_up(tag).map(Step::Op);
+        } else if slot.received == slot.len {
+            let command = *self.slots.command(tag);
+            self.slots[tag].state = State::Executing;
+            *step = Some(Step::Op(Op::Execute { tag, command }));
+        } else if self.wants_r2t(tag) {
+            self.queue(tag);
         }
-        if slot.received < slot.len {
-            if self.wants_r2t(tag) {
-                self.queue(tag);
-            }
-            return None;
-        }
-        if slot.fused != Fused::No {
-            return self.pair_up(tag);
-        }
-        slot.state = State::Executing;
-        let command = self.slots.command(tag);
-        Some(Op::Execute { tag, command })
     }
 }

@@ -29,20 +29,12 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fused {
     No,
-    /// The Compare, and the Write if that has come.
-    First(Option<Tag>),
-    /// The Write, and its Compare.
-    Second(Tag),
-}
-
-impl Fused {
-    pub(super) fn partner(self) -> Option<Tag> {
-        match self {
-            Fused::No => None,
-            Fused::First(partner) => partner,
-            Fused::Second(partner) => Some(partner),
-        }
-    }
+    /// The Compare, whose Write has not come.
+    Alone,
+    /// The Compare, whose Write is the partner.
+    First,
+    /// The Write, whose Compare is the partner.
+    Second,
 }
 
 /// A command in flight.
@@ -57,12 +49,14 @@ pub(super) struct Slot {
     pub is_queued: bool,
     pub is_disconnect: bool,
     pub fused: Fused,
+    /// R2Ts sent whose data is not all here.
+    pub r2ts: u8,
+    /// The other of a fused pair.
+    pub partner: Tag,
     pub cid: u16,
     /// What it is answered with. A failure before that: it was given up, and is
     /// answered as soon as the driver and the stream are done with it.
     pub status: Status,
-    /// R2Ts sent whose data is not all here.
-    pub r2ts: u8,
     /// Bytes of data that the host's SGL holds.
     pub len: u32,
     /// Bytes of it that were in the capsule or asked for.
@@ -75,6 +69,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// The other of the fused pair that it is part of.
+    pub(super) fn partner(&self) -> Option<Tag> {
+        matches!(self.fused, Fused::First | Fused::Second).then_some(self.partner)
+    }
+
     const fn new(state: State, cid: u16) -> Slot {
         Slot {
             state,
@@ -83,9 +82,10 @@ impl Slot {
             is_queued: false,
             is_disconnect: false,
             fused: Fused::No,
+            r2ts: 0,
+            partner: 0,
             cid,
             status: Status::SUCCESS,
-            r2ts: 0,
             len: 0,
             asked: 0,
             received: 0,
@@ -195,11 +195,11 @@ impl Slots {
 
     /// What the command of `tag` is, if it was remembered.
     #[inline]
-    pub(super) fn command(&self, tag: Tag) -> Command {
-        self.commands[usize::from(tag)]
+    pub(super) fn command(&self, tag: Tag) -> &Command {
+        &self.commands[usize::from(tag)]
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_command(&mut self, tag: Tag, command: Command) {
         self.commands[usize::from(tag)] = command;
     }
