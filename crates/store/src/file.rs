@@ -265,7 +265,13 @@ impl File {
             task.done_bytes += u64::from(n);
             assert!(task.done_bytes <= len, "more bytes moved than asked for");
             if n == 0 {
-                return self.finish(&task, Err(failure(&task, 0)));
+                let (offset, len) = task.io.extent();
+                let error = match self.base.holds(offset, len) {
+                    true => failure(&task, 0),
+                    // The volume has become smaller meanwhile.
+                    false => Error::OutOfRange,
+                };
+                return self.finish(&task, Err(error));
             }
             if task.done_bytes < len {
                 if task.is_canceled && task.step == Step::Fetch {

@@ -153,13 +153,14 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Begins an I/O. File operations carry `token` in their completion; one
-    /// is outstanding per task. Memory named by `io` must live until the task
-    /// is done.
+    /// Begins an I/O. What completes for it carries `token`, one at a time per
+    /// task: file operations, and the [`reactor::Ticket`] of one that waits for
+    /// its turn. Memory named by `io` must live until the task is done.
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress;
 
-    /// Goes on with a task whose file operation has completed with `result`:
-    /// finishes it, continues a short read or write, or fails.
+    /// Goes on with a task whose completion has come with `result`: finishes
+    /// it, continues a short read or write, or fails. With an error for a task
+    /// that [waits](Task::is_waiting) it ends with that, undone.
     fn resume(
         &self,
         task: Task,

@@ -254,7 +254,7 @@ impl Place {
 
     /// Goes on after a call: takes the rest of the range or waits for that.
     pub(crate) fn go_on(
-        mut self: Box<Place>,
+        mut self,
         caller: impl FnOnce() -> Caller,
     ) -> Result<(), Box<Place>> {
         assert!(self.is_granted(), "goes on before it was called");

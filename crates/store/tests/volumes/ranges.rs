@@ -265,6 +265,84 @@ fn a_task_of_another_crate_keeps_what_was_asked() {
     assert!(!task.is_waiting());
 }
 
+/// Everything at once in one stripe, completed in any order, short and
+/// interrupted: every I/O finds what those before it have left, in the order
+/// in which they were started.
+#[test]
+fn ios_that_meet_happen_in_the_order_of_their_start() {
+    for seed in 1..=60u64 {
+        let (_folder, _, volume) = file_volume(64 << 10);
+        let mut desk = Desk::new(&*volume);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut model = vec![0u8; 64 << 10];
+        let mut expected = Vec::new();
+        for _ in 0..80 {
+            if random.below(3) == 0 {
+                let fault = match random.below(4) {
+                    0 => Fault::Short(1 + random.below(3000) as u32),
+                    1 => Fault::Errno(libc::EINTR),
+                    _ => Fault::None,
+                };
+                desk.files.faults.push_back(fault);
+            }
+            let first = random.below(24);
+            let len = (1 + random.below(8)) as usize * 512;
+            let offset = first * 512;
+            let place = offset as usize..offset as usize + len;
+            let byte = random.below(256) as u8;
+            let (io, buf, result) = match random.below(6) {
+                0 | 1 => {
+                    let (io, buf) = read_io(offset, len);
+                    (io, Some((buf, model[place].to_vec())), Ok(()))
+                }
+                2 => {
+                    // Half of them match.
+                    let mut old = model[place.clone()].to_vec();
+                    let hit = random.below(2) == 0;
+                    old[len - 1] ^= u8::from(!hit);
+                    let io = compare_and_write(offset, &old, &vec![byte; len], hit);
+                    let miscompare = Error::Miscompare {
+                        offset: len as u64 - 1,
+                    };
+                    if hit {
+                        model[place].fill(byte);
+                    }
+                    (io, None, if hit { Ok(()) } else { Err(miscompare) })
+                }
+                3 => {
+                    model[place].fill(0);
+                    let len = len as u64;
+                    (Io::Deallocate { offset, len }, None, Ok(()))
+                }
+                _ => {
+                    model[place].fill(byte);
+                    (write_io(offset, byte, len), None, Ok(()))
+                }
+            };
+            desk.start(io);
+            expected.push((buf, result));
+            while random.below(3) == 0 && desk.files.pending() > 0 {
+                let any = random.below(desk.files.pending() as u64) as usize;
+                let (token, result) = desk.files.complete(any);
+                desk.resume(token as usize, result);
+                desk.calls();
+            }
+        }
+        desk.finish();
+        for (at, (seen, result)) in expected.into_iter().enumerate() {
+            assert_eq!(desk.results[at], Some(result), "seed {seed} I/O {at}");
+            if let Some((buf, content)) = seen {
+                let mut bytes = vec![0; content.len()];
+                mem::copy_out(buf, &mut bytes);
+                assert!(
+                    bytes == content,
+                    "seed {seed}: I/O {at} read something else"
+                );
+            }
+        }
+    }
+}
+
 /// File work that is always done at once.
 struct Instant(u32);
 

@@ -131,6 +131,25 @@ fn a_shrink_waits_for_io_on_what_goes() {
     assert_eq!(volume.stats().errors.total(), 2);
 }
 
+/// A verify locks nothing: what it meets behind the new end is no bad disk.
+#[test]
+fn a_verify_behind_the_new_end_is_out_of_range() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    let io = crate::compare::verify(0, SIZE, SIZE as usize);
+    let Progress::Pending(task) = volume.start(io, &mut files, 1) else {
+        panic!("a verify reads");
+    };
+    volume.resize(SIZE / 2, true).unwrap();
+    let (_, result) = files.complete(0);
+    let mut progress = volume.resume(task, result, &mut files, 1);
+    while let Progress::Pending(task) = progress {
+        let (_, result) = files.complete(0);
+        progress = volume.resume(task, result, &mut files, 1);
+    }
+    assert!(matches!(progress, Progress::Done(Err(Error::OutOfRange))));
+}
+
 /// In a simulated world nothing moves while somebody waits.
 #[test]
 fn a_volume_over_a_descriptor_does_not_wait() {
