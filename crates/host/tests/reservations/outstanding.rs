@@ -1,0 +1,179 @@
+//! Commands that are under way while who may do what changes, on a volume
+//! whose writes end when the test says so.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use reactor::{FileIo, Ticket, Token};
+use store::{Base, Error, Extent, Info, Io, Progress, ResizeError, Task, Volume};
+use wire::nvme::Status;
+use wire::nvme::reservation::action;
+
+use crate::fabric::*;
+
+/// A volume that does nothing, and whose writes wait for a ticket.
+struct Slow {
+    base: Base,
+    tickets: Mutex<Vec<Ticket>>,
+    began: Condvar,
+}
+
+impl Slow {
+    fn new() -> Arc<Slow> {
+        let info = Info {
+            name: "slow".into(),
+            kind: "ram",
+            block_bytes: BLOCK as u32,
+            uuid: uuid::Uuid::from_u128(7),
+            nguid: [7; 16],
+            serial: "7".into(),
+            read_only: false,
+            volatile_cache: false,
+            atomic_bytes: BLOCK as u32,
+            atomic_power_fail_bytes: BLOCK as u32,
+        };
+        Arc::new(Slow {
+            base: Base::new(info, 1 << 20),
+            tickets: Mutex::default(),
+            began: Condvar::new(),
+        })
+    }
+
+    /// Waits until `count` writes are under way.
+    fn wait_for(&self, count: usize) {
+        let mut tickets = self.tickets.lock().unwrap();
+        while tickets.len() < count {
+            tickets = self.began.wait(tickets).unwrap();
+        }
+    }
+
+    /// Lets the writes under way end.
+    fn let_go(&self) {
+        for ticket in self.tickets.lock().unwrap().drain(..) {
+            ticket.ring();
+        }
+    }
+}
+
+impl Volume for Slow {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+        if !matches!(io, Io::Write { .. }) {
+            return Progress::Done(Ok(()));
+        }
+        self.tickets.lock().unwrap().push(files.ticket(token));
+        self.began.notify_all();
+        Progress::Pending(Task::parked(io))
+    }
+
+    fn resume(
+        &self,
+        _task: Task,
+        result: std::io::Result<u32>,
+        _files: &mut dyn FileIo,
+        _token: Token,
+    ) -> Progress {
+        result.expect("the ticket was rung");
+        Progress::Done(Ok(()))
+    }
+
+    fn resize(&self, _size_bytes: u64, _allow_shrink: bool) -> Result<(), ResizeError> {
+        unreachable!("nobody resizes it")
+    }
+
+    fn extents(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _max: usize,
+        _out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        unreachable!("nobody asks")
+    }
+}
+
+#[test]
+fn an_answer_that_takes_access_away_waits_for_what_had_begun() {
+    let slow = Slow::new();
+    let running = serve(vec![slow.clone()]);
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    a.join(1);
+    let write = b.submit_write(0);
+    slow.wait_for(1);
+    let acquire = a.submit_acquire(action::ACQUIRE, 1, 0, 1);
+    // Answered after the acquire was made: one clerk does one after the other.
+    assert_eq!(a.report(64).rtype(), 1);
+    let late = b.write(0);
+    assert_eq!(late, Status::RESERVATION_CONFLICT.dnr(), "too late");
+    assert_eq!(a.report(64).rtype(), 1);
+    assert!(!a.is_done(acquire), "the write is still under way");
+    slow.let_go();
+    assert_eq!(a.wait(acquire).0, Status::SUCCESS);
+    assert_eq!(b.wait(write).0, Status::SUCCESS);
+    // What takes nothing away waits for nobody.
+    let write = a.submit_write(0);
+    slow.wait_for(1);
+    assert_eq!(a.release(action::RELEASE, 1, 1), Status::SUCCESS);
+    assert!(!a.is_done(write));
+    slow.let_go();
+    assert_eq!(a.wait(write).0, Status::SUCCESS);
+    drop((a, b));
+    stop(running);
+}
+
+#[test]
+fn preempt_and_abort_ends_the_commands_of_the_preempted_and_of_nobody_else() {
+    let slow = Slow::new();
+    let running = serve(vec![slow.clone()]);
+    let to = running.addresses()[0];
+    let mut hosts = [1, 2, 3].map(|number| Host::connect(to, number));
+    // Two controllers of the host to be preempted.
+    let mut path = Host::connect(to, 2);
+    for (host, key) in hosts.iter_mut().zip([1, 2, 3]) {
+        host.join(key);
+    }
+    let [a, b, c] = &mut hosts;
+    assert_eq!(b.acquire(action::ACQUIRE, 2, 0, 3), Status::SUCCESS);
+    let lost = [0, 1].map(|slba| b.submit_write(slba));
+    let lost_too = path.submit_write(2);
+    let kept = c.submit_write(3);
+    slow.wait_for(4);
+    let preempt = a.submit_acquire(action::PREEMPT_AND_ABORT, 1, 2, 4);
+    for pending in lost {
+        assert_eq!(b.wait(pending).0, Status::PREEMPTED.dnr());
+    }
+    assert_eq!(path.wait(lost_too).0, Status::PREEMPTED.dnr());
+    assert_eq!(a.report(64).rtype(), 4);
+    assert!(!c.is_done(kept), "another registrant's goes on");
+    slow.let_go();
+    assert_eq!(c.wait(kept).0, Status::SUCCESS);
+    assert_eq!(a.wait(preempt).0, Status::SUCCESS);
+    assert_eq!(b.write(0), Status::RESERVATION_CONFLICT.dnr());
+    assert_eq!(b.read(0), Status::RESERVATION_CONFLICT.dnr());
+    drop((hosts, path));
+    stop(running);
+}
+
+#[test]
+fn preempt_alone_lets_commands_end_but_waits_for_them() {
+    let slow = Slow::new();
+    let running = serve(vec![slow.clone()]);
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    a.join(1);
+    b.join(2);
+    assert_eq!(b.acquire(action::ACQUIRE, 2, 0, 1), Status::SUCCESS);
+    let write = b.submit_write(0);
+    slow.wait_for(1);
+    let preempt = a.submit_acquire(action::PREEMPT, 1, 2, 1);
+    assert_eq!(a.report(128).registrants(), [(a.hostid, 1, true)]);
+    assert!(!a.is_done(preempt));
+    slow.let_go();
+    assert_eq!(b.wait(write).0, Status::SUCCESS);
+    assert_eq!(a.wait(preempt).0, Status::SUCCESS);
+    drop((a, b));
+    stop(running);
+}
