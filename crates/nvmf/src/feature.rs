@@ -2,13 +2,12 @@
 
 use machine::Nanos;
 use wire::nvme::feature::{
-    HOST_BEHAVIOR_BYTES, HostBehavior, TIMESTAMP_SET_BY_HOST, Timestamp, async_event, capability,
-    fid, select,
+    HostBehavior, TIMESTAMP_SET_BY_HOST, Timestamp, async_event, capability, fid, select,
 };
 use wire::nvme::identify::zeroed;
 use wire::nvme::log::effect;
 use wire::nvme::{NSID_ALL, Status};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::admin::{Fault, Outcome, Reply, Request, at};
 use crate::controller::Controller;
@@ -409,12 +408,9 @@ fn fixed(request: &mut Request<'_>, mask: u32, value: u32) -> Result<Outcome, Fa
 }
 
 /// Data from the host that a feature is set with.
-fn data_of<'a, T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable>(
+fn data_of<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
     request: &'a Request<'_>,
-) -> Result<&'a T, Fault>
-where
-    T: zerocopy::Unaligned,
-{
+) -> Result<&'a T, Fault> {
     let (value, _) = T::ref_from_prefix(request.data)
         .map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL))?;
     Ok(value)
@@ -517,7 +513,7 @@ fn set_behavior(request: &mut Request<'_>) -> Result<Outcome, Fault> {
         && data.hdisns == 0
         && data.cdfe.get() & !HostBehavior::COPY_FORMATS == 0
         && data.reserved6.iter().all(|byte| *byte == 0);
-    if request.data.len() < HOST_BEHAVIOR_BYTES || !is_known {
+    if !is_known {
         return Err(Fault::field(at::SGL));
     }
     let behavior = *data;

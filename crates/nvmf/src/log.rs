@@ -20,18 +20,21 @@ use crate::feature::FEATURES;
 use crate::reservation;
 use crate::support::Item;
 
+/// Makes the bytes of a whole page.
+type Read = fn(&Request<'_>) -> Result<Vec<u8>, Fault>;
+
 /// A log page.
 pub(crate) struct Page {
     pub item: Item,
     /// There is one of each namespace, too.
     of_namespaces: bool,
     /// Whole pages; `None` where they are written piece by piece.
-    read: Option<fn(&Request<'_>) -> Result<Vec<u8>, Fault>>,
+    read: Option<Read>,
     /// It was read without Retain Asynchronous Event: its event may come again.
     on_read: fn(&mut Request<'_>),
 }
 
-const fn page(item: Item, read: fn(&Request<'_>) -> Result<Vec<u8>, Fault>) -> Page {
+const fn page(item: Item, read: Read) -> Page {
     Page {
         item,
         of_namespaces: false,

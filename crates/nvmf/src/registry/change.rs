@@ -95,16 +95,9 @@ impl Registry {
 
     /// Sets the write protection of a namespace: what is left to do for a Set
     /// Features, see [`Outcome::WriteProtect`](crate::Outcome::WriteProtect).
-    pub fn set_write_protect(
-        &mut self,
-        id: ControllerId,
-        nsid: u32,
-        state: WriteProtect,
-    ) -> Change {
-        let Some(controller) = self.controllers.get(&id) else {
-            return Change::default();
-        };
-        let Some(mut subsystem) = self.subsystem(&controller.subsystem.nqn.clone()) else {
+    /// Nothing happens if there is no such namespace (any more).
+    pub fn set_write_protect(&mut self, nqn: &str, nsid: u32, state: WriteProtect) -> Change {
+        let Some(mut subsystem) = self.subsystem(nqn) else {
             return Change::default();
         };
         let mut namespaces = subsystem.namespaces.to_vec();

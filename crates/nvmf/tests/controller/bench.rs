@@ -93,6 +93,11 @@ impl Bench {
         }
     }
 
+    /// The connection of the last queue that a host tried to connect.
+    pub fn last_connection(&self) -> u64 {
+        self.next_connection - 1
+    }
+
     pub fn connect_raw(
         &mut self,
         command: &ConnectCommand,
@@ -128,6 +133,21 @@ impl Bench {
     /// An enabled controller of [`NQN`].
     pub fn controller(&mut self) -> ControllerId {
         self.enabled(NQN, 5000)
+    }
+
+    /// An enabled controller of [`NQN`] for another host.
+    pub fn controller_of(&mut self, hostnqn: &str) -> ControllerId {
+        self.enabled_for(NQN, hostnqn, 5000)
+    }
+
+    pub fn enabled_for(&mut self, nqn: &str, hostnqn: &str, kato_ms: u32) -> ControllerId {
+        let data = ConnectData::new(HOSTID, 0xffff, nqn, hostnqn);
+        let connected = self.connect(&command(0, 31, kato_ms), &data).unwrap();
+        assert_eq!(
+            self.set_cc(connected.controller, CC_ENABLE),
+            Status::SUCCESS
+        );
+        connected.controller
     }
 
     pub fn enabled(&mut self, nqn: &str, kato_ms: u32) -> ControllerId {

@@ -250,3 +250,14 @@ fn a_controller_id_is_in_use_until_the_last_queue_is_gone() {
         "a stale name does nothing"
     );
 }
+
+#[test]
+fn an_association_is_on_one_listener() {
+    let mut bench = Bench::with(vec![crate::bench::disk()], &["0.0.0.0:4420", "[::]:4420"]);
+    bench.controller();
+    bench.listener = 1;
+    let refusal = bench.io_queue(1, 1).unwrap_err();
+    assert_eq!(refusal.result, CNTLID);
+    bench.listener = 0;
+    assert!(bench.io_queue(1, 1).is_ok());
+}

@@ -1,18 +1,40 @@
 //! The discovery log: who sees what, at which address.
 
+use nvmf::{Advertise, Change, ListenerSpec, Referral};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::log::lid;
 use zerocopy::IntoBytes;
 
 use crate::bench::{
-    Bench, CC_ENABLE, HOST, HOSTID, NQN, PRIVATE_NQN, command, disk, subsystem, u16_at, u64_at,
+    Bench, CC_ENABLE, HOST, HOSTID, NQN, PRIVATE_NQN, command, disk, listener, subsystem, u16_at,
+    u64_at,
 };
 
 const OTHER: &str = "nqn.2024-01.org.example:other";
 
-/// Subsystem and address of each entry that `hostnqn` sees having reached `local`.
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    subtype: u8,
+    portid: u16,
+    eflags: u16,
+    family: u8,
+    subnqn: String,
+    address: String,
+}
+
+/// Subsystem, address family and address of each entry of an NVM subsystem
+/// that `hostnqn` sees having reached `local`.
 fn entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<(String, u8, String)> {
+    all_entries(bench, hostnqn, local)
+        .into_iter()
+        .filter(|entry| entry.subtype == 2)
+        .map(|entry| (entry.subnqn, entry.family, entry.address))
+        .collect()
+}
+
+fn all_entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<Entry> {
     let data = ConnectData::new(HOSTID, 0xffff, DISCOVERY_NQN, hostnqn);
     let connected = bench
         .connect_raw(&command(0, 31, 0), data.as_bytes(), local)
@@ -27,11 +49,7 @@ fn entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<(String, u8, St
             let entry = bench
                 .log(id, lid::DISCOVERY, 0, 1024 * (index + 1), 1024)
                 .unwrap();
-            assert_eq!(
-                (entry[0], entry[2], entry[3]),
-                (3, 2, 4),
-                "TRTYPE, SUBTYPE, TREQ"
-            );
+            assert_eq!((entry[0], entry[3]), (3, 4), "TRTYPE, TREQ");
             assert_eq!(
                 (u16_at(&entry, 6), u16_at(&entry, 8)),
                 (0xffff, 128),
@@ -42,7 +60,14 @@ fn entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<(String, u8, St
                 text.trim_end_matches(['\0', ' ']).to_owned()
             };
             let address = format!("{} {}", text(512, 768), text(32, 64));
-            (text(256, 512), entry[1], address)
+            Entry {
+                subtype: entry[2],
+                portid: u16_at(&entry, 4),
+                eflags: u16_at(&entry, 10),
+                family: entry[1],
+                subnqn: text(256, 512),
+                address,
+            }
         })
         .collect()
 }
@@ -124,4 +149,108 @@ fn the_generation_counts_changes_and_hosts_hear_of_them() {
     assert_eq!((tag, reply.result), (5, 0x70_f002));
     assert_ne!(generation(&mut bench), before);
     assert_eq!(entries(&mut bench, HOST, "192.0.2.1:4420").len(), 2);
+    assert!(all_entries(&mut bench, HOST, "192.0.2.1:4420").len() == 3);
+}
+
+/// The discovery subsystem itself first, where the host reached it; then what
+/// it knows; then where else to ask.
+#[test]
+fn the_log_in_its_order() {
+    let mut bench = Bench::with(vec![disk()], &["0.0.0.0:4420", "0.0.0.0:4421"]);
+    let mut referral = Referral::new("2001:db8::7", 8009);
+    let change = bench.registry.set_referrals(vec![referral.clone()]);
+    assert_eq!(change, Change::default());
+    bench.listener = 1;
+    let entry = |subtype, portid, eflags, subnqn: &str, address: &str| Entry {
+        subtype,
+        portid,
+        eflags,
+        family: 1,
+        subnqn: subnqn.to_owned(),
+        address: address.to_owned(),
+    };
+    let mut expected = vec![
+        entry(3, 2, 2, DISCOVERY_NQN, "192.0.2.1 4421"),
+        entry(2, 1, 0, NQN, "192.0.2.1 4420"),
+        entry(2, 2, 0, NQN, "192.0.2.1 4421"),
+        Entry {
+            family: 2,
+            ..entry(1, 0, 0, DISCOVERY_NQN, "2001:db8::7 8009")
+        },
+    ];
+    assert_eq!(all_entries(&mut bench, HOST, "192.0.2.1:4421"), expected);
+    referral.subnqn = "nqn.2024-01.org.example:finder".to_owned();
+    let _ = bench.registry.set_referrals(vec![referral]);
+    expected[3].subnqn = "nqn.2024-01.org.example:finder".to_owned();
+    assert_eq!(all_entries(&mut bench, HOST, "192.0.2.1:4421"), expected);
+}
+
+/// What a listener advertises is what hosts are told, whatever they reached.
+#[test]
+fn advertised_addresses() {
+    let advertise = |number, host: &str, port| ListenerSpec {
+        advertise: Some(Advertise {
+            host: host.to_owned(),
+            port,
+        }),
+        ..listener(number, "0.0.0.0:4420")
+    };
+    let mut bench = Bench::with(vec![disk()], &[]);
+    let _ = bench.registry.set_listeners(vec![
+        advertise(0, "198.51.100.9", Some(14_420)),
+        advertise(3, "storage.example.org", None),
+        advertise(4, "2001:db8::9", None),
+    ]);
+    let found = entries(&mut bench, HOST, "10.0.0.1:4420");
+    let found: Vec<_> = found
+        .iter()
+        .map(|(_, f, text)| (*f, text.as_str()))
+        .collect();
+    let expected = [
+        (1, "198.51.100.9 14420"),
+        (1, "storage.example.org 4420"),
+        (2, "2001:db8::9 4420"),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// A listener for discovery alone leads to no subsystem, and is no place of one.
+#[test]
+fn discovery_listeners_lead_elsewhere() {
+    let mut private = subsystem(PRIVATE_NQN, vec![]);
+    private.listeners = Some(vec![2]);
+    let mut bench = Bench::with(vec![disk(), private], &[]);
+    let only = ListenerSpec {
+        discovery_only: true,
+        ..listener(1, "0.0.0.0:8009")
+    };
+    let _ = bench.registry.set_listeners(vec![
+        listener(0, "0.0.0.0:4420"),
+        only,
+        listener(2, "0.0.0.0:4421"),
+    ]);
+    bench.listener = 1;
+    let all = all_entries(&mut bench, HOST, "192.0.2.1:8009");
+    assert_eq!(
+        (all[0].subtype, all[0].address.as_str()),
+        (3, "192.0.2.1 8009")
+    );
+    let found: Vec<_> = all[1..]
+        .iter()
+        .map(|entry| (entry.subnqn.as_str(), entry.portid))
+        .collect();
+    assert_eq!(found, [(NQN, 1), (NQN, 3), (PRIVATE_NQN, 3)]);
+}
+
+/// Two listeners at one address are one place for a host.
+#[test]
+fn an_address_is_named_once() {
+    let mut bench = Bench::with(vec![disk()], &["192.0.2.1:4420", "0.0.0.0:4420"]);
+    bench.listener = 1;
+    let all = all_entries(&mut bench, HOST, "192.0.2.1:4420");
+    let ports: Vec<_> = all
+        .iter()
+        .map(|entry| (entry.subtype, entry.portid))
+        .collect();
+    assert_eq!(ports, [(3, 2), (2, 2)], "the one that was used");
 }

@@ -2,6 +2,10 @@
 
 mod admin;
 mod bench;
+mod changes;
 mod connect;
 mod discovery;
+mod features;
+mod identify;
 mod lifecycle;
+mod logs;
