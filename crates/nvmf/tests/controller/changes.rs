@@ -1,0 +1,402 @@
+//! Live changes: who sees what at once, who is told, and who is not disturbed.
+
+use std::sync::Arc;
+
+use nvmf::command::AnaState;
+use nvmf::{Change, ControllerId, Namespace, Subsystem};
+use wire::nvme::Status;
+use wire::nvme::discovery::DISCOVERY_NQN;
+use wire::nvme::feature::fid;
+use wire::nvme::identify::cns;
+use wire::nvme::log::lid;
+
+use crate::bench::{
+    Bench, HOST, NQN, PRIVATE_NQN, command, data, disk, listener, namespace, subsystem, u32_at,
+    u64_at,
+};
+
+const OTHER: &str = "nqn.2024-01.org.example:other";
+const NEW_NQN: &str = "nqn.2024-01.org.example:new";
+
+/// The subsystem as it is, changed.
+fn edit(bench: &Bench, edit: impl FnOnce(&mut Subsystem)) -> Arc<Subsystem> {
+    let mut subsystem = bench.registry.subsystem(NQN).unwrap();
+    edit(Arc::make_mut(&mut subsystem));
+    subsystem
+}
+
+/// The subsystem with its namespaces changed.
+fn with_namespaces(bench: &Bench, change: impl FnOnce(&mut Vec<Namespace>)) -> Arc<Subsystem> {
+    edit(bench, |subsystem| {
+        let mut namespaces = subsystem.namespaces.to_vec();
+        change(&mut namespaces);
+        subsystem.namespaces = namespaces.into();
+    })
+}
+
+/// An enabled controller that holds an event request.
+fn listening(bench: &mut Bench, nqn: &str, hostnqn: &str) -> (ControllerId, u64) {
+    let id = bench.enabled_for(nqn, hostnqn, 30_000);
+    bench.hold_event_request(id, 1);
+    (id, bench.last_connection())
+}
+
+fn changed(bench: &mut Bench, id: ControllerId) -> Vec<u32> {
+    let list = bench.log(id, lid::CHANGED_NAMESPACES, 0, 0, 4096).unwrap();
+    (0..1024)
+        .map(|index| u32_at(&list, index * 4))
+        .take_while(|nsid| *nsid != 0)
+        .collect()
+}
+
+#[test]
+fn namespaces_come_go_and_change() {
+    let mut bench = Bench::new();
+    let (id, connection) = listening(&mut bench, NQN, HOST);
+    let replaced = with_namespaces(&bench, |namespaces| {
+        namespaces.retain(|namespace| namespace.nsid == 5);
+        namespaces[0].block_count = 4096;
+        namespaces.push(namespace(9, 4096, 1));
+    });
+    let change = bench.registry.replace_subsystem(replaced);
+    assert_eq!((change.events, change.closing), (vec![connection], vec![]));
+    assert_eq!(bench.take_event(id).unwrap().1.result, 0x04_0002);
+    assert_eq!(changed(&mut bench, id), [2, 5, 9], "gone, changed, new");
+    let active = bench.identify(id, cns::ACTIVE_NAMESPACES, 0).unwrap();
+    assert_eq!([0, 4, 8].map(|at| u32_at(&active, at)), [5, 9, 0]);
+    let data = bench.identify(id, cns::NAMESPACE, 5).unwrap();
+    assert_eq!(u64_at(&data, 0), 4096);
+    // The same again is no change.
+    let same = bench.registry.subsystem(NQN).unwrap();
+    assert_eq!(bench.registry.replace_subsystem(same), Change::default());
+    assert_eq!(changed(&mut bench, id), []);
+}
+
+/// Of a masked namespace only the hosts hear that see it, before or after.
+#[test]
+fn hosts_hear_of_the_namespaces_that_they_see() {
+    let mut bench = Bench::new();
+    let (here, _) = listening(&mut bench, NQN, HOST);
+    let (other, others) = listening(&mut bench, NQN, OTHER);
+    let only_other = Some(vec![OTHER.to_owned()]);
+    let added = with_namespaces(&bench, |namespaces| {
+        namespaces.push(Namespace {
+            hosts: only_other.clone(),
+            ..namespace(7, 512, 8)
+        });
+    });
+    let change = bench.registry.replace_subsystem(added);
+    assert_eq!(change.events, [others]);
+    assert_eq!(bench.take_event(other).unwrap().1.result, 0x04_0002);
+    assert_eq!(changed(&mut bench, here), []);
+    assert_eq!(changed(&mut bench, other), [7]);
+
+    // Masking a namespace is its end for the others, and nothing for those who keep it.
+    bench.hold_event_request(other, 2);
+    let masked = with_namespaces(&bench, |namespaces| {
+        namespaces[0].hosts = only_other.clone();
+    });
+    assert!(bench.registry.replace_subsystem(masked).events.len() == 1);
+    assert_eq!(changed(&mut bench, here), [5]);
+    assert_eq!(changed(&mut bench, other), []);
+    let active = bench.identify(here, cns::ACTIVE_NAMESPACES, 0).unwrap();
+    assert_eq!([0, 4].map(|at| u32_at(&active, at)), [2, 0]);
+}
+
+/// ANA states are a listener's, and so is the notice.
+#[test]
+fn ana_changes_are_told_where_they_are() {
+    let listeners = ["0.0.0.0:4420", "0.0.0.0:4421"];
+    let mut bench = Bench::with(vec![disk()], &listeners);
+    let (first, first_connection) = listening(&mut bench, NQN, HOST);
+    bench.listener = 1;
+    let (second, second_connection) = listening(&mut bench, NQN, HOST);
+    let state = |bench: &mut Bench, id| bench.log(id, lid::ANA, 0, 0, 48).unwrap()[32];
+
+    let change = bench
+        .registry
+        .set_ana(NQN, Some(1), 1, AnaState::Inaccessible)
+        .unwrap();
+    assert_eq!(change.events, [second_connection]);
+    assert_eq!(bench.take_event(second).unwrap().1.result, 0x0c_0302);
+    assert!(bench.take_event(first).is_none());
+    assert_eq!(
+        (state(&mut bench, first), state(&mut bench, second)),
+        (1, 3)
+    );
+    assert_eq!(changed(&mut bench, second), [], "no attribute changed");
+
+    let change = bench
+        .registry
+        .set_ana(NQN, None, 1, AnaState::NonOptimized)
+        .unwrap();
+    assert_eq!(
+        change.events,
+        [first_connection],
+        "the other holds no request"
+    );
+    assert_eq!(
+        (state(&mut bench, first), state(&mut bench, second)),
+        (2, 2)
+    );
+    let again = bench.registry.set_ana(NQN, None, 1, AnaState::NonOptimized);
+    assert_eq!(again, Some(Change::default()), "the same again");
+    // A group without namespaces is nobody's business.
+    let empty = bench.registry.set_ana(NQN, None, 9, AnaState::Change);
+    assert_eq!(empty, Some(Change::default()));
+}
+
+/// A namespace that moves to another group is an ANA change, not an attribute's.
+#[test]
+fn a_namespace_changes_its_ana_group() {
+    let mut bench = Bench::new();
+    let (id, connection) = listening(&mut bench, NQN, HOST);
+    let moved = with_namespaces(&bench, |namespaces| namespaces[0].ana_group = 2);
+    let change = bench.registry.replace_subsystem(moved);
+    assert_eq!(change.events, [connection]);
+    assert_eq!(bench.take_event(id).unwrap().1.result, 0x0c_0302);
+    assert_eq!(changed(&mut bench, id), []);
+    let log = bench.log(id, lid::ANA, 0, 0, 96).unwrap();
+    assert_eq!((u64_at(&log, 0), log[8]), (1, 2), "change count, groups");
+    let counts = (u64_at(&log, 24), u64_at(&log, 60));
+    assert_eq!(counts, (2, 2), "both groups changed");
+    let data = bench.identify(id, cns::NAMESPACE, 5).unwrap();
+    assert_eq!(u32_at(&data, 92), 2, "ANAGRPID");
+}
+
+#[test]
+fn denied_hosts_end_and_nobody_else() {
+    let mut bench = Bench::new();
+    let (here, connection) = listening(&mut bench, NQN, HOST);
+    bench.io_queue(1, 1).unwrap();
+    let io_connection = bench.last_connection();
+    let (other, _) = listening(&mut bench, NQN, OTHER);
+    let denied = edit(&bench, |subsystem| {
+        subsystem.hosts = Some(vec![OTHER.to_owned()]);
+    });
+    let change = bench.registry.replace_subsystem(denied);
+    assert_eq!(change.closing, [connection, io_connection]);
+    assert_eq!(change.events, []);
+    assert!(bench.take_event(other).is_none());
+    assert!(bench.identify(other, cns::CONTROLLER, 0).is_ok());
+    assert!(bench.identify(here, cns::CONTROLLER, 0).is_err());
+    let refusal = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    assert_eq!(
+        refusal.unwrap_err().status.code(),
+        Status::CONNECT_INVALID_HOST
+    );
+    let late = bench.io_queue(1, 2).unwrap_err().status.code();
+    assert_eq!(late, Status::CONNECT_INVALID_PARAMETERS);
+    for qid in [0, 1] {
+        assert!(bench.registry.disconnected(here, qid).is_empty());
+    }
+    let allowed = edit(&bench, |subsystem| subsystem.hosts = None);
+    let _ = bench.registry.replace_subsystem(allowed);
+    assert!(
+        bench
+            .connect(&command(0, 31, 0), &data(0xffff, NQN))
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_removed_subsystem_ends_its_controllers() {
+    let mut bench = Bench::new();
+    let (id, connection) = listening(&mut bench, NQN, HOST);
+    let change = bench.registry.remove_subsystem(NQN);
+    assert_eq!(change.closing, [connection]);
+    assert_eq!(bench.registry.remove_subsystem(NQN), Change::default());
+    assert_eq!(
+        bench.registry.remove_subsystem(DISCOVERY_NQN),
+        Change::default(),
+        "not for taking away"
+    );
+    assert!(bench.registry.subsystem(NQN).is_none());
+    let refusal = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    assert_eq!(
+        refusal.unwrap_err().status.code(),
+        Status::CONNECT_INVALID_PARAMETERS
+    );
+    // Another of that NQN has nothing to do with the one that ends.
+    let _ = bench.registry.replace_subsystem(disk().into());
+    let new = bench.controller();
+    assert_eq!(bench.registry.controller(new).unwrap().cntlid(), 1);
+    bench.registry.disconnected(id, 0);
+    assert!(bench.registry.controller(id).is_none());
+    assert!(
+        bench.io_queue(1, 1).is_ok(),
+        "the new one's ID is still taken"
+    );
+}
+
+/// A subsystem is where its listeners are.
+#[test]
+fn subsystems_are_on_listeners() {
+    let listeners = ["0.0.0.0:4420", "0.0.0.0:4421"];
+    let mut private = disk();
+    private.listeners = Some(vec![1]);
+    let mut bench = Bench::with(vec![private], &listeners);
+    let admin = |bench: &mut Bench| bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    let refusal = admin(&mut bench).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::CONNECT_INVALID_PARAMETERS);
+    assert_eq!(refusal.result, 1 << 16 | 256, "SUBNQN");
+    bench.listener = 1;
+    let id = bench.controller();
+    let connection = bench.last_connection();
+    bench.listener = 0;
+    let elsewhere = bench.io_queue(1, 1).unwrap_err();
+    assert_eq!(
+        elsewhere.result,
+        1 << 16 | 256,
+        "an association has one port"
+    );
+    bench.listener = 1;
+    assert!(bench.io_queue(1, 1).is_ok());
+    let io_connection = bench.last_connection();
+    let moved = edit(&bench, |subsystem| subsystem.listeners = Some(vec![0]));
+    let change = bench.registry.replace_subsystem(moved);
+    assert_eq!(change.closing, [connection, io_connection]);
+    assert!(bench.registry.controller(id).unwrap().has_ended());
+    bench.listener = 0;
+    assert!(admin(&mut bench).is_ok());
+}
+
+#[test]
+fn discovery_only_listeners() {
+    let mut bench = Bench::with(vec![disk()], &["0.0.0.0:4420"]);
+    let mut only = listener(1, "0.0.0.0:8009");
+    only.discovery_only = true;
+    let listeners = vec![listener(0, "0.0.0.0:4420"), only];
+    let _ = bench.registry.set_listeners(listeners);
+    bench.listener = 1;
+    let refusal = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    assert_eq!(
+        refusal.unwrap_err().status.code(),
+        Status::CONNECT_INVALID_PARAMETERS
+    );
+    assert!(
+        bench
+            .connect(&command(0, 31, 0), &data(0xffff, DISCOVERY_NQN))
+            .is_ok()
+    );
+}
+
+/// Who hears of a discovery log: those whose entries change.
+#[test]
+fn discovery_controllers_hear_of_what_they_see() {
+    let mut bench = Bench::new();
+    let (here, first) = listening(&mut bench, DISCOVERY_NQN, HOST);
+    let (other, second) = listening(&mut bench, DISCOVERY_NQN, OTHER);
+    let generation =
+        |bench: &mut Bench| u64_at(&bench.log(here, lid::DISCOVERY, 0, 0, 1024).unwrap(), 0);
+    let mut last = generation(&mut bench);
+    let mut told = |bench: &mut Bench, change: Change| {
+        for id in [here, other] {
+            if let Some((tag, reply)) = bench.take_event(id) {
+                assert_eq!((tag, reply.result), (1, 0x70_f002));
+                bench.log(id, lid::DISCOVERY, 0, 0, 1024).unwrap();
+                bench.hold_event_request(id, 1);
+            }
+        }
+        let now = generation(bench);
+        let is_new = now != last;
+        last = now;
+        (change.events, is_new)
+    };
+    let both = (vec![first, second], true);
+    let nobody = (vec![], false);
+
+    let mut hidden = subsystem(NEW_NQN, vec![]);
+    hidden.hosts = Some(vec![OTHER.to_owned()]);
+    let change = bench.registry.replace_subsystem(hidden.into());
+    assert_eq!(
+        told(&mut bench, change),
+        (vec![second], true),
+        "one sees it"
+    );
+    let change = bench
+        .registry
+        .replace_subsystem(subsystem(NEW_NQN, vec![]).into());
+    assert_eq!(
+        told(&mut bench, change),
+        (vec![first], true),
+        "the other too"
+    );
+    let more = subsystem(NEW_NQN, vec![namespace(1, 512, 8)]);
+    let change = bench.registry.replace_subsystem(more.into());
+    assert_eq!(told(&mut bench, change), nobody, "no entry changes");
+    let change = bench.registry.remove_subsystem(NEW_NQN);
+    assert_eq!(told(&mut bench, change), both);
+    let change = bench.registry.remove_subsystem(PRIVATE_NQN);
+    assert_eq!(told(&mut bench, change), (vec![second], true));
+
+    let listeners = vec![listener(0, "0.0.0.0:4420"), listener(1, "0.0.0.0:4421")];
+    let change = bench.registry.set_listeners(listeners.clone());
+    assert_eq!(told(&mut bench, change), both);
+    let change = bench.registry.set_listeners(listeners.clone());
+    assert_eq!(told(&mut bench, change), nobody, "the same again");
+    let mut loopback = listeners;
+    loopback.push(listener(2, "127.0.0.1:4420"));
+    let change = bench.registry.set_listeners(loopback);
+    assert_eq!(
+        told(&mut bench, change),
+        (vec![], true),
+        "not for remote hosts"
+    );
+
+    let referrals = vec![nvmf::Referral::new("192.0.2.7", 8009)];
+    let change = bench.registry.set_referrals(referrals.clone());
+    assert_eq!(told(&mut bench, change), both);
+    let change = bench.registry.set_referrals(referrals);
+    assert_eq!(told(&mut bench, change), nobody, "the same again");
+}
+
+/// A thousand controllers with all of their queues, and then no Controller ID.
+#[test]
+fn controllers_by_the_thousand() {
+    const CONTROLLERS: u16 = 1100;
+    const QUEUES: u16 = 128;
+    let mut many = disk();
+    many.cntlids = 1..=CONTROLLERS;
+    many.limits.io_queues_max = QUEUES;
+    let mut bench = Bench::with(vec![many], &["0.0.0.0:4420"]);
+    let mut ids = Vec::new();
+    for cntlid in 1..=CONTROLLERS {
+        let id = bench.controller();
+        assert_eq!(bench.registry.controller(id).unwrap().cntlid(), cntlid);
+        for qid in 1..=QUEUES {
+            bench.io_queue(cntlid, qid).unwrap();
+        }
+        let past = bench.io_queue(cntlid, QUEUES + 1).unwrap_err();
+        assert_eq!(past.result, 42, "QID");
+        ids.push(id);
+    }
+    let full = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    assert_eq!(full.unwrap_err().status, Status::CONNECT_BUSY, "try later");
+    let queues: usize = (bench.registry.controllers())
+        .map(|(_, controller)| controller.queues().count())
+        .sum();
+    assert_eq!(queues, usize::from(CONTROLLERS) * (usize::from(QUEUES) + 1));
+    let list = bench.identify(ids[0], cns::CONTROLLERS, 0).unwrap();
+    assert_eq!(
+        list[..4],
+        [(CONTROLLERS & 0xff) as u8, (CONTROLLERS >> 8) as u8, 1, 0]
+    );
+
+    // One change reaches all of them, and an ID comes free with its controller.
+    let change = bench.registry.set_ana(NQN, None, 1, AnaState::Change);
+    assert_eq!(change, Some(Change::default()), "nobody asked for events");
+    bench.hold_event_request(ids[7], 1);
+    assert!(bench.take_event(ids[7]).is_some());
+    let enabled = bench.get_feature(ids[7], fid::ASYNC_EVENT_CONFIG, 0, 0);
+    assert_eq!(enabled.result, 0x900);
+    assert_eq!(
+        bench.registry.disconnected(ids[7], 0).len(),
+        usize::from(QUEUES)
+    );
+    for qid in 1..=QUEUES {
+        bench.registry.disconnected(ids[7], qid);
+    }
+    let id = bench.controller();
+    assert_eq!(bench.registry.controller(id).unwrap().cntlid(), 8);
+}
