@@ -213,13 +213,16 @@ impl Shared {
     }
 }
 
+/// A step of a change; ends with `done`.
+type Step = Box<dyn FnOnce(&Arc<Shared>, Done) + Send>;
+
 /// What a change still waits for before it is true.
 enum Left {
     Nothing,
     /// A fence, and what to do behind it.
-    Fence(Scope, Box<dyn FnOnce(&Arc<Shared>, Done) + Send>),
-    /// Something else that ends with `done`.
-    More(Box<dyn FnOnce(&Arc<Shared>, Done) + Send>),
+    Fence(Scope, Step),
+    /// Something else.
+    More(Step),
 }
 
 impl Left {
@@ -233,6 +236,45 @@ impl Left {
             Left::Nothing => done(shared, Ok(())),
             Left::Fence(scope, then) => shared.fence(scope, move |shared| then(shared, done)),
             Left::More(more) => more(shared, done),
+        }
+    }
+}
+
+/// How a subsystem is to be changed.
+struct Edit {
+    nqn: String,
+    apply: Box<dyn Fn(&mut Subsystem) + Send>,
+}
+
+impl Shared {
+    /// Changes subsystems so that hosts may do more than before. Every I/O
+    /// queue allows it before the first host hears of it: nobody who acts on
+    /// the notice is refused.
+    fn widen(&self, edits: Vec<Edit>) -> Left {
+        for edit in &edits {
+            let registry = self.registry();
+            if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
+                (edit.apply)(&mut subsystem);
+                self.publish(&subsystem);
+            }
+        }
+        let tell = move |shared: &Arc<Shared>, done: Done| {
+            edits.into_iter().for_each(|edit| shared.narrow(edit));
+            done(shared, Ok(()));
+        };
+        Left::Fence(Scope::Mail, Box::new(tell))
+    }
+
+    /// Changes a subsystem so that hosts may do less than before: they hear of
+    /// it, and then are refused. A fence tells when all are.
+    fn narrow(&self, edit: Edit) {
+        let mut registry = self.registry();
+        if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
+            (edit.apply)(&mut subsystem);
+            let change = registry.replace_subsystem(Arc::new(subsystem));
+            self.republish(&registry, &edit.nqn);
+            drop(registry);
+            self.settle(change);
         }
     }
 }

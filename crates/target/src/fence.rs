@@ -9,6 +9,8 @@ use crate::shared::{ConnectionRef, Shared};
 
 /// What must be over.
 pub enum Scope {
+    /// The mail that was sent before.
+    Mail,
     /// Every I/O on these volumes that had begun: it is over, or nobody waits
     /// for it any more and it holds its range against whatever comes later.
     Volumes(Vec<Arc<dyn Volume>>),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use nvmf::command::{AnaState, Geometry};
-use nvmf::{Namespace, Subsystem};
+use nvmf::{Namespace, Subsystem, WriteProtect};
 use store::Volume;
 
 use crate::config::{ListenerSpec, NamespaceSpec};
@@ -132,6 +132,12 @@ impl State {
             .collect()
     }
 
+    /// Whether a subsystem has a place for a namespace, or will have.
+    pub fn has_place(&self, nqn: &str, nsid: u32) -> bool {
+        let places = self.subsystems.get(nqn);
+        places.is_some_and(|places| places.list.iter().any(|place| place.nsid == nsid))
+    }
+
     /// In words, what still uses the volume.
     pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
         if let Some((nqn, nsid)) = self.users(volume).into_iter().min() {
@@ -225,25 +231,36 @@ impl State {
         self.subsystems.remove(nqn);
     }
 
-    /// Makes the snapshots of `subsystem` anew.
-    pub fn publish(&mut self, subsystem: &Subsystem) {
+    /// Makes the snapshots of `subsystem` anew; whether they differ.
+    pub fn publish(&mut self, subsystem: &Subsystem) -> bool {
         let Some(places) = self.subsystems.get_mut(&subsystem.nqn) else {
-            return;
+            return false;
         };
+        let mut is_new = false;
         for place in &mut places.list {
             let namespace = subsystem
                 .namespace(place.nsid)
                 .map(|(_, namespace)| namespace);
-            place.hosts = namespace.and_then(|n| n.hosts.as_deref().map(Arc::from));
+            let hosts = namespace.and_then(|n| n.hosts.as_deref().map(Arc::from));
+            is_new |= place.hosts != hosts;
+            place.hosts = hosts;
         }
-        places.volumes = places.list.iter().map(|p| p.volume.clone()).collect();
+        let list = &places.list;
+        let is_same = |(place, old): (&Place, &Arc<dyn Volume>)| Arc::ptr_eq(&place.volume, old);
+        if list.len() != places.volumes.len() || !list.iter().zip(&*places.volumes).all(is_same) {
+            is_new = true;
+            places.volumes = list.iter().map(|place| place.volume.clone()).collect();
+        }
         let of = |listener: u16| -> Arc<[Geometry]> {
-            let places = places.list.iter();
+            let places = list.iter();
             places
                 .map(|place| geometry(place, subsystem, listener))
                 .collect()
         };
-        places.geometry = self.listeners.keys().map(|&n| (n, of(n))).collect();
+        let geometry = self.listeners.keys().map(|&n| (n, of(n))).collect();
+        is_new |= places.geometry != geometry;
+        places.geometry = geometry;
+        is_new
     }
 
     /// What is behind a subsystem for a host that came in by a listener;
@@ -313,6 +330,12 @@ pub(crate) fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace 
         uuid: info.uuid.into_bytes(),
         nguid: info.nguid,
         read_only: info.read_only,
+        write_protect: match volume.state().is_write_protected() {
+            true => WriteProtect::Permanent,
+            false => WriteProtect::Off,
+        },
+        is_thin: matches!(info.kind, "ram" | "file"),
+        persists_state: volume.state().can_persist(),
         volatile_cache: info.volatile_cache,
         ana_group: spec.ana_group,
         hosts: spec.hosts.clone(),

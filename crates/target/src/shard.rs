@@ -428,6 +428,8 @@ impl Shard {
 
     fn holds(&self, pending: &Pending) -> bool {
         match pending.fence.scope() {
+            // It came in order.
+            Scope::Mail => false,
             Scope::Volumes(volumes) => {
                 let jobs = self.jobs.borrow();
                 (volumes.iter()).any(|volume| jobs.busy_before(pending.mark, volume))

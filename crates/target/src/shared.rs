@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use nvmf::Registry;
 use nvmf::tcp::controller::Settings;
+use nvmf::{Registry, Subsystem};
 use reactor::Mailbox;
 use store::Volume;
 use store::reservation::Registrant;
@@ -229,12 +229,18 @@ impl Shared {
     /// write protection, ANA): every connection takes it, before any fence
     /// that is begun after this.
     pub fn republish(&self, registry: &Registry, nqn: &str) {
-        let Some(subsystem) = registry.subsystem(nqn) else {
-            return;
-        };
-        self.state().publish(&subsystem);
-        let nqn: Arc<str> = nqn.into();
-        self.send_all(|| Mail::Refresh(nqn.clone()));
+        if let Some(subsystem) = registry.subsystem(nqn) {
+            self.publish(&subsystem);
+        }
+    }
+
+    /// The I/O path takes a subsystem as it is described here. The registry is
+    /// locked meanwhile, so that nobody connects to what was before.
+    pub(crate) fn publish(&self, subsystem: &Subsystem) {
+        if self.state().publish(subsystem) {
+            let nqn: Arc<str> = subsystem.nqn.as_str().into();
+            self.send_all(|| Mail::Refresh(nqn.clone()));
+        }
     }
 
     /// Runs `then`, on some reactor, when what is in `scope` and began before

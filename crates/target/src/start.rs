@@ -1,9 +1,9 @@
 //! From a configuration to running reactors, and back.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
@@ -79,7 +79,9 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Running {
     shared: Arc<Shared>,
     backend: &'static str,
-    reports: Receiver<io::Result<Report>>,
+    /// Only [`Running::wait`] takes from it; the lock makes `Running` one that
+    /// threads may share.
+    reports: Mutex<Receiver<io::Result<Report>>>,
     /// Reactors that have ended, and what they did.
     ended: (usize, Report),
 }
@@ -174,7 +176,7 @@ pub fn start_with(config: Config, volumes: Vec<Arc<dyn Volume>>) -> Result<Runni
     Ok(Running {
         shared,
         backend,
-        reports,
+        reports: Mutex::new(reports),
         ended: (0, Report::default()),
     })
 }
@@ -308,7 +310,8 @@ impl Running {
         let deadline = Instant::now() + timeout;
         while self.ended.0 < self.shared.load.len() {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.reports.recv_timeout(left) {
+            let reports = self.reports.get_mut().expect("never locked");
+            match reports.recv_timeout(left) {
                 Ok(Ok(report)) => {
                     self.ended.0 += 1;
                     self.ended.1 += report;

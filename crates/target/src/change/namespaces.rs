@@ -1,5 +1,7 @@
 //! Changes of subsystems: themselves, their namespaces, hosts and ANA groups.
 
+use nvmf::Namespace;
+
 use super::*;
 
 impl Shared {
@@ -47,60 +49,51 @@ impl Shared {
             },
             cntlids: 1..=nvmf::CNTLID_MAX,
         };
-        for namespace in &spec.namespaces {
-            self.put_namespace(&mut subsystem, namespace)?;
+        let mut volumes = Vec::new();
+        for spec in &spec.namespaces {
+            let (namespace, volume) = self.new_namespace(&subsystem, spec)?;
+            put(&mut subsystem, namespace);
+            volumes.push((spec.nsid, volume));
         }
         let mut state = self.state();
-        for spec in &spec.namespaces {
-            let volume = state
-                .volume(&spec.volume)
-                .expect("looked up before")
-                .clone();
-            state.place(&subsystem.nqn, spec.nsid, volume);
+        for (nsid, volume) in volumes {
+            state.place(&subsystem.nqn, nsid, volume);
         }
         state.publish(&subsystem);
         Ok(registry.replace_subsystem(Arc::new(subsystem)))
     }
 
-    /// Checks a new namespace and puts it into the description of its
-    /// subsystem; the volume behind it.
-    fn put_namespace(
+    /// Checks a new namespace of a subsystem; itself, and the volume behind it.
+    fn new_namespace(
         &self,
-        subsystem: &mut Subsystem,
+        subsystem: &Subsystem,
         spec: &NamespaceSpec,
-    ) -> Result<Arc<dyn Volume>, ChangeError> {
+    ) -> Result<(Namespace, Arc<dyn Volume>), ChangeError> {
         check::nsid(spec.nsid.into()).map_err(ChangeError::Invalid)?;
         check::ana_group(spec.ana_group.into()).map_err(ChangeError::Invalid)?;
         for host in spec.hosts.iter().flatten() {
             nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
         }
-        if subsystem.namespace(spec.nsid).is_some() {
-            let name = format!("{} of {}", spec.nsid, subsystem.nqn);
+        let nqn = &subsystem.nqn;
+        let state = self.state();
+        if subsystem.namespace(spec.nsid).is_some() || state.has_place(nqn, spec.nsid) {
+            let name = format!("{} of {nqn}", spec.nsid);
             return Err(ChangeError::Exists("namespace", name));
         }
-        let state = self.state();
         let volume = state.volume(&spec.volume);
         let volume = volume.ok_or_else(|| unknown_volume(&spec.volume))?;
         if state.is_resizing(volume) {
             return Err(busy(&spec.volume));
         }
         let namespace = namespace(spec, volume.as_ref());
-        if subsystem
-            .namespaces
-            .iter()
-            .any(|n| n.uuid == namespace.uuid)
-        {
-            let text = format!(
-                "volume \"{}\" is there already in {}",
-                spec.volume, subsystem.nqn
-            );
+        let mut known = subsystem.namespaces.iter();
+        let is_there = known.any(|known| known.uuid == namespace.uuid)
+            || state.users(volume).iter().any(|(user, _)| user == nqn);
+        if is_there {
+            let text = format!("volume \"{}\" is there already in {nqn}", spec.volume);
             return Err(ChangeError::Invalid(text));
         }
-        let mut namespaces = subsystem.namespaces.to_vec();
-        namespaces.push(namespace);
-        namespaces.sort_by_key(|namespace| namespace.nsid);
-        subsystem.namespaces = namespaces.into();
-        Ok(volume.clone())
+        Ok((namespace, volume.clone()))
     }
 
     pub(super) fn remove_subsystem(&self, nqn: &str) -> Result<Left, ChangeError> {
@@ -118,31 +111,38 @@ impl Shared {
         nqn: &str,
         spec: &NamespaceSpec,
     ) -> Result<Left, ChangeError> {
-        let mut registry = self.registry();
-        let mut subsystem = subsystem(&registry, nqn)?;
-        let volume = self.put_namespace(&mut subsystem, spec)?;
+        let mut subsystem = subsystem(&self.registry(), nqn)?;
+        let (namespace, volume) = self.new_namespace(&subsystem, spec)?;
         self.state().place(nqn, spec.nsid, volume);
-        self.replace(&mut registry, subsystem);
-        Ok(Left::Nothing)
+        Ok(self.widen(vec![Edit {
+            nqn: std::mem::take(&mut subsystem.nqn),
+            apply: Box::new(move |subsystem| put(subsystem, namespace.clone())),
+        }]))
     }
 
     pub(super) fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<Left, ChangeError> {
-        let mut registry = self.registry();
-        let mut subsystem = subsystem(&registry, nqn)?;
-        if subsystem.namespace(nsid).is_none() {
+        if subsystem(&self.registry(), nqn)?.namespace(nsid).is_none() {
             let name = format!("{nsid} of {nqn}");
             return Err(ChangeError::Unknown("namespace", name));
         }
-        let rest = subsystem.namespaces.iter().filter(|n| n.nsid != nsid);
-        subsystem.namespaces = rest.cloned().collect();
         let volume = self.state().unplace(nqn, nsid);
-        self.replace(&mut registry, subsystem);
+        let nqn = nqn.to_owned();
+        self.narrow(Edit {
+            nqn: nqn.clone(),
+            apply: Box::new(move |subsystem| {
+                let rest = subsystem.namespaces.iter().filter(|n| n.nsid != nsid);
+                subsystem.namespaces = rest.cloned().collect();
+            }),
+        });
         let scope = Scope::Volumes(vec![volume.clone()]);
-        let then = move |shared: &Arc<Shared>, done: Done| {
+        let free = move |shared: &Arc<Shared>, done: Done| {
             shared.state().free(&volume);
-            done(shared, Ok(()));
+            drop(volume);
+            shared.republish(&shared.registry(), &nqn);
+            // Then no connection holds the volume any more.
+            shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
-        Ok(Left::Fence(scope, Box::new(then)))
+        Ok(Left::Fence(scope, Box::new(free)))
     }
 
     pub(super) fn allow_host(&self, nqn: &str, host: String) -> Result<Left, ChangeError> {
@@ -194,27 +194,20 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let group = check::ana_group(group.into()).map_err(ChangeError::Invalid)?;
         let listener = listener.map(|address| self.listener(address)).transpose()?;
-        let mut registry = self.registry();
-        let mut subsystem = subsystem(&registry, nqn)?;
-        subsystem.set_ana_state(listener, group, state);
+        let subsystem = subsystem(&self.registry(), nqn)?;
+        let edit = Edit {
+            nqn: nqn.to_owned(),
+            apply: Box::new(move |subsystem| subsystem.set_ana_state(listener, group, state)),
+        };
+        if state.is_accessible() {
+            return Ok(self.widen(vec![edit]));
+        }
+        self.narrow(edit);
         let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
         let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
-        self.replace(&mut registry, subsystem);
-        if state.is_accessible() || members.is_empty() {
-            return Ok(Left::Nothing);
-        }
         Ok(Left::fence(Scope::Volumes(
             self.state().behind(nqn, &members),
         )))
-    }
-
-    /// Puts a changed subsystem in place of the one of its NQN, and says so.
-    pub(super) fn replace(&self, registry: &mut Registry, subsystem: Subsystem) {
-        let nqn = subsystem.nqn.clone();
-        let change = registry.replace_subsystem(Arc::new(subsystem));
-        // The I/O path before the hosts, so that who looks sees the new state.
-        self.republish(registry, &nqn);
-        self.settle(change);
     }
 
     /// Does what a change asks for; it is true when the connections that it
@@ -231,6 +224,14 @@ impl Shared {
             false => Left::fence(Scope::Connections(closing)),
         }
     }
+}
+
+/// Puts a namespace into the description of its subsystem.
+fn put(subsystem: &mut Subsystem, namespace: Namespace) {
+    let mut namespaces = subsystem.namespaces.to_vec();
+    namespaces.push(namespace);
+    namespaces.sort_by_key(|namespace| namespace.nsid);
+    subsystem.namespaces = namespaces.into();
 }
 
 /// A subsystem to be changed.

@@ -66,45 +66,56 @@ impl Shared {
         if self.state().is_resizing(&volume) {
             return Err(busy(name));
         }
-        let shrinks = size_bytes != 0 && size_bytes < volume.size_bytes();
+        let info = volume.info();
+        if !size_bytes.is_multiple_of(info.block_bytes.into()) {
+            return Err(ChangeError::Resize(ResizeError::Size {
+                size_bytes,
+                block_bytes: info.block_bytes,
+            }));
+        }
+        let shrinks = size_bytes != 0 && !info.read_only && size_bytes < volume.size_bytes();
         if !shrinks || !allow_shrink {
             // A volume refuses by itself to shrink where that is not allowed.
             let result = volume.resize(size_bytes, allow_shrink);
             result.map_err(ChangeError::Resize)?;
-            self.show_size(&volume, volume.size_bytes());
-            return Ok(Left::Nothing);
+            return Ok(self.widen(self.sizes(&volume, volume.size_bytes())));
         }
         // Hosts see the end first, then what was under way behind it ends,
         // and only then is anything cut off.
         self.state().resizing.push(volume.clone());
-        self.show_size(&volume, size_bytes);
+        let sizes = self.sizes(&volume, size_bytes);
+        sizes.into_iter().for_each(|edit| self.narrow(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
         let cut = move |shared: &Arc<Shared>, done: Done| {
             shared.clerk(move |shared| {
                 let result = volume.resize(size_bytes, true);
                 shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));
-                shared.show_size(&volume, volume.size_bytes());
-                done(shared, result.map_err(ChangeError::Resize));
+                let outcome = result.map_err(ChangeError::Resize);
+                if outcome.is_ok() {
+                    return done(shared, outcome);
+                }
+                // It has the size that it had.
+                let back = shared.widen(shared.sizes(&volume, volume.size_bytes()));
+                back.run(shared, Box::new(move |shared, _| done(shared, outcome)));
             });
         };
         Ok(Left::Fence(scope, Box::new(cut)))
     }
 
-    /// Tells every subsystem that has the volume how large it is.
-    fn show_size(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
-        let mut registry = self.registry();
+    /// What makes every subsystem that has the volume show how large it is.
+    fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);
-        let users = self.state().users(volume);
-        for (nqn, nsid) in users {
-            let Ok(mut subsystem) = super::namespaces::subsystem(&registry, &nqn) else {
-                continue;
-            };
-            let mut list = subsystem.namespaces.to_vec();
-            for namespace in list.iter_mut().filter(|n| n.nsid == nsid) {
-                namespace.block_count = block_count;
-            }
-            subsystem.namespaces = list.into();
-            self.replace(&mut registry, subsystem);
-        }
+        let users = self.state().users(volume).into_iter();
+        let edits = users.map(|(nqn, nsid)| Edit {
+            nqn,
+            apply: Box::new(move |subsystem| {
+                let mut list = subsystem.namespaces.to_vec();
+                for namespace in list.iter_mut().filter(|n| n.nsid == nsid) {
+                    namespace.block_count = block_count;
+                }
+                subsystem.namespaces = list.into();
+            }),
+        });
+        edits.collect()
     }
 }

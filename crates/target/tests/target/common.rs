@@ -201,7 +201,7 @@ impl Queue {
 
     /// Sends a command with its data in the capsule.
     pub fn send(&mut self, mut sqe: Sqe, data: &[u8]) -> u16 {
-        self.cid += 1;
+        self.cid = (self.cid + 1) % 0xff00;
         sqe.cid = self.cid.into();
         if !data.is_empty() {
             sqe.sgl = Sgl::new(Sgl::IN_CAPSULE, data.len() as u32);

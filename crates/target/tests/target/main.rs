@@ -1,6 +1,13 @@
 //! The whole target over real sockets, on both drivers.
 
+mod abort;
+mod commands;
 mod common;
+mod copies;
+mod fences;
+mod fused;
+mod gate;
+mod initiator;
 mod lifecycle;
 mod limits;
 mod live;
