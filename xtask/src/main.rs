@@ -41,13 +41,17 @@ const USAGE: &str = "\
 usage: cargo xtask ci                                  formatting, lints and every test, as CI does
        cargo xtask perf [RUNS [RUNTIME [ROWS]]]        weft beside bare TCP: the table of
                                                        docs/performance.md (5 runs of 3s each;
-                                                       ROWS: only those whose name contains it)";
+                                                       ROWS: only those whose name contains it)
+       cargo xtask sim [--seeds N] [--from S] [--minutes M]
+                                                       the simulator, until a seed fails
+       cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci(),
         ["perf", ref settings @ ..] => perf(settings),
+        ["sim", ref options @ ..] => sim(options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -74,6 +78,23 @@ fn perf(words: &[&str]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The simulator, built as it is fastest.
+fn sim(options: &[&str]) -> ExitCode {
+    let started = Command::new(env!("CARGO"))
+        .args(["run", "--release", "--quiet", "-p", "sim", "--"])
+        .args(options)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .status();
+    match started {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo does not start: {error}");
             ExitCode::FAILURE
         }
     }

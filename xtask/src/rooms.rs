@@ -29,6 +29,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "sim",
+        &[
+            "host", "link", "machine", "mem", "nvmf", "reactor", "store", "target", "wire",
+        ],
+    ),
+    (
         "weft",
         &[
             "bench", "control", "host", "mem", "reactor", "store", "target",

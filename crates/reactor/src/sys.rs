@@ -189,6 +189,7 @@ pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
     name_of(fd, libc::getsockname)
 }
 
+// SAFETY: whoever calls one passes an address with its length.
 type NameCall =
     unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
 

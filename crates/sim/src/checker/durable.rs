@@ -1,0 +1,83 @@
+//! What a volume may hold after the power failed or its process ended.
+
+use super::block::{BEFORE, Block};
+use super::{Checker, Seen, Value, Verdict, ZEROS};
+
+impl Checker {
+    /// The target's process ended: what was under way there has happened, in
+    /// part or not at all, and happens no more.
+    pub fn killed(&mut self) -> Verdict {
+        for value in self.open.clone() {
+            self.ops[value as usize].is_atomic = false;
+            self.ended(value)?;
+        }
+        Ok(())
+    }
+
+    /// The power failed under a volume whose target has been
+    /// [`Checker::killed`]: each block holds what was durable or anything newer,
+    /// and if sectors are smaller than blocks, any mixture of those.
+    pub fn power_cut(&mut self, volume: usize) -> Verdict {
+        self.check_miscompares(volume)?;
+        let now = self.tick();
+        let tears = self.volumes[volume].promise.block_sectors > 1;
+        for at in 0..self.volumes[volume].blocks.len() {
+            let values = self.survivors(volume, at as u64);
+            let block = &mut self.volumes[volume].blocks[at];
+            *block = Block::new(now, values, tears);
+        }
+        Ok(())
+    }
+
+    /// A volume in memory ended with its process: zeros.
+    pub fn forgotten(&mut self, volume: usize) -> Verdict {
+        self.check_miscompares(volume)?;
+        let now = self.tick();
+        for block in &mut self.volumes[volume].blocks {
+            *block = Block::new(now, vec![ZEROS], false);
+        }
+        Ok(())
+    }
+
+    /// The volume has grown: its new blocks are zeros.
+    pub fn grown(&mut self, volume: usize, blocks: u64) {
+        let now = self.tick();
+        let all = &mut self.volumes[volume].blocks;
+        assert!(blocks >= all.len() as u64, "volumes only grow");
+        all.resize_with(blocks as usize, || Block::new(now, vec![ZEROS], false));
+    }
+
+    /// The values that a block may be left with: those that no durable one
+    /// has surely replaced.
+    fn survivors(&self, volume: usize, at: u64) -> Vec<Value> {
+        let block = &self.volumes[volume].blocks[at as usize];
+        let durable: Vec<_> = (block.clusters.iter())
+            .filter(|cluster| self.is_durable(volume, cluster.value))
+            .collect();
+        let replaced = |first_end| durable.iter().any(|d| first_end < d.last_begin);
+        let mut values = Vec::new();
+        if !replaced(block.epoch()) {
+            match &block.initial.found {
+                Some(Seen::Whole(value)) => values.push(*value),
+                Some(Seen::Torn(mixed)) => values.extend(mixed),
+                _ => values.extend(&block.initial.values),
+            }
+        }
+        for &value in &block.writers {
+            let op = &self.ops[value as usize];
+            let cluster = block.cluster(value);
+            let first_end = cluster.map_or(op.end, |cluster| cluster.first_end);
+            // One that is itself durable is replaced by others only.
+            let others = durable
+                .iter()
+                .filter(|d| d.value != value && d.value != BEFORE);
+            if op.is_refused || others.into_iter().any(|d| first_end < d.last_begin) {
+                continue;
+            }
+            values.push(if op.kind.leaves_zeros() { ZEROS } else { value });
+        }
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+}

@@ -1,0 +1,464 @@
+//! Disks: what is in the page cache, what is on the medium, and operations
+//! that take their time, come in pieces, fail, hang or are cut off.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use mem::BufRange;
+use reactor::{FallocateMode, Nanos, Token};
+use std::os::fd::OwnedFd;
+
+use crate::content::SECTOR_BYTES;
+use crate::world::{DriverId, Event, MS, S, World};
+
+const EIO: i32 = 5;
+const EINTR: i32 = 4;
+const ENOSPC: i32 = 28;
+const EOPNOTSUPP: i32 = 95;
+const ECANCELED: i32 = 125;
+
+/// How the disks behave in one run. Rates are "once in so many operations", 0
+/// for never.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskSettings {
+    /// Mean time of an operation.
+    pub latency: Nanos,
+    /// A read fails.
+    pub read_errors: u64,
+    /// A write fails, for want of space or altogether.
+    pub write_errors: u64,
+    /// A sync fails, and what it should have written is lost with the power.
+    pub sync_errors: u64,
+    /// An operation moves only some of its blocks.
+    pub short: u64,
+    /// An operation hangs, for up to 20 seconds.
+    pub hangs: u64,
+    /// A write is brought to the medium unasked.
+    pub writebacks: u64,
+    /// An operation is interrupted before it begins.
+    pub interrupts: u64,
+    /// The file system knows how to make holes.
+    pub punches: bool,
+    /// The file system knows how to zero a range.
+    pub zeroes: bool,
+}
+
+/// One file.
+struct SimFile {
+    block_bytes: usize,
+    /// What reads see.
+    cache: Vec<u8>,
+    /// What a power cut leaves.
+    medium: Vec<u8>,
+    /// Sectors of the cache that are newer than the medium's.
+    dirty: Vec<bool>,
+}
+
+impl SimFile {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.cache[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let sectors = offset / SECTOR_BYTES..(offset + bytes.len()).div_ceil(SECTOR_BYTES);
+        self.dirty[sectors].fill(true);
+    }
+
+    /// Brings dirty ones of `sectors` to the medium.
+    fn clean(&mut self, sectors: impl Iterator<Item = usize>) {
+        for sector in sectors {
+            if std::mem::take(&mut self.dirty[sector]) {
+                let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                self.medium[bytes.clone()].copy_from_slice(&self.cache[bytes]);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Read(BufRange),
+    Write(BufRange, bool),
+    Zero,
+    Sync,
+}
+
+struct FileOp {
+    driver: DriverId,
+    token: Token,
+    file: usize,
+    what: What,
+    offset: usize,
+    /// Bytes that it will move: all, or fewer where it comes short.
+    len: usize,
+    /// Ends of the pieces that it is carried out in, last one first.
+    pieces: Vec<usize>,
+    done: usize,
+    /// Sectors that were dirty when a sync began.
+    dirty: Vec<usize>,
+    result: Result<(), i32>,
+    hangs: bool,
+}
+
+/// All disks.
+pub struct Disk {
+    settings: DiskSettings,
+    files: Vec<SimFile>,
+    by_fd: HashMap<RawFd, usize>,
+    ops: HashMap<u64, FileOp>,
+    /// Numbers of operations under way, in order.
+    order: Vec<u64>,
+    next_op: u64,
+    /// Writes that failed: file, first byte, bytes.
+    pub failures: Vec<(usize, u64, u64)>,
+    /// A sync has failed: only a power cut shows what is left.
+    pub has_lost: bool,
+}
+
+impl Disk {
+    /// No files yet.
+    pub fn new(settings: DiskSettings) -> Disk {
+        Disk {
+            settings,
+            files: Vec::new(),
+            by_fd: HashMap::new(),
+            ops: HashMap::new(),
+            order: Vec::new(),
+            next_op: 0,
+            failures: Vec::new(),
+            has_lost: false,
+        }
+    }
+
+    /// A file of zeros, durable, that `fd` stands for; its number.
+    pub fn add_file(&mut self, fd: RawFd, bytes: usize, block_bytes: usize) -> usize {
+        self.files.push(SimFile {
+            block_bytes,
+            cache: vec![0; bytes],
+            medium: vec![0; bytes],
+            dirty: vec![false; bytes / SECTOR_BYTES],
+        });
+        self.by_fd.insert(fd, self.files.len() - 1);
+        self.files.len() - 1
+    }
+
+    /// Operations under way with one of a driver's tokens.
+    pub fn is_busy(&self, driver: DriverId, token: Token) -> bool {
+        let mut ops = self.ops.values();
+        ops.any(|op| op.driver == driver && op.token == token)
+    }
+
+    /// Tokens of everything under way.
+    pub fn under_way(&self) -> Vec<(DriverId, Token)> {
+        let tokens = self.order.iter().map(|op| &self.ops[op]);
+        tokens.map(|op| (op.driver, op.token)).collect()
+    }
+
+    /// From now on everything works.
+    pub fn heal(&mut self) {
+        let healthy = &mut self.settings;
+        healthy.read_errors = 0;
+        healthy.write_errors = 0;
+        healthy.sync_errors = 0;
+        healthy.hangs = 0;
+        healthy.interrupts = 0;
+    }
+
+    /// The file has grown by a hole.
+    pub fn grow(&mut self, file: usize, bytes: usize) {
+        let file = &mut self.files[file];
+        file.cache.resize(bytes, 0);
+        file.medium.resize(bytes, 0);
+        file.dirty.resize(bytes / SECTOR_BYTES, false);
+    }
+
+    fn forget(&mut self, number: u64) -> Option<FileOp> {
+        self.order.retain(|&n| n != number);
+        self.ops.remove(&number)
+    }
+}
+
+impl World {
+    /// A file operation begins.
+    fn file_op(
+        &mut self,
+        driver: DriverId,
+        fd: &Arc<OwnedFd>,
+        what: What,
+        (offset, len): (u64, usize),
+        token: Token,
+    ) {
+        let file = self.disk.by_fd[&fd.as_raw_fd()];
+        let settings = self.disk.settings;
+        let (offset, all) = (offset as usize, self.disk.files[file].cache.len());
+        let len = len.min(all.saturating_sub(offset));
+        let mut op = FileOp {
+            driver,
+            token,
+            file,
+            what,
+            offset,
+            len,
+            pieces: Vec::new(),
+            done: 0,
+            dirty: Vec::new(),
+            result: Ok(()),
+            hangs: self.random.one_in(settings.hangs),
+        };
+        if let What::Sync = what {
+            let dirty = self.disk.files[file].dirty.iter().enumerate();
+            op.dirty = dirty.filter(|(_, is)| **is).map(|(n, _)| n).collect();
+        }
+        self.choose_fate(&mut op);
+        self.cut_into_pieces(&mut op);
+        let number = self.disk.next_op;
+        self.disk.next_op += 1;
+        let hangs = op.hangs;
+        self.trace(|| {
+            let (what, result) = (op.what, op.result);
+            format!("file {file}: {what:?} {offset}+{len} {result:?} hangs: {hangs}")
+        });
+        self.disk.ops.insert(number, op);
+        self.disk.order.push(number);
+        let delay = match hangs {
+            true => self.random.pick(&[5 * MS, S, 20 * S]),
+            false => self.random.around(settings.latency),
+        };
+        self.after(delay, Event::File(number));
+    }
+
+    /// Whether it will fail, and how.
+    fn choose_fate(&mut self, op: &mut FileOp) {
+        let settings = self.disk.settings;
+        if self.random.one_in(settings.interrupts) {
+            op.result = Err(EINTR);
+            return;
+        }
+        let block = self.disk.files[op.file].block_bytes;
+        match op.what {
+            What::Read(_) if self.random.one_in(settings.read_errors) => op.result = Err(EIO),
+            What::Write(..) if self.random.one_in(settings.write_errors) => {
+                op.result = Err(self.random.pick(&[EIO, ENOSPC]));
+                let (offset, len) = (op.offset as u64, op.len as u64);
+                self.disk.failures.push((op.file, offset, len));
+            }
+            What::Sync if self.random.one_in(settings.sync_errors) => {
+                op.result = Err(EIO);
+            }
+            What::Read(_) | What::Write(..)
+                if op.len > block && self.random.one_in(settings.short) =>
+            {
+                let blocks = (op.len / block) as u64;
+                op.len = self.random.between(1, blocks) as usize * block;
+            }
+            _ => {}
+        }
+    }
+
+    /// Where it can be seen half done: between any two sectors.
+    fn cut_into_pieces(&mut self, op: &mut FileOp) {
+        if op.result.is_err() || matches!(op.what, What::Sync) {
+            return;
+        }
+        op.pieces.push(op.len);
+        let sectors = (op.len / SECTOR_BYTES) as u64;
+        if sectors > 1 {
+            for _ in 0..self.random.below(3) {
+                let at = self.random.between(1, sectors - 1) as usize * SECTOR_BYTES;
+                op.pieces.push(at);
+            }
+        }
+        op.pieces.sort_unstable_by(|a, b| b.cmp(a));
+        op.pieces.dedup();
+    }
+
+    /// The next piece of an operation, or its end.
+    pub(crate) fn file_step(&mut self, number: u64) {
+        let Some(op) = self.disk.ops.get_mut(&number) else {
+            return;
+        };
+        let Some(end) = op.pieces.pop() else {
+            return self.file_ends(number);
+        };
+        let from = std::mem::replace(&mut op.done, end);
+        let at = op.offset + from;
+        let (file, what) = (&mut self.disk.files[op.file], op.what);
+        match what {
+            What::Read(buf) => {
+                let part = buf.slice(from as u32, (end - from) as u32);
+                mem::copy_in(part, &file.cache[at..op.offset + end]);
+            }
+            What::Write(buf, _) => {
+                let mut bytes = vec![0; end - from];
+                mem::copy_out(buf.slice(from as u32, (end - from) as u32), &mut bytes);
+                file.write(at, &bytes);
+            }
+            What::Zero => file.write(at, &vec![0; end - from]),
+            What::Sync => unreachable!("a sync has no pieces"),
+        }
+        let delay = self.random.around(self.disk.settings.latency / 2);
+        self.after(delay, Event::File(number));
+    }
+
+    fn file_ends(&mut self, number: u64) {
+        let op = self.disk.forget(number).expect("looked at by the caller");
+        let file = &mut self.disk.files[op.file];
+        match (op.what, op.result) {
+            (What::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
+            (What::Sync, Err(EIO)) => {
+                // The kernel tells once and then takes what is lost for clean.
+                for &sector in &op.dirty {
+                    file.dirty[sector] = false;
+                }
+                self.disk.has_lost = true;
+            }
+            (What::Write(_, true), Ok(())) => {
+                let first = op.offset / SECTOR_BYTES;
+                file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
+            }
+            (What::Write(..) | What::Zero, Ok(())) => {
+                if self.random.one_in(self.disk.settings.writebacks) {
+                    let first = op.offset / SECTOR_BYTES;
+                    let file = &mut self.disk.files[op.file];
+                    file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
+                }
+            }
+            _ => {}
+        }
+        let moved = match op.what {
+            What::Read(_) | What::Write(..) => op.len as u32,
+            What::Zero | What::Sync => 0,
+        };
+        let result = op
+            .result
+            .map(|()| moved)
+            .map_err(io::Error::from_raw_os_error);
+        self.complete_file(op.driver, op.token, result);
+    }
+
+    /// Reads.
+    pub fn file_read(
+        &mut self,
+        driver: DriverId,
+        fd: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        token: Token,
+    ) {
+        let extent = (offset, buf.len() as usize);
+        self.file_op(driver, fd, What::Read(buf), extent, token);
+    }
+
+    /// Writes.
+    pub fn file_write(
+        &mut self,
+        driver: DriverId,
+        fd: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    ) {
+        let extent = (offset, buf.len() as usize);
+        self.file_op(driver, fd, What::Write(buf, durable), extent, token);
+    }
+
+    /// Syncs.
+    pub fn file_sync(&mut self, driver: DriverId, fd: &Arc<OwnedFd>, token: Token) {
+        self.file_op(driver, fd, What::Sync, (0, 0), token);
+    }
+
+    /// Zeroes, one way or the other.
+    pub fn file_allocate(
+        &mut self,
+        driver: DriverId,
+        fd: &Arc<OwnedFd>,
+        mode: FallocateMode,
+        (offset, len): (u64, u64),
+        token: Token,
+    ) {
+        let knows = match mode {
+            FallocateMode::PunchHole => self.disk.settings.punches,
+            FallocateMode::ZeroRange => self.disk.settings.zeroes,
+        };
+        if !knows {
+            let result = Err(io::Error::from_raw_os_error(EOPNOTSUPP));
+            return self.complete_file(driver, token, result);
+        }
+        self.file_op(driver, fd, What::Zero, (offset, len as usize), token);
+    }
+
+    /// Asks for operations to end early: one that has not begun may.
+    pub fn file_cancel(&mut self, driver: DriverId, token: Token) {
+        for number in self.disk.order.clone() {
+            let op = &self.disk.ops[&number];
+            let has_begun = op.done > 0;
+            if op.driver != driver || op.token != token || has_begun || self.random.percent(50) {
+                continue;
+            }
+            self.trace(|| format!("file operation {number} is canceled"));
+            self.disk.forget(number);
+            let result = Err(io::Error::from_raw_os_error(ECANCELED));
+            self.complete_file(driver, token, result);
+        }
+    }
+
+    /// What hangs goes on.
+    pub fn release_hung(&mut self) {
+        for number in self.disk.order.clone() {
+            let op = self.disk.ops.get_mut(&number).expect("listed");
+            // Its late event finds nothing.
+            if std::mem::take(&mut op.hangs) {
+                let delay = self.random.around(self.disk.settings.latency);
+                self.after(delay, Event::File(number));
+            }
+        }
+    }
+
+    /// The process of a driver ended: what it had under way is carried out
+    /// whole, up to some block, or not at all.
+    pub fn files_die(&mut self, driver: DriverId) {
+        for number in self.disk.order.clone() {
+            if self.disk.ops[&number].driver != driver {
+                continue;
+            }
+            let op = self.disk.forget(number).expect("listed");
+            let block = self.disk.files[op.file].block_bytes;
+            let blocks = (op.len / block) as u64;
+            let whole = op.done > 0 || self.random.percent(50);
+            let until = match whole {
+                true => op.len,
+                false => self.random.below(blocks + 1) as usize * block,
+            };
+            if op.result.is_err() || until <= op.done {
+                continue;
+            }
+            let file = &mut self.disk.files[op.file];
+            let mut bytes = vec![0; until - op.done];
+            match op.what {
+                What::Write(buf, _) => {
+                    mem::copy_out(buf.slice(op.done as u32, bytes.len() as u32), &mut bytes);
+                }
+                What::Zero => {}
+                What::Read(_) | What::Sync => continue,
+            }
+            file.write(op.offset + op.done, &bytes);
+        }
+    }
+
+    /// The power fails: of what is newer than the medium, any sector may have
+    /// made it. Nothing is under way any more.
+    pub fn power_cut(&mut self) {
+        assert!(self.disk.ops.is_empty(), "the processes died before");
+        let survives = self.random.pick(&[0, 20, 50, 80, 100]);
+        for file in &mut self.disk.files {
+            for sector in 0..file.dirty.len() {
+                if std::mem::take(&mut file.dirty[sector]) && self.random.percent(survives) {
+                    let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                    file.medium[bytes.clone()].copy_from_slice(&file.cache[bytes]);
+                }
+            }
+            file.cache.clone_from(&file.medium);
+        }
+        self.disk.has_lost = false;
+    }
+}

@@ -1,0 +1,186 @@
+//! A driver whose sockets, files and time are the world's.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use mem::{BufRange, Pool, Stage};
+use reactor::{
+    Batch, Bell, Completion, Counters, Driver, FallocateMode, FileIo, Nanos, Sleeper, SocketId,
+    Ticket, Token, Wait, Waker,
+};
+
+use crate::world::{DriverId, Shared};
+
+/// A driver of the simulated world.
+pub struct SimDriver {
+    world: Shared,
+    id: DriverId,
+    pool: Pool,
+    sleeper: Sleeper,
+    bell: Arc<Bell>,
+    /// Of the current turn.
+    now: Nanos,
+    /// Listeners stand open as long as their descriptors.
+    listeners: Vec<OwnedFd>,
+    last_connect: Option<SocketId>,
+}
+
+impl SimDriver {
+    /// A driver with the place `id` in the world.
+    pub fn new(world: &Shared, id: DriverId, pool: Pool) -> SimDriver {
+        let now = world.borrow().now;
+        SimDriver {
+            world: world.clone(),
+            id,
+            pool,
+            sleeper: Sleeper::new(true).expect("descriptors are left"),
+            bell: Bell::new(None),
+            now,
+            listeners: Vec::new(),
+            last_connect: None,
+        }
+    }
+
+    /// Its place in the world.
+    pub fn id(&self) -> DriverId {
+        self.id
+    }
+
+    /// The socket of the last [`Driver::connect`].
+    pub fn last_connect(&self) -> SocketId {
+        self.last_connect.expect("it has connected")
+    }
+
+    /// The connection that a socket of this driver is an end of.
+    pub fn connection_of(&self, socket: SocketId) -> Option<usize> {
+        self.world.borrow().net.connection_of(self.id, socket)
+    }
+
+    /// Whether mail or a rung ticket waits for a turn.
+    pub fn is_called(&self) -> bool {
+        self.bell.is_rung() || self.sleeper.is_woken()
+    }
+}
+
+impl FileIo for SimDriver {
+    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+        let mut world = self.world.borrow_mut();
+        world.file_read(self.id, file, buf, offset, token);
+    }
+
+    fn write_at(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    ) {
+        let mut world = self.world.borrow_mut();
+        world.file_write(self.id, file, buf, offset, durable, token);
+    }
+
+    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+        self.world.borrow_mut().file_sync(self.id, file, token);
+    }
+
+    fn fallocate(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        token: Token,
+    ) {
+        let mut world = self.world.borrow_mut();
+        world.file_allocate(self.id, file, mode, (offset, len), token);
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.bell.ticket(token)
+    }
+
+    fn cancel_file(&mut self, token: Token) {
+        self.world.borrow_mut().file_cancel(self.id, token);
+    }
+}
+
+impl Driver for SimDriver {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn batch(&mut self) -> Box<Batch> {
+        self.world.borrow_mut().net.batch(self.id)
+    }
+
+    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
+        let fd = OwnedFd::from(listener);
+        let socket = self.world.borrow_mut().listen(self.id, &fd, token);
+        self.listeners.push(fd);
+        Ok(socket)
+    }
+
+    fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
+        self.world.borrow().net.local_addr(fd)
+    }
+
+    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        Ok(self.world.borrow_mut().take_socket(self.id, &fd))
+    }
+
+    fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
+        let socket = self.world.borrow_mut().connect(self.id, addr, token);
+        self.last_connect = Some(socket);
+        Ok(socket)
+    }
+
+    fn recv(
+        &mut self,
+        socket: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    ) {
+        let mut world = self.world.borrow_mut();
+        world.recv(self.id, socket, direct, stage, stage_max, token);
+    }
+
+    fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token) {
+        self.world.borrow_mut().send(self.id, socket, batch, token);
+    }
+
+    fn close(&mut self, socket: SocketId, token: Token) {
+        self.world.borrow_mut().close(self.id, socket, token);
+    }
+
+    /// Never sleeps: whoever runs the world calls when there is something.
+    fn poll(&mut self, _wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.sleeper.awake();
+        let mut world = self.world.borrow_mut();
+        self.now = world.now;
+        let ready = std::mem::take(&mut world.net.driver(self.id).ready);
+        out.extend(ready.into_iter().map(|(_, completion)| completion));
+        self.bell.take(out);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.sleeper.waker()
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}

@@ -1,0 +1,506 @@
+//! A host: the real initiator's queues on a simulated driver, with the manners
+//! of a kernel: when one queue is lost, all are, and it connects anew.
+
+use host::{Completion as Cqe, Data};
+use host::{Error, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
+use machine::Tag;
+use mem::Pool;
+use reactor::{Completion, Driver, Nanos, Token, Wait};
+use wire::nvme::fabrics::ConnectData;
+use wire::nvme::identify::{self, IDENTIFY_BYTES, cns};
+use wire::nvme::property::{csts, offset};
+use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status, admin};
+use zerocopy::FromBytes;
+
+use crate::checker::{Verdict, Violation};
+use crate::driver::SimDriver;
+use crate::plan::HostPlan;
+use crate::target::{SUBNQN, address};
+use crate::work::{Io, Work};
+use crate::world::{DriverId, Event, MS, S, Shared, US};
+
+/// Entries of the Admin Queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// CC: enabled, NVM Command Set, 64-byte SQEs, 16-byte CQEs.
+const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
+/// A controller that does not come up in this time is given up.
+const CONNECT_TIMEOUT: Nanos = 4 * S;
+/// A command that takes longer makes the host reset the controller.
+const COMMAND_TIMEOUT: Nanos = 6 * S;
+/// Tokens of one queue; more than it uses.
+const TOKENS: Token = 8;
+
+/// What a host sent and has no answer to.
+enum Sent {
+    Enable,
+    Ready,
+    Identify,
+    KeepAlive,
+    Io(Io),
+}
+
+struct Command {
+    what: Sent,
+    begun_at: Nanos,
+}
+
+struct Lane {
+    base: Token,
+    queue: Queue,
+    qid: u16,
+    connection: Option<usize>,
+    socket: reactor::SocketId,
+    commands: Vec<Option<Command>>,
+    has_room: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is connected before this.
+    Down(Nanos),
+    /// The controller is being set up.
+    Starting,
+    /// All queues are there.
+    Live,
+    /// Queues are being closed.
+    Ending,
+    /// For ever.
+    Gone,
+}
+
+/// A host.
+pub struct SimHost {
+    /// Its number.
+    pub number: usize,
+    plan: HostPlan,
+    driver: SimDriver,
+    identity: HostIdentity,
+    stage: Stage,
+    since: Nanos,
+    lanes: Vec<Lane>,
+    next_base: Token,
+    cntlid: u16,
+    in_capsule_max: u32,
+    completions: Vec<Completion>,
+    keep_alive_at: Nanos,
+    wants_end: bool,
+    /// How often it came up.
+    pub lives: u64,
+}
+
+impl SimHost {
+    /// A host that connects soon.
+    pub fn new(world: &Shared, number: usize, id: DriverId, plan: HostPlan, pool: Pool) -> SimHost {
+        world.borrow_mut().after(US, Event::Turn(id));
+        SimHost {
+            number,
+            plan,
+            driver: SimDriver::new(world, id, pool),
+            identity: HostIdentity {
+                hostnqn: format!("nqn.2026-01.io.weft:host{number}"),
+                hostid: [number as u8 + 1; 16],
+            },
+            stage: Stage::Down(0),
+            since: 0,
+            lanes: Vec::new(),
+            next_base: 0,
+            cntlid: 0,
+            in_capsule_max: 0,
+            completions: Vec::new(),
+            keep_alive_at: 0,
+            wants_end: false,
+            lives: 0,
+        }
+    }
+
+    /// Whether it has all its queues.
+    pub fn is_live(&self) -> bool {
+        self.stage == Stage::Live
+    }
+
+    /// Whether it has ended for good.
+    pub fn is_gone(&self) -> bool {
+        self.stage == Stage::Gone
+    }
+
+    /// Commands without an answer.
+    pub fn in_flight(&self) -> usize {
+        let commands = self.lanes.iter().flat_map(|lane| &lane.commands);
+        commands.flatten().count()
+    }
+
+    /// It shall close its queues and not come back.
+    pub fn end(&mut self) {
+        self.wants_end = true;
+    }
+
+    /// Its machine is gone from one moment to the next; it returns at `at`.
+    pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
+        self.lose_all(work)?;
+        self.lanes.clear();
+        let id = self.driver.id();
+        let pool = self.driver.pool().clone();
+        world.borrow_mut().driver_dies(id, true);
+        self.driver = SimDriver::new(world, id, pool);
+        self.stage = Stage::Down(at);
+        world.borrow_mut().at(at, Event::Turn(id));
+        Ok(())
+    }
+
+    /// One turn.
+    pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+        let id = self.driver.id();
+        world.borrow_mut().begin_turn(id);
+        let mut completions = std::mem::take(&mut self.completions);
+        self.driver
+            .poll(Wait::Now, &mut completions)
+            .expect("a simulated driver works");
+        for completion in completions.drain(..) {
+            self.completion(completion, work)?;
+        }
+        self.completions = completions;
+        self.step(world, work)?;
+        for lane in &mut self.lanes {
+            lane.queue.flush(&mut self.driver);
+        }
+        Ok(())
+    }
+
+    fn completion(&mut self, completion: Completion, work: &mut Work) -> Verdict {
+        let token = match &completion {
+            Completion::Connected { token, .. }
+            | Completion::Received { token, .. }
+            | Completion::Sent { token, .. }
+            | Completion::Closed { token } => *token,
+            other => unreachable!("a host has no {other:?}"),
+        };
+        let base = token / TOKENS * TOKENS;
+        let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
+            return Ok(());
+        };
+        self.lanes[at]
+            .queue
+            .on_completion(&mut self.driver, completion);
+        while let Some(event) = self.lanes[at].queue.next_event(&mut self.driver) {
+            match event {
+                QueueEvent::Live(result) => self.came_up(at, result),
+                QueueEvent::Completed(tag, cqe) => self.completed(at, tag, &cqe, work)?,
+                QueueEvent::Down(error) => self.went_down(&error, work)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A queue is lost: so is the controller.
+    fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
+        work.trace(|| format!("host {}: queue lost: {error}", self.number));
+        if let Error::Protocol(error) = error {
+            let (host, what) = (self.number, format!("{error:?}"));
+            return Err(Violation(format!("host {host}: protocol error: {what}")));
+        }
+        self.begin_end(work)
+    }
+
+    /// Closes every queue; what was in flight has an unknown outcome.
+    fn begin_end(&mut self, work: &mut Work) -> Verdict {
+        self.lose_all(work)?;
+        for lane in &mut self.lanes {
+            lane.queue.close(&mut self.driver);
+        }
+        self.stage = Stage::Ending;
+        Ok(())
+    }
+
+    fn lose_all(&mut self, work: &mut Work) -> Verdict {
+        for lane in &mut self.lanes {
+            for command in lane.commands.drain(..).flatten() {
+                if let Sent::Io(io) = command.what {
+                    work.lost(io, lane.connection)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Connect of a queue succeeded.
+    fn came_up(&mut self, at: usize, result: u64) {
+        let lane = &mut self.lanes[at];
+        lane.connection = self.driver.connection_of(lane.socket);
+        if lane.qid == 0 {
+            self.cntlid = result as u16;
+            let set = PropertySet {
+                offset: offset::CC,
+                is_8_bytes: false,
+                value: CC_ENABLE,
+            };
+            self.command(0, &set.encode(), Data::None, Sent::Enable);
+        }
+    }
+
+    fn command(&mut self, at: usize, sqe: &Sqe, data: Data, what: Sent) {
+        let len = match data {
+            Data::In(len) | Data::Out(len) => len,
+            Data::None => 0,
+        };
+        let memory = match len {
+            0 => Memory::default(),
+            len => Memory::owned(self.driver.pool().get(len).expect("hosts have memory")),
+        };
+        let lane = &mut self.lanes[at];
+        if let Some(tag) = lane.queue.submit(sqe, data, |_| memory) {
+            let begun_at = self.driver.now();
+            lane.put(tag, Command { what, begun_at });
+        }
+    }
+
+    fn completed(&mut self, at: usize, tag: Tag, cqe: &Cqe, work: &mut Work) -> Verdict {
+        let lane = &mut self.lanes[at];
+        lane.has_room = true;
+        let command = lane
+            .commands
+            .get_mut(usize::from(tag))
+            .and_then(Option::take);
+        let Some(Command { what, begun_at }) = command else {
+            let host = self.number;
+            return Err(Violation(format!("host {host}: an answer to no command")));
+        };
+        let memory = lane.queue.take_memory(tag);
+        if let Sent::Io(io) = what {
+            let took = self.driver.now() - begun_at;
+            return work.answered(io, cqe, memory.range(), lane.connection, took);
+        }
+        if !cqe.status.is_success() {
+            work.trace(|| format!("host {}: admin command: {}", self.number, cqe.status));
+            return self.begin_end(work);
+        }
+        match what {
+            Sent::Enable => self.ask_ready(),
+            Sent::Ready if cqe.result as u32 & csts::RDY == 0 => self.ask_ready(),
+            Sent::Ready => {
+                let mut sqe = Sqe::new(admin::IDENTIFY);
+                sqe.cdw10 = u32::from(cns::CONTROLLER).into();
+                let data = Data::In(IDENTIFY_BYTES as u32);
+                self.command(0, &sqe, data, Sent::Identify);
+            }
+            Sent::Identify => {
+                let mut bytes = [0; IDENTIFY_BYTES];
+                mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
+                let controller = identify::Controller::read_from_prefix(&bytes[..]);
+                let (controller, _) = controller.expect("4096 bytes");
+                // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
+                let takes = (controller.ioccsz.get() * 16).saturating_sub(64);
+                self.in_capsule_max = takes.min(self.plan.in_capsule_max);
+                for qid in 1..=self.plan.queues {
+                    self.open(qid);
+                }
+            }
+            Sent::KeepAlive => {}
+            Sent::Io(_) => unreachable!("handled above"),
+        }
+        Ok(())
+    }
+
+    fn ask_ready(&mut self) {
+        let get = PropertyGet {
+            offset: offset::CSTS,
+            is_8_bytes: false,
+        };
+        self.command(0, &get.encode(), Data::None, Sent::Ready);
+    }
+
+    fn open(&mut self, qid: u16) {
+        let entries = if qid == 0 {
+            ADMIN_ENTRIES
+        } else {
+            self.plan.entries
+        };
+        let (cntlid, kato_ms) = match qid {
+            0 => (0xffff, self.plan.kato_ms),
+            _ => (self.cntlid, 0),
+        };
+        let no_flow_control = self.plan.no_flow_control && qid != 0;
+        let HostIdentity { hostnqn, hostid } = &self.identity;
+        let params = QueueParams {
+            settings: Settings {
+                header_digest: self.plan.header_digest,
+                data_digest: self.plan.data_digest,
+                hpda: self.plan.hpda,
+                maxr2t: self.plan.maxr2t,
+            },
+            connect: ConnectCommand {
+                recfmt: 0,
+                qid,
+                sqsize: entries - 1,
+                cattr: if no_flow_control {
+                    ConnectCommand::DISABLE_SQ_FLOW_CONTROL
+                } else {
+                    0
+                },
+                kato_ms,
+            },
+            connect_data: ConnectData::new(*hostid, cntlid, SUBNQN, hostnqn),
+            in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
+        };
+        let base = self.next_base;
+        self.next_base += TOKENS;
+        let queue = Queue::open(&mut self.driver, address(), params, base);
+        self.lanes.push(Lane {
+            base,
+            queue: queue.expect("a simulated socket can be made"),
+            qid,
+            connection: None,
+            socket: self.driver.last_connect(),
+            commands: Vec::new(),
+            has_room: true,
+        });
+    }
+
+    /// What time and circumstances ask for.
+    fn step(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+        let now = self.driver.now();
+        match self.stage {
+            Stage::Gone => {}
+            Stage::Down(_) if self.wants_end => self.stage = Stage::Gone,
+            Stage::Down(until) if now < until => self.wake(world, until),
+            Stage::Down(_) => {
+                self.stage = Stage::Starting;
+                self.since = now;
+                self.lanes.clear();
+                self.open(0);
+                self.wake(world, now + CONNECT_TIMEOUT);
+            }
+            Stage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
+            Stage::Starting => {
+                let all = usize::from(self.plan.queues) + 1;
+                if self.lanes.len() == all && self.lanes.iter().all(|lane| lane.queue.is_live()) {
+                    self.stage = Stage::Live;
+                    self.lives += 1;
+                    work.trace(|| format!("host {} is live", self.number));
+                    self.keep_alive_at = now;
+                    self.live(world, work, now)?;
+                }
+            }
+            Stage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
+            Stage::Live => self.live(world, work, now)?,
+            Stage::Ending => {}
+        }
+        if self.stage == Stage::Ending && self.lanes.iter().all(|lane| lane.queue.is_closed()) {
+            self.lanes.clear();
+            let pause = world.borrow_mut().random.around(MS);
+            self.stage = Stage::Down(now + pause);
+            self.wake(world, now + pause);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, world: &Shared, at: Nanos) {
+        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+    }
+
+    fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
+        let begun = self.lanes.iter().flat_map(|lane| &lane.commands).flatten();
+        if let Some(oldest) = begun.map(|command| command.begun_at).min()
+            && now >= oldest + COMMAND_TIMEOUT
+        {
+            work.timed_out(self.number)?;
+            return self.begin_end(work);
+        }
+        if self.plan.kato_ms > 0 && now >= self.keep_alive_at {
+            let half = u64::from(self.plan.kato_ms) * MS / 2;
+            self.keep_alive_at = now + half;
+            self.command(0, &Sqe::new(admin::KEEP_ALIVE), Data::None, Sent::KeepAlive);
+            self.wake(world, now + half);
+        }
+        if self.wants_end {
+            return Ok(());
+        }
+        for at in 1..self.lanes.len() {
+            while self.lanes[at].has_room && work.has_more() {
+                let think = work.think();
+                if think > 0 {
+                    self.wake(world, now + think);
+                    break;
+                }
+                if !self.begin(at, world, work) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins one operation on a queue; false where that is full.
+    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> bool {
+        let now = self.driver.now();
+        let lane = &mut self.lanes[at];
+        let room = usize::from(self.plan.entries) - 1;
+        let used = lane.commands.iter().flatten().count();
+        let requests = work.next(self.number, room - used);
+        if requests.is_empty() {
+            lane.has_room = false;
+            return false;
+        }
+        let mut is_first = true;
+        for request in requests {
+            let memory = match request.len {
+                0 => Memory::default(),
+                len => {
+                    let buf = self.driver.pool().get(len).expect("hosts have memory");
+                    if !request.bytes.is_empty() {
+                        mem::copy_in(buf.range(), &request.bytes);
+                    }
+                    Memory::owned(buf)
+                }
+            };
+            let data = match (request.len, request.bytes.is_empty()) {
+                (0, _) => Data::None,
+                (len, true) => Data::In(len),
+                (len, false) => Data::Out(len),
+            };
+            match lane.queue.submit(&request.sqe, data, |_| memory) {
+                Some(tag) => {
+                    let what = Sent::Io(request.io);
+                    let begun_at = now;
+                    lane.put(tag, Command { what, begun_at });
+                }
+                None => {
+                    work.not_sent(request.io, is_first);
+                    lane.has_room = false;
+                }
+            }
+            is_first = false;
+        }
+        let has_room = lane.has_room;
+        self.wake(world, now + COMMAND_TIMEOUT);
+        has_room
+    }
+}
+
+impl Lane {
+    fn put(&mut self, tag: Tag, command: Command) {
+        let index = usize::from(tag);
+        if index >= self.commands.len() {
+            self.commands.resize_with(index + 1, || None);
+        }
+        self.commands[index] = Some(command);
+    }
+}
+
+/// Whether a command that ended with `status` had no effect for certain.
+pub fn had_no_effect(status: Status) -> bool {
+    [
+        Status::FUSED_FAILED,
+        Status::FUSED_MISSING,
+        Status::INVALID_NAMESPACE,
+        Status::WRITE_PROTECTED,
+        Status::COMMAND_INTERRUPTED,
+        Status::TRANSIENT_TRANSPORT,
+        Status::LBA_OUT_OF_RANGE,
+        Status::RESERVATION_CONFLICT,
+        Status::ANA_INACCESSIBLE,
+        Status::ANA_PERSISTENT_LOSS,
+        Status::ANA_TRANSITION,
+        Status::NAMESPACE_NOT_READY,
+    ]
+    .contains(&status.code())
+}

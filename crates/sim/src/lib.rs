@@ -1,0 +1,21 @@
+//! The deterministic world: targets and hosts, the real ones, over a simulated
+//! network, disk and clock, all of it from one seed, and a checker that knows
+//! what every block may hold.
+#![forbid(unsafe_code)]
+
+pub mod checker;
+pub mod content;
+mod disk;
+mod driver;
+mod host;
+mod net;
+mod plan;
+mod random;
+mod run;
+mod target;
+mod work;
+mod world;
+
+pub use plan::Plan;
+pub use random::Random;
+pub use run::{Failure, Outcome, run};

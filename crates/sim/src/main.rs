@@ -1,0 +1,98 @@
+//! Runs seeds until one fails: what `cargo xtask sim` starts.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Lines of a trace that a failure shows.
+const TRACE_LINES: usize = 120;
+
+const USAGE: &str = "\
+usage: sim [--from S] [--seeds N] [--minutes M]   seeds from S on, until one fails
+       sim --seed S [--trace LINES]               one seed, with what happened last";
+
+struct Options {
+    from: u64,
+    seeds: u64,
+    minutes: Option<u64>,
+    trace: usize,
+}
+
+fn options() -> Option<Options> {
+    let mut options = Options {
+        from: 0,
+        seeds: 10_000,
+        minutes: None,
+        trace: 0,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value: u64 = words.next()?.parse().ok()?;
+        match word.as_str() {
+            "--from" => options.from = value,
+            "--seeds" => options.seeds = value,
+            "--minutes" => {
+                options.minutes = Some(value);
+                options.seeds = u64::MAX;
+            }
+            "--seed" => {
+                (options.from, options.seeds) = (value, 1);
+                options.trace = TRACE_LINES;
+            }
+            "--trace" => options.trace = value as usize,
+            _ => return None,
+        }
+    }
+    Some(options)
+}
+
+fn main() -> ExitCode {
+    let Some(options) = options() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let start = Instant::now();
+    let limit = options.minutes.map(|m| Duration::from_secs(m * 60));
+    let mut total = sim::Outcome::default();
+    let mut seeds = 0;
+    while seeds < options.seeds && limit.is_none_or(|limit| start.elapsed() < limit) {
+        let seed = options.from + seeds;
+        let outcome = match sim::run(seed, options.trace) {
+            Ok(outcome) => outcome,
+            Err(_) if options.trace == 0 => {
+                // The same again, and this time it is written down.
+                let again = sim::run(seed, TRACE_LINES);
+                match again {
+                    Err(failure) => eprintln!("{failure}"),
+                    Ok(_) => eprintln!("seed {seed} failed once and not again"),
+                }
+                return ExitCode::FAILURE;
+            }
+            Err(failure) => {
+                eprintln!("{failure}");
+                return ExitCode::FAILURE;
+            }
+        };
+        if options.seeds == 1 {
+            println!("{outcome:?}");
+        }
+        total.ops += outcome.ops;
+        total.checked += outcome.checked;
+        total.failed += outcome.failed;
+        total.lives += outcome.lives;
+        total.faults += outcome.faults;
+        seeds += 1;
+    }
+    println!(
+        "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
+         up {} times, {} faults, {} s",
+        options.from,
+        total.ops,
+        total.checked,
+        total.failed,
+        total.lives,
+        total.faults,
+        start.elapsed().as_secs()
+    );
+    ExitCode::SUCCESS
+}

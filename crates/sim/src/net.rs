@@ -1,0 +1,870 @@
+//! The network: streams of bytes that come in pieces, late, or not at all.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use mem::{BufRange, Pool, Stage};
+use reactor::{Batch, Completion, Nanos, Received, SocketId, Token};
+
+use crate::world::{DriverId, Event, MS, US, World};
+
+/// Errors of sockets, by their Linux numbers.
+const ECONNRESET: i32 = 104;
+const ECONNREFUSED: i32 = 111;
+
+/// How the network behaves in one run.
+#[derive(Clone, Copy, Debug)]
+pub struct NetSettings {
+    /// Mean time of a byte on its way.
+    pub latency: Nanos,
+    /// How often, of a hundred, a piece is cut short.
+    pub split_percent: u64,
+    /// Bytes under way and not received before a sender waits.
+    pub window_bytes: usize,
+    /// Whether senders' memory is read when the bytes arrive, not when they are
+    /// sent.
+    pub zero_copy: bool,
+}
+
+/// A receive that waits.
+struct PendingRecv {
+    token: Token,
+    direct: Option<BufRange>,
+    stage: Option<Stage>,
+    stage_max: u32,
+    /// It may complete at an event that is scheduled.
+    is_scheduled: bool,
+}
+
+struct PendingSend {
+    token: Token,
+    batch: Box<Batch>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// So many bytes of the oldest batch that the sender has let out of hand.
+    Late(usize),
+    Fin,
+    Reset,
+}
+
+/// Who holds an end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Accepted, and not taken by a driver yet.
+    Accepted(DriverId),
+    Socket(DriverId, SocketId),
+    /// Its driver has closed it, or died.
+    Nobody,
+}
+
+struct End {
+    holder: Holder,
+    recv: Option<PendingRecv>,
+    send: Option<PendingSend>,
+    pump_scheduled: bool,
+    /// On its way to this end, with the time of arrival.
+    flight: VecDeque<(Nanos, Piece)>,
+    flight_bytes: usize,
+    /// Arrived, and not received.
+    inbox: VecDeque<u8>,
+    has_fin: bool,
+    error: Option<i32>,
+    /// Batches sent from this end whose bytes have not all arrived.
+    late: VecDeque<Box<Batch>>,
+    /// Nothing arrives here before this.
+    stalled_until: Nanos,
+    /// The completion of its close.
+    closing: Option<Token>,
+    address: SocketAddr,
+}
+
+impl End {
+    fn new(holder: Holder, address: SocketAddr) -> End {
+        End {
+            holder,
+            recv: None,
+            send: None,
+            pump_scheduled: false,
+            flight: VecDeque::new(),
+            flight_bytes: 0,
+            inbox: VecDeque::new(),
+            has_fin: false,
+            error: None,
+            late: VecDeque::new(),
+            stalled_until: 0,
+            closing: None,
+            address,
+        }
+    }
+}
+
+struct Connection {
+    /// The connecting end, and the accepting one.
+    ends: [End; 2],
+    /// Its host has vanished without a word: nothing passes any more.
+    is_dead: bool,
+}
+
+struct Attempt {
+    from: Option<(DriverId, SocketId, Token)>,
+    to: SocketAddr,
+    local: SocketAddr,
+}
+
+/// What a place in a driver's table is used for.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Free,
+    Listener(Token, SocketAddr),
+    Attempt(usize),
+    End(usize, usize),
+}
+
+struct Slot {
+    generation: u32,
+    what: Use,
+}
+
+/// What the world keeps of one driver.
+pub struct DriverState {
+    /// Ready for its user, with the socket that each belongs to.
+    pub ready: Vec<(Option<SocketId>, Completion)>,
+    turn_scheduled: bool,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: Pool,
+    /// Spare batches.
+    #[allow(clippy::vec_box)] // handed out as they are
+    batches: Vec<Box<Batch>>,
+    /// Its user is slow for a while.
+    pub busy_until: Nanos,
+}
+
+/// The network.
+pub struct Net {
+    settings: NetSettings,
+    drivers: Vec<DriverState>,
+    connections: Vec<Connection>,
+    attempts: Vec<Attempt>,
+    /// Ends by the descriptor that stands for them until a driver takes it.
+    by_fd: HashMap<RawFd, (usize, usize)>,
+    /// Listening addresses by the descriptor that stands for the listener.
+    listeners_by_fd: HashMap<RawFd, SocketAddr>,
+    null: File,
+    next_port: u16,
+}
+
+impl Net {
+    /// A network without anybody on it.
+    pub fn new(settings: NetSettings) -> Net {
+        Net {
+            settings,
+            drivers: Vec::new(),
+            connections: Vec::new(),
+            attempts: Vec::new(),
+            by_fd: HashMap::new(),
+            listeners_by_fd: HashMap::new(),
+            null: File::open("/dev/null").expect("there is a /dev/null"),
+            next_port: 1024,
+        }
+    }
+
+    /// A descriptor that stands for something simulated.
+    pub fn descriptor(&self) -> OwnedFd {
+        self.null.try_clone().expect("descriptors are left").into()
+    }
+
+    /// A descriptor that stands for a listener on `address`.
+    pub fn listener(&mut self, address: SocketAddr) -> OwnedFd {
+        let fd = self.descriptor();
+        self.listeners_by_fd.insert(fd.as_raw_fd(), address);
+        fd
+    }
+
+    /// A new driver.
+    pub fn add_driver(&mut self, pool: Pool) -> DriverId {
+        self.drivers.push(DriverState {
+            ready: Vec::new(),
+            turn_scheduled: false,
+            slots: Vec::new(),
+            free: Vec::new(),
+            pool,
+            batches: Vec::new(),
+            busy_until: 0,
+        });
+        self.drivers.len() - 1
+    }
+
+    /// What is kept of a driver.
+    pub fn driver(&mut self, id: DriverId) -> &mut DriverState {
+        &mut self.drivers[id]
+    }
+
+    /// Connections that both sides still know, as numbers.
+    pub fn live_connections(&self) -> Vec<usize> {
+        let open = |c: &Connection| !c.is_dead && c.ends.iter().all(|e| e.error.is_none());
+        let held = |c: &Connection| c.ends.iter().all(|e| e.holder != Holder::Nobody);
+        let all = self.connections.iter().enumerate();
+        all.filter(|(_, c)| open(c) && held(c))
+            .map(|(n, _)| n)
+            .collect()
+    }
+
+    /// The connection of a driver's socket, once it is made.
+    pub fn connection_of(&self, driver: DriverId, socket: SocketId) -> Option<usize> {
+        let slot = self.drivers[driver].slots.get(socket.index() as usize)?;
+        match slot.what {
+            Use::End(connection, _) if slot.generation == socket.generation() => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Whether the accepting side has let go of the connection.
+    pub fn is_forgotten(&self, connection: usize) -> bool {
+        let end = &self.connections[connection].ends[1];
+        end.holder == Holder::Nobody && end.closing.is_none()
+    }
+
+    fn take_slot(&mut self, driver: DriverId, what: Use) -> SocketId {
+        let state = &mut self.drivers[driver];
+        let index = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot {
+                generation: 0,
+                what: Use::Free,
+            });
+            state.slots.len() as u32 - 1
+        });
+        let slot = &mut state.slots[index as usize];
+        slot.what = what;
+        SocketId::new(index, slot.generation)
+    }
+
+    /// The place of a socket in use. Anything else is the user's mistake.
+    fn slot(&mut self, driver: DriverId, socket: SocketId) -> &mut Slot {
+        let slot = &mut self.drivers[driver].slots[socket.index() as usize];
+        let fits = slot.generation == socket.generation() && !matches!(slot.what, Use::Free);
+        assert!(fits, "socket used after its close");
+        slot
+    }
+
+    fn end_of(&mut self, driver: DriverId, socket: SocketId) -> (usize, usize) {
+        match self.slot(driver, socket).what {
+            Use::End(connection, end) => (connection, end),
+            other => panic!("{other:?} is not connected"),
+        }
+    }
+
+    fn free_slot(&mut self, driver: DriverId, socket: SocketId) {
+        let slot = self.slot(driver, socket);
+        slot.what = Use::Free;
+        slot.generation += 1;
+        self.drivers[driver].free.push(socket.index());
+    }
+
+    /// An empty batch.
+    pub fn batch(&mut self, driver: DriverId) -> Box<Batch> {
+        let spare = self.drivers[driver].batches.pop();
+        spare.unwrap_or_else(Batch::new)
+    }
+
+    fn recycle(&mut self, driver: DriverId, mut batch: Box<Batch>) {
+        batch.clear();
+        self.drivers[driver].batches.push(batch);
+    }
+
+    /// The address of an accepted descriptor.
+    pub fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
+        let (connection, end) = self.by_fd[&fd.as_raw_fd()];
+        Ok(self.connections[connection].ends[end].address)
+    }
+
+    fn socket_of(&self, connection: usize, end: usize) -> Option<(DriverId, SocketId)> {
+        match self.connections[connection].ends[end].holder {
+            Holder::Socket(driver, socket) => Some((driver, socket)),
+            _ => None,
+        }
+    }
+}
+
+impl World {
+    /// Something is ready for a driver's user: it gets its turn soon.
+    pub fn wake(&mut self, driver: DriverId) {
+        let state = self.net.driver(driver);
+        if state.turn_scheduled {
+            return;
+        }
+        state.turn_scheduled = true;
+        let busy = state.busy_until;
+        let delay = self.random.below(2 * US);
+        let at = (self.now + delay).max(busy);
+        self.at(at, Event::Turn(driver));
+    }
+
+    /// A turn of the driver's user begins: what is ready for it.
+    pub fn begin_turn(&mut self, driver: DriverId) {
+        self.net.driver(driver).turn_scheduled = false;
+    }
+
+    fn complete(&mut self, driver: DriverId, socket: Option<SocketId>, completion: Completion) {
+        self.net.driver(driver).ready.push((socket, completion));
+        self.wake(driver);
+    }
+
+    /// A file operation of a driver has ended.
+    pub fn complete_file(&mut self, driver: DriverId, token: Token, result: io::Result<u32>) {
+        self.complete(driver, None, Completion::File { token, result });
+    }
+
+    /// Listens on what a descriptor of [`Net::listener`] stands for.
+    pub fn listen(&mut self, driver: DriverId, fd: &OwnedFd, token: Token) -> SocketId {
+        let address = self.net.listeners_by_fd[&fd.as_raw_fd()];
+        self.net.take_slot(driver, Use::Listener(token, address))
+    }
+
+    /// Takes an accepted connection.
+    pub fn take_socket(&mut self, driver: DriverId, fd: &OwnedFd) -> SocketId {
+        let (connection, end) = self
+            .net
+            .by_fd
+            .remove(&fd.as_raw_fd())
+            .expect("accepted before");
+        let socket = self.net.take_slot(driver, Use::End(connection, end));
+        self.net.connections[connection].ends[end].holder = Holder::Socket(driver, socket);
+        socket
+    }
+
+    /// Connects to `to`.
+    pub fn connect(&mut self, driver: DriverId, to: SocketAddr, token: Token) -> SocketId {
+        let attempt = self.net.attempts.len();
+        let socket = self.net.take_slot(driver, Use::Attempt(attempt));
+        self.net.next_port = self.net.next_port.checked_add(1).unwrap_or(1024);
+        let local = SocketAddr::from(([10, 0, 1, driver as u8], self.net.next_port));
+        self.net.attempts.push(Attempt {
+            from: Some((driver, socket, token)),
+            to,
+            local,
+        });
+        let delay = self.random.around(self.net.settings.latency * 2);
+        self.after(delay, Event::Connect(attempt));
+        socket
+    }
+
+    /// The end of an attempt to connect.
+    pub(crate) fn connect_ends(&mut self, attempt: usize) {
+        let Attempt { from, to, local } = &mut self.net.attempts[attempt];
+        let (to, local) = (*to, *local);
+        let Some((driver, socket, token)) = from.take() else {
+            return;
+        };
+        let listening = self.net.drivers.iter().enumerate().find_map(|(n, state)| {
+            state.slots.iter().find_map(|slot| match slot.what {
+                Use::Listener(token, address) if address == to => Some((n, token)),
+                _ => None,
+            })
+        });
+        let Some((acceptor, accept_token)) = listening else {
+            self.trace(|| format!("connect of driver {driver} to {to} is refused"));
+            let result = Err(io::Error::from_raw_os_error(ECONNREFUSED));
+            return self.complete(
+                driver,
+                Some(socket),
+                Completion::Connected { token, result },
+            );
+        };
+        let connection = self.net.connections.len();
+        self.net.connections.push(Connection {
+            ends: [
+                End::new(Holder::Socket(driver, socket), local),
+                End::new(Holder::Accepted(acceptor), to),
+            ],
+            is_dead: false,
+        });
+        self.net.slot(driver, socket).what = Use::End(connection, 0);
+        let fd = self.net.descriptor();
+        self.net.by_fd.insert(fd.as_raw_fd(), (connection, 1));
+        self.trace(|| format!("connection {connection}: driver {driver} to {to}"));
+        let result = Ok(());
+        self.complete(
+            driver,
+            Some(socket),
+            Completion::Connected { token, result },
+        );
+        let accepted = Completion::Accepted {
+            token: accept_token,
+            result: Ok((fd, local)),
+        };
+        self.complete(acceptor, None, accepted);
+    }
+
+    /// A receive begins.
+    pub fn recv(
+        &mut self,
+        driver: DriverId,
+        socket: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        token: Token,
+    ) {
+        let direct = direct.filter(|direct| !direct.is_empty());
+        assert!(direct.is_some() || stage_max > 0, "a receive of nothing");
+        let (connection, end) = self.net.end_of(driver, socket);
+        let this = &mut self.net.connections[connection].ends[end];
+        assert!(this.recv.is_none(), "one receive at a time");
+        this.recv = Some(PendingRecv {
+            token,
+            direct,
+            stage,
+            stage_max,
+            is_scheduled: false,
+        });
+        self.try_receive(connection, end, 0);
+    }
+
+    /// Lets a receive that waits complete soon, if there is something.
+    fn try_receive(&mut self, connection: usize, end: usize, delay: Nanos) {
+        let delay = delay + self.random.below(US);
+        let this = &mut self.net.connections[connection].ends[end];
+        let has = !this.inbox.is_empty() || this.has_fin || this.error.is_some();
+        if let Some(recv) = &mut this.recv
+            && has
+            && !std::mem::replace(&mut recv.is_scheduled, true)
+        {
+            self.after(delay, Event::Recv(connection, end));
+        }
+    }
+
+    /// A receive completes with some of what is there.
+    pub(crate) fn receive(&mut self, connection: usize, end: usize) {
+        let Some((driver, socket)) = self.net.socket_of(connection, end) else {
+            return;
+        };
+        let available = self.net.connections[connection].ends[end].inbox.len();
+        let part = self.part_of(available);
+        let pool = self.net.drivers[driver].pool.clone();
+        let this = &mut self.net.connections[connection].ends[end];
+        if this.closing.is_some() {
+            return;
+        }
+        let Some(mut recv) = this.recv.take() else {
+            return;
+        };
+        if available == 0 && !this.has_fin && this.error.is_none() {
+            // What was there is gone with its sender.
+            recv.is_scheduled = false;
+            this.recv = Some(recv);
+            return;
+        }
+        let token = recv.token;
+        let result = match this.error {
+            Some(errno) if available == 0 => Err(io::Error::from_raw_os_error(errno)),
+            _ => match fill(&mut recv, &mut this.inbox, part, &pool) {
+                Some(received) => Ok(received),
+                None => {
+                    // No memory now: it is looked for again.
+                    recv.is_scheduled = true;
+                    this.recv = Some(recv);
+                    return self.after(MS, Event::Recv(connection, end));
+                }
+            },
+        };
+        let is_open = result.is_ok();
+        self.complete(driver, Some(socket), Completion::Received { token, result });
+        if is_open {
+            // There is room in the window again.
+            self.schedule_pump(connection, 1 - end);
+        }
+    }
+
+    /// How much of `available` bytes come at a time.
+    fn part_of(&mut self, available: usize) -> usize {
+        if available <= 1 || !self.random.percent(self.net.settings.split_percent) {
+            return available;
+        }
+        let most = match self.random.below(3) {
+            0 => 16,
+            1 => 160,
+            _ => available as u64,
+        };
+        1 + self.random.below(most.min(available as u64)) as usize
+    }
+
+    /// A send begins.
+    pub fn send(&mut self, driver: DriverId, socket: SocketId, batch: Box<Batch>, token: Token) {
+        assert!(!batch.is_empty(), "a send of nothing");
+        let (connection, end) = self.net.end_of(driver, socket);
+        let this = &mut self.net.connections[connection].ends[end];
+        assert!(this.send.is_none(), "one send at a time");
+        this.send = Some(PendingSend { token, batch });
+        self.schedule_pump(connection, end);
+    }
+
+    fn schedule_pump(&mut self, connection: usize, end: usize) {
+        let delay = self.random.below(US);
+        let this = &mut self.net.connections[connection].ends[end];
+        if this.send.is_some() && !std::mem::replace(&mut this.pump_scheduled, true) {
+            self.after(delay, Event::Pump(connection, end));
+        }
+    }
+
+    /// The kernel takes some of what an end sends.
+    pub(crate) fn pump(&mut self, connection: usize, end: usize) {
+        self.net.connections[connection].ends[end].pump_scheduled = false;
+        let Some((driver, socket)) = self.net.socket_of(connection, end) else {
+            return;
+        };
+        let this = &mut self.net.connections[connection].ends[end];
+        let Some(send) = this.send.as_ref().filter(|_| this.closing.is_none()) else {
+            return;
+        };
+        let token = send.token;
+        if let Some(errno) = this.error {
+            let send = this.send.take().expect("looked at above");
+            self.net.recycle(driver, send.batch);
+            let result = Err(io::Error::from_raw_os_error(errno));
+            return self.complete(driver, Some(socket), Completion::Sent { token, result });
+        }
+        let left = send.batch.len_bytes() as usize;
+        let there = &self.net.connections[connection].ends[1 - end];
+        let used = there.flight_bytes + there.inbox.len();
+        let room = self.net.settings.window_bytes.saturating_sub(used);
+        let part = self.part_of(left.min(room));
+        if part == 0 {
+            // Receives make room and pump again.
+            return;
+        }
+        let this = &mut self.net.connections[connection].ends[end];
+        let send = this.send.as_mut().expect("looked at above");
+        if self.net.settings.zero_copy && part == left {
+            // Let out of hand: what is left is read as it arrives.
+            let send = this.send.take().expect("looked at above");
+            this.late.push_back(send.batch);
+            self.depart(connection, end, Piece::Late(part));
+            let result = Ok(());
+            return self.complete(driver, Some(socket), Completion::Sent { token, result });
+        }
+        let mut bytes = Vec::with_capacity(part);
+        let all = send.batch.take_out(part, &mut bytes);
+        let done = all.then(|| this.send.take().expect("looked at above"));
+        self.depart(connection, end, Piece::Bytes(bytes));
+        match done {
+            Some(send) => {
+                self.net.recycle(driver, send.batch);
+                let result = Ok(());
+                self.complete(driver, Some(socket), Completion::Sent { token, result });
+            }
+            None => self.schedule_pump(connection, end),
+        }
+    }
+
+    /// Something leaves an end for the other.
+    fn depart(&mut self, connection: usize, from: usize, piece: Piece) {
+        let latency = self.net.settings.latency;
+        let flight = self.random.around(latency);
+        let now = self.now;
+        let link = &mut self.net.connections[connection];
+        if link.is_dead {
+            if let Piece::Late(_) = piece {
+                link.ends[from].late.clear();
+            }
+            return;
+        }
+        let to = &mut link.ends[1 - from];
+        let last = to.flight.back().map_or(0, |(at, _)| *at);
+        let at = (now + flight).max(last).max(to.stalled_until);
+        to.flight_bytes += match &piece {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Late(len) => *len,
+            Piece::Fin | Piece::Reset => 0,
+        };
+        to.flight.push_back((at, piece));
+        self.at(at, Event::Arrive(connection, 1 - from));
+    }
+
+    /// What has come to an end is there.
+    pub(crate) fn arrive(&mut self, connection: usize, end: usize) {
+        let now = self.now;
+        let keeps = self.random.percent(50);
+        let link = &mut self.net.connections[connection];
+        if link.is_dead {
+            return;
+        }
+        let [a, b] = &mut link.ends;
+        let (this, that) = if end == 0 { (a, b) } else { (b, a) };
+        let mut is_unwanted = false;
+        while this.flight.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, piece) = this.flight.pop_front().expect("looked at");
+            let nobody = this.holder == Holder::Nobody;
+            match piece {
+                Piece::Bytes(bytes) => {
+                    this.flight_bytes -= bytes.len();
+                    is_unwanted |= nobody;
+                    this.inbox.extend(bytes);
+                }
+                Piece::Late(len) => {
+                    this.flight_bytes -= len;
+                    is_unwanted |= nobody;
+                    let mut batch = that.late.pop_front().expect("one for each piece");
+                    let mut bytes = Vec::with_capacity(len);
+                    batch.take_out(len, &mut bytes);
+                    batch.clear();
+                    this.inbox.extend(bytes);
+                }
+                Piece::Fin => this.has_fin = true,
+                Piece::Reset => {
+                    this.error = Some(ECONNRESET);
+                    if !keeps {
+                        this.inbox.clear();
+                    }
+                    that.late.clear();
+                    this.flight.clear();
+                    this.flight_bytes = 0;
+                }
+            }
+        }
+        if is_unwanted {
+            this.inbox.clear();
+            self.depart(connection, end, Piece::Reset);
+            return;
+        }
+        self.try_receive(connection, end, 0);
+        if self.net.connections[connection].ends[end].error.is_some() {
+            self.schedule_pump(connection, end);
+        }
+    }
+
+    /// Closes a socket or a listener; it is over with [`Completion::Closed`].
+    pub fn close(&mut self, driver: DriverId, socket: SocketId, token: Token) {
+        let what = self.net.slot(driver, socket).what;
+        // What was ready and not taken is never heard of.
+        let state = self.net.driver(driver);
+        state.ready.retain(|(of, _)| *of != Some(socket));
+        match what {
+            Use::Free => unreachable!("a place in use"),
+            Use::Listener(..) | Use::Attempt(_) => {
+                if let Use::Attempt(attempt) = what {
+                    self.net.attempts[attempt].from = None;
+                }
+                self.net.free_slot(driver, socket);
+                self.complete(driver, None, Completion::Closed { token });
+            }
+            Use::End(connection, end) => {
+                self.trace(|| format!("connection {connection}: end {end} closes"));
+                self.net.connections[connection].ends[end].closing = Some(token);
+                // It may not be used any more, but the kernel still may.
+                self.net.slot(driver, socket).generation += 1;
+                let delay = self.random.around(5 * US);
+                self.after(delay, Event::Closed(connection, end));
+            }
+        }
+    }
+
+    /// The kernel lets go of a closed end.
+    pub(crate) fn end_closed(&mut self, connection: usize, end: usize) {
+        let Some((driver, socket)) = self.net.socket_of(connection, end) else {
+            return;
+        };
+        let this = &mut self.net.connections[connection].ends[end];
+        let Some(token) = this.closing.take() else {
+            return;
+        };
+        if let Some(recv) = this.recv.take()
+            && let Some(direct) = recv.direct
+        {
+            // Until now the kernel may write what it was given.
+            let len = direct.len().min(this.inbox.len() as u32);
+            let bytes: Vec<u8> = this.inbox.drain(..len as usize).collect();
+            mem::copy_in(direct.slice(0, len), &bytes);
+        }
+        let unread = !this.inbox.is_empty() || this.error.is_some();
+        let mut partial = false;
+        if let Some(send) = this.send.take() {
+            partial = true;
+            self.net.recycle(driver, send.batch);
+        }
+        let this = &mut self.net.connections[connection].ends[end];
+        // What was let out of hand is read before its memory is given up.
+        let late: Vec<_> = this.late.drain(..).collect();
+        this.holder = Holder::Nobody;
+        this.inbox.clear();
+        self.settle_late(connection, 1 - end, late);
+        let last = if unread || partial {
+            Piece::Reset
+        } else {
+            Piece::Fin
+        };
+        self.depart(connection, end, last);
+        let slot = &mut self.net.driver(driver).slots[socket.index() as usize];
+        slot.what = Use::Free;
+        self.net.driver(driver).free.push(socket.index());
+        self.complete(driver, None, Completion::Closed { token });
+    }
+
+    /// Reads the bytes that pieces on their way to `to` still only name.
+    #[allow(clippy::vec_box)] // as they came
+    fn settle_late(&mut self, connection: usize, to: usize, batches: Vec<Box<Batch>>) {
+        let mut batches = batches.into_iter();
+        for (_, piece) in &mut self.net.connections[connection].ends[to].flight {
+            if let Piece::Late(len) = *piece
+                && let Some(mut batch) = batches.next()
+            {
+                let mut bytes = Vec::with_capacity(len);
+                batch.take_out(len, &mut bytes);
+                batch.clear();
+                *piece = Piece::Bytes(bytes);
+            }
+        }
+    }
+
+    /// Breaks a connection for both sides, bytes under way lost.
+    pub fn reset(&mut self, connection: usize) {
+        self.trace(|| format!("connection {connection}: reset"));
+        for end in 0..2 {
+            let this = &mut self.net.connections[connection].ends[end];
+            this.flight.clear();
+            this.flight_bytes = 0;
+            this.late.clear();
+            this.error.get_or_insert(ECONNRESET);
+        }
+        for end in 0..2 {
+            let delay = self.random.around(self.net.settings.latency);
+            self.try_receive(connection, end, delay);
+            self.schedule_pump(connection, end);
+        }
+    }
+
+    /// Nothing arrives on a connection for a while, in one direction or both.
+    pub fn stall(&mut self, connection: usize, time: Nanos) {
+        let until = self.now + time;
+        let both = self.random.percent(50);
+        let only = self.random.below(2) as usize;
+        self.trace(|| format!("connection {connection}: stalls for {} us", time / US));
+        for end in 0..2 {
+            if both || end == only {
+                let this = &mut self.net.connections[connection].ends[end];
+                this.stalled_until = this.stalled_until.max(until);
+            }
+        }
+    }
+
+    /// A driver's process has died. Its kernel closes its connections, or the
+    /// machine has gone with it and nobody hears of that.
+    pub fn driver_dies(&mut self, driver: DriverId, silently: bool) {
+        let state = self.net.driver(driver);
+        state.ready.clear();
+        state.free.clear();
+        for index in 0..state.slots.len() {
+            let state = self.net.driver(driver);
+            let slot = &mut state.slots[index];
+            slot.generation += 1;
+            let what = std::mem::replace(&mut slot.what, Use::Free);
+            state.free.push(index as u32);
+            match what {
+                Use::Free | Use::Listener(..) => {}
+                Use::Attempt(attempt) => self.net.attempts[attempt].from = None,
+                Use::End(connection, end) => self.end_dies(driver, connection, end, silently),
+            }
+        }
+        for connection in 0..self.net.connections.len() {
+            if self.net.connections[connection].ends[1].holder == Holder::Accepted(driver) {
+                self.end_dies(driver, connection, 1, silently);
+            }
+        }
+    }
+
+    fn end_dies(&mut self, driver: DriverId, connection: usize, end: usize, silently: bool) {
+        let this = &mut self.net.connections[connection].ends[end];
+        if this.holder == Holder::Nobody {
+            return;
+        }
+        this.holder = Holder::Nobody;
+        this.closing = None;
+        this.recv = None;
+        this.inbox.clear();
+        let send = this.send.take();
+        let late: Vec<_> = this.late.drain(..).collect();
+        if silently {
+            self.net.connections[connection].is_dead = true;
+            // What the machine had sent last is as lost as it is.
+            self.net.connections[connection].ends[1 - end].inbox.clear();
+            for mut batch in late {
+                batch.clear();
+            }
+        } else {
+            self.settle_late(connection, 1 - end, late);
+            self.depart(connection, end, Piece::Reset);
+        }
+        if let Some(send) = send {
+            self.net.recycle(driver, send.batch);
+        }
+    }
+
+    /// The machine of a vanished host is back, or somebody else has its
+    /// address: the other side is told that nobody knows its connections.
+    pub fn bury(&mut self) {
+        for connection in 0..self.net.connections.len() {
+            if !std::mem::take(&mut self.net.connections[connection].is_dead) {
+                continue;
+            }
+            for end in 0..2 {
+                self.net.connections[connection].ends[end].flight.clear();
+                self.net.connections[connection].ends[end].flight_bytes = 0;
+            }
+            for end in 0..2 {
+                if self.net.connections[connection].ends[end].holder == Holder::Nobody {
+                    let delay = self.random.below(10 * MS);
+                    self.net.connections[connection].ends[1 - end].stalled_until = self.now + delay;
+                    self.depart(connection, end, Piece::Reset);
+                }
+            }
+        }
+    }
+}
+
+/// Moves at most `most` bytes to where the receive wants them; `None` where
+/// there is no memory for any.
+fn fill(
+    recv: &mut PendingRecv,
+    inbox: &mut VecDeque<u8>,
+    most: usize,
+    pool: &Pool,
+) -> Option<Received> {
+    let direct_len = recv.direct.map_or(0, BufRange::len) as usize;
+    let mut stage = recv.stage.take();
+    let given = stage.is_some();
+    if recv.stage_max > 0 {
+        match &mut stage {
+            Some(stage) => stage.fit(pool, recv.stage_max),
+            None => stage = pool.stage_of(recv.stage_max.min(mem::STAGE_BYTES)),
+        }
+    }
+    let room = stage
+        .as_ref()
+        .map_or(0, Stage::room)
+        .min(recv.stage_max as usize);
+    if direct_len + room == 0 {
+        recv.stage = stage;
+        return None;
+    }
+    let bytes = most.min(direct_len + room);
+    let eof = inbox.is_empty();
+    let bytes: Vec<u8> = inbox.drain(..bytes).collect();
+    let direct = bytes.len().min(direct_len);
+    if let Some(range) = recv.direct {
+        mem::copy_in(range.slice(0, direct as u32), &bytes[..direct]);
+    }
+    let staged = bytes.len() - direct;
+    if let Some(stage) = &mut stage {
+        stage.append(&bytes[direct..]);
+    }
+    Some(Received {
+        direct: direct as u32,
+        stage: stage.filter(|_| given || staged > 0),
+        eof,
+    })
+}

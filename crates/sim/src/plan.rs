@@ -1,0 +1,206 @@
+//! What a seed stands for.
+
+use reactor::Nanos;
+
+use crate::disk::DiskSettings;
+use crate::net::NetSettings;
+use crate::random::Random;
+use crate::world::{MS, US};
+
+/// Where a volume's data lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// In the target's memory.
+    Memory,
+    /// In a file on a simulated disk.
+    File,
+}
+
+/// One volume, served as a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumePlan {
+    /// Where its data lies.
+    pub lies: Lies,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Its size.
+    pub blocks: u64,
+}
+
+/// One host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostPlan {
+    /// I/O queues.
+    pub queues: u16,
+    /// Entries of each.
+    pub entries: u16,
+    /// Header digests wanted.
+    pub header_digest: bool,
+    /// Data digests wanted.
+    pub data_digest: bool,
+    /// Alignment of data from the target, as on the wire.
+    pub hpda: u8,
+    /// R2Ts outstanding for a command, as on the wire.
+    pub maxr2t: u32,
+    /// No flow control of submission queues.
+    pub no_flow_control: bool,
+    /// In-capsule data that it makes use of at most, bytes.
+    pub in_capsule_max: u32,
+    /// Keep alive timeout, 0 for none.
+    pub kato_ms: u32,
+}
+
+/// How often things go wrong: the weights of one fault against another.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultPlan {
+    /// Mean time between two.
+    pub interval: Nanos,
+    /// How many there are at most.
+    pub count_max: u64,
+    /// A connection is reset.
+    pub resets: u32,
+    /// A connection stands still for a while.
+    pub stalls: u32,
+    /// A host vanishes, and returns.
+    pub vanishes: u32,
+    /// A reactor or a host is slow for a while.
+    pub slow: u32,
+    /// The target's process is killed and started again.
+    pub kills: u32,
+    /// The power fails; then the target is started again.
+    pub power_cuts: u32,
+    /// What is served changes.
+    pub changes: u32,
+}
+
+/// Everything that a seed decides before the run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Reactors of the target.
+    pub shards: usize,
+    /// The volumes.
+    pub volumes: Vec<VolumePlan>,
+    /// The hosts.
+    pub hosts: Vec<HostPlan>,
+    /// The network.
+    pub net: NetSettings,
+    /// The disks.
+    pub disk: DiskSettings,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+    /// Operations that hosts begin, all together.
+    pub ops: u64,
+    /// In-capsule data that the target takes, bytes.
+    pub in_capsule_max: u32,
+    /// Data of one H2CData PDU, bytes.
+    pub h2c_data_max: u32,
+    /// Data of one command, bytes.
+    pub io_bytes_max: u32,
+    /// How often, of a hundred, an operation goes to the same few blocks.
+    pub hot_percent: u64,
+    /// How often, of a hundred, a write is durable.
+    pub fua_percent: u64,
+    /// Mean time between two operations of a queue that has room.
+    pub think: Nanos,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        let r = &mut random;
+        let ops = r.between(60, 260);
+        let volumes = (0..r.between(1, 2)).map(|_| volume(r)).collect();
+        let hosts = (0..r.weighted(&[(2, 1), (4, 2), (3, 3), (1, 4)]))
+            .map(|_| host(r))
+            .collect();
+        Plan {
+            seed,
+            shards: r.weighted(&[(3, 1), (3, 2), (1, 3)]),
+            volumes,
+            hosts,
+            net: NetSettings {
+                latency: r.pick(&[2, 20, 20, 200]) * US,
+                split_percent: r.pick(&[0, 10, 50, 90]),
+                window_bytes: r.pick(&[1 << 10, 16 << 10, 256 << 10, 256 << 10]),
+                zero_copy: r.one_in(3),
+            },
+            disk: disk(r),
+            faults: faults(r),
+            ops,
+            in_capsule_max: r.pick(&[0, 4096, 8192]),
+            h2c_data_max: r.pick(&[4096, 8192, 1 << 20]),
+            io_bytes_max: r.pick(&[64 << 10, 128 << 10, 1 << 20]),
+            hot_percent: r.pick(&[30, 60, 90]),
+            fua_percent: r.pick(&[0, 10, 50]),
+            think: r.pick(&[0, 5, 50]) * US,
+        }
+    }
+}
+
+fn volume(r: &mut Random) -> VolumePlan {
+    let block_bytes = r.pick(&[512, 4096]);
+    let blocks = match block_bytes {
+        512 => r.between(64, 512),
+        _ => r.between(16, 96),
+    };
+    VolumePlan {
+        lies: r.weighted(&[(3, Lies::File), (0, Lies::Memory)]),
+        block_bytes,
+        blocks,
+    }
+}
+
+fn host(r: &mut Random) -> HostPlan {
+    HostPlan {
+        queues: r.between(1, 3) as u16,
+        entries: r.pick(&[2, 4, 8, 16]),
+        header_digest: r.one_in(3),
+        data_digest: r.one_in(3),
+        hpda: r.pick(&[0, 0, 3, 31]),
+        maxr2t: r.pick(&[0, 1, 3]),
+        no_flow_control: r.percent(50),
+        in_capsule_max: r.pick(&[0, 512, 8192]),
+        kato_ms: r.pick(&[0, 2000, 5000]),
+    }
+}
+
+fn disk(r: &mut Random) -> DiskSettings {
+    let has_errors = r.one_in(4);
+    let some = |r: &mut Random, rate: u64| if r.one_in(2) { rate } else { 0 };
+    DiskSettings {
+        latency: r.pick(&[5, 50, 500]) * US,
+        read_errors: if has_errors { some(r, 40) } else { 0 },
+        write_errors: if has_errors { some(r, 40) } else { 0 },
+        sync_errors: if has_errors { some(r, 20) } else { 0 },
+        short: r.pick(&[0, 3, 30]),
+        hangs: if r.one_in(4) { 60 } else { 0 },
+        writebacks: r.pick(&[0, 2, 10]),
+        interrupts: r.pick(&[0, 0, 50]),
+        punches: r.percent(80),
+        zeroes: r.percent(80),
+    }
+}
+
+fn faults(r: &mut Random) -> FaultPlan {
+    let some = |r: &mut Random| {
+        if r.percent(60) {
+            r.between(1, 4) as u32
+        } else {
+            0
+        }
+    };
+    FaultPlan {
+        interval: r.pick(&[MS / 2, 2 * MS, 10 * MS]),
+        count_max: r.pick(&[0, 3, 10, 30]),
+        resets: some(r),
+        stalls: some(r),
+        vanishes: some(r),
+        slow: some(r),
+        kills: if r.one_in(3) { 1 } else { 0 },
+        power_cuts: if r.one_in(2) { 1 } else { 0 },
+        changes: some(r),
+    }
+}

@@ -1,0 +1,449 @@
+//! One seed, from its plan to its verdict.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use mem::{Budget, Pool};
+use reactor::Nanos;
+
+use crate::checker::{Verdict, Violation};
+use crate::disk::Disk;
+use crate::host::SimHost;
+use crate::net::Net;
+use crate::plan::{Lies, Plan};
+use crate::random::Random;
+use crate::target::{Medium, SimTarget};
+use crate::work::Work;
+use crate::world::{Event, MS, S, Shared, US, World};
+
+/// The run's own events.
+pub(crate) const CLERK: u32 = 0;
+const FAULT: u32 = 1;
+const RESTART: u32 = 2;
+const BURY: u32 = 3;
+
+/// Reactors and hosts of a run at most.
+const SHARDS_MAX: usize = 3;
+const HOSTS_MAX: usize = 4;
+/// What all buffers of one driver may take.
+const POOL_BYTES: u64 = 256 << 20;
+/// Simulated time that one part of a run may take.
+const PART_MAX: Nanos = 600 * S;
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Operations begun.
+    pub ops: u64,
+    /// Answers checked.
+    pub checked: u64,
+    /// Commands that failed.
+    pub failed: u64,
+    /// Times that hosts came up.
+    pub lives: u64,
+    /// Faults of the run's own doing.
+    pub faults: u64,
+    /// The same for every run of a seed.
+    pub digest: u64,
+}
+
+/// A run that did not keep what weft promises.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub text: String,
+    /// The last lines of its trace.
+    pub trace: Vec<String>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "seed {}: {}", self.seed, self.text)?;
+        write!(f, "to repeat it: cargo xtask sim --seed {}", self.seed)
+    }
+}
+
+thread_local! {
+    /// Pools live on, so that a seed costs no mappings: their address space is
+    /// not given back.
+    static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
+}
+
+fn pools() -> Vec<Pool> {
+    POOLS.with_borrow_mut(|pools| {
+        let pool = || Pool::new(Budget::new(POOL_BYTES)).expect("address space is left");
+        pools.resize_with(SHARDS_MAX + HOSTS_MAX, pool);
+        pools.clone()
+    })
+}
+
+/// Runs a seed; `trace` is how many lines of what happened a failure shows.
+pub fn run(seed: u64, trace: usize) -> Result<Outcome, Box<Failure>> {
+    let mut run = Run::new(seed, trace > 0);
+    let result = catch_unwind(AssertUnwindSafe(|| run.all()));
+    let text = match result {
+        Ok(Ok(outcome)) => return Ok(outcome),
+        Ok(Err(Violation(text))) => text,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            format!("panic: {}", text.unwrap_or_default())
+        }
+    };
+    let lines = match run.world.try_borrow() {
+        Ok(world) => world.last_lines(trace),
+        Err(_) => Vec::new(),
+    };
+    // What is left of the run may be in any state, its memory included.
+    POOLS.with_borrow_mut(Vec::clear);
+    std::mem::forget(run);
+    Err(Box::new(Failure {
+        seed,
+        text,
+        trace: lines,
+    }))
+}
+
+struct Run {
+    plan: Plan,
+    world: Shared,
+    pools: Vec<Pool>,
+    media: Vec<Medium>,
+    target: Option<SimTarget>,
+    hosts: Vec<SimHost>,
+    work: Work,
+    /// Faults go on.
+    is_chaos: bool,
+    power_is_off: bool,
+    faults: u64,
+}
+
+impl Run {
+    fn new(seed: u64, traces: bool) -> Run {
+        let plan = Plan::new(seed);
+        let pools = pools();
+        let mut net = Net::new(plan.net);
+        for pool in &pools {
+            net.add_driver(pool.clone());
+        }
+        let world = World::new(Random::new(!seed), net, Disk::new(plan.disk), traces);
+        let media: Vec<_> = (plan.volumes.iter())
+            .map(|&volume| Medium::new(&world, volume))
+            .collect();
+        let mut work = Work::new(&world, &plan);
+        let target = SimTarget::start(&world, &plan, &media, &pools);
+        for (medium, volume) in media.iter().zip(target.shared.volumes()) {
+            work.add_volume(medium.plan.block_bytes, medium.promise(&*volume));
+        }
+        let hosts = (plan.hosts.iter().enumerate())
+            .map(|(n, &host)| {
+                let id = SHARDS_MAX + n;
+                SimHost::new(&world, n, id, host, pools[id].clone())
+            })
+            .collect();
+        Run {
+            plan,
+            world,
+            pools,
+            media,
+            target: Some(target),
+            hosts,
+            work,
+            is_chaos: true,
+            power_is_off: false,
+            faults: 0,
+        }
+    }
+
+    fn all(&mut self) -> Result<Outcome, Violation> {
+        self.world.borrow_mut().trace(|| format!("{:?}", self.plan));
+        self.script_after(self.plan.faults.interval, FAULT);
+        self.until("the work is done", |run| {
+            !run.work.has_more() && run.hosts.iter().all(|host| host.in_flight() == 0)
+        })?;
+        self.heal()?;
+        self.read_everything()?;
+        if self.world.borrow_mut().random.percent(50) {
+            self.stop_target(true)?;
+            self.script_after(MS, RESTART);
+            self.read_everything()?;
+        }
+        self.work.checker.finish()?;
+        self.end()?;
+        Ok(Outcome {
+            ops: self.work.checker.begun() as u64,
+            checked: self.work.checker.checked(),
+            failed: self.work.answers[0],
+            lives: self.hosts.iter().map(|host| host.lives).sum(),
+            faults: self.faults,
+            digest: self.world.borrow().digest(),
+        })
+    }
+
+    /// From here on everything works.
+    fn heal(&mut self) -> Verdict {
+        self.is_chaos = false;
+        self.work.heal();
+        let must_restart = {
+            let mut world = self.world.borrow_mut();
+            world.trace(|| "everything works from now on".into());
+            world.disk.heal();
+            world.release_hung();
+            world.bury();
+            world.disk.has_lost
+        };
+        // After a failed sync nothing more is promised until a restart.
+        if must_restart && self.target.is_some() {
+            self.stop_target(true)?;
+            self.script_after(MS, RESTART);
+        }
+        self.until("every host is back", |run| {
+            run.hosts.iter().all(SimHost::is_live) && run.work.is_settled()
+        })
+    }
+
+    fn read_everything(&mut self) -> Verdict {
+        self.work.verify_all();
+        for host in 0..self.hosts.len() {
+            self.world.borrow_mut().wake(SHARDS_MAX + host);
+        }
+        self.until("everything is read", |run| {
+            !run.work.has_more() && run.hosts.iter().all(|host| host.in_flight() == 0)
+        })
+    }
+
+    /// The end: nothing may be left of anything.
+    fn end(&mut self) -> Verdict {
+        for (n, host) in self.hosts.iter_mut().enumerate() {
+            host.end();
+            self.world.borrow_mut().wake(SHARDS_MAX + n);
+        }
+        self.until("all connections have ended", |run| {
+            let target = run.target.as_ref();
+            run.hosts.iter().all(SimHost::is_gone)
+                && target.is_some_and(|target| target.connections() == 0)
+        })?;
+        let target = self.target.as_ref().expect("it runs");
+        let leaks = [
+            ("controllers", target.controllers() as u64),
+            ("buffers of the target", self.lent(0..SHARDS_MAX)),
+            (
+                "buffers of hosts",
+                self.lent(SHARDS_MAX..SHARDS_MAX + HOSTS_MAX),
+            ),
+        ];
+        for (what, count) in leaks {
+            if count > 0 {
+                return Err(Violation(format!("{count} {what} are left at the end")));
+            }
+        }
+        Ok(())
+    }
+
+    fn lent(&self, pools: std::ops::Range<usize>) -> u64 {
+        self.pools[pools].iter().map(Pool::lent).sum()
+    }
+
+    fn script_after(&mut self, delay: Nanos, script: u32) {
+        self.world.borrow_mut().after(delay, Event::Script(script));
+    }
+
+    /// Lets events happen until `done`.
+    fn until(&mut self, what: &str, done: impl Fn(&Run) -> bool) -> Verdict {
+        let limit = self.world.borrow().now + PART_MAX;
+        while !done(self) {
+            let event = self.world.borrow_mut().next(limit);
+            match event {
+                None => {
+                    let text = format!("{what}: not within {} s", PART_MAX / S);
+                    return Err(Violation(text));
+                }
+                Some(Event::Turn(driver)) => self.turn(driver)?,
+                Some(Event::Script(script)) => self.script(script)?,
+                Some(event) => {
+                    self.world.borrow_mut().happen(event);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, driver: usize) -> Verdict {
+        if driver >= SHARDS_MAX {
+            return self.hosts[driver - SHARDS_MAX].turn(&self.world, &mut self.work);
+        }
+        let Some(target) = &mut self.target else {
+            self.world.borrow_mut().begin_turn(driver);
+            return Ok(());
+        };
+        target.turn(driver, &self.world);
+        self.note_media_errors();
+        self.work.settle()
+    }
+
+    /// Writes that the disk fails may come in part.
+    fn note_media_errors(&mut self) {
+        let failures = std::mem::take(&mut self.world.borrow_mut().disk.failures);
+        for (file, offset, len) in failures {
+            let is_it = |medium: &Medium| medium.file() == Some(file);
+            let volume = self
+                .media
+                .iter()
+                .position(is_it)
+                .expect("files are volumes");
+            let block = u64::from(self.media[volume].plan.block_bytes);
+            let (first, end) = (offset / block, (offset + len).div_ceil(block));
+            self.work.checker.media_error(volume, first, end - first);
+        }
+    }
+
+    fn script(&mut self, script: u32) -> Verdict {
+        match script {
+            CLERK => {
+                if let Some(target) = &self.target {
+                    target.shared.run_clerk();
+                    target.call(&self.world);
+                }
+            }
+            FAULT if self.is_chaos && self.faults < self.plan.faults.count_max => {
+                let next = self
+                    .world
+                    .borrow_mut()
+                    .random
+                    .around(self.plan.faults.interval);
+                self.script_after(next, FAULT);
+                self.fault()?;
+            }
+            RESTART if self.target.is_none() => self.start_target(),
+            BURY => self.world.borrow_mut().bury(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Something goes wrong.
+    fn fault(&mut self) -> Verdict {
+        #[derive(Clone, Copy)]
+        enum Fault {
+            Reset,
+            Stall,
+            Vanish,
+            Slow,
+            Kill,
+            PowerCut,
+        }
+        let faults = self.plan.faults;
+        let choices = [
+            (faults.resets, Fault::Reset),
+            (faults.stalls, Fault::Stall),
+            (faults.vanishes, Fault::Vanish),
+            (faults.slow, Fault::Slow),
+            (faults.kills, Fault::Kill),
+            (faults.power_cuts, Fault::PowerCut),
+        ];
+        if choices.iter().all(|(weight, _)| *weight == 0) {
+            return Ok(());
+        }
+        self.faults += 1;
+        let world = self.world.clone();
+        let mut world = world.borrow_mut();
+        let fault = world.random.weighted(&choices);
+        match fault {
+            Fault::Reset | Fault::Stall => {
+                let connections = world.net.live_connections();
+                if !connections.is_empty() {
+                    let connection = world.random.pick(&connections);
+                    match fault {
+                        Fault::Reset => world.reset(connection),
+                        _ => {
+                            let time = world.random.around(MS);
+                            world.stall(connection, time);
+                        }
+                    }
+                }
+            }
+            Fault::Vanish => {
+                let host = world.random.below(self.hosts.len() as u64) as usize;
+                let back = world.now + world.random.around(20 * MS);
+                if world.random.percent(70) {
+                    world.at(back, Event::Script(BURY));
+                }
+                world.trace(|| format!("host {host} vanishes"));
+                drop(world);
+                self.hosts[host].vanish(&self.world, back, &mut self.work)?;
+            }
+            Fault::Slow => {
+                let actors = SHARDS_MAX + self.hosts.len();
+                let driver = world.random.below(actors as u64) as usize;
+                let until = world.now + world.random.around(MS);
+                world.net.driver(driver).busy_until = until;
+            }
+            Fault::Kill | Fault::PowerCut => {
+                drop(world);
+                // After a failed sync only a power cut shows what is left.
+                let has_lost = self.world.borrow().disk.has_lost;
+                let is_cut = matches!(fault, Fault::PowerCut) || has_lost;
+                if self.target.is_some() {
+                    self.stop_target(is_cut)?;
+                    let pause = self.world.borrow_mut().random.around(5 * MS);
+                    self.script_after(pause, RESTART);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The target's process ends where it stands, and perhaps its machine.
+    fn stop_target(&mut self, power: bool) -> Verdict {
+        // What has come to a host was heard before this.
+        for host in &mut self.hosts {
+            host.turn(&self.world, &mut self.work)?;
+        }
+        self.note_media_errors();
+        {
+            let mut world = self.world.borrow_mut();
+            world.trace(|| match power {
+                true => "the power fails".into(),
+                false => "the target is killed".into(),
+            });
+            for shard in 0..self.plan.shards {
+                world.files_die(shard);
+                world.driver_dies(shard, true);
+            }
+            if power {
+                world.power_cut();
+            }
+        }
+        self.target = None;
+        self.work.killed()?;
+        for (volume, medium) in self.media.iter().enumerate() {
+            match medium.plan.lies {
+                Lies::Memory => self.work.checker.forgotten(volume)?,
+                Lies::File if power => self.work.checker.power_cut(volume)?,
+                Lies::File => {}
+            }
+        }
+        self.power_is_off = power;
+        if self.lent(0..SHARDS_MAX) > 0 {
+            let text = "buffers are left of a target that has ended".to_owned();
+            return Err(Violation(text));
+        }
+        Ok(())
+    }
+
+    fn start_target(&mut self) {
+        let target = SimTarget::start(&self.world, &self.plan, &self.media, &self.pools);
+        self.target = Some(target);
+        self.power_is_off = false;
+        let mut world = self.world.borrow_mut();
+        world.trace(|| "the target is started".into());
+        world.bury();
+        let delay = world.random.around(100 * US);
+        world.after(delay, Event::Script(BURY));
+    }
+}

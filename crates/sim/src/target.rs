@@ -1,0 +1,292 @@
+//! The target under test: the real shards on simulated drivers.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mem::Pool;
+use reactor::{Completion, Driver, Handler, Nanos, Receiver, Wait};
+use store::{Spec, State, Volume};
+use target::parts::{Acceptor, Clerk, Mail, Placer, Shard, assemble};
+use target::{Config, Limits, NamespaceSpec, Placement, SubsystemSpec};
+use uuid::Uuid;
+
+use crate::checker::Promise;
+use crate::content::SECTOR_BYTES;
+use crate::driver::SimDriver;
+use crate::plan::{Lies, Plan, VolumePlan};
+use crate::world::{Event, MS, Shared};
+
+/// The NQN of the subsystem that everything is served by.
+pub const SUBNQN: &str = "nqn.2026-01.io.weft:sim";
+
+/// A volume as it outlives the target's process.
+pub struct Medium {
+    /// What it is to be.
+    pub plan: VolumePlan,
+    /// Its size now.
+    pub blocks: u64,
+    /// The descriptor of its file, and that file's number.
+    file: Option<(Arc<OwnedFd>, usize)>,
+    /// What the volume remembers beside its data; every change is durable.
+    state: Arc<Mutex<Option<Vec<u8>>>>,
+}
+
+/// Where a simulated volume's state lies.
+struct StateMedium(Arc<Mutex<Option<Vec<u8>>>>);
+
+impl store::Medium for StateMedium {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().expect("one thread").clone())
+    }
+
+    fn save(&self, bytes: &[u8]) -> io::Result<()> {
+        *self.0.lock().expect("one thread") = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+}
+
+/// One reactor.
+struct Reactor {
+    driver: SimDriver,
+    mail: Receiver<Mail>,
+    shard: Shard,
+    /// A turn is scheduled for its deadline.
+    deadline: Option<Nanos>,
+}
+
+/// A target that runs.
+pub struct SimTarget {
+    /// What its reactors share.
+    pub shared: Arc<target::parts::Shared>,
+    reactors: Vec<Reactor>,
+    completions: Vec<Completion>,
+    letters: Vec<Mail>,
+}
+
+/// Where hosts find it.
+pub fn address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 4420))
+}
+
+/// Name of volume `n`.
+pub fn volume_name(n: usize) -> String {
+    format!("volume{n}")
+}
+
+impl Medium {
+    /// A new volume of zeros.
+    pub fn new(world: &Shared, plan: VolumePlan) -> Medium {
+        let bytes = plan.blocks * u64::from(plan.block_bytes);
+        let file = (plan.lies == Lies::File).then(|| {
+            let flags = rustix::fs::MemfdFlags::CLOEXEC;
+            let fd = rustix::fs::memfd_create("weft-sim", flags).expect("descriptors are left");
+            rustix::fs::ftruncate(&fd, bytes).expect("a memfd grows");
+            let disk = &mut world.borrow_mut().disk;
+            let number = disk.add_file(fd.as_raw_fd(), bytes as usize, plan.block_bytes as usize);
+            (Arc::new(fd), number)
+        });
+        Medium {
+            plan,
+            blocks: plan.blocks,
+            file,
+            state: Arc::default(),
+        }
+    }
+
+    /// The number of its file.
+    pub fn file(&self) -> Option<usize> {
+        self.file.as_ref().map(|(_, number)| *number)
+    }
+
+    /// What the target says it promises.
+    pub fn promise(&self, volume: &dyn Volume) -> Promise {
+        let info = volume.info();
+        Promise {
+            blocks: self.blocks,
+            block_sectors: self.plan.block_bytes as usize / SECTOR_BYTES,
+            atomic_blocks: u64::from(info.atomic_bytes / info.block_bytes),
+        }
+    }
+
+    fn open(&self, n: usize) -> Arc<dyn Volume> {
+        let spec = Spec {
+            name: volume_name(n),
+            kind: match self.plan.lies {
+                Lies::Memory => store::Kind::Ram,
+                Lies::File => store::Kind::File {
+                    path: volume_name(n).into(),
+                },
+            },
+            size_bytes: self.blocks * u64::from(self.plan.block_bytes),
+            block_bytes: self.plan.block_bytes,
+            read_only: false,
+            uuid: Some(Uuid::from_u128(n as u128 + 1)),
+            state: None,
+        };
+        let Some((fd, _)) = &self.file else {
+            return store::open(&spec).expect("memory is left");
+        };
+        let medium = Box::new(StateMedium(self.state.clone()));
+        let uuid = spec.uuid.expect("set above");
+        let state = State::open(medium, uuid).expect("it was written whole");
+        store::over_file(&spec, fd.clone(), state).expect("a simulated file opens")
+    }
+}
+
+fn config(plan: &Plan) -> Config {
+    let namespace = |n: usize| NamespaceSpec {
+        nsid: n as u32 + 1,
+        volume: volume_name(n),
+        ..NamespaceSpec::default()
+    };
+    Config {
+        volumes: Vec::new(),
+        subsystems: vec![SubsystemSpec {
+            nqn: SUBNQN.into(),
+            serial: "SIM".into(),
+            model: "simulated".into(),
+            hosts: None,
+            namespaces: (0..plan.volumes.len()).map(namespace).collect(),
+            ..SubsystemSpec::default()
+        }],
+        listeners: vec![address().into()],
+        referrals: Vec::new(),
+        cpus: (0..plan.shards).collect(),
+        backend: reactor::Choice::Auto,
+        spin_us_max: 0,
+        placement: Placement::LeastLoaded,
+        memory_max: 1 << 30,
+        zero_copy_min_bytes: None,
+        limits: Limits {
+            io_bytes_max: plan.io_bytes_max,
+            in_capsule_bytes_max: plan.in_capsule_max,
+            h2c_data_bytes_max: plan.h2c_data_max,
+            ..Limits::default()
+        },
+    }
+}
+
+impl SimTarget {
+    /// Starts a target over `media`; its reactors have the drivers from 0 on.
+    pub fn start(world: &Shared, plan: &Plan, media: &[Medium], pools: &[Pool]) -> SimTarget {
+        let volumes = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
+        let config = config(plan);
+        let addresses = [address()];
+        // Listeners added later are asked for by number and made here.
+        let listener = world.borrow_mut().net.listener(address());
+        let spare: Arc<Mutex<Vec<OwnedFd>>> = Arc::default();
+        let bind = Box::new(move |_| {
+            let fd = spare.lock().expect("one thread").pop();
+            let fd = fd.ok_or_else(|| io::Error::other("no listener was prepared"))?;
+            Ok(TcpListener::from(fd))
+        });
+        let shared = assemble(&config, volumes, &addresses, Clerk::Inline, bind);
+        let shared = shared.expect("the configuration is right");
+        let cpus = (0..plan.shards).collect();
+        let placer = Placer::new(config.placement, cpus, shared.load.clone());
+        let mut acceptor = Some(Acceptor {
+            listeners: vec![(0, TcpListener::from(listener))],
+            placer,
+        });
+        let mut mailboxes = Vec::new();
+        let mut parts = Vec::new();
+        for (id, pool) in pools.iter().enumerate().take(plan.shards) {
+            let driver = SimDriver::new(world, id, pool.clone());
+            let (mailbox, mail) = reactor::mailbox(driver.waker());
+            mailboxes.push(mailbox);
+            parts.push((driver, mail));
+        }
+        assert!(shared.mailboxes.set(mailboxes).is_ok(), "set once");
+        let reactors = parts
+            .into_iter()
+            .enumerate()
+            .map(|(n, (mut driver, mail))| {
+                let shard = Shard::new(n, shared.clone(), acceptor.take(), &mut driver);
+                Reactor {
+                    driver,
+                    mail,
+                    shard: shard.expect("simulated listeners listen"),
+                    deadline: None,
+                }
+            });
+        SimTarget {
+            reactors: reactors.collect(),
+            shared,
+            completions: Vec::new(),
+            letters: Vec::new(),
+        }
+    }
+
+    /// One turn of a reactor.
+    pub fn turn(&mut self, n: usize, world: &Shared) {
+        world.borrow_mut().begin_turn(n);
+        let Reactor {
+            driver,
+            mail,
+            shard,
+            deadline,
+        } = &mut self.reactors[n];
+        driver
+            .poll(Wait::Now, &mut self.completions)
+            .expect("a simulated driver works");
+        let now = driver.now();
+        mail.take(&mut self.letters);
+        for completion in self.completions.drain(..) {
+            shard.on_completion(driver, completion);
+        }
+        for letter in self.letters.drain(..) {
+            shard.on_mail(driver, letter);
+        }
+        if Handler::<SimDriver, Mail>::deadline(shard).is_some_and(|at| at <= now) {
+            shard.on_deadline(driver, now);
+        }
+        Handler::<SimDriver, Mail>::on_turn(shard, driver);
+        let next = Handler::<SimDriver, Mail>::deadline(shard);
+        if next != *deadline {
+            *deadline = next;
+            if let Some(at) = next {
+                world.borrow_mut().at(at, Event::Turn(n));
+            }
+        }
+        if world.borrow_mut().random.one_in(4) {
+            let delay = world.borrow_mut().random.around(MS / 10);
+            world
+                .borrow_mut()
+                .after(delay, Event::Script(crate::run::CLERK));
+        } else {
+            self.shared.run_clerk();
+        }
+        self.call(world);
+    }
+
+    /// Has reactors take their turn that mail or tickets wait for.
+    pub fn call(&self, world: &Shared) {
+        for (n, reactor) in self.reactors.iter().enumerate() {
+            if reactor.driver.is_called() {
+                world.borrow_mut().wake(n);
+            }
+        }
+    }
+
+    /// Connections that its reactors count.
+    pub fn connections(&self) -> u32 {
+        use std::sync::atomic::Ordering;
+        self.shared
+            .load
+            .iter()
+            .map(|n| n.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Controllers that it keeps.
+    pub fn controllers(&self) -> usize {
+        self.shared.registry().controllers().count()
+    }
+}

@@ -1,0 +1,621 @@
+//! What hosts ask for, and what is made of the answers.
+
+use std::collections::{HashMap, VecDeque};
+
+use host::Completion as Cqe;
+use mem::BufRange;
+use reactor::{Nanos, Token};
+use wire::nvme::{DSM_AD, DsmRange, Sqe, Status, cdw12, io};
+use zerocopy::IntoBytes;
+
+use crate::checker::{Checker, Kind, Op, Promise, Seen, Value, Verdict, Violation, ZEROS};
+use crate::content::{self, SECTOR_BYTES, Sector};
+use crate::host::had_no_effect;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::world::{DriverId, S, Shared, World};
+
+/// An answer that takes longer is a failure where nothing excuses it.
+const ANSWER_MAX: Nanos = 30 * S;
+/// Blocks that everybody wants.
+const HOT_BLOCKS: u64 = 6;
+
+/// Which command of its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// The compare of a fused pair.
+    First,
+    /// The write of a fused pair.
+    Second,
+}
+
+/// A command in flight, as the checker sees it.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// One operation; several for the ranges of a deallocation.
+    ops: Vec<Value>,
+    part: Part,
+}
+
+/// A command to send.
+pub struct Request {
+    /// The command.
+    pub sqe: Sqe,
+    /// Bytes of data, in either direction.
+    pub len: u32,
+    /// The data to send.
+    pub bytes: Vec<u8>,
+    /// What it is to the checker.
+    pub io: Io,
+}
+
+/// What became of one command of a fused pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Answered(Status),
+    Lost,
+}
+
+/// Operations of unknown outcome that may still have their effect.
+struct Unsettled {
+    ops: Vec<Value>,
+    /// Until the target has let go of this connection.
+    connection: Option<usize>,
+    /// And until this file work is over.
+    work: Option<Vec<(DriverId, Token)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Served {
+    block_bytes: u32,
+    blocks: u64,
+    atomic_blocks: u64,
+}
+
+/// What hosts ask for, and what is made of the answers.
+pub struct Work {
+    /// What every block may hold.
+    pub checker: Checker,
+    world: Shared,
+    random: Random,
+    plan: Plan,
+    volumes: Vec<Served>,
+    left: u64,
+    /// What each block held when it was last heard of.
+    guess: Vec<Vec<Option<Value>>>,
+    fused: HashMap<Value, Fate>,
+    unsettled: Vec<Unsettled>,
+    /// Reads of everything, at the end.
+    verify: VecDeque<(usize, u64, u64)>,
+    /// Nothing goes wrong any more.
+    is_healed: bool,
+    /// Commands answered, by whether they succeeded.
+    pub answers: [u64; 2],
+}
+
+impl Work {
+    /// The work of a plan.
+    pub fn new(world: &Shared, plan: &Plan) -> Work {
+        Work {
+            checker: Checker::new(),
+            world: world.clone(),
+            random: Random::new(plan.seed ^ 0x776f_726b),
+            plan: plan.clone(),
+            volumes: Vec::new(),
+            left: plan.ops,
+            guess: Vec::new(),
+            fused: HashMap::new(),
+            unsettled: Vec::new(),
+            verify: VecDeque::new(),
+            is_healed: false,
+            answers: [0; 2],
+        }
+    }
+
+    /// One more volume, of zeros.
+    pub fn add_volume(&mut self, block_bytes: u32, promise: Promise) {
+        self.checker.add_volume(promise);
+        self.guess.push(vec![Some(ZEROS); promise.blocks as usize]);
+        self.volumes.push(Served {
+            block_bytes,
+            blocks: promise.blocks,
+            atomic_blocks: promise.atomic_blocks,
+        });
+    }
+
+    /// Notes what happens.
+    pub fn trace(&self, line: impl FnOnce() -> String) {
+        self.world.borrow_mut().trace(line);
+    }
+
+    /// Whether hosts have something left to ask for.
+    pub fn has_more(&self) -> bool {
+        self.left > 0 || !self.verify.is_empty()
+    }
+
+    /// From now on nothing excuses an error or a late answer.
+    pub fn heal(&mut self) {
+        self.is_healed = true;
+        self.left = 0;
+    }
+
+    /// Has everything read once.
+    pub fn verify_all(&mut self) {
+        for (volume, served) in self.volumes.iter().enumerate() {
+            let most = u64::from(self.plan.io_bytes_max / served.block_bytes);
+            let step = most.min(served.atomic_blocks).min(16);
+            let mut first = 0;
+            while first < served.blocks {
+                let blocks = step.min(served.blocks - first);
+                self.verify.push_back((volume, first, blocks));
+                first += blocks;
+            }
+        }
+    }
+
+    /// How long to wait before the next operation, mostly not at all.
+    pub fn think(&mut self) -> Nanos {
+        match self.plan.think {
+            0 => 0,
+            think if self.verify.is_empty() && self.random.percent(30) => self.random.around(think),
+            _ => 0,
+        }
+    }
+
+    /// The commands of the next operation of a host that has `room` for so
+    /// many; none where that is too few.
+    pub fn next(&mut self, host: usize, room: usize) -> Vec<Request> {
+        if room == 0 {
+            return Vec::new();
+        }
+        if let Some((volume, first, blocks)) = self.verify.pop_front() {
+            return vec![self.read(host, volume, first, blocks)];
+        }
+        if self.left == 0 {
+            return Vec::new();
+        }
+        let kind = self.random.weighted(&[
+            (35, io::READ),
+            (35, io::WRITE),
+            (4, io::FLUSH),
+            (6, io::WRITE_ZEROES),
+            (3, io::DATASET_MANAGEMENT),
+            (4, io::COMPARE),
+        ]);
+        self.left -= 1;
+        let volume = self.random.below(self.volumes.len() as u64) as usize;
+        let (first, blocks) = self.extent(volume);
+        match kind {
+            io::READ => vec![self.read(host, volume, first, blocks)],
+            io::WRITE => vec![self.write(host, volume, first, blocks)],
+            io::FLUSH => vec![self.flush(host, volume)],
+            io::WRITE_ZEROES => vec![self.zero(host, volume, first, blocks)],
+            io::DATASET_MANAGEMENT => vec![self.trim(host, volume)],
+            _ => self.compare(host, volume, first, blocks),
+        }
+    }
+
+    /// A place on a volume: often where others are.
+    fn extent(&mut self, volume: usize) -> (u64, u64) {
+        let served = self.volumes[volume];
+        let r = &mut self.random;
+        let most = u64::from(self.plan.io_bytes_max / served.block_bytes).min(served.blocks);
+        let blocks = match r.below(10) {
+            0..4 => 1,
+            4..8 => r.between(1, most.min(8)),
+            8 => r.between(1, served.atomic_blocks.min(most).min(32)),
+            _ => r.between(1, most.min(64)),
+        };
+        let last = served.blocks - blocks;
+        let first = match r.percent(self.plan.hot_percent) {
+            true => r.below(HOT_BLOCKS.min(last + 1)),
+            false => r.below(last + 1),
+        };
+        (first, blocks)
+    }
+
+    fn request(&self, opcode: u8, volume: usize, op: Value) -> Request {
+        let mut sqe = Sqe::new(opcode);
+        sqe.nsid = (volume as u32 + 1).into();
+        Request {
+            sqe,
+            len: 0,
+            bytes: Vec::new(),
+            io: Io {
+                ops: vec![op],
+                part: Part::Whole,
+            },
+        }
+    }
+
+    fn begin(&mut self, op: Op) -> Value {
+        let (kind, host, volume) = (op.kind, op.host, op.volume);
+        let (first, blocks) = (op.first, op.blocks);
+        let value = self.checker.begin(op);
+        self.trace(|| {
+            format!("op {value}: host {host} {kind:?} volume {volume} blocks {first}+{blocks}")
+        });
+        value
+    }
+
+    fn read(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let op = self.begin(Op::new(Kind::Read, host, volume, first, blocks));
+        let mut request = self.request(io::READ, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        request.len = blocks as u32 * self.volumes[volume].block_bytes;
+        request
+    }
+
+    fn durable(&mut self) -> bool {
+        self.random.percent(self.plan.fua_percent)
+    }
+
+    fn write(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let durable = self.durable();
+        let op = self.begin(Op::new(
+            Kind::Write { durable },
+            host,
+            volume,
+            first,
+            blocks,
+        ));
+        self.write_of(op, durable)
+    }
+
+    /// The Write command of an operation, with the content that names it.
+    fn write_of(&self, op: Value, durable: bool) -> Request {
+        let Op {
+            volume,
+            first,
+            blocks,
+            ..
+        } = *self.checker.op(op);
+        let mut request = self.request(io::WRITE, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        if durable {
+            request.sqe.cdw12 = (request.sqe.cdw12.get() | cdw12::FUA).into();
+        }
+        let block_bytes = self.volumes[volume].block_bytes;
+        request.len = blocks as u32 * block_bytes;
+        request.bytes = vec![0; request.len as usize];
+        let sectors = u64::from(block_bytes) / SECTOR_BYTES as u64;
+        content::fill(op, first * sectors, &mut request.bytes);
+        request
+    }
+
+    fn flush(&mut self, host: usize, volume: usize) -> Request {
+        let op = self.begin(Op::new(Kind::Flush, host, volume, 0, 0));
+        self.request(io::FLUSH, volume, op)
+    }
+
+    fn zero(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let durable = self.durable();
+        let op = self.begin(Op::new(Kind::Zero { durable }, host, volume, first, blocks));
+        let mut request = self.request(io::WRITE_ZEROES, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        let mut dword12 = request.sqe.cdw12.get();
+        if durable {
+            dword12 |= cdw12::FUA;
+        }
+        if self.random.percent(50) {
+            dword12 |= cdw12::DEAC;
+        }
+        request.sqe.cdw12 = dword12.into();
+        request
+    }
+
+    fn trim(&mut self, host: usize, volume: usize) -> Request {
+        let ranges = self.random.between(1, 3);
+        let mut ops = Vec::new();
+        let mut bytes = Vec::new();
+        for _ in 0..ranges {
+            let (first, blocks) = self.extent(volume);
+            ops.push(self.begin(Op::new(Kind::Trim, host, volume, first, blocks)));
+            let range = DsmRange {
+                cattr: 0.into(),
+                length_blocks: (blocks as u32).into(),
+                slba: first.into(),
+            };
+            bytes.extend_from_slice(range.as_bytes());
+        }
+        let mut request = self.request(io::DATASET_MANAGEMENT, volume, ops[0]);
+        request.sqe.cdw10 = (ranges as u32 - 1).into();
+        request.sqe.cdw11 = DSM_AD.into();
+        request.len = bytes.len() as u32;
+        request.bytes = bytes;
+        request.io.ops = ops;
+        request
+    }
+
+    /// A compare with what was last seen there.
+    fn compare(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Vec<Request> {
+        let blocks = blocks.min(self.volumes[volume].atomic_blocks);
+        let here = first as usize..(first + blocks) as usize;
+        let guess: Option<Vec<Value>> = self.guess[volume][here].iter().copied().collect();
+        let Some(expected) = guess else {
+            return vec![self.read(host, volume, first, blocks)];
+        };
+        let mut op = Op::new(Kind::Compare, host, volume, first, blocks);
+        op.expected = expected.clone();
+        let op = self.begin(op);
+        vec![self.compare_of(op, &expected)]
+    }
+
+    fn compare_of(&self, op: Value, expected: &[Value]) -> Request {
+        let Op { volume, first, .. } = *self.checker.op(op);
+        let mut request = self.request(io::COMPARE, volume, op);
+        request.sqe.set_blocks(first, expected.len() as u32);
+        let block_bytes = self.volumes[volume].block_bytes as usize;
+        let sectors = (block_bytes / SECTOR_BYTES) as u64;
+        request.bytes = vec![0; expected.len() * block_bytes];
+        request.len = request.bytes.len() as u32;
+        let blocks = request.bytes.chunks_exact_mut(block_bytes);
+        for (n, (bytes, &value)) in blocks.zip(expected).enumerate() {
+            if value != ZEROS {
+                content::fill(value, (first + n as u64) * sectors, bytes);
+            }
+        }
+        request
+    }
+
+    /// A command that found no room on its queue: it is as if it had never
+    /// been, but for the other half of a pair.
+    pub fn not_sent(&mut self, io: Io, is_first: bool) {
+        assert!(is_first, "room for a pair was asked for");
+        for op in io.ops {
+            self.checker.refused(op).expect("it was never sent");
+        }
+    }
+
+    /// The connection of a command was lost.
+    pub fn lost(&mut self, io: Io, connection: Option<usize>) -> Verdict {
+        if io.part != Part::Whole {
+            return self.half(io, Fate::Lost, connection);
+        }
+        let op = self.checker.op(io.ops[0]);
+        if !op.kind.writes() {
+            return self.checker.ended(io.ops[0]);
+        }
+        self.unsettled.push(Unsettled {
+            ops: io.ops,
+            connection,
+            work: None,
+        });
+        Ok(())
+    }
+
+    /// A host gave up waiting for an answer.
+    pub fn timed_out(&mut self, host: usize) -> Verdict {
+        match self.is_healed || self.plan.disk.hangs == 0 {
+            true => Err(Violation(format!("host {host}: no answer in time"))),
+            false => Ok(()),
+        }
+    }
+
+    /// A command was answered.
+    pub fn answered(
+        &mut self,
+        io: Io,
+        cqe: &Cqe,
+        memory: Option<BufRange>,
+        connection: Option<usize>,
+        took: Nanos,
+    ) -> Verdict {
+        let status = cqe.status;
+        self.trace(|| format!("op {:?} {:?}: {status}", io.ops, io.part));
+        self.answers[usize::from(status.is_success())] += 1;
+        if took > ANSWER_MAX {
+            let text = format!("op {:?} was answered after {} s", io.ops, took / S);
+            return Err(Violation(text));
+        }
+        if io.part != Part::Whole {
+            return self.half(io, Fate::Answered(status), connection);
+        }
+        let op = self.checker.op(io.ops[0]).clone();
+        self.check_status(io.ops[0], status)?;
+        match (op.kind, status.code()) {
+            (Kind::Read, Status::SUCCESS) => self.has_read(io.ops[0], cqe, memory),
+            (_, Status::SUCCESS) => {
+                for value in io.ops {
+                    self.checker.succeeded(value, &[])?;
+                    self.learn(value);
+                }
+                Ok(())
+            }
+            (Kind::Compare, Status::COMPARE_FAILURE) => self.checker.miscompared(io.ops[0]),
+            (kind, _) if !kind.writes() => self.checker.ended(io.ops[0]),
+            (kind, code) if kind != Kind::Trim && had_no_effect(code) => {
+                self.checker.refused(io.ops[0])
+            }
+            _ => {
+                let work = Some(self.world.borrow().disk.under_way());
+                self.unsettled.push(Unsettled {
+                    ops: io.ops,
+                    connection: None,
+                    work,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether anything explains this status.
+    fn check_status(&self, op: Value, status: Status) -> Verdict {
+        let disk = &self.plan.disk;
+        let has_errors = disk.read_errors + disk.write_errors + disk.sync_errors > 0;
+        let is_explained = match status.code() {
+            Status::SUCCESS => true,
+            Status::COMPARE_FAILURE => {
+                matches!(
+                    self.checker.op(op).kind,
+                    Kind::Compare | Kind::CompareAndWrite { .. }
+                )
+            }
+            Status::FUSED_FAILED => {
+                matches!(self.checker.op(op).kind, Kind::CompareAndWrite { .. })
+            }
+            Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
+                has_errors || disk.hangs > 0
+            }
+            Status::ABORT_REQUESTED => disk.hangs > 0,
+            Status::COMMAND_INTERRUPTED => !self.is_healed,
+            _ => self.plan.faults.changes > 0,
+        };
+        match is_explained {
+            true => Ok(()),
+            false => Err(Violation(format!(
+                "op {op} ended with {status}, which nothing explains"
+            ))),
+        }
+    }
+
+    fn has_read(&mut self, value: Value, cqe: &Cqe, memory: Option<BufRange>) -> Verdict {
+        let op = self.checker.op(value).clone();
+        let block_bytes = self.volumes[op.volume].block_bytes as usize;
+        let len = op.blocks as usize * block_bytes;
+        if cqe.data_len as usize != len {
+            let text = format!("op {value}: {} bytes came, not {len}", cqe.data_len);
+            return Err(Violation(text));
+        }
+        let mut bytes = vec![0; len];
+        mem::copy_out(
+            memory.expect("a read has memory").slice(0, len as u32),
+            &mut bytes,
+        );
+        for (n, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+            let number = op.first * (block_bytes / SECTOR_BYTES) as u64 + n as u64;
+            if content::read(number, sector) == Sector::Garbage {
+                self.trace(|| content::describe(number, sector));
+            }
+        }
+        let blocks = bytes.chunks_exact(block_bytes).enumerate();
+        let seen: Vec<Seen> = blocks
+            .map(|(n, bytes)| seen(bytes, op.first + n as u64))
+            .collect();
+        for (n, seen) in seen.iter().enumerate() {
+            self.guess[op.volume][op.first as usize + n] = match seen {
+                Seen::Whole(value) => Some(*value),
+                _ => None,
+            };
+        }
+        self.checker.succeeded(value, &seen)
+    }
+
+    /// A write was acknowledged: that is what its blocks hold, as a guess.
+    fn learn(&mut self, value: Value) {
+        let op = self.checker.op(value);
+        let holds = match op.kind {
+            Kind::Write { .. } | Kind::CompareAndWrite { .. } => value,
+            Kind::Zero { .. } => ZEROS,
+            _ => return,
+        };
+        let (first, end) = (op.first as usize, (op.first + op.blocks) as usize);
+        self.guess[op.volume][first..end].fill(Some(holds));
+    }
+
+    /// One command of a fused pair came to its end.
+    fn half(&mut self, io: Io, fate: Fate, connection: Option<usize>) -> Verdict {
+        let value = io.ops[0];
+        let Some(other) = self.fused.remove(&value) else {
+            self.fused.insert(value, fate);
+            return Ok(());
+        };
+        let (first, second) = match io.part {
+            Part::First => (fate, other),
+            _ => (other, fate),
+        };
+        for fate in [first, second] {
+            if let Fate::Answered(status) = fate {
+                self.check_status(value, status)?;
+            }
+        }
+        let succeeded = |fate| matches!(fate, Fate::Answered(status) if status.is_success());
+        let failed = |fate| matches!(fate, Fate::Answered(status) if !status.is_success());
+        if failed(first) && succeeded(second) {
+            let text = format!("fused pair {value}: {first:?}, then {second:?}");
+            return Err(Violation(text));
+        }
+        if succeeded(first) && succeeded(second) {
+            self.checker.succeeded(value, &[])?;
+            self.learn(value);
+            return Ok(());
+        }
+        let miscompared = Fate::Answered(Status::COMPARE_FAILURE.dnr());
+        if first == miscompared {
+            return self.checker.miscompared(value);
+        }
+        let refused = |fate| matches!(fate, Fate::Answered(status) if had_no_effect(status));
+        if failed(first) || refused(second) {
+            return self.checker.refused(value);
+        }
+        self.unsettled.push(Unsettled {
+            ops: vec![value],
+            connection,
+            work: None,
+        });
+        Ok(())
+    }
+
+    /// After a turn of the target: what of unknown outcome can happen no more.
+    pub fn settle(&mut self) -> Verdict {
+        if self.unsettled.is_empty() {
+            return Ok(());
+        }
+        let world = self.world.clone();
+        let mut world = world.borrow_mut();
+        let mut over = Vec::new();
+        self.unsettled.retain_mut(|waiting| {
+            if waiting.work.is_none() {
+                let gone = waiting.connection.is_none_or(|c| world.net.is_forgotten(c));
+                if !gone {
+                    return true;
+                }
+                waiting.work = Some(world.disk.under_way());
+            }
+            let work = waiting.work.as_mut().expect("set above");
+            work.retain(|&(driver, token)| is_busy(&mut world, driver, token));
+            if work.is_empty() {
+                over.append(&mut waiting.ops);
+            }
+            !work.is_empty()
+        });
+        drop(world);
+        over.into_iter().try_for_each(|op| self.checker.ended(op))
+    }
+
+    /// The target's process is gone, and with it all that was under way.
+    pub fn killed(&mut self) -> Verdict {
+        self.unsettled.clear();
+        self.checker.killed()
+    }
+
+    /// Whether nothing is left whose outcome is open.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+}
+
+fn is_busy(world: &mut World, driver: DriverId, token: Token) -> bool {
+    use reactor::Completion::File;
+    let waits =
+        |(_, completion): &(_, _)| matches!(completion, File { token: t, .. } if *t == token);
+    world.disk.is_busy(driver, token) || world.net.driver(driver).ready.iter().any(waits)
+}
+
+/// What a block holds.
+fn seen(bytes: &[u8], block: u64) -> Seen {
+    let first = block * (bytes.len() / SECTOR_BYTES) as u64;
+    let mut values = Vec::new();
+    for (n, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+        match content::read(first + n as u64, sector) {
+            Sector::Zero => values.push(ZEROS),
+            Sector::Of(value) => values.push(value),
+            Sector::Garbage => return Seen::Garbage,
+        }
+    }
+    match values.iter().all(|value| *value == values[0]) {
+        true => Seen::Whole(values[0]),
+        false => Seen::Torn(values),
+    }
+}
