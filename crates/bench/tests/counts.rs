@@ -102,6 +102,9 @@ fn end(mut running: Running) {
 
 /// Connecting allocates; over so many I/Os that is below the bounds.
 const IOS_MIN: u64 = 40_000;
+/// A capsule whose end came with the next receive is copied on its way twice,
+/// in part: once a receive, which takes dozens.
+const SPLIT_CAPSULES: f64 = 0.02;
 /// Far below one allocation for every batch, let alone for every I/O.
 const ALLOCATIONS_MAX: f64 = 0.02;
 
@@ -130,6 +133,7 @@ fn an_io_of_4_kib_costs_what_is_promised() {
                 allocations < ALLOCATIONS_MAX,
                 "{words}: {allocations} allocations"
             );
+            let copies_max = copies_max * (1.0 + SPLIT_CAPSULES);
             assert!(copies < copies_max + 0.001, "{words}: {copies} copies");
             if backend == Choice::Uring {
                 assert!(syscalls <= 0.1, "{words}: {syscalls} syscalls");

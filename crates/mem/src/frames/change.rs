@@ -116,11 +116,12 @@ impl Drop for Freed<'_> {
 impl Frames {
     /// Memory to receive a write of `len` bytes at `offset` into, with any
     /// content; nobody sees it before [`Frames::commit`]. `None` past the end,
-    /// or while there are no frames to spare.
+    /// while there are no frames to spare, and for writes so small that they
+    /// would be copied in any case: receive those into memory that is warmer.
     pub fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
         let inner = self.inner;
         let end = offset.checked_add(u64::from(len))?;
-        if len == 0 || len > BUF_BYTES_MAX || end > self.size_bytes() {
+        if len <= FRAME_BYTES / 2 || len > BUF_BYTES_MAX || end > self.size_bytes() {
             return None;
         }
         let (first, last) = span(offset, len);
