@@ -371,14 +371,17 @@ pub(crate) fn decode_reservation(
 /// What a command that was decoded against `then` is refused with now, before
 /// it is executed.
 #[cold]
-pub(crate) fn recheck(
-    command: &Command,
-    then: &[Geometry],
-    now: &[Geometry],
-) -> Result<(), Status> {
+pub fn recheck(command: &Command, then: &[Geometry], now: &[Geometry]) -> Result<(), Status> {
     let (namespace, writes, end) = match command {
+        Command::Io(Io {
+            kind: IoKind::FlushAll,
+            ..
+        }) => return Ok(()),
         Command::Io(io) => {
-            let writes = !matches!(io.kind, IoKind::Compare);
+            let writes = !matches!(
+                io.kind,
+                IoKind::Read | IoKind::Compare | IoKind::Verify | IoKind::Flush
+            );
             let is_range = !matches!(io.kind, IoKind::Deallocate | IoKind::Copy);
             let end = if is_range { io.offset + io.len } else { 0 };
             (io.namespace, writes, end)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use link::Data;
 use machine::Tag;
+use nvmf::command::{Command, Geometry, recheck};
 use nvmf::tcp::controller::{AbortOutcome, Done, Op};
 use reactor::Driver;
 use store::Volume;
@@ -50,6 +51,8 @@ impl Connection {
                 self.end(other, Status::FUSED_FAILED);
             }
             self.end(tag, status);
+            // Those behind it have arrived already.
+            self.run(driver);
             return true;
         }
         // What is left are event requests, which the controller holds.
@@ -118,16 +121,42 @@ impl Connection {
     /// What is behind the namespaces has changed. Jobs keep their volumes; the
     /// machine looks again at commands whose data still arrives; here is the
     /// one that waits for memory.
-    pub(crate) fn refresh(&mut self, nqn: &str) {
-        let Some(bound) = self.bound.as_mut() else {
+    pub(crate) fn refresh<D: Driver>(&mut self, nqn: &str, driver: &mut D) {
+        let is_open = self.is_open();
+        let Some(bound) = self.bound.as_mut().filter(|_| is_open) else {
             return;
         };
-        if *bound.served.nqn != *nqn {
+        let new = self.shared.renewed(&bound.served);
+        // Where the whole subsystem went, the connection is about to.
+        if *bound.served.nqn != *nqn || new.geometry.len() < bound.served.geometry.len() {
             return;
         }
-        bound.served = self.shared.renewed(&bound.served);
-        let geometry = bound.served.geometry.clone();
-        self.link.machine.set_namespaces(geometry);
+        let before = std::mem::replace(&mut bound.served, new).geometry;
+        let now = bound.served.geometry.clone();
+        self.link.machine.set_namespaces(now.clone());
+        if let Some(op) = self.take_waiting() {
+            match refusal(&op, &before, &now) {
+                Some(status) => self.refuse(op, status),
+                None => self.wait_with(op),
+            }
+        }
+        self.run(driver);
+    }
+
+    /// An operation that waited for memory will not be executed.
+    fn refuse(&mut self, op: Op, status: Status) {
+        match op {
+            Op::Execute {
+                tag,
+                command: Command::Io(io),
+            } => self.fail(tag, status, io.namespace, io.offset),
+            Op::Prepare { tag, .. } | Op::Execute { tag, .. } => self.end(tag, status),
+            Op::ExecuteFused { compare, write, io } => {
+                self.fail(compare, status, io.namespace, io.offset);
+                self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
+            }
+            Op::Refused(_) | Op::Fatal(_) => unreachable!("nothing to wait for"),
+        }
     }
 
     /// Ends the commands that are on a volume with `status`: who sent them has
@@ -145,4 +174,14 @@ impl Connection {
             self.abort_job(id, tag, status, driver);
         }
     }
+}
+
+/// Why an operation that was fine before the namespaces changed no longer is.
+fn refusal(op: &Op, before: &[Geometry], now: &[Geometry]) -> Option<Status> {
+    let checked = match op {
+        Op::Prepare { command, .. } | Op::Execute { command, .. } => recheck(command, before, now),
+        Op::ExecuteFused { io, .. } => recheck(&Command::Io(*io), before, now),
+        _ => Ok(()),
+    };
+    checked.err()
 }

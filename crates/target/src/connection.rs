@@ -109,12 +109,6 @@ impl Connection {
         self.bound().served.geometry[namespace as usize]
     }
 
-    /// Whether payload is covered by a digest.
-    #[inline]
-    pub(crate) fn data_digest(&self) -> bool {
-        self.link.machine.data_digest()
-    }
-
     /// Whether nothing of it is left to wait for.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
@@ -144,6 +138,11 @@ impl Connection {
     /// Takes the operation that waits for memory away: it will not be executed.
     pub(crate) fn take_waiting(&mut self) -> Option<Op> {
         self.waiting.take()
+    }
+
+    /// It goes on waiting.
+    pub(crate) fn wait_with(&mut self, op: Op) {
+        self.waiting = Some(op);
     }
 
     /// A receive completed.
@@ -194,7 +193,7 @@ impl Connection {
 
     /// Takes operations until the received bytes are used up or memory is short.
     #[inline]
-    fn run<D: Driver>(&mut self, driver: &mut D) {
+    pub(crate) fn run<D: Driver>(&mut self, driver: &mut D) {
         while let Some(op) = self.waiting.take().or_else(|| self.link.next_op()) {
             if !self.execute(op, driver) {
                 self.waiting = Some(op);

@@ -24,7 +24,7 @@ pub(crate) enum Then {
     /// Complete, with this much data to the host.
     Complete { data_len: u32 },
     /// Complete; the buffer was the volume's to work with.
-    Scratch(Buf),
+    Scratch { _buf: Buf },
     /// Complete the Compare, then the command itself, which is its Write.
     Fused { compare: Tag, _scratch: Buf },
     /// More to do, on this volume or others.
@@ -180,7 +180,13 @@ impl Connection {
             buf,
             scratch: scratch.range(),
         };
-        self.start(tag, io.namespace, compare, Then::Scratch(scratch), driver);
+        self.start(
+            tag,
+            io.namespace,
+            compare,
+            Then::Scratch { _buf: scratch },
+            driver,
+        );
         true
     }
 
@@ -194,7 +200,13 @@ impl Connection {
             len: io.len,
             scratch: scratch.range(),
         };
-        self.start(tag, io.namespace, verify, Then::Scratch(scratch), driver);
+        self.start(
+            tag,
+            io.namespace,
+            verify,
+            Then::Scratch { _buf: scratch },
+            driver,
+        );
         true
     }
 
@@ -378,7 +390,7 @@ impl Connection {
             (Ok(()), Then::Complete { data_len }) => {
                 self.link.machine.complete(tag, done(data_len));
             }
-            (Ok(()), Then::Scratch(_)) => self.link.machine.complete(tag, done(0)),
+            (Ok(()), Then::Scratch { .. }) => self.link.machine.complete(tag, done(0)),
             (Ok(()), Then::Fused { compare, .. }) => {
                 self.link.machine.complete(compare, done(0));
                 self.link.machine.complete(tag, done(0));
@@ -414,7 +426,7 @@ impl Connection {
                 self.fail(tag, second, namespace, at);
             }
             Then::Steps(steps) => self.fail_with(tag, status, steps.result(), namespace, at),
-            Then::Complete { .. } | Then::Scratch(_) => self.fail(tag, status, namespace, at),
+            Then::Complete { .. } | Then::Scratch { .. } => self.fail(tag, status, namespace, at),
         }
     }
 }

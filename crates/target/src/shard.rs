@@ -490,7 +490,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             Mail::Adopt { fd, peer, listener } => self.adopt(driver, fd, peer, listener),
             Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
             Mail::Notify(ConnectionRef { id, .. }) => self.with(driver, id, |c, _| c.notified()),
-            Mail::Refresh(nqn) => self.for_each(driver, |c, _| c.refresh(&nqn)),
+            Mail::Refresh(nqn) => self.for_each(driver, |c, d| c.refresh(&nqn, d)),
             Mail::Fence(fence) => {
                 let mark = self.jobs.borrow().mark();
                 self.fences.push(Pending { fence, mark });

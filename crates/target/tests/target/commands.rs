@@ -99,7 +99,10 @@ fn compare_tells_equal_from_different() {
             let failure = Status::COMPARE_FAILURE.dnr();
             assert_eq!(status(io, &compare, Carry::Out(&data)), failure);
             let one = blocks(opcode::COMPARE, nsid, 32, 1);
-            assert_eq!(status(io, &one, Carry::Out(&data[..BLOCK])), Status::SUCCESS);
+            assert_eq!(
+                status(io, &one, Carry::Out(&data[..BLOCK])),
+                Status::SUCCESS
+            );
         }
     });
 }
@@ -194,7 +197,10 @@ fn flush_of_one_namespace_and_of_all() {
     each(|running, _, io| {
         let flushes = || -> Vec<u64> {
             let volumes = running.volumes();
-            volumes.iter().map(|volume| volume.stats().flushes).collect()
+            volumes
+                .iter()
+                .map(|volume| volume.stats().flushes)
+                .collect()
         };
         let flush = on(opcode::FLUSH, FILE);
         assert_eq!(status(io, &flush, Carry::Nothing), Status::SUCCESS);
@@ -286,7 +292,8 @@ fn every_error_of_a_volume_has_its_status() {
     ];
     for backend in backends() {
         let (running, gate) = serve_gate(backend);
-        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
         let block = [0; BLOCK];
         for (error, expected) in table {
             gate.fail(Some(error));
@@ -308,11 +315,14 @@ fn every_error_of_a_volume_has_its_status() {
 fn what_a_shrunken_volume_has_lost_is_out_of_range() {
     for backend in backends() {
         let (running, gate) = serve_gate(backend);
-        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
         gate.shut();
-        let read = io.submit(&blocks(opcode::READ, 1, COUNT - 256, 256), Carry::In(1 << 20));
-        io.flush();
-        wait_for(|| gate.hanging() == 1);
+        let read = io.submit(
+            &blocks(opcode::READ, 1, COUNT - 256, 256),
+            Carry::In(1 << 20),
+        );
+        io.until(|_| gate.hanging() == 1);
         let half = COUNT / 2 * BLOCK as u64;
         gate.resize(half, true).expect("shrinks");
         gate.open();

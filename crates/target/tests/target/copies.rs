@@ -80,8 +80,12 @@ fn each_format_copies_within_a_namespace_and_between() {
                     let slba = 1000 + 256 * at as u64;
                     assert_eq!(io.write(from, slba, part, BLOCK), Status::SUCCESS);
                 }
-                let (mut sqe, table) =
-                    copy(to, 3000, format, &[(from, 1000, 256), (from, 1290, 10), (from, 1260, 1)]);
+                let (mut sqe, table) = copy(
+                    to,
+                    3000,
+                    format,
+                    &[(from, 1000, 256), (from, 1290, 10), (from, 1260, 1)],
+                );
                 sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
                 let ended = run(io, (sqe, table));
                 assert_eq!((ended.status, ended.result), (Status::SUCCESS, 0));
@@ -103,7 +107,10 @@ fn a_copy_gathers_from_several_namespaces() {
         let (one, two) = (pattern(1, 16 * BLOCK), pattern(2, 16 * BLOCK));
         assert_eq!(io.write(A, 0, &one, BLOCK), Status::SUCCESS);
         assert_eq!(io.write(B, 0, &two, BLOCK), Status::SUCCESS);
-        let ended = run(io, copy(B, 100, 2, &[(A, 0, 8), (B, 8, 8), (A, 8, 8), (B, 0, 8)]));
+        let ended = run(
+            io,
+            copy(B, 100, 2, &[(A, 0, 8), (B, 8, 8), (A, 8, 8), (B, 0, 8)]),
+        );
         assert_eq!(ended.status, Status::SUCCESS);
         let half = 8 * BLOCK;
         let expected = [&one[..half], &two[half..], &one[half..], &two[..half]].concat();
@@ -123,14 +130,24 @@ fn what_cannot_be_copied_is_refused_and_nothing_is() {
         enable_formats(initiator);
         let before = pattern(9, 8 * BLOCK);
         assert_eq!(io.write(B, 100, &before, BLOCK), Status::SUCCESS);
-        let five = [(A, 0, 256), (A, 256, 256), (A, 512, 256), (A, 768, 256), (A, 0, 1)];
+        let five = [
+            (A, 0, 256),
+            (A, 256, 256),
+            (A, 512, 256),
+            (A, 768, 256),
+            (A, 0, 1),
+        ];
         let many = vec![(A, 0, 1); 129];
         for (name, ranges, status) in [
             ("range", &[(A, 0, 257)][..], Status::COMMAND_SIZE_LIMIT),
             ("length", &five, Status::COMMAND_SIZE_LIMIT),
             ("count", &many, Status::COMMAND_SIZE_LIMIT),
             ("blocks", &[(SMALL, 0, 8)], Status::INCOMPATIBLE_NAMESPACE),
-            ("outside", &[(A, 0, 1), (A, COUNT, 1)], Status::LBA_OUT_OF_RANGE),
+            (
+                "outside",
+                &[(A, 0, 1), (A, COUNT, 1)],
+                Status::LBA_OUT_OF_RANGE,
+            ),
             ("nowhere", &[(99, 0, 1)], Status::INVALID_NAMESPACE),
             ("overlap", &[(B, 99, 2)], Status::OVERLAPPING_RANGE),
         ] {
@@ -153,7 +170,10 @@ fn dword_0_is_the_first_range_that_was_not_copied() {
             assert_eq!(io.write(nsid, 0, &data, BLOCK), Status::SUCCESS);
             let spoil = blocks(opcode::WRITE_UNCORRECTABLE, nsid, 9, 1);
             assert_eq!(io.run(&spoil, Carry::Nothing).status, Status::SUCCESS);
-            let ended = run(io, copy(nsid, 500, 0, &[(nsid, 0, 4), (nsid, 4, 4), (nsid, 8, 4)]));
+            let ended = run(
+                io,
+                copy(nsid, 500, 0, &[(nsid, 0, 4), (nsid, 4, 4), (nsid, 8, 4)]),
+            );
             assert_eq!(ended.status, Status::UNRECOVERED_READ.dnr());
             assert_eq!(ended.result, 2);
             assert!(io.read(nsid, 500, 8 * BLOCK, BLOCK) == data[..8 * BLOCK]);

@@ -74,7 +74,8 @@ fn equal_data_is_replaced_and_other_data_is_not() {
 fn whichever_half_fails_takes_the_other_with_it() {
     for backend in backends() {
         let (running, gate) = serve_gate(backend);
-        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
         let block = [0; BLOCK];
         for (error, expected) in [
             (
@@ -103,7 +104,8 @@ fn a_half_alone_is_refused() {
     for backend in backends() {
         let folder = tempfile::tempdir().expect("a folder");
         let running = target::start(served(backend, folder.path())).expect("starts");
-        let mut io = Initiator::connect(running.addresses()[0], backend).queue(1);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
         let block = [0; BLOCK];
         let (compare, write) = fused(RAM, 0, 1);
         let alone = io.submit(&compare, Carry::Out(&block));
@@ -136,9 +138,9 @@ fn of_those_that_race_for_a_block_one_wins() {
             std::thread::scope(|scope| {
                 for (host, qid) in hosts.iter().flat_map(|host| [(host, 1), (host, 2)]) {
                     let qid = qid + 2 * (nsid as u16 - 1);
-                    let (identity, lost) = (host.second(backend), &lost);
+                    let (seat, lost) = (host.seat.clone(), &lost);
                     scope.spawn(move || {
-                        let mut io = identity.queue(qid);
+                        let mut io = seat.queue(qid);
                         for turn in 0..WINS_EACH {
                             win(&mut io, nsid, turn % BLOCKS, lost);
                         }

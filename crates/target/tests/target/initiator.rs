@@ -17,10 +17,14 @@ use crate::common::{HOST, NQN, PATIENCE};
 const PLAIN: Settings = Settings {
     header_digest: false,
     data_digest: false,
+    hpda: 0,
+    maxr2t: 3,
 };
 pub const DIGESTS: Settings = Settings {
     header_digest: true,
     data_digest: true,
+    hpda: 3,
+    maxr2t: 0,
 };
 const MEMORY_BYTES: u64 = 64 << 20;
 
@@ -36,7 +40,14 @@ fn driver(choice: Choice) -> AnyDriver {
 /// One controller's host.
 pub struct Initiator {
     pub admin: Admin<AnyDriver>,
+    pub seat: Seat,
+}
+
+/// What it takes to open an I/O queue, on any thread.
+#[derive(Clone)]
+pub struct Seat {
     identity: HostIdentity,
+    cntlid: u16,
     address: SocketAddr,
     choice: Choice,
 }
@@ -52,21 +63,55 @@ impl Initiator {
         let admin = Admin::connect(driver(choice), address, NQN, &identity, PLAIN, 0);
         let mut admin = admin.expect("admitted");
         admin.set_queue_count(16).expect("granted");
-        Initiator {
-            admin,
+        let seat = Seat {
             identity,
+            cntlid: admin.cntlid(),
             address,
             choice,
-        }
+        };
+        Initiator { admin, seat }
     }
 
+    pub fn queue(&self, qid: u16) -> Io {
+        self.seat.queue_with(qid, PLAIN)
+    }
+
+    pub fn queue_with(&self, qid: u16, settings: Settings) -> Io {
+        self.seat.queue_with(qid, settings)
+    }
+
+    /// Set Features without data.
+    pub fn set_feature(&mut self, fid: u8, nsid: u32, cdw11: u32) -> Result<(), host::Error> {
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.nsid = nsid.into();
+        sqe.cdw10 = u32::from(fid).into();
+        sqe.cdw11 = cdw11.into();
+        let done = self.admin.command("Set Features", &sqe, Payload::None);
+        done.map(|_| ())
+    }
+}
+
+impl Seat {
     pub fn queue(&self, qid: u16) -> Io {
         self.queue_with(qid, PLAIN)
     }
 
     pub fn queue_with(&self, qid: u16, settings: Settings) -> Io {
+        self.open(qid, settings).expect("admitted")
+    }
+
+    /// `None`: refused.
+    pub fn try_queue(&self, qid: u16) -> Option<Io> {
+        self.open(qid, PLAIN)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn open(&self, qid: u16, settings: Settings) -> Option<Io> {
         let mut driver = driver(self.choice);
-        let (host, cntlid) = (&self.identity, self.admin.cntlid());
+        let (host, cntlid) = (&self.identity, self.cntlid);
         let params = QueueParams {
             settings,
             connect: ConnectCommand {
@@ -87,18 +132,8 @@ impl Initiator {
             is_down: false,
             out: Vec::new(),
         };
-        io.until(|io| io.queue.is_live());
-        io
-    }
-
-    /// Set Features without data.
-    pub fn set_feature(&mut self, fid: u8, nsid: u32, cdw11: u32) -> Result<(), host::Error> {
-        let mut sqe = Sqe::new(admin::SET_FEATURES);
-        sqe.nsid = nsid.into();
-        sqe.cdw10 = u32::from(fid).into();
-        sqe.cdw11 = cdw11.into();
-        let done = self.admin.command("Set Features", &sqe, Payload::None);
-        done.map(|_| ())
+        io.until(|io| io.is_down || io.queue.is_live());
+        (!io.is_down).then_some(io)
     }
 }
 
@@ -192,7 +227,8 @@ impl Io {
 
     /// Waits for a command.
     pub fn wait(&mut self, tag: Tag) -> Ended {
-        self.until(|io| io.ended.contains_key(&tag));
+        self.until(|io| io.is_down || io.ended.contains_key(&tag));
+        assert!(!self.is_down, "the connection was lost");
         self.ended.remove(&tag).expect("just seen")
     }
 
