@@ -9,7 +9,7 @@ use wire::nvme::{NSID_ALL, Sqe, Status, admin};
 use crate::controller::{Controller, ErrorNote};
 use crate::discovery::DiscoveryLog;
 use crate::lba_status::{self, LbaStatus};
-use crate::subsystem::{Namespace, WriteProtect};
+use crate::subsystem::{NSID_MAX, Namespace, WriteProtect};
 use crate::support::Item;
 use crate::{feature, identify, log};
 
@@ -192,11 +192,16 @@ impl Request<'_> {
         Ok(Reply::data(bytes.len()))
     }
 
-    /// The active namespace that the command names.
+    /// The active namespace that the command names (section 3.2.1.5).
     pub fn namespace(&self) -> Result<&Namespace, Fault> {
+        let nsid = self.sqe.nsid.get();
+        let status = match nsid {
+            1..=NSID_MAX => Status::INVALID_FIELD,
+            _ => Status::INVALID_NAMESPACE,
+        };
         self.controller
-            .namespace(self.sqe.nsid.get())
-            .ok_or(Fault::new(Status::INVALID_NAMESPACE, at::NSID))
+            .namespace(nsid)
+            .ok_or(Fault::new(status, at::NSID))
     }
 
     /// The same, if its ANA state lets commands at what it holds (section

@@ -90,6 +90,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         // No time limit for retries, no errors for deallocated blocks.
         set: |request| fixed(request, 0x1_ffff, 0),
         scope: Scope::Namespace,
+        takes_all: true,
         ..fixed_feature(Item::io(
             fid::ERROR_RECOVERY,
             "Error Recovery",

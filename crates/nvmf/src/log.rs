@@ -18,7 +18,13 @@ use crate::controller::{
 };
 use crate::feature::FEATURES;
 use crate::reservation;
+use crate::subsystem::{ANA_GROUPS_MAX, NSID_MAX};
 use crate::support::Item;
+
+/// Bytes of the largest ANA log page: NANAGRPID groups and MNAN namespaces.
+const ANA_BYTES_MAX: usize = size_of::<AnaHeader>()
+    + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>()
+    + NSID_MAX as usize * size_of::<u32>();
 
 /// Makes the bytes of a whole page.
 type Read = fn(&Request<'_>) -> Result<Vec<u8>, Fault>;
@@ -381,6 +387,8 @@ fn ana(request: &Request<'_>) -> Vec<u8> {
         log.extend_from_slice(group.as_bytes());
         log.extend(nsids.into_iter().flat_map(u32::to_le_bytes));
     }
+    // Hosts read what the page may grow to (section 5.16.1.13), in pieces.
+    log.resize(ANA_BYTES_MAX, 0);
     log
 }
 

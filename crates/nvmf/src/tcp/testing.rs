@@ -15,7 +15,7 @@ use wire::nvme_tcp::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::FatalError;
-use super::controller::{Done, Op, Qpair, Role};
+use super::controller::{Done, Op, Qpair, Refused, Role};
 use crate::command::{Command, Io, IoKind, copy_ranges, deallocate_ranges};
 
 /// Choices that follow from a seed (splitmix64).
@@ -222,6 +222,8 @@ pub struct Target {
     pub work: Vec<(Tag, Command)>,
     /// Fused pairs that wait to be executed: Compare, Write, what they do.
     pub fused: Vec<(Tag, Tag, Io)>,
+    /// Commands that the machine refused.
+    pub refused: Vec<Refused>,
     /// Why the connection ended.
     pub fatal: Option<FatalError>,
     /// Tags named by an operation and not released yet.
@@ -239,6 +241,7 @@ impl Target {
             starved: Vec::new(),
             work: Vec::new(),
             fused: Vec::new(),
+            refused: Vec::new(),
             fatal: None,
             named: Vec::new(),
             role,
@@ -261,7 +264,7 @@ impl Target {
                     self.work.push((tag, command));
                 }
                 Op::ExecuteFused { compare, write, io } => self.fused.push((compare, write, io)),
-                Op::Refused(_) => {}
+                Op::Refused(refused) => self.refused.push(refused),
                 Op::Fatal(error) => self.fatal = Some(error),
             }
         }
@@ -455,13 +458,40 @@ impl Pdus {
         u8::from(self.header_digest) | u8::from(self.data_digest) << 1
     }
 
-    /// ICReq.
+    /// `pdu` moved to the alignment of `pda`, HPDA or CPDA: padding goes before
+    /// its data.
+    pub fn align(self, mut pdu: Vec<u8>, pda: u8) -> Vec<u8> {
+        let pdo = usize::from(pdu[3]);
+        let aligned = pdo.next_multiple_of(usize::from(super::alignment(pda)));
+        if pdo == 0 || pdo == aligned {
+            return pdu;
+        }
+        let padding = aligned - pdo;
+        pdu.splice(pdo..pdo, std::iter::repeat_n(0, padding));
+        pdu[3] = aligned as u8;
+        let plen = pdu.len() as u32;
+        pdu[4..8].copy_from_slice(&plen.to_le_bytes());
+        if self.header_digest {
+            let hlen = usize::from(pdu[2]);
+            let crc = digest(&pdu[..hlen]);
+            pdu[hlen..hlen + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        pdu
+    }
+
+    /// ICReq of a host that takes one R2T at a time for a command.
     pub fn ic_req(self, hpda: u8) -> Vec<u8> {
+        self.ic_req_with(hpda, 0)
+    }
+
+    /// ICReq with MAXR2T, which is 0's based.
+    pub fn ic_req_with(self, hpda: u8, maxr2t: u32) -> Vec<u8> {
         let ch = CommonHeader::new(pdu_type::IC_REQ, IcReq::HLEN);
         let request = IcReq {
             ch,
             hpda,
             dgst: self.dgst(),
+            maxr2t: maxr2t.into(),
             ..IcReq::new_zeroed()
         };
         request.as_bytes().to_vec()

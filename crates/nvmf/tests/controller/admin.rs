@@ -249,9 +249,9 @@ fn get_lba_status_asks_in_bytes() {
             Status::LBA_OUT_OF_RANGE,
         ),
         (
-            "namespace",
+            "inactive",
             lba_status(3, 0, 8, 0x02, 1),
-            Status::INVALID_NAMESPACE,
+            Status::INVALID_FIELD,
         ),
         (
             "all",

@@ -270,10 +270,12 @@ fn write_protection_is_a_state_of_the_namespace() {
         refused(Status::INVALID_FIELD),
         "nowhere to keep it"
     );
-    for nsid in [0, 3, NSID_ALL] {
+    for nsid in [0, 1025, NSID_ALL] {
         let outcome = protect(&mut bench, nsid, 1);
         assert_eq!(outcome, refused(Status::INVALID_NAMESPACE), "{nsid:#x}");
     }
+    let inactive = protect(&mut bench, 3, 1);
+    assert_eq!(inactive, refused(Status::INVALID_FIELD));
     let current = |bench: &mut Bench, select| {
         bench
             .get_feature(other, fid::WRITE_PROTECTION, select, 0)

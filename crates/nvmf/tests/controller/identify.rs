@@ -187,8 +187,13 @@ fn namespaces_that_are_not_there() {
     }
     assert_eq!(
         bench.identify(id, cns::DESCRIPTORS, 3),
-        Err(Status::INVALID_NAMESPACE)
+        Err(Status::INVALID_FIELD),
+        "inactive"
     );
+    for nsid in [0, 1025, NSID_ALL] {
+        let refused = bench.identify(id, cns::DESCRIPTORS, nsid);
+        assert_eq!(refused, Err(Status::INVALID_NAMESPACE), "{nsid:#x}");
+    }
     for cns in [0x04, 0x09, 0x14, 0x1b, 0x1d, 0xff] {
         assert_eq!(
             bench.identify(id, cns, 0),
@@ -357,7 +362,7 @@ fn masked_namespaces_are_not_there() {
     }
     assert_eq!(
         bench.identify(id, cns::DESCRIPTORS, 5),
-        Err(Status::INVALID_NAMESPACE)
+        Err(Status::INVALID_FIELD)
     );
     let data = bench.identify(id, cns::NAMESPACE_CONTROLLERS, 2).unwrap();
     assert_eq!(data[..6], [2, 0, 1, 0, 2, 0], "both hosts see namespace 2");
@@ -366,10 +371,10 @@ fn masked_namespaces_are_not_there() {
         .unwrap();
     assert_eq!(data[..6], [1, 0, 2, 0, 0, 0], "one sees namespace 5");
     let reply = bench.get_feature(id, fid::ERROR_RECOVERY, 0, 0);
-    assert_eq!(reply.status.code(), Status::INVALID_NAMESPACE);
+    assert_eq!(reply.status.code(), Status::INVALID_FIELD);
     assert_eq!(
         bench.log(id, wire::nvme::log::lid::SMART, 5, 0, 512),
-        Err(Status::INVALID_NAMESPACE)
+        Err(Status::INVALID_FIELD)
     );
     bench.counters.read_commands = 1;
     let smart = bench

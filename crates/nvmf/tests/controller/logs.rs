@@ -30,7 +30,7 @@ fn log_pages_can_be_read_in_pieces() {
         (id, lid::MI_EFFECTS, 1024),
         (discovery, lid::SUPPORTED, 1024),
         (discovery, lid::FEATURE_EFFECTS, 1024),
-        (id, lid::ANA, 56),
+        (id, lid::ANA, 16 + 128 * 32 + 1024 * 4),
         (id, lid::RESERVATION_NOTIFICATION, 64),
         (discovery, lid::ERROR, 4096),
         (discovery, lid::DISCOVERY, 3072),
@@ -91,6 +91,11 @@ fn log_page_refusals() {
     );
     assert_eq!(
         bench.log(id, lid::SMART, 3, 0, 512),
+        Err(Status::INVALID_FIELD),
+        "inactive"
+    );
+    assert_eq!(
+        bench.log(id, lid::SMART, 1025, 0, 512),
         Err(Status::INVALID_NAMESPACE)
     );
     let mut indexed = log_sqe(lid::ERROR, 0, 0, 64);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use machine::{Step, Tag};
-use wire::nvme::{Sqe, Status, io};
+use wire::nvme::{FABRICS, Sqe, Status, io};
 
 use super::decode::{error_location, transfer};
 use super::slots::{Fused, State};
@@ -64,7 +64,10 @@ impl Qpair {
         step: &mut Option<Step<Op>>,
     ) -> Result<(), Status> {
         let fuse = std::mem::replace(&mut self.fuse, Fuse::Idle);
-        let which = sqe.flags & Sqe::FUSE_MASK;
+        let which = match sqe.opcode {
+            FABRICS => 0,
+            _ => sqe.flags & Sqe::FUSE_MASK,
+        };
         if which == Sqe::FUSE_SECOND {
             let first = match fuse {
                 Fuse::Idle => return Err(Status::FUSED_MISSING),

@@ -1,7 +1,7 @@
 //! PDUs from the host.
 
 use machine::{Step, Tag};
-use wire::nvme::{FABRICS, Sqe, Status};
+use wire::nvme::{Sqe, Status};
 use wire::nvme_tcp::{
     ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CommonHeader, DGST_DATA, DGST_HEADER, Data, Fes, IcReq,
     IcResp, PDA_MAX, flags, pdu_type,
@@ -171,7 +171,7 @@ impl Qpair {
     ) -> Result<(), Status> {
         let is_io_queue = self.phase == Phase::Live && self.role.qid != 0;
         let is_fused = sqe.flags & Sqe::FUSE_MASK != 0 || self.fuse != Fuse::Idle;
-        if is_io_queue && is_fused && sqe.opcode != FABRICS {
+        if is_io_queue && is_fused {
             return self.start_fused(tag, unique, sqe, found, step);
         }
         if !unique {

@@ -1,12 +1,15 @@
+mod abort;
+mod fused;
 mod malformed;
+mod r2t;
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use wire::nvme::{
-    ConnectCommand, Disconnect, DsmRange, PropertyGet, PropertySet, Sgl, Sqe, admin, cdw12, fctype,
-    io,
+    ConnectCommand, Disconnect, DsmRange, FABRICS, PropertyGet, PropertySet, Sgl, Sqe, admin,
+    cdw12, fctype, io,
 };
 use wire::nvme_tcp::{CapsuleResp, DGST_DATA, Fes, flags};
 
