@@ -2,12 +2,9 @@
 //! time, waiting for each answer.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use link::Data as Memory;
-use machine::Nanos;
-use nvmf::tcp::host::{Completion, Data, Settings};
-use reactor::{Driver, Wait};
+use nvmf::tcp::host::{Completion, Settings};
+use reactor::Driver;
 use wire::nvme::discovery::{DISCOVERY_NQN, LogEntry, LogHeader, TRTYPE_TCP};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::feature::fid;
@@ -17,7 +14,7 @@ use wire::nvme::property::{Cap, csts, offset};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, admin};
 use zerocopy::FromBytes;
 
-use crate::{Error, Event, HostIdentity, Queue, QueueParams};
+use crate::{Caller, Error, HostIdentity, Payload, QueueParams};
 
 /// Entries of the Admin Queue: the least that the standard allows (Base 2.0, 3.3.1).
 const ADMIN_ENTRIES: u16 = 32;
@@ -25,8 +22,6 @@ const ADMIN_ENTRIES: u16 = 32;
 const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Controller ID with which a controller is asked for (dynamic model).
 const CNTLID_ANY: u16 = 0xffff;
-/// How long a command may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Records of a discovery log that are read at most.
 const RECORDS_MAX: u64 = 4096;
 /// How often a discovery log that changes while it is read is read again.
@@ -64,22 +59,9 @@ pub struct NamespaceInfo {
     pub block_count: u64,
 }
 
-/// The data of a command.
-#[derive(Debug)]
-pub enum Payload<'a> {
-    /// It has none.
-    None,
-    /// From the controller, up to so many bytes.
-    In(&'a mut [u8]),
-    /// To the controller.
-    Out(&'a [u8]),
-}
-
 /// The Admin Queue of a controller, with a driver of its own.
 pub struct Admin<D> {
-    driver: D,
-    queue: Queue,
-    out: Vec<reactor::Completion>,
+    caller: Caller<D>,
     cntlid: u16,
     cap: u64,
 }
@@ -91,7 +73,7 @@ impl<D: Driver> Admin<D> {
     /// # Errors
     /// Where the connection fails or the controller refuses.
     pub fn connect(
-        mut driver: D,
+        driver: D,
         to: SocketAddr,
         subnqn: &str,
         host: &HostIdentity,
@@ -110,19 +92,12 @@ impl<D: Driver> Admin<D> {
             connect_data: ConnectData::new(host.hostid, CNTLID_ANY, subnqn, &host.hostnqn),
             in_capsule_max: ADMIN_IN_CAPSULE,
         };
-        let queue = Queue::open(&mut driver, to, params, 0)?;
+        let (caller, result) = Caller::open(driver, to, params)?;
         let mut admin = Admin {
-            driver,
-            queue,
-            out: Vec::new(),
-            cntlid: 0,
+            caller,
+            cntlid: result as u16,
             cap: 0,
         };
-        let result = admin.wait("answer to Connect", |event| match event {
-            Event::Live(result) => Some(result),
-            _ => None,
-        })?;
-        admin.cntlid = result as u16;
         admin.cap = admin.property(offset::CAP, true)?;
         admin.enable()?;
         Ok(admin)
@@ -280,12 +255,7 @@ impl<D: Driver> Admin<D> {
                 status & csts::SHST_MASK == csts::SHST_COMPLETE
             })
         });
-        self.queue.close(&mut self.driver);
-        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
-        while !self.queue.is_closed() && self.driver.now() < deadline {
-            self.turn(deadline)?;
-            while self.queue.next_event(&mut self.driver).is_some() {}
-        }
+        self.caller.close()?;
         result
     }
 
@@ -299,7 +269,7 @@ impl<D: Driver> Admin<D> {
     /// Reads CSTS until `done`, as long as CAP.TO allows.
     fn until_status(&mut self, what: &'static str, done: fn(u32) -> bool) -> Result<(), Error> {
         let timeout_ms = u64::from(Cap(self.cap).to().max(1)) * 500;
-        let deadline = self.driver.now() + timeout_ms * 1_000_000;
+        let deadline = self.caller.driver.now() + timeout_ms * 1_000_000;
         loop {
             let status = self.property(offset::CSTS, false)? as u32;
             if done(status) {
@@ -310,11 +280,11 @@ impl<D: Driver> Admin<D> {
                     "the controller has failed (CSTS.CFS)".into(),
                 ));
             }
-            if self.driver.now() >= deadline {
+            if self.caller.driver.now() >= deadline {
                 return Err(Error::TimedOut { waiting_for: what });
             }
-            let pause = self.driver.now() + 1_000_000;
-            self.turn(pause)?;
+            let pause = self.caller.driver.now() + 1_000_000;
+            self.caller.turn(pause)?;
         }
     }
 
@@ -370,78 +340,9 @@ impl<D: Driver> Admin<D> {
         &mut self,
         name: &'static str,
         sqe: &Sqe,
-        mut payload: Payload<'_>,
+        payload: Payload<'_>,
     ) -> Result<Completion, Error> {
-        let pool = self.driver.pool();
-        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
-        let (data, memory) = match &payload {
-            Payload::None => (Data::None, Memory::default()),
-            Payload::In(into) => {
-                let buf = buf(into.len())?;
-                mem::zero(buf.range());
-                (Data::In(into.len() as u32), Memory::owned(buf))
-            }
-            Payload::Out(bytes) => {
-                let buf = buf(bytes.len())?;
-                mem::copy_in(buf.range(), bytes);
-                (Data::Out(bytes.len() as u32), Memory::owned(buf))
-            }
-        };
-        let tag = self
-            .queue
-            .submit(sqe, data, |_| memory)
-            .ok_or(Error::Closed)?;
-        self.queue.flush(&mut self.driver);
-        let completion = self.wait(name, |event| match event {
-            Event::Completed(done, completion) if done == tag => Some(completion),
-            _ => None,
-        })?;
-        let memory = self.queue.take_memory(tag);
-        if !completion.status.is_success() {
-            return Err(Error::Refused {
-                command: name,
-                status: completion.status,
-            });
-        }
-        if let Payload::In(into) = &mut payload
-            && let Some(range) = memory.range()
-        {
-            mem::copy_out(range, into);
-        }
-        Ok(completion)
-    }
-
-    /// Turns the driver until `pick` finds what it wants.
-    fn wait<T>(
-        &mut self,
-        what: &'static str,
-        mut pick: impl FnMut(Event) -> Option<T>,
-    ) -> Result<T, Error> {
-        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
-        loop {
-            while let Some(event) = self.queue.next_event(&mut self.driver) {
-                if let Event::Down(error) = event {
-                    return Err(error);
-                }
-                if let Some(found) = pick(event) {
-                    return Ok(found);
-                }
-            }
-            if self.driver.now() >= deadline {
-                return Err(Error::TimedOut { waiting_for: what });
-            }
-            self.turn(deadline)?;
-        }
-    }
-
-    /// Hands what completes until `deadline` to the queue.
-    fn turn(&mut self, deadline: Nanos) -> Result<(), Error> {
-        self.driver.poll(Wait::Until(deadline), &mut self.out)?;
-        for completion in self.out.drain(..) {
-            self.queue.on_completion(&mut self.driver, completion);
-        }
-        self.queue.flush(&mut self.driver);
-        Ok(())
+        self.caller.command(name, sqe, payload)
     }
 }
 

@@ -4,16 +4,18 @@
 //! [`Queue`] is one connection: it belongs to whoever runs its driver and
 //! takes commands without allocating. [`Admin`] is a controller's Admin Queue
 //! with a driver of its own, for everything that happens seldom; its calls
-//! wait for their answers.
+//! wait for their answers; [`Caller`] is the same for an I/O queue.
 #![forbid(unsafe_code)]
 
 mod address;
 mod admin;
+mod caller;
 mod error;
 mod queue;
 
 pub use address::{Address, HostIdentity};
-pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, Payload, discover};
+pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
+pub use caller::{Caller, Payload};
 pub use error::Error;
 pub use link::Data as Memory;
 pub use nvmf::tcp::host::{Completion, Data, Settings};

@@ -1,0 +1,177 @@
+//! A queue with a driver of its own: one command at a time, waiting for each
+//! answer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use link::Data as Memory;
+use machine::Nanos;
+use nvmf::tcp::host::{Completion, Data, Settings};
+use reactor::{Driver, Wait};
+use wire::nvme::fabrics::ConnectData;
+use wire::nvme::{ConnectCommand, Sqe};
+
+use crate::{Error, Event, HostIdentity, Queue, QueueParams};
+
+/// How long a command may take.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The data of a command.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// It has none.
+    None,
+    /// From the controller, up to so many bytes.
+    In(&'a mut [u8]),
+    /// To the controller.
+    Out(&'a [u8]),
+}
+
+/// A queue whose commands are waited for, one at a time.
+pub struct Caller<D> {
+    pub(crate) driver: D,
+    queue: Queue,
+    out: Vec<reactor::Completion>,
+}
+
+impl<D: Driver> Caller<D> {
+    /// Connects a queue; what Connect was answered.
+    ///
+    /// # Errors
+    /// Where the connection fails or the controller refuses.
+    pub fn open(mut driver: D, to: SocketAddr, params: QueueParams) -> Result<(Self, u64), Error> {
+        let queue = Queue::open(&mut driver, to, params, 0)?;
+        let mut caller = Caller {
+            driver,
+            queue,
+            out: Vec::new(),
+        };
+        let result = caller.wait("answer to Connect", |event| match event {
+            Event::Live(result) => Some(result),
+            _ => None,
+        })?;
+        Ok((caller, u64::from(result)))
+    }
+
+    /// Connects I/O queue 1 of the controller `cntlid`, which has been asked
+    /// for one, with `entries` (at least 2) and without in-capsule data.
+    ///
+    /// # Errors
+    /// Where the connection fails or the controller refuses.
+    pub fn io(
+        driver: D,
+        to: SocketAddr,
+        subnqn: &str,
+        host: &HostIdentity,
+        settings: Settings,
+        (cntlid, entries): (u16, u16),
+    ) -> Result<Self, Error> {
+        let params = QueueParams {
+            settings,
+            connect: ConnectCommand {
+                recfmt: 0,
+                qid: 1,
+                sqsize: entries.saturating_sub(1),
+                cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
+                kato_ms: 0,
+            },
+            connect_data: ConnectData::new(host.hostid, cntlid, subnqn, &host.hostnqn),
+            in_capsule_max: 0,
+        };
+        Ok(Caller::open(driver, to, params)?.0)
+    }
+
+    /// Runs one command to its end. Fewer bytes than asked for leave the rest
+    /// of the memory zeroed.
+    ///
+    /// # Errors
+    /// Where the connection fails, or the controller refuses the command.
+    pub fn command(
+        &mut self,
+        name: &'static str,
+        sqe: &Sqe,
+        mut payload: Payload<'_>,
+    ) -> Result<Completion, Error> {
+        let pool = self.driver.pool();
+        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
+        let (data, memory) = match &payload {
+            Payload::None => (Data::None, Memory::default()),
+            Payload::In(into) => {
+                let buf = buf(into.len())?;
+                mem::zero(buf.range());
+                (Data::In(into.len() as u32), Memory::owned(buf))
+            }
+            Payload::Out(bytes) => {
+                let buf = buf(bytes.len())?;
+                mem::copy_in(buf.range(), bytes);
+                (Data::Out(bytes.len() as u32), Memory::owned(buf))
+            }
+        };
+        let tag = self
+            .queue
+            .submit(sqe, data, |_| memory)
+            .ok_or(Error::Closed)?;
+        self.queue.flush(&mut self.driver);
+        let completion = self.wait(name, |event| match event {
+            Event::Completed(done, completion) if done == tag => Some(completion),
+            _ => None,
+        })?;
+        let memory = self.queue.take_memory(tag);
+        if !completion.status.is_success() {
+            return Err(Error::Refused {
+                command: name,
+                status: completion.status,
+            });
+        }
+        if let Payload::In(into) = &mut payload
+            && let Some(range) = memory.range()
+        {
+            mem::copy_out(range, into);
+        }
+        Ok(completion)
+    }
+
+    /// Turns the driver until `pick` finds what it wants.
+    fn wait<T>(
+        &mut self,
+        what: &'static str,
+        mut pick: impl FnMut(Event) -> Option<T>,
+    ) -> Result<T, Error> {
+        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
+        loop {
+            while let Some(event) = self.queue.next_event(&mut self.driver) {
+                if let Event::Down(error) = event {
+                    return Err(error);
+                }
+                if let Some(found) = pick(event) {
+                    return Ok(found);
+                }
+            }
+            if self.driver.now() >= deadline {
+                return Err(Error::TimedOut { waiting_for: what });
+            }
+            self.turn(deadline)?;
+        }
+    }
+
+    /// Hands what completes until `deadline` to the queue.
+    pub(crate) fn turn(&mut self, deadline: Nanos) -> Result<(), Error> {
+        self.driver.poll(Wait::Until(deadline), &mut self.out)?;
+        for completion in self.out.drain(..) {
+            self.queue.on_completion(&mut self.driver, completion);
+        }
+        self.queue.flush(&mut self.driver);
+        Ok(())
+    }
+
+    /// Closes the connection and waits for its end.
+    pub(crate) fn close(&mut self) -> Result<(), Error> {
+        self.queue.close(&mut self.driver);
+        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
+        while !self.queue.is_closed() && self.driver.now() < deadline {
+            self.turn(deadline)?;
+            while self.queue.next_event(&mut self.driver).is_some() {}
+        }
+        Ok(())
+    }
+}
