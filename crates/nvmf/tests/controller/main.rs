@@ -9,3 +9,4 @@ mod features;
 mod identify;
 mod lifecycle;
 mod logs;
+mod views;
