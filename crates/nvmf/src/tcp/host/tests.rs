@@ -16,11 +16,15 @@ struct Peer {
 
 impl Peer {
     fn fresh(pdus: Pdus) -> Peer {
+        Peer::with(pdus, 0, 0)
+    }
+
+    fn with(pdus: Pdus, hpda: u8, maxr2t: u32) -> Peer {
         let settings = Settings {
             header_digest: pdus.header_digest,
             data_digest: pdus.data_digest,
-            maxr2t: 0,
-            ..Settings::default()
+            hpda,
+            maxr2t,
         };
         Peer {
             end: End::new(Qpair::new(settings)),
@@ -30,8 +34,13 @@ impl Peer {
     }
 
     fn live(pdus: Pdus, cpda: u8) -> Peer {
-        let mut peer = Peer::fresh(pdus);
-        assert_eq!(peer.sent(), [(pdu_type::IC_REQ, pdus.ic_req(0))]);
+        Peer::live_with(pdus, cpda, 0, 0)
+    }
+
+    fn live_with(pdus: Pdus, cpda: u8, hpda: u8, maxr2t: u32) -> Peer {
+        let mut peer = Peer::with(pdus, hpda, maxr2t);
+        let request = pdus.ic_req_with(hpda, maxr2t);
+        assert_eq!(peer.sent(), [(pdu_type::IC_REQ, request)]);
         assert_eq!(peer.receive(&pdus.ic_resp(cpda, MAXH2CDATA)), [Op::Ready]);
         peer.end.machine.attach(Role {
             entries: 4,
@@ -243,6 +252,118 @@ fn r2t_data_respects_maxh2cdata() {
     assert_eq!(
         peer.respond(tag, Status::SUCCESS),
         [completed(tag, Status::SUCCESS, 5, 0)]
+    );
+}
+
+#[test]
+fn several_r2ts_are_answered_in_the_order_they_came() {
+    let mut peer = Peer::live_with(Pdus::default(), 0, 0, 2);
+    let memory: Vec<u8> = (0..20_000u32).map(|n| (n / 5) as u8).collect();
+    let [a, b] = [(); 2].map(|()| peer.submit(io::WRITE, Data::Out(20_000), memory.clone()).0);
+    // Three for each, interleaved, before anything is sent.
+    let r2ts = [
+        (a, 10, 0),
+        (a, 11, 6000),
+        (b, 20, 0),
+        (a, 12, 12_000),
+        (b, 21, 6000),
+    ];
+    for (tag, ttag, offset) in r2ts {
+        let len = 6000;
+        assert_eq!(peer.receive(&peer.pdus.r2t(tag, ttag, offset, len)), []);
+    }
+    let mut got = Vec::new();
+    for (_, bytes) in peer.sent() {
+        let header: &DataHeader = view(&bytes);
+        let (at, last) = (header.datao.get(), header.ch.flags & flags::LAST_PDU != 0);
+        assert!(bytes[24..] == memory[at as usize..][..bytes.len() - 24]);
+        got.push((header.cccid.get(), header.ttag.get(), at, last));
+    }
+    // MAXH2CDATA cuts each in two.
+    let expected =
+        r2ts.map(|(tag, ttag, at)| [(tag, ttag, at, false), (tag, ttag, at + 4096, true)]);
+    assert_eq!(got, expected.concat());
+    // What was sent is outstanding no more.
+    assert_eq!(peer.receive(&peer.pdus.r2t(a, 10, 18_000, 2000)), []);
+    assert_eq!(peer.sent().len(), 1);
+    assert_eq!(
+        peer.respond(a, Status::SUCCESS),
+        [completed(a, Status::SUCCESS, 5, 0)]
+    );
+    // The controller gives up while two are outstanding: neither goes out.
+    peer.receive(&peer.pdus.r2t(b, 22, 12_000, 1000));
+    peer.receive(&peer.pdus.r2t(b, 23, 13_000, 1000));
+    peer.respond(b, Status::WRITE_FAULT);
+    assert_eq!((peer.sent(), peer.end.machine.in_flight()), (vec![], 0));
+}
+
+#[test]
+fn more_r2ts_than_maxr2t_end_the_connection() {
+    for maxr2t in [0, 1, 5] {
+        let mut peer = Peer::live_with(Pdus::default(), 0, 0, maxr2t);
+        let (tag, _) = peer.submit(io::WRITE, Data::Out(8192), vec![1; 8192]);
+        for n in 0..=maxr2t {
+            assert_eq!(peer.receive(&peer.pdus.r2t(tag, n as u16, n * 4, 4)), []);
+        }
+        peer.receive(&peer.pdus.r2t(tag, 99, maxr2t * 4 + 4, 4));
+        let sent = peer.sent();
+        let term: &TermReq = view(&sent[0].1);
+        assert_eq!(
+            (term.fes.get(), term.fei.get()),
+            (5, 0),
+            "R2T Limit Exceeded"
+        );
+    }
+}
+
+#[test]
+fn data_from_the_controller_is_aligned_to_hpda() {
+    for digests in [false, true] {
+        let pdus = Pdus {
+            header_digest: digests,
+            data_digest: digests,
+        };
+        for hpda in [0, 1, 2, 31] {
+            let mut peer = Peer::live_with(pdus, 0, hpda, 0);
+            let success = flags::LAST_PDU | flags::SUCCESS;
+            let tag = peer.read(512);
+            let plain = pdus.data(pdu_type::C2H_DATA, success, (tag, 0), 0, &[6; 512]);
+            let aligned = pdus.align(plain.clone(), hpda);
+            let done = completed(tag, Status::SUCCESS, 0, 512);
+            assert_eq!(peer.receive(&aligned), [done]);
+            assert_eq!(peer.end.memory[usize::from(tag)], [6; 512]);
+            assert_eq!(peer.read(512), tag);
+            if plain == aligned {
+                assert_eq!(peer.receive(&plain), [done]);
+                continue;
+            }
+            peer.receive(&plain);
+            let sent = peer.sent();
+            let term: &TermReq = view(&sent[0].1);
+            assert_eq!((term.fes.get(), term.fei.get()), (1, 3), "PDO");
+        }
+    }
+}
+
+#[test]
+fn termination_requests_are_understood() {
+    use wire::nvme_tcp::fes_name;
+    for fes in 0..=8 {
+        let mut peer = Peer::live(Pdus::default(), 0);
+        let mut term = TermReq::new(pdu_type::C2H_TERM_REQ, Fes::LimitExceeded, 9, &[]).0;
+        term.fes = fes.into();
+        let name = fes_name(fes, false).unwrap_or("reserved status");
+        let expected = FatalError::Received { fes, fei: 9, name };
+        assert_eq!(peer.receive(term.as_bytes()), [Op::Fatal(expected)]);
+    }
+    let mut peer = Peer::live(Pdus::default(), 0);
+    let term = TermReq::new(pdu_type::C2H_TERM_REQ, Fes::LimitExceeded, 9, &[]).0;
+    let mut bytes = term.as_bytes().to_vec();
+    bytes[4] = 23;
+    assert_eq!(peer.receive(&bytes), [Op::Fatal(FatalError::Garbled)]);
+    assert_eq!(
+        (peer.sent(), peer.end.machine.is_finished()),
+        (vec![], true)
     );
 }
 
