@@ -3,14 +3,9 @@
 # Set by the caller besides ADDR, PORT, NQN: OPTIONS for connect. The namespace
 # is a file volume of 512 byte blocks that keeps reservations over restarts.
 
-connect() {
-    # shellcheck disable=SC2086
-    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS "$@"
-}
-
 # A field of what the last command said: "name : value".
 field() {
-    sed -n "s/^ *$1 *: *//p" /tmp/said | head -n1
+    sed -n "s/^[[:space:]]*$1[[:space:]]*: *//p" /tmp/said | head -n1
 }
 
 differs() {
@@ -18,7 +13,8 @@ differs() {
 }
 
 step connect
-connect
+# shellcheck disable=SC2086
+nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS
 wait_for /dev/nvme0n1
 dev=/dev/nvme0n1
 
@@ -27,7 +23,7 @@ nvme id-ctrl /dev/nvme0 -H >/tmp/said
 has "Compare and Write.*Supported\|Fused Compare and Write Supported" /tmp/said
 nvme id-ctrl /dev/nvme0 >/tmp/said
 differs "$(field cntrltype)" 1
-[ $(($(field oncs))) -gt $((0x1ff)) ] || fail "oncs $(field oncs)"
+[ $(($(field oncs) & 0x1af)) = $((0x1af)) ] || fail "oncs $(field oncs)"
 [ $(($(field anacap) & 0x80)) = 0 ] || fail "anacap $(field anacap)"
 nvme id-ns $dev -H >/tmp/said
 has "Persist Through Power Loss.*Supported\|Persistent Through Power Loss" /tmp/said
@@ -53,15 +49,13 @@ has ':0x' /tmp/said
 nvme list -v >/tmp/said
 has "$NQN" /tmp/said
 nvme show-topology >/tmp/said
-nvme show-regs /dev/nvme0 >/tmp/said
-has "csts *: 1" /tmp/said
 
 step logs
 nvme supported-log-pages /dev/nvme0 >/tmp/said
 for page in 0x0 0x1 0x2 0x3 0x4 0x5 0xc 0x12 0x80; do
     grep -qi "LID $page \|(LID $page)\|$page" /tmp/said || fail "log page $page is not there: $(cat /tmp/said)"
 done
-nvme effects-log /dev/nvme0 >/tmp/said
+nvme effects-log /dev/nvme0 --csi=0 >/tmp/said
 for name in "Identify" "Get Log Page" "Compare" "Write Zeroes" "Dataset Management"; do
     has "$name" /tmp/said
 done
@@ -70,15 +64,17 @@ nvme fw-log /dev/nvme0 >/tmp/said
 has frs1 /tmp/said
 nvme changed-ns-list-log /dev/nvme0 >/tmp/said
 nvme ana-log /dev/nvme0 >/tmp/said
-has "optimized" /tmp/said
+has optimized /tmp/said
 nvme resv-notif-log /dev/nvme0 >/tmp/said
-before=$(nvme smart-log /dev/nvme0 | sed -n 's/^host_read_commands *: *//p' | tr -d ,)
+nvme smart-log /dev/nvme0 >/tmp/said
+before=$(field host_read_commands)
 dd if=$dev of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null
-after=$(nvme smart-log /dev/nvme0 | sed -n 's/^host_read_commands *: *//p' | tr -d ,)
+nvme smart-log /dev/nvme0 >/tmp/said
+after=$(field host_read_commands)
 [ "$after" -ge $((before + 16)) ] || fail "host_read_commands: $before, then $after"
 refused "LBA_RANGE\|LBA Out of Range" nvme io-passthru $dev --opcode=2 --namespace-id=1 --data-len=512 -r --cdw10=0xfffffff0
 nvme error-log /dev/nvme0 -e 1 >/tmp/said
-has "nsid *: 0x1" /tmp/said
+has "nsid[[:space:]]*: 0x1" /tmp/said
 grep -qi "LBA Out of Range\|LBA_RANGE\|status_field.*0x[0-9]*80" /tmp/said || fail "error log: $(cat /tmp/said)"
 
 step features
@@ -120,23 +116,18 @@ refused "READ_ERROR\|Unrecovered Read" nvme verify $dev -s 120 -c 15
 nvme write $dev -s 128 -c 7 -z 4096 -d /tmp/data
 nvme read $dev -s 128 -c 7 -z 4096 -d /tmp/back
 cmp /tmp/data /tmp/back
-nvme get-lba-status $dev -s 0 -m 64 -a 0x11 -l 256 >/tmp/said
+nvme get-lba-status $dev -n 1 -s 0 -m 64 -a 0x11 -l 256 >/tmp/said
 nvme write-zeroes $dev -s 128 -c 7 -d
 nvme read $dev -s 128 -c 7 -z 4096 -d /tmp/back
 cmp -n 4096 /tmp/back /dev/zero
 
 step two hosts
-other="--hostnqn=nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09 --hostid=6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09"
-# Another host is another subsystem to this kernel: a controller of its own.
-# shellcheck disable=SC2086
-connect $other
-wait_for /dev/nvme1
-tries=0
-until second=$(ls -d /dev/nvme1n* 2>/dev/null | head -n1) && [ -n "$second" ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 50 ] || fail "no namespace for the second host: $(ls /dev/nvme*)"
-    sleep 0.1
-done
+# To the kernel itself: libnvme 1.3 takes a second host for the first. Without
+# multipath it has a controller and a namespace of its own.
+host=6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09
+echo "transport=tcp,traddr=$ADDR,trsvcid=$PORT,nqn=$NQN,nr_io_queues=1,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
+wait_for /dev/nvme1n1
+second=/dev/nvme1n1
 
 step reservations
 nvme resv-register $dev --nrkey=0x11 --rrega=0 --cptpl=3 >/tmp/said
@@ -187,7 +178,7 @@ xfs_repair -n $dev >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
 
 step refusals
 for command in "device-self-test /dev/nvme0 -n 1 -s 1" "format $dev -f" \
-    "create-ns /dev/nvme0 -s 100 -c 100" "sanitize /dev/nvme0 -a 2"; do
+    "create-ns /dev/nvme0 -s 100 -c 100 -f 0" "delete-ns /dev/nvme0 -n 1" "sanitize /dev/nvme0 -a 2"; do
     # shellcheck disable=SC2086
     refused "INVALID\|Invalid" nvme $command
 done

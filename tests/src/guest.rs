@@ -32,6 +32,8 @@ pub struct Config {
     pub limit: Duration,
     /// Ports of this machine's 127.0.0.1, and the guest's port that each leads to.
     pub forwards: Vec<(u16, u16)>,
+    /// More words on the kernel's command line.
+    pub kernel_words: String,
 }
 
 impl Config {
@@ -44,6 +46,7 @@ impl Config {
             cpus: 1,
             limit: Duration::from_secs(240),
             forwards: Vec::new(),
+            kernel_words: String::new(),
         }
     }
 }
@@ -120,7 +123,10 @@ impl Guest {
         ]);
         command.arg("-kernel").arg(&image.kernel);
         command.arg("-initrd").arg(&image.initramfs);
-        command.args(["-append", &kernel_line()]);
+        command.args([
+            "-append",
+            &format!("{} {}", kernel_line(), config.kernel_words),
+        ]);
         command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
         let mut network = String::from("user,id=net");
         for (here, there) in &config.forwards {

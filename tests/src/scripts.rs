@@ -7,6 +7,11 @@ pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
 /// A host whose target dies and comes again.
 pub const CRASH: &str = include_str!("../guest/crash.sh");
 
+/// Every nvme subcommand for what weft serves.
+pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
+/// A host whose target is changed under it.
+pub const LIVE: &str = include_str!("../guest/live.sh");
+
 /// Where the machine's 127.0.0.1 is, seen from a guest.
 pub const MACHINE: &str = "10.0.2.2";
 

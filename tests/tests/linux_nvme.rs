@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use interop::guest::{self, Config, End, Guest, Outcome};
-use interop::scripts::{CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
+use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
 use interop::skip;
 use interop::weft::{self, NQN, NQN_OTHER, Setup, Target};
 use std::thread::sleep;
@@ -98,6 +98,37 @@ fn session_on_epoll_with_digests() {
         ..Setup::default()
     };
     session("epoll-digests", setup, "--hdr-digest --data-digest");
+}
+
+/// Every nvme subcommand that Linux has for what weft serves.
+#[test]
+fn administrator() {
+    let name = "administrator";
+    if let Err(why) = guest::prepare() {
+        return skip(name, &why);
+    }
+    let setup = Setup {
+        volume: "file",
+        size_mib: 512,
+        block_bytes: 512,
+        ..Setup::default()
+    };
+    let target = Target::start(name, setup);
+    let port = target.address().port().to_string();
+    let options = "--nr-io-queues=1 --keep-alive-tmo=30";
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("OPTIONS", options),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[ADMINISTRATOR]));
+    // Two hosts in one kernel: their namespaces must not become paths of one.
+    config.kernel_words = "nvme_core.multipath=N".into();
+    if let Some(outcome) = run(&config) {
+        outcome.expect_success();
+        target.expect_orderly_end();
+    }
 }
 
 /// The target dies twice, under load and right after a flush: the host comes

@@ -1,5 +1,5 @@
 //! Runs one script in a guest by hand: `cargo run -p interop --bin guest --
-//! SCRIPT [CPUS]`. What it prints is shown as it comes.
+//! SCRIPT [CPUS [KERNEL WORDS]]`. What it prints is shown as it comes.
 
 #![forbid(unsafe_code)]
 
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (path, cpus) = match args.as_slice() {
-        [path] => (path, Ok(1)),
-        [path, cpus] => (path, cpus.parse()),
+    let (path, cpus, words) = match args.as_slice() {
+        [path] => (path, Ok(1), &[][..]),
+        [path, cpus, words @ ..] => (path, cpus.parse(), words),
         _ => {
-            eprintln!("usage: guest SCRIPT [CPUS]");
+            eprintln!("usage: guest SCRIPT [CPUS [KERNEL WORDS]]");
             return ExitCode::from(2);
         }
     };
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let mut config = Config::new("by-hand", &script);
     config.cpus = cpus;
+    config.kernel_words = words.join(" ");
     config.limit = Duration::from_secs(600);
     let guest = match Guest::start(&config) {
         Ok(guest) => guest,

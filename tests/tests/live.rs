@@ -1,0 +1,168 @@
+//! A target that is changed while an unmodified Linux kernel uses it.
+
+#![forbid(unsafe_code)]
+
+use interop::guest::{self, Config, Guest};
+use interop::scripts::{LIVE, MACHINE, script};
+use interop::skip;
+use interop::weft::{NQN, free_address};
+use nvmf::command::AnaState;
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::Duration;
+use store::{Kind, Spec};
+use target::{Change, NamespaceSpec, Running, SubsystemSpec};
+
+const MIB: u64 = 1 << 20;
+
+/// Namespaces of the subsystem at most, the first included.
+const NAMESPACES: u32 = 256;
+
+fn ram(name: &str, size_bytes: u64) -> Spec {
+    Spec {
+        name: name.into(),
+        kind: Kind::Ram,
+        size_bytes,
+        block_bytes: 4096,
+        read_only: false,
+        uuid: None,
+        state: None,
+    }
+}
+
+fn namespace(nsid: u32) -> NamespaceSpec {
+    NamespaceSpec {
+        nsid,
+        volume: format!("v{nsid}"),
+        ..NamespaceSpec::default()
+    }
+}
+
+/// A target with one namespace, reached by two ports.
+fn serve(paths: &[SocketAddr; 2]) -> Running {
+    let config = target::Config {
+        volumes: vec![ram("v1", 64 * MIB)],
+        subsystems: vec![SubsystemSpec {
+            nqn: NQN.into(),
+            serial: "INTEROP".into(),
+            model: "weft".into(),
+            namespaces: vec![namespace(1)],
+            ..SubsystemSpec::default()
+        }],
+        listeners: paths.iter().map(|path| (*path).into()).collect(),
+        ..target::Config::default()
+    };
+    target::start(config).expect("a target")
+}
+
+fn change(target: &Running, change: Change) {
+    let what = format!("{change:?}");
+    if let Err(error) = target.change(change) {
+        panic!("{what}: {error}");
+    }
+}
+
+fn set_ana(target: &Running, listener: SocketAddr, state: AnaState) {
+    let ana = Change::SetAna {
+        nqn: NQN.into(),
+        listener: Some(listener),
+        group: 1,
+        state,
+    };
+    change(target, ana);
+}
+
+/// First one path, then the other is inaccessible, never both.
+fn fail_over(target: &Running, [a, b]: [SocketAddr; 2]) {
+    for (away, here) in [(a, b), (b, a), (a, b)] {
+        set_ana(target, here, AnaState::Optimized);
+        sleep(Duration::from_millis(200));
+        set_ana(target, away, AnaState::Inaccessible);
+        sleep(Duration::from_millis(1800));
+    }
+}
+
+fn resize(target: &Running, size_bytes: u64, allow_shrink: bool) {
+    let resize = Change::ResizeVolume {
+        name: "v1".into(),
+        size_bytes,
+        allow_shrink,
+    };
+    change(target, resize);
+}
+
+fn add_namespaces(target: &Running) {
+    for nsid in 2..=NAMESPACES {
+        change(target, Change::AddVolume(ram(&format!("v{nsid}"), MIB)));
+        let add = Change::AddNamespace {
+            nqn: NQN.into(),
+            namespace: namespace(nsid),
+        };
+        change(target, add);
+    }
+}
+
+fn remove_namespaces(target: &Running) {
+    for nsid in 2..=NAMESPACES {
+        let nqn = NQN.into();
+        change(target, Change::RemoveNamespace { nqn, nsid });
+        let name = format!("v{nsid}");
+        change(target, Change::RemoveVolume { name });
+    }
+}
+
+/// Failover by ANA and by a lost path, resizes, resets and 255 more namespaces,
+/// under a verified load that must not see an error.
+#[test]
+fn a_host_notices_every_change_and_loses_nothing() {
+    let name = "live";
+    if let Err(why) = guest::prepare() {
+        return skip(name, &why);
+    }
+    let paths @ [a, b] = [free_address(), free_address()];
+    let mut target = serve(&paths);
+    let (first, second) = (a.port().to_string(), b.port().to_string());
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &first),
+        ("SECOND", &second),
+        ("NQN", NQN),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[LIVE]));
+    config.cpus = 2;
+    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    type Step<'a> = (&'a str, &'a dyn Fn(&Running));
+    let steps: [Step<'_>; 7] = [
+        ("MARK failover", &|t| fail_over(t, paths)),
+        ("MARK failover ends", &|t| {
+            set_ana(t, a, AnaState::Optimized);
+            set_ana(t, b, AnaState::Optimized);
+        }),
+        ("MARK lose", &|t| {
+            change(t, Change::RemoveListener { address: a });
+        }),
+        ("MARK regain", &|t| {
+            change(t, Change::AddListener(a.into()));
+        }),
+        ("MARK resize", &|t| {
+            resize(t, 128 * MIB, false);
+            sleep(Duration::from_secs(2));
+            resize(t, 96 * MIB, true);
+        }),
+        ("MARK many", &add_namespaces),
+        ("MARK few", &remove_namespaces),
+    ];
+    for (mark, step) in steps {
+        if guest.wait_for_line(mark).is_none() {
+            guest.finish().expect_success();
+            panic!("the script ended well without '{mark}'");
+        }
+        step(&target);
+    }
+    guest.finish().expect_success();
+    target.stop();
+    let report = target
+        .wait(Duration::from_secs(10))
+        .expect("an end in order");
+    assert_eq!(report.expect("an end in time").unsynced, 0);
+}
