@@ -1,5 +1,6 @@
 //! Writes: in place where nobody reads, else into other frames.
 
+use crate::broken::{self, Fault};
 use std::sync::atomic::Ordering;
 
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
@@ -497,7 +498,7 @@ impl Inner {
             let (frame, _) = self.take_run(index, index)?;
             return Some(Plan::Fill(frame));
         }
-        if pins_of(seen) == 0 {
+        if pins_of(seen) == 0 || broken::is(Fault::NoPins) {
             return Some(Plan::InPlace);
         }
         if !self.spare.take(1, 0) {
@@ -532,7 +533,8 @@ impl Inner {
         let (frame, counted) = match plan {
             Plan::Stay => return,
             Plan::Hole => {
-                let name = self.holes.fetch_add(1, Ordering::Relaxed) % HOLES;
+                // Never written is a name of its own, 0.
+                let name = self.holes.fetch_add(1, Ordering::Relaxed) % (HOLES - 1) + 1;
                 return self.put(index, name, 0, freed);
             }
             Plan::InPlace => {

@@ -237,6 +237,21 @@ fn holes_are_whole_frames_and_extents_show_them() {
     frames.check_quiet();
 }
 
+/// A reader that sees a hole twice must know whether it is the same one.
+#[test]
+fn no_hole_has_the_name_of_another() {
+    let frames = Frames::with_spare(F, F, 8);
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        names.push(frames.inner.word(0).load(Ordering::Relaxed));
+        frames.write(0, &[1; 512]).unwrap();
+        frames.discard(0, F).unwrap();
+    }
+    names.dedup();
+    assert_eq!(names.len(), 3);
+    assert!(names.iter().all(|name| name & PRESENT == 0));
+}
+
 #[test]
 fn a_size_is_seen_at_once_and_disturbs_no_reader() {
     let frames = Frames::with_spare(8 * F, 32 * F, 8);

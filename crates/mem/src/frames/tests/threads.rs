@@ -220,3 +220,50 @@ fn one_block_is_written_under_its_readers() {
     });
     frames.check_quiet();
 }
+
+/// Large reads under large writes, next to nothing but pins and locks: the id
+/// stands at the start of each frame alone.
+#[test]
+fn many_frames_are_read_as_they_were_at_one_moment() {
+    const FRAMES: u32 = 100;
+    let len = FRAMES * FRAME_BYTES;
+    let frames = Frames::with_spare(len.into(), len.into(), 6 * FRAMES);
+    let first_bytes = |loan: &Loan, index: u32| {
+        let mut parts = loan.parts(index * FRAME_BYTES, 8);
+        parts.next().expect("a frame is not cut")
+    };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for me in 1..=2_u64 {
+            let (frames, over) = (&frames, &over);
+            scope.spawn(move || {
+                for round in 1..2500 {
+                    let Some(mut loan) = frames.borrow(0, len) else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    let id = me << 32 | round;
+                    for index in 0..FRAMES {
+                        copy_in(first_bytes(&loan, index), &id.to_le_bytes());
+                    }
+                    frames.commit(&mut loan, 0).unwrap();
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        while !over.load(Ordering::Relaxed) {
+            let loan = frames.pin(0, len).unwrap();
+            let ids = (0..FRAMES).map(|index| {
+                let mut id = [0; 8];
+                copy_out(first_bytes(&loan, index), &mut id);
+                u64::from_le_bytes(id)
+            });
+            let ids: Vec<u64> = ids.collect();
+            assert!(
+                ids.iter().all(|&id| id == ids[0]),
+                "two writes in one read: {ids:x?}"
+            );
+        }
+    });
+    frames.check_quiet();
+}
