@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 struct Shared<M> {
-    letters: Mutex<Vec<M>>,
+    /// `None` when nobody reads them any more.
+    letters: Mutex<Option<Vec<M>>>,
     has_letters: AtomicBool,
     waker: Waker,
 }
 
 impl<M> Shared<M> {
-    fn letters(&self) -> MutexGuard<'_, Vec<M>> {
+    fn letters(&self) -> MutexGuard<'_, Option<Vec<M>>> {
         self.letters.lock().expect("nothing panics under this lock")
     }
 }
@@ -34,9 +35,16 @@ impl<M> Clone for Mailbox<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// Sends; mail to a reactor that has ended is dropped with the mailbox.
+    /// Sends; mail to a reactor that has ended is dropped.
     pub fn send(&self, letter: M) {
-        self.shared.letters().push(letter);
+        let mut letters = self.shared.letters();
+        let Some(list) = letters.as_mut() else {
+            // What a letter does when it is dropped is not ours to hold up.
+            drop(letters);
+            return drop(letter);
+        };
+        list.push(letter);
+        drop(letters);
         self.shared.has_letters.store(true, Ordering::Release);
         self.shared.waker.wake();
     }
@@ -54,15 +62,24 @@ impl<M> Receiver<M> {
         if self.shared.has_letters.load(Ordering::Acquire) {
             let mut letters = self.shared.letters();
             self.shared.has_letters.store(false, Ordering::Relaxed);
-            into.append(&mut letters);
+            into.append(letters.as_mut().expect("its reader is here"));
         }
+    }
+}
+
+impl<M> Drop for Receiver<M> {
+    /// Letters may own the mailbox that they lie in: nobody else would ever
+    /// drop them.
+    fn drop(&mut self) {
+        let unread = self.shared.letters().take();
+        drop(unread);
     }
 }
 
 /// A mailbox for the reactor that `waker` wakes.
 pub fn mailbox<M: Send>(waker: Waker) -> (Mailbox<M>, Receiver<M>) {
     let shared = Arc::new(Shared {
-        letters: Mutex::new(Vec::new()),
+        letters: Mutex::new(Some(Vec::new())),
         has_letters: AtomicBool::new(false),
         waker,
     });
@@ -89,5 +106,16 @@ mod tests {
         assert_eq!(letters, [0, 1, 2]);
         receiver.take(&mut letters);
         assert_eq!(letters.len(), 3);
+    }
+
+    #[test]
+    fn mail_to_who_is_gone_is_dropped() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let (mailbox, receiver) = mailbox(sleeper.waker());
+        let letter = Arc::new(());
+        mailbox.send(letter.clone());
+        drop(receiver);
+        mailbox.send(letter.clone());
+        assert_eq!(Arc::strong_count(&letter), 1);
     }
 }

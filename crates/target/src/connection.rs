@@ -20,6 +20,9 @@ use crate::served::Served;
 use crate::shared::{ConnectionRef, Shared};
 use crate::token::{ConnectionId, Subject};
 
+/// A connection that has ended has so many ticks to say why.
+const ENDED_TICKS_MAX: u32 = 10;
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -57,6 +60,8 @@ pub(crate) struct Connection {
     waiting: Option<Op>,
     /// A failed I/O was logged since the last tick.
     failure_logged: bool,
+    /// Ticks since its machine has ended.
+    ended_ticks: u32,
 }
 
 impl Connection {
@@ -83,6 +88,7 @@ impl Connection {
             jobs_open: 0,
             waiting: None,
             failure_logged: false,
+            ended_ticks: 0,
         }
     }
 
@@ -205,6 +211,9 @@ impl Connection {
     /// False: not enough memory now, try again.
     #[inline]
     fn execute<D: Driver>(&mut self, op: Op, driver: &mut D) -> bool {
+        if let Op::Execute { .. } | Op::ExecuteFused { .. } = op {
+            tracing::debug!(peer = %self.via.peer, ?op, "execute");
+        }
         match op {
             Op::Execute {
                 tag,
@@ -305,8 +314,15 @@ impl Connection {
     }
 
     /// Looks at the time.
-    pub(crate) fn on_tick(&mut self, now: Nanos) {
+    pub(crate) fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         self.failure_logged = false;
+        if self.link.machine.is_finished() {
+            // A peer that takes nothing more must not hold its place for ever.
+            self.ended_ticks += 1;
+            if self.ended_ticks > ENDED_TICKS_MAX {
+                self.close(driver);
+            }
+        }
         if self.link.machine.deadline().is_some_and(|at| at <= now) {
             tracing::debug!(peer = %self.via.peer, "no Connect in time: connection ends");
             self.link.machine.on_deadline(now);

@@ -551,7 +551,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
-        self.for_each(driver, |c, _| c.on_tick(now));
+        self.for_each(driver, |c, d| c.on_tick(now, d));
         self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {
             self.gave_up_on_orphans = now >= until;
