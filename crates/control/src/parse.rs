@@ -147,11 +147,11 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
         }
         let volume = volume(sink, &section, folder, name.as_deref());
         let line = sink.line(&section.span);
-        for (key, path) in volume.iter().flat_map(paths_of) {
-            if let Some(first) = paths.insert(path.clone(), line) {
-                let text = format!("the volume in line {first} lies in this file already");
-                sink.add(&section.span_of(key), text);
-            }
+        let files = volume.iter().flat_map(check::files);
+        let taken = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
+        if let Some((key, first)) = taken.min_by_key(|(_, first)| *first) {
+            let text = format!("the volume in line {first} lies in this file already");
+            sink.add(&section.span_of(key), text);
         }
         volumes.names.extend(name);
         volumes.list.extend(volume);
@@ -172,16 +172,6 @@ fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
     Some(name.value.to_owned())
 }
 
-/// The files that a volume needs for itself, and the keys that name them.
-fn paths_of(volume: &Spec) -> Vec<(&'static str, &PathBuf)> {
-    let data = match &volume.kind {
-        Kind::File { path } | Kind::Block { path } => Some(("path", path)),
-        Kind::Null | Kind::Ram => None,
-    };
-    let state = volume.state.as_ref().map(|path| ("state", path));
-    data.into_iter().chain(state).collect()
-}
-
 fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
     let kind = volume_kind(sink, section, folder);
     let block_bytes = match section.number(sink, "block_bytes", true) {
@@ -198,7 +188,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         }
         None => Some(BLOCK_BYTES_DEFAULT),
     };
-    let is_device = matches!(kind, Some(Kind::Block { .. }));
+    let is_device = section.says("kind", "block");
     if !is_device {
         section.missing(sink, "size", "size = \"1GiB\"");
     }

@@ -148,6 +148,12 @@ impl<'a, 'i> Section<'a, 'i> {
         self.value(key).is_some()
     }
 
+    /// Whether the key's value is this word.
+    pub fn says(&self, key: &str, word: &str) -> bool {
+        let value = self.value(key).map(Spanned::get_ref);
+        matches!(value, Some(DeValue::String(text)) if text == word)
+    }
+
     /// Reports a key that must be there and is not.
     pub fn missing(&self, sink: &mut Sink, key: &str, hint: &str) {
         if !self.has(key) {

@@ -468,6 +468,10 @@ fn volumes_do_not_share_names_or_files() {
     };
     let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &one("c");
     expect(&text, "25:8", &["volume in line 17", "this file already"]);
+    // What one keeps its reservations in, said or not, is not another's.
+    let state = one("c").replace("path = \"i\"", "path = \"j\"\nstate = \"i.weft\"");
+    let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &state;
+    expect(&text, "26:9", &["volume in line 17", "this file already"]);
 }
 
 #[test]

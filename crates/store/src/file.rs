@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mem::broken::{self, Fault};
 use mem::{BufRange, Region};
 use reactor::{FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
@@ -44,7 +45,7 @@ use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::Problem;
 use crate::{
     Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, State, Volume, block, kept, open,
-    regular, resize, state,
+    regular, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
@@ -86,8 +87,7 @@ impl File {
     /// A file at `path`, made and grown if need be.
     pub(crate) fn open(spec: &Spec, path: &Path) -> Result<File, Problem> {
         let (file, uuid) = regular::open(spec, path)?;
-        let beside = state::beside(path);
-        let state = State::in_file(spec.state.as_deref().or(Some(&beside)), uuid)?;
+        let state = State::in_file(spec.state_path().as_deref(), uuid)?;
         let base = Base::new(open::info(spec, uuid, true), spec.size_bytes);
         File::new(
             base.with_state(state),
@@ -142,7 +142,9 @@ impl File {
         let (offset, len) = io.extent();
         let moves = !matches!(io, Io::Flush | Io::Verify { .. });
         let locks = moves && len > 0 && !self.base.info.read_only;
-        locks.then(|| Claim::new(offset, len, !io.only_looks()))
+        let locks = locks && !broken::is(Fault::NoLocks);
+        let is_split = matches!(io, Io::CompareAndWrite { .. }) && broken::is(Fault::SplitFused);
+        locks.then(|| Claim::new(offset, len, !io.only_looks() && !is_split))
     }
 
     /// The task has the range that it needs.
@@ -197,6 +199,7 @@ impl File {
             self.check_lost(io)?;
         }
         Ok(match *io {
+            Io::Flush if broken::is(Fault::DropFlush) => None,
             Io::Flush => (!self.base.info.read_only).then_some(Step::Sync),
             _ if io.extent().1 == 0 => None,
             Io::Write { .. } => Some(Step::Transfer),
@@ -241,6 +244,7 @@ impl File {
                     ..
                 } => {
                     let durable = durable && task.step == Step::Transfer;
+                    let durable = durable && !broken::is(Fault::EarlyAck);
                     files.write_at(file, rest(buf, &task), at, durable, token);
                 }
                 _ => unreachable!("only writes transfer"),
@@ -390,6 +394,9 @@ impl File {
     }
 
     fn keep_lost(&self, errno: i32) {
+        if broken::is(Fault::ForgetLoss) {
+            return;
+        }
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.lost.compare_exchange(0, errno, new, old).is_ok() {
             error!(

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::file::File;
 use crate::null::Null;
 use crate::ram::Ram;
+use crate::state::beside;
 use crate::{Base, Info, State, Volume, identity};
 
 /// Bytes that a logical block may have.
@@ -42,6 +43,17 @@ pub struct Spec {
     /// Where reservations and the like outlive a restart. Without one: for a
     /// file, beside it, with `.weft` appended to its name; for others, nowhere.
     pub state: Option<PathBuf>,
+}
+
+impl Spec {
+    /// The file that keeps its reservations and the like, if any does.
+    pub fn state_path(&self) -> Option<PathBuf> {
+        match (&self.state, &self.kind) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Kind::File { path }) => Some(beside(path)),
+            (None, _) => None,
+        }
+    }
 }
 
 /// Where a volume's data lies.

@@ -2,8 +2,10 @@
 //! what is wrong and what would be right.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use nvmf::{ANA_GROUPS_MAX, NSID_MAX};
+use store::{Kind, Spec};
 
 /// Listeners at a time.
 pub const LISTENERS_MAX: usize = 64;
@@ -31,6 +33,22 @@ pub fn volume_name(name: &str) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// The files that a volume needs for itself, and the keys that name them.
+#[must_use]
+pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {
+    let mut files = Vec::new();
+    if let Kind::File { path } | Kind::Block { path } = &volume.kind {
+        files.push(("path", path.clone()));
+    }
+    let key = if volume.state.is_some() {
+        "state"
+    } else {
+        "path"
+    };
+    files.extend(volume.state_path().map(|path| (key, path)));
+    files
 }
 
 /// A text that stands in a field of fixed width, padded with spaces: `serial`

@@ -1,12 +1,14 @@
 //! What is behind the subsystems: volumes in places that do not move.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nvmf::command::{AnaState, Geometry};
 use nvmf::{Namespace, Subsystem, WriteProtect};
 use store::Volume;
 
+use crate::check;
 use crate::config::{ListenerSpec, NamespaceSpec};
 
 /// What is behind a subsystem for one host that came in by one listener: a
@@ -75,6 +77,8 @@ pub(crate) struct Listener {
 pub(crate) struct State {
     /// Every volume, oldest first.
     pub volumes: Vec<Arc<dyn Volume>>,
+    /// What they need for themselves, by name.
+    pub files: HashMap<String, Vec<PathBuf>>,
     /// By number; a number is never used again.
     pub listeners: BTreeMap<u16, Listener>,
     pub listener_next: u16,
@@ -102,6 +106,7 @@ impl State {
         let listeners = (0..).zip(listeners);
         State {
             volumes,
+            files: HashMap::new(),
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
             resizing: Vec::new(),
@@ -109,6 +114,20 @@ impl State {
             instance_next: 1,
             nothing: store::open(&nothing).expect("a null volume needs nothing"),
         }
+    }
+
+    /// Keeps the files of a volume from others; the one that is taken already,
+    /// and by which volume.
+    pub fn take_files(&mut self, spec: &store::Spec) -> Result<(), (PathBuf, String)> {
+        let files = check::files(spec).into_iter().map(|(_, path)| path);
+        let files: Vec<PathBuf> = files.collect();
+        for (name, taken) in &self.files {
+            if let Some(path) = files.iter().find(|path| taken.contains(path)) {
+                return Err((path.clone(), name.clone()));
+            }
+        }
+        self.files.insert(spec.name.clone(), files);
+        Ok(())
     }
 
     /// The volume of a name.

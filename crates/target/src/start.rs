@@ -248,6 +248,9 @@ pub fn assemble(
     });
     let reactors = config.cpus.len();
     let shared = Shared::new(config.limits, registry, state, reactors, bind);
+    for spec in &config.volumes {
+        shared.take_files(spec).map_err(StartError::Config)?;
+    }
     for spec in &config.subsystems {
         let change = shared.insert_subsystem(&mut shared.registry(), spec);
         // Nobody is connected yet.

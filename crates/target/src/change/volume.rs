@@ -7,9 +7,23 @@ impl Shared {
     pub(super) fn add_volume(&self, spec: &store::Spec) -> Result<Left, ChangeError> {
         check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
         self.expect_no_volume(&spec.name)?;
-        let volume = store::open(spec).map_err(ChangeError::Open)?;
-        self.state().volumes.push(volume);
+        self.take_files(spec)?;
+        match store::open(spec) {
+            Ok(volume) => self.state().volumes.push(volume),
+            Err(error) => {
+                self.state().files.remove(&spec.name);
+                return Err(ChangeError::Open(error));
+            }
+        }
         Ok(Left::Nothing)
+    }
+
+    /// Keeps the files of a volume from others.
+    pub(crate) fn take_files(&self, spec: &store::Spec) -> Outcome {
+        self.state().take_files(spec).map_err(|(path, by)| {
+            let path = path.display();
+            ChangeError::Invalid(format!("{path} is a file of the volume \"{by}\" already"))
+        })
     }
 
     /// Takes a volume that is open already, which a [`Change`] cannot carry.
@@ -41,6 +55,7 @@ impl Shared {
             return Err(busy(name));
         }
         state.volumes.remove(at);
+        state.files.remove(name);
         let name = name.to_owned();
         Ok(Left::More(Box::new(move |shared, done| {
             let last = volume.clone();

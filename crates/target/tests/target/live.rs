@@ -531,6 +531,41 @@ fn a_namespace_may_be_for_some_hosts_only() {
     });
 }
 
+/// A file comes free with its volume, flushed; while it is open it is nobody
+/// else's.
+#[test]
+fn a_file_volume_is_let_go_whole() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, state: Option<&str>| store::Spec {
+            kind: store::Kind::File {
+                path: folder.path().join(name),
+            },
+            state: state.map(|state| folder.path().join(state)),
+            ..ram(name, 16)
+        };
+        let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
+        for byte in [0, 1, 2] {
+            make(running, Change::AddVolume(file("a", None)));
+            make(running, add_namespace(2, "a"));
+            assert_eq!(io.read(2, 3).expect("reads"), [byte; BLOCK]);
+            assert_eq!(io.write(2, 3, byte + 1), Status::SUCCESS);
+            make(running, remove_namespace(2));
+            make(running, Change::RemoveVolume { name: "a".into() });
+        }
+        make(running, Change::AddVolume(file("a", None)));
+        let thief = Change::AddVolume(file("b", Some("a.weft")));
+        refuse(running, thief, "a file of the volume \"a\" already");
+        let lost = store::Spec {
+            name: "b".into(),
+            ..file("no/b", None)
+        };
+        refuse(running, Change::AddVolume(lost), "mkdir");
+        make(running, Change::AddVolume(file("b", None)));
+        assert!(io.is_alive());
+    });
+}
+
 /// A host that does I/O all the while sees no error in a storm of changes.
 #[test]
 fn a_storm_of_changes_disturbs_nobody_else() {
