@@ -48,7 +48,7 @@ until_true "two paths" '[ "$(ls -d /sys/class/nvme/nvme*/nvme0c*n1 2>/dev/null |
 until_true "both optimized" '[ "$(cat /sys/class/nvme/nvme*/nvme0c*n1/ana_state | grep -cx optimized)" = 2 ]'
 
 step failover under load
-load 12 &
+load 8 &
 sleep 1
 echo "MARK failover"
 until_true "a path inaccessible" 'grep -qx inaccessible /sys/class/nvme/nvme*/nvme0c*n1/ana_state'
@@ -57,7 +57,7 @@ echo "MARK failover ends"
 until_true "both optimized again" '[ "$(cat /sys/class/nvme/nvme*/nvme0c*n1/ana_state | grep -cx optimized)" = 2 ]'
 
 step a path lost under load
-load 6 &
+load 4 &
 sleep 1
 echo "MARK lose"
 loaded
@@ -65,7 +65,7 @@ echo "MARK regain"
 until_true "both live" '[ "$(cat /sys/class/nvme/nvme*/state | grep -cx live)" = 2 ]'
 
 step resize under load
-load 6 &
+load 4 &
 sleep 1
 echo "MARK resize"
 until_true "128 MiB" '[ "$(sectors 1)" = 262144 ]'
@@ -73,7 +73,7 @@ until_true "96 MiB" '[ "$(sectors 1)" = 196608 ]'
 loaded
 
 step resets under load
-load 8 &
+load 5 &
 for n in 1 2 3 4; do
     sleep 1
     nvme reset /dev/nvme$((n % 2))

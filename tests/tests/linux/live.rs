@@ -1,7 +1,5 @@
 //! A target that is changed while an unmodified Linux kernel uses it.
 
-#![forbid(unsafe_code)]
-
 use interop::guest::{self, Config, Guest};
 use interop::scripts::{LIVE, MACHINE, script};
 use interop::skip;
@@ -78,7 +76,7 @@ fn fail_over(target: &Running, [a, b]: [SocketAddr; 2]) {
         set_ana(target, here, AnaState::Optimized);
         sleep(Duration::from_millis(200));
         set_ana(target, away, AnaState::Inaccessible);
-        sleep(Duration::from_millis(1800));
+        sleep(Duration::from_millis(1500));
     }
 }
 
@@ -146,7 +144,7 @@ fn a_host_notices_every_change_and_loses_nothing() {
         }),
         ("MARK resize", &|t| {
             resize(t, 128 * MIB, false);
-            sleep(Duration::from_secs(2));
+            sleep(Duration::from_secs(1));
             resize(t, 96 * MIB, true);
         }),
         ("MARK many", &add_namespaces),

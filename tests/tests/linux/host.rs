@@ -1,7 +1,5 @@
 //! An unmodified Linux kernel as the host.
 
-#![forbid(unsafe_code)]
-
 use interop::guest::{self, Config, End, Guest, Outcome};
 use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
 use interop::skip;

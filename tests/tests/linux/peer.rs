@@ -1,8 +1,6 @@
 //! weft's own initiator against someone else's target: the Linux kernel's, in
 //! a guest. What weft's two sides agree on by a common mistake shows here.
 
-#![forbid(unsafe_code)]
-
 use interop::child::{output, tied};
 use interop::guest::{self, Config, Guest};
 use interop::scripts::{KERNEL_TARGET, script};
