@@ -7,6 +7,9 @@
 //! executes them tells with [`Link::set_data`] where a command's data lies.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod tests;
+
 use machine::{Direct, Machine, Step, Tag, Transmit};
 use mem::{Buf, BufRange, Loan, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};

@@ -33,10 +33,11 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Rounds from which it yields, sleeps, and gives up: after some 15 ms.
+    /// Rounds from which it yields, sleeps, and gives up: after more than a
+    /// second, since a machine with too much to do may let a thread wait long.
     const YIELD: u32 = 100;
     const SLEEP: u32 = 200;
-    const END: u32 = 300;
+    const END: u32 = 10_000;
 
     /// The same for what does not come from others' copies: only a little.
     #[cold]

@@ -1,0 +1,306 @@
+//! Data in pieces, through a machine that does as it is told and a driver that
+//! only writes down what it is asked.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+use machine::{Nanos, RecvPlan};
+use mem::{Budget, Frames, Pool, Region};
+use reactor::{AnyDriver, Choice, Completion, DriverConfig, Wait};
+
+/// Yields steps that were put into it.
+#[derive(Default)]
+struct Script {
+    plan: Option<RecvPlan>,
+    steps: VecDeque<Step<u32>>,
+    digests: Vec<(Tag, bool)>,
+    direct: u32,
+    /// Tag, offset, len of payload that is sent, with a digest.
+    sends: Vec<(Tag, u32, u32)>,
+}
+
+impl Machine for Script {
+    type Op = u32;
+
+    fn tags_max(&self) -> usize {
+        4
+    }
+
+    fn recv_plan(&self) -> RecvPlan {
+        self.plan.expect("a test that receives has a plan")
+    }
+
+    fn on_direct(&mut self, len: u32) {
+        self.direct += len;
+    }
+
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<u32>> {
+        *at = staged.len();
+        self.steps.pop_front()
+    }
+
+    fn on_digest(&mut self, tag: Tag, matches: bool) {
+        self.digests.push((tag, matches));
+    }
+
+    fn has_transmit(&self) -> bool {
+        !self.sends.is_empty()
+    }
+
+    fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        for (tag, offset, len) in self.sends.drain(..) {
+            out.header(b"head");
+            out.payload(tag, offset, len, true);
+            out.release(tag);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn on_deadline(&mut self, _now: Nanos) {}
+}
+
+struct Bench {
+    link: Link<Script>,
+    driver: AnyDriver,
+    peer: TcpStream,
+    region: Region,
+}
+
+const SEND: Token = 2;
+
+fn bench() -> Bench {
+    let pool = Pool::new(Budget::new(64 << 20)).unwrap();
+    let mut driver = reactor::open(Choice::Epoll, &DriverConfig::default(), pool).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    let socket = driver.add_socket(ours.into()).unwrap();
+    Bench {
+        link: Link::new(Script::default(), socket, 1, SEND),
+        driver,
+        peer,
+        region: Region::anonymous(1 << 20).unwrap(),
+    }
+}
+
+impl Bench {
+    /// Three pieces of 1000 bytes each, apart from each other.
+    fn pieces(&self) -> Loan {
+        let mut loan = Loan::of(self.region.range(5000, 1000));
+        loan.push(self.region.range(100, 1000));
+        loan.push(self.region.range(9000, 1000));
+        loan
+    }
+
+    fn completion(&mut self) -> Completion {
+        let mut done = Vec::new();
+        while done.is_empty() {
+            self.driver
+                .poll(Wait::Until(Nanos::MAX), &mut done)
+                .unwrap();
+        }
+        assert_eq!(done.len(), 1);
+        done.remove(0)
+    }
+
+    fn received(&mut self) {
+        match self.completion() {
+            Completion::Received { result, .. } => self.link.on_received(result.unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Receives `bytes` into staging.
+    fn stage(&mut self, bytes: &[u8]) {
+        self.link.machine.plan = Some(RecvPlan {
+            direct: None,
+            stage_max: 65536,
+        });
+        self.peer.write_all(bytes).unwrap();
+        self.link.receive(&mut self.driver);
+        self.received();
+    }
+
+    fn bytes(&self, loan: &Loan) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &piece in loan.pieces() {
+            let mut part = vec![0; piece.len() as usize];
+            mem::copy_out(piece, &mut part);
+            bytes.extend(part);
+        }
+        bytes
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+#[test]
+fn payload_in_pieces_leaves_in_order_with_its_digest() {
+    let mut bench = bench();
+    let (loan, data) = (bench.pieces(), pattern(3000));
+    let mut at = 0;
+    for &piece in loan.pieces() {
+        mem::copy_in(piece, &data[at..at + 1000]);
+        at += 1000;
+    }
+    bench.link.set_data(3, Data::loan(loan));
+    let mut want = Vec::new();
+    let parts = [(0, 3000), (500, 1), (999, 1002), (2500, 500)];
+    for (offset, len) in parts {
+        bench.link.set_data(3, Data::loan(bench.pieces()));
+        bench.link.machine.sends = vec![(3, offset, len)];
+        bench.link.flush(&mut bench.driver);
+        assert!(matches!(
+            bench.completion(),
+            Completion::Sent { result: Ok(()), .. }
+        ));
+        bench.link.on_sent();
+        let part = &data[offset as usize..][..len as usize];
+        want.extend(b"head");
+        want.extend(part);
+        want.extend(mem::crc32c_bytes(part, 0).to_le_bytes());
+    }
+    let mut found = vec![0; want.len()];
+    bench.peer.read_exact(&mut found).unwrap();
+    assert!(found == want);
+}
+
+#[test]
+fn payload_in_pieces_is_placed_received_and_digested() {
+    let mut bench = bench();
+    let data = pattern(3000);
+    bench.link.set_data(1, Data::loan(bench.pieces()));
+    bench.stage(&data[..1500]);
+    let place = Step::Place {
+        tag: 1,
+        offset: 0,
+        at: 0,
+        len: 1500,
+    };
+    bench.link.machine.steps.extend([place, Step::Op(9)]);
+    assert_eq!(bench.link.next_op(), Some(9));
+    bench.peer.write_all(&data[1500..]).unwrap();
+    // Piece by piece, and nothing of the next is staged.
+    for (offset, direct) in [(1500, 500), (2000, 1000)] {
+        let len = 3000 - offset;
+        let tag = 1;
+        bench.link.machine.plan = Some(RecvPlan {
+            direct: Some(Direct { tag, offset, len }),
+            stage_max: 65536,
+        });
+        bench.link.receive(&mut bench.driver);
+        bench.received();
+        assert_eq!(std::mem::take(&mut bench.link.machine.direct), direct);
+        assert!(bench.link.stage.is_none());
+    }
+    for (expected, matches) in [(mem::crc32c_bytes(&data[700..2900], 0), true), (1, false)] {
+        bench.link.machine.steps.push_back(Step::Digest {
+            tag: 1,
+            offset: 700,
+            len: 2200,
+            expected,
+        });
+        assert_eq!(bench.link.next_op(), None);
+        assert_eq!(bench.link.machine.digests.pop(), Some((1, matches)));
+    }
+    let mut taken = bench.link.take_data(1);
+    let loan = taken.loan_mut().unwrap();
+    assert!(bench.bytes(loan) == data);
+}
+
+#[test]
+fn staged_payload_stays_where_it_is_until_the_next_receive() {
+    let mut bench = bench();
+    let data = pattern(4000);
+    bench.link.set_data(2, Data::staged());
+    assert_eq!(bench.link.staged(2), None);
+    assert_eq!(bench.link.range(2), None);
+    bench.stage(&data);
+    let (offset, expected) = (0, mem::crc32c_bytes(&data[100..3100], 0));
+    let place = Step::Place {
+        tag: 2,
+        offset,
+        at: 100,
+        len: 3000,
+    };
+    let digest = Step::Digest {
+        tag: 2,
+        offset,
+        len: 3000,
+        expected,
+    };
+    let copied = mem::counters::here().copied_bytes;
+    bench.link.machine.steps.extend([place, digest]);
+    assert_eq!(bench.link.next_op(), None);
+    assert_eq!(bench.link.machine.digests, [(2, true)]);
+    assert_eq!(bench.link.staged(2), Some(&data[100..3100]));
+    assert_eq!(mem::counters::here().copied_bytes, copied);
+    bench.stage(&data);
+    assert_eq!(bench.link.staged(2), None, "other bytes lie there now");
+}
+
+#[test]
+fn memory_that_a_receive_writes_stays_until_it_ends() {
+    for taken in [true, false] {
+        let mut bench = bench();
+        let buf = bench.driver.pool().get(4096).unwrap();
+        let before = bench.driver.pool().lent();
+        bench.link.set_data(1, Data::owned(buf));
+        bench.link.machine.plan = Some(RecvPlan {
+            direct: Some(Direct {
+                tag: 1,
+                offset: 0,
+                len: 4096,
+            }),
+            stage_max: 0,
+        });
+        bench.link.receive(&mut bench.driver);
+        if taken {
+            assert!(bench.link.take_data(1).into_buf().is_none());
+        } else {
+            bench.link.set_data(1, Data::default());
+        }
+        assert_eq!(
+            bench.driver.pool().lent(),
+            before,
+            "the kernel may write it"
+        );
+        assert_eq!(bench.link.range(1), None);
+        bench.peer.write_all(&[1; 4096]).unwrap();
+        bench.received();
+        assert_eq!(bench.driver.pool().lent(), before - 1);
+    }
+}
+
+#[test]
+fn what_was_sent_is_let_go_of_when_it_has_left() {
+    let mut bench = bench();
+    let frames = Frames::new(1 << 20, 1 << 20).unwrap();
+    frames.write(0, &[5; 4096]).unwrap();
+    bench
+        .link
+        .set_data(0, Data::loan(frames.pin(0, 4096).unwrap()));
+    bench.link.machine.sends = vec![(0, 0, 4096)];
+    bench.link.flush(&mut bench.driver);
+    // Still pinned: another write must not change what is being sent.
+    frames.write(0, &[6; 4096]).unwrap();
+    assert!(matches!(
+        bench.completion(),
+        Completion::Sent { result: Ok(()), .. }
+    ));
+    bench.link.on_sent();
+    let mut found = vec![0; 4 + 4096];
+    bench.peer.read_exact(&mut found).unwrap();
+    assert!(found[4..].iter().all(|&b| b == 5));
+}
