@@ -117,6 +117,16 @@ impl Queue {
         self.link.machine.tags_max()
     }
 
+    /// How many commands [`Queue::submit`] would take now. The two of a fused
+    /// pair must be submitted one behind the other: see that there are two.
+    #[must_use]
+    pub fn room(&self) -> u16 {
+        match self.state {
+            State::Live => self.link.machine.room(),
+            _ => 0,
+        }
+    }
+
     /// Puts a command on the queue; it leaves with the next [`Queue::flush`].
     /// `memory` is what `data` describes. `None`: the queue is full or not live.
     #[inline]

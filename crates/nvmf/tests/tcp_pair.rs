@@ -1,16 +1,18 @@
 //! The host's and the controller's machine against each other over a pipe in
-//! memory: random commands, digests, sizes, splits, memory that comes late and
-//! completions out of order. Every byte is checked.
+//! memory: random commands (fused pairs too), digests, alignments, R2Ts, sizes,
+//! splits, aborts, memory that comes late and completions out of order. Every
+//! byte is checked.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
+use nvmf::tcp::controller::AbortOutcome;
 use nvmf::tcp::testing::{Dice, End, Target};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
-use wire::nvme::{ConnectCommand, DSM_AD, DsmRange, Sqe, Status, io};
+use wire::nvme::{ConnectCommand, CopySource, DSM_AD, DsmRange, Sqe, Status, io};
 use zerocopy::IntoBytes;
 
 const BLOCK: usize = 512;
@@ -20,7 +22,10 @@ const WINDOWS: usize = 12;
 
 /// What a command in flight must come to.
 struct Expected {
-    window: usize,
+    /// The window; none for the first of a pair, whose second has it.
+    window: Option<usize>,
+    /// The other of a fused pair.
+    partner: Option<Tag>,
     status: Status,
     /// What a read brings.
     data: Option<Vec<u8>>,
@@ -41,6 +46,10 @@ struct World {
     is_ready: bool,
     submitted: usize,
     completed: usize,
+    /// What happened to commands, by kind.
+    fused: usize,
+    copied: usize,
+    aborted: usize,
 }
 
 impl World {
@@ -98,6 +107,9 @@ impl World {
             is_ready: false,
             submitted: 0,
             completed: 0,
+            fused: 0,
+            copied: 0,
+            aborted: 0,
             dice,
         }
     }
@@ -118,20 +130,25 @@ impl World {
         let blocks = sizes[self.dice.below(sizes.len() as u32) as usize] as usize;
         let first = self.dice.below((WINDOW_BLOCKS - blocks + 1) as u32) as usize;
         let (at, len) = ((window * WINDOW_BLOCKS + first) * BLOCK, blocks * BLOCK);
-        let kind = self.dice.below(10);
+        let kind = self.dice.below(16);
         let opcode = match kind {
             0..=2 => io::READ,
             3..=5 => io::WRITE,
             6 => io::COMPARE,
             7 => io::WRITE_ZEROES,
             8 => io::DATASET_MANAGEMENT,
+            9 => io::VERIFY,
+            10 => io::WRITE_UNCORRECTABLE,
+            11 => return self.submit_copy(window),
+            12 | 13 => return self.submit_pair(window, at, len),
             _ => io::FLUSH,
         };
         let mut sqe = Sqe::new(opcode);
         sqe.nsid = 1.into();
         sqe.set_blocks((at / BLOCK) as u64, blocks as u32);
         let mut expected = Expected {
-            window,
+            window: Some(window),
+            partner: None,
             status: Status::SUCCESS,
             data: None,
             writes: None,
@@ -158,6 +175,11 @@ impl World {
                 }
                 host::Data::Out(len as u32)
             }
+            io::WRITE_UNCORRECTABLE => {
+                // What the memory target puts there for it.
+                expected.writes = Some((at, vec![0xbd; len]));
+                host::Data::None
+            }
             io::WRITE_ZEROES => {
                 expected.writes = Some((at, vec![0; len]));
                 host::Data::None
@@ -183,16 +205,135 @@ impl World {
             expected.status = Status::INVALID_NAMESPACE.dnr();
             (expected.data, expected.writes) = (None, None);
         }
-        let Some(tag) = self.host.machine.submit(&sqe, data) else {
-            return;
-        };
+        if self.put(&sqe, data, memory, expected).is_some() {
+            self.windows.pop();
+        }
+    }
+
+    /// Puts a command on the queue, if that is not full.
+    fn put(
+        &mut self,
+        sqe: &Sqe,
+        data: host::Data,
+        memory: Vec<u8>,
+        expected: Expected,
+    ) -> Option<Tag> {
+        let tag = self.host.machine.submit(sqe, data)?;
         self.host.set_memory(tag, memory);
-        self.windows.pop();
         assert!(
             self.pending.insert(tag, expected).is_none(),
             "a tag was given twice"
         );
         self.submitted += 1;
+        Some(tag)
+    }
+
+    /// Copies parts of the first half of `window` to its second half.
+    fn submit_copy(&mut self, window: usize) {
+        let half = WINDOW_BLOCKS / 2;
+        let (from, to) = (window * WINDOW_BLOCKS, window * WINDOW_BLOCKS + half);
+        let format = self.dice.below(4);
+        let (mut table, mut copied) = (Vec::new(), Vec::new());
+        let mut ranges = 0;
+        while ranges == 0 || self.dice.one_in(2) {
+            let blocks = 1 + self.dice.below(20) as usize;
+            let slba = from + self.dice.below((half - blocks) as u32) as usize;
+            if copied.len() + blocks * BLOCK > half * BLOCK {
+                break;
+            }
+            let entry = CopySource {
+                snsid: 1.into(),
+                slba: (slba as u64).into(),
+                nlb: ((blocks - 1) as u16).into(),
+                ..CopySource::default()
+            };
+            table.extend(entry.as_bytes());
+            table.resize(table.len() + 8 * (format as usize & 1), 0xff);
+            copied.extend_from_slice(&self.model[slba * BLOCK..(slba + blocks) * BLOCK]);
+            ranges += 1;
+        }
+        let mut sqe = Sqe::new(io::COPY);
+        sqe.nsid = 1.into();
+        sqe.set_blocks(to as u64, 1);
+        sqe.cdw12 = ((ranges - 1) | format << 8).into();
+        let expected = Expected {
+            window: Some(window),
+            partner: None,
+            status: Status::SUCCESS,
+            data: None,
+            writes: Some((to * BLOCK, copied)),
+        };
+        let len = table.len() as u32;
+        let data = host::Data::Out(len);
+        if self.put(&sqe, data, table, expected).is_some() {
+            self.windows.pop();
+            self.copied += 1;
+        }
+    }
+
+    /// A fused Compare and Write on `len` bytes at byte `at` of `window`.
+    fn submit_pair(&mut self, window: usize, at: usize, len: usize) {
+        if self.host.machine.room() < 2 {
+            return;
+        }
+        let mut compared = self.model[at..at + len].to_vec();
+        let written = self.bytes(len);
+        let matches = self.dice.one_in(2);
+        compared[len / 2] ^= u8::from(!matches);
+        let half = |opcode, fuse| {
+            let mut sqe = Sqe::new(opcode);
+            sqe.flags |= fuse;
+            sqe.nsid = 1.into();
+            sqe.set_blocks((at / BLOCK) as u64, (len / BLOCK) as u32);
+            sqe
+        };
+        let expect = |window, status, writes| Expected {
+            window,
+            partner: None,
+            status,
+            data: None,
+            writes,
+        };
+        let (first, second) = match matches {
+            true => (Status::SUCCESS, Status::SUCCESS),
+            false => (Status::COMPARE_FAILURE, Status::FUSED_FAILED),
+        };
+        let writes = matches.then(|| (at, written.clone()));
+        let data = host::Data::Out(len as u32);
+        let compare = half(io::COMPARE, Sqe::FUSE_FIRST);
+        let write = half(io::WRITE, Sqe::FUSE_SECOND);
+        let first = self.put(&compare, data, compared, expect(None, first, None));
+        let second = self.put(&write, data, written, expect(Some(window), second, writes));
+        let (a, b) = first.zip(second).expect("there was room");
+        self.pending.get_mut(&a).expect("just put").partner = second;
+        self.pending.get_mut(&b).expect("just put").partner = first;
+        self.windows.pop();
+        self.fused += 1;
+    }
+
+    /// Aborts a random command, if the target has it: a half of a pair fails the
+    /// other.
+    fn abort(&mut self) {
+        let mut tags: Vec<_> = self.pending.keys().copied().collect();
+        tags.sort_unstable();
+        let tag = tags[self.dice.below(tags.len() as u32) as usize];
+        if self.target.fused_cids().contains(&tag) {
+            return;
+        }
+        match self.target.end.machine.abort(tag) {
+            AbortOutcome::NotFound => return,
+            AbortOutcome::Aborted(_) => {}
+            AbortOutcome::Executing(at) => self.target.forget(at),
+        }
+        let partner = self.pending[&tag].partner;
+        let statuses = [Status::ABORT_REQUESTED, Status::FUSED_FAILED];
+        for (tag, status) in [Some(tag), partner].into_iter().zip(statuses) {
+            let Some(tag) = tag else { continue };
+            let expected = self.pending.get_mut(&tag).expect("it is pending");
+            expected.status = status;
+            (expected.data, expected.writes) = (None, None);
+        }
+        self.aborted += 1;
     }
 
     fn on_host_op(&mut self, op: host::Op) {
@@ -232,7 +373,9 @@ impl World {
                 if let Some((at, data)) = expected.writes {
                     self.model[at..at + data.len()].copy_from_slice(&data);
                 }
-                self.windows.insert(0, expected.window);
+                if let Some(window) = expected.window {
+                    self.windows.insert(0, window);
+                }
                 self.completed += 1;
             }
             host::Op::Fatal(error) => panic!("{error}"),
@@ -247,7 +390,7 @@ impl World {
             _ => usize::MAX,
         };
         let pdus = 1 + self.dice.below(6) as usize;
-        match self.dice.below(7) {
+        match self.dice.below(8) {
             0 if self.is_ready && self.submitted < commands => self.submit(),
             1 => self.host.transmit(&mut self.to_target, pdus),
             2 => {
@@ -262,7 +405,12 @@ impl World {
                 let index = self.dice.below(self.target.work.len() as u32);
                 self.target.execute(index as usize);
             }
+            4 if !self.target.fused.is_empty() => {
+                let index = self.dice.below(self.target.fused.len() as u32);
+                self.target.execute_fused(index as usize);
+            }
             5 => self.target.transmit(&mut self.to_host, pdus),
+            7 if !self.pending.is_empty() && self.dice.one_in(40) => self.abort(),
             6 => {
                 self.host.receive(&mut self.to_host, size);
                 while let Some(op) = self.host.next_op() {
@@ -280,7 +428,10 @@ fn play(seed: u64, commands: usize) -> World {
     let mut world = World::new(seed);
     let mut steps = 0;
     // The last answer may overtake data of a refused command.
-    while world.completed < commands || !world.to_host.is_empty() || !world.to_target.is_empty() {
+    while world.completed < commands.max(world.submitted)
+        || !world.to_host.is_empty()
+        || !world.to_target.is_empty()
+    {
         world.step(commands);
         steps += 1;
         assert!(
@@ -305,15 +456,24 @@ fn play(seed: u64, commands: usize) -> World {
 
 #[test]
 fn everything_arrives() {
-    let mut moved = 0;
-    for seed in 0..48 {
+    let (mut moved, mut fused, mut copied, mut aborted) = (0, 0, 0, 0);
+    for seed in 0..64 {
         let world = play(seed, 150);
+        (fused, copied, aborted) = (
+            fused + world.fused,
+            copied + world.copied,
+            aborted + world.aborted,
+        );
         moved += world.host.direct_bytes + world.host.placed_bytes;
         moved += world.target.end.direct_bytes + world.target.end.placed_bytes;
     }
     assert!(
         moved > 10_000_000,
         "{moved} bytes of payload were looked at"
+    );
+    assert!(
+        fused > 200 && copied > 200 && aborted > 100,
+        "{fused} {copied} {aborted}"
     );
 }
 

@@ -250,6 +250,21 @@ impl Qpair {
         self.slots.len() - self.free.len()
     }
 
+    /// How many commands [`Qpair::submit`] would take now. The two of a fused
+    /// pair must be submitted one behind the other: see that there are two.
+    pub fn room(&self) -> u16 {
+        if self.phase != Phase::Live {
+            return 0;
+        }
+        let entries = self.role.entries;
+        let room = entries - 1 - self.in_flight() as u16;
+        if self.role.flow_control_disabled {
+            return room;
+        }
+        let used = (self.tail + entries - self.head) % entries;
+        room.min(entries - 1 - used)
+    }
+
     /// Takes a command; CID, PSDT and SGL are filled in here. `None`: the queue
     /// is full, or the connection is not ready.
     #[inline]

@@ -318,6 +318,22 @@ impl Target {
         self.end.machine.complete(tag, done);
     }
 
+    /// Ends a command that waits for memory or to be executed as aborted.
+    pub fn forget(&mut self, tag: Tag) {
+        self.starved.retain(|(starved, _)| *starved != tag);
+        self.work.retain(|(waiting, _)| *waiting != tag);
+        self.end
+            .machine
+            .complete(tag, Status::ABORT_REQUESTED.into());
+        self.take_ops();
+    }
+
+    /// CIDs of the commands in [`Target::fused`].
+    pub fn fused_cids(&self) -> Vec<u16> {
+        let tags = self.fused.iter().flat_map(|pair| [pair.0, pair.1]);
+        tags.map(|tag| self.end.machine.cid(tag)).collect()
+    }
+
     /// Executes the pair at `index` of [`Target::fused`].
     pub fn execute_fused(&mut self, index: usize) {
         let (compare, write, io) = self.fused.swap_remove(index);

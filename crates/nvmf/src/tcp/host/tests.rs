@@ -420,7 +420,9 @@ fn the_queue_holds_one_less_than_its_entries() {
         peer.end.machine.submit(&Sqe::new(io::READ), Data::In(512)),
         None
     );
+    assert_eq!(peer.end.machine.room(), 0);
     peer.respond(1, Status::SUCCESS);
+    assert_eq!(peer.end.machine.room(), 1);
     assert_eq!(peer.read(512), 1);
 
     let mut peer = Peer::live(Pdus::default(), 0);
@@ -430,11 +432,15 @@ fn the_queue_holds_one_less_than_its_entries() {
         flow_control_disabled: false,
     };
     peer.end.machine.attach(role);
-    (0..3).for_each(|_| assert!(peer.read(512) < 3));
+    for room in (0..3).rev() {
+        assert!(peer.read(512) < 3);
+        assert_eq!(peer.end.machine.room(), room);
+    }
     let answer = |tag, sqhd| Cqe::new(tag, Status::SUCCESS, 0, sqhd);
     peer.receive(&peer.pdus.capsule_resp(answer(0, 1)));
     let refused = peer.end.machine.submit(&Sqe::new(io::READ), Data::In(512));
     assert_eq!(refused, None, "the controller did not move the head");
+    assert_eq!(peer.end.machine.room(), 0);
     peer.receive(&peer.pdus.capsule_resp(answer(1, 3)));
     assert!(peer.read(512) < 3);
 }
