@@ -108,6 +108,7 @@ mod tests {
         std::thread::spawn(|| first.ring()).join().unwrap();
         assert!(!sleeper.try_sleep(), "the ring did not wake");
         assert_eq!(tokens(&bell), [2, 1]);
+        assert!(!bell.is_rung());
         assert_eq!(tokens(&bell), []);
     }
 
