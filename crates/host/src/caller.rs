@@ -154,13 +154,15 @@ impl<D: Driver> Caller<D> {
         }
     }
 
-    /// Hands what completes until `deadline` to the queue.
+    /// Sends what there is to send, then hands what completes until `deadline`
+    /// to the queue.
     pub(crate) fn turn(&mut self, deadline: Nanos) -> Result<(), Error> {
+        // What came last may have asked for data.
+        self.queue.flush(&mut self.driver);
         self.driver.poll(Wait::Until(deadline), &mut self.out)?;
         for completion in self.out.drain(..) {
             self.queue.on_completion(&mut self.driver, completion);
         }
-        self.queue.flush(&mut self.driver);
         Ok(())
     }
 

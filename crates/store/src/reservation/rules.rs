@@ -194,13 +194,16 @@ impl Rules {
     }
 
     /// A reservation ends with its holder, and one of all registrants with the
-    /// last of them (section 8.19.3).
+    /// last of them (section 8.19.4). Who ignores the key may have none, which
+    /// is then no error (section 7.3, IEKEY).
     fn unregister(
         &mut self,
         who: &Registrant,
         current: Option<u64>,
     ) -> Result<Vec<(Registrant, Notice)>, Refused> {
-        self.expect_key(who, current)?;
+        if current.is_some() {
+            self.expect_key(who, current)?;
+        }
         Ok(self.remove(who))
     }
 

@@ -166,7 +166,7 @@ impl Model {
                 Vec::new()
             }
             Request::Unregister { current, .. }
-                if own.is_some() && (current.is_none() || own == current) =>
+                if current.is_none() || own.is_some() && own == current =>
             {
                 let held = self.holds(sender);
                 self.keys[sender] = None;
