@@ -2,7 +2,7 @@
 //! takes effect at once and comes with the notice that hosts act on, for the
 //! hosts that it concerns and no others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Change, ControllerId, Registry};
@@ -35,6 +35,7 @@ impl Registry {
         let mut change = Change::default();
         if let Some(previous) = &previous {
             check_namespaces(&subsystem);
+            let differences = differences(previous, &subsystem);
             let entry = self.entries.get_mut(&subsystem.nqn).expect("found before");
             entry.subsystem = subsystem.clone();
             for id in entry.controllers.values() {
@@ -43,7 +44,7 @@ impl Registry {
                     .get_mut(id)
                     .expect("listed controllers live");
                 controller.subsystem = subsystem.clone();
-                change.update(controller, previous);
+                change.update(controller, previous, &differences);
             }
         } else {
             self.insert(subsystem.clone(), false);
@@ -202,15 +203,43 @@ impl Registry {
 }
 
 impl Change {
-    /// Brings a controller from `previous` to the subsystem that it has now.
-    fn update(&mut self, controller: &mut Controller, previous: &Subsystem) {
+    /// Brings a controller from `previous` to the subsystem that it has now: it
+    /// ends, or hears of the namespaces that came, went or changed, and of the
+    /// ANA groups whose state or membership did (of namespaces that it sees
+    /// before and after: Base 2.0, figure 146).
+    fn update(
+        &mut self,
+        controller: &mut Controller,
+        previous: &Subsystem,
+        differences: &[Difference<'_>],
+    ) {
         let next = controller.subsystem.clone();
         if !next.allows(&controller.hostnqn) || !next.is_on(controller.listener) {
             controller.end();
             self.closing.extend(controller.take_closing());
             return;
         }
-        let (changed, groups) = differences(controller, previous, &next);
+        let mut changed = BTreeSet::new();
+        let mut groups = BTreeSet::new();
+        let host = &controller.hostnqn;
+        let access = |subsystem: &Subsystem, namespace: &Namespace| {
+            let group = namespace.ana_group;
+            (group, subsystem.ana_state(controller.listener, group))
+        };
+        for difference in differences {
+            let old = difference.old.filter(|old| old.is_visible_to(host));
+            let new = difference.new.filter(|new| new.is_visible_to(host));
+            if let (Some(old), Some(new)) = (old, new) {
+                let (before, after) = (access(previous, old), access(&next, new));
+                if before != after {
+                    groups.extend([before.0, after.0]);
+                }
+            }
+            let (was_seen, is_seen) = (old.is_some(), new.is_some());
+            if was_seen != is_seen || (is_seen && difference.of_attributes) {
+                changed.insert(difference.nsid);
+            }
+        }
         if !changed.is_empty() {
             controller.changed_namespaces.extend(&changed);
             self.raise(controller, NAMESPACE_EVENT);
@@ -231,54 +260,48 @@ impl Change {
     }
 }
 
-/// What differs for a controller between two states of its subsystem: the
-/// namespaces that came, went or changed, and the ANA groups whose state or
-/// membership did (of namespaces that are in both: Base 2.0, figure 146).
-fn differences(
-    controller: &Controller,
-    previous: &Subsystem,
-    next: &Subsystem,
-) -> (BTreeSet<u32>, BTreeSet<u32>) {
-    let mut changed = BTreeSet::new();
-    let mut groups = BTreeSet::new();
-    let seen = |subsystem: &Subsystem, nsid: u32| {
-        let (_, namespace) = subsystem.namespace(nsid)?;
-        namespace
-            .is_visible_to(&controller.hostnqn)
-            .then(|| namespace.clone())
+/// A namespace in two states of a subsystem, of which it may be in one only.
+struct Difference<'a> {
+    nsid: u32,
+    old: Option<&'a Namespace>,
+    new: Option<&'a Namespace>,
+    /// More than its ANA group and who sees it.
+    of_attributes: bool,
+}
+
+/// Namespaces that a host may see differently, in whatever way.
+fn differences<'a>(previous: &'a Subsystem, next: &'a Subsystem) -> Vec<Difference<'a>> {
+    let by_nsid = |subsystem: &'a Subsystem| -> BTreeMap<u32, &'a Namespace> {
+        let namespaces = subsystem.namespaces.iter();
+        namespaces.map(|one| (one.nsid, one)).collect()
     };
-    let access = |subsystem: &Subsystem, namespace: &Namespace| {
-        let group = namespace.ana_group;
-        (group, subsystem.ana_state(controller.listener, group))
+    let (old, new) = (by_nsid(previous), by_nsid(next));
+    let nsids: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
+    let moved = |group: u32| {
+        let find = |of: &'a Subsystem| of.ana_groups.iter().find(|known| known.id == group);
+        find(previous) != find(next)
     };
-    let nsids: BTreeSet<u32> = [previous, next]
-        .iter()
-        .flat_map(|subsystem| subsystem.namespaces.iter())
-        .map(|namespace| namespace.nsid)
-        .collect();
-    for nsid in nsids {
-        match (seen(previous, nsid), seen(next, nsid)) {
-            (None, None) => {}
-            (Some(old), Some(new)) => {
-                let (before, after) = (access(previous, &old), access(next, &new));
-                if before != after {
-                    groups.extend([before.0, after.0]);
+    nsids
+        .into_iter()
+        .map(|nsid| (nsid, old.get(&nsid).copied(), new.get(&nsid).copied()))
+        .filter(|(_, old, new)| old != new || new.is_some_and(|new| moved(new.ana_group)))
+        .map(|(nsid, old, new)| Difference {
+            nsid,
+            old,
+            new,
+            of_attributes: match (old, new) {
+                (Some(old), Some(new)) => {
+                    let aside = Namespace {
+                        ana_group: new.ana_group,
+                        hosts: new.hosts.clone(),
+                        ..old.clone()
+                    };
+                    aside != *new
                 }
-                let aside = Namespace {
-                    ana_group: new.ana_group,
-                    hosts: new.hosts.clone(),
-                    ..old
-                };
-                if aside != new {
-                    changed.insert(nsid);
-                }
-            }
-            _ => {
-                changed.insert(nsid);
-            }
-        }
-    }
-    (changed, groups)
+                _ => true,
+            },
+        })
+        .collect()
 }
 
 /// # Panics
