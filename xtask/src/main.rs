@@ -35,6 +35,19 @@ const CI: &[(&str, &[&str])] = &[
     // Unit and property tests, house rules, the fuzzers' corpus, and the tests
     // with real clients.
     ("tests", &["test", "--workspace"]),
+    // Built once more, so that it can be made to do wrong.
+    (
+        "the test of the simulator's checker",
+        &[
+            "test",
+            "-p",
+            "sim",
+            "--features",
+            "broken",
+            "--test",
+            "broken",
+        ],
+    ),
 ];
 
 const USAGE: &str = "\

@@ -106,6 +106,31 @@ fn every_room_takes_the_workspace_lints() {
     }
 }
 
+/// The faults of `mem::broken` are for one test alone: no room asks for them,
+/// nor gets them by default.
+#[test]
+fn nothing_is_broken_by_default() {
+    for (room, _) in MAY_USE {
+        let manifest = manifest(room);
+        let features = manifest.get("features").and_then(|table| table.as_table());
+        let features: Vec<String> = features
+            .into_iter()
+            .flat_map(|t| t.keys().cloned())
+            .collect();
+        let may: &[&str] = if matches!(*room, "mem" | "sim") {
+            &["broken"]
+        } else {
+            &[]
+        };
+        assert_eq!(features, may, "features of crates/{room}");
+        for table in ["dependencies", "dev-dependencies"] {
+            let used = manifest.get(table).map(|table| table.to_string());
+            let asks = used.is_some_and(|used| used.contains("broken"));
+            assert!(!asks, "crates/{room} asks for faults");
+        }
+    }
+}
+
 #[test]
 fn unsafe_stands_only_where_it_may_and_says_why_it_is_sound() {
     let mut wrong = Vec::new();

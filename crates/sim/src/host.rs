@@ -421,7 +421,7 @@ impl SimHost {
                     self.wake(world, now + think);
                     break;
                 }
-                if !self.begin(at, world, work) {
+                if !self.begin(at, world, work)? {
                     break;
                 }
             }
@@ -430,7 +430,7 @@ impl SimHost {
     }
 
     /// Begins one operation on a queue; false where that is full.
-    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> bool {
+    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> Result<bool, Violation> {
         let now = self.driver.now();
         let lane = &mut self.lanes[at];
         let room = usize::from(self.plan.entries) - 1;
@@ -438,9 +438,8 @@ impl SimHost {
         let requests = work.next(self.number, room - used);
         if requests.is_empty() {
             lane.has_room = false;
-            return false;
+            return Ok(false);
         }
-        let mut is_first = true;
         for request in requests {
             let memory = match request.len {
                 0 => Memory::default(),
@@ -464,15 +463,14 @@ impl SimHost {
                     lane.put(tag, Command { what, begun_at });
                 }
                 None => {
-                    work.not_sent(request.io, is_first);
+                    work.not_sent(request.io)?;
                     lane.has_room = false;
                 }
             }
-            is_first = false;
         }
         let has_room = lane.has_room;
         self.wake(world, now + COMMAND_TIMEOUT);
-        has_room
+        Ok(has_room)
     }
 }
 

@@ -147,7 +147,7 @@ fn volume(r: &mut Random) -> VolumePlan {
         _ => r.between(16, 96),
     };
     VolumePlan {
-        lies: r.weighted(&[(3, Lies::File), (0, Lies::Memory)]),
+        lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
         block_bytes,
         blocks,
     }

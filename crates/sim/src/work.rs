@@ -17,6 +17,8 @@ use crate::world::{DriverId, S, Shared, World};
 
 /// An answer that takes longer is a failure where nothing excuses it.
 const ANSWER_MAX: Nanos = 30 * S;
+/// In place of an opcode: a Compare and a Write, fused.
+const FUSED: u8 = 0xff;
 /// Blocks that everybody wants.
 const HOT_BLOCKS: u64 = 6;
 
@@ -182,6 +184,8 @@ impl Work {
             (6, io::WRITE_ZEROES),
             (3, io::DATASET_MANAGEMENT),
             (4, io::COMPARE),
+            (3, io::VERIFY),
+            (if room >= 2 { 12 } else { 0 }, FUSED),
         ]);
         self.left -= 1;
         let volume = self.random.below(self.volumes.len() as u64) as usize;
@@ -192,7 +196,8 @@ impl Work {
             io::FLUSH => vec![self.flush(host, volume)],
             io::WRITE_ZEROES => vec![self.zero(host, volume, first, blocks)],
             io::DATASET_MANAGEMENT => vec![self.trim(host, volume)],
-            _ => self.compare(host, volume, first, blocks),
+            io::VERIFY => vec![self.verify(host, volume, first, blocks)],
+            _ => self.compare(host, volume, first, blocks, kind == FUSED),
         }
     }
 
@@ -328,18 +333,46 @@ impl Work {
         request
     }
 
-    /// A compare with what was last seen there.
-    fn compare(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Vec<Request> {
+    fn verify(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let op = self.begin(Op::new(Kind::Verify, host, volume, first, blocks));
+        let mut request = self.request(io::VERIFY, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        request
+    }
+
+    /// A compare with what was last seen there, perhaps fused with a write.
+    fn compare(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+        is_fused: bool,
+    ) -> Vec<Request> {
         let blocks = blocks.min(self.volumes[volume].atomic_blocks);
         let here = first as usize..(first + blocks) as usize;
         let guess: Option<Vec<Value>> = self.guess[volume][here].iter().copied().collect();
         let Some(expected) = guess else {
             return vec![self.read(host, volume, first, blocks)];
         };
-        let mut op = Op::new(Kind::Compare, host, volume, first, blocks);
+        let durable = self.durable();
+        let kind = match is_fused {
+            true => Kind::CompareAndWrite { durable },
+            false => Kind::Compare,
+        };
+        let mut op = Op::new(kind, host, volume, first, blocks);
         op.expected = expected.clone();
         let op = self.begin(op);
-        vec![self.compare_of(op, &expected)]
+        let mut compare = self.compare_of(op, &expected);
+        if !is_fused {
+            return vec![compare];
+        }
+        let mut write = self.write_of(op, durable);
+        compare.sqe.flags |= Sqe::FUSE_FIRST;
+        compare.io.part = Part::First;
+        write.sqe.flags |= Sqe::FUSE_SECOND;
+        write.io.part = Part::Second;
+        vec![compare, write]
     }
 
     fn compare_of(&self, op: Value, expected: &[Value]) -> Request {
@@ -361,10 +394,14 @@ impl Work {
 
     /// A command that found no room on its queue: it is as if it had never
     /// been, but for the other half of a pair.
-    pub fn not_sent(&mut self, io: Io, is_first: bool) {
-        assert!(is_first, "room for a pair was asked for");
-        for op in io.ops {
-            self.checker.refused(op).expect("it was never sent");
+    pub fn not_sent(&mut self, io: Io) -> Verdict {
+        match io.part {
+            Part::Whole => io
+                .ops
+                .into_iter()
+                .try_for_each(|op| self.checker.refused(op)),
+            // The other half is answered as one without a partner.
+            _ => self.half(io, Fate::Answered(Status::FUSED_MISSING), None),
         }
     }
 
@@ -452,7 +489,7 @@ impl Work {
                     Kind::Compare | Kind::CompareAndWrite { .. }
                 )
             }
-            Status::FUSED_FAILED => {
+            Status::FUSED_FAILED | Status::FUSED_MISSING => {
                 matches!(self.checker.op(op).kind, Kind::CompareAndWrite { .. })
             }
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
@@ -545,13 +582,17 @@ impl Work {
         if first == miscompared {
             return self.checker.miscompared(value);
         }
+        // The write's own status tells whether it had an effect; where it is
+        // lost, that of a compare that failed by itself does.
         let refused = |fate| matches!(fate, Fate::Answered(status) if had_no_effect(status));
-        if failed(first) || refused(second) {
+        let by_itself = failed(first) && !refused(first);
+        if refused(second) || second == Fate::Lost && by_itself {
             return self.checker.refused(value);
         }
+        let is_lost = first == Fate::Lost || second == Fate::Lost;
         self.unsettled.push(Unsettled {
             ops: vec![value],
-            connection,
+            connection: connection.filter(|_| is_lost),
             work: None,
         });
         Ok(())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use link::Data;
 use machine::Tag;
+use mem::broken::{self, Fault};
 use nvmf::command::{Io, IoKind};
 use nvmf::reservation::{self as nvme, decode, report_len};
 use reactor::Driver;
@@ -99,6 +100,9 @@ impl Connection {
     /// is executed: at its arrival is too early.
     #[inline]
     pub(crate) fn may(&mut self, io: &Io) -> bool {
+        if broken::is(Fault::NoReservations) {
+            return true;
+        }
         if io.kind == IoKind::FlushAll {
             return self.may_flush_all();
         }

@@ -1,0 +1,55 @@
+//! Faults put in on purpose, to see that the simulator's checker finds them.
+//!
+//! Without the feature `broken`, which nothing but that test asks for, there is
+//! none and [`is`] is false where it is compiled.
+
+/// What weft can be made to do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A flush is answered without a sync.
+    DropFlush,
+    /// A durable write is acknowledged when it is in the page cache.
+    EarlyAck,
+    /// I/Os on a file do not wait for each other.
+    NoLocks,
+    /// Others come between a Compare and the Write that is fused with it.
+    SplitFused,
+    /// A sync that failed is forgotten.
+    ForgetLoss,
+    /// Memory that is being sent is written in place.
+    NoPins,
+    /// Reservations are not looked at.
+    NoReservations,
+}
+
+#[cfg(feature = "broken")]
+thread_local! {
+    static FAULT: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this thread is to do this wrong.
+#[inline]
+pub fn is(fault: Fault) -> bool {
+    #[cfg(feature = "broken")]
+    return FAULT.get() == Some(fault);
+    #[cfg(not(feature = "broken"))]
+    {
+        let _ = fault;
+        false
+    }
+}
+
+/// What this thread is to do wrong from now on.
+#[cfg(feature = "broken")]
+pub fn set(fault: Option<Fault>) {
+    FAULT.set(fault);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[cfg(not(feature = "broken"))]
+    fn nothing_is_broken_unless_it_is_asked_for() {
+        assert!(!super::is(super::Fault::DropFlush));
+    }
+}

@@ -1,0 +1,72 @@
+//! The test of the checker: weft is made to do something wrong, and a few
+//! seeds must find it. Needs the feature `broken`; `cargo xtask ci` asks for it.
+#![cfg(feature = "broken")]
+
+use mem::broken::{Fault, set};
+
+/// Seeds within which each fault must be found.
+const SEEDS: u64 = 600;
+
+/// Some seed fails in the way that the fault explains; others may fail with
+/// what follows from it.
+fn is_found(fault: Fault, words: &[&str]) {
+    set(Some(fault));
+    let mut others = Vec::new();
+    let found = (0..SEEDS).find(|&seed| match sim::run(seed, 0) {
+        Ok(_) => false,
+        Err(failure) => {
+            let fits = words.iter().any(|word| failure.text.contains(word));
+            if !fits {
+                others.push(failure.to_string());
+            }
+            fits
+        }
+    });
+    set(None);
+    assert!(found.is_some(), "{fault:?} is not found: {others:#?}");
+}
+
+/// How content that was lost with the power shows.
+const LOST: &[&str] = &["left of the last epoch", "zeros that nothing explains"];
+
+#[test]
+fn nothing_is_found_where_nothing_is_broken() {
+    for seed in 0..SEEDS / 4 {
+        if let Err(failure) = sim::run(seed, 0) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn a_dropped_flush_is_found() {
+    is_found(Fault::DropFlush, LOST);
+}
+
+#[test]
+fn an_early_acknowledgement_is_found() {
+    is_found(Fault::EarlyAck, LOST);
+}
+
+#[test]
+fn a_forgotten_loss_is_found() {
+    is_found(Fault::ForgetLoss, LOST);
+}
+
+#[test]
+fn files_without_locks_are_found() {
+    is_found(
+        Fault::NoLocks,
+        &["cannot be what", "in part", "bytes that nobody"],
+    );
+}
+
+#[test]
+fn memory_without_pins_is_found() {
+    is_found(Fault::NoPins, &["in part", "bytes that nobody"]);
+}
+
+#[test]
+fn a_split_fused_pair_is_found() {
+    is_found(Fault::SplitFused, &["took the place", "one step"]);
+}
