@@ -189,6 +189,7 @@ impl Connection {
         };
         let env = Env {
             now: driver.now(),
+            started: self.shared.started(),
             counters: &counters,
         };
         let outcome = registry.admin(bound.controller, tag, sqe, &data, &mut out, &env);
@@ -394,10 +395,11 @@ fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
     }
 }
 
+/// What counts as which is the NVM Command Set's to say (1.0, section 4.1.4.2).
 fn io_counters(stats: &store::Stats) -> IoCounters {
     IoCounters {
-        read_commands: stats.reads,
-        read_bytes: stats.read_bytes,
+        read_commands: stats.reads + stats.compares,
+        read_bytes: stats.read_bytes + stats.compare_bytes + stats.verify_bytes,
         write_commands: stats.writes,
         write_bytes: stats.write_bytes,
         media_errors: stats.errors.read_failed

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use target::{Limits, Running};
 use wire::nvme::{Status, admin, io as opcode};
 
-use crate::commands::{serve_gate, wait_for};
+use crate::commands::{serve_gates, wait_for};
 use crate::common::{BLOCK, Host, PATIENCE, Queue, backends, config, on_each_driver, stop};
 use crate::gate::Gate;
 use crate::initiator::{Carry, Initiator, Io, blocks, copy, deallocate, fused, pattern};
@@ -16,7 +16,7 @@ const WORKS: u32 = 2;
 
 fn each(test: impl Fn(&Running, &Arc<Gate>, &mut Initiator, &mut Io)) {
     for backend in backends() {
-        let (running, gate) = serve_gate(backend);
+        let (running, gate, _) = serve_gates(backend);
         let mut initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
         test(&running, &gate, &mut initiator, &mut io);
@@ -57,15 +57,7 @@ fn an_abort_ends_what_a_volume_does_not() {
             let ended = io.wait(next_tag);
             assert_eq!((ended.status, &ended.data), (Status::SUCCESS, &data));
         }
-        // They wake up while their tags are in use again.
-        let tags: Vec<_> = (0..8)
-            .map(|_| io.submit(&blocks(opcode::READ, WORKS, 0, 4), Carry::In(4 * BLOCK)))
-            .collect();
         gate.open();
-        for tag in tags {
-            let ended = io.wait(tag);
-            assert_eq!((ended.status, &ended.data), (Status::SUCCESS, &data));
-        }
         wait_for(|| running.report().orphans == 0);
         // An aborted command goes no further than it had come: of the two
         // ranges one, of the Copy the read.
@@ -73,6 +65,47 @@ fn an_abort_ends_what_a_volume_does_not() {
         assert_eq!(read[2 * BLOCK..], data[2 * BLOCK..]);
         assert_eq!(io.read(HANGS, 64, 2 * BLOCK, BLOCK), vec![0; 2 * BLOCK]);
     });
+}
+
+/// What wakes up late writes into memory that is still its own.
+#[test]
+fn the_memory_of_an_orphan_is_nobody_elses() {
+    const COUNT: usize = 8;
+    for backend in backends() {
+        let (running, gate, beside) = serve_gates(backend);
+        let mut initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
+        let old = pattern(5, 4 * BLOCK);
+        assert_eq!(io.write(HANGS, 0, &old, BLOCK), Status::SUCCESS);
+        gate.shut();
+        let reads: Vec<_> = (0..COUNT)
+            .map(|_| io.submit(&blocks(opcode::READ, HANGS, 0, 4), Carry::In(4 * BLOCK)))
+            .collect();
+        io.until(|_| gate.hanging() == COUNT);
+        for tag in reads {
+            assert!(initiator.admin.abort(1, tag).expect("Abort"));
+            assert_eq!(io.wait(tag).status, Status::ABORT_REQUESTED);
+        }
+        // As many writes hold as much memory when the reads wake up.
+        beside.shut();
+        let writes: Vec<_> = (0..COUNT)
+            .map(|n| {
+                let data = pattern(100 + n as u64, 4 * BLOCK);
+                let write = blocks(opcode::WRITE, WORKS, 4 * n as u64, 4);
+                io.submit(&write, Carry::Out(&data))
+            })
+            .collect();
+        io.until(|_| beside.hanging() == COUNT);
+        gate.open();
+        wait_for(|| running.report().orphans == 0);
+        beside.open();
+        for (n, tag) in writes.into_iter().enumerate() {
+            assert_eq!(io.wait(tag).status, Status::SUCCESS);
+            let read = io.read(WORKS, 4 * n as u64, 4 * BLOCK, BLOCK);
+            assert!(read == pattern(100 + n as u64, 4 * BLOCK), "write {n}");
+        }
+        stop(running);
+    }
 }
 
 #[test]
@@ -151,29 +184,40 @@ fn aborts_do_not_wear_out() {
     });
 }
 
-/// The pool is full of reads that hang; one more waits for memory.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Fills the pool with reads that hang; their tags, of which the `begun`th is
+/// the first that waits for memory.
+fn fill_memory(gate: &Gate, io: &mut Io) -> (Vec<u16>, usize) {
+    let read = blocks(opcode::READ, HANGS, 0, LARGE_BYTES / BLOCK);
+    let tags: Vec<_> = (0..30)
+        .map(|_| io.submit(&read, Carry::In(LARGE_BYTES)))
+        .collect();
+    let mut begun = 0;
+    io.until(|_| gate.hanging() > 0);
+    while gate.hanging() > begun {
+        begun = gate.hanging();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert!(begun < tags.len(), "memory was not short");
+    (tags, begun)
+}
+
+fn serve_short_of_memory(backend: reactor::Choice) -> (Running, Arc<Gate>) {
+    let gate = Gate::open_over(&crate::common::ram("ram", 4096));
+    let config = config(backend, Limits::default(), 24 << 20);
+    let running = target::parts::start_with(config, vec![gate.clone()]).expect("starts");
+    gate.shut();
+    (running, gate)
+}
+
 #[test]
 fn a_command_that_waits_for_memory_is_aborted() {
-    const READ_BYTES: usize = 1 << 20;
     for backend in backends() {
-        let gate = Gate::open_over(&crate::common::ram("ram", 4096));
-        let config = config(backend, Limits::default(), 24 << 20);
-        let running = target::parts::start_with(config, vec![gate.clone()]).expect("starts");
+        let (running, gate) = serve_short_of_memory(backend);
         let mut initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
-        gate.shut();
-        let read = blocks(opcode::READ, 1, 0, READ_BYTES / BLOCK);
-        let tags: Vec<_> = (0..30)
-            .map(|_| io.submit(&read, Carry::In(READ_BYTES)))
-            .collect();
-        // Until no more begin: the first that has not is the one that waits.
-        let mut begun = 0;
-        io.until(|_| gate.hanging() > 0);
-        while gate.hanging() > begun {
-            begun = gate.hanging();
-            std::thread::sleep(std::time::Duration::from_millis(200));
-        }
-        assert!(begun < tags.len(), "memory was not short");
+        let (tags, begun) = fill_memory(&gate, &mut io);
         assert!(initiator.admin.abort(1, tags[begun]).expect("Abort"));
         assert_eq!(io.wait(tags[begun]).status, Status::ABORT_REQUESTED);
         gate.open();
@@ -182,6 +226,64 @@ fn a_command_that_waits_for_memory_is_aborted() {
         }
         stop(running);
     }
+}
+
+/// What waits for memory is not executed on a namespace that is gone, nor does
+/// it wait for what is.
+#[test]
+fn a_command_that_waits_for_memory_sees_its_namespace_go() {
+    for backend in backends() {
+        let (running, gate) = serve_short_of_memory(backend);
+        let address = running.addresses()[0];
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let initiator = Initiator::connect(address, backend);
+                let mut io = initiator.queue(1);
+                let (tags, begun) = fill_memory(&gate, &mut io);
+                tell.send(()).expect("somebody waits");
+                for tag in &tags[begun..] {
+                    let ended = io.wait(*tag);
+                    assert_eq!(ended.status, Status::INVALID_NAMESPACE.dnr());
+                }
+                assert_eq!(gate.hanging(), begun, "none of them began");
+                gate.open();
+                for tag in &tags[..begun] {
+                    assert!(io.wait(*tag).status.is_success());
+                }
+            });
+            told.recv().expect("memory is short");
+            let gone = target::Change::RemoveNamespace {
+                nqn: crate::common::NQN.into(),
+                nsid: HANGS,
+            };
+            running.change(gone).expect("when the others have ended");
+        });
+        stop(running);
+    }
+}
+
+/// What the clerk is at is aborted at once, however long the clerk takes.
+#[test]
+fn a_command_that_the_clerk_is_at_is_aborted() {
+    each(|running, gate, initiator, _| {
+        gate.shut();
+        let (mut queue, _) = Host::at(initiator.seat.address()).admin();
+        let mut ask = wire::nvme::Sqe::new(admin::GET_LBA_STATUS);
+        ask.nsid = HANGS.into();
+        ask.cdw12 = (4096 / 4 - 1).into();
+        ask.cdw13 = (0x02 << 24).into();
+        ask.sgl = wire::nvme::Sgl::new(wire::nvme::Sgl::TRANSPORT, 4096);
+        let asked = queue.send(ask, &[]);
+        let mut abort = wire::nvme::Sqe::new(admin::ABORT);
+        abort.cdw10 = (u32::from(asked) << 16).into();
+        let sent = queue.send(abort, &[]);
+        assert_eq!(queue.response(asked).0, Status::ABORT_REQUESTED);
+        assert_eq!(queue.response(sent), (Status::SUCCESS, 0));
+        assert_eq!(running.report().orphans, 1);
+        gate.open();
+        wait_for(|| running.report().orphans == 0);
+    });
 }
 
 #[test]
@@ -236,7 +338,7 @@ fn a_controller_is_reset_though_its_volume_hangs() {
 #[test]
 fn a_target_stops_though_a_volume_hangs() {
     for backend in backends() {
-        let (mut running, gate) = serve_gate(backend);
+        let (mut running, gate, _) = serve_gates(backend);
         let initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
         gate.shut();
@@ -256,7 +358,7 @@ fn lba_status_of_what_was_written() {
         assert_eq!(io.write(WORKS, 128, &data, BLOCK), Status::SUCCESS);
         let host = Host::at(initiator.seat.address());
         let (mut queue, _) = host.admin();
-        let mut sqe = wire::nvme::Sqe::new(0x86);
+        let mut sqe = wire::nvme::Sqe::new(admin::GET_LBA_STATUS);
         sqe.nsid = WORKS.into();
         sqe.cdw10 = 0.into();
         sqe.cdw12 = (4096 / 4 - 1).into();

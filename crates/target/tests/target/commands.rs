@@ -258,19 +258,20 @@ fn what_cannot_be_is_refused_as_the_standard_says() {
     });
 }
 
-/// A volume of the test's own in place of "ram".
-pub fn serve_gate(backend: Choice) -> (Running, Arc<Gate>) {
+/// Volumes of the test's own, as namespaces 1 and 2. Neither is memory to the
+/// target: what they read and write lies in its buffers.
+pub fn serve_gates(backend: Choice) -> (Running, Arc<Gate>, Arc<Gate>) {
     let gate = Gate::open_over(&ram("ram", COUNT));
-    let beside = store::open(&ram("beside", COUNT)).expect("memory");
+    let beside = Gate::open_over(&ram("beside", COUNT));
     let mut config = config(backend, Limits::default(), 256 << 20);
     config.subsystems[0].namespaces.push(NamespaceSpec {
         nsid: 2,
         volume: "beside".into(),
         ..NamespaceSpec::default()
     });
-    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside];
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
     let running = target::parts::start_with(config, volumes).expect("starts");
-    (running, gate)
+    (running, gate, beside)
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn every_error_of_a_volume_has_its_status() {
         ),
     ];
     for backend in backends() {
-        let (running, gate) = serve_gate(backend);
+        let (running, gate, _) = serve_gates(backend);
         let initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
         let block = [0; BLOCK];
@@ -314,7 +315,7 @@ fn every_error_of_a_volume_has_its_status() {
 #[test]
 fn what_a_shrunken_volume_has_lost_is_out_of_range() {
     for backend in backends() {
-        let (running, gate) = serve_gate(backend);
+        let (running, gate, _) = serve_gates(backend);
         let initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
         gate.shut();

@@ -5,7 +5,7 @@ use store::Error;
 use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, admin, cdw12, io as opcode};
 
-use crate::commands::serve_gate;
+use crate::commands::serve_gates;
 use crate::common::{BLOCK, backends, config, ram, stop};
 use crate::initiator::{Carry, Ended, Initiator, Io, blocks, copy, pattern};
 
@@ -184,7 +184,7 @@ fn dword_0_is_the_first_range_that_was_not_copied() {
 #[test]
 fn a_write_that_fails_fails_its_range() {
     for backend in backends() {
-        let (running, gate) = serve_gate(backend);
+        let (running, gate, _) = serve_gates(backend);
         let mut initiator = Initiator::connect(running.addresses()[0], backend);
         enable_formats(&mut initiator);
         let mut io = initiator.queue(1);

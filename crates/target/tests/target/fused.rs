@@ -8,7 +8,7 @@ use store::{Errno, Error};
 use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, cdw12, io as opcode};
 
-use crate::commands::serve_gate;
+use crate::commands::serve_gates;
 use crate::common::{BLOCK, HOST, backends, config, ram, stop};
 use crate::initiator::{Carry, DIGESTS, Initiator, Io, blocks, fused, pattern};
 
@@ -73,7 +73,7 @@ fn equal_data_is_replaced_and_other_data_is_not() {
 #[test]
 fn whichever_half_fails_takes_the_other_with_it() {
     for backend in backends() {
-        let (running, gate) = serve_gate(backend);
+        let (running, gate, _) = serve_gates(backend);
         let initiator = Initiator::connect(running.addresses()[0], backend);
         let mut io = initiator.queue(1);
         let block = [0; BLOCK];

@@ -2,7 +2,7 @@
 //! disk that has gone away, or fails with an error of the test's choice.
 
 use std::io::Result as IoResult;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
@@ -11,6 +11,8 @@ pub struct Gate {
     /// RAM.
     inner: Arc<dyn Volume>,
     state: Mutex<State>,
+    /// The gate was opened.
+    opened: Condvar,
 }
 
 #[derive(Default)]
@@ -25,6 +27,7 @@ impl Gate {
         Arc::new(Gate {
             inner: store::open(spec).expect("memory"),
             state: Mutex::default(),
+            opened: Condvar::new(),
         })
     }
 
@@ -44,6 +47,7 @@ impl Gate {
         for ticket in state.tickets.drain(..) {
             ticket.ring();
         }
+        self.opened.notify_all();
     }
 
     /// What comes from now on fails.
@@ -96,6 +100,8 @@ impl Volume for Gate {
         max: usize,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
+        let wait = |state: &mut State| state.is_shut;
+        drop(self.opened.wait_while(self.state(), wait));
         self.inner.extents(offset, len, max, out)
     }
 }
