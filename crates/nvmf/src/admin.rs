@@ -117,6 +117,8 @@ pub struct IoCounters {
 pub struct Env<'a> {
     /// The time.
     pub now: Nanos,
+    /// When the target started: the last power on.
+    pub started: Nanos,
     /// Counters of the namespace with this identifier.
     pub counters: &'a dyn Fn(u32) -> IoCounters,
 }

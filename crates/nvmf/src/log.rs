@@ -299,7 +299,7 @@ fn smart(request: &Request<'_>) -> Result<Smart, Fault> {
     log.host_write_commands = counters.write_commands.into();
     log.media_errors = counters.media_errors.into();
     log.error_log_entries = controller.error_count.into();
-    let age = request.env.now.saturating_sub(controller.created);
+    let age = request.env.now.saturating_sub(request.env.started);
     log.power_on_hours = (age / 3_600_000_000_000).into();
     log.power_cycles = 1.into();
     Ok(log)

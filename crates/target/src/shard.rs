@@ -102,6 +102,7 @@ impl Shard {
         acceptor: Option<Acceptor>,
         driver: &mut D,
     ) -> std::io::Result<Self> {
+        shared.start(driver.now());
         let mut shard = Shard {
             number,
             shared,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use machine::Nanos;
 use nvmf::tcp::controller::Settings;
 use nvmf::{Registry, Subsystem};
 use reactor::Mailbox;
@@ -123,6 +124,7 @@ pub struct Shared {
     pub(crate) changes: Mutex<()>,
     pub(crate) bind: Bind,
     desk: Arc<Desk>,
+    started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
     /// Reactors that still have connections while the target stops.
     pub(crate) stopping_left: AtomicUsize,
@@ -147,6 +149,7 @@ impl Shared {
             changes: Mutex::new(()),
             bind,
             desk: Arc::default(),
+            started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             stopping_left: AtomicUsize::new(reactors),
             unsynced: AtomicU64::new(0),
@@ -278,6 +281,16 @@ impl Shared {
     /// Whether it is about to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// The clock of the reactors says `now`: the first to say so starts the target.
+    pub(crate) fn start(&self, now: Nanos) {
+        self.started.get_or_init(|| now);
+    }
+
+    /// When the first reactor was there.
+    pub(crate) fn started(&self) -> Nanos {
+        *self.started.get().expect("a reactor runs")
     }
 
     /// What a queue pair may do.

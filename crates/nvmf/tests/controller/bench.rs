@@ -193,6 +193,7 @@ impl Bench {
         let counters = self.counters;
         let env = Env {
             now: self.now,
+            started: 0,
             counters: &|_| counters,
         };
         self.registry.admin(id, tag, sqe, data, out, &env)

@@ -348,3 +348,14 @@ fn ana_log() {
             .is_none()
     );
 }
+
+/// However late a host connects (Base 2.0, figure 207: hours at byte 128).
+#[test]
+fn power_on_hours_are_those_of_the_target() {
+    let mut bench = Bench::new();
+    bench.now = 5 * 3600 * SECOND;
+    let id = bench.controller();
+    let smart = bench.log(id, lid::SMART, 0, 0, 512).unwrap();
+    assert_eq!(u64_at(&smart, 128), 5);
+    assert_eq!(u64_at(&smart, 112), 1, "power cycles");
+}
