@@ -34,6 +34,16 @@ fn each_fault_has_its_error() {
         durable: false,
     };
     let deallocate = Io::Deallocate { offset, len };
+    let zeros = buffer(8192);
+    let compare = crate::compare::compare(offset, &[0; 8192]);
+    let replace = |durable| Io::CompareAndWrite {
+        offset,
+        compare: zeros,
+        write: zeros,
+        scratch: buf,
+        durable,
+    };
+    let verify = crate::compare::verify(offset, len, 4096);
     let errno = Fault::Errno;
     use libc::*;
     let table: &[(Io, &[Fault], Error)] = &[
@@ -85,6 +95,19 @@ fn each_fault_has_its_error() {
             Error::WriteFailed(Errno(EIO)),
         ),
         (deallocate, &[errno(EIO)], Error::WriteFailed(Errno(EIO))),
+        (compare, &[errno(EIO)], Error::ReadFailed(Errno(EIO))),
+        (replace(true), &[errno(EIO)], Error::ReadFailed(Errno(EIO))),
+        (
+            replace(false),
+            &[Fault::None, errno(EIO)],
+            Error::WriteFailed(Errno(EIO)),
+        ),
+        (
+            replace(true),
+            &[Fault::Short(512), Fault::None, errno(ENOSPC), errno(ENOSPC)],
+            Error::OutOfSpace(Errno(ENOSPC)),
+        ),
+        (verify, &[errno(ENXIO)], Error::ReadFailed(Errno(ENXIO))),
         (Io::Flush, &[errno(EIO)], Error::FlushFailed(Errno(EIO))),
         (
             Io::Flush,
