@@ -16,6 +16,7 @@ use crate::command::AnaState;
 use crate::feature::Features;
 use crate::reservation::Notifications;
 use crate::subsystem::{Namespace, Subsystem};
+use crate::support::Item;
 
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
@@ -165,31 +166,123 @@ pub(crate) const RESERVATION_EVENT: u32 = 1 << 3;
 pub(crate) const HEALTH_EVENT: u32 = 1 << 4;
 pub(crate) const ERROR_EVENT: u32 = 1 << 5;
 
-/// Event bit, bits of the configuration of which one enables it, dword 0 of its
-/// completion.
-const EVENTS: [(u32, u32, u32); 6] = [
-    // Error events have no bit (section 5.27.1.8), reservation events their own mask.
-    (ERROR_EVENT, u32::MAX, event::TRANSIENT_INTERNAL_ERROR),
-    (
-        HEALTH_EVENT,
-        async_event::RELIABILITY,
-        event::RELIABILITY_DEGRADED,
+/// An asynchronous event.
+pub(crate) struct Event {
+    /// Its number is the Asynchronous Event Information, which each type has
+    /// its own of.
+    pub item: Item,
+    bit: u32,
+    /// Bits of the configuration of which one enables it; all of them for one
+    /// that needs none.
+    enable: u32,
+    /// Completion dword 0.
+    result: u32,
+}
+
+/// Every event there is, the most urgent first.
+pub(crate) const EVENTS: &[Event] = &[
+    Event {
+        item: Item::both(
+            0x04,
+            "Error Status: Transient Internal Error",
+            "5.2.1, figure 146",
+        ),
+        bit: ERROR_EVENT,
+        // Error events have no bit (section 5.27.1.8), reservation events their own mask.
+        enable: u32::MAX,
+        result: event::TRANSIENT_INTERNAL_ERROR,
+    },
+    Event {
+        item: Item::io(
+            0x00,
+            "SMART / Health Status: NVM subsystem Reliability",
+            "5.2.1, figure 147",
+        ),
+        bit: HEALTH_EVENT,
+        enable: async_event::RELIABILITY,
+        result: event::RELIABILITY_DEGRADED,
+    },
+    Event {
+        item: Item::io(
+            0x00,
+            "Notice: Namespace Attribute Changed",
+            "5.2.1, figure 148",
+        ),
+        bit: NAMESPACE_EVENT,
+        enable: async_event::NAMESPACE_ATTRIBUTE,
+        result: event::NAMESPACE_ATTRIBUTE_CHANGED,
+    },
+    Event {
+        item: Item::io(
+            0x03,
+            "Notice: Asymmetric Namespace Access Change",
+            "5.2.1, figure 148",
+        ),
+        bit: ANA_EVENT,
+        enable: async_event::ANA_CHANGE,
+        result: event::ANA_CHANGED,
+    },
+    Event {
+        item: Item::discovery(
+            0xf0,
+            "Notice: Discovery Log Page Change",
+            "5.2.1, figure 148",
+        ),
+        bit: DISCOVERY_EVENT,
+        enable: async_event::DISCOVERY_CHANGE,
+        result: event::DISCOVERY_CHANGED,
+    },
+    Event {
+        item: Item::io(
+            0x00,
+            "I/O Command Specific Status: Reservation Log Page Available",
+            "5.2.1, figure 150",
+        ),
+        bit: RESERVATION_EVENT,
+        enable: u32::MAX,
+        result: event::RESERVATION_LOG_AVAILABLE,
+    },
+];
+
+/// A property (section 3.1.3).
+pub(crate) struct Property {
+    /// Its number is its offset in bytes.
+    pub item: Item,
+    is_8_bytes: bool,
+    get: fn(&Controller) -> u64,
+}
+
+const fn property(item: Item, get: fn(&Controller) -> u64) -> Property {
+    Property {
+        item,
+        is_8_bytes: false,
+        get,
+    }
+}
+
+/// Every property there is; of them CC can be set.
+pub(crate) const PROPERTIES: &[Property] = &[
+    Property {
+        is_8_bytes: true,
+        ..property(
+            Item::both(offset::CAP as u8, "Controller Capabilities", "3.1.3.1"),
+            |controller| controller.cap().0,
+        )
+    },
+    property(Item::both(offset::VS as u8, "Version", "3.1.3.2"), |_| {
+        VS_2_0 as u64
+    }),
+    property(
+        Item::both(offset::CC as u8, "Controller Configuration", "3.1.3.5"),
+        |controller| controller.cc.0 as u64,
     ),
-    (
-        NAMESPACE_EVENT,
-        async_event::NAMESPACE_ATTRIBUTE,
-        event::NAMESPACE_ATTRIBUTE_CHANGED,
+    property(
+        Item::both(offset::CSTS as u8, "Controller Status", "3.1.3.6"),
+        |controller| controller.csts as u64,
     ),
-    (ANA_EVENT, async_event::ANA_CHANGE, event::ANA_CHANGED),
-    (
-        DISCOVERY_EVENT,
-        async_event::DISCOVERY_CHANGE,
-        event::DISCOVERY_CHANGED,
-    ),
-    (
-        RESERVATION_EVENT,
-        u32::MAX,
-        event::RESERVATION_LOG_AVAILABLE,
+    property(
+        Item::both(offset::CRTO as u8, "Controller Ready Timeouts", "3.1.3.21"),
+        |_| (READY_TIMEOUT_MS / 500) as u64,
     ),
 ];
 
@@ -317,18 +410,19 @@ impl Controller {
     /// Property Get (Base 2.0, section 6.4). The halves of 8-byte properties
     /// can be read one by one.
     pub fn property_get(&mut self, get: PropertyGet) -> Reply {
-        let cap = self.cap().0;
-        let value = match (get.offset, get.is_8_bytes) {
-            (offset::CAP, true) => cap,
-            (offset::CAP, false) => cap & 0xffff_ffff,
-            (4, false) => cap >> 32,
-            (offset::VS, false) => u64::from(VS_2_0),
-            (offset::CC, false) => u64::from(self.cc.0),
-            (offset::CSTS, false) => u64::from(self.csts),
-            (offset::CRTO, false) => u64::from(READY_TIMEOUT_MS / 500),
-            _ => return Reply::failed(Status::INVALID_FIELD.dnr()),
-        };
-        Reply::done(value)
+        for property in PROPERTIES {
+            let at = u32::from(property.item.id);
+            let value = (property.get)(self);
+            match (property.is_8_bytes, get.is_8_bytes) {
+                (true, false) if get.offset == at => return Reply::done(value & 0xffff_ffff),
+                (true, false) if get.offset == at + 4 => return Reply::done(value >> 32),
+                (has_8, wants_8) if has_8 == wants_8 && get.offset == at => {
+                    return Reply::done(value);
+                }
+                _ => {}
+            }
+        }
+        Reply::failed(Status::INVALID_FIELD.dnr())
     }
 
     /// Property Set (Base 2.0, section 6.5). What it ends is told by
@@ -594,10 +688,9 @@ impl Controller {
         let enabled = self.features.async_events;
         EVENTS
             .iter()
-            .find(|(bit, enable, _)| {
-                ready & bit != 0 && (*enable == u32::MAX || enabled & enable != 0)
-            })
-            .map(|(bit, _, result)| (*bit, *result))
+            .filter(|event| ready & event.bit != 0)
+            .find(|event| event.enable == u32::MAX || enabled & event.enable != 0)
+            .map(|event| (event.bit, event.result))
     }
 
     /// An event occurred; whether a request can be completed with one now.

@@ -1,12 +1,12 @@
 //! What is supported, as data: the same tables that commands are executed by.
 
-use crate::{admin, feature, identify, log};
+use crate::{admin, controller, feature, identify, log};
 
 /// Something that hosts name by a number: a command, a feature, a log page, an
 /// Identify data structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The number: opcode, FID, LID, CNS.
+    /// The number: opcode, FID, LID, CNS, offset.
     pub id: u8,
     /// The standard's name.
     pub name: &'static str,
@@ -86,4 +86,15 @@ pub fn log_pages() -> impl Iterator<Item = &'static Item> {
 /// Identify data structures by CNS.
 pub fn identify_structures() -> impl Iterator<Item = &'static Item> {
     identify::STRUCTURES.iter().map(|structure| &structure.item)
+}
+
+/// Properties by offset in bytes.
+pub fn properties() -> impl Iterator<Item = &'static Item> {
+    controller::PROPERTIES.iter().map(|property| &property.item)
+}
+
+/// Asynchronous events by their information, which means something else in
+/// each type; the name begins with the type.
+pub fn events() -> impl Iterator<Item = &'static Item> {
+    controller::EVENTS.iter().map(|event| &event.item)
 }

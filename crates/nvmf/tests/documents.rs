@@ -47,6 +47,13 @@ fn tables() -> String {
         "CNS",
         support::identify_structures(),
     );
+    table(
+        &mut out,
+        "Asynchronous events",
+        "information",
+        support::events(),
+    );
+    table(&mut out, "Properties", "offset", support::properties());
     out.push('\n');
     out
 }

@@ -1,6 +1,6 @@
 //! The controller's life: properties, reset, shutdown, keep alive.
 
-use nvmf::ControllerId;
+use nvmf::{ControllerId, support};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
 use wire::nvme::identify::cns;
@@ -217,6 +217,21 @@ fn properties_that_are_not_there() {
         };
         let reply = bench.registry.property_set(id, set, 0);
         assert_eq!(reply.status.code(), Status::INVALID_FIELD, "{offset:#x}");
+    }
+}
+
+/// The properties of the table are the ones there are.
+#[test]
+fn properties_are_the_ones_of_the_table() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    for at in 0..0x200 {
+        let starts = |at: u32| support::properties().any(|one| u32::from(one.id) == at);
+        let is_cap = at == offset::CAP || at == offset::CAP + 4;
+        let reply = bench.property(id, at, false);
+        assert_eq!(reply.status.is_success(), starts(at) || is_cap, "{at:#x}");
+        let reply = bench.property(id, at, true);
+        assert_eq!(reply.status.is_success(), at == offset::CAP, "{at:#x}");
     }
 }
 
