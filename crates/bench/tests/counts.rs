@@ -159,3 +159,40 @@ fn large_payload_is_never_copied() {
         end(running);
     }
 }
+
+/// Frames of 16 KiB that were replaced one by one lie anywhere: reads of
+/// 128 KiB go out, and writes come in, in pieces.
+#[test]
+fn a_fragmented_volume_costs_no_copies_either() {
+    for backend in [Choice::Auto, Choice::Epoll] {
+        let running = start(backend);
+        run(&running, "--rw write --bs 128k --iodepth 8", "300ms");
+        run(&running, "--rw randwrite --bs 16k --iodepth 32", "1s");
+        let volume = &running.volumes()[0];
+        let lent = volume.lend(0, 1 << 20).expect("memory");
+        assert!(lent.pieces().len() > 8, "in one piece: {lent:?}");
+        drop(lent);
+        for words in [
+            "--rw randread --bs 128k --iodepth 32",
+            "--rw randwrite --bs 128k --iodepth 32",
+            // Both ends of every write lie inside frames: 4 KiB of 32 each.
+            "--rw randwrite --bs 128k --iodepth 32 --offset 4k",
+        ] {
+            let spent = Spent::on(&running, words, 2000);
+            let copies = spent.copies_per_byte();
+            let allocations = spent.per_io(|r| r.memory.allocations);
+            let syscalls = spent.per_io(|r| r.driver.syscalls);
+            println!(
+                "{backend:?} {words}: {copies:.5} copies a byte, {syscalls:.2} syscalls, {allocations:.4} allocations an I/O"
+            );
+            let copies_max = if words.contains("offset") {
+                0.07
+            } else {
+                0.002
+            };
+            assert!(copies < copies_max, "{words}: {copies} copies");
+            assert!(allocations < 0.1, "{words}: {allocations} allocations");
+        }
+        end(running);
+    }
+}

@@ -9,6 +9,7 @@ mod content;
 mod fake;
 mod faults;
 mod opening;
+mod ram;
 mod ranges;
 mod resizing;
 
