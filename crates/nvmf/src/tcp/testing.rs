@@ -6,6 +6,7 @@
 pub mod fuzz;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use machine::{Machine, Step, Tag, Transmit};
 use wire::nvme::{Cqe, Sqe, Status};
@@ -16,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::FatalError;
 use super::controller::{Done, Op, Qpair, Refused, Role};
-use crate::command::{Command, Io, IoKind, copy_ranges, deallocate_ranges};
+use crate::command::{Command, Geometry, Io, IoKind, copy_ranges, deallocate_ranges};
 
 /// Choices that follow from a seed (splitmix64).
 #[derive(Clone, Debug)]
@@ -316,6 +317,13 @@ impl Target {
             Command::Io(io) => self.execute_io(tag, &io),
         };
         self.end.machine.complete(tag, done);
+    }
+
+    /// The namespaces change while commands are on their way. They all stay on
+    /// the same bytes.
+    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
+        self.role.namespaces = Arc::clone(&namespaces);
+        self.end.machine.set_namespaces(namespaces);
     }
 
     /// Ends a command that waits for memory or to be executed as aborted.

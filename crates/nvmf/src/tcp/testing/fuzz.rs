@@ -17,6 +17,7 @@ use wire::nvme_tcp::pdu_type;
 use super::super::{Framing, controller, frame, host};
 use super::{Dice, End, Pdus, Target, cut};
 use crate::command::{AnaState, Geometry};
+use crate::tcp::controller::AbortOutcome;
 
 const BLOCKS: u64 = 64;
 /// Rounds without progress after which nothing more will come.
@@ -73,7 +74,7 @@ pub fn pdu(input: &[u8]) {
     let digests = Framing {
         header: config & 1 != 0,
         data: config & 2 != 0,
-        ..Framing::default()
+        alignment: [4, 8, 12, 128][usize::from(config >> 4) % 4],
     };
     let hlen = [24, 72, 128][usize::from(config >> 2) % 3];
     let may_carry_data = config & 0x80 != 0;
@@ -81,6 +82,8 @@ pub fn pdu(input: &[u8]) {
     if let Ok(Some(found)) = &whole {
         assert!(found.used >= usize::from(hlen) && found.used <= bytes.len());
         assert!(found.data_len == 0 || may_carry_data);
+        let aligned = found.used.is_multiple_of(usize::from(digests.alignment));
+        assert!(found.data_len == 0 || aligned);
         let trailer = if digests.data && found.data_len > 0 {
             4
         } else {
@@ -119,9 +122,10 @@ pub fn controller(input: &[u8]) {
     let mut target = target(config);
     let mut out = VecDeque::new();
     if config & 0x10 != 0 {
-        connect(&mut target, pdus, &mut out);
+        connect(&mut target, pdus, u32::from(config >> 6), &mut out);
     }
     let mut stream = stream(records, pdus);
+    let disturbs = config & 0x20 != 0;
     let mut idle = 0;
     while idle < IDLE_ROUNDS {
         idle += 1;
@@ -139,8 +143,14 @@ pub fn controller(input: &[u8]) {
         if !target.work.is_empty() && dice.one_in(2) {
             target.execute(dice.below(target.work.len() as u32) as usize);
         }
+        if !target.fused.is_empty() && dice.one_in(2) {
+            target.execute_fused(dice.below(target.fused.len() as u32) as usize);
+        }
         if dice.one_in(2) {
             target.transmit(&mut out, 1 + dice.below(4) as usize);
+        }
+        if disturbs && dice.one_in(8) {
+            disturb(&mut target, &mut dice);
         }
     }
     target.serve(&mut stream, &mut out);
@@ -178,19 +188,49 @@ pub fn controller(input: &[u8]) {
     }
 }
 
-fn target(config: u8) -> Target {
-    let settings = controller::Settings {
-        io_bytes_max: 16_384,
-        maxh2cdata: 4096,
-        ..controller::Settings::default()
-    };
-    let geometry = |nsid| Geometry {
+/// What other connections do to this one: an Abort, a live change.
+fn disturb(target: &mut Target, dice: &mut Dice) {
+    if dice.one_in(2) {
+        let outcome = target.end.machine.abort(dice.below(16) as u16);
+        if let AbortOutcome::Executing(tag) = outcome {
+            match target
+                .fused
+                .iter()
+                .position(|pair| pair.0 == tag || pair.1 == tag)
+            {
+                Some(index) => target.execute_fused(index),
+                None => target.forget(tag),
+            }
+        }
+    } else {
+        let change = Geometry {
+            read_only: dice.one_in(3),
+            instance: dice.below(3),
+            block_count: BLOCKS - u64::from(dice.below(2)) * 8,
+            ana: [AnaState::Optimized, AnaState::Inaccessible][usize::from(dice.one_in(4))],
+            ..geometry(u32::from(!dice.one_in(4)))
+        };
+        target.set_namespaces(Arc::new([change, geometry(2)]));
+    }
+}
+
+fn geometry(nsid: u32) -> Geometry {
+    Geometry {
         nsid,
         block_shift: 9,
         read_only: nsid == 2,
         ana: AnaState::Optimized,
         instance: 0,
         block_count: BLOCKS,
+    }
+}
+
+fn target(config: u8) -> Target {
+    let settings = controller::Settings {
+        io_bytes_max: 16_384,
+        maxh2cdata: 4096,
+        r2t_bytes_max: 1024,
+        ..controller::Settings::default()
     };
     let role = controller::Role {
         qid: u16::from(config & 4 == 0),
@@ -202,7 +242,7 @@ fn target(config: u8) -> Target {
     Target::new(controller::Qpair::new(settings, 0), role, media)
 }
 
-fn connect(target: &mut Target, pdus: Pdus, out: &mut VecDeque<u8>) {
+fn connect(target: &mut Target, pdus: Pdus, maxr2t: u32, out: &mut VecDeque<u8>) {
     let connect = ConnectCommand {
         recfmt: 0,
         qid: 1,
@@ -214,7 +254,7 @@ fn connect(target: &mut Target, pdus: Pdus, out: &mut VecDeque<u8>) {
         sgl: Sgl::new(Sgl::IN_CAPSULE, 1024),
         ..connect.encode()
     };
-    target.serve(&mut pdus.ic_req(0).into(), out);
+    target.serve(&mut pdus.ic_req_with(0, maxr2t).into(), out);
     target.serve(&mut pdus.capsule_cmd(&sqe, &[0; 1024]).into(), out);
     assert_eq!(cut(out).len(), 2);
 }
@@ -231,7 +271,8 @@ pub fn host(input: &[u8]) {
     let settings = host::Settings {
         header_digest: pdus.header_digest,
         data_digest: pdus.data_digest,
-        ..host::Settings::default()
+        hpda: [0, 0, 2, 31][usize::from(config >> 5) % 4],
+        maxr2t: u32::from(config >> 6),
     };
     let mut end = End::new(host::Qpair::new(settings));
     let mut out = VecDeque::new();
