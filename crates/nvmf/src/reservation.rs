@@ -247,7 +247,7 @@ impl Notifications {
         if self.mask(nsid) & notice.mask() != 0 {
             return false;
         }
-        // 0 says that there is none (section 5.16.1.25).
+        // 0 says that there is none (section 5.16.1.24).
         self.count = self.count.checked_add(1).unwrap_or(1);
         if self.queue.len() < NOTIFICATIONS_MAX {
             self.queue.push_back((self.count, notice, nsid));

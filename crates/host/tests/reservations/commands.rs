@@ -250,8 +250,11 @@ fn persistence_is_a_feature_and_outlasts_the_target() {
     assert_eq!(host.set_feature(NSID_ALL, persistence, 1), Ok(0));
     assert_eq!(host.feature(persistence), Ok(1));
     assert_eq!(host.set_feature(1, persistence, 2), Err(INVALID));
-    let wrong = host.set_feature(9, persistence, 1);
-    assert_eq!(wrong, Err(Status::INVALID_NAMESPACE.dnr()));
+    assert_eq!(
+        host.set_feature(9, persistence, 1),
+        Err(INVALID),
+        "inactive"
+    );
     assert_eq!(host.acquire(action::ACQUIRE, 1, 0, 2), Status::SUCCESS);
     let before = host.report(128).head().to_vec();
     drop(host);
@@ -307,6 +310,42 @@ fn a_reservation_is_the_volumes_whatever_subsystem_it_is_in() {
     assert_eq!(twins[1].run(&write, &[]), Status::SUCCESS);
     assert_eq!(a.release(action::RELEASE, 1, 5), Status::SUCCESS);
     assert_eq!(twins[1].notification(false), (1, 2, 0, 11));
+    stop(running);
+}
+
+/// Each source of a Copy is read like by a Read, in whichever namespace it is.
+#[test]
+fn a_copy_reads_only_where_a_read_may() {
+    let volumes = ["to", "from"].map(|name| store::open(&ram(name)).expect("memory"));
+    let running = serve(volumes.to_vec());
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    // Copy descriptor format 2h enabled.
+    let mut behavior = [0; 512];
+    behavior[4] = 1 << 2;
+    let mut sqe = Sqe::new(admin::SET_FEATURES);
+    sqe.cdw10 = u32::from(fid::HOST_BEHAVIOR).into();
+    b.admin(&sqe, Payload::Out(&behavior))
+        .expect("Set Features");
+    // From block 0 of namespace 2 to block 8 of namespace 1.
+    let mut copy = command(io::COPY, 8);
+    copy.cdw12 = (2 << 8).into();
+    let mut source = [0; 32];
+    source[0] = 2;
+    assert_eq!(b.run(&copy, &source), Status::SUCCESS);
+    let mut join = command(io::RESERVATION_REGISTER, 0);
+    join.nsid = 2.into();
+    assert_eq!(a.run(&join, &keys(0, 1)), Status::SUCCESS);
+    for (rtype, expected) in [(1, Status::SUCCESS), (2, CONFLICT)] {
+        let mut acquire = command(io::RESERVATION_ACQUIRE, rtype << 8);
+        acquire.nsid = 2.into();
+        assert_eq!(a.run(&acquire, &keys(1, 0)), Status::SUCCESS);
+        assert_eq!(b.run(&copy, &source), expected, "type {rtype}");
+        assert_eq!(b.write(0), Status::SUCCESS, "the other namespace");
+        let mut release = command(io::RESERVATION_RELEASE, rtype << 8);
+        release.nsid = 2.into();
+        assert_eq!(a.run(&release, &1u64.to_le_bytes()), Status::SUCCESS);
+    }
     stop(running);
 }
 

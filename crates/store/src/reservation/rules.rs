@@ -154,7 +154,7 @@ impl Rules {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Registering again with the same key is no error (section 8.19.3).
+    /// Registering again with the same key is no error (section 8.19.2).
     fn register(&mut self, who: &Registrant, key: u64) -> Result<(), Refused> {
         match self.registrants.get(who) {
             _ if key == 0 => Err(Refused::Invalid),
@@ -172,7 +172,7 @@ impl Rules {
         Ok(())
     }
 
-    /// A host that ignores its current key need not have one (section 8.19.3).
+    /// A host that ignores its current key need not have one (section 8.19.2).
     fn replace(&mut self, who: &Registrant, current: Option<u64>, key: u64) -> Result<(), Refused> {
         if key == 0 {
             return Err(Refused::Invalid);
@@ -194,7 +194,7 @@ impl Rules {
     }
 
     /// A reservation ends with its holder, and one of all registrants with the
-    /// last of them (section 8.19.4). Who ignores the key may have none, which
+    /// last of them (section 8.19.3). Who ignores the key may have none, which
     /// is then no error (section 7.3, IEKEY).
     fn unregister(
         &mut self,
@@ -285,7 +285,7 @@ impl Rules {
         Ok(notices)
     }
 
-    /// Section 8.19.7. Which registrants go, and whether the reservation
+    /// Section 8.19.6. Which registrants go, and whether the reservation
     /// changes hands, follows from whose key `victim` is.
     fn preempt(
         &mut self,

@@ -1,5 +1,5 @@
 //! Reservation commands, their data, and what hosts are told of reservations
-//! (NVM Express Base Specification 2.0, sections 7.2 to 7.5, 5.16.1.25,
+//! (NVM Express Base Specification 2.0, sections 7.2 to 7.5, 5.16.1.24,
 //! 5.27.1.25 to 5.27.1.27 and 8.19).
 
 use core::mem::{offset_of, size_of};
