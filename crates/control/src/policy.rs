@@ -45,7 +45,7 @@ const MIB: u64 = 1 << 20;
 
 const IO_QUEUES_MAX: Number = count("io_queues_max", 1, 1024);
 const QUEUE_ENTRIES_MAX: Number = count("queue_entries_max", 16, 4096);
-const CONNECTIONS_MAX: Number = count("connections_max", 2, 65_536);
+const CONNECTIONS_MAX: Number = count("connections_max", 2, 1 << 18);
 /// One buffer holds a command's data.
 const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, BUF_BYTES_MAX, Rule::PowerOfTwo);
 /// IOCCSZ counts in 16 bytes (NVM Express Base 2.0, Identify Controller).

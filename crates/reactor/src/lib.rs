@@ -26,6 +26,7 @@ pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use run::{Handler, RunConfig, RunStats, run};
 pub use spin::{Decision, Spin};
+pub use sys::raise_descriptor_limit;
 pub use types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
     Token, Wait,

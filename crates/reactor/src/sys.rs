@@ -60,7 +60,7 @@ pub(crate) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> io::Result<()> {
 }
 
 /// Raises the soft limit on descriptors to the hard one; the limit then.
-pub(crate) fn raise_descriptor_limit() -> u64 {
+pub fn raise_descriptor_limit() -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

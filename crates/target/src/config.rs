@@ -149,7 +149,8 @@ impl Default for Limits {
             io_bytes_max: 1 << 20,
             in_capsule_bytes_max: 8192,
             h2c_data_bytes_max: 1 << 20,
-            connections_max: 16_384,
+            // 1,024 controllers with 128 I/O queues each.
+            connections_max: 1024 * (128 + 1),
             handshake_timeout_ms: 10_000,
             header_digest: true,
             data_digest: true,

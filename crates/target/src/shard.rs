@@ -83,6 +83,7 @@ pub struct Shard {
     tick_at: Option<Nanos>,
     stopping: Option<Stopping>,
     gave_up_on_orphans: bool,
+    refusal_logged: bool,
 }
 
 /// How far the end has come.
@@ -118,6 +119,7 @@ impl Shard {
             tick_at: None,
             stopping: None,
             gave_up_on_orphans: false,
+            refusal_logged: false,
         };
         if let Some(acceptor) = acceptor {
             shard.placer = Some(acceptor.placer);
@@ -205,7 +207,10 @@ impl Shard {
             .map(|n| u64::from(n.load(Ordering::Relaxed)))
             .sum();
         if open >= max {
-            tracing::warn!(%peer, max, "connection refused: connections_max reached");
+            // Once a tick: who floods us with connections shall not fill the log.
+            if !std::mem::replace(&mut self.refusal_logged, true) {
+                tracing::warn!(%peer, max, "connection refused: connections_max reached");
+            }
             return;
         }
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
@@ -552,6 +557,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
+        self.refusal_logged = false;
         self.for_each(driver, |c, d| c.on_tick(now, d));
         self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {

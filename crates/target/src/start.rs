@@ -72,6 +72,9 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a reactor may take to say what it has done.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Descriptors that are not for connections: volumes, listeners, rings.
+const DESCRIPTORS_KEPT: u64 = 512;
+
 /// How long a change may take to become true.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -101,7 +104,11 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
-pub fn start_with(config: Config, volumes: Vec<Arc<dyn Volume>>) -> Result<Running, StartError> {
+pub fn start_with(
+    mut config: Config,
+    volumes: Vec<Arc<dyn Volume>>,
+) -> Result<Running, StartError> {
+    bound_by_descriptors(&mut config.limits.connections_max);
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for (number, spec) in (0..).zip(&config.listeners) {
@@ -179,6 +186,20 @@ pub fn start_with(config: Config, volumes: Vec<Arc<dyn Volume>>) -> Result<Runni
         reports: Mutex::new(reports),
         ended: (0, Report::default()),
     })
+}
+
+/// Refuses the connections that there would be no descriptors for.
+fn bound_by_descriptors(connections_max: &mut u32) {
+    let descriptors = reactor::raise_descriptor_limit();
+    let most = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(1);
+    if u64::from(*connections_max) > most {
+        tracing::info!(
+            connections_max,
+            descriptors,
+            "connections are limited to {most}"
+        );
+        *connections_max = most as u32;
+    }
 }
 
 /// Listens on `address`. A target that was killed leaves its port taken for a

@@ -531,6 +531,35 @@ fn a_namespace_may_be_for_some_hosts_only() {
     });
 }
 
+/// A host that acts on the notice at once, on whichever of its queues, finds
+/// what the notice told of.
+#[test]
+fn who_acts_on_a_notice_is_not_refused() {
+    const TURNS: u64 = 40;
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let host = Host::at(running.addresses()[0]);
+        let (mut admin, cntlid) = host.admin();
+        let mut queues: Vec<Queue> = (1..=4)
+            .map(|qid| host.queue(qid, cntlid).expect("admitted").0)
+            .collect();
+        admin.arm();
+        let acting = std::thread::spawn(move || {
+            let mut blocks = 4096;
+            while blocks < 4096 + TURNS {
+                admin.changed_namespaces();
+                blocks = admin.blocks(1);
+                for queue in &mut queues {
+                    assert_eq!(queue.write(1, blocks - 1, 1), Status::SUCCESS);
+                }
+            }
+        });
+        for turn in 1..=TURNS {
+            make(running, resize("ram", 4096 + turn, false));
+        }
+        acting.join().expect("never refused");
+    });
+}
+
 /// A file comes free with its volume, flushed; while it is open it is nobody
 /// else's.
 #[test]
