@@ -50,7 +50,7 @@ impl<D: Driver> Caller<D> {
             Event::Live(result) => Some(result),
             _ => None,
         })?;
-        Ok((caller, u64::from(result)))
+        Ok((caller, result))
     }
 
     /// Connects I/O queue 1 of the controller `cntlid`, which has been asked

@@ -8,7 +8,7 @@ use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
 };
 use mem::{Budget, Pool, Region};
-use reactor::{Choice, Driver, DriverConfig, EpollDriver, Wait};
+use reactor::{Driver, DriverConfig, EpollDriver, Wait};
 use target::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
