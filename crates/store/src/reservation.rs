@@ -260,9 +260,9 @@ fn next_generation() -> u64 {
 pub struct Reservations {
     /// Another one with every change of who may do what.
     generation: AtomicU64,
-    rules: Mutex<Rules>,
+    /// Swapped whole: held for a moment only, whatever is registered.
+    rules: Mutex<Arc<Rules>>,
     /// Held while a change is made, which may take as long as a sync does.
-    /// `rules` is held for a moment only.
     turn: Mutex<()>,
     file: Option<Arc<StateFile>>,
 }
@@ -275,7 +275,7 @@ impl Reservations {
             .and_then(|file| file.read(|document| document.reservations.clone()));
         Reservations {
             generation: AtomicU64::new(next_generation()),
-            rules: Mutex::new(saved.unwrap_or_default()),
+            rules: Mutex::new(Arc::new(saved.unwrap_or_default())),
             turn: Mutex::new(()),
             file,
         }
@@ -297,9 +297,12 @@ impl Reservations {
 
     #[cold]
     fn ask(&self, who: &Registrant) -> Grant {
-        let rules = self.rules();
+        let (rules, generation) = {
+            let rules = self.locked();
+            (rules.clone(), self.generation())
+        };
         Grant {
-            generation: self.generation(),
+            generation,
             access: rules.access(who),
         }
     }
@@ -338,14 +341,14 @@ impl Reservations {
         change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, Refused>,
     ) -> Result<Change, Refused> {
         let _turn = self.turn.lock().expect("nothing panics under this lock");
-        let before = self.rules().clone();
-        let mut after = before.clone();
+        let before = self.rules();
+        let mut after = Rules::clone(&before);
         let notices = change(&mut after)?;
         let access_lost = after.takes_from(&before);
-        if after != before {
+        if after != *before {
             self.save(&before, &after)?;
-            let mut rules = self.rules();
-            *rules = after;
+            let mut rules = self.locked();
+            *rules = Arc::new(after);
             // Under the lock: who sees the new generation finds the new rules.
             self.generation.store(next_generation(), Ordering::Release);
         }
@@ -366,7 +369,11 @@ impl Reservations {
         .map_err(Refused::Unsaved)
     }
 
-    fn rules(&self) -> MutexGuard<'_, Rules> {
+    fn rules(&self) -> Arc<Rules> {
+        self.locked().clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Arc<Rules>> {
         self.rules.lock().expect("nothing panics under this lock")
     }
 }
