@@ -98,6 +98,8 @@ pub(crate) struct Inner {
 #[repr(align(128))]
 struct Spare {
     left: AtomicI64,
+    /// Of those in use: replaced, and still pinned.
+    retired: AtomicI64,
     max: i64,
 }
 
@@ -120,10 +122,23 @@ impl Spare {
         self.left.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Whether so much is in use that reads had better pin no more of it.
+    /// A frame was replaced and is still pinned.
+    fn retire(&self) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last pin of such a frame is gone.
+    fn free_retired(&self) {
+        self.retired.fetch_sub(1, Ordering::Relaxed);
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether readers hold so many replaced frames that they had better pin
+    /// no more: half of what is left for writes to pinned frames.
     #[inline]
     fn is_low(&self) -> bool {
-        self.left.load(Ordering::Relaxed) < self.max / 2
+        self.retired.load(Ordering::Relaxed) > self.max / 8
     }
 }
 

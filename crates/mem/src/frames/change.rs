@@ -402,17 +402,22 @@ impl Inner {
     /// its last pin is gone.
     fn put(&self, index: usize, what: u32, counted: i64, freed: &mut Freed<'_>) {
         let old = self.replace(index, what);
-        let mut credit = counted;
-        if let Some(frame) = frame_of(old as u32) {
-            match pins_of(old) {
-                0 => freed.push(frame),
-                pins if self.retire(frame, pins) => freed.push(frame),
-                _ => credit -= 1,
+        if counted > 0 {
+            self.spare.give(counted);
+        }
+        let Some(frame) = frame_of(old as u32) else {
+            return;
+        };
+        let pins = pins_of(old);
+        if pins > 0 {
+            // First the count: the last pin may go at any time from then on.
+            self.spare.retire();
+            if !self.retire(frame, pins) {
+                return;
             }
+            self.spare.free_retired();
         }
-        if credit != 0 {
-            self.spare.give(credit);
-        }
+        freed.push(frame);
     }
 
     /// One write under locks; waits for spare frames, but not for ever.

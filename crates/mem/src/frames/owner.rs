@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use super::free::Free;
+use super::free::{Free, WORD_FRAMES};
 use super::table::Table;
 use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
 use crate::pool::BUF_BYTES_MAX;
@@ -52,6 +52,12 @@ fn parts_of(bytes: u64) -> u64 {
     bytes.div_ceil(u64::from(FRAME_BYTES))
 }
 
+/// Parts for which there is room: whole words of bits, so that what lies in
+/// one run does not depend on how far a volume may grow.
+fn parts_max_of(bytes: u64) -> u64 {
+    parts_of(bytes).next_multiple_of(u64::from(WORD_FRAMES))
+}
+
 impl Parked {
     /// Whatever has become quiet is idle.
     fn sweep(&mut self) {
@@ -89,13 +95,13 @@ impl Inner {
         });
         let is_cold = size_bytes >= COLD_BYTES_MIN;
         let is_huge = size_bytes >= HUGE_TABLE_BYTES_MIN;
-        let most = parts_of(max_bytes.max(size_bytes));
+        let most = parts_max_of(max_bytes.max(size_bytes));
         let found = parked().take(most, spare, is_cold);
         let inner = match found {
             Some(inner) => inner,
             None => {
                 let map = |parts| Inner::map(parts, spare, is_cold, is_huge);
-                let made = map(most).or_else(|_| map(parts_of(size_bytes)));
+                let made = map(most).or_else(|_| map(parts_max_of(size_bytes)));
                 Box::leak(Box::new(made?))
             }
         };
@@ -121,6 +127,7 @@ impl Inner {
             size_bytes: AtomicU64::new(0),
             spare: Spare {
                 left: AtomicI64::new(0),
+                retired: AtomicI64::new(0),
                 max: spare.into(),
             },
             holes: AtomicU32::new(0),

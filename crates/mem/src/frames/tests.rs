@@ -180,12 +180,13 @@ fn without_spare_frames_writes_do_without_or_are_refused() {
         "a part is left for others"
     );
     let loan = frames.borrow(0, 6 * F as u32).unwrap();
-    assert!(frames.is_short());
+    assert!(!frames.is_short());
     // In place, where nobody reads.
     frames.write(F, &vec![2; 8 * F as usize]).unwrap();
     let read = frames.pin(0, 16 * F as u32).unwrap();
     frames.write(0, &[3; 512]).unwrap();
     frames.write(F, &[3; 512]).unwrap();
+    assert!(frames.is_short());
     assert_eq!(frames.write(2 * F, &[3; 512]), Err(Refused::Busy));
     assert_eq!(frames.write(F, &[4; 512]), Ok(()), "that one is not pinned");
     // A write of two frames of which one would have to wait is not half done.
@@ -254,7 +255,7 @@ fn no_hole_has_the_name_of_another() {
 
 #[test]
 fn a_size_is_seen_at_once_and_disturbs_no_reader() {
-    let frames = Frames::with_spare(8 * F, 32 * F, 8);
+    let frames = Frames::with_spare(8 * F, 64 * F, 8);
     frames.write(0, &vec![1; 8 * F as usize]).unwrap();
     let read = frames.pin(6 * F, 2 * F as u32).unwrap();
     let mut late = frames.borrow(4 * F, 4 * F as u32).unwrap();
@@ -275,7 +276,7 @@ fn a_size_is_seen_at_once_and_disturbs_no_reader() {
         "what was cut off is gone"
     );
     frames.write(0, &vec![3; 32 * F as usize]).unwrap();
-    assert_eq!(frames.resize(32 * F + 1), Err(Refused::OutOfRange));
+    assert_eq!(frames.resize(64 * F + 1), Err(Refused::OutOfRange));
     frames.resize(F).unwrap();
     frames.resize(2 * F).unwrap();
     assert!(bytes_of(&read).iter().all(|&b| b == 1));
