@@ -121,6 +121,9 @@ fn features_refuse_what_they_cannot_do() {
     );
     sqe.cdw10 = u32::from(fid::ERROR_RECOVERY).into();
     assert_eq!(bench.admin(id, &sqe, &mut []).status, Status::SUCCESS);
+    sqe.nsid = NSID_ALL.into();
+    assert_eq!(bench.admin(id, &sqe, &mut []).status, Status::SUCCESS);
+    sqe.nsid = 5.into();
     sqe.cdw11 = (1 << 16).into();
     assert_eq!(
         bench.admin(id, &sqe, &mut []).status.code(),
