@@ -10,6 +10,8 @@ pub struct Report {
     pub driver: reactor::Counters,
     /// What was copied and allocated.
     pub memory: mem::counters::Counts,
+    /// Bytes of `memory_max` that are taken now.
+    pub pool_bytes: u64,
     /// I/O commands that the volumes completed.
     pub ios: u64,
     /// Bytes of those.
@@ -27,6 +29,7 @@ impl Report {
         Report {
             driver: driver.counters(),
             memory: mem::counters::here(),
+            pool_bytes: driver.pool().reserved_bytes(),
             ..Report::default()
         }
     }
@@ -50,6 +53,7 @@ impl AddAssign for Report {
             (&mut self.memory.copied_bytes, other.memory.copied_bytes),
             (&mut self.memory.digested_bytes, other.memory.digested_bytes),
             (&mut self.memory.allocations, other.memory.allocations),
+            (&mut self.pool_bytes, other.pool_bytes),
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.unsynced, other.unsynced),

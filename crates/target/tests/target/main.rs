@@ -7,6 +7,7 @@ mod copies;
 mod fences;
 mod fused;
 mod gate;
+mod hostile;
 mod initiator;
 mod lifecycle;
 mod limits;

@@ -23,6 +23,18 @@ const BLOCKS: u64 = 64;
 /// Rounds without progress after which nothing more will come.
 const IDLE_ROUNDS: u32 = 64;
 
+/// The stream that an input of the controller's target stands for, and whether
+/// it begins behind Connect, for hosts that send it to a target on a socket. It
+/// has digests as [`Pdus`] says.
+pub fn host_stream(input: &[u8]) -> Option<(bool, Pdus, Vec<u8>)> {
+    let (config, _, records) = config(input)?;
+    let pdus = Pdus {
+        header_digest: config & 1 != 0,
+        data_digest: config & 2 != 0,
+    };
+    Some((config & 0x10 != 0, pdus, stream(records, pdus).into()))
+}
+
 /// Splits the configuration off.
 fn config(input: &[u8]) -> Option<(u8, Dice, &[u8])> {
     let (config, records) = input.split_first_chunk::<4>()?;

@@ -1,0 +1,395 @@
+//! Bad input: malformed PDUs and commands, from seeds and from the fuzzers'
+//! corpus, against a target that serves another host meanwhile. That host must
+//! not notice, and memory must stay under its ceiling.
+//!
+//! `WEFT_HOSTILE=1000000 cargo test --release -p target hostile -- --nocapture`
+//! runs a million; a plain test a part of that.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nvmf::tcp::testing::{Dice, Pdus, fuzz};
+use reactor::Choice;
+use target::{Limits, NamespaceSpec, Running, SubsystemSpec};
+use wire::nvme::{NSID_ALL, Sgl, Sqe, Status};
+use wire::nvme_tcp::{CommonHeader, flags, pdu_type};
+use zerocopy::FromBytes;
+
+use crate::common::{BLOCK, Host, NQN, Queue, backends, config, ram, stop};
+
+const EVIL: &str = "nqn.2026-01.io.weft:attacked";
+/// Ceiling of the target's buffers.
+const MEMORY_MAX: u64 = 48 << 20;
+/// Bad PDUs and commands on each driver, unless `WEFT_HOSTILE` says otherwise.
+const USUAL: u64 = 50_000;
+/// The other host must get on in each part of so many.
+const PARTS: u64 = 20;
+/// Commands that an attacker leaves unanswered at most: the queue has 32 entries.
+const UNANSWERED_MAX: u64 = 28;
+
+/// What all threads see.
+struct Field {
+    address: SocketAddr,
+    /// Bad PDUs and commands that the target has answered, and how many are wanted.
+    handled: AtomicU64,
+    wanted: u64,
+    /// I/Os that the other host has completed.
+    served: AtomicU64,
+    is_over: AtomicBool,
+    /// Most bytes of buffers seen.
+    pool_most: AtomicU64,
+    corpus: Vec<Vec<u8>>,
+    /// Longest time between two completions of the other host.
+    pause: Mutex<Duration>,
+}
+
+fn serve(backend: Choice) -> Running {
+    let mut config = config(backend, Limits::default(), MEMORY_MAX);
+    config.cpus = reactor::available_cpus().into_iter().take(2).collect();
+    config.volumes.push(ram("attacked", 64));
+    config.volumes.push(ram("protected", 64));
+    let namespace = |nsid, volume: &str| NamespaceSpec {
+        nsid,
+        volume: volume.into(),
+        ..NamespaceSpec::default()
+    };
+    config.subsystems.push(SubsystemSpec {
+        nqn: EVIL.into(),
+        serial: "2".into(),
+        model: "weft".into(),
+        namespaces: vec![namespace(1, "attacked"), namespace(2, "protected")],
+        ..SubsystemSpec::default()
+    });
+    target::start(config).expect("starts")
+}
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let files = std::fs::read_dir(folder.join("nvme_tcp_controller")).expect("the corpus");
+    let mut files: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
+    files.sort();
+    let read = |path| std::fs::read(path).expect("an input");
+    files.into_iter().map(read).collect()
+}
+
+/// The other host: writes and reads back, one command at a time.
+fn use_it(field: &Field) {
+    let host = Host {
+        subnqn: NQN,
+        kato_ms: 0,
+        ..Host::at(field.address)
+    };
+    let (_admin, mut queue) = host.pair();
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    let mut completed = || {
+        field.served.fetch_add(1, Ordering::Relaxed);
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    };
+    let mut n = 0u64;
+    while !field.is_over.load(Ordering::Relaxed) {
+        let (lba, byte) = (n % 4096, (n / 7) as u8);
+        assert_eq!(queue.write(1, lba, byte), Status::SUCCESS, "write {n}");
+        completed();
+        let block = queue.read(1, lba).expect("the other host reads");
+        completed();
+        assert!(block.iter().all(|got| *got == byte), "read {n}");
+        n += 1;
+    }
+    let mut pause = field.pause.lock().expect("no panic");
+    *pause = longest.max(*pause);
+}
+
+/// An attacker's connection and what it still has to read.
+struct Attack {
+    queue: Queue,
+    answers: Vec<u8>,
+    unanswered: u64,
+}
+
+impl Attack {
+    fn new(queue: Queue) -> Attack {
+        let patience = Some(Duration::from_millis(20));
+        queue.stream.set_read_timeout(patience).expect("settable");
+        Attack {
+            queue,
+            answers: Vec::new(),
+            unanswered: 0,
+        }
+    }
+
+    /// Takes what has come, waits a little if nothing has. `None`: it is over.
+    fn take_answers(&mut self) -> Option<u64> {
+        let mut bytes = [0; 16 * 1024];
+        match self.queue.stream.read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(len) => self.answers.extend_from_slice(&bytes[..len]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Some(0);
+            }
+            Err(_) => return None,
+        }
+        let (mut count, mut at) = (0, 0);
+        while let Ok((ch, _)) = CommonHeader::ref_from_prefix(&self.answers[at..]) {
+            let plen = ch.plen.get() as usize;
+            if self.answers.len() - at < plen {
+                break;
+            }
+            // One for each command, one for what ends the connection.
+            let ends = matches!(ch.pdu_type, pdu_type::CAPSULE_RESP | pdu_type::C2H_TERM_REQ);
+            let is_last = ch.pdu_type == pdu_type::C2H_DATA && ch.flags & flags::SUCCESS != 0;
+            count += u64::from(ends || is_last);
+            at += plen;
+        }
+        self.answers.drain(..at);
+        self.unanswered = self.unanswered.saturating_sub(count);
+        Some(count)
+    }
+}
+
+/// A command with some of everything wrong.
+fn bad_command(dice: &mut Dice, cid: u16) -> Vec<u8> {
+    const OPCODES: [u8; 24] = [
+        0, 1, 2, 4, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19, 0x7f, 0x0a, 0x06, 0x18, 0x86, 1, 2,
+        1, 5, 1, 0x19,
+    ];
+    let pick = |dice: &mut Dice, of: &[u32]| of[dice.below(of.len() as u32) as usize];
+    let opcode = match dice.one_in(8) {
+        true => dice.below(256) as u8,
+        false => OPCODES[dice.below(24) as usize],
+    };
+    let mut sqe = Sqe::new(opcode);
+    sqe.cid = (if dice.one_in(50) {
+        cid.wrapping_sub(1)
+    } else {
+        cid
+    })
+    .into();
+    sqe.flags = pick(
+        dice,
+        &[0x40, 0x40, 0x40, 0x40, 0x41, 0x42, 0x43, 0, 0x80, 0xff],
+    ) as u8;
+    sqe.nsid = pick(dice, &[1, 1, 1, 2, 0, 3, NSID_ALL, 0x8000_0000]).into();
+    let blocks = pick(dice, &[1, 1, 2, 8, 64, 65, 65_536]);
+    let slba = pick(dice, &[0, 0, 3, 63, 64, u32::MAX]);
+    sqe.set_blocks(u64::from(slba), blocks);
+    if dice.one_in(3) {
+        sqe.cdw10 = dice.below(u32::MAX).into();
+        sqe.cdw11 = pick(dice, &[0, 4, 1 << 31, u32::MAX]).into();
+        sqe.cdw12 =
+            (dice.below(8) << 8 | dice.below(4) | pick(dice, &[0, 1 << 30, 0xf << 20])).into();
+    }
+    let in_capsule = pick(dice, &[0, 0, 512, 4096, 64, 16, 8192]) as usize;
+    let id = pick(dice, &[0x01, 0x01, 0x5a, 0x5a, 0x40, 0x5b, 0x20, 0xff]) as u8;
+    let right = blocks.saturating_mul(BLOCK as u32);
+    let len = pick(
+        dice,
+        &[in_capsule as u32, in_capsule as u32, right, 0, 1, u32::MAX],
+    );
+    sqe.sgl = Sgl::new(id, len);
+    if dice.one_in(16) {
+        sqe.sgl.address = u64::from(dice.below(u32::MAX)).into();
+    }
+    let data: Vec<u8> = (0..in_capsule).map(|n| (n as u32 ^ len) as u8).collect();
+    Pdus::default().capsule_cmd(&sqe, &data)
+}
+
+/// A PDU that no host may send.
+fn bad_pdu(dice: &mut Dice, cid: u16) -> Vec<u8> {
+    let pdus = Pdus::default();
+    let mut bytes = match dice.below(5) {
+        0 => pdus.data(
+            pdu_type::H2C_DATA,
+            4,
+            (cid, dice.below(40) as u16),
+            0,
+            &[7; 64],
+        ),
+        1 => pdus.ic_req(dice.below(256) as u8),
+        2 => pdus.r2t(cid, 0, 0, 512),
+        _ => bad_command(dice, cid),
+    };
+    if dice.one_in(2) {
+        let at = dice.below(bytes.len().min(24) as u32) as usize;
+        bytes[at] ^= 1 << dice.below(8);
+    }
+    bytes
+}
+
+/// Bad commands and PDUs of a seed, on a queue of a controller, until one of
+/// them ends it.
+fn attack_by_seed(field: &Field, dice: &mut Dice) {
+    let host = Host {
+        subnqn: EVIL,
+        ..Host::at(field.address)
+    };
+    let Ok((admin, cntlid)) = std::panic::catch_unwind(|| host.admin()) else {
+        return;
+    };
+    let (mut attack, _admin) = if dice.one_in(4) {
+        (Attack::new(admin), None)
+    } else {
+        let Ok((queue, _)) = host.queue(1, cntlid) else {
+            return;
+        };
+        (Attack::new(queue), Some(admin))
+    };
+    let mut cid = 100u16;
+    for _ in 0..64 {
+        let mut burst = Vec::new();
+        while attack.unanswered < UNANSWERED_MAX && burst.len() < 64 * 1024 {
+            cid = 100 + (cid - 99) % 0x4000;
+            let ends = dice.one_in(600);
+            burst.extend(if ends {
+                bad_pdu(dice, cid)
+            } else {
+                bad_command(dice, cid)
+            });
+            attack.unanswered += 1;
+        }
+        if attack.queue.stream.write_all(&burst).is_err() {
+            return;
+        }
+        loop {
+            match attack.take_answers() {
+                None => return,
+                Some(0) => break,
+                Some(count) => {
+                    let handled = field.handled.fetch_add(count, Ordering::Relaxed) + count;
+                    if handled >= field.wanted {
+                        return;
+                    }
+                    if attack.unanswered < UNANSWERED_MAX / 2 {
+                        break;
+                    }
+                }
+            }
+        }
+        if attack.unanswered >= UNANSWERED_MAX {
+            // It waits for data that is not sent: it goes, and leaves all that.
+            return;
+        }
+    }
+}
+
+/// One input of the corpus, as a host that has connected or not.
+fn attack_by_corpus(field: &Field, dice: &mut Dice) {
+    let input = &field.corpus[dice.below(field.corpus.len() as u32) as usize];
+    let Some((connects, pdus, stream)) = fuzz::host_stream(input) else {
+        return;
+    };
+    let queue = match connects && pdus == Pdus::default() {
+        true => {
+            let host = Host {
+                subnqn: EVIL,
+                ..Host::at(field.address)
+            };
+            host.queue(0, 0xffff).map(|(queue, _)| queue)
+        }
+        false => Ok(Queue::open(field.address)),
+    };
+    let Ok(queue) = queue else { return };
+    let mut attack = Attack::new(queue);
+    if attack.queue.stream.write_all(&stream).is_err() {
+        return;
+    }
+    let _ = attack.queue.stream.shutdown(Shutdown::Write);
+    while let Some(count) = attack.take_answers() {
+        field.handled.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Resident memory of this process, target and attackers together, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .expect("resident")
+        .parse()
+        .expect("a number");
+    pages * 4096
+}
+
+/// Sees, for each part of the bad input, that the other host got on and that
+/// memory is under its ceiling.
+fn watch(field: &Field, running: &Running) {
+    let before = resident();
+    let mut served = 0;
+    for part in 1..=PARTS {
+        while field.handled.load(Ordering::Relaxed) < field.wanted * part / PARTS {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let now = field.served.load(Ordering::Relaxed);
+        assert!(now > served, "part {part}: the other host stands still");
+        served = now;
+        let pool = running.report().pool_bytes;
+        assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+        field.pool_most.fetch_max(pool, Ordering::Relaxed);
+        let grown = resident().saturating_sub(before);
+        assert!(
+            grown < MEMORY_MAX + (64 << 20),
+            "part {part}: {grown} bytes"
+        );
+    }
+    field.is_over.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn bad_input_disturbs_nobody() {
+    let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
+    for backend in backends() {
+        let running = serve(backend);
+        let field = Field {
+            address: running.addresses()[0],
+            handled: AtomicU64::new(0),
+            wanted,
+            served: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            pool_most: AtomicU64::new(0),
+            corpus: corpus(),
+            pause: Mutex::new(Duration::ZERO),
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| use_it(&field));
+            for seed in 0..3 {
+                let field = &field;
+                scope.spawn(move || {
+                    let mut dice = Dice::new(seed);
+                    while field.handled.load(Ordering::Relaxed) < field.wanted {
+                        if dice.one_in(4) {
+                            attack_by_corpus(field, &mut dice);
+                        } else {
+                            attack_by_seed(field, &mut dice);
+                        }
+                    }
+                });
+            }
+            watch(&field, &running);
+        });
+        let handled = field.handled.load(Ordering::Relaxed);
+        println!(
+            "{}: {handled} bad PDUs and commands in {:.1?}; the other host did {} I/Os, its \
+             longest pause was {:.1?}; buffers of {} bytes",
+            running.backend(),
+            start.elapsed(),
+            field.served.load(Ordering::Relaxed),
+            *field.pause.lock().expect("no panic"),
+            field.pool_most.load(Ordering::Relaxed),
+        );
+        assert!(handled >= wanted);
+        // The attacked subsystem serves whoever comes in order.
+        let host = Host {
+            subnqn: EVIL,
+            ..Host::at(field.address)
+        };
+        let (_admin, mut queue) = host.pair();
+        assert!(queue.is_alive());
+        stop(running);
+    }
+}
