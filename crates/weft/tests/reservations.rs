@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use host::{Admin, Caller, Error, HostIdentity, Payload, Settings};
@@ -131,13 +131,14 @@ fn is_conflict(result: Result<(), Error>) -> bool {
         if status.code() == Status::RESERVATION_CONFLICT)
 }
 
-#[test]
-fn what_was_answered_is_there_after_a_kill_and_what_was_not_is_whole() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let to = listener.local_addr().expect("an address");
-    drop(listener);
-    let config = folder.path().join("weft.toml");
+    listener.local_addr().expect("an address")
+}
+
+/// A configuration with one file volume, `disk0.img`.
+fn configure(folder: &Path, to: SocketAddr) -> PathBuf {
+    let config = folder.join("weft.toml");
     let text = format!(
         "[[volume]]\nname = \"disk0\"\nkind = \"file\"\npath = \"disk0.img\"\nsize = \"8MiB\"\n\
          [[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
@@ -146,7 +147,33 @@ fn what_was_answered_is_there_after_a_kill_and_what_was_not_is_whole() {
          [policy]\nmemory_max = \"64MiB\"\n"
     );
     std::fs::write(&config, text).expect("a file");
+    config
+}
 
+#[test]
+fn a_damaged_state_file_keeps_the_target_from_starting_and_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = configure(folder.path(), free_address());
+    let state = folder.path().join("disk0.img.weft");
+    std::fs::write(&state, "weft-state 1 00000000\n{}").expect("a file");
+    let serve = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["serve", "-c"])
+        .arg(&config)
+        .output()
+        .expect("weft starts");
+    assert!(!serve.status.success());
+    let shown = String::from_utf8_lossy(&serve.stderr);
+    let path = state.to_str().expect("UTF-8");
+    for part in ["volume 'disk0'", path, "is damaged", "move it away"] {
+        assert!(shown.contains(part), "{part:?} is not in: {shown}");
+    }
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_kill_and_what_was_not_is_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = free_address();
+    let config = configure(folder.path(), to);
     let mut serving = Serving::start(&config);
     let mut holder = Host::connect(to, 1);
     holder.register(1).expect("registered");
