@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Under so low a ceiling nothing is left over.
+const LOW_BYTES: u64 = 16 << 20;
+
 /// The ceiling `memory_max`, in bytes: pools reserve their chunks from it.
 #[derive(Debug)]
 pub struct Budget {
@@ -33,7 +36,21 @@ impl Budget {
 
     /// Reserves `n` bytes, or nothing and `false` if the ceiling is in the way.
     pub fn try_reserve(&self, n: u64) -> bool {
-        let fits = |used: u64| used.checked_add(n).filter(|&after| after <= self.max_bytes);
+        self.try_reserve_below(n, self.max_bytes)
+    }
+
+    /// The same for payload, which leaves an eighth of the ceiling to the rest
+    /// unless it is very low.
+    pub fn try_reserve_payload(&self, n: u64) -> bool {
+        let left = match self.max_bytes {
+            max if max < LOW_BYTES => 0,
+            max => max / 8,
+        };
+        self.try_reserve_below(n, self.max_bytes - left)
+    }
+
+    fn try_reserve_below(&self, n: u64, ceiling: u64) -> bool {
+        let fits = |used: u64| used.checked_add(n).filter(|&after| after <= ceiling);
         let reserved = self
             .used_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
@@ -73,6 +90,15 @@ mod tests {
         budget.release(100);
         assert_eq!(budget.used(), 0);
         assert!(!budget.try_reserve(u64::MAX));
+    }
+
+    #[test]
+    fn payload_leaves_an_eighth() {
+        let budget = Budget::new(32 << 20);
+        assert!(budget.try_reserve_payload(28 << 20));
+        assert!(!budget.try_reserve_payload(1));
+        assert!(budget.try_reserve(4 << 20));
+        assert!(!budget.try_reserve(1));
     }
 
     #[test]

@@ -15,8 +15,9 @@ pub const CHUNK_BYTES: u64 = 2 << 20;
 pub const BUF_BYTES_MAX: u32 = CHUNK_BYTES as u32;
 /// Bytes of a large [`Stage`].
 pub const STAGE_BYTES: u32 = 256 << 10;
-/// Sizes that a pool lends, in bytes; a request is rounded up to the next.
-const CLASS_BYTES: [u32; 8] = [
+/// Sizes that a pool lends, in bytes; a request is rounded up to the next. The
+/// last is large stages, which are kept apart: payload must not use them up.
+const CLASS_BYTES: [u32; 9] = [
     4 << 10,
     16 << 10,
     64 << 10,
@@ -25,13 +26,16 @@ const CLASS_BYTES: [u32; 8] = [
     512 << 10,
     1 << 20,
     2 << 20,
+    STAGE_BYTES,
 ];
+/// Of large stages.
+const STAGE_CLASS: u8 = (CLASS_BYTES.len() - 1) as u8;
 /// Address space of a pool where the budget is larger than any machine.
 const POOL_BYTES_MAX: u64 = 1 << 40;
 const UNIT_BYTES: u64 = 4096;
 const UNITS_PER_CHUNK: u32 = (CHUNK_BYTES / UNIT_BYTES) as u32;
 
-const _: () = assert!(CLASS_BYTES[CLASS_BYTES.len() - 1] == BUF_BYTES_MAX);
+const _: () = assert!(CLASS_BYTES[STAGE_CLASS as usize - 1] == BUF_BYTES_MAX);
 
 /// Lends buffers and stages. Clones share one pool; it stays on its thread.
 #[derive(Clone)]
@@ -85,8 +89,12 @@ impl Pool {
     /// [`BUF_BYTES_MAX`].
     #[inline]
     pub fn get(&self, len: u32) -> Option<Buf> {
-        let class = class_of(len);
-        let unit = self.inner.take(class)?;
+        self.take(class_of(len), len, Use::Payload)
+    }
+
+    #[inline]
+    fn take(&self, class: u8, len: u32, use_: Use) -> Option<Buf> {
+        let unit = self.inner.take(class, use_)?;
         Some(Buf {
             pool: Rc::clone(&self.inner),
             unit,
@@ -101,11 +109,16 @@ impl Pool {
         self.stage_of(STAGE_BYTES)
     }
 
-    /// An empty stage of at least `len` bytes, or `None` as in [`Pool::get`].
+    /// An empty stage of at least `len` bytes, or `None` as in [`Pool::get`],
+    /// but that payload leaves some memory for stages: else payload that a hung
+    /// volume holds could keep us from hearing what to do about it.
     #[inline]
     pub fn stage_of(&self, len: u32) -> Option<Stage> {
-        let capacity = CLASS_BYTES[usize::from(class_of(len))];
-        let buf = self.get(capacity)?;
+        let class = match class_of(len) {
+            class if CLASS_BYTES[usize::from(class)] == STAGE_BYTES => STAGE_CLASS,
+            class => class,
+        };
+        let buf = self.take(class, CLASS_BYTES[usize::from(class)], Use::Stage)?;
         let at = buf.range().as_ptr();
         Some(Stage { buf, at, len: 0 })
     }
@@ -140,22 +153,30 @@ impl fmt::Debug for Pool {
     }
 }
 
+/// What memory is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Payload,
+    Stage,
+}
+
 /// The smallest class that holds `len` bytes.
 #[inline]
 fn class_of(len: u32) -> u8 {
-    let class = CLASS_BYTES.iter().position(|&bytes| len <= bytes);
+    let classes = &CLASS_BYTES[..usize::from(STAGE_CLASS)];
+    let class = classes.iter().position(|&bytes| len <= bytes);
     class.expect("buffer larger than BUF_BYTES_MAX") as u8
 }
 
 impl Inner {
     #[inline]
-    fn take(&self, class: u8) -> Option<u32> {
+    fn take(&self, class: u8, use_: Use) -> Option<u32> {
         let mut lists = self.lists.borrow_mut();
         let unit = match lists.free[usize::from(class)].pop() {
             Some(unit) => unit,
             None => {
                 drop(lists);
-                self.grow(class)?;
+                self.grow(class, use_)?;
                 lists = self.lists.borrow_mut();
                 lists.free[usize::from(class)].pop()?
             }
@@ -174,8 +195,11 @@ impl Inner {
     /// Reserves one more chunk for `class`, taking free chunks from other
     /// classes where the ceiling is reached.
     #[cold]
-    fn grow(&self, class: u8) -> Option<()> {
-        let reserve = || self.budget.try_reserve(CHUNK_BYTES);
+    fn grow(&self, class: u8, use_: Use) -> Option<()> {
+        let reserve = || match use_ {
+            Use::Payload => self.budget.try_reserve_payload(CHUNK_BYTES),
+            Use::Stage => self.budget.try_reserve(CHUNK_BYTES),
+        };
         if !reserve() && (self.trim() == 0 || !reserve()) {
             return None;
         }
@@ -420,6 +444,20 @@ mod tests {
         for pair in spans.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "overlap {pair:?}");
         }
+    }
+
+    #[test]
+    fn payload_leaves_memory_for_stages() {
+        let pool = pool(32 << 20);
+        let mut payload = Vec::new();
+        for len in [BUF_BYTES_MAX, STAGE_BYTES, 4096] {
+            while let Some(buf) = pool.get(len) {
+                payload.push(buf);
+            }
+        }
+        let stages: Vec<_> = (0..8).map(|_| pool.stage()).collect();
+        assert!(stages.iter().all(Option::is_some), "one chunk of them");
+        assert!(pool.get(STAGE_BYTES).is_none());
     }
 
     #[test]

@@ -19,8 +19,10 @@ const FRAMES_MAX: u64 = 1 << 31;
 const SPARE_BYTES_MIN: u64 = 16 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
 
-/// A volume of this size has a table of 2 MiB, which is one huge page.
-const HUGE_TABLE_BYTES_MIN: u64 = (2 << 20) / 8 * FRAME_BYTES as u64;
+/// From this size on the table lies in huge pages: each read looks at a random
+/// word of it, and a missing address translation costs more than all the rest.
+/// 2 MiB of table are then less than a hundredth of the volume.
+const HUGE_TABLE_BYTES_MIN: u64 = 256 << 20;
 
 static PARKED: Mutex<Parked> = Mutex::new(Parked {
     dying: Vec::new(),
