@@ -177,7 +177,10 @@ impl Io {
             }
         };
         let tag = self.queue.submit(sqe, data, |_| memory);
-        tag.expect("room on the queue")
+        let tag = tag.expect("room on the queue");
+        let is_new = !self.ended.contains_key(&tag);
+        assert!(is_new, "take the answers before you submit more");
+        tag
     }
 
     /// Sends what was submitted and takes what has come.
