@@ -25,7 +25,7 @@ const EVIL: &str = "nqn.2026-01.io.weft:attacked";
 /// Ceiling of the target's buffers.
 const MEMORY_MAX: u64 = 48 << 20;
 /// Bad PDUs and commands on each driver, unless `WEFT_HOSTILE` says otherwise.
-const USUAL: u64 = 50_000;
+const USUAL: u64 = 100_000;
 /// The other host must get on in each part of so many.
 const PARTS: u64 = 20;
 /// Commands that an attacker leaves unanswered at most: the queue has 32 entries.
@@ -45,6 +45,9 @@ struct Field {
     corpus: Vec<Vec<u8>>,
     /// Longest time between two completions of the other host.
     pause: Mutex<Duration>,
+    /// Longest time that a thread which wanted one of the reactors' processors
+    /// did not get it: what the machine adds to a pause.
+    machine: Mutex<Duration>,
 }
 
 fn serve(backend: Choice) -> Running {
@@ -102,6 +105,20 @@ fn use_it(field: &Field) {
     }
     let mut pause = field.pause.lock().expect("no panic");
     *pause = longest.max(*pause);
+}
+
+/// Sleeps on `cpu` again and again, to see how much too long.
+fn oversleep(field: &Field, cpu: usize) {
+    const NAP: Duration = Duration::from_millis(1);
+    let mut longest = Duration::ZERO;
+    reactor::pin_to_cpu(cpu).expect("a processor of ours");
+    while !field.is_over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        std::thread::sleep(NAP);
+        longest = longest.max(start.elapsed().saturating_sub(NAP));
+    }
+    let mut machine = field.machine.lock().expect("no panic");
+    *machine = longest.max(*machine);
 }
 
 /// An attacker's connection and what it still has to read.
@@ -353,10 +370,15 @@ fn bad_input_disturbs_nobody() {
             pool_most: AtomicU64::new(0),
             corpus: corpus(),
             pause: Mutex::new(Duration::ZERO),
+            machine: Mutex::new(Duration::ZERO),
         };
         let start = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| use_it(&field));
+            for cpu in reactor::available_cpus().into_iter().take(2) {
+                let field = &field;
+                scope.spawn(move || oversleep(field, cpu));
+            }
             for seed in 0..3 {
                 let field = &field;
                 scope.spawn(move || {
@@ -375,11 +397,12 @@ fn bad_input_disturbs_nobody() {
         let handled = field.handled.load(Ordering::Relaxed);
         println!(
             "{}: {handled} bad PDUs and commands in {:.1?}; the other host did {} I/Os, its \
-             longest pause was {:.1?}; buffers of {} bytes",
+             longest pause was {:.1?}, where a sleeper's was {:.1?}; buffers of {} bytes",
             running.backend(),
             start.elapsed(),
             field.served.load(Ordering::Relaxed),
             *field.pause.lock().expect("no panic"),
+            *field.machine.lock().expect("no panic"),
             field.pool_most.load(Ordering::Relaxed),
         );
         assert!(handled >= wanted);
