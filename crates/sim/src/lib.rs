@@ -11,6 +11,7 @@ mod host;
 mod net;
 mod plan;
 mod random;
+mod reserve;
 mod run;
 mod target;
 mod work;

@@ -102,6 +102,8 @@ pub struct Plan {
     pub hot_percent: u64,
     /// How often, of a hundred, a write is durable.
     pub fua_percent: u64,
+    /// How often, of a hundred, an operation is a reservation command.
+    pub reserve_percent: u64,
     /// Mean time between two operations of a queue that has room.
     pub think: Nanos,
 }
@@ -135,6 +137,7 @@ impl Plan {
             io_bytes_max: r.pick(&[64 << 10, 128 << 10, 1 << 20]),
             hot_percent: r.pick(&[30, 60, 90]),
             fua_percent: r.pick(&[0, 10, 50]),
+            reserve_percent: r.pick(&[0, 0, 2, 8]),
             think: r.pick(&[0, 5, 50]) * US,
         }
     }

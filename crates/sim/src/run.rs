@@ -138,7 +138,12 @@ impl Run {
         let mut work = Work::new(&world, &plan);
         let target = SimTarget::start(&world, &plan, &media, &pools);
         for (medium, volume) in media.iter().zip(target.shared.volumes()) {
-            work.add_volume(medium.plan.block_bytes, medium.promise(&*volume));
+            let can_persist = volume.state().can_persist();
+            work.add_volume(
+                medium.plan.block_bytes,
+                can_persist,
+                medium.promise(&*volume),
+            );
         }
         let hosts = (plan.hosts.iter().enumerate())
             .map(|(n, &host)| {
@@ -283,7 +288,7 @@ impl Run {
         };
         target.turn(driver, &self.world);
         self.note_media_errors();
-        self.work.settle()
+        self.work.settle(false)
     }
 
     /// Writes that the disk fails may come in part.
@@ -308,6 +313,7 @@ impl Run {
                 if let Some(target) = &self.target {
                     target.shared.run_clerk();
                     target.call(&self.world);
+                    self.work.settle(true)?;
                 }
             }
             FAULT if self.is_chaos && self.faults < self.plan.faults.count_max => {

@@ -13,6 +13,7 @@ use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::reserve::{Book, End};
 use crate::world::{DriverId, S, Shared, World};
 
 /// An answer that takes longer is a failure where nothing excuses it.
@@ -35,9 +36,12 @@ enum Part {
 /// A command in flight, as the checker sees it.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// One operation; several for the ranges of a deallocation.
+    /// One operation; several for the ranges of a deallocation; none for a
+    /// reservation command.
     ops: Vec<Value>,
     part: Part,
+    /// The volume of a reservation command.
+    reserve: Option<usize>,
 }
 
 /// A command to send.
@@ -66,13 +70,17 @@ struct Unsettled {
     connection: Option<usize>,
     /// And until this file work is over.
     work: Option<Vec<(DriverId, Token)>>,
+    /// The volume of a reservation command.
+    reserve: Option<usize>,
 }
 
-#[derive(Clone, Copy)]
 struct Served {
     block_bytes: u32,
     blocks: u64,
     atomic_blocks: u64,
+    /// Its reservations can outlast a restart.
+    can_persist: bool,
+    book: Book,
 }
 
 /// What hosts ask for, and what is made of the answers.
@@ -90,6 +98,8 @@ pub struct Work {
     unsettled: Vec<Unsettled>,
     /// Reads of everything, at the end.
     verify: VecDeque<(usize, u64, u64)>,
+    /// How many of those may still be refused to one host and left to another.
+    refusals_left: usize,
     /// Nothing goes wrong any more.
     is_healed: bool,
     /// Commands answered, by whether they succeeded.
@@ -110,19 +120,22 @@ impl Work {
             fused: HashMap::new(),
             unsettled: Vec::new(),
             verify: VecDeque::new(),
+            refusals_left: 0,
             is_healed: false,
             answers: [0; 2],
         }
     }
 
     /// One more volume, of zeros.
-    pub fn add_volume(&mut self, block_bytes: u32, promise: Promise) {
+    pub fn add_volume(&mut self, block_bytes: u32, can_persist: bool, promise: Promise) {
         self.checker.add_volume(promise);
         self.guess.push(vec![Some(ZEROS); promise.blocks as usize]);
         self.volumes.push(Served {
             block_bytes,
             blocks: promise.blocks,
             atomic_blocks: promise.atomic_blocks,
+            can_persist,
+            book: Book::new(self.plan.hosts.len()),
         });
     }
 
@@ -154,6 +167,7 @@ impl Work {
                 first += blocks;
             }
         }
+        self.refusals_left = self.verify.len() * self.plan.hosts.len();
     }
 
     /// How long to wait before the next operation, mostly not at all.
@@ -177,6 +191,11 @@ impl Work {
         if self.left == 0 {
             return Vec::new();
         }
+        self.left -= 1;
+        let volume = self.random.below(self.volumes.len() as u64) as usize;
+        if self.random.percent(self.plan.reserve_percent) && !self.volumes[volume].book.is_busy() {
+            return vec![self.reserve(host, volume)];
+        }
         let kind = self.random.weighted(&[
             (35, io::READ),
             (35, io::WRITE),
@@ -187,8 +206,6 @@ impl Work {
             (3, io::VERIFY),
             (if room >= 2 { 12 } else { 0 }, FUSED),
         ]);
-        self.left -= 1;
-        let volume = self.random.below(self.volumes.len() as u64) as usize;
         let (first, blocks) = self.extent(volume);
         match kind {
             io::READ => vec![self.read(host, volume, first, blocks)],
@@ -203,7 +220,7 @@ impl Work {
 
     /// A place on a volume: often where others are.
     fn extent(&mut self, volume: usize) -> (u64, u64) {
-        let served = self.volumes[volume];
+        let served = &self.volumes[volume];
         let r = &mut self.random;
         let most = u64::from(self.plan.io_bytes_max / served.block_bytes).min(served.blocks);
         let blocks = match r.below(10) {
@@ -230,7 +247,102 @@ impl Work {
             io: Io {
                 ops: vec![op],
                 part: Part::Whole,
+                reserve: None,
             },
+        }
+    }
+
+    fn reserve(&mut self, host: usize, volume: usize) -> Request {
+        let now = self.checker.stamp();
+        let served = &mut self.volumes[volume];
+        let ask = served
+            .book
+            .choose(host, served.can_persist, &mut self.random);
+        served.book.begin(host, ask, now);
+        self.unbar(volume);
+        self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
+        let (mut sqe, bytes) = ask.encode();
+        sqe.nsid = (volume as u32 + 1).into();
+        Request {
+            sqe,
+            len: bytes.len() as u32,
+            bytes,
+            io: Io {
+                ops: Vec::new(),
+                part: Part::Whole,
+                reserve: Some(volume),
+            },
+        }
+    }
+
+    /// A reservation command was answered.
+    fn reserved(&mut self, volume: usize, status: Status) -> Verdict {
+        let now = self.checker.stamp();
+        let end = match status.code() {
+            Status::SUCCESS => End::Done,
+            Status::RESERVATION_CONFLICT => End::Conflict,
+            Status::INVALID_FIELD => End::Invalid,
+            _ => {
+                let work = Some(Vec::new());
+                self.unsettled.push(Unsettled {
+                    ops: Vec::new(),
+                    connection: None,
+                    work,
+                    reserve: Some(volume),
+                });
+                return Ok(());
+            }
+        };
+        let book = &mut self.volumes[volume].book;
+        if !book.answered(end, now) {
+            let text = format!("a reservation command on volume {volume} ended with {status}");
+            return Err(Violation(text));
+        }
+        for host in 0..self.plan.hosts.len() {
+            if book.is_barred(host) {
+                self.checker.bar(host, volume);
+            }
+        }
+        self.unbar(volume);
+        Ok(())
+    }
+
+    /// A reservation command had its effect or not, and has it no more.
+    fn forget(&mut self, volume: usize) {
+        let now = self.checker.stamp();
+        self.volumes[volume].book.unknown(now);
+        self.unbar(volume);
+    }
+
+    /// Hosts that may write, as far as is known, may do so late.
+    fn unbar(&mut self, volume: usize) {
+        let book = &self.volumes[volume].book;
+        for host in (0..self.plan.hosts.len()).filter(|&host| !book.is_barred(host)) {
+            self.checker.unbar(host, volume);
+        }
+    }
+
+    /// Whether what reservations allowed fits an answer.
+    fn check_access(&mut self, value: Value, status: Status) -> Verdict {
+        let now = self.checker.stamp();
+        let op = self.checker.op(value);
+        let (reads, writes) = match op.kind {
+            Kind::Read | Kind::Compare | Kind::Verify => (true, false),
+            Kind::CompareAndWrite { .. } => (true, true),
+            _ => (false, true),
+        };
+        let book = &self.volumes[op.volume].book;
+        let (host, begun) = (op.host, op.begun());
+        let fits = match status.code() {
+            Status::SUCCESS => book.may_allow(begun, now, host, reads, writes),
+            Status::RESERVATION_CONFLICT => book.may_refuse(begun, now, host, reads, writes),
+            _ => true,
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Violation(format!(
+                "op {value} of host {host} ended with {status} against the reservations"
+            ))),
         }
     }
 
@@ -410,14 +522,15 @@ impl Work {
         if io.part != Part::Whole {
             return self.half(io, Fate::Lost, connection);
         }
-        let op = self.checker.op(io.ops[0]);
-        if !op.kind.writes() {
+        let is_write = |value: &Value| self.checker.op(*value).kind.writes();
+        if io.reserve.is_none() && !io.ops.iter().any(is_write) {
             return self.checker.ended(io.ops[0]);
         }
         self.unsettled.push(Unsettled {
             ops: io.ops,
             connection,
             work: None,
+            reserve: io.reserve,
         });
         Ok(())
     }
@@ -446,11 +559,20 @@ impl Work {
             let text = format!("op {:?} was answered after {} s", io.ops, took / S);
             return Err(Violation(text));
         }
+        if let Some(volume) = io.reserve {
+            return self.reserved(volume, status);
+        }
         if io.part != Part::Whole {
             return self.half(io, Fate::Answered(status), connection);
         }
         let op = self.checker.op(io.ops[0]).clone();
         self.check_status(io.ops[0], status)?;
+        self.check_access(io.ops[0], status)?;
+        if self.is_healed && !status.is_success() && self.refusals_left > 0 {
+            // Another host reads it: one that may.
+            self.refusals_left -= 1;
+            self.verify.push_back((op.volume, op.first, op.blocks));
+        }
         match (op.kind, status.code()) {
             (Kind::Read, Status::SUCCESS) => self.has_read(io.ops[0], cqe, memory),
             (_, Status::SUCCESS) => {
@@ -471,6 +593,7 @@ impl Work {
                     ops: io.ops,
                     connection: None,
                     work,
+                    reserve: None,
                 });
                 Ok(())
             }
@@ -495,6 +618,7 @@ impl Work {
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
                 has_errors || disk.hangs > 0
             }
+            Status::RESERVATION_CONFLICT | Status::PREEMPTED => self.plan.reserve_percent > 0,
             Status::ABORT_REQUESTED => disk.hangs > 0,
             Status::COMMAND_INTERRUPTED => !self.is_healed,
             _ => self.plan.faults.changes > 0,
@@ -565,6 +689,7 @@ impl Work {
         for fate in [first, second] {
             if let Fate::Answered(status) = fate {
                 self.check_status(value, status)?;
+                self.check_access(value, status)?;
             }
         }
         let succeeded = |fate| matches!(fate, Fate::Answered(status) if status.is_success());
@@ -594,18 +719,20 @@ impl Work {
             ops: vec![value],
             connection: connection.filter(|_| is_lost),
             work: None,
+            reserve: None,
         });
         Ok(())
     }
 
     /// After a turn of the target: what of unknown outcome can happen no more.
-    pub fn settle(&mut self) -> Verdict {
+    pub fn settle(&mut self, clerk_is_done: bool) -> Verdict {
         if self.unsettled.is_empty() {
             return Ok(());
         }
         let world = self.world.clone();
         let mut world = world.borrow_mut();
         let mut over = Vec::new();
+        let mut books = Vec::new();
         self.unsettled.retain_mut(|waiting| {
             if waiting.work.is_none() {
                 let gone = waiting.connection.is_none_or(|c| world.net.is_forgotten(c));
@@ -616,18 +743,28 @@ impl Work {
             }
             let work = waiting.work.as_mut().expect("set above");
             work.retain(|&(driver, token)| is_busy(&mut world, driver, token));
-            if work.is_empty() {
+            // The clerk may still have a reservation command before it.
+            let waits = !work.is_empty() || waiting.reserve.is_some() && !clerk_is_done;
+            if !waits {
                 over.append(&mut waiting.ops);
+                books.extend(waiting.reserve);
             }
-            !work.is_empty()
+            waits
         });
         drop(world);
+        for volume in books {
+            self.forget(volume);
+        }
         over.into_iter().try_for_each(|op| self.checker.ended(op))
     }
 
     /// The target's process is gone, and with it all that was under way.
     pub fn killed(&mut self) -> Verdict {
         self.unsettled.clear();
+        for volume in 0..self.volumes.len() {
+            let now = self.checker.stamp();
+            self.volumes[volume].book.restarted(now);
+        }
         self.checker.killed()
     }
 

@@ -70,3 +70,8 @@ fn memory_without_pins_is_found() {
 fn a_split_fused_pair_is_found() {
     is_found(Fault::SplitFused, &["took the place", "one step"]);
 }
+
+#[test]
+fn reservations_that_nobody_looks_at_are_found() {
+    is_found(Fault::NoReservations, &["against the reservations"]);
+}

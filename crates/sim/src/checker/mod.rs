@@ -136,6 +136,11 @@ impl Op {
         }
     }
 
+    /// When it began.
+    pub fn begun(&self) -> Stamp {
+        self.invoked
+    }
+
     fn covers(&self, volume: usize, block: u64) -> bool {
         self.volume == volume && block >= self.first && block - self.first < self.blocks
     }
@@ -224,6 +229,11 @@ impl Checker {
         &self.ops[value as usize]
     }
 
+    /// A moment of its own, for what else happens.
+    pub fn stamp(&mut self) -> Stamp {
+        self.tick()
+    }
+
     fn tick(&mut self) -> Stamp {
         self.clock += 1;
         self.clock
@@ -276,7 +286,7 @@ impl Checker {
             }
             Kind::Write { .. } | Kind::Zero { .. } => {
                 for block in op.first..op.first + op.blocks {
-                    self.touch(op.volume, block, value, now, op.invoked)?;
+                    self.touch(op.volume, block, value, op.end, op.invoked)?;
                 }
             }
             Kind::Flush => {
@@ -329,6 +339,33 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// A host may not write to a volume any more: what it has under way there
+    /// has had its effect by now or has none.
+    pub fn bar(&mut self, host: usize, volume: usize) {
+        let now = self.tick();
+        for &value in &self.open {
+            let op = &mut self.ops[value as usize];
+            if op.host == host && op.volume == volume {
+                op.end = op.end.min(now);
+            }
+        }
+    }
+
+    /// The host may write again: what it had under way and was not seen so far
+    /// may have been held up until now.
+    pub fn unbar(&mut self, host: usize, volume: usize) {
+        let blocks = &self.volumes[volume].blocks;
+        for &value in &self.open {
+            let op = &mut self.ops[value as usize];
+            if op.host == host && op.volume == volume && op.kind.writes() {
+                let mut its = blocks[op.first as usize..].iter().take(op.blocks as usize);
+                if !its.any(|block| block.has(value)) {
+                    op.end = NEVER;
+                }
+            }
+        }
     }
 
     /// The store below failed a write of these blocks: whatever is under way
@@ -407,7 +444,7 @@ impl Checker {
         let op = self.ops[value as usize].clone();
         for (n, was) in was.iter().enumerate() {
             let at = op.first + n as u64;
-            self.touch(op.volume, at, value, op.acked, op.invoked)?;
+            self.touch(op.volume, at, value, op.end, op.invoked)?;
             let Some(was) = *was else { continue };
             let block = &mut self.volumes[op.volume].blocks[at as usize];
             if let Some(other) = block.replace(was, value) {

@@ -1,0 +1,532 @@
+//! What hosts may do to a volume by its reservations: told a second time, by
+//! the standard alone (Base 2.0, section 8.19), to check the target with.
+//!
+//! One reservation command at a time is under way for a volume. Its outcome may
+//! stay unknown, so a book keeps every state that is possible.
+
+use std::collections::BTreeMap;
+
+use wire::nvme::Sqe;
+use wire::nvme::io;
+use wire::nvme::reservation::{action, cptpl};
+
+use crate::checker::Stamp;
+use crate::random::Random;
+
+/// A host by its number.
+pub type Host = usize;
+
+/// What one command asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    Register {
+        key: u64,
+        persist: Option<bool>,
+    },
+    Unregister {
+        key: u64,
+    },
+    Replace {
+        key: u64,
+        new: u64,
+    },
+    Acquire {
+        key: u64,
+        rtype: u8,
+    },
+    Preempt {
+        key: u64,
+        victim: u64,
+        rtype: u8,
+        aborts: bool,
+    },
+    Release {
+        key: u64,
+        rtype: u8,
+    },
+    Clear {
+        key: u64,
+    },
+}
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Done,
+    Conflict,
+    Invalid,
+}
+
+/// Registrants and reservation at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    keys: BTreeMap<Host, u64>,
+    /// The type, and who holds it; for types 5 and 6 everybody registered.
+    held: Option<(u8, Host)>,
+    persists: bool,
+}
+
+impl State {
+    fn is_holder(&self, host: Host) -> bool {
+        match self.held {
+            Some((5 | 6, _)) => self.keys.contains_key(&host),
+            Some((_, holder)) => holder == host,
+            None => false,
+        }
+    }
+
+    /// Whether a host may read and write.
+    fn access(&self, host: Host) -> (bool, bool) {
+        let Some((rtype, _)) = self.held else {
+            return (true, true);
+        };
+        let is_registered = self.keys.contains_key(&host);
+        let all = self.is_holder(host) || is_registered && rtype >= 3;
+        (all || matches!(rtype, 1 | 3 | 5), all)
+    }
+
+    /// What a command makes of it; what it answers.
+    fn apply(&mut self, host: Host, ask: Ask) -> End {
+        let mine = self.keys.get(&host).copied();
+        match ask {
+            Ask::Register { key, persist } => {
+                if mine.is_some_and(|mine| mine != key) {
+                    return End::Conflict;
+                }
+                self.keys.insert(host, key);
+                self.persists = persist.unwrap_or(self.persists);
+            }
+            Ask::Unregister { key } | Ask::Replace { key, .. } if mine != Some(key) => {
+                return End::Conflict;
+            }
+            Ask::Unregister { .. } => {
+                let is_last = self.keys.len() == 1;
+                self.keys.remove(&host);
+                match self.held {
+                    Some((5 | 6, _)) if is_last => self.held = None,
+                    Some((1..=4, holder)) if holder == host => self.held = None,
+                    _ => {}
+                }
+            }
+            Ask::Replace { new, .. } => {
+                self.keys.insert(host, new);
+            }
+            Ask::Acquire { key, .. }
+            | Ask::Preempt { key, .. }
+            | Ask::Release { key, .. }
+            | Ask::Clear { key }
+                if mine != Some(key) =>
+            {
+                return End::Conflict;
+            }
+            Ask::Acquire { rtype, .. } => match self.held {
+                None => self.held = Some((rtype, host)),
+                Some((held, _)) if held == rtype && self.is_holder(host) => {}
+                Some(_) => return End::Conflict,
+            },
+            Ask::Preempt { victim, rtype, .. } => return self.preempt(host, victim, rtype),
+            Ask::Release { rtype, .. } => {
+                if self.is_holder(host) {
+                    if self.held.is_some_and(|(held, _)| held != rtype) {
+                        return End::Invalid;
+                    }
+                    self.held = None;
+                }
+            }
+            Ask::Clear { .. } => {
+                self.keys.clear();
+                self.held = None;
+            }
+        }
+        End::Done
+    }
+
+    fn preempt(&mut self, host: Host, victim: u64, rtype: u8) -> End {
+        let takes = match self.held {
+            Some((5 | 6, _)) => victim == 0,
+            Some((_, holder)) => self.keys.get(&holder) == Some(&victim),
+            None => false,
+        };
+        if takes {
+            self.keys
+                .retain(|&other, &mut key| other == host || victim != 0 && key != victim);
+            self.held = Some((rtype, host));
+            return End::Done;
+        }
+        if !self.keys.values().any(|&key| key == victim) {
+            return End::Conflict;
+        }
+        self.keys.retain(|_, &mut key| key != victim);
+        End::Done
+    }
+
+    /// The target starts anew.
+    fn restart(&mut self) {
+        if !self.persists {
+            *self = State::default();
+        }
+    }
+}
+
+/// What a host could and could not do from some moment on: whether it may be
+/// that it may, and whether it may be that it may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Could {
+    may_read: bool,
+    may_not_read: bool,
+    may_write: bool,
+    may_not_write: bool,
+}
+
+/// The reservations of one volume, as far as they are known.
+pub struct Book {
+    states: Vec<State>,
+    pending: Option<(Host, Ask)>,
+    hosts: usize,
+    /// What each host could do, from these moments on.
+    timeline: Vec<(Stamp, Vec<Could>)>,
+}
+
+impl Book {
+    /// Of a volume without any.
+    pub fn new(hosts: usize) -> Book {
+        let mut book = Book {
+            states: vec![State::default()],
+            pending: None,
+            hosts,
+            timeline: Vec::new(),
+        };
+        book.note(0);
+        book
+    }
+
+    /// Whether a command is under way, or may still be.
+    pub fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// From `now` on all that is possible is possible.
+    fn note(&mut self, now: Stamp) {
+        let mut all = self.states.clone();
+        all.extend(self.after());
+        let could = |host| {
+            let mut could = Could::default();
+            for (read, write) in all.iter().map(|state| state.access(host)) {
+                could.may_read |= read;
+                could.may_not_read |= !read;
+                could.may_write |= write;
+                could.may_not_write |= !write;
+            }
+            could
+        };
+        self.timeline
+            .push((now, (0..self.hosts).map(could).collect()));
+    }
+
+    /// The states that the command under way leads to.
+    fn after(&self) -> Vec<State> {
+        let Some((host, ask)) = self.pending else {
+            return Vec::new();
+        };
+        let done = |state: &State| {
+            let mut state = state.clone();
+            (state.apply(host, ask) == End::Done).then_some(state)
+        };
+        self.states.iter().filter_map(done).collect()
+    }
+
+    fn set(&mut self, mut states: Vec<State>, now: Stamp) {
+        let mut unique: Vec<State> = Vec::new();
+        for state in states.drain(..) {
+            if !unique.contains(&state) {
+                unique.push(state);
+            }
+        }
+        self.states = unique;
+        self.pending = None;
+        self.note(now);
+    }
+
+    /// A command is sent.
+    pub fn begin(&mut self, host: Host, ask: Ask, now: Stamp) {
+        assert!(self.pending.replace((host, ask)).is_none(), "one at a time");
+        self.note(now);
+    }
+
+    /// The command was answered; false where that cannot be.
+    pub fn answered(&mut self, end: End, now: Stamp) -> bool {
+        let (host, ask) = self.pending.expect("a command was under way");
+        let mut left = self.states.clone();
+        left.retain_mut(|state| {
+            let mut after = state.clone();
+            let fits = after.apply(host, ask) == end;
+            if end == End::Done {
+                *state = after;
+            }
+            fits
+        });
+        let is_possible = !left.is_empty();
+        self.set(left, now);
+        is_possible
+    }
+
+    /// The command may have been carried out or not, and is not any more.
+    pub fn unknown(&mut self, now: Stamp) {
+        let mut all = self.after();
+        all.extend(self.states.iter().cloned());
+        self.set(all, now);
+    }
+
+    /// The target's process ended, and a new one started.
+    pub fn restarted(&mut self, now: Stamp) {
+        self.unknown(now);
+        let mut states = self.states.clone();
+        states.iter_mut().for_each(State::restart);
+        self.set(states, now);
+    }
+
+    /// Whether a host certainly may not write now.
+    pub fn is_barred(&self, host: Host) -> bool {
+        let (_, could) = self.timeline.last().expect("there is a beginning");
+        !could[host].may_write
+    }
+
+    fn between(&self, from: Stamp, to: Stamp, host: Host) -> Could {
+        let mut all = Could::default();
+        for (n, (since, could)) in self.timeline.iter().enumerate() {
+            let until = self.timeline.get(n + 1).map_or(Stamp::MAX, |next| next.0);
+            if *since <= to && from <= until {
+                let could = could[host];
+                all.may_read |= could.may_read;
+                all.may_not_read |= could.may_not_read;
+                all.may_write |= could.may_write;
+                all.may_not_write |= could.may_not_write;
+            }
+        }
+        all
+    }
+
+    /// Whether a command between these moments may have been executed.
+    pub fn may_allow(&self, from: Stamp, to: Stamp, host: Host, reads: bool, writes: bool) -> bool {
+        let could = self.between(from, to, host);
+        (could.may_read || !reads) && (could.may_write || !writes)
+    }
+
+    /// Whether a command between these moments may have been refused.
+    pub fn may_refuse(
+        &self,
+        from: Stamp,
+        to: Stamp,
+        host: Host,
+        reads: bool,
+        writes: bool,
+    ) -> bool {
+        let could = self.between(from, to, host);
+        could.may_not_read && reads || could.may_not_write && writes
+    }
+
+    /// What a host may ask for: mostly what makes sense, as far as it knows.
+    pub fn choose(&self, host: Host, can_persist: bool, random: &mut Random) -> Ask {
+        let state = &self.states[0];
+        let key = state.keys.get(&host).copied().unwrap_or(host as u64 + 1);
+        let rtype = random.between(1, 6) as u8;
+        let others: Vec<u64> = state
+            .keys
+            .iter()
+            .filter(|(other, _)| **other != host)
+            .map(|(_, key)| *key)
+            .collect();
+        if !state.keys.contains_key(&host) && random.percent(80) {
+            let persist = match can_persist {
+                true => random.pick(&[None, Some(true), Some(false)]),
+                false => None,
+            };
+            return Ask::Register { key, persist };
+        }
+        match random.below(12) {
+            0 => Ask::Register {
+                key: key + 16,
+                persist: None,
+            },
+            1 => Ask::Unregister { key },
+            2 => Ask::Replace { key, new: key + 16 },
+            3..6 => Ask::Acquire { key, rtype },
+            6..9 if !others.is_empty() => {
+                let of_all = matches!(state.held, Some((5 | 6, _)));
+                let victim = match of_all && random.percent(50) {
+                    true => 0,
+                    false => random.pick(&others),
+                };
+                let aborts = random.percent(50);
+                Ask::Preempt {
+                    key,
+                    victim,
+                    rtype,
+                    aborts,
+                }
+            }
+            9 => Ask::Clear { key },
+            _ => {
+                let rtype = state.held.map_or(rtype, |(held, _)| held);
+                Ask::Release { key, rtype }
+            }
+        }
+    }
+}
+
+impl Ask {
+    /// The command and its data.
+    pub fn encode(self) -> (Sqe, Vec<u8>) {
+        let (opcode, act, rtype, first, second) = match self {
+            Ask::Register { key, .. } => {
+                (io::RESERVATION_REGISTER, action::REGISTER, 0, 0, Some(key))
+            }
+            Ask::Unregister { key } => (
+                io::RESERVATION_REGISTER,
+                action::UNREGISTER,
+                0,
+                key,
+                Some(0),
+            ),
+            Ask::Replace { key, new } => {
+                (io::RESERVATION_REGISTER, action::REPLACE, 0, key, Some(new))
+            }
+            Ask::Acquire { key, rtype } => (
+                io::RESERVATION_ACQUIRE,
+                action::ACQUIRE,
+                rtype,
+                key,
+                Some(0),
+            ),
+            Ask::Preempt {
+                key,
+                victim,
+                rtype,
+                aborts,
+            } => {
+                let act = match aborts {
+                    true => action::PREEMPT_AND_ABORT,
+                    false => action::PREEMPT,
+                };
+                (io::RESERVATION_ACQUIRE, act, rtype, key, Some(victim))
+            }
+            Ask::Release { key, rtype } => {
+                (io::RESERVATION_RELEASE, action::RELEASE, rtype, key, None)
+            }
+            Ask::Clear { key } => (io::RESERVATION_RELEASE, action::CLEAR, 0, key, None),
+        };
+        let persist = match self {
+            Ask::Register {
+                persist: Some(true),
+                ..
+            } => cptpl::SET,
+            Ask::Register {
+                persist: Some(false),
+                ..
+            } => cptpl::CLEAR,
+            _ => cptpl::KEEP,
+        };
+        let mut sqe = Sqe::new(opcode);
+        let dword10 = u32::from(act) | u32::from(rtype) << 8 | u32::from(persist) << 30;
+        sqe.cdw10 = dword10.into();
+        let mut bytes = first.to_le_bytes().to_vec();
+        bytes.extend(second.into_iter().flat_map(u64::to_le_bytes));
+        (sqe, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGISTER: Ask = Ask::Register {
+        key: 1,
+        persist: None,
+    };
+
+    fn barred(rtype: u8) -> (Book, [(bool, bool); 3]) {
+        let mut book = Book::new(3);
+        for (host, ask) in [
+            (0, REGISTER),
+            (
+                1,
+                Ask::Register {
+                    key: 2,
+                    persist: None,
+                },
+            ),
+            (0, Ask::Acquire { key: 1, rtype }),
+        ] {
+            book.begin(host, ask, 1);
+            assert!(book.answered(End::Done, 2));
+        }
+        let access = [0, 1, 2].map(|host| {
+            let may = |reads, writes| book.may_allow(9, 9, host, reads, writes);
+            (may(true, false), may(false, true))
+        });
+        (book, access)
+    }
+
+    /// Base 2.0, section 8.19, the table of command behavior.
+    #[test]
+    fn the_six_types() {
+        let (all, read, none) = ((true, true), (true, false), (false, false));
+        for (rtype, registrant, stranger) in [
+            (1, read, read),
+            (2, none, none),
+            (3, all, read),
+            (4, all, none),
+            (5, all, read),
+            (6, all, none),
+        ] {
+            assert_eq!(barred(rtype).1, [all, registrant, stranger], "type {rtype}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_outcome_leaves_both_possible() {
+        let (mut book, _) = barred(1);
+        book.begin(0, Ask::Release { key: 1, rtype: 1 }, 10);
+        assert!(
+            book.may_allow(10, 10, 2, false, true),
+            "while it is under way"
+        );
+        book.unknown(11);
+        assert!(book.may_allow(12, 12, 2, false, true));
+        assert!(book.may_refuse(12, 12, 2, false, true));
+        // What is learned later settles it.
+        book.begin(1, Ask::Acquire { key: 2, rtype: 2 }, 13);
+        assert!(book.answered(End::Conflict, 14));
+        assert!(!book.may_allow(15, 15, 2, false, true));
+        book.restarted(16);
+        assert!(
+            !book.may_refuse(17, 17, 2, true, true),
+            "it did not persist"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_seen() {
+        let (mut book, _) = barred(1);
+        book.begin(1, Ask::Acquire { key: 2, rtype: 1 }, 10);
+        assert!(!book.answered(End::Done, 11));
+    }
+
+    #[test]
+    fn a_preempted_holder_is_barred() {
+        let (mut book, _) = barred(3);
+        let preempt = Ask::Preempt {
+            key: 2,
+            victim: 1,
+            rtype: 1,
+            aborts: false,
+        };
+        book.begin(1, preempt, 10);
+        assert!(!book.is_barred(0));
+        assert!(book.answered(End::Done, 11));
+        assert!(book.is_barred(0) && !book.is_barred(1));
+        // Key 1 is gone: nothing more to preempt.
+        book.begin(1, preempt, 12);
+        assert!(book.answered(End::Conflict, 13));
+    }
+}
