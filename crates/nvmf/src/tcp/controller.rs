@@ -312,6 +312,12 @@ impl Qpair {
         self.slots[tag].cid
     }
 
+    /// Whether nothing more is taken before there is memory for `tag`.
+    #[inline]
+    pub fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.inbound.is_blocked_on(tag)
+    }
+
     /// Memory for `tag` is there.
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {

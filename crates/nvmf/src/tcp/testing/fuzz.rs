@@ -28,11 +28,16 @@ const IDLE_ROUNDS: u32 = 64;
 /// has digests as [`Pdus`] says.
 pub fn host_stream(input: &[u8]) -> Option<(bool, Pdus, Vec<u8>)> {
     let (config, _, records) = config(input)?;
-    let pdus = Pdus {
+    let pdus = digests(config);
+    Some((config & 0x10 != 0, pdus, stream(records, pdus).into()))
+}
+
+/// The digests of a configuration.
+fn digests(config: u8) -> Pdus {
+    Pdus {
         header_digest: config & 1 != 0,
         data_digest: config & 2 != 0,
-    };
-    Some((config & 0x10 != 0, pdus, stream(records, pdus).into()))
+    }
 }
 
 /// Splits the configuration off.
@@ -127,10 +132,7 @@ pub fn controller(input: &[u8]) {
     let Some((config, mut dice, records)) = config(input) else {
         return;
     };
-    let pdus = Pdus {
-        header_digest: config & 1 != 0,
-        data_digest: config & 2 != 0,
-    };
+    let pdus = digests(config);
     let mut target = target(config);
     let mut out = VecDeque::new();
     if config & 0x10 != 0 {
@@ -167,7 +169,11 @@ pub fn controller(input: &[u8]) {
     }
     target.serve(&mut stream, &mut out);
     assert!(stream.is_empty(), "all bytes are taken");
-    let sent = cut(&mut out);
+    check_controller(&target, &cut(&mut out));
+}
+
+/// What must be true of a controller's machine that has taken all bytes.
+fn check_controller(target: &Target, sent: &[(u8, Vec<u8>)]) {
     let terms = sent
         .iter()
         .filter(|(kind, _)| *kind == pdu_type::C2H_TERM_REQ)
@@ -183,7 +189,7 @@ pub fn controller(input: &[u8]) {
         }
         _ => assert_eq!(terms, 0),
     }
-    for (kind, _) in &sent {
+    for (kind, _) in sent {
         assert!(matches!(
             *kind,
             pdu_type::IC_RESP
@@ -276,10 +282,7 @@ pub fn host(input: &[u8]) {
     let Some((config, mut dice, records)) = config(input) else {
         return;
     };
-    let pdus = Pdus {
-        header_digest: config & 1 != 0,
-        data_digest: config & 2 != 0,
-    };
+    let pdus = digests(config);
     let settings = host::Settings {
         header_digest: pdus.header_digest,
         data_digest: pdus.data_digest,
@@ -328,11 +331,8 @@ pub fn host(input: &[u8]) {
     }
     end.transmit(&mut out, usize::MAX);
     assert!(stream.is_empty(), "all bytes are taken");
-    let sent = cut(&mut out);
-    let terms = sent
-        .iter()
-        .filter(|(kind, _)| *kind == pdu_type::H2C_TERM_REQ)
-        .count();
+    let is_term = |pdu: &&(u8, Vec<u8>)| pdu.0 == pdu_type::H2C_TERM_REQ;
+    let terms = cut(&mut out).iter().filter(is_term).count();
     let broken = matches!(fatal, Some(super::FatalError::Sent { .. }));
     assert_eq!(
         (terms, end.machine.is_finished()),
