@@ -1,14 +1,13 @@
 //! A change is answered when it is true: what was under way before is over.
 
-use std::io::ErrorKind;
 use std::io::Result as IoResult;
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use nvmf::command::AnaState;
-use reactor::{FileIo, Token};
+use reactor::{Choice, Driver, DriverConfig, EpollDriver, FileIo, RunConfig, Token};
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 use target::{Change, Limits, Running, parts};
 use wire::nvme::{Sqe, Status, io as opcode};
@@ -19,7 +18,7 @@ use crate::gate::Gate;
 /// Long enough for a change that waits for nothing to be over.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-fn start(volume: Arc<dyn Volume>, backend: reactor::Choice) -> Running {
+fn start(volume: Arc<dyn Volume>, backend: Choice) -> Running {
     let config = config(backend, Limits::default(), 64 << 20);
     parts::start_with(config, vec![volume]).expect("starts")
 }
@@ -95,12 +94,22 @@ fn an_inaccessible_group_has_no_write_left() {
     waits_for_a_write(change, 0, |admin| admin.log_page(0x0c, 56)[32] & 0xf == 3);
 }
 
-/// Looks, when it is flushed, whether a host still has its connection.
+/// RAM that looks when it is flushed, and is slow to write its first block.
 struct Witness {
     inner: Arc<dyn Volume>,
-    host: Mutex<Option<TcpStream>>,
-    flushes: AtomicUsize,
-    too_early: AtomicBool,
+    shared: OnceLock<Arc<parts::Shared>>,
+    /// Connections that there were at each flush.
+    seen: Mutex<Vec<u32>>,
+}
+
+impl Witness {
+    fn new() -> Arc<Witness> {
+        Arc::new(Witness {
+            inner: store::open(&ram("ram", 4096)).expect("memory"),
+            shared: OnceLock::new(),
+            seen: Mutex::default(),
+        })
+    }
 }
 
 impl Volume for Witness {
@@ -109,13 +118,14 @@ impl Volume for Witness {
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
-        if io == Io::Flush
-            && let Some(host) = &*self.host.lock().expect("not poisoned")
-        {
-            self.flushes.fetch_add(1, Ordering::Relaxed);
-            let open = host.peek(&mut [0]).map_err(|error| error.kind());
-            self.too_early
-                .fetch_or(open == Err(ErrorKind::WouldBlock), Ordering::Relaxed);
+        match (io, self.shared.get()) {
+            (Io::Flush, Some(shared)) => {
+                let connections = shared.load.iter().map(|n| n.load(Ordering::Relaxed));
+                let mut seen = self.seen.lock().expect("not poisoned");
+                seen.push(connections.sum());
+            }
+            (Io::Write { offset: 0, .. }, _) => std::thread::sleep(A_WHILE * 3),
+            _ => {}
         }
         self.inner.start(io, files, token)
     }
@@ -145,24 +155,79 @@ impl Volume for Witness {
     }
 }
 
+/// A reactor of the test's own, from the parts.
 #[test]
 fn volumes_are_flushed_once_and_after_the_last_connection() {
+    let witness = Witness::new();
+    let mut config = config(Choice::Epoll, Limits::default(), 64 << 20);
+    config.cpus.truncate(1);
+    config.listeners.truncate(1);
+    let listen: fn(_) -> _ = |address: SocketAddr| TcpListener::bind(address);
+    let listener = listen(config.listeners[0].address).expect("binds");
+    let address = listener.local_addr().expect("bound");
+    let volumes: Vec<Arc<dyn Volume>> = vec![witness.clone()];
+    let shared = parts::assemble(
+        &config,
+        volumes,
+        &[address],
+        parts::Clerk::Inline,
+        Box::new(listen),
+    )
+    .expect("a configuration that can be");
+    assert!(witness.shared.set(shared.clone()).is_ok());
+    let pool = mem::Pool::new(mem::Budget::new(64 << 20)).expect("memory");
+    let mut driver = EpollDriver::new(&DriverConfig::default(), pool).expect("a driver");
+    let (mailbox, mail) = reactor::mailbox(driver.waker());
+    assert!(shared.mailboxes.set(vec![mailbox]).is_ok());
+    let placer = parts::Placer::new(config.placement, config.cpus, shared.load.clone());
+    let acceptor = parts::Acceptor {
+        listeners: vec![(0, listener)],
+        placer,
+    };
+    let host = {
+        let shared = shared.clone();
+        std::thread::spawn(move || {
+            let hosts: Vec<_> = (0..4).map(|_| Host::at(address).pair()).collect();
+            shared.stop();
+            hosts.into_iter().for_each(|(_, io)| io.expect_end());
+        })
+    };
+    let mut shard =
+        parts::Shard::new(0, shared.clone(), Some(acceptor), &mut driver).expect("listens");
+    let run = RunConfig { spin_us_max: 0 };
+    reactor::run(&mut driver, &mail, &mut shard, &run).expect("no failure");
+    host.join().expect("every connection ended");
+    assert_eq!(*witness.seen.lock().expect("not poisoned"), [0]);
+}
+
+/// While one reactor is busy no host hears of what that one does not know yet.
+#[test]
+fn hosts_are_told_when_every_reactor_knows() {
     for backend in backends() {
-        let witness = Arc::new(Witness {
-            inner: store::open(&ram("ram", 4096)).expect("memory"),
-            host: Mutex::default(),
-            flushes: AtomicUsize::new(0),
-            too_early: AtomicBool::new(false),
+        let running = start(Witness::new(), backend);
+        let host = Host::at(running.addresses()[0]);
+        // Connections take turns on the two reactors: the Admin Queue is on the
+        // first, these two on the second.
+        let (mut admin, cntlid) = host.admin();
+        let (mut slow, _) = host.queue(1, cntlid).expect("admitted");
+        let (_other, _) = host.queue(2, cntlid).expect("admitted");
+        let (mut io, _) = host.queue(3, cntlid).expect("admitted");
+        admin.arm();
+        let cid = begin_write(&mut slow, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let grow = Change::ResizeVolume {
+                    name: "ram".into(),
+                    size_bytes: 8192 * BLOCK as u64,
+                    allow_shrink: false,
+                };
+                running.change(grow).expect("a change");
+            });
+            admin.event();
+            assert_eq!(io.write(1, 8000, 1), Status::SUCCESS);
         });
-        let running = start(witness.clone(), backend);
-        let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
-        assert!(io.is_alive());
-        let stream = io.stream.try_clone().expect("a descriptor");
-        stream.set_nonblocking(true).expect("settable");
-        *witness.host.lock().expect("not poisoned") = Some(stream);
+        assert_eq!(slow.response(cid).0, Status::SUCCESS);
         stop(running);
-        assert_eq!(witness.flushes.load(Ordering::Relaxed), 1);
-        assert!(!witness.too_early.load(Ordering::Relaxed));
     }
 }
 
