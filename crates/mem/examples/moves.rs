@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p mem --example moves`
 
-use mem::{Region, copy_crc, copy_in, copy_in_crc, crc32c};
+use mem::{Region, copy_in, copy_in_crc, crc32c};
 use std::time::Instant;
 
 const REGION_BYTES: u64 = 1 << 30;
@@ -20,7 +20,6 @@ fn show(name: &str, len: u32, mut each: impl FnMut(u64)) {
 
 fn main() {
     let region = Region::bulk(REGION_BYTES).expect("a region");
-    let hot_region = Region::anonymous(1 << 20).expect("a region");
     let src = vec![7; 256 << 10];
     for chunk in 0..REGION_BYTES >> 17 {
         copy_in(region.range(chunk << 17, 1 << 17), &src[..1 << 17]);
@@ -49,9 +48,6 @@ fn main() {
         });
         show("copy_in_crc, cold", len, |_| {
             crc = copy_in_crc(region.range(place(len), len), bytes, crc);
-        });
-        show("copy_crc, from cold", len, |_| {
-            crc = copy_crc(hot_region.range(0, len), region.range(place(len), len), crc);
         });
         std::hint::black_box(crc);
     }

@@ -106,20 +106,6 @@ pub fn copy_in_crc(dst: BufRange, src: &[u8], crc: u32) -> u32 {
     unsafe { crc::copy_crc(dst.resolve(), src.as_ptr(), len, crc) }
 }
 
-/// Copies `src` to `dst`, which must not overlap, and continues the CRC32C
-/// `crc` (0 to start) over the very bytes that were copied. Panics if the
-/// lengths differ or the ranges overlap.
-#[inline]
-pub fn copy_crc(dst: BufRange, src: BufRange, crc: u32) -> u32 {
-    let len = same_len(dst.len(), src.len() as usize);
-    let apart = (dst.as_ptr() as usize).abs_diff(src.as_ptr() as usize) >= len;
-    assert!(apart, "copy_crc between overlapping ranges");
-    add_copied(len);
-    add_digested(len);
-    // SAFETY: both are valid for `len` bytes and do not overlap.
-    unsafe { crc::copy_crc(dst.resolve(), src.as_ptr(), len, crc) }
-}
-
 /// Continues the CRC32C `crc` (0 to start) over `src`.
 #[inline]
 pub fn crc32c(src: BufRange, crc: u32) -> u32 {
@@ -248,7 +234,7 @@ mod tests {
             );
             let want = crc32c_bytes(&bytes, 0);
             assert_eq!(copy_in_crc(a, &bytes, 0), want);
-            assert_eq!(copy_crc(b, a, 0), want);
+            copy(b, a);
             assert_eq!(crc32c(b, 0), want);
             let mut out = vec![0; len];
             copy_out(b, &mut out);
@@ -272,12 +258,5 @@ mod tests {
     fn lengths_must_agree() {
         let region = Region::anonymous(4096).unwrap();
         copy_in(region.range(0, 10), &[0; 11]);
-    }
-
-    #[test]
-    #[should_panic(expected = "overlapping")]
-    fn digesting_copy_refuses_overlap() {
-        let region = Region::anonymous(4096).unwrap();
-        copy_crc(region.range(0, 10), region.range(5, 10), 0);
     }
 }
