@@ -21,10 +21,15 @@ struct PerfLine {
 
 /// One RAM volume behind one reactor.
 fn start(backend: Choice) -> Running {
+    start_on(store::Kind::Ram, backend)
+}
+
+/// One volume behind one reactor.
+fn start_on(kind: store::Kind, backend: Choice) -> Running {
     let config = Config {
         volumes: vec![store::Spec {
-            name: "ram".into(),
-            kind: store::Kind::Ram,
+            name: "volume".into(),
+            kind,
             size_bytes: 64 << 20,
             block_bytes: 4096,
             read_only: false,
@@ -37,7 +42,7 @@ fn start(backend: Choice) -> Running {
             model: "weft".into(),
             namespaces: vec![NamespaceSpec {
                 nsid: 1,
-                volume: "ram".into(),
+                volume: "volume".into(),
                 ..NamespaceSpec::default()
             }],
             ..SubsystemSpec::default()
@@ -192,6 +197,28 @@ fn a_fragmented_volume_costs_no_copies_either() {
             };
             assert!(copies < copies_max, "{words}: {copies} copies");
             assert!(allocations < 0.1, "{words}: {allocations} allocations");
+        }
+        end(running);
+    }
+}
+
+/// A command that waits for its volume has its place in a table, not on the
+/// heap.
+#[test]
+fn an_io_on_a_file_allocates_nothing_either() {
+    for backend in [Choice::Auto, Choice::Epoll] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        let running = start_on(store::Kind::File { path }, backend);
+        run(&running, "--rw write --bs 1m --iodepth 4", "300ms");
+        for words in [
+            "--rw randread --bs 4k --iodepth 32",
+            "--rw randwrite --bs 4k --iodepth 32",
+        ] {
+            let spent = Spent::on(&running, words, IOS_MIN / 2);
+            let allocations = spent.per_io(|r| r.memory.allocations);
+            println!("{backend:?} {words} on a file: {allocations:.4} allocations an I/O");
+            assert!(allocations < ALLOCATIONS_MAX, "{words}: {allocations}");
         }
         end(running);
     }
