@@ -100,6 +100,8 @@ struct Witness {
     shared: OnceLock<Arc<parts::Shared>>,
     /// Connections that there were at each flush.
     seen: Mutex<Vec<u32>>,
+    /// The slow write has begun.
+    is_writing: AtomicBool,
 }
 
 impl Witness {
@@ -108,6 +110,7 @@ impl Witness {
             inner: store::open(&ram("ram", 4096)).expect("memory"),
             shared: OnceLock::new(),
             seen: Mutex::default(),
+            is_writing: AtomicBool::new(false),
         })
     }
 }
@@ -124,7 +127,10 @@ impl Volume for Witness {
                 let mut seen = self.seen.lock().expect("not poisoned");
                 seen.push(connections.sum());
             }
-            (Io::Write { offset: 0, .. }, _) => std::thread::sleep(A_WHILE * 3),
+            (Io::Write { offset: 0, .. }, _) => {
+                self.is_writing.store(true, Ordering::Release);
+                std::thread::sleep(A_WHILE * 3);
+            }
             _ => {}
         }
         self.inner.start(io, files, token)
@@ -204,7 +210,8 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
 #[test]
 fn hosts_are_told_when_every_reactor_knows() {
     for backend in backends() {
-        let running = start(Witness::new(), backend);
+        let witness = Witness::new();
+        let running = start(witness.clone(), backend);
         let host = Host::at(running.addresses()[0]);
         // Connections take turns on the two reactors: the Admin Queue is on the
         // first, these two on the second.
@@ -214,6 +221,9 @@ fn hosts_are_told_when_every_reactor_knows() {
         let (mut io, _) = host.queue(3, cntlid).expect("admitted");
         admin.arm();
         let cid = begin_write(&mut slow, 0);
+        while !witness.is_writing.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let grow = Change::ResizeVolume {
