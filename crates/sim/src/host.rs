@@ -12,6 +12,7 @@ use wire::nvme::property::{csts, offset};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
+use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
 use crate::plan::HostPlan;
@@ -97,7 +98,7 @@ impl SimHost {
             plan,
             driver: SimDriver::new(world, id, pool),
             identity: HostIdentity {
-                hostnqn: format!("nqn.2026-01.io.weft:host{number}"),
+                hostnqn: host_nqn(number),
                 hostid: [number as u8 + 1; 16],
             },
             stage: Stage::Down(0),

@@ -3,6 +3,7 @@
 //! what every block may hold.
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod checker;
 pub mod content;
 mod disk;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use mem::{Budget, Pool};
 use reactor::Nanos;
 
+use crate::changes::{Changes, Step, What};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::host::SimHost;
@@ -21,6 +22,7 @@ pub(crate) const CLERK: u32 = 0;
 const FAULT: u32 = 1;
 const RESTART: u32 = 2;
 const BURY: u32 = 3;
+const TAKE_BACK: u32 = 4;
 
 /// Reactors and hosts of a run at most.
 const SHARDS_MAX: usize = 3;
@@ -119,7 +121,7 @@ struct Run {
     work: Work,
     /// Faults go on.
     is_chaos: bool,
-    power_is_off: bool,
+    changes: Changes,
     faults: u64,
 }
 
@@ -160,7 +162,7 @@ impl Run {
             hosts,
             work,
             is_chaos: true,
-            power_is_off: false,
+            changes: Changes::default(),
             faults: 0,
         }
     }
@@ -206,6 +208,11 @@ impl Run {
         if must_restart && self.target.is_some() {
             self.stop_target(true)?;
             self.script_after(MS, RESTART);
+        }
+        // A change under way comes to its end, and is taken back.
+        while !self.changes.is_idle() {
+            self.change();
+            self.until("a change is made", |run| !run.changes.is_under_way())?;
         }
         self.until("every host is back", |run| {
             run.hosts.iter().all(SimHost::is_live) && run.work.is_settled()
@@ -262,20 +269,24 @@ impl Run {
     fn until(&mut self, what: &str, done: impl Fn(&Run) -> bool) -> Verdict {
         let limit = self.world.borrow().now + PART_MAX;
         while !done(self) {
-            let event = self.world.borrow_mut().next(limit);
-            match event {
-                None => {
-                    let text = format!("{what}: not within {} s", PART_MAX / S);
-                    return Err(Violation(text));
-                }
-                Some(Event::Turn(driver)) => self.turn(driver)?,
-                Some(Event::Script(script)) => self.script(script)?,
-                Some(event) => {
-                    self.world.borrow_mut().happen(event);
-                }
+            if !self.step(limit)? {
+                let text = format!("{what}: not within {} s", PART_MAX / S);
+                return Err(Violation(text));
             }
         }
         Ok(())
+    }
+
+    /// Lets one event happen; false where there is none until `limit`.
+    fn step(&mut self, limit: Nanos) -> Result<bool, Violation> {
+        let event = self.world.borrow_mut().next(limit);
+        match event {
+            None => return Ok(false),
+            Some(Event::Turn(driver)) => self.turn(driver)?,
+            Some(Event::Script(script)) => self.script(script)?,
+            Some(event) => self.world.borrow_mut().happen(event),
+        }
+        Ok(true)
     }
 
     fn turn(&mut self, driver: usize) -> Verdict {
@@ -288,6 +299,7 @@ impl Run {
         };
         target.turn(driver, &self.world);
         self.note_media_errors();
+        self.note_change()?;
         self.work.settle(false)
     }
 
@@ -313,6 +325,7 @@ impl Run {
                 if let Some(target) = &self.target {
                     target.shared.run_clerk();
                     target.call(&self.world);
+                    self.note_change()?;
                     self.work.settle(true)?;
                 }
             }
@@ -326,6 +339,7 @@ impl Run {
                 self.fault()?;
             }
             RESTART if self.target.is_none() => self.start_target(),
+            TAKE_BACK if self.changes.is_made() => self.change(),
             BURY => self.world.borrow_mut().bury(),
             _ => {}
         }
@@ -342,6 +356,7 @@ impl Run {
             Slow,
             Kill,
             PowerCut,
+            Change,
         }
         let faults = self.plan.faults;
         let choices = [
@@ -351,6 +366,7 @@ impl Run {
             (faults.slow, Fault::Slow),
             (faults.kills, Fault::Kill),
             (faults.power_cuts, Fault::PowerCut),
+            (faults.changes, Fault::Change),
         ];
         if choices.iter().all(|(weight, _)| *weight == 0) {
             return Ok(());
@@ -389,6 +405,10 @@ impl Run {
                 let until = world.now + world.random.around(MS);
                 world.net.driver(driver).busy_until = until;
             }
+            Fault::Change => {
+                drop(world);
+                self.change();
+            }
             Fault::Kill | Fault::PowerCut => {
                 drop(world);
                 // After a failed sync only a power cut shows what is left.
@@ -400,6 +420,62 @@ impl Run {
                     self.script_after(pause, RESTART);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What is served changes, or changes back.
+    fn change(&mut self) {
+        let Some(target) = &self.target else { return };
+        let sizes: Vec<_> = (self.media.iter())
+            .map(|medium| (medium.blocks, medium.plan.block_bytes))
+            .collect();
+        let next = {
+            let random = &mut self.world.borrow_mut().random;
+            self.changes.next(&sizes, self.hosts.len(), random)
+        };
+        let Some((what, is_back)) = next else { return };
+        self.world.borrow_mut().trace(|| match is_back {
+            true => format!("{what:?} is taken back"),
+            false => format!("{what:?}"),
+        });
+        match what {
+            What::Grow { volume, blocks } => {
+                if let Some(file) = self.media[volume].file() {
+                    let bytes = blocks * u64::from(sizes[volume].1);
+                    self.world.borrow_mut().disk.grow(file, bytes as usize);
+                }
+            }
+            What::Gone { volume } if is_back => self.work.set_absent(volume..volume + 1, false),
+            What::Inaccessible if is_back => self.work.set_absent(0..sizes.len(), false),
+            _ => {}
+        }
+        self.changes.make(target, what, is_back, &sizes);
+        target.call(&self.world);
+    }
+
+    /// Takes note of a change that is made.
+    fn note_change(&mut self) -> Verdict {
+        let Some(step) = self.changes.take()? else {
+            return Ok(());
+        };
+        self.world.borrow_mut().trace(|| format!("{step:?}"));
+        if let Step::Made(..) = step {
+            let delay = self.world.borrow_mut().random.around(5 * MS);
+            self.script_after(delay, TAKE_BACK);
+        }
+        match step {
+            Step::Over(What::Grow { volume, blocks }) => {
+                self.media[volume].blocks = blocks;
+                self.work.grown(volume, blocks);
+            }
+            Step::Made(What::Gone { volume }, true) => {
+                self.work.set_absent(volume..volume + 1, true);
+            }
+            Step::Made(What::Inaccessible, true) => {
+                self.work.set_absent(0..self.media.len(), true);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -426,6 +502,7 @@ impl Run {
             }
         }
         self.target = None;
+        self.changes.forget();
         self.work.killed()?;
         for (volume, medium) in self.media.iter().enumerate() {
             match medium.plan.lies {
@@ -434,7 +511,6 @@ impl Run {
                 Lies::File => {}
             }
         }
-        self.power_is_off = power;
         if self.lent(0..SHARDS_MAX) > 0 {
             let text = "buffers are left of a target that has ended".to_owned();
             return Err(Violation(text));
@@ -445,7 +521,6 @@ impl Run {
     fn start_target(&mut self) {
         let target = SimTarget::start(&self.world, &self.plan, &self.media, &self.pools);
         self.target = Some(target);
-        self.power_is_off = false;
         let mut world = self.world.borrow_mut();
         world.trace(|| "the target is started".into());
         world.bury();

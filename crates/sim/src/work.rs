@@ -8,7 +8,7 @@ use reactor::{Nanos, Token};
 use wire::nvme::{DSM_AD, DsmRange, Sqe, Status, cdw12, io};
 use zerocopy::IntoBytes;
 
-use crate::checker::{Checker, Kind, Op, Promise, Seen, Value, Verdict, Violation, ZEROS};
+use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Violation, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::plan::Plan;
@@ -81,6 +81,8 @@ struct Served {
     /// Its reservations can outlast a restart.
     can_persist: bool,
     book: Book,
+    /// When nobody could use it: from one moment to another.
+    absent: Vec<(Stamp, Stamp)>,
 }
 
 /// What hosts ask for, and what is made of the answers.
@@ -136,6 +138,7 @@ impl Work {
             atomic_blocks: promise.atomic_blocks,
             can_persist,
             book: Book::new(self.plan.hosts.len()),
+            absent: Vec::new(),
         });
     }
 
@@ -331,8 +334,13 @@ impl Work {
             Kind::CompareAndWrite { .. } => (true, true),
             _ => (false, true),
         };
-        let book = &self.volumes[op.volume].book;
         let (host, begun) = (op.host, op.begun());
+        let mut absent = self.volumes[op.volume].absent.iter();
+        if status.is_success() && absent.any(|&(from, to)| from < begun && now < to) {
+            let text = format!("op {value} succeeded where nothing was served");
+            return Err(Violation(text));
+        }
+        let book = &self.volumes[op.volume].book;
         let fits = match status.code() {
             Status::SUCCESS => book.may_allow(begun, now, host, reads, writes),
             Status::RESERVATION_CONFLICT => book.may_refuse(begun, now, host, reads, writes),
@@ -502,6 +510,25 @@ impl Work {
             }
         }
         request
+    }
+
+    /// A volume has grown, and hosts may know it.
+    pub fn grown(&mut self, volume: usize, blocks: u64) {
+        self.checker.grown(volume, blocks);
+        self.volumes[volume].blocks = blocks;
+        self.guess[volume].resize(blocks as usize, Some(ZEROS));
+    }
+
+    /// Nobody can use these volumes, from now on or until now.
+    pub fn set_absent(&mut self, volumes: std::ops::Range<usize>, is_absent: bool) {
+        let now = self.checker.stamp();
+        for served in &mut self.volumes[volumes] {
+            match (is_absent, served.absent.last_mut()) {
+                (true, _) => served.absent.push((now, Stamp::MAX)),
+                (false, Some(last)) => last.1 = last.1.min(now),
+                (false, None) => {}
+            }
+        }
     }
 
     /// A command that found no room on its queue: it is as if it had never
@@ -761,6 +788,7 @@ impl Work {
     /// The target's process is gone, and with it all that was under way.
     pub fn killed(&mut self) -> Verdict {
         self.unsettled.clear();
+        self.set_absent(0..self.volumes.len(), false);
         for volume in 0..self.volumes.len() {
             let now = self.checker.stamp();
             self.volumes[volume].book.restarted(now);
