@@ -374,7 +374,7 @@ impl Qpair {
     /// The driver has no memory for `tag`, or does not want the command.
     #[cold]
     fn refuse_prepare(&mut self, tag: Tag, status: Status) {
-        self.give_up(tag, status);
+        self.withdraw(tag, status);
         self.slots[tag].state = State::Receiving;
         self.settle(tag);
     }

@@ -43,7 +43,7 @@ impl Qpair {
         let slot = &self.slots[tag];
         match slot.state {
             State::Preparing | State::Executing => AbortOutcome::Executing(tag),
-            State::Receiving | State::Paired if slot.status.is_success() => {
+            _ if slot.is_open() => {
                 self.give_up(tag, Status::ABORT_REQUESTED);
                 AbortOutcome::Aborted(tag)
             }
@@ -181,12 +181,18 @@ impl Qpair {
     /// fused partner. Nothing happens where that is settled, or too late.
     #[cold]
     pub(super) fn give_up(&mut self, tag: Tag, status: Status) {
+        if self.slots[tag].is_open() {
+            if status != Status::ABORT_REQUESTED {
+                self.tell_given_up(tag, status);
+            }
+            self.withdraw(tag, status);
+        }
+    }
+
+    /// The same without a word for the error log.
+    pub(super) fn withdraw(&mut self, tag: Tag, status: Status) {
         let slot = &mut self.slots[tag];
-        let is_open = matches!(
-            slot.state,
-            State::Preparing | State::Receiving | State::Paired
-        );
-        if !is_open || !slot.status.is_success() {
+        if !slot.is_open() {
             return;
         }
         slot.status = status;
@@ -196,9 +202,6 @@ impl Qpair {
         }
         if self.fuse == Fuse::First(tag) {
             self.fuse = Fuse::Broken;
-        }
-        if !status.is_success() && status != Status::ABORT_REQUESTED {
-            self.tell_given_up(tag, status);
         }
         self.settle(tag);
         if let Some(partner) = partner {

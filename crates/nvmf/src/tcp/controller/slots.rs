@@ -74,6 +74,13 @@ impl Slot {
         matches!(self.fused, Fused::First | Fused::Second).then_some(self.partner)
     }
 
+    /// Whether it is taken, not given up and not executed.
+    pub(super) fn is_open(&self) -> bool {
+        let state = self.state;
+        matches!(state, State::Preparing | State::Receiving | State::Paired)
+            && self.status.is_success()
+    }
+
     const fn new(state: State, cid: u16) -> Slot {
         Slot {
             state,
@@ -169,10 +176,11 @@ impl Slots {
             .any(|(_, slot)| slot.cid == cid)
     }
 
-    /// The command in flight with this CID.
+    /// The command with this CID that is not answered yet.
     #[cold]
     pub(super) fn find(&self, cid: u16) -> Option<Tag> {
-        let is_it = |slot: &Slot| slot.state != State::Free && slot.cid == cid;
+        let is_over = |slot: &Slot| matches!(slot.state, State::Free | State::SendResponse);
+        let is_it = |slot: &Slot| !is_over(slot) && slot.cid == cid;
         self.slots.iter().position(is_it).map(|at| at as Tag)
     }
 

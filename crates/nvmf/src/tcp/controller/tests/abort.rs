@@ -54,6 +54,27 @@ fn what_the_driver_has_is_the_drivers_to_end() {
 }
 
 #[test]
+fn a_refused_twin_is_not_what_is_aborted() {
+    let mut peer = Peer::io();
+    // The first frees the lower tag; the twin takes it and is refused.
+    for cid in [5, 1] {
+        peer.push(
+            &peer
+                .pdus
+                .capsule_cmd(&rw(io::READ, cid, 0, 1, Sgl::TRANSPORT), &[]),
+        );
+    }
+    peer.target.execute(0);
+    peer.transmit(9);
+    peer.push(
+        &peer
+            .pdus
+            .capsule_cmd(&rw(io::READ, 1, 0, 1, Sgl::TRANSPORT), &[]),
+    );
+    assert_eq!(abort(&mut peer, 1), AbortOutcome::Executing(1));
+}
+
+#[test]
 fn data_that_was_asked_for_comes_before_the_answer() {
     let mut peer = Peer::io();
     let before = peer.target.media.clone();

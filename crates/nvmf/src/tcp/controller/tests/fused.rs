@@ -372,6 +372,9 @@ fn a_driver_without_memory_fails_the_pair() {
         let failed = 1 + u16::from(refuse_second);
         assert_eq!(statuses[&failed], status);
         assert_eq!(statuses[&(3 - failed)], Status::FUSED_FAILED);
+        peer.send(&[]);
+        let told: Vec<_> = peer.target.refused.iter().map(|told| told.cid).collect();
+        assert_eq!(told, [3 - failed], "the driver knows what it refused");
         assert_eq!(peer.in_flight(), 0);
     }
 }

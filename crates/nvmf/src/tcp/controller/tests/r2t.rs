@@ -107,18 +107,19 @@ fn r2ts_are_answered_in_any_order_and_interleaved() {
 #[test]
 fn data_keeps_to_what_its_r2t_asked_for() {
     let all = vec![0; 16_384];
-    for (name, at, len, last, fes) in [
-        ("into the next R2T's", 4096, 4096, true, 4),
-        ("across the end", 0, 4100, true, 4),
-        ("not its first byte", 4, 4092, true, 2),
-        ("LAST in the middle", 0, 2048, true, 2),
-        ("no LAST at the end", 0, 4096, false, 2),
+    for (name, which, at, len, last, fes) in [
+        ("into the next R2T's", 0, 4096, 4096, true, 4),
+        ("into the one's before", 1, 0, 4096, true, 4),
+        ("across the end", 0, 0, 4100, true, 4),
+        ("not its first byte", 0, 4, 4092, true, 2),
+        ("LAST in the middle", 0, 0, 2048, true, 2),
+        ("no LAST at the end", 0, 0, 4096, false, 2),
     ] {
         let mut peer = live(3, Pdus::default(), 0);
         let write = rw(io::WRITE, 1, 0, 32, Sgl::TRANSPORT);
         let open = r2ts(&peer.command(&write, &[]), 1);
         let flags = if last { flags::LAST_PDU } else { 0 };
-        let ids = (1, open[0].0);
+        let ids = (1, open[which].0);
         let bytes = peer
             .pdus
             .data(pdu_type::H2C_DATA, flags, ids, at, &all[..len]);
@@ -205,6 +206,38 @@ fn data_from_the_host_is_aligned_to_cpda() {
                 assert_eq!(status(&answers[0].1), (1, Status::SUCCESS));
             } else {
                 malformed::expect_term("PDO", &answers, &plain, 1, 3);
+            }
+        }
+    }
+}
+
+/// What the driver is told of the staged bytes decides whether it places data
+/// where it stays: never a byte too early.
+#[test]
+fn data_is_staged_when_all_of_it_is_at_hand() {
+    for digests in [false, true] {
+        let pdus = Pdus {
+            header_digest: digests,
+            data_digest: digests,
+        };
+        let whole = rw(io::WRITE, 1, 0, 1, Sgl::IN_CAPSULE);
+        let part = rw(io::WRITE, 1, 0, 2, Sgl::TRANSPORT);
+        for sqe in [whole, part] {
+            let bytes = pdus.capsule_cmd(&sqe, &[7; 512]);
+            let header = bytes.len() - 512 - if digests { 4 } else { 0 };
+            for at_hand in [header, header + 1, bytes.len() - 1, bytes.len()] {
+                let mut peer = live(0, pdus, 0);
+                let mut stream: VecDeque<u8> = bytes[..at_hand].iter().copied().collect();
+                peer.target.end.receive(&mut stream, usize::MAX);
+                let Some(Op::Prepare { tag, staged, .. }) = peer.target.end.next_op() else {
+                    panic!("it asks for memory");
+                };
+                let is_all = at_hand == bytes.len() && sqe == whole;
+                assert_eq!(staged, is_all, "{at_hand} of {}", bytes.len());
+                peer.target.end.set_memory(tag, vec![0; 1024]);
+                peer.target.end.machine.prepared(tag);
+                let next = peer.target.end.next_op();
+                assert_eq!(matches!(next, Some(Op::Execute { .. })), is_all);
             }
         }
     }
