@@ -3,6 +3,7 @@
 use crate::broken::{self, Fault};
 use std::sync::atomic::Ordering;
 
+use super::free::HUGE_FRAMES;
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
 use super::{
     FRAME_BYTES, FRAME_SHIFT, Frames, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX, Inner, Refused, part_in,
@@ -101,9 +102,11 @@ impl<'a> Freed<'a> {
             return;
         }
         if self.discard {
+            self.inner.free.give_cold(self.first, self.count);
             self.inner.give_back(self.first, self.count);
+        } else {
+            self.inner.free.give(self.first, self.count);
         }
-        self.inner.free.give(self.first, self.count);
         self.count = 0;
     }
 }
@@ -576,7 +579,7 @@ impl Inner {
             if back < n {
                 withdrawn.push((first + back, n - back));
             }
-            self.free.give(first, back);
+            self.free.give_cold(first, back);
             have -= u64::from(back);
         }
         while have < wanted {
@@ -585,17 +588,23 @@ impl Inner {
                 // They are on their way; the next change will find them.
                 return;
             };
-            self.give_back(first, n);
             withdrawn.push((first, n));
             have += u64::from(n);
         }
     }
 
-    /// The memory of frames that nobody uses goes back to the system.
-    pub(super) fn give_back(&self, first: u32, n: u32) {
-        let start = u64::from(first) << FRAME_SHIFT;
-        let bytes = u64::from(n) << FRAME_SHIFT;
-        // A refusal leaves the memory with us, which is no harm.
-        let _ = self.data.discard(start, bytes);
+    /// These frames have become free: huge pages of which nothing is used any
+    /// more go back to the system. Less would not give it anything before it is
+    /// short of memory, and leave small pages behind for those that are used.
+    fn give_back(&self, first: u32, n: u32) {
+        for block in first / HUGE_FRAMES..=(first + n - 1) / HUGE_FRAMES {
+            if self.free.take_huge(block) {
+                let frame = block * HUGE_FRAMES;
+                let (start, bytes) = (u64::from(frame) << FRAME_SHIFT, HUGE_FRAMES * FRAME_BYTES);
+                // A refusal leaves the memory with us, which is no harm.
+                let _ = self.data.discard(start, bytes.into());
+                self.free.give_cold(frame, HUGE_FRAMES);
+            }
+        }
     }
 }

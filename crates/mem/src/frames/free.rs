@@ -2,12 +2,16 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::FRAME_BYTES;
 use super::table::Table;
 
 /// Frames that one word of bits stands for: the longest run that is taken.
 pub(super) const WORD_FRAMES: u32 = 64;
+/// Frames of a huge page, of 2 MiB.
+pub(super) const HUGE_FRAMES: u32 = (2 << 20) / FRAME_BYTES;
 /// Hints where frames were freed lately, for one group of threads.
 const HINTS: usize = 64;
 const STRIPES: usize = 16;
@@ -52,6 +56,13 @@ fn find_run(bits: u64, n: u32) -> Option<u32> {
         have += step;
     }
     (starts != 0).then(|| starts.trailing_zeros())
+}
+
+/// The words of the frames of a huge page.
+fn huge_words(block: u32) -> Range<usize> {
+    const WORDS: usize = (HUGE_FRAMES / WORD_FRAMES) as usize;
+    let first = block as usize * WORDS;
+    first..first + WORDS
 }
 
 #[inline]
@@ -209,18 +220,43 @@ impl Free {
         })
     }
 
-    /// Gives `n` frames back, whose content nobody will look at again.
+    /// Claims all frames of the huge page `block` if every one is free.
+    pub(super) fn take_huge(&self, block: u32) -> bool {
+        let mut words = huge_words(block);
+        let taken = words.find(|&word| {
+            let exists = word < self.words.all().len();
+            !(exists && self.claim(word, u64::MAX))
+        });
+        let Some(missing) = taken else {
+            return true;
+        };
+        for word in huge_words(block).take_while(|&word| word < missing) {
+            self.give_cold(word as u32 * WORD_FRAMES, WORD_FRAMES);
+        }
+        false
+    }
+
+    /// Gives `n` frames back, whose content nobody will look at again: those
+    /// that this thread will take next.
     pub(super) fn give(&self, first: u32, n: u32) {
         let stripe = &self.stripes[stripe_index()];
+        for word in first / WORD_FRAMES..=(first + n - 1) / WORD_FRAMES {
+            let top = stripe.top.load(Ordering::Relaxed).wrapping_add(1);
+            stripe.hints[top % HINTS].store(word + 1, Ordering::Relaxed);
+            stripe.top.store(top, Ordering::Relaxed);
+        }
+        self.give_cold(first, n);
+    }
+
+    /// The same for frames that have no memory, or may be without: to be taken
+    /// when there are no others.
+    pub(super) fn give_cold(&self, first: u32, n: u32) {
         let (mut first, end) = (first, first + n);
         while first < end {
             let (word, at) = ((first / WORD_FRAMES) as usize, first % WORD_FRAMES);
             let part = (end - first).min(WORD_FRAMES - at);
             let summary = &self.summary.all()[word / 64];
             let bits = &self.words.all()[word];
-            let top = stripe.top.load(Ordering::Relaxed).wrapping_add(1);
-            stripe.hints[top % HINTS].store(word as u32 + 1, Ordering::Relaxed);
-            stripe.top.store(top, Ordering::Relaxed);
             // Release: see `claim`.
             let before = bits.fetch_or(mask(at, part), Ordering::SeqCst);
             assert!(before & mask(at, part) == 0, "a frame is freed twice");

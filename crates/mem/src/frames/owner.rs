@@ -140,8 +140,8 @@ impl Inner {
     /// Starts a use: everything is zero.
     fn begin(&self, size_bytes: u64) {
         let (parts, parts_max) = (parts_of(size_bytes) as u32, self.parts_max() as u32);
-        self.free.give(0, parts);
-        self.free.give(parts_max, self.spare.max as u32);
+        self.free.give_cold(0, parts);
+        self.free.give_cold(parts_max, self.spare.max as u32);
         self.free.look_from(parts_max);
         self.spare.left.store(self.spare.max, Ordering::Relaxed);
         let mut withdrawn = self.withdrawn();

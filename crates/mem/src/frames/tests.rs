@@ -238,6 +238,27 @@ fn holes_are_whole_frames_and_extents_show_them() {
     frames.check_quiet();
 }
 
+#[test]
+fn memory_goes_back_in_huge_pages() {
+    const HUGE: u64 = 2 << 20;
+    let frames = Frames::with_spare(2 * HUGE, 2 * HUGE, 128);
+    for at in (0..2 * HUGE).step_by(4096) {
+        frames.write(at, &[1; 4096]).unwrap();
+    }
+    let is_zero = |frame: u32| crate::is_zero(frames.inner.at(frame, 0, FRAME_BYTES));
+    frames.discard(F, HUGE).unwrap();
+    assert!(!is_zero(1), "the first is in use");
+    frames.discard(0, F).unwrap();
+    assert!((0..128).all(is_zero));
+    assert!(!is_zero(128), "the rest of the second is in use");
+    frames.check_quiet();
+    // A huge page without memory is not what a large write takes first.
+    let mut loan = frames.borrow(3 * HUGE / 2, FRAME_BYTES).unwrap();
+    assert!(loan.pieces()[0].offset() >= 2 * HUGE, "spare frames first");
+    frames.commit(&mut loan, 3 * HUGE / 2).unwrap();
+    frames.check_quiet();
+}
+
 /// A reader that sees a hole twice must know whether it is the same one.
 #[test]
 fn no_hole_has_the_name_of_another() {
