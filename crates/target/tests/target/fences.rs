@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nvmf::command::AnaState;
 use reactor::{Choice, Driver, DriverConfig, EpollDriver, FileIo, RunConfig, Token};
-use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
-use target::{Change, Limits, Running, parts};
+use store::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Task, Volume};
+use target::{Change, ChangeError, Limits, Running, parts};
 use wire::nvme::{Sqe, Status, io as opcode};
 
 use crate::common::{BLOCK, Host, NQN, Queue, backends, config, ram, stop};
@@ -237,6 +237,33 @@ fn hosts_are_told_when_every_reactor_knows() {
             assert_eq!(io.write(1, 8000, 1), Status::SUCCESS);
         });
         assert_eq!(slow.response(cid).0, Status::SUCCESS);
+        stop(running);
+    }
+}
+
+/// A volume that cannot be flushed goes all the same, and its owner is told.
+#[test]
+fn a_volume_that_fails_can_be_removed() {
+    for backend in backends() {
+        let gate = Gate::open_over(&ram("ram", 4096));
+        let running = start(gate.clone(), backend);
+        let nqn = NQN.to_owned();
+        let namespace = Change::RemoveNamespace { nqn, nsid: 1 };
+        running.change(namespace).expect("nobody is on it");
+        let lost = Error::FlushFailed(Errno(5));
+        gate.fail(Some(lost));
+        let volume = || Change::RemoveVolume { name: "ram".into() };
+        let error = running.change(volume()).expect_err("unflushed");
+        assert!(
+            matches!(&error, ChangeError::Unsynced(_, e) if *e == lost),
+            "{error}"
+        );
+        assert!(running.volumes().is_empty());
+        let error = running.change(volume()).expect_err("gone");
+        assert!(
+            matches!(error, ChangeError::Unknown("volume", _)),
+            "{error}"
+        );
         stop(running);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvmf::command::AnaState;
-use nvmf::{Advertise, Referral};
+use nvmf::{Advertise, AnaGroup, Referral};
 use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sqe, Status, admin};
 
@@ -27,6 +27,7 @@ const DISCOVERY_LOG: u8 = 0x70;
 /// Statuses as the standard numbers them: SCT in bits 10:8, SC in 7:0.
 const INVALID_NAMESPACE: u16 = 0x00b;
 const LBA_OUT_OF_RANGE: u16 = 0x080;
+const ANA_PERSISTENT_LOSS: u16 = 0x301;
 const ANA_INACCESSIBLE: u16 = 0x302;
 const CONNECT_INVALID_PARAMETERS: u16 = 0x182;
 const CONNECT_INVALID_HOST: u16 = 0x184;
@@ -498,6 +499,53 @@ fn an_ana_state_holds_for_its_listener() {
     });
 }
 
+/// A subsystem comes with the states of its groups, and is reached on the
+/// listeners that it names and no others.
+#[test]
+fn a_subsystem_says_where_and_how_it_is_reached() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let [here, there] = running.addresses()[..] else {
+            panic!("two listeners");
+        };
+        let mut discovering = Host::discovering(there).admin().0;
+        let group = AnaGroup {
+            id: 5,
+            state: AnaState::Optimized,
+            on: vec![(1, AnaState::PersistentLoss)],
+        };
+        let spec = |nqn: &str, listeners| SubsystemSpec {
+            listeners,
+            ana_groups: vec![group.clone()],
+            ..subsystem(
+                nqn,
+                vec![NamespaceSpec {
+                    ana_group: 5,
+                    ..namespace(1, "ram")
+                }],
+            )
+        };
+        let only_here = "nqn.2026-01.io.weft:here";
+        make(
+            running,
+            Change::AddSubsystem(spec(only_here, Some(vec![0]))),
+        );
+        make(running, Change::AddSubsystem(spec(OTHER_NQN, None)));
+        let (_, entries) = discovering.discovery();
+        let counts = [(only_here, 1), (OTHER_NQN, 2), (NQN, 2)];
+        assert_eq!(subsystems(&entries), counts);
+        let to = |address, subnqn| Host {
+            subnqn,
+            ..Host::at(address)
+        };
+        assert!(to(here, only_here).pair().1.is_alive());
+        let refused = to(there, only_here).queue(0, 0xffff).err();
+        assert_eq!(refused.map(code), Some(CONNECT_INVALID_PARAMETERS));
+        assert_eq!(to(here, OTHER_NQN).pair().1.write(1, 0, 1), Status::SUCCESS);
+        let lost = to(there, OTHER_NQN).pair().1.write(1, 0, 1);
+        assert_eq!(code(lost), ANA_PERSISTENT_LOSS);
+    });
+}
+
 /// What a namespace's `hosts` hides is not there for the others.
 #[test]
 fn a_namespace_may_be_for_some_hosts_only() {
@@ -591,6 +639,14 @@ fn a_file_volume_is_let_go_whole() {
         };
         refuse(running, Change::AddVolume(lost), "mkdir");
         make(running, Change::AddVolume(file("b", None)));
+        make(running, add_namespace(2, "a"));
+        make(running, resize("a", 32, false));
+        assert_eq!(io.write(2, 31, 9), Status::SUCCESS);
+        make(running, resize("a", 8, true));
+        assert_eq!(code(io.write(2, 8, 9)), LBA_OUT_OF_RANGE);
+        assert_eq!(io.read(2, 3).expect("reads"), [3; BLOCK]);
+        let bytes = folder.path().join("a").metadata().expect("a file").len();
+        assert_eq!(bytes, 8 * BLOCK as u64);
         assert!(io.is_alive());
     });
 }
