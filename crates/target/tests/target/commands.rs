@@ -11,7 +11,7 @@ use wire::nvme::{NSID_ALL, Sqe, Status, cdw12, io as opcode};
 
 use crate::common::{BLOCK, backends, config, ram, stop};
 use crate::gate::Gate;
-use crate::initiator::{Carry, DIGESTS, Initiator, Io, blocks, copy, deallocate, on, pattern};
+use crate::initiator::{Carry, Initiator, Io, blocks, copy, deallocate, digests, on, pattern};
 
 /// Namespaces: memory, a file, memory with small blocks, memory that may not
 /// be written.
@@ -68,22 +68,25 @@ fn status(io: &mut Io, sqe: &Sqe, carry: Carry<'_>) -> Status {
 #[test]
 fn what_is_written_is_read() {
     each(|_, initiator, plain| {
-        let mut digests = initiator.queue_with(2, DIGESTS);
+        let mut digested = initiator.queue_with(2, digests());
         for (n, nsid) in [(1, RAM), (2, FILE)] {
             for len in [BLOCK, 2 * BLOCK, 128 << 10, 1 << 20] {
                 let data = pattern(n ^ len as u64, len);
                 assert_eq!(plain.write(nsid, 7, &data, BLOCK), Status::SUCCESS);
-                assert_eq!(digests.read(nsid, 7, len, BLOCK), data);
+                assert_eq!(digested.read(nsid, 7, len, BLOCK), data);
                 let data = pattern(!len as u64, len);
-                assert_eq!(digests.write(nsid, 9, &data, BLOCK), Status::SUCCESS);
+                assert_eq!(digested.write(nsid, 9, &data, BLOCK), Status::SUCCESS);
                 assert_eq!(plain.read(nsid, 9, len, BLOCK), data);
             }
             let mut durable = blocks(opcode::WRITE, nsid, 0, 1);
             durable.cdw12 = (durable.cdw12.get() | cdw12::FUA).into();
             let data = pattern(77, BLOCK);
             assert_eq!(status(plain, &durable, Carry::Out(&data)), Status::SUCCESS);
-            assert_eq!(digests.read(nsid, 0, BLOCK, BLOCK), data);
+            assert_eq!(digested.read(nsid, 0, BLOCK, BLOCK), data);
         }
+        let data = pattern(78, 3 * SMALL_BLOCK);
+        assert_eq!(plain.write(SMALL, 5, &data, SMALL_BLOCK), Status::SUCCESS);
+        assert_eq!(digested.read(SMALL, 5, data.len(), SMALL_BLOCK), data);
     });
 }
 
@@ -258,6 +261,28 @@ fn what_cannot_be_is_refused_as_the_standard_says() {
     });
 }
 
+/// Set Features, Namespace Write Protection Config (FID 84h): 1 is Write
+/// Protect, 3 Permanent Write Protect (Base 2.0, section 5.27.1.30).
+#[test]
+fn a_protected_namespace_takes_no_write_until_it_is_released() {
+    const FID: u8 = 0x84;
+    each(|_, initiator, io| {
+        let block = pattern(7, BLOCK);
+        for nsid in [RAM, FILE] {
+            initiator.set_feature(FID, nsid, 1).expect("protects");
+            let protected = Status::WRITE_PROTECTED.dnr();
+            assert_eq!(io.write(nsid, 0, &block, BLOCK), protected);
+            assert_eq!(io.read(nsid, 0, BLOCK, BLOCK), vec![0; BLOCK]);
+            initiator.set_feature(FID, nsid, 0).expect("releases");
+            assert_eq!(io.write(nsid, 0, &block, BLOCK), Status::SUCCESS);
+            assert_eq!(io.read(nsid, 0, BLOCK, BLOCK), block);
+        }
+        // Nowhere to keep it: a volume without a state file cannot promise it.
+        initiator.set_feature(FID, RAM, 3).expect_err("refused");
+        assert_eq!(io.write(RAM, 0, &block, BLOCK), Status::SUCCESS);
+    });
+}
+
 /// Volumes of the test's own, as namespaces 1 and 2. Neither is memory to the
 /// target: what they read and write lies in its buffers.
 pub fn serve_gates(backend: Choice) -> (Running, Arc<Gate>, Arc<Gate>) {
@@ -298,8 +323,11 @@ fn every_error_of_a_volume_has_its_status() {
         let block = [0; BLOCK];
         for (error, expected) in table {
             gate.fail(Some(error));
-            let write = io.write(1, 0, &block, BLOCK);
-            assert_eq!(write, expected, "{error}");
+            // A write waits for one that is busy.
+            if error != Error::Busy {
+                let write = io.write(1, 0, &block, BLOCK);
+                assert_eq!(write, expected, "{error}");
+            }
             let verify = blocks(opcode::VERIFY, 1, 0, 1);
             assert_eq!(io.run(&verify, Carry::Nothing).status, expected, "{error}");
             // It costs that command alone.

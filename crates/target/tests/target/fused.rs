@@ -10,7 +10,7 @@ use wire::nvme::{Sqe, Status, cdw12, io as opcode};
 
 use crate::commands::serve_gates;
 use crate::common::{BLOCK, HOST, backends, config, ram, stop};
-use crate::initiator::{Carry, DIGESTS, Initiator, Io, blocks, fused, pattern};
+use crate::initiator::{Carry, Initiator, Io, blocks, digests, fused, pattern};
 
 const RAM: u32 = 1;
 const FILE: u32 = 2;
@@ -44,7 +44,7 @@ fn equal_data_is_replaced_and_other_data_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
         let running = target::start(served(backend, folder.path())).expect("starts");
         let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut queues = [initiator.queue(1), initiator.queue_with(2, DIGESTS)];
+        let mut queues = [initiator.queue(1), initiator.queue_with(2, digests())];
         for nsid in [RAM, FILE] {
             for (n, io) in queues.iter_mut().enumerate() {
                 // In the capsules, and asked for.

@@ -14,18 +14,21 @@ use zerocopy::IntoBytes;
 
 use crate::common::{HOST, NQN, PATIENCE};
 
-const PLAIN: Settings = Settings {
-    header_digest: false,
-    data_digest: false,
-    hpda: 0,
-    maxr2t: 3,
-};
-pub const DIGESTS: Settings = Settings {
-    header_digest: true,
-    data_digest: true,
-    hpda: 3,
-    maxr2t: 0,
-};
+fn plain() -> Settings {
+    Settings::default()
+}
+
+/// Digests, and a host that aligns and asks differently.
+pub fn digests() -> Settings {
+    Settings {
+        header_digest: true,
+        data_digest: true,
+        hpda: 3,
+        maxr2t: 0,
+        ..Settings::default()
+    }
+}
+
 const MEMORY_BYTES: u64 = 64 << 20;
 
 fn driver(choice: Choice) -> AnyDriver {
@@ -60,7 +63,7 @@ impl Initiator {
 
     pub fn named(address: SocketAddr, choice: Choice, hostnqn: &str) -> Initiator {
         let identity = HostIdentity::new(Some(hostnqn)).expect("random bytes");
-        let admin = Admin::connect(driver(choice), address, NQN, &identity, PLAIN, 0);
+        let admin = Admin::connect(driver(choice), address, NQN, &identity, plain(), 0);
         let mut admin = admin.expect("admitted");
         admin.set_queue_count(16).expect("granted");
         let seat = Seat {
@@ -73,7 +76,7 @@ impl Initiator {
     }
 
     pub fn queue(&self, qid: u16) -> Io {
-        self.seat.queue_with(qid, PLAIN)
+        self.seat.queue_with(qid, plain())
     }
 
     pub fn queue_with(&self, qid: u16, settings: Settings) -> Io {
@@ -93,7 +96,7 @@ impl Initiator {
 
 impl Seat {
     pub fn queue(&self, qid: u16) -> Io {
-        self.queue_with(qid, PLAIN)
+        self.queue_with(qid, plain())
     }
 
     pub fn queue_with(&self, qid: u16, settings: Settings) -> Io {
@@ -102,7 +105,7 @@ impl Seat {
 
     /// `None`: refused.
     pub fn try_queue(&self, qid: u16) -> Option<Io> {
-        self.open(qid, PLAIN)
+        self.open(qid, plain())
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -311,7 +314,7 @@ pub fn copy(nsid: u32, slba: u64, format: u8, ranges: &[(u32, u64, u32)]) -> (Sq
     let mut sqe = on(opcode::COPY, nsid);
     sqe.cdw10 = (slba as u32).into();
     sqe.cdw11 = ((slba >> 32) as u32).into();
-    sqe.cdw12 = (ranges.len() as u32 - 1 | u32::from(format) << 8).into();
+    sqe.cdw12 = ((ranges.len() as u32 - 1) | (u32::from(format) << 8)).into();
     let mut data = Vec::new();
     for &(source, from, count) in ranges {
         let mut entry = vec![0; if format & 1 == 0 { 32 } else { 40 }];
