@@ -19,6 +19,7 @@ const PLAIN: Settings = Settings {
     data_digest: false,
     hpda: 0,
     maxr2t: 3,
+    part_in_capsule: false,
 };
 
 fn serve() -> Running {

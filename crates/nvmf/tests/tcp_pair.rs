@@ -61,6 +61,7 @@ impl World {
             data_digest: pick(&[0, 1]) == 1,
             hpda: pick(&[0, 0, 1, 3, 15, 31]) as u8,
             maxr2t: pick(&[0, 0, 1, 3, 100]),
+            part_in_capsule: pick(&[0, 0, 1]) == 1,
         };
         let settings = controller::Settings {
             in_capsule_max: pick(&[0, 512, 4096, 8192]),

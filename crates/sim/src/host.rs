@@ -28,6 +28,9 @@ const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 const CONNECT_TIMEOUT: Nanos = 4 * S;
 /// A command that takes longer makes the host reset the controller.
 const COMMAND_TIMEOUT: Nanos = 6 * S;
+/// Commands of the Admin Queue under way while aborts are sent; fewer than the
+/// limit that controllers announce.
+const ABORTS_MAX: usize = 2;
 /// Tokens of one queue; more than it uses.
 const TOKENS: Token = 8;
 
@@ -37,6 +40,7 @@ enum Sent {
     Ready,
     Identify,
     KeepAlive,
+    Abort,
     Io(Io),
 }
 
@@ -295,7 +299,7 @@ impl SimHost {
                     self.open(qid);
                 }
             }
-            Sent::KeepAlive => {}
+            Sent::KeepAlive | Sent::Abort => {}
             Sent::Io(_) => unreachable!("handled above"),
         }
         Ok(())
@@ -327,6 +331,7 @@ impl SimHost {
                 data_digest: self.plan.data_digest,
                 hpda: self.plan.hpda,
                 maxr2t: self.plan.maxr2t,
+                part_in_capsule: self.plan.part_in_capsule,
             },
             connect: ConnectCommand {
                 recfmt: 0,
@@ -415,6 +420,9 @@ impl SimHost {
         if self.wants_end {
             return Ok(());
         }
+        if work.wants_abort() {
+            self.abort_one(world);
+        }
         for at in 1..self.lanes.len() {
             while self.lanes[at].has_room && work.has_more() {
                 let think = work.think();
@@ -428,6 +436,21 @@ impl SimHost {
             }
         }
         Ok(())
+    }
+
+    /// Asks for the end of a command that is under way; its Command Identifier
+    /// is its tag.
+    fn abort_one(&mut self, world: &Shared) {
+        if self.lanes[0].commands.iter().flatten().count() >= ABORTS_MAX {
+            return;
+        }
+        let lane =
+            &self.lanes[1 + world.borrow_mut().random.below(self.lanes.len() as u64 - 1) as usize];
+        let tag = lane.commands.iter().position(Option::is_some);
+        let Some(tag) = tag else { return };
+        let mut sqe = Sqe::new(admin::ABORT);
+        sqe.cdw10 = (u32::from(lane.qid) | (tag as u32) << 16).into();
+        self.command(0, &sqe, Data::None, Sent::Abort);
     }
 
     /// Begins one operation on a queue; false where that is full.

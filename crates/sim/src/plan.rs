@@ -42,6 +42,8 @@ pub struct HostPlan {
     pub hpda: u8,
     /// R2Ts outstanding for a command, as on the wire.
     pub maxr2t: u32,
+    /// Data that does not fit into a capsule begins there.
+    pub part_in_capsule: bool,
     /// No flow control of submission queues.
     pub no_flow_control: bool,
     /// In-capsule data that it makes use of at most, bytes.
@@ -104,6 +106,8 @@ pub struct Plan {
     pub fua_percent: u64,
     /// How often, of a hundred, an operation is a reservation command.
     pub reserve_percent: u64,
+    /// How often, of a hundred turns, a host aborts one of its commands.
+    pub abort_percent: u64,
     /// Mean time between two operations of a queue that has room.
     pub think: Nanos,
 }
@@ -138,6 +142,7 @@ impl Plan {
             hot_percent: r.pick(&[30, 60, 90]),
             fua_percent: r.pick(&[0, 10, 50]),
             reserve_percent: r.pick(&[0, 0, 2, 8]),
+            abort_percent: r.pick(&[0, 0, 5, 20]),
             think: r.pick(&[0, 5, 50]) * US,
         }
     }
@@ -164,6 +169,7 @@ fn host(r: &mut Random) -> HostPlan {
         data_digest: r.one_in(3),
         hpda: r.pick(&[0, 0, 3, 31]),
         maxr2t: r.pick(&[0, 1, 3]),
+        part_in_capsule: r.one_in(3),
         no_flow_control: r.percent(50),
         in_capsule_max: r.pick(&[0, 512, 8192]),
         kato_ms: r.pick(&[0, 2000, 5000]),

@@ -38,6 +38,9 @@ pub struct Settings {
     pub hpda: u8,
     /// MAXR2T: R2Ts outstanding for one command, 0's based.
     pub maxr2t: u32,
+    /// Capsules carry the first part of data that is too large for them. No
+    /// standard says that a controller must take that; weft's does.
+    pub part_in_capsule: bool,
 }
 
 impl Default for Settings {
@@ -47,6 +50,7 @@ impl Default for Settings {
             data_digest: false,
             hpda: 0,
             maxr2t: 3,
+            part_in_capsule: false,
         }
     }
 }
@@ -150,8 +154,10 @@ struct Slot {
     /// The data now arriving ends the command.
     is_success: bool,
     data: Data,
-    /// Bytes whose PDU has begun (in), or that R2Ts covered (out).
+    /// Bytes whose PDU has begun (in), or that the capsule and R2Ts covered (out).
     moved: u32,
+    /// Bytes in the capsule.
+    capsule: u32,
     /// R2Ts whose data is not all sent.
     r2ts: u32,
     sqe: Sqe,
@@ -292,6 +298,7 @@ impl Qpair {
                 is_success: false,
                 data: Data::None,
                 moved: 0,
+                capsule: 0,
                 r2ts: 0,
                 sqe: Sqe::default(),
             });
@@ -308,6 +315,7 @@ impl Qpair {
             is_success: false,
             data,
             moved: 0,
+            capsule: 0,
             r2ts: 0,
             sqe: *sqe,
         };
@@ -321,11 +329,17 @@ impl Qpair {
                 Sgl::new(Sgl::TRANSPORT, len)
             }
             Data::Out(len) if len <= in_capsule_max => {
-                slot.moved = len;
+                slot.capsule = len;
                 Sgl::new(Sgl::IN_CAPSULE, len)
             }
-            Data::Out(len) => Sgl::new(Sgl::TRANSPORT, len),
+            Data::Out(len) => {
+                if self.settings.part_in_capsule {
+                    slot.capsule = in_capsule_max & !3;
+                }
+                Sgl::new(Sgl::TRANSPORT, len)
+            }
         };
+        slot.moved = slot.capsule;
         self.ready.push_back(Ready::Capsule(tag));
         Some(tag)
     }
@@ -559,11 +573,7 @@ impl Qpair {
         let slot = &mut self.slots[usize::from(tag)];
         slot.state = State::Sent;
         let mut ch = CommonHeader::new(pdu_type::CAPSULE_CMD, CapsuleCmd::HLEN);
-        let in_capsule = if slot.sqe.sgl.id == Sgl::IN_CAPSULE {
-            slot.moved
-        } else {
-            0
-        };
+        let in_capsule = slot.capsule;
         let pdo = set_lengths(&mut ch, self.framing, self.capsule_pdo, in_capsule);
         put_header(
             out,

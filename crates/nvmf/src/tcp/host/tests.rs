@@ -25,6 +25,7 @@ impl Peer {
             data_digest: pdus.data_digest,
             hpda,
             maxr2t,
+            part_in_capsule: false,
         };
         Peer {
             end: End::new(Qpair::new(settings)),

@@ -288,6 +288,7 @@ pub fn host(input: &[u8]) {
         data_digest: pdus.data_digest,
         hpda: [0, 0, 2, 31][usize::from(config >> 5) % 4],
         maxr2t: u32::from(config >> 6),
+        part_in_capsule: config & 4 != 0,
     };
     let mut end = End::new(host::Qpair::new(settings));
     let mut out = VecDeque::new();
