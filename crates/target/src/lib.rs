@@ -25,6 +25,7 @@ mod shared;
 mod start;
 mod steps;
 mod token;
+mod waiting;
 
 pub use change::{Change, ChangeError};
 pub use config::{Config, Limits, ListenerSpec, NamespaceSpec, Placement, SubsystemSpec};
@@ -39,7 +40,7 @@ pub mod parts {
     pub use crate::fence::{Fence, Scope};
     pub use crate::placement::{Load, Placer};
     pub use crate::shard::{Acceptor, Shard};
-    pub use crate::shared::{Bind, ConnectionRef, Mail, Shared, Then};
+    pub use crate::shared::{Bind, ConnectionRef, Mail, Newcomer, Shared, Then};
     pub use crate::start::{assemble, start_with};
     pub use crate::token::ConnectionId;
 }

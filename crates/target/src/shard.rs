@@ -1,6 +1,7 @@
 //! One reactor's share of the target: its listeners, connections and mail.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use crate::job::{JobId, Jobs};
 use crate::later::{Answer, Later};
 use crate::placement::Placer;
 use crate::report::Report;
-use crate::shared::{ConnectionRef, Mail, Shared, Then};
+use crate::shared::{ConnectionRef, Mail, Newcomer, Shared, Then};
 use crate::token::{ConnectionId, Subject};
 
 /// How often deadlines of connections are looked at. Keep-alive and handshake
@@ -29,6 +30,9 @@ const TICK: Nanos = 500_000_000;
 
 /// How long, after a stop, file work that nobody waits for may go on.
 const STOP_ORPHANS_MAX: Nanos = 2_000_000_000;
+
+/// Connections beyond `connections_max` while those that they displace end.
+pub const DISPLACING_MAX: u32 = 64;
 
 /// Where new connections come from; the first reactor owns them.
 pub struct Acceptor {
@@ -78,6 +82,8 @@ pub struct Shard {
     free: Vec<u32>,
     dirty: Vec<u32>,
     open: usize,
+    /// Oldest first; some have said since who they are, or are gone.
+    strangers: VecDeque<ConnectionId>,
     fences: Vec<Pending>,
     syncs: Vec<Option<Sync>>,
     tick_at: Option<Nanos>,
@@ -114,6 +120,7 @@ impl Shard {
             free: Vec::new(),
             dirty: Vec::new(),
             open: 0,
+            strangers: VecDeque::new(),
             fences: Vec::new(),
             syncs: Vec::new(),
             tick_at: None,
@@ -206,25 +213,65 @@ impl Shard {
         let open: u64 = (self.shared.load.iter())
             .map(|n| u64::from(n.load(Ordering::Relaxed)))
             .sum();
-        if open >= max {
-            // Once a tick: who floods us with connections shall not fill the log.
-            if !std::mem::replace(&mut self.refusal_logged, true) {
-                tracing::warn!(%peer, max, "connection refused: connections_max reached");
-            }
-            return;
+        if open >= max + u64::from(DISPLACING_MAX) {
+            return self.note_refusal(peer);
         }
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
         let shard = placer.place(reactor::incoming_cpu(&fd));
         // Counted here, so that a burst of connections is spread as well.
         self.shared.load[shard].fetch_add(1, Ordering::Relaxed);
+        let newcomer = Newcomer {
+            fd,
+            peer,
+            listener,
+            displaces: open >= max,
+        };
         if shard == self.number {
-            self.adopt(driver, fd, peer, listener);
+            self.adopt(driver, newcomer);
         } else {
-            self.shared.send(shard, Mail::Adopt { fd, peer, listener });
+            self.shared.send(shard, Mail::Adopt(newcomer));
         }
     }
 
-    fn adopt<D: Driver>(&mut self, driver: &mut D, fd: OwnedFd, peer: SocketAddr, listener: u16) {
+    /// Once a tick: who floods us with connections shall not fill the log.
+    fn note_refusal(&mut self, peer: SocketAddr) {
+        if !std::mem::replace(&mut self.refusal_logged, true) {
+            let max = self.shared.limits.connections_max;
+            tracing::warn!(%peer, max, "connection refused: connections_max reached");
+        }
+    }
+
+    /// Whether it is open and has not said who it is.
+    fn is_stranger(&self, id: ConnectionId) -> bool {
+        let entry = &self.table[id.index as usize];
+        let connection = entry.connection.as_deref();
+        entry.generation == id.generation
+            && connection.is_some_and(|c| c.bound.is_none() && c.is_open())
+    }
+
+    /// Closes the connection that has not said who it is for longest, if there
+    /// is one: strangers keep no host out.
+    fn displace<D: Driver>(&mut self, driver: &mut D) -> bool {
+        while let Some(id) = self.strangers.pop_front() {
+            if self.is_stranger(id) {
+                self.with(driver, id, |c, d| c.close(d));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn adopt<D: Driver>(&mut self, driver: &mut D, newcomer: Newcomer) {
+        let Newcomer {
+            fd,
+            peer,
+            listener,
+            displaces,
+        } = newcomer;
+        if displaces && !self.displace(driver) {
+            self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
+            return self.note_refusal(peer);
+        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(Entry::default());
             (self.table.len() - 1) as u32
@@ -260,6 +307,7 @@ impl Shard {
             Ok(connection) => {
                 entry.connection = Some(Box::new(connection));
                 self.open += 1;
+                self.strangers.push_back(id);
                 self.tick_at.get_or_insert(driver.now() + TICK);
                 // It may have been accepted just before the listener was closed.
                 let is_late = self.stopping.is_some() || !self.shared.is_listening(listener);
@@ -454,6 +502,28 @@ impl Shard {
             }
         }
     }
+
+    /// One turn of the connections in `dirty`, of which those that wait for
+    /// memory stay there; whether one found some and waits for more.
+    #[inline]
+    fn turn<D: Driver>(&mut self, driver: &mut D, dirty: &mut Vec<u32>) -> bool {
+        let mut wants_more = false;
+        dirty.retain(|&index| {
+            let Some(connection) = self.table[index as usize].connection.as_deref_mut() else {
+                return false;
+            };
+            wants_more |= connection.on_turn(driver);
+            // One that waits for memory is looked at again when something
+            // happens, which is when memory comes free.
+            connection.dirty = connection.is_waiting();
+            let again = connection.dirty;
+            if connection.is_gone() {
+                self.remove(index);
+            }
+            again
+        });
+        wants_more
+    }
 }
 
 impl<D: Driver> Handler<D, Mail> for Shard {
@@ -493,7 +563,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
 
     fn on_mail(&mut self, driver: &mut D, mail: Mail) {
         match mail {
-            Mail::Adopt { fd, peer, listener } => self.adopt(driver, fd, peer, listener),
+            Mail::Adopt(newcomer) => self.adopt(driver, newcomer),
             Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
             Mail::Notify(ConnectionRef { id, .. }) => self.with(driver, id, |c, _| c.notified()),
             Mail::Refresh(nqn) => self.for_each(driver, |c, d| c.refresh(&nqn, d)),
@@ -529,20 +599,8 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     #[inline]
     fn on_turn(&mut self, driver: &mut D) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.retain(|&index| {
-            let Some(connection) = self.table[index as usize].connection.as_deref_mut() else {
-                return false;
-            };
-            connection.on_turn(driver);
-            // One that waits for memory is looked at again when something
-            // happens, which is when memory comes free.
-            connection.dirty = connection.is_waiting();
-            let again = connection.dirty;
-            if connection.is_gone() {
-                self.remove(index);
-            }
-            again
-        });
+        // Where memory is short they take turns, until there is none.
+        while self.turn(driver, &mut dirty) {}
         self.dirty = dirty;
         if !self.fences.is_empty() {
             self.pass_fences();
@@ -558,6 +616,9 @@ impl<D: Driver> Handler<D, Mail> for Shard {
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
         self.refusal_logged = false;
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|id| self.is_stranger(*id));
+        self.strangers = strangers;
         self.for_each(driver, |c, d| c.on_tick(now, d));
         self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {

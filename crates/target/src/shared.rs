@@ -25,6 +25,10 @@ use crate::report::Report;
 use crate::served::{Served, State};
 use crate::token::ConnectionId;
 
+/// How long a shortage of memory is over before it is forgotten: reactors look
+/// every half second.
+const SHORTAGE: Nanos = 1_500_000_000;
+
 /// A connection anywhere in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRef {
@@ -55,17 +59,23 @@ impl ConnectionRef {
     }
 }
 
+/// A connection that was just accepted.
+pub struct Newcomer {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// The host's address.
+    pub peer: SocketAddr,
+    /// Number of the listener that it came in by.
+    pub listener: u16,
+    /// There are `connections_max` already: one that has not said who it is has
+    /// to go for it.
+    pub displaces: bool,
+}
+
 /// What reactors tell each other.
 pub enum Mail {
     /// A new connection for you.
-    Adopt {
-        /// The socket.
-        fd: OwnedFd,
-        /// The host's address.
-        peer: SocketAddr,
-        /// Number of the listener that it came in by.
-        listener: u16,
-    },
+    Adopt(Newcomer),
     /// Close this connection of yours: its controller ended.
     Close(ConnectionRef),
     /// The controller of this Admin Queue of yours has an event to complete a
@@ -126,6 +136,8 @@ pub struct Shared {
     desk: Arc<Desk>,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
+    /// When a connection last went short of memory; 0 for never.
+    short_at: AtomicU64,
     /// Reactors that still have connections while the target stops.
     pub(crate) stopping_left: AtomicUsize,
     /// Volumes that could not be flushed at the end.
@@ -151,6 +163,7 @@ impl Shared {
             desk: Arc::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
+            short_at: AtomicU64::new(0),
             stopping_left: AtomicUsize::new(reactors),
             unsynced: AtomicU64::new(0),
         }
@@ -281,6 +294,17 @@ impl Shared {
     /// Whether it is about to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// A connection has waited for memory for some time.
+    pub(crate) fn note_shortage(&self, now: Nanos) {
+        self.short_at.store(now.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether one has a moment ago.
+    pub(crate) fn is_short(&self, now: Nanos) -> bool {
+        let at = self.short_at.load(Ordering::Relaxed);
+        at != 0 && now.saturating_sub(at) < SHORTAGE
     }
 
     /// The clock of the reactors says `now`: the first to say so starts the target.

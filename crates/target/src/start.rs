@@ -18,7 +18,7 @@ use crate::config::{Config, ListenerSpec};
 use crate::placement::Placer;
 use crate::report::Report;
 use crate::served::State;
-use crate::shard::{Acceptor, Shard};
+use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
 use crate::shared::{Bind, Mail, Shared};
 
 /// Why a target did not start.
@@ -140,7 +140,7 @@ pub fn start_with(
             choice: config.backend,
             driver: DriverConfig {
                 zero_copy_min_bytes: config.zero_copy_min_bytes,
-                sockets_max: config.limits.connections_max + LISTENERS_MAX as u32,
+                sockets_max: config.limits.connections_max + DISPLACING_MAX + LISTENERS_MAX as u32,
             },
             run: RunConfig {
                 spin_us_max: u64::from(config.spin_us_max),
