@@ -182,6 +182,8 @@ struct Could {
 pub struct Book {
     states: Vec<State>,
     pending: Option<(Host, Ask)>,
+    /// Of the command under way, or the last one.
+    number: u64,
     hosts: usize,
     /// What each host could do, from these moments on.
     timeline: Vec<(Stamp, Vec<Could>)>,
@@ -193,6 +195,7 @@ impl Book {
         let mut book = Book {
             states: vec![State::default()],
             pending: None,
+            number: 0,
             hosts,
             timeline: Vec::new(),
         };
@@ -247,10 +250,17 @@ impl Book {
         self.note(now);
     }
 
-    /// A command is sent.
-    pub fn begin(&mut self, host: Host, ask: Ask, now: Stamp) {
+    /// A command is sent; its number.
+    pub fn begin(&mut self, host: Host, ask: Ask, now: Stamp) -> u64 {
         assert!(self.pending.replace((host, ask)).is_none(), "one at a time");
+        self.number += 1;
         self.note(now);
+        self.number
+    }
+
+    /// Whether this command is the one under way: a restart ends them all.
+    pub fn awaits(&self, number: u64) -> bool {
+        self.pending.is_some() && self.number == number
     }
 
     /// The command was answered; false where that cannot be.

@@ -380,24 +380,16 @@ impl Run {
                 let connections = world.net.live_connections();
                 if !connections.is_empty() {
                     let connection = world.random.pick(&connections);
+                    let time = world.random.around(MS);
                     match fault {
                         Fault::Reset => world.reset(connection),
-                        _ => {
-                            let time = world.random.around(MS);
-                            world.stall(connection, time);
-                        }
+                        _ => world.stall(connection, time),
                     }
                 }
             }
             Fault::Vanish => {
-                let host = world.random.below(self.hosts.len() as u64) as usize;
-                let back = world.now + world.random.around(20 * MS);
-                if world.random.percent(70) {
-                    world.at(back, Event::Script(BURY));
-                }
-                world.trace(|| format!("host {host} vanishes"));
                 drop(world);
-                self.hosts[host].vanish(&self.world, back, &mut self.work)?;
+                self.vanish()?;
             }
             Fault::Slow => {
                 let actors = SHARDS_MAX + self.hosts.len();
@@ -422,6 +414,21 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// A host is gone from one moment to the next; it returns.
+    fn vanish(&mut self) -> Verdict {
+        let (host, back) = {
+            let mut world = self.world.borrow_mut();
+            let host = world.random.below(self.hosts.len() as u64) as usize;
+            let back = world.now + world.random.around(20 * MS);
+            if world.random.percent(70) {
+                world.at(back, Event::Script(BURY));
+            }
+            world.trace(|| format!("host {host} vanishes"));
+            (host, back)
+        };
+        self.hosts[host].vanish(&self.world, back, &mut self.work)
     }
 
     /// What is served changes, or changes back.

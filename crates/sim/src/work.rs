@@ -40,8 +40,8 @@ pub struct Io {
     /// reservation command.
     ops: Vec<Value>,
     part: Part,
-    /// The volume of a reservation command.
-    reserve: Option<usize>,
+    /// The volume of a reservation command, and its number there.
+    reserve: Option<(usize, u64)>,
 }
 
 /// A command to send.
@@ -70,8 +70,8 @@ struct Unsettled {
     connection: Option<usize>,
     /// And until this file work is over.
     work: Option<Vec<(DriverId, Token)>>,
-    /// The volume of a reservation command.
-    reserve: Option<usize>,
+    /// The volume of a reservation command, and its number there.
+    reserve: Option<(usize, u64)>,
 }
 
 struct Served {
@@ -173,6 +173,11 @@ impl Work {
         self.refusals_left = self.verify.len() * self.plan.hosts.len();
     }
 
+    /// Whether a host aborts something now.
+    pub fn wants_abort(&mut self) -> bool {
+        self.plan.abort_percent > 0 && self.left > 0 && self.random.percent(self.plan.abort_percent)
+    }
+
     /// How long to wait before the next operation, mostly not at all.
     pub fn think(&mut self) -> Nanos {
         match self.plan.think {
@@ -261,7 +266,7 @@ impl Work {
         let ask = served
             .book
             .choose(host, served.can_persist, &mut self.random);
-        served.book.begin(host, ask, now);
+        let number = served.book.begin(host, ask, now);
         self.unbar(volume);
         self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
         let (mut sqe, bytes) = ask.encode();
@@ -273,13 +278,13 @@ impl Work {
             io: Io {
                 ops: Vec::new(),
                 part: Part::Whole,
-                reserve: Some(volume),
+                reserve: Some((volume, number)),
             },
         }
     }
 
     /// A reservation command was answered.
-    fn reserved(&mut self, volume: usize, status: Status) -> Verdict {
+    fn reserved(&mut self, volume: usize, number: u64, status: Status) -> Verdict {
         let now = self.checker.stamp();
         let end = match status.code() {
             Status::SUCCESS => End::Done,
@@ -291,12 +296,13 @@ impl Work {
                     ops: Vec::new(),
                     connection: None,
                     work,
-                    reserve: Some(volume),
+                    reserve: Some((volume, number)),
                 });
                 return Ok(());
             }
         };
         let book = &mut self.volumes[volume].book;
+        assert!(book.awaits(number), "answers do not outlive a target");
         if !book.answered(end, now) {
             let text = format!("a reservation command on volume {volume} ended with {status}");
             return Err(Violation(text));
@@ -311,7 +317,10 @@ impl Work {
     }
 
     /// A reservation command had its effect or not, and has it no more.
-    fn forget(&mut self, volume: usize) {
+    fn forget(&mut self, volume: usize, number: u64) {
+        if !self.volumes[volume].book.awaits(number) {
+            return;
+        }
         let now = self.checker.stamp();
         self.volumes[volume].book.unknown(now);
         self.unbar(volume);
@@ -586,8 +595,8 @@ impl Work {
             let text = format!("op {:?} was answered after {} s", io.ops, took / S);
             return Err(Violation(text));
         }
-        if let Some(volume) = io.reserve {
-            return self.reserved(volume, status);
+        if let Some((volume, number)) = io.reserve {
+            return self.reserved(volume, number, status);
         }
         if io.part != Part::Whole {
             return self.half(io, Fate::Answered(status), connection);
@@ -646,7 +655,7 @@ impl Work {
                 has_errors || disk.hangs > 0
             }
             Status::RESERVATION_CONFLICT | Status::PREEMPTED => self.plan.reserve_percent > 0,
-            Status::ABORT_REQUESTED => disk.hangs > 0,
+            Status::ABORT_REQUESTED => self.plan.abort_percent > 0,
             Status::COMMAND_INTERRUPTED => !self.is_healed,
             _ => self.plan.faults.changes > 0,
         };
@@ -738,7 +747,10 @@ impl Work {
         // lost, that of a compare that failed by itself does.
         let refused = |fate| matches!(fate, Fate::Answered(status) if had_no_effect(status));
         let by_itself = failed(first) && !refused(first);
-        if refused(second) || second == Fate::Lost && by_itself {
+        // One that was aborted on its way may have taken the other with it.
+        let cut = |fate| matches!(fate, Fate::Answered(s) if is_cut_short(s));
+        let is_cut = cut(first) || cut(second);
+        if !is_cut && (refused(second) || second == Fate::Lost && by_itself) {
             return self.checker.refused(value);
         }
         let is_lost = first == Fate::Lost || second == Fate::Lost;
@@ -779,8 +791,8 @@ impl Work {
             waits
         });
         drop(world);
-        for volume in books {
-            self.forget(volume);
+        for (volume, number) in books {
+            self.forget(volume, number);
         }
         over.into_iter().try_for_each(|op| self.checker.ended(op))
     }
@@ -800,6 +812,11 @@ impl Work {
     pub fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
     }
+}
+
+/// Whether a command was ended on its way, with what it had done by then.
+fn is_cut_short(status: Status) -> bool {
+    [Status::ABORT_REQUESTED, Status::PREEMPTED].contains(&status.code())
 }
 
 fn is_busy(world: &mut World, driver: DriverId, token: Token) -> bool {

@@ -162,8 +162,8 @@ struct Volume {
     blocks: Vec<Block>,
     /// What was acknowledged before this is durable.
     flushed_before: Stamp,
-    /// Compares that failed, to be looked at when more is known.
-    miscompares: Vec<Value>,
+    /// Compares that failed, and when, to be looked at when more is known.
+    miscompares: Vec<(Value, Stamp)>,
 }
 
 /// A promise that was not kept.
@@ -320,8 +320,9 @@ impl Checker {
     /// A compare found something else, which may be right or not: known later.
     pub fn miscompared(&mut self, value: Value) -> Verdict {
         let volume = self.ops[value as usize].volume;
-        self.volumes[volume].miscompares.push(value);
-        self.refused(value)
+        let verdict = self.refused(value);
+        self.volumes[volume].miscompares.push((value, self.clock));
+        verdict
     }
 
     /// It failed, or its connection did, and may or may not have had its
@@ -347,7 +348,7 @@ impl Checker {
         let now = self.tick();
         for &value in &self.open {
             let op = &mut self.ops[value as usize];
-            if op.host == host && op.volume == volume {
+            if op.host == host && op.volume == volume && op.kind.writes() {
                 op.end = op.end.min(now);
             }
         }
@@ -467,11 +468,10 @@ impl Checker {
     /// A compare failed though every block held what it expected, seen before
     /// it began and after it ended.
     fn check_miscompares(&mut self, volume: usize) -> Verdict {
-        for value in std::mem::take(&mut self.volumes[volume].miscompares) {
+        for (value, end) in std::mem::take(&mut self.volumes[volume].miscompares) {
             let op = &self.ops[value as usize];
             let blocks = &self.volumes[volume].blocks[op.first as usize..];
-            let held =
-                |(block, &expected): (&Block, &Value)| block.held(expected, op.invoked, op.end);
+            let held = |(block, &expected): (&Block, &Value)| block.held(expected, op.invoked, end);
             if blocks.iter().zip(&op.expected).all(held) {
                 let what = format!("compare {value} failed over what it expected");
                 return self.fault(volume, op.first, &what);
