@@ -18,8 +18,8 @@ use reactor::{Batch, Driver, Received, SocketId, Token};
 #[derive(Default)]
 pub struct Data {
     memory: Memory,
-    /// CRC32C of all of it where it is known already.
-    pub crc: Option<u32>,
+    /// The tick in which the command got it.
+    since: u32,
 }
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ struct Staged {
 impl Data {
     #[inline]
     fn new(memory: Memory) -> Self {
-        Data { memory, crc: None }
+        Data { memory, since: 0 }
     }
 
     /// Data in memory that outlives the command.
@@ -107,17 +107,6 @@ impl Data {
         }
     }
 
-    /// Whether `len` bytes are all of it.
-    #[inline]
-    fn is_whole(&self, len: u32) -> bool {
-        match &self.memory {
-            Memory::Range(range) => range.len() == len,
-            Memory::Buf(buf) => buf.len() == len,
-            Memory::Loan(loan) => loan.len() == len,
-            Memory::None | Memory::Staged(_) => false,
-        }
-    }
-
     /// Calls `each` with the memory of `len` bytes from `offset`, in order.
     #[inline]
     fn each_part(&self, offset: u32, len: u32, mut each: impl FnMut(BufRange)) {
@@ -168,6 +157,12 @@ pub struct Link<M> {
     /// Memory that was taken from a command while a receive writes it.
     parked: Data,
     sending: bool,
+    /// Ticks so far.
+    ticks: u32,
+    /// The tick in which the last send began.
+    sent_at: u32,
+    /// The last tick in which a byte came, or a batch had gone.
+    moved_at: u32,
 }
 
 impl<M: Machine> Link<M> {
@@ -187,6 +182,9 @@ impl<M: Machine> Link<M> {
             receiving_into: None,
             parked: Data::default(),
             sending: false,
+            ticks: 0,
+            sent_at: 0,
+            moved_at: 0,
         }
     }
 
@@ -205,7 +203,8 @@ impl<M: Machine> Link<M> {
     /// Says where the data of `tag` lies: arriving payload is placed there,
     /// payload to send is taken from there.
     #[inline]
-    pub fn set_data(&mut self, tag: Tag, data: Data) {
+    pub fn set_data(&mut self, tag: Tag, mut data: Data) {
+        data.since = self.ticks;
         let index = usize::from(tag);
         if index >= self.data.len() {
             let len = self.machine.tags_max().max(index + 1);
@@ -277,6 +276,7 @@ impl<M: Machine> Link<M> {
     pub fn on_received(&mut self, received: Received) {
         self.receiving = false;
         self.receives += 1;
+        self.moved_at = self.ticks;
         self.receiving_into = None;
         self.parked = Data::default();
         if received.direct > 0 {
@@ -384,6 +384,7 @@ impl<M: Machine> Link<M> {
             data: &mut self.data,
         });
         self.sending = true;
+        self.sent_at = self.ticks;
         driver.send(self.socket, batch, self.send_token);
     }
 
@@ -391,6 +392,34 @@ impl<M: Machine> Link<M> {
     #[inline]
     pub fn on_sent(&mut self) {
         self.sending = false;
+        self.moved_at = self.ticks;
+    }
+
+    /// Time passes: the unit of what the next three tell is the caller's.
+    pub fn tick(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// Ticks since a byte came, or a batch had gone.
+    pub fn idle_ticks(&self) -> u32 {
+        self.ticks - self.moved_at
+    }
+
+    /// Ticks that the batch under way has been under way; 0 where none is.
+    pub fn sending_ticks(&self) -> u32 {
+        match self.sending {
+            true => self.ticks - self.sent_at,
+            false => 0,
+        }
+    }
+
+    /// The commands that hold memory which others could have, and for how many
+    /// ticks.
+    pub fn held(&self) -> impl Iterator<Item = (Tag, u32)> {
+        let held = |data: &Data| matches!(data.memory, Memory::Buf(_) | Memory::Loan(_));
+        let all = self.data.iter().enumerate();
+        all.filter(move |(_, data)| held(data))
+            .map(|(tag, data)| (tag as Tag, self.ticks - data.since))
     }
 }
 
@@ -416,10 +445,7 @@ impl Transmit for Sink<'_> {
         let data = &self.data[usize::from(tag)];
         data.each_part(offset, len, |part| self.batch.payload(part));
         if digest {
-            let crc = match data.crc {
-                Some(crc) if offset == 0 && data.is_whole(len) => crc,
-                _ => data.crc32c(offset, len),
-            };
+            let crc = data.crc32c(offset, len);
             self.batch.header(&crc.to_le_bytes());
         }
     }
@@ -429,7 +455,6 @@ impl Transmit for Sink<'_> {
         let Some(data) = self.data.get_mut(usize::from(tag)) else {
             return;
         };
-        data.crc = None;
         match std::mem::take(&mut data.memory) {
             Memory::Buf(buf) => self.batch.hold(buf),
             Memory::Loan(loan) => self.batch.hold(loan),

@@ -92,6 +92,13 @@ impl Pool {
         self.take(class_of(len), len, Use::Payload)
     }
 
+    /// The same from the memory that is kept for stages, for who keeps much
+    /// from going on; `None` also over [`STAGE_BYTES`].
+    #[cold]
+    pub fn get_spare(&self, len: u32) -> Option<Buf> {
+        (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, Use::Stage))?
+    }
+
     #[inline]
     fn take(&self, class: u8, len: u32, use_: Use) -> Option<Buf> {
         let unit = self.inner.take(class, use_)?;

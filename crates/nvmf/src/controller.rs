@@ -558,7 +558,7 @@ impl Controller {
     }
 
     /// Ends the controller: every connection of it is to be closed.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         if !self.has_ended {
             self.has_ended = true;
             self.csts |= csts::CFS;

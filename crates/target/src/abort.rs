@@ -14,6 +14,7 @@ use wire::nvme::Status;
 use crate::connection::Connection;
 use crate::job::{JobId, Work};
 use crate::later::{Answer, Later};
+use crate::waiting::is_of;
 
 impl Connection {
     /// Abort of the command `cid` of this queue. The host hears of both at
@@ -45,8 +46,8 @@ impl Connection {
             self.abort_job(job, tag, status, driver);
             return true;
         }
-        if self.waits_for_memory(tag) {
-            if let Some(Op::ExecuteFused { compare, write, .. }) = self.take_waiting() {
+        if let Some(op) = self.waiting.take(|op| is_of(op, tag)) {
+            if let Op::ExecuteFused { compare, write, .. } = op {
                 let other = if tag == compare { write } else { compare };
                 self.end(other, Status::FUSED_FAILED);
             }
@@ -119,8 +120,8 @@ impl Connection {
     }
 
     /// What is behind the namespaces has changed. Jobs keep their volumes; the
-    /// machine looks again at commands whose data still arrives; here is the
-    /// one that waits for memory.
+    /// machine looks again at commands whose data still arrives; here are
+    /// those that wait for memory.
     pub(crate) fn refresh<D: Driver>(&mut self, nqn: &str, driver: &mut D) {
         let is_open = self.is_open();
         let Some(bound) = self.bound.as_mut().filter(|_| is_open) else {
@@ -134,17 +135,17 @@ impl Connection {
         let before = std::mem::replace(&mut bound.served, new).geometry;
         let now = bound.served.geometry.clone();
         self.link.machine.set_namespaces(now.clone());
-        if let Some(op) = self.take_waiting() {
-            match refusal(&op, &before, &now) {
-                Some(status) => self.refuse(op, status),
-                None => self.wait_with(op),
+        let is_refused = |op: &Op| refusal(op, &before, &now).is_some();
+        while let Some(op) = self.waiting.take(is_refused) {
+            if let Some(status) = refusal(&op, &before, &now) {
+                self.refuse(op, status);
             }
         }
         self.run(driver);
     }
 
     /// An operation that waited for memory will not be executed.
-    fn refuse(&mut self, op: Op, status: Status) {
+    pub(crate) fn refuse(&mut self, op: Op, status: Status) {
         match op {
             Op::Execute {
                 tag,

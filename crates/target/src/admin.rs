@@ -299,6 +299,17 @@ impl Connection {
         self.settle(&mut registry);
     }
 
+    /// Ends the controller, and with it the connections of its queues.
+    pub(crate) fn end_controller(&mut self) {
+        let Some(bound) = &self.bound else { return };
+        let shared = self.shared.clone();
+        let mut registry = shared.registry();
+        if let Some(controller) = registry.controller(bound.controller) {
+            controller.end();
+        }
+        self.settle(&mut registry);
+    }
+
     /// The controller whose Admin Queue this is has events to tell.
     pub(crate) fn notified(&mut self) {
         let shared = self.shared.clone();

@@ -19,6 +19,7 @@ use crate::reservation::Rights;
 use crate::served::Served;
 use crate::shared::{ConnectionRef, Shared};
 use crate::token::{ConnectionId, Subject};
+use crate::waiting::Waiting;
 
 /// A connection that has ended has so many ticks to say why.
 const ENDED_TICKS_MAX: u32 = 10;
@@ -56,8 +57,8 @@ pub(crate) struct Connection {
     pub(crate) jobs: Rc<RefCell<Jobs>>,
     /// How many of them are its own.
     pub(crate) jobs_open: usize,
-    /// An operation that waits for memory; nothing is received meanwhile.
-    waiting: Option<Op>,
+    /// Operations that wait for memory.
+    pub(crate) waiting: Waiting,
     /// A failed I/O was logged since the last tick.
     failure_logged: bool,
     /// Ticks since its machine has ended.
@@ -86,7 +87,7 @@ impl Connection {
             state: State::Open,
             jobs,
             jobs_open: 0,
-            waiting: None,
+            waiting: Waiting::default(),
             failure_logged: false,
             ended_ticks: 0,
         }
@@ -124,31 +125,12 @@ impl Connection {
     /// Whether an operation waits for memory: look again next turn.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.is_some() && self.state == State::Open
+        !self.waiting.is_empty() && self.state == State::Open
     }
 
     /// Whether commands are taken.
     pub(crate) fn is_open(&self) -> bool {
         self.state == State::Open
-    }
-
-    /// Whether the operation that waits for memory is this command's.
-    pub(crate) fn waits_for_memory(&self, tag: Tag) -> bool {
-        match self.waiting {
-            Some(Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. }) => own == tag,
-            Some(Op::ExecuteFused { compare, write, .. }) => compare == tag || write == tag,
-            _ => false,
-        }
-    }
-
-    /// Takes the operation that waits for memory away: it will not be executed.
-    pub(crate) fn take_waiting(&mut self) -> Option<Op> {
-        self.waiting.take()
-    }
-
-    /// It goes on waiting.
-    pub(crate) fn wait_with(&mut self, op: Op) {
-        self.waiting = Some(op);
     }
 
     /// A receive completed.
@@ -186,7 +168,7 @@ impl Connection {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if self.state == State::Open {
             self.state = State::Closing;
-            self.waiting = None;
+            self.waiting.clear();
             self.orphan_all(driver);
             driver.close(self.link.socket(), Subject::Close(self.id).token());
         }
@@ -197,20 +179,22 @@ impl Connection {
         self.state = State::Closed;
     }
 
-    /// Takes operations until the received bytes are used up or memory is short.
+    /// Takes operations until the received bytes are used up, or one stands
+    /// before the rest.
     #[inline]
     pub(crate) fn run<D: Driver>(&mut self, driver: &mut D) {
-        while let Some(op) = self.waiting.take().or_else(|| self.link.next_op()) {
+        while !self.waiting.is_stalled()
+            && let Some(op) = self.link.next_op()
+        {
             if !self.execute(op, driver) {
-                self.waiting = Some(op);
-                return;
+                self.wait(op);
             }
         }
     }
 
     /// False: not enough memory now, try again.
     #[inline]
-    fn execute<D: Driver>(&mut self, op: Op, driver: &mut D) -> bool {
+    pub(crate) fn execute<D: Driver>(&mut self, op: Op, driver: &mut D) -> bool {
         if let Op::Execute { .. } | Op::ExecuteFused { .. } = op {
             tracing::debug!(peer = %self.via.peer, ?op, "execute");
         }
@@ -229,7 +213,9 @@ impl Connection {
                     Command::Io(io) => self.destination(&io, len, staged, driver),
                     _ => driver.pool().get(len).map(Data::owned),
                 };
-                let Some(data) = data else { return false };
+                let Some(data) = data.or_else(|| self.spare_for(tag, len, driver)) else {
+                    return false;
+                };
                 self.link.set_data(tag, data);
                 self.link.machine.prepared(tag);
                 true
@@ -295,22 +281,22 @@ impl Connection {
     }
 
     /// The end of a turn that touched it: everything ready leaves in one
-    /// batch, and the next bytes are asked for.
+    /// batch, and the next bytes are asked for. Whether it found memory and
+    /// waits for more.
     #[inline]
-    pub(crate) fn on_turn<D: Driver>(&mut self, driver: &mut D) {
+    pub(crate) fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool {
         if self.state != State::Open {
-            return;
+            return false;
         }
-        if self.waiting.is_some() {
-            self.run(driver);
-        }
+        let wants_more = !self.waiting.is_empty() && self.retry(driver);
         self.link.flush(driver);
-        if self.waiting.is_none() {
+        if !self.waiting.is_stalled() {
             self.link.receive(driver);
         }
         if self.link.machine.is_finished() && !self.link.is_sending() {
             self.close(driver);
         }
+        wants_more
     }
 
     /// Looks at the time.
@@ -329,6 +315,9 @@ impl Connection {
         }
         if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
             self.keep_alive(now);
+        }
+        if self.state == State::Open {
+            self.memory_tick(now, driver);
         }
     }
 }

@@ -64,6 +64,15 @@ impl Connection {
         driver.pool().get(len).map(Data::owned)
     }
 
+    /// Memory that is kept for commands that keep everything behind them from
+    /// being received, `None` for any other.
+    #[cold]
+    pub(crate) fn spare_for<D: Driver>(&self, tag: Tag, len: u32, driver: &D) -> Option<Data> {
+        let is_in_the_way = self.link.machine.is_blocked_on(tag);
+        let buf = is_in_the_way.then(|| driver.pool().get_spare(len))?;
+        buf.map(Data::owned)
+    }
+
     /// Executes a command all of which is here; false while memory is short.
     #[inline]
     pub(crate) fn execute_io<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
@@ -138,10 +147,14 @@ impl Connection {
         let volume = &self.volumes()[io.namespace as usize];
         if let Some(bytes) = self.link.staged(tag) {
             if let Some(result) = volume.write_now(io.offset, bytes) {
+                if let Err(Error::Busy) = result {
+                    return false;
+                }
                 self.finish(tag, io, result, then);
                 return true;
             }
-            let Some(buf) = driver.pool().get(bytes.len() as u32) else {
+            let (pool, len) = (driver.pool(), bytes.len() as u32);
+            let Some(buf) = pool.get(len).or_else(|| pool.get_spare(len)) else {
                 return false;
             };
             mem::copy_in(buf.range(), bytes);
@@ -150,6 +163,10 @@ impl Connection {
         let mut data = self.link.take_data(tag);
         if let Some(loan) = data.loan_mut() {
             let result = self.volumes()[io.namespace as usize].commit(loan, io.offset);
+            if let Err(Error::Busy) = result {
+                self.link.set_data(tag, data);
+                return false;
+            }
             self.finish(tag, io, result, then);
             return true;
         }
@@ -159,8 +176,7 @@ impl Connection {
             durable: io.fua,
         };
         self.link.set_data(tag, data);
-        self.start(tag, io.namespace, write, then, driver);
-        true
+        self.start_unless_busy(tag, io.namespace, write, then, driver)
     }
 
     /// The volume has done its part at once.
@@ -172,7 +188,8 @@ impl Connection {
 
     fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let buf = self.link.range(tag).expect("a compare has its data");
-        let Some(scratch) = driver.pool().get(buf.len()) else {
+        let (pool, len) = (driver.pool(), buf.len());
+        let Some(scratch) = pool.get(len).or_else(|| pool.get_spare(len)) else {
             return false;
         };
         let compare = store::Io::Compare {
@@ -231,7 +248,8 @@ impl Connection {
             self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             return true;
         }
-        let Some(scratch) = driver.pool().get(io.len as u32) else {
+        let (pool, len) = (driver.pool(), io.len as u32);
+        let Some(scratch) = pool.get(len).or_else(|| pool.get_spare(len)) else {
             return false;
         };
         let both = store::Io::CompareAndWrite {
@@ -245,8 +263,7 @@ impl Connection {
             compare,
             _scratch: scratch,
         };
-        self.start(write, io.namespace, both, then, driver);
-        true
+        self.start_unless_busy(write, io.namespace, both, then, driver)
     }
 
     /// Starts the only I/O of a command, or the first.
@@ -261,7 +278,42 @@ impl Connection {
     ) {
         let id = self.jobs.borrow_mut().vacant();
         let volume = &self.volumes()[namespace as usize];
-        match volume.start(io, driver, Subject::File(id).token()) {
+        let progress = volume.start(io, driver, Subject::File(id).token());
+        self.started(tag, namespace, io, then, progress, driver);
+    }
+
+    /// The same, but of a volume that has no memory for it now: false, nothing
+    /// was done.
+    #[inline]
+    fn start_unless_busy<D: Driver>(
+        &mut self,
+        tag: Tag,
+        namespace: u32,
+        io: store::Io,
+        then: Then,
+        driver: &mut D,
+    ) -> bool {
+        let id = self.jobs.borrow_mut().vacant();
+        let volume = &self.volumes()[namespace as usize];
+        let progress = volume.start(io, driver, Subject::File(id).token());
+        if let Progress::Done(Err(Error::Busy)) = progress {
+            return false;
+        }
+        self.started(tag, namespace, io, then, progress, driver);
+        true
+    }
+
+    #[inline]
+    fn started<D: Driver>(
+        &mut self,
+        tag: Tag,
+        namespace: u32,
+        io: store::Io,
+        then: Then,
+        progress: Progress,
+        driver: &mut D,
+    ) {
+        match progress {
             Progress::Done(result) => {
                 let at = (namespace, io.extent().0);
                 if let Some(steps) = self.ended(tag, at, result, then) {
@@ -270,7 +322,7 @@ impl Connection {
             }
             Progress::Pending(task) => {
                 let on = OnVolume {
-                    volume: volume.clone(),
+                    volume: self.volumes()[namespace as usize].clone(),
                     namespace,
                     offset: io.extent().0,
                     task,

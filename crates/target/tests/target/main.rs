@@ -12,3 +12,4 @@ mod initiator;
 mod lifecycle;
 mod limits;
 mod live;
+mod memory;

@@ -1,0 +1,182 @@
+//! Connections that go short of memory, and those that sit on it.
+//!
+//! What finds no memory waits, and the connection goes on receiving: the data
+//! that others of its commands were promised memory for must come in, or none
+//! of that memory would ever be free again. Where a host neither sends what it
+//! was asked for nor takes what it asked for, while others go short, its
+//! connection ends.
+
+use std::collections::VecDeque;
+
+use machine::{Nanos, Tag};
+use nvmf::tcp::controller::Op;
+use reactor::Driver;
+use wire::nvme::Status;
+
+use crate::connection::Connection;
+
+/// A command that found no memory for so many ticks is answered: its host is
+/// about to give up on it.
+const WAIT_TICKS_MAX: u32 = 50;
+/// While others go short, a connection that moves no byte holds memory no
+/// longer than this,
+const IDLE_TICKS_MAX: u32 = 10;
+/// and one that moves a few no longer than this.
+const HELD_TICKS_MAX: u32 = 60;
+
+struct Wait {
+    op: Op,
+    ticks: u32,
+}
+
+/// What waits for memory on one connection, at most a queue's entries.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// In the order they came.
+    queue: VecDeque<Wait>,
+    /// Its data is in the staging buffer, or stands before its memory: nothing
+    /// is received before it goes on.
+    stalled: Option<Wait>,
+}
+
+impl Waiting {
+    #[inline]
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stalled.is_none() && self.queue.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Waiting::default();
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Wait> {
+        self.queue.iter().chain(&self.stalled)
+    }
+
+    fn has(&self, tag: Tag) -> bool {
+        self.all().any(|wait| is_of(&wait.op, tag))
+    }
+
+    /// Takes out the first that is `meant`: it will not be executed as it is.
+    pub(crate) fn take(&mut self, meant: impl Fn(&Op) -> bool) -> Option<Op> {
+        if let Some(at) = self.queue.iter().position(|wait| meant(&wait.op)) {
+            return self.queue.remove(at).map(|wait| wait.op);
+        }
+        let is_meant = self.stalled.as_ref().is_some_and(|wait| meant(&wait.op));
+        self.stalled.take_if(|_| is_meant).map(|wait| wait.op)
+    }
+
+    /// A tick has passed; whether something waited all of it.
+    fn tick(&mut self) -> bool {
+        for wait in self.queue.iter_mut().chain(&mut self.stalled) {
+            wait.ticks += 1;
+        }
+        self.all().any(|wait| wait.ticks > 1)
+    }
+
+    /// Takes out one that has waited for too long.
+    fn take_late(&mut self) -> Option<Op> {
+        let is_late = |wait: &Wait| wait.ticks > WAIT_TICKS_MAX;
+        // Those in front have waited longest.
+        if self.queue.front().is_some_and(is_late) {
+            return self.queue.pop_front().map(|wait| wait.op);
+        }
+        self.stalled
+            .take_if(|wait| is_late(wait))
+            .map(|wait| wait.op)
+    }
+}
+
+/// Whether it is an operation of this command.
+pub(crate) fn is_of(op: &Op, tag: Tag) -> bool {
+    match *op {
+        Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
+        Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
+        Op::Refused(_) | Op::Fatal(_) => false,
+    }
+}
+
+impl Connection {
+    /// There was no memory for `op`.
+    #[cold]
+    pub(crate) fn wait(&mut self, op: Op) {
+        let wait = Wait { op, ticks: 0 };
+        let stalls = match op {
+            Op::Prepare { tag, .. } => self.link.machine.is_blocked_on(tag),
+            Op::Execute { tag, .. } => self.link.staged(tag).is_some(),
+            _ => false,
+        };
+        match stalls {
+            true => self.waiting.stalled = Some(wait),
+            false => self.waiting.queue.push_back(wait),
+        }
+    }
+
+    /// Tries again one operation that found no memory, and the one that keeps
+    /// others from being received. Whether one went on and more wait: connections
+    /// take turns.
+    #[cold]
+    pub(crate) fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
+        let mut went_on = false;
+        if let Some(wait) = self.waiting.stalled.take() {
+            went_on = self.execute(wait.op, driver);
+            match went_on {
+                true => self.run(driver),
+                false => self.waiting.stalled = Some(wait),
+            }
+        }
+        if let Some(wait) = self.waiting.queue.pop_front() {
+            match self.execute(wait.op, driver) {
+                true => went_on = true,
+                false => self.waiting.queue.push_front(wait),
+            }
+        }
+        went_on && !self.waiting.is_empty()
+    }
+
+    /// Looks at memory: what it waits for, and what it holds while others wait.
+    pub(crate) fn memory_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        self.link.tick();
+        if self.waiting.tick() {
+            self.shared.note_shortage(now);
+        }
+        while let Some(op) = self.waiting.take_late() {
+            let status = match &self.bound {
+                Some(bound) => bound.activity.delay_retry(Status::COMMAND_INTERRUPTED),
+                None => Status::COMMAND_INTERRUPTED,
+            };
+            self.refuse(op, status);
+            self.run(driver);
+        }
+        if self.shared.is_short(now) && self.sits_on_memory() {
+            tracing::warn!(peer = %self.via.peer, "controller ends: \
+                its host moves no data while others go short of memory");
+            // Hosts give the rest up too when one queue is lost, and what the
+            // rest waits for had better be another's.
+            self.end_controller();
+            self.close(driver);
+        }
+    }
+
+    /// Whether it holds memory for longer than others can wait, for data that
+    /// its host does not send or take.
+    fn sits_on_memory(&self) -> bool {
+        let max = match self.link.idle_ticks() {
+            IDLE_TICKS_MAX.. => IDLE_TICKS_MAX,
+            _ => HELD_TICKS_MAX,
+        };
+        if self.link.sending_ticks() >= max {
+            return true;
+        }
+        let jobs = self.jobs.borrow();
+        // Whatever a volume is at, or waits itself, is not the host's doing.
+        (self.link.held()).any(|(tag, ticks)| {
+            ticks >= max && !self.waiting.has(tag) && jobs.find(self.id(), tag).is_none()
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! `memory_max` is reached: commands wait and are done, and who sits on memory
+//! loses it to those who would use it.
+
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reactor::Choice;
+use store::Error;
+use target::{Limits, Running};
+use wire::nvme::{Sgl, Sqe, Status, io as opcode};
+
+use crate::commands::serve_gates;
+use crate::common::{BLOCK, Host, Queue, backends, config, on_each_driver, stop};
+use crate::gate::Gate;
+use crate::initiator::{Carry, Initiator, blocks, pattern};
+
+const MIB: usize = 1 << 20;
+const BLOCKS: usize = MIB / BLOCK;
+
+/// A target whose volume takes what it reads and writes from the buffers, of
+/// which there are few.
+fn serve(backend: Choice) -> Running {
+    let gate = Gate::open_over(&crate::common::ram("ram", 8192));
+    let config = config(backend, Limits::default(), 24 << 20);
+    target::parts::start_with(config, vec![gate]).expect("starts")
+}
+
+/// Several times the memory at once, from several queues of an ordinary host,
+/// large writes and small ones and reads in any order.
+#[test]
+fn more_than_there_is_memory_for_is_done_all_the_same() {
+    for backend in backends() {
+        let running = serve(backend);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut queues = [initiator.queue(1), initiator.queue(2)];
+        for turn in 0..2 {
+            let mut sent = Vec::new();
+            for n in 0..20 {
+                for (at, io) in queues.iter_mut().enumerate() {
+                    let slba = ((n * 2 + at) % 24 * BLOCKS) as u64;
+                    let large = pattern(slba, MIB);
+                    let small = pattern(slba, BLOCK);
+                    let tags = [
+                        io.submit(&blocks(opcode::WRITE, 1, slba, BLOCKS), Carry::Out(&large)),
+                        io.submit(&blocks(opcode::WRITE, 1, slba, 1), Carry::Out(&small)),
+                        io.submit(&blocks(opcode::READ, 1, slba, 16), Carry::In(16 * BLOCK)),
+                    ];
+                    sent.push((at, tags));
+                }
+            }
+            for io in &mut queues {
+                io.flush();
+            }
+            for (at, tags) in sent {
+                for tag in tags {
+                    let ended = queues[at].wait(tag);
+                    assert_eq!(ended.status, Status::SUCCESS, "turn {turn}");
+                }
+            }
+        }
+        let last = queues[0].read(1, 0, MIB, BLOCK);
+        assert_eq!(last, pattern(0, MIB));
+        stop(running);
+    }
+}
+
+/// A command of 1 MiB whose data is asked for.
+fn large(opcode: u8, nsid: u32, slba: usize) -> Sqe {
+    let mut sqe = Sqe::new(opcode);
+    sqe.nsid = nsid.into();
+    sqe.set_blocks(slba as u64, BLOCKS as u32);
+    sqe.sgl = Sgl::new(Sgl::TRANSPORT, MIB as u32);
+    sqe
+}
+
+/// Hosts that have asked for all memory and then do nothing.
+fn sit(address: SocketAddr, opcode: u8, hosts: usize) -> Vec<(Queue, Queue)> {
+    let sitting = (0..hosts).map(|host| {
+        let (admin, mut io) = Host::at(address).pair();
+        for n in 0..28 {
+            io.send(large(opcode, 1, (host * 28 + n) % 14 * BLOCKS), &[]);
+        }
+        (admin, io)
+    });
+    sitting.collect()
+}
+
+/// Whether the target has ended it, after what is still to read.
+fn has_ended(queue: &mut Queue) -> bool {
+    let patience = Duration::from_millis(500);
+    let set = queue.stream.set_read_timeout(Some(patience));
+    set.expect("settable");
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match queue.stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_that_do_not_send_what_they_promised_lose_their_memory() {
+    let running = serve(Choice::Auto);
+    let address = running.addresses()[0];
+    let mut quiet = Host::at(address).pair();
+    let mut sitting = sit(address, opcode::WRITE, 2);
+    // Others come in and go on: it takes the sitting ones' end.
+    let initiator = Initiator::connect(address, Choice::Auto);
+    let mut io = initiator.queue(1);
+    for n in 0..4 {
+        let data = pattern(n, MIB);
+        let slba = n * BLOCKS as u64;
+        assert_eq!(io.write(1, slba, &data, BLOCK), Status::SUCCESS);
+        assert_eq!(io.read(1, slba, MIB, BLOCK), data);
+    }
+    assert!(sitting.iter_mut().any(|(_, io)| has_ended(io)));
+    // Who does nothing and holds nothing stays.
+    assert!(quiet.1.is_alive());
+    drop(sitting);
+    stop(running);
+}
+
+/// Of a volume in memory they hold what they read, which others write.
+#[test]
+fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
+    let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
+    config.volumes[0].size_bytes = 16 << 20;
+    let running = target::start(config).expect("starts");
+    let address = running.addresses()[0];
+    let initiator = Initiator::connect(address, Choice::Auto);
+    let mut io = initiator.queue(1);
+    let write = |io: &mut crate::initiator::Io, seed: u64| {
+        for n in 0..14 {
+            let data = pattern(seed + n, MIB);
+            assert_eq!(
+                io.write(1, n * BLOCKS as u64, &data, BLOCK),
+                Status::SUCCESS
+            );
+        }
+    };
+    write(&mut io, 0);
+    let sitting = sit(address, opcode::READ, 4);
+    for turn in 1..6 {
+        write(&mut io, turn);
+    }
+    assert_eq!(io.read(1, 0, MIB, BLOCK), pattern(5, MIB));
+    drop(sitting);
+    stop(running);
+}
+
+/// A write that a volume has no memory for waits and is done.
+#[test]
+fn a_busy_volume_is_waited_for() {
+    for backend in backends() {
+        let (running, gate, _) = serve_gates(backend);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
+        gate.fail(Some(Error::Busy));
+        let data = pattern(1, BLOCK);
+        let waits = io.submit(&blocks(opcode::WRITE, 1, 0, 1), Carry::Out(&data));
+        io.flush();
+        let beside = io.submit(&blocks(opcode::WRITE, 2, 0, 1), Carry::Out(&data));
+        let patience = Duration::from_millis(20);
+        std::thread::sleep(patience);
+        assert!(!io.has_ended(waits));
+        gate.fail(None);
+        for tag in [waits, beside] {
+            assert_eq!(io.wait(tag).status, Status::SUCCESS);
+        }
+        assert_eq!(io.read(1, 0, BLOCK, BLOCK), data);
+        stop(running);
+    }
+}
+
+/// Nobody who waits for a command of the host's holds up the Admin Queue.
+#[test]
+fn administration_goes_on_while_memory_is_short() {
+    on_each_driver(Limits::default(), 24 << 20, |running| {
+        let address = running.addresses()[0];
+        let (mut admin, mut io) = Host::at(address).pair();
+        for n in 0..28 {
+            io.send(large(opcode::COMPARE, 1, n % 4 * BLOCKS), &[]);
+        }
+        assert_eq!(admin.identify(1, 0).len(), 4096);
+        let (mut other, _) = Host::at(address).admin();
+        assert_eq!(other.identify(1, 0).len(), 4096);
+    });
+}
