@@ -317,8 +317,12 @@ impl Running {
             let _ = tell.send(outcome);
         };
         self.shared.change(change, Box::new(done));
-        let unfinished = |_| Err(ChangeError::Unfinished);
-        told.recv_timeout(CHANGE_TIMEOUT).unwrap_or_else(unfinished)
+        let outcome = told.recv_timeout(CHANGE_TIMEOUT);
+        outcome.unwrap_or_else(|_| match self.shared.is_stopping() {
+            // A reactor that ended has not answered.
+            true => Err(ChangeError::Stopping),
+            false => Err(ChangeError::Unfinished),
+        })
     }
 
     /// Ends it in order: no new connections, open ones closed, volumes synced.

@@ -125,6 +125,25 @@ fn check_tells_what_a_good_file_serves() {
     assert!(!file.path.with_file_name("disk0.img").exists());
 }
 
+/// Where hosts reach it, and what they are told.
+#[test]
+fn check_tells_what_discovery_says() {
+    let more = "advertise = \"2001:db8::1\"\n\
+                [[listener]]\naddress = \"127.0.0.1:8009\"\ndiscovery_only = true\n\
+                [[nvme.referral]]\naddress = \"nas\"\n[policy]";
+    let file = file(&good(4420).replace("[policy]", more));
+    let output = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for line in [
+        "  on 127.0.0.1:4420 with discovery, told to hosts as [2001:db8::1]:4420\n",
+        "  on 127.0.0.1:8009 discovery only\n",
+        "  discovery names nas:8009 too\n",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in:\n{shown}");
+    }
+}
+
 #[test]
 fn check_and_serve_refuse_a_bad_file_with_its_place() {
     let file = file(&good(4420).replace("size = ", "sise = "));
