@@ -315,12 +315,11 @@ impl World {
                 let first = op.offset / SECTOR_BYTES;
                 file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
             }
-            (What::Write(..) | What::Zero, Ok(())) => {
-                if self.random.one_in(self.disk.settings.writebacks) {
-                    let first = op.offset / SECTOR_BYTES;
-                    let file = &mut self.disk.files[op.file];
-                    file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
-                }
+            (What::Write(..) | What::Zero, Ok(()))
+                if self.random.one_in(self.disk.settings.writebacks) =>
+            {
+                let first = op.offset / SECTOR_BYTES;
+                file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
             }
             _ => {}
         }

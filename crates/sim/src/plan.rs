@@ -108,6 +108,8 @@ pub struct Plan {
     pub reserve_percent: u64,
     /// How often, of a hundred turns, a host aborts one of its commands.
     pub abort_percent: u64,
+    /// The target has less memory than hosts ask for.
+    pub little_memory: bool,
     /// Mean time between two operations of a queue that has room.
     pub think: Nanos,
 }
@@ -143,6 +145,7 @@ impl Plan {
             fua_percent: r.pick(&[0, 10, 50]),
             reserve_percent: r.pick(&[0, 0, 2, 8]),
             abort_percent: r.pick(&[0, 0, 5, 20]),
+            little_memory: r.one_in(10),
             think: r.pick(&[0, 5, 50]) * US,
         }
     }

@@ -25,7 +25,7 @@ impl Random {
 
     /// Any number.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn any(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -41,7 +41,7 @@ impl Random {
     /// A number below `bound`, which is not 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.any()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number of `from..=to`.

@@ -153,6 +153,9 @@ impl State {
             self.held = Some((rtype, host));
             return End::Done;
         }
+        if victim == 0 {
+            return End::Invalid;
+        }
         if !self.keys.values().any(|&key| key == victim) {
             return End::Conflict;
         }

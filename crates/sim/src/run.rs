@@ -29,6 +29,8 @@ const SHARDS_MAX: usize = 3;
 const HOSTS_MAX: usize = 4;
 /// What all buffers of one driver may take.
 const POOL_BYTES: u64 = 256 << 20;
+/// The same of all reactors together where there is little memory.
+const LITTLE_BYTES: u64 = 16 << 20;
 /// Simulated time that one part of a run may take.
 const PART_MAX: Nanos = 600 * S;
 
@@ -76,11 +78,20 @@ thread_local! {
     static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
-fn pools() -> Vec<Pool> {
+/// The pools of the reactors, then those of the hosts.
+fn pools(little_memory: bool) -> Vec<Pool> {
     POOLS.with_borrow_mut(|pools| {
-        let pool = || Pool::new(Budget::new(POOL_BYTES)).expect("address space is left");
-        pools.resize_with(SHARDS_MAX + HOSTS_MAX, pool);
-        pools.clone()
+        let pool = |budget| Pool::new(budget).expect("address space is left");
+        if pools.is_empty() {
+            pools.resize_with(SHARDS_MAX + HOSTS_MAX, || pool(Budget::new(POOL_BYTES)));
+            let little = Budget::new(LITTLE_BYTES);
+            pools.extend((0..SHARDS_MAX).map(|_| pool(little.clone())));
+        }
+        let mut all = pools[..SHARDS_MAX + HOSTS_MAX].to_vec();
+        if little_memory {
+            all[..SHARDS_MAX].clone_from_slice(&pools[SHARDS_MAX + HOSTS_MAX..]);
+        }
+        all
     })
 }
 
@@ -128,7 +139,7 @@ struct Run {
 impl Run {
     fn new(seed: u64, traces: bool) -> Run {
         let plan = Plan::new(seed);
-        let pools = pools();
+        let pools = pools(plan.little_memory);
         let mut net = Net::new(plan.net);
         for pool in &pools {
             net.add_driver(pool.clone());

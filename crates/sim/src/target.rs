@@ -59,6 +59,8 @@ struct Reactor {
     shard: Shard,
     /// A turn is scheduled for its deadline.
     deadline: Option<Nanos>,
+    /// Times that somebody had gone short of memory when it last looked.
+    shortages: u64,
 }
 
 /// A target that runs.
@@ -210,6 +212,7 @@ impl SimTarget {
             .map(|(n, (mut driver, mail))| {
                 let shard = Shard::new(n, shared.clone(), acceptor.take(), &mut driver);
                 Reactor {
+                    shortages: driver.pool().budget().shortages(),
                     driver,
                     mail,
                     shard: shard.expect("simulated listeners listen"),
@@ -232,6 +235,7 @@ impl SimTarget {
             mail,
             shard,
             deadline,
+            shortages,
         } = &mut self.reactors[n];
         driver
             .poll(Wait::Now, &mut self.completions)
@@ -248,6 +252,11 @@ impl SimTarget {
             shard.on_deadline(driver, now);
         }
         Handler::<SimDriver, Mail>::on_turn(shard, driver);
+        // As the reactor's own loop does.
+        let seen = driver.pool().budget().shortages();
+        if std::mem::replace(shortages, seen) != seen {
+            driver.pool().trim();
+        }
         let next = Handler::<SimDriver, Mail>::deadline(shard);
         if next != *deadline {
             *deadline = next;

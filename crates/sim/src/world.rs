@@ -140,11 +140,6 @@ impl World {
         self.digest
     }
 
-    /// Whether somebody wants to read what happens.
-    pub fn traces(&self) -> bool {
-        self.trace.is_some()
-    }
-
     /// Notes what happens, for who reads a failure.
     pub fn trace(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
