@@ -25,6 +25,7 @@
 mod change;
 mod free;
 mod owner;
+mod quota;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use crate::loan::Loan;
 use crate::pool::BUF_BYTES_MAX;
 use crate::region::{BufRange, Region};
 use free::Free;
+use quota::Quota;
 use table::Table;
 use word::{PRESENT, frame_of};
 
@@ -88,6 +90,8 @@ pub(crate) struct Inner {
     size_bytes: AtomicU64,
     /// Frames that writes may have beyond one for each part of the volume.
     spare: Spare,
+    /// Frames that loans may have pinned.
+    pins: Quota,
     /// Names the next hole, so that no two of a part look the same.
     holes: AtomicU32,
     /// Frames that are nobody's: those that a larger volume would have.
@@ -98,16 +102,14 @@ pub(crate) struct Inner {
 #[repr(align(128))]
 struct Spare {
     left: AtomicI64,
-    /// Of those in use: replaced, and still pinned.
-    retired: AtomicI64,
     max: i64,
 }
 
 impl Spare {
-    /// Takes `n` for a write that may as well use a buffer: a part is left for
-    /// those that may not.
+    /// Takes `n` for a write that may as well use a buffer: half of all is left
+    /// for those to pinned frames, more than loans can have pinned.
     fn take_some(&self, n: i64) -> bool {
-        self.take(n, self.max / 4)
+        self.take(n, self.max / 2)
     }
 
     fn take(&self, n: i64, rest_min: i64) -> bool {
@@ -121,25 +123,6 @@ impl Spare {
     fn give(&self, n: i64) {
         self.left.fetch_add(n, Ordering::Relaxed);
     }
-
-    /// A frame was replaced and is still pinned.
-    fn retire(&self) {
-        self.left.fetch_sub(1, Ordering::Relaxed);
-        self.retired.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The last pin of such a frame is gone.
-    fn free_retired(&self) {
-        self.retired.fetch_sub(1, Ordering::Relaxed);
-        self.left.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether readers hold so many replaced frames that they had better pin
-    /// no more: half of what is left for writes to pinned frames.
-    #[inline]
-    fn is_low(&self) -> bool {
-        self.retired.load(Ordering::Relaxed) > self.max / 8
-    }
 }
 
 /// Frames `first..=last` of a range, which is not empty.
@@ -150,6 +133,13 @@ fn span(offset: u64, len: u32) -> (usize, usize) {
         (offset >> FRAME_SHIFT) as usize,
         (end >> FRAME_SHIFT) as usize,
     )
+}
+
+/// What a loan of a range counts for: the frames that it may have pinned.
+#[inline]
+fn pins_for(offset: u64, len: u32) -> Option<i64> {
+    let end = offset.checked_add(u64::from(len))?;
+    Some((end.div_ceil(u64::from(FRAME_BYTES)) - (offset >> FRAME_SHIFT)) as i64)
 }
 
 /// The bytes of a range that lie in frame `index`: where in the frame, how
@@ -176,18 +166,34 @@ impl Frames {
         self.inner.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Whether so many frames were replaced under their readers that further
-    /// reads had better copy what they read than pin it.
-    #[inline]
-    pub fn is_short(&self) -> bool {
-        self.inner.spare.is_low()
-    }
-
     /// Lends `len` bytes from `offset` to be read: as they are at one moment,
-    /// and as long as the loan lives. `None` past the end, or where writers
-    /// are in the way for longer than can be waited.
+    /// and as long as the loan lives. `None` past the end, where writers are in
+    /// the way for longer than can be waited, and where so much is lent already
+    /// that this is to be copied ([`Frames::read`]).
     #[inline]
     pub fn pin(&self, offset: u64, len: u32) -> Option<Loan> {
+        if len == 0 {
+            return self.pin_unmetered(offset, len);
+        }
+        let count = pins_for(offset, len)?;
+        if !self.inner.pins.take(count) {
+            return None;
+        }
+        match self.pin_unmetered(offset, len) {
+            Some(mut loan) => {
+                loan.meter();
+                Some(loan)
+            }
+            None => {
+                self.inner.pins.give(count);
+                None
+            }
+        }
+    }
+
+    /// The same for those who let go at once.
+    #[inline]
+    fn pin_unmetered(&self, offset: u64, len: u32) -> Option<Loan> {
         let inner = self.inner;
         let end = offset.checked_add(u64::from(len))?;
         if end > inner.size_bytes.load(Ordering::Relaxed) || len == 0 {
@@ -269,7 +275,7 @@ impl Frames {
     /// Copies `dst.len()` bytes from `offset`.
     pub fn read(&self, offset: u64, dst: BufRange) -> Result<(), Refused> {
         let loan = self
-            .pin(offset, dst.len())
+            .pin_unmetered(offset, dst.len())
             .ok_or_else(|| self.why(offset, dst.len()))?;
         let mut at = 0;
         for &piece in loan.pieces() {
@@ -282,7 +288,7 @@ impl Frames {
     /// Succeeds if `data` is what there is at `offset`.
     pub fn compare(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
         let loan = self
-            .pin(offset, data.len())
+            .pin_unmetered(offset, data.len())
             .ok_or_else(|| self.why(offset, data.len()))?;
         let mut at = 0;
         for &piece in loan.pieces() {
@@ -369,7 +375,11 @@ impl Inner {
 
     /// A loan of pins is over.
     #[inline]
-    pub(crate) fn unpin_loan(&self, loan: &Loan, offset: u64) {
+    pub(crate) fn unpin_loan(&self, loan: &Loan, offset: u64, is_metered: bool) {
+        if is_metered {
+            let count = pins_for(offset, loan.len()).expect("as when it was taken");
+            self.pins.give(count);
+        }
         self.each_frame(loan, offset, |index, what| self.unpin(index, what));
     }
 }

@@ -29,6 +29,9 @@ pub struct Loan {
 
 /// Set where frames were lent to be filled, not to be read.
 const BORROWED: u64 = 1;
+/// Set where pins are counted.
+const METERED: u64 = 2;
+const FLAGS: u32 = 2;
 
 /// Nearly always one piece, which then needs no list.
 enum Pieces {
@@ -56,8 +59,14 @@ impl Loan {
             len: piece.len(),
             pieces: Pieces::One(piece),
             of: Some(of),
-            place: offset << 1,
+            place: offset << FLAGS,
         }
+    }
+
+    /// Its pins are counted.
+    #[inline]
+    pub(crate) fn meter(&mut self) {
+        self.place |= METERED;
     }
 
     /// Frames to fill: `nothing` yet, but all that is pushed.
@@ -66,12 +75,12 @@ impl Loan {
             len: 0,
             pieces: Pieces::One(nothing),
             of: Some(of),
-            place: offset << 1 | BORROWED,
+            place: offset << FLAGS | BORROWED,
         }
     }
 
     pub(crate) fn is_borrowed(&self, of: &'static Inner, offset: u64) -> bool {
-        self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << 1 | BORROWED
+        self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << FLAGS | BORROWED
     }
 
     /// What was lent is not the loan's any more.
@@ -151,9 +160,9 @@ impl Drop for Loan {
     #[inline]
     fn drop(&mut self) {
         if let Some(of) = self.of {
-            let offset = self.place >> 1;
+            let offset = self.place >> FLAGS;
             match self.place & BORROWED {
-                0 => of.unpin_loan(self, offset),
+                0 => of.unpin_loan(self, offset, self.place & METERED != 0),
                 _ => of.return_loan(self, offset),
             }
         }

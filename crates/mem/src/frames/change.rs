@@ -414,11 +414,11 @@ impl Inner {
         let pins = pins_of(old);
         if pins > 0 {
             // First the count: the last pin may go at any time from then on.
-            self.spare.retire();
+            self.spare.give(-1);
             if !self.retire(frame, pins) {
                 return;
             }
-            self.spare.free_retired();
+            self.spare.give(1);
         }
         freed.push(frame);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::free::{Free, WORD_FRAMES};
+use super::quota::Quota;
 use super::table::Table;
 use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
 use crate::pool::BUF_BYTES_MAX;
@@ -16,7 +17,7 @@ const FRAMES_MAX: u64 = 1 << 31;
 /// Beyond one frame for each part of the volume: an eighth more, within these
 /// bounds. They take memory only as far as writes in flight and reads of what
 /// was replaced use them.
-const SPARE_BYTES_MIN: u64 = 16 << 20;
+const SPARE_BYTES_MIN: u64 = 128 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 /// From this size on the table lies in huge pages: each read looks at a random
@@ -48,6 +49,12 @@ fn zeros() -> io::Result<&'static Region> {
     // Never written: reading it maps the kernel's own zero page.
     let zeros = Region::anonymous(u64::from(BUF_BYTES_MAX))?;
     Ok(ZEROS.get_or_init(|| zeros))
+}
+
+/// Frames that loans may have pinned: less than the half of the spare that is
+/// kept for writes to them, since those who copy pin for a moment too.
+fn pins_max(spare: u32) -> i64 {
+    i64::from(spare) * 3 / 8
 }
 
 fn parts_of(bytes: u64) -> u64 {
@@ -129,9 +136,9 @@ impl Inner {
             size_bytes: AtomicU64::new(0),
             spare: Spare {
                 left: AtomicI64::new(0),
-                retired: AtomicI64::new(0),
                 max: spare.into(),
             },
+            pins: Quota::new(pins_max(spare)),
             holes: AtomicU32::new(0),
             withdrawn: Mutex::new(Vec::new()),
         })
@@ -144,6 +151,7 @@ impl Inner {
         self.free.give_cold(parts_max, self.spare.max as u32);
         self.free.look_from(parts_max);
         self.spare.left.store(self.spare.max, Ordering::Relaxed);
+        self.pins.reset(pins_max(self.spare.max as u32));
         let mut withdrawn = self.withdrawn();
         withdrawn.clear();
         if parts < parts_max {

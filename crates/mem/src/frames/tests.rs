@@ -9,7 +9,14 @@ use crate::{copy_in, copy_out, counters};
 const F: u64 = FRAME_BYTES as u64;
 
 impl Frames {
+    /// With as many pins as anybody likes.
     fn with_spare(size_bytes: u64, max_bytes: u64, spare: u32) -> Frames {
+        let frames = Frames::metered(size_bytes, max_bytes, spare);
+        frames.inner.pins.reset(1 << 40);
+        frames
+    }
+
+    fn metered(size_bytes: u64, max_bytes: u64, spare: u32) -> Frames {
         let inner = Inner::take(size_bytes, max_bytes, Some(spare)).unwrap();
         Frames { inner }
     }
@@ -176,28 +183,63 @@ fn without_spare_frames_writes_do_without_or_are_refused() {
     let frames = Frames::with_spare(16 * F, 16 * F, 8);
     frames.write(0, &vec![1; 16 * F as usize]).unwrap();
     assert!(
-        frames.borrow(0, 7 * F as u32).is_none(),
-        "a part is left for others"
+        frames.borrow(0, 5 * F as u32).is_none(),
+        "half is left for others"
     );
-    let loan = frames.borrow(0, 6 * F as u32).unwrap();
-    assert!(!frames.is_short());
+    let loan = frames.borrow(0, 4 * F as u32).unwrap();
     // In place, where nobody reads.
     frames.write(F, &vec![2; 8 * F as usize]).unwrap();
     let read = frames.pin(0, 16 * F as u32).unwrap();
     frames.write(0, &[3; 512]).unwrap();
     frames.write(F, &[3; 512]).unwrap();
-    assert!(frames.is_short());
-    assert_eq!(frames.write(2 * F, &[3; 512]), Err(Refused::Busy));
+    frames.write(2 * F, &[3; 512]).unwrap();
+    frames.write(3 * F, &[3; 512]).unwrap();
+    assert_eq!(frames.write(4 * F, &[3; 512]), Err(Refused::Busy));
     assert_eq!(frames.write(F, &[4; 512]), Ok(()), "that one is not pinned");
     // A write of two frames of which one would have to wait is not half done.
-    assert_eq!(frames.write(2 * F - 512, &[5; 1024]), Err(Refused::Busy));
-    assert_eq!(frames.bytes(2 * F - 512, 512), [2; 512]);
+    assert_eq!(frames.write(4 * F - 512, &[5; 1024]), Err(Refused::Busy));
+    assert_eq!(frames.bytes(4 * F - 512, 512), [2; 512]);
     // Holes have frames of their own, and are made without any.
-    frames.discard(2 * F, F).unwrap();
+    frames.discard(4 * F, F).unwrap();
     drop(loan);
-    frames.write(2 * F, &[6; 512]).unwrap();
-    assert_eq!(frames.bytes(2 * F, 1024)[511..513], [6, 0]);
+    frames.write(4 * F, &[6; 512]).unwrap();
+    assert_eq!(frames.bytes(4 * F, 1024)[511..513], [6, 0]);
     drop(read);
+    frames.check_quiet();
+}
+
+/// However many reads nobody ever takes, of whatever is written meanwhile.
+#[test]
+fn readers_that_take_their_time_keep_nobody_from_writing() {
+    let frames = Frames::metered(16 * F, 16 * F, 64);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    let mut held = Vec::new();
+    for len in [9 * FRAME_BYTES, 512] {
+        while let Some(loan) = frames.pin(0, len) {
+            held.push(loan);
+            for part in 0..16 {
+                frames.write(part * F, &[2; 512]).unwrap();
+            }
+        }
+    }
+    assert_eq!(held.len(), 2 + 6, "24 pins of 64 spare frames");
+    let received = frames.borrow(0, 8 * FRAME_BYTES).unwrap();
+    let region = Region::anonymous(F).unwrap();
+    for round in 0..100 {
+        for part in 0..16 {
+            frames.write(part * F, &[round; 512]).unwrap();
+        }
+        // Copied instead.
+        assert!(frames.pin(0, 512).is_none());
+        let bytes = region.range(0, 512);
+        frames.read(0, bytes).unwrap();
+        frames.compare(0, bytes).unwrap();
+    }
+    drop((held, received));
+    assert_eq!(frames.inner.pins.count(), 24);
+    assert!(frames.pin(16 * F, 0).is_some());
+    assert!(frames.pin(16 * F, 512).is_none());
+    assert_eq!(frames.inner.pins.count(), 24);
     frames.check_quiet();
 }
 

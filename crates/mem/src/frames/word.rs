@@ -139,7 +139,7 @@ impl Inner {
     #[cold]
     fn unpin_retired(&self, frame: u32) {
         if self.retired.all()[frame as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.spare.free_retired();
+            self.spare.give(1);
             self.free.give(frame, 1);
         }
     }

@@ -202,27 +202,26 @@ fn long_ranges_are_changed_in_steps() {
     assert_eq!(volume.stats().zeroes, 2);
 }
 
-/// One that never takes what it has asked for must not keep others from
-/// writing for ever, nor hold ever more memory.
+/// Hosts that never take what they have asked for keep no other from writing.
 #[test]
-fn reads_are_copied_while_few_frames_are_left() {
+fn reads_are_copied_when_much_is_lent() {
     let volume = ram(SIZE);
     let mut files = Fake::default();
     write(&*volume, &mut files, 0, &vec![1; SIZE as usize], false).unwrap();
     let mut held = Vec::new();
-    let mut rounds = 0;
     while let Some(loan) = volume.lend(0, 32 * FRAME_BYTES) {
         held.push(loan);
         for frame in 0..32 {
             let done = volume.write_now(frame * FRAME, &[2; 512]);
             assert_eq!(done, Some(Ok(())));
         }
-        rounds += 1;
-        assert!(rounds < 1000, "ever more memory");
+        assert!(held.len() < 1000, "ever more memory");
     }
-    // What it reads is copied now, others write in place.
     assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [2; 512]);
-    assert_eq!(volume.write_now(0, &[3; 512]), Some(Ok(())));
+    for frame in 0..64 {
+        let done = volume.write_now(frame * FRAME, &[3; 512]);
+        assert_eq!(done, Some(Ok(())));
+    }
     held.clear();
     assert!(volume.lend(0, FRAME_BYTES).is_some());
 }
