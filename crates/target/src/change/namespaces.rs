@@ -21,11 +21,8 @@ impl Shared {
         registry: &mut Registry,
         spec: &SubsystemSpec,
     ) -> Result<nvmf::Change, ChangeError> {
-        let invalid = |error: &dyn fmt::Display| ChangeError::Invalid(error.to_string());
-        nvmf::check_subsystem_nqn(&spec.nqn).map_err(|error| invalid(&error))?;
-        for host in spec.hosts.iter().flatten() {
-            nvmf::check_host_nqn(host).map_err(|error| invalid(&error))?;
-        }
+        nvmf::check_subsystem_nqn(&spec.nqn).map_err(|e| ChangeError::Invalid(e.to_string()))?;
+        check_hosts(spec.hosts.as_deref())?;
         check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
             .and_then(|()| check::fixed_text("model", &spec.model, check::MODEL_BYTES))
             .map_err(ChangeError::Invalid)?;
@@ -71,9 +68,7 @@ impl Shared {
     ) -> Result<(Namespace, Arc<dyn Volume>), ChangeError> {
         check::nsid(spec.nsid.into()).map_err(ChangeError::Invalid)?;
         check::ana_group(spec.ana_group.into()).map_err(ChangeError::Invalid)?;
-        for host in spec.hosts.iter().flatten() {
-            nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
-        }
+        check_hosts(spec.hosts.as_deref())?;
         let nqn = &subsystem.nqn;
         let state = self.state();
         if subsystem.namespace(spec.nsid).is_some() || state.has_place(nqn, spec.nsid) {
@@ -175,9 +170,7 @@ impl Shared {
         nqn: &str,
         hosts: Option<Vec<String>>,
     ) -> Result<Left, ChangeError> {
-        for host in hosts.iter().flatten() {
-            nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
-        }
+        check_hosts(hosts.as_deref())?;
         let mut registry = self.registry();
         let mut subsystem = subsystem(&registry, nqn)?;
         subsystem.hosts = hosts;
@@ -224,6 +217,18 @@ impl Shared {
             false => Left::fence(Scope::Connections(closing)),
         }
     }
+}
+
+/// A list of hosts, each of them once; `None`: any.
+fn check_hosts(hosts: Option<&[String]>) -> Outcome {
+    let hosts = hosts.unwrap_or_default();
+    for (at, host) in hosts.iter().enumerate() {
+        nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;
+        if hosts[..at].contains(host) {
+            return Err(ChangeError::Exists("host", host.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// Puts a namespace into the description of its subsystem.

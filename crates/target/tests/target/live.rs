@@ -305,6 +305,8 @@ fn a_denied_host_goes_and_the_others_stay() {
             host: FRIEND.into(),
         };
         refuse(running, hosts(Some(vec!["friend".into()])), "starts with");
+        let twice = vec![HOST.to_owned(), HOST.to_owned()];
+        refuse(running, hosts(Some(twice)), "already");
         make(running, allow);
         let (third, entries) = discovering.rediscover();
         assert!(third > second);
