@@ -29,7 +29,7 @@ const SHARDS_MAX: usize = 3;
 const HOSTS_MAX: usize = 4;
 /// What all buffers of one driver may take.
 const POOL_BYTES: u64 = 256 << 20;
-/// The same of all reactors together where there is little memory.
+/// The same of one reactor where there is as little memory as may be configured.
 const LITTLE_BYTES: u64 = 16 << 20;
 /// Simulated time that one part of a run may take.
 const PART_MAX: Nanos = 600 * S;
@@ -84,11 +84,14 @@ fn pools(little_memory: bool) -> Vec<Pool> {
         let pool = |budget| Pool::new(budget).expect("address space is left");
         if pools.is_empty() {
             pools.resize_with(SHARDS_MAX + HOSTS_MAX, || pool(Budget::new(POOL_BYTES)));
-            let little = Budget::new(LITTLE_BYTES);
-            pools.extend((0..SHARDS_MAX).map(|_| pool(little.clone())));
+            pools.extend((0..SHARDS_MAX).map(|_| pool(Budget::new(LITTLE_BYTES))));
         }
         let mut all = pools[..SHARDS_MAX + HOSTS_MAX].to_vec();
         if little_memory {
+            // Every seed finds the same: nothing reserved.
+            for pool in &pools[SHARDS_MAX + HOSTS_MAX..] {
+                pool.trim();
+            }
             all[..SHARDS_MAX].clone_from_slice(&pools[SHARDS_MAX + HOSTS_MAX..]);
         }
         all

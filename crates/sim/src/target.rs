@@ -17,10 +17,13 @@ use crate::checker::Promise;
 use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::world::{Event, MS, Shared};
+use crate::world::{Event, MS, S, Shared};
 
 /// The NQN of the subsystem that everything is served by.
 pub const SUBNQN: &str = "nqn.2026-01.io.weft:sim";
+
+/// A reactor that has slept this long gives unused memory back.
+const TRIM_AFTER: Nanos = S;
 
 /// A volume as it outlives the target's process.
 pub struct Medium {
@@ -59,6 +62,9 @@ struct Reactor {
     shard: Shard,
     /// A turn is scheduled for its deadline.
     deadline: Option<Nanos>,
+    /// It has had nothing to do since, and looks after this long again.
+    idle_since: Nanos,
+    trim_at: Option<Nanos>,
     /// Times that somebody had gone short of memory when it last looked.
     shortages: u64,
 }
@@ -212,6 +218,8 @@ impl SimTarget {
             .map(|(n, (mut driver, mail))| {
                 let shard = Shard::new(n, shared.clone(), acceptor.take(), &mut driver);
                 Reactor {
+                    idle_since: 0,
+                    trim_at: None,
                     shortages: driver.pool().budget().shortages(),
                     driver,
                     mail,
@@ -236,12 +244,17 @@ impl SimTarget {
             shard,
             deadline,
             shortages,
+            idle_since,
+            trim_at,
         } = &mut self.reactors[n];
         driver
             .poll(Wait::Now, &mut self.completions)
             .expect("a simulated driver works");
         let now = driver.now();
         mail.take(&mut self.letters);
+        if !self.completions.is_empty() || !self.letters.is_empty() {
+            *idle_since = now;
+        }
         for completion in self.completions.drain(..) {
             shard.on_completion(driver, completion);
         }
@@ -254,8 +267,15 @@ impl SimTarget {
         Handler::<SimDriver, Mail>::on_turn(shard, driver);
         // As the reactor's own loop does.
         let seen = driver.pool().budget().shortages();
-        if std::mem::replace(shortages, seen) != seen {
+        let is_short = std::mem::replace(shortages, seen) != seen;
+        if is_short || now >= *idle_since + TRIM_AFTER {
             driver.pool().trim();
+        }
+        if trim_at.is_none_or(|at| at <= now) {
+            *trim_at = (driver.pool().reserved_bytes() > 0).then_some(now + TRIM_AFTER);
+            if let Some(at) = *trim_at {
+                world.borrow_mut().at(at, Event::Turn(n));
+            }
         }
         let next = Handler::<SimDriver, Mail>::deadline(shard);
         if next != *deadline {
