@@ -87,6 +87,8 @@ pub struct Shard {
     fences: Vec<Pending>,
     syncs: Vec<Option<Sync>>,
     tick_at: Option<Nanos>,
+    /// The last tick came too late to judge anybody by.
+    was_late: bool,
     stopping: Option<Stopping>,
     gave_up_on_orphans: bool,
     refusal_logged: bool,
@@ -124,6 +126,7 @@ impl Shard {
             fences: Vec::new(),
             syncs: Vec::new(),
             tick_at: None,
+            was_late: false,
             stopping: None,
             gave_up_on_orphans: false,
             refusal_logged: false,
@@ -619,7 +622,13 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|id| self.is_stranger(*id));
         self.strangers = strangers;
-        self.for_each(driver, |c, d| c.on_tick(now, d));
+        // Where it was us who stood still, a machine that was paused, what hosts
+        // have sent meanwhile is heard before their time is up.
+        let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
+        self.was_late = is_late && !self.was_late;
+        if !self.was_late {
+            self.for_each(driver, |c, d| c.on_tick(now, d));
+        }
         self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {
             self.gave_up_on_orphans = now >= until;
