@@ -253,10 +253,7 @@ impl Place {
     }
 
     /// Goes on after a call: takes the rest of the range or waits for that.
-    pub(crate) fn go_on(
-        mut self,
-        caller: impl FnOnce() -> Caller,
-    ) -> Result<(), Box<Place>> {
+    pub(crate) fn go_on(mut self, caller: impl FnOnce() -> Caller) -> Result<(), Box<Place>> {
         assert!(self.is_granted(), "goes on before it was called");
         self.is_over = true;
         let rest = self.claim.stripes() & !self.before() & !(1 << self.index);

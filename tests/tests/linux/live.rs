@@ -157,7 +157,7 @@ fn a_host_notices_every_change_and_loses_nothing() {
         }
         step(&target);
     }
-    guest.finish().expect_success();
+    println!("{}", guest.finish().expect_success());
     target.stop();
     let report = target
         .wait(Duration::from_secs(10))
