@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
@@ -68,6 +69,7 @@ fn subsystem(
     let hosts = hosts(sink, section);
     let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
+    let cntlids = cntlids(sink, section);
     let reached = reached(sink, section, listeners);
     let namespaces = namespaces(sink, section, volumes);
     let ana_groups = ana_groups(sink, section, &namespaces, listeners);
@@ -80,6 +82,7 @@ fn subsystem(
         listeners: reached,
         namespaces,
         ana_groups,
+        cntlids,
     })
 }
 
@@ -219,6 +222,27 @@ fn fixed_text(sink: &mut Sink, section: &Section, key: &str, bytes_max: usize) -
         sink.add(&text.span, why);
     }
     Some(text.value.to_owned())
+}
+
+/// Controller identifiers as "first-last".
+fn cntlids(sink: &mut Sink, section: &Section) -> Option<RangeInclusive<u16>> {
+    let text = section.text(sink, "cntlids")?;
+    let ends = text.value.split_once('-');
+    let range = ends.and_then(|(first, last)| {
+        let first = first.trim().parse().ok()?;
+        Some(first..=last.trim().parse().ok()?)
+    });
+    let why = match &range {
+        Some(range) => check::cntlids(range).err(),
+        None => Some(format!(
+            "\"{}\" is no range of controller identifiers: write \"1-1000\"",
+            text.value
+        )),
+    };
+    if let Some(why) = why {
+        sink.add(&text.span, why);
+    }
+    range
 }
 
 fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<NamespaceSpec> {

@@ -50,6 +50,7 @@ pub const SCHEMA: &[Keys] = &[
             "hosts",
             "serial",
             "model",
+            "cntlids",
             "listeners",
             "namespace",
             "ana",

@@ -87,7 +87,8 @@ fn every_key_arrives() {
                 connections_max = 5";
     let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"";
-    let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"";
+    let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"\n\
+                     cntlids = \"7-900\"";
     let text = file(SIZE, nvme, subsystem, "address = \"[::1]:9\"", policy);
     let config = read(&text).unwrap();
     let limits = Limits {
@@ -114,6 +115,7 @@ fn every_key_arrives() {
         Some(&["nqn.2026-01.io.weft:h".to_owned()][..])
     );
     assert_eq!((&*subsystem.serial, &*subsystem.model), ("S1", "M 1"));
+    assert_eq!(subsystem.cntlids, Some(7..=900));
     assert_eq!(subsystem.namespaces[0].nsid, 1);
     assert_eq!(subsystem.namespaces[0].volume, "a");
     let address: SocketAddr = "[::1]:9".parse().unwrap();
@@ -401,6 +403,14 @@ fn subsystems_are_checked_against_the_rest() {
     );
     let long = format!("{ANY}\nserial = \"123456789012345678901\"");
     expect(&subsystem(&long), "10:10", &["1 to 20 printable"]);
+    for (range, why) in [
+        ("900-7", "900 to 7"),
+        ("0-9", "from 1"),
+        ("all", "write \"1-1000\""),
+    ] {
+        let text = format!("{ANY}\ncntlids = \"{range}\"");
+        expect(&subsystem(&text), "10:11", &[why]);
+    }
     expect(
         &good.replace("nqn = \"nqn.2026-01.io.weft:a\"", "nqn = \"weft\""),
         "8:7",

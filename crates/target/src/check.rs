@@ -2,9 +2,10 @@
 //! what is wrong and what would be right.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use nvmf::{ANA_GROUPS_MAX, NSID_MAX};
+use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
 use store::{Kind, Spec};
 
 /// Listeners at a time.
@@ -75,6 +76,21 @@ pub fn nsid(nsid: u64) -> Result<u32, String> {
         Ok(nsid @ 1..=NSID_MAX) => Ok(nsid),
         _ => Err(format!("an nsid is from 1 to {NSID_MAX}, not {nsid}")),
     }
+}
+
+/// Controller identifiers to give out.
+///
+/// # Errors
+/// What they may be.
+pub fn cntlids(range: &RangeInclusive<u16>) -> Result<(), String> {
+    let (first, last) = (*range.start(), *range.end());
+    if 1 <= first && first <= last && last <= CNTLID_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "controller identifiers are from 1 to {CNTLID_MAX}, the first not behind the last, as \
+         in \"1-1000\", not {first} to {last}"
+    ))
 }
 
 /// The identifier of an ANA group.

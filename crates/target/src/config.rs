@@ -1,6 +1,7 @@
 //! What a target is started with. The `control` room builds it from TOML.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use nvmf::{Advertise, AnaGroup, Referral};
 
@@ -91,6 +92,9 @@ pub struct SubsystemSpec {
     pub namespaces: Vec<NamespaceSpec>,
     /// ANA groups whose state is not ANA Optimized everywhere.
     pub ana_groups: Vec<AnaGroup>,
+    /// Controller identifiers to give out; `None` for all that there are. Of
+    /// targets that serve one subsystem together each has its own.
+    pub cntlids: Option<RangeInclusive<u16>>,
 }
 
 /// A volume under a namespace identifier.

@@ -29,6 +29,9 @@ impl Shared {
         for group in &spec.ana_groups {
             check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
         }
+        if let Some(range) = &spec.cntlids {
+            check::cntlids(range).map_err(ChangeError::Invalid)?;
+        }
         let mut subsystem = Subsystem {
             nqn: spec.nqn.clone(),
             serial: spec.serial.clone(),
@@ -44,7 +47,7 @@ impl Shared {
                 io_bytes_max: self.limits.io_bytes_max,
                 in_capsule_bytes_max: self.limits.in_capsule_bytes_max,
             },
-            cntlids: 1..=nvmf::CNTLID_MAX,
+            cntlids: spec.cntlids.clone().unwrap_or(1..=nvmf::CNTLID_MAX),
         };
         let mut volumes = Vec::new();
         for spec in &spec.namespaces {

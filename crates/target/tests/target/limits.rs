@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nvmf::tcp::testing::Pdus;
+use reactor::Choice;
 use target::Limits;
 use wire::nvme::{Sqe, Status, admin};
 
-use crate::common::{Host, Queue, on_each_driver};
+use crate::common::{Host, Queue, config, on_each_driver, stop};
 
 #[test]
 fn a_controller_has_128_io_queues() {
@@ -55,6 +56,21 @@ fn there_are_1024_controllers_with_a_queue_each() {
             assert_eq!(io.write(1, n as u64, 1), Status::SUCCESS, "host {n}");
         }
     });
+}
+
+/// Of targets that serve one subsystem together each gives out its own
+/// Controller IDs, and no others.
+#[test]
+fn controllers_are_numbered_from_the_subsystems_own_range() {
+    let mut config = config(Choice::Epoll, Limits::default(), 64 << 20);
+    config.subsystems[0].cntlids = Some(700..=701);
+    let running = target::start(config).expect("starts");
+    let host = Host::at(running.addresses()[0]);
+    let connect = || host.queue(0, 0xffff);
+    let (first, second) = (connect().expect("admitted"), connect().expect("admitted"));
+    assert_eq!((first.1, second.1), (700, 701));
+    assert_eq!(connect().err(), Some(Status::CONNECT_BUSY));
+    stop(running);
 }
 
 /// Strangers who connect, send ICReq byte by byte and never get to Connect are
