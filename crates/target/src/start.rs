@@ -14,7 +14,7 @@ use store::Volume;
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::Clerk;
-use crate::config::{Config, ListenerSpec};
+use crate::config::{Config, Limits, ListenerSpec};
 use crate::placement::Placer;
 use crate::report::Report;
 use crate::served::State;
@@ -193,11 +193,14 @@ fn bound_by_descriptors(connections_max: &mut u32) {
     let descriptors = reactor::raise_descriptor_limit();
     let most = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(1);
     if u64::from(*connections_max) > most {
-        tracing::info!(
-            connections_max,
-            descriptors,
-            "connections are limited to {most}"
-        );
+        // The default asks for whatever can be had.
+        if *connections_max != Limits::default().connections_max {
+            tracing::warn!(
+                connections_max,
+                descriptors,
+                "connections are limited to {most}: raise the limit of open files (ulimit -n)"
+            );
+        }
         *connections_max = most as u32;
     }
 }
