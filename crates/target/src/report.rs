@@ -82,11 +82,37 @@ impl fmt::Display for Report {
                 per(count, self.ios)
             )?;
         }
+        if self.driver.zero_copy_sends > 0 {
+            writeln!(
+                f,
+                "zero-copy sends       {:>14}  {} copied by the kernel after all",
+                self.driver.zero_copy_sends, self.driver.zero_copy_copied
+            )?;
+        }
         let copied = self.memory.copied_bytes;
         write!(
             f,
             "bytes copied in user space {copied:>9}  {:.4} a byte of I/O",
             per(copied, self.io_bytes)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_copy_sends_are_told_where_there_are_any() {
+        let mut report = Report::default();
+        assert!(!report.to_string().contains("zero-copy"));
+        report.driver.zero_copy_sends = 7;
+        report.driver.zero_copy_copied = 3;
+        let said = report.to_string();
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("zero-copy sends"));
+        let words: Vec<&str> = line.expect("a line").split_whitespace().collect();
+        assert_eq!((words[2], words[3]), ("7", "3"));
     }
 }
