@@ -14,16 +14,47 @@ use std::process::Stdio;
 const PROGRAMS: &[&str] = &[
     "bin/dash",
     "bin/ip",
+    "sbin/dmsetup",
+    "sbin/iscsid",
     "sbin/mkfs.ext4",
     "sbin/fsck.ext4",
     "sbin/mkfs.xfs",
+    "sbin/multipath",
+    "sbin/multipathd",
     "sbin/xfs_repair",
     "usr/bin/fio",
+    "sbin/iscsiadm",
+    "usr/bin/sg_compare_and_write",
+    "usr/bin/sg_get_lba_status",
+    "usr/bin/sg_inq",
+    "usr/bin/sg_luns",
+    "usr/bin/sg_modes",
+    "usr/bin/sg_opcodes",
+    "usr/bin/sg_persist",
+    "usr/bin/sg_readcap",
+    "usr/bin/sg_requests",
+    "usr/bin/sg_reset",
+    "usr/bin/sg_rtpg",
+    "usr/bin/sg_stpg",
+    "usr/bin/sg_sync",
+    "usr/bin/sg_turs",
+    "usr/bin/sg_unmap",
+    "usr/bin/sg_verify",
+    "usr/bin/sg_vpd",
+    "usr/bin/sg_write_same",
+    "usr/bin/sg_xcopy",
     "usr/sbin/nvme",
 ];
 
 /// Files that the programs read.
-const FILES: &[&str] = &["etc/mke2fs.conf"];
+const FILES: &[&str] = &[
+    "etc/iscsi/iscsid.conf",
+    "etc/mke2fs.conf",
+    "lib/multipath/libchecktur.so",
+    "lib/multipath/libprioalua.so",
+    "lib/multipath/libprioconst.so",
+    "lib/multipath/libpriosysfs.so",
+];
 
 /// Kernel modules that the guest's init loads, in this order.
 const LOADED: &[&str] = &[
@@ -40,7 +71,19 @@ const LOADED: &[&str] = &[
 ];
 
 /// Kernel modules that a script may load with `modprobe`.
-const LOADABLE: &[&str] = &["configfs", "null_blk", "nvmet", "nvmet_tcp"];
+const LOADABLE: &[&str] = &[
+    "configfs",
+    "dm_multipath",
+    "dm_round_robin",
+    "dm_service_time",
+    "iscsi_tcp",
+    "null_blk",
+    "nvmet",
+    "nvmet_tcp",
+    "scsi_dh_alua",
+    "sd_mod",
+    "sg",
+];
 
 /// The guest's first program: mounts, loads, configures, then runs the script
 /// and says how it ended on the second serial line.

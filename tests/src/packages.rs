@@ -26,6 +26,12 @@ const WANTED: &[&str] = &[
     "e2fsprogs",
     "xfsprogs",
     "iproute2",
+    "libiscsi-bin",
+    "multipath-tools",
+    "open-iscsi",
+    "qemu-block-extra",
+    "qemu-utils",
+    "sg3-utils",
     "xz-utils",
     "zstd",
 ];
@@ -44,7 +50,6 @@ const NOT_WANTED: &[&str] = &[
     "debconf",
     "debianutils",
     "diffutils",
-    "dmsetup",
     "dpkg",
     "findutils",
     "grep",
@@ -83,6 +88,7 @@ const NOT_WANTED: &[&str] = &[
 
 /// Where a 64-bit x86 Debian keeps its shared libraries.
 const LIBRARIES: &[&str] = &[
+    "lib",
     "lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu/ceph",
