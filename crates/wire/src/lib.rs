@@ -2,5 +2,6 @@
 //! offsets asserted at compile time.
 #![forbid(unsafe_code)]
 
+pub mod iscsi;
 pub mod nvme;
 pub mod nvme_tcp;
