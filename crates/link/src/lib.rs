@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use machine::{Direct, Machine, Step, Tag, Transmit};
+use machine::{Direct, Machine, Step, Tag, Tail, Transmit};
 use mem::{Buf, BufRange, Loan, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
@@ -137,6 +137,8 @@ impl Data {
     }
 }
 
+/// Zero bytes behind a payload, at most.
+const PAD_MAX: usize = 3;
 const NO_MEMORY: &str = "payload moves only for a command whose memory is known";
 
 /// A machine bound to a socket, with the data of its commands.
@@ -441,11 +443,15 @@ impl Transmit for Sink<'_> {
     }
 
     #[inline]
-    fn payload(&mut self, tag: Tag, offset: u32, len: u32, digest: bool) {
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
         let data = &self.data[usize::from(tag)];
         data.each_part(offset, len, |part| self.batch.payload(part));
-        if digest {
-            let crc = data.crc32c(offset, len);
+        let pad = &[0; PAD_MAX][..usize::from(tail.pad)];
+        if !pad.is_empty() {
+            self.batch.header(pad);
+        }
+        if tail.digest {
+            let crc = mem::crc32c_bytes(pad, data.crc32c(offset, len));
             self.batch.header(&crc.to_le_bytes());
         }
     }

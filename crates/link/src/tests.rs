@@ -17,7 +17,7 @@ struct Script {
     steps: VecDeque<Step<u32>>,
     digests: Vec<(Tag, bool)>,
     direct: u32,
-    /// Tag, offset, len of payload that is sent, with a digest.
+    /// Tag, offset, len of payload that is sent, padded and with a digest.
     sends: Vec<(Tag, u32, u32)>,
 }
 
@@ -52,7 +52,9 @@ impl Machine for Script {
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
         for (tag, offset, len) in self.sends.drain(..) {
             out.header(b"head");
-            out.payload(tag, offset, len, true);
+            // As iSCSI does: up to a multiple of 4.
+            let pad = (len.next_multiple_of(4) - len) as u8;
+            out.payload(tag, offset, len, Tail { pad, digest: true });
             out.release(tag);
         }
     }
@@ -146,7 +148,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn payload_in_pieces_leaves_in_order_with_its_digest() {
+fn payload_in_pieces_leaves_in_order_padded_and_with_its_digest() {
     let mut bench = bench();
     let (loan, data) = (bench.pieces(), pattern(3000));
     let mut at = 0;
@@ -156,7 +158,7 @@ fn payload_in_pieces_leaves_in_order_with_its_digest() {
     }
     bench.link.set_data(3, Data::loan(loan));
     let mut want = Vec::new();
-    let parts = [(0, 3000), (500, 1), (999, 1002), (2500, 500)];
+    let parts = [(0, 3000), (500, 1), (999, 1002), (2500, 500), (7, 1999)];
     for (offset, len) in parts {
         bench.link.set_data(3, Data::loan(bench.pieces()));
         bench.link.machine.sends = vec![(3, offset, len)];
@@ -166,10 +168,11 @@ fn payload_in_pieces_leaves_in_order_with_its_digest() {
             Completion::Sent { result: Ok(()), .. }
         ));
         bench.link.on_sent();
-        let part = &data[offset as usize..][..len as usize];
+        let mut part = data[offset as usize..][..len as usize].to_vec();
+        part.resize(part.len().next_multiple_of(4), 0);
         want.extend(b"head");
-        want.extend(part);
-        want.extend(mem::crc32c_bytes(part, 0).to_le_bytes());
+        want.extend(&part);
+        want.extend(mem::crc32c_bytes(&part, 0).to_le_bytes());
     }
     let mut found = vec![0; want.len()];
     bench.peer.read_exact(&mut found).unwrap();

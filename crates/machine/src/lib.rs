@@ -88,15 +88,32 @@ pub enum Step<O> {
     Op(O),
 }
 
+/// What follows a payload on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// So many zero bytes, at most 3.
+    pub pad: u8,
+    /// Then the CRC32C of payload and padding: 4 bytes, little endian.
+    pub digest: bool,
+}
+
+impl Tail {
+    /// No padding, and a digest or none.
+    #[inline]
+    pub const fn digest(digest: bool) -> Tail {
+        Tail { pad: 0, digest }
+    }
+}
+
 /// Where a machine puts what it sends: a batch that goes out in one syscall.
 pub trait Transmit {
     /// Whether one more PDU (a header, one payload, a trailer) fits.
     fn has_room(&self) -> bool;
     /// Appends header bytes; they are copied.
     fn header(&mut self, bytes: &[u8]);
-    /// Appends `len` bytes of the data of `tag` from `offset`, followed by
-    /// their CRC32C (4 bytes, little endian) when `digest`.
-    fn payload(&mut self, tag: Tag, offset: u32, len: u32, digest: bool);
+    /// Appends `len` bytes of the data of `tag` from `offset`, and what follows
+    /// them.
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail);
     /// The machine has named the last byte of `tag` and will reuse the tag:
     /// the memory behind it is free once this batch is sent.
     fn release(&mut self, tag: Tag);

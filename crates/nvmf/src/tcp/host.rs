@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
 use wire::nvme::{FABRICS, Sgl, Sqe, Status};
 use wire::nvme_tcp::{
     ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CapsuleResp, CommonHeader, DGST_DATA, DGST_HEADER,
@@ -582,7 +582,7 @@ impl Qpair {
             pdo,
         );
         if in_capsule > 0 {
-            out.payload(tag, 0, in_capsule, self.framing.data);
+            out.payload(tag, 0, in_capsule, Tail::digest(self.framing.data));
         }
     }
 
@@ -618,7 +618,7 @@ impl Qpair {
             reserved20: 0.into(),
         };
         put_header(out, header.as_bytes(), self.framing, pdo);
-        out.payload(tag, start, len, self.framing.data);
+        out.payload(tag, start, len, Tail::digest(self.framing.data));
     }
 }
 

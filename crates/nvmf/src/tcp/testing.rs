@@ -8,7 +8,7 @@ pub mod fuzz;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use machine::{Machine, Step, Tag, Transmit};
+use machine::{Machine, Step, Tag, Tail, Transmit};
 use wire::nvme::{Cqe, Sqe, Status};
 use wire::nvme_tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, Data, IcReq, IcResp, R2t, digest, flags, pdu_type,
@@ -196,10 +196,11 @@ impl Transmit for Sink<'_> {
         self.stream.extend(bytes);
     }
 
-    fn payload(&mut self, tag: Tag, offset: u32, len: u32, with_digest: bool) {
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
         let bytes = &self.memory[usize::from(tag)][offset as usize..(offset + len) as usize];
         self.stream.extend(bytes);
-        if with_digest {
+        assert_eq!(tail.pad, 0, "NVMe/TCP pads before the data, not behind it");
+        if tail.digest {
             self.stream.extend(digest(bytes).to_le_bytes());
         }
     }
