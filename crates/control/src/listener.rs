@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use nvmf::{Advertise, Referral};
-use target::{ListenerSpec, check};
+use target::{ListenerSpec, Protocol, check};
 
 use crate::parse::{LISTENER, REFERRAL, SCHEMA};
 use crate::source::{Section, Sink};
@@ -22,6 +22,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> Vec<ListenerSpec> {
         };
         let spec = ListenerSpec {
             address,
+            protocol: Protocol::default(),
             advertise,
             discovery_only,
         };

@@ -12,7 +12,7 @@ pub struct Config {
     pub volumes: Vec<store::Spec>,
     /// The subsystems that serve them.
     pub subsystems: Vec<SubsystemSpec>,
-    /// Where NVMe/TCP listens; a listener's number is its place in this list.
+    /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
     pub referrals: Vec<Referral>,
@@ -52,23 +52,47 @@ impl Default for Config {
     }
 }
 
-/// An address that NVMe/TCP listens on.
+/// An address that is listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
     /// Where to listen. Port 0 lets the kernel choose.
     pub address: SocketAddr,
+    /// What is spoken there.
+    pub protocol: Protocol,
     /// What discovery names instead of `address`, where hosts reach it by
     /// another: behind address translation, or by a name.
     pub advertise: Option<Advertise>,
     /// Only the discovery service answers here, and discovery does not name it
-    /// as a way to a subsystem.
+    /// as a way to a subsystem. For NVMe/TCP.
     pub discovery_only: bool,
 }
 
+impl ListenerSpec {
+    /// An iSCSI portal.
+    pub fn iscsi(address: SocketAddr) -> Self {
+        ListenerSpec {
+            protocol: Protocol::Iscsi,
+            ..ListenerSpec::from(address)
+        }
+    }
+}
+
+/// What is spoken at a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// NVMe over TCP.
+    #[default]
+    NvmeTcp,
+    /// iSCSI.
+    Iscsi,
+}
+
 impl From<SocketAddr> for ListenerSpec {
+    /// Where NVMe/TCP is spoken.
     fn from(address: SocketAddr) -> Self {
         ListenerSpec {
             address,
+            protocol: Protocol::default(),
             advertise: None,
             discovery_only: false,
         }

@@ -28,7 +28,7 @@ mod token;
 mod waiting;
 
 pub use change::{Change, ChangeError};
-pub use config::{Config, Limits, ListenerSpec, NamespaceSpec, Placement, SubsystemSpec};
+pub use config::{Config, Limits, ListenerSpec, NamespaceSpec, Placement, Protocol, SubsystemSpec};
 pub use report::Report;
 pub use start::{Running, StartError, start};
 

@@ -9,7 +9,7 @@ use nvmf::{Namespace, Subsystem, WriteProtect};
 use store::Volume;
 
 use crate::check;
-use crate::config::{ListenerSpec, NamespaceSpec};
+use crate::config::{ListenerSpec, NamespaceSpec, Protocol};
 
 /// What is behind a subsystem for one host that came in by one listener: a
 /// snapshot, replaced whole.
@@ -175,20 +175,15 @@ impl State {
         meant.map(|place| place.volume.clone()).collect()
     }
 
-    /// The listeners as discovery is to know them.
+    /// The listeners as NVMe's discovery is to know them.
     pub fn listener_list(&self) -> Vec<nvmf::ListenerSpec> {
-        let list = self.listeners.iter().map(|(number, Listener { spec })| {
-            let ListenerSpec {
-                address,
-                advertise,
-                discovery_only,
-            } = spec.clone();
-            nvmf::ListenerSpec {
-                number: *number,
-                address,
-                advertise,
-                discovery_only,
-            }
+        let all = self.listeners.iter();
+        let list = all.filter(|(_, Listener { spec })| spec.protocol == Protocol::NvmeTcp);
+        let list = list.map(|(number, Listener { spec })| nvmf::ListenerSpec {
+            number: *number,
+            address: spec.address,
+            advertise: spec.advertise.clone(),
+            discovery_only: spec.discovery_only,
         });
         list.collect()
     }
