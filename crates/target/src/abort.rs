@@ -1,109 +1,31 @@
-//! Ends of commands before their time: Abort, a closed connection, a
-//! reservation preempted, a namespace that changed.
+//! Commands that end before their time: what their volumes are at goes on
+//! without them.
 
 use std::sync::Arc;
 
 use link::Data;
 use machine::Tag;
-use nvmf::command::{Command, Geometry, recheck};
-use nvmf::tcp::controller::{AbortOutcome, Done, Op};
 use reactor::Driver;
 use store::Volume;
-use wire::nvme::Status;
 
-use crate::connection::Connection;
-use crate::job::{JobId, Work};
-use crate::later::{Answer, Later};
-use crate::waiting::is_of;
+use crate::connection::{Connection, Protocol};
+use crate::job::JobId;
 
-impl Connection {
-    /// Abort of the command `cid` of this queue. The host hears of both at
-    /// once, whatever the command's volume does.
-    pub(crate) fn abort<D: Driver>(&mut self, cid: u16, later: Later, driver: &mut D) {
-        let is_aborted = self.abort_cid(cid, driver);
-        tracing::debug!(peer = %self.via.peer, cid, is_aborted, "Abort");
-        later.answer(match is_aborted {
-            true => Answer::default(),
-            false => Answer::not_aborted(),
-        });
-    }
-
-    fn abort_cid<D: Driver>(&mut self, cid: u16, driver: &mut D) -> bool {
-        if !self.is_open() {
-            return false;
-        }
-        match self.link.machine.abort(cid) {
-            AbortOutcome::NotFound => false,
-            AbortOutcome::Aborted(_) => true,
-            AbortOutcome::Executing(tag) => self.abort_tag(tag, Status::ABORT_REQUESTED, driver),
-        }
-    }
-
-    /// Ends a command that is in our hands.
-    fn abort_tag<D: Driver>(&mut self, tag: Tag, status: Status, driver: &mut D) -> bool {
-        let job = self.jobs.borrow().find(self.id(), tag);
-        if let Some(job) = job {
-            self.abort_job(job, tag, status, driver);
-            return true;
-        }
-        if let Some(op) = self.waiting.take(|op| is_of(op, tag)) {
-            if let Op::ExecuteFused { compare, write, .. } = op {
-                let other = if tag == compare { write } else { compare };
-                self.end(other, Status::FUSED_FAILED);
-            }
-            self.end(tag, status);
-            // Those behind it have arrived already.
-            self.run(driver);
-            return true;
-        }
-        // What is left are event requests, which the controller holds.
-        let is_held = self.cancel_event_request(tag);
-        if is_held {
-            self.end(tag, status);
-        }
-        is_held
-    }
-
-    /// Completes the command of a job with `status` and orphans the job. Of a
-    /// fused pair the other command fails with it.
-    fn abort_job<D: Driver>(&mut self, id: JobId, tag: Tag, status: Status, driver: &mut D) {
-        let mut tags = self.orphan(id, driver);
-        tags.sort_unstable_by_key(|other| *other != tag);
-        for other in tags {
-            let is_named = other == tag;
-            self.end(
-                other,
-                if is_named {
-                    status
-                } else {
-                    Status::FUSED_FAILED
-                },
-            );
-        }
-    }
-
+impl<P: Protocol> Connection<P> {
     /// Leaves a job to itself; the commands it was for, which are answered next.
-    fn orphan<D: Driver>(&mut self, id: JobId, driver: &mut D) -> Vec<Tag> {
-        let mut jobs = self.jobs.borrow_mut();
+    pub(crate) fn orphan<D: Driver>(&mut self, id: JobId, driver: &mut D) -> Vec<Tag> {
+        let jobs = self.jobs.clone();
+        let mut jobs = jobs.borrow_mut();
         let job = jobs.get(id);
-        let is_abort = matches!(job.work, Work::Abort);
+        P::forsaken(self, &job.work);
         let tags: Vec<Tag> = [Some(job.tag), job.partner()]
             .into_iter()
             .flatten()
             .collect();
         let held: Vec<Data> = tags.iter().map(|tag| self.link.take_data(*tag)).collect();
         jobs.orphan(id, held, driver);
-        drop(jobs);
         self.jobs_open -= 1;
-        if is_abort {
-            self.abort_done();
-        }
         tags
-    }
-
-    fn end(&mut self, tag: Tag, status: Status) {
-        self.link.take_data(tag);
-        self.link.machine.complete(tag, Done::from(status));
     }
 
     /// Leaves every job to itself: nobody is left to answer.
@@ -119,70 +41,12 @@ impl Connection {
         debug_assert_eq!(self.jobs_open, 0, "each job has one owner");
     }
 
-    /// What is behind the namespaces has changed. Jobs keep their volumes; the
-    /// machine looks again at commands whose data still arrives; here are
-    /// those that wait for memory.
-    pub(crate) fn refresh<D: Driver>(&mut self, nqn: &str, driver: &mut D) {
-        let is_open = self.is_open();
-        let Some(bound) = self.bound.as_mut().filter(|_| is_open) else {
-            return;
-        };
-        let new = self.shared.renewed(&bound.served);
-        // Where the whole subsystem went, the connection is about to.
-        if *bound.served.nqn != *nqn || new.geometry.len() < bound.served.geometry.len() {
-            return;
-        }
-        let before = std::mem::replace(&mut bound.served, new).geometry;
-        let now = bound.served.geometry.clone();
-        self.link.machine.set_namespaces(now.clone());
-        let is_refused = |op: &Op| refusal(op, &before, &now).is_some();
-        while let Some(op) = self.waiting.take(is_refused) {
-            if let Some(status) = refusal(&op, &before, &now) {
-                self.refuse(op, status);
-            }
-        }
-        self.run(driver);
-    }
-
-    /// An operation that waited for memory will not be executed.
-    pub(crate) fn refuse(&mut self, op: Op, status: Status) {
-        match op {
-            Op::Execute {
-                tag,
-                command: Command::Io(io),
-            } => self.fail(tag, status, io.namespace, io.offset),
-            Op::Prepare { tag, .. } | Op::Execute { tag, .. } => self.end(tag, status),
-            Op::ExecuteFused { compare, write, io } => {
-                self.fail(compare, status, io.namespace, io.offset);
-                self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
-            }
-            Op::Refused(_) | Op::Fatal(_) => unreachable!("nothing to wait for"),
-        }
-    }
-
-    /// Ends the commands that are on a volume with `status`: who sent them has
-    /// lost the right to (Base 2.0, section 8.19.6, preempt and abort).
-    pub(crate) fn abort_volume<D: Driver>(
-        &mut self,
-        volume: &Arc<dyn Volume>,
-        status: Status,
-        driver: &mut D,
-    ) {
+    /// The jobs of this connection that are on a volume, or will be, and the
+    /// commands they are for.
+    pub(crate) fn jobs_on(&self, volume: &Arc<dyn Volume>) -> Vec<(JobId, Tag)> {
         let owner = Some(self.id());
-        let mine = (self.jobs.borrow()).all(|job| job.owner == owner && job.touches(volume));
-        for id in mine {
-            let tag = self.jobs.borrow().get(id).tag;
-            self.abort_job(id, tag, status, driver);
-        }
+        let jobs = self.jobs.borrow();
+        let mine = jobs.all(|job| job.owner == owner && job.touches(volume));
+        mine.into_iter().map(|id| (id, jobs.get(id).tag)).collect()
     }
-}
-
-/// Why an operation that was fine before the namespaces changed no longer is.
-fn refusal(op: &Op, before: &[Geometry], now: &[Geometry]) -> Option<Status> {
-    let checked = match op {
-        Op::Prepare { command, .. } | Op::Execute { command, .. } => recheck(command, before, now),
-        Op::ExecuteFused { io, .. } => recheck(&Command::Io(*io), before, now),
-        _ => Ok(()),
-    };
-    checked.err()
 }

@@ -14,7 +14,7 @@ use store::{ResizeError, Volume};
 use crate::check;
 use crate::config::{ListenerSpec, NamespaceSpec, SubsystemSpec};
 use crate::fence::Scope;
-use crate::served::namespace;
+use crate::nvme::served::namespace;
 use crate::shared::{ConnectionRef, Mail, Shared, Then};
 
 mod listener;

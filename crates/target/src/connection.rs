@@ -1,28 +1,92 @@
-//! One NVMe/TCP connection: what its machine asks for, done.
+//! One connection, as far as it is the same for every protocol: its machine on
+//! its socket, operations that wait for memory, work that its volumes are at.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use link::{Data, Link};
+use link::Link;
 use machine::{Machine, Nanos, Tag};
-use nvmf::command::{Command, Geometry};
-use nvmf::tcp::controller::{Done, Op, Qpair, Refused};
-use nvmf::{Activity, ControllerId, Via};
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
-use wire::nvme::Status;
+use store::reservation::Registrant;
 
-use crate::job::Jobs;
-use crate::reservation::Rights;
-use crate::served::Served;
+use crate::engine::Then;
+use crate::job::{Jobs, Work};
+use crate::later::Answers;
 use crate::shared::{ConnectionRef, Shared};
 use crate::token::{ConnectionId, Subject};
 use crate::waiting::Waiting;
 
 /// A connection that has ended has so many ticks to say why.
 const ENDED_TICKS_MAX: u32 = 10;
+
+/// The operations of a protocol.
+pub(crate) type Op<P> = <<P as Protocol>::Machine as Machine>::Op;
+
+/// What is a protocol's own of a connection.
+pub(crate) trait Protocol: Sized {
+    type Machine: Machine;
+    /// How a command ended that ended elsewhere.
+    type Answer: Answers;
+
+    /// Does what the machine asks for; false: not enough memory now, try again.
+    fn execute<D: Driver>(c: &mut Connection<Self>, op: &Op<Self>, driver: &mut D) -> bool;
+
+    /// Whether it is an operation of this command.
+    fn is_of(op: &Op<Self>, tag: Tag) -> bool;
+
+    /// Whether nothing can be received before an operation that found no memory
+    /// goes on.
+    fn stalls(c: &Connection<Self>, op: &Op<Self>) -> bool;
+
+    /// An operation has waited for memory too long: its command is answered.
+    fn refuse_late<D: Driver>(c: &mut Connection<Self>, op: Op<Self>, driver: &mut D);
+
+    /// The volume at an index of what is served here.
+    fn volume(&self, unit: u32) -> &Arc<dyn Volume>;
+
+    /// An I/O has succeeded, and with it the command, which has so much data
+    /// for the peer.
+    fn succeeded(c: &mut Connection<Self>, tag: Tag, data_len: u32, then: Then);
+
+    /// An I/O has failed at a byte of a volume, and with it the command.
+    fn failed(c: &mut Connection<Self>, tag: Tag, at: (u32, u64), error: store::Error, then: Then);
+
+    /// A command ended elsewhere.
+    fn answered(c: &mut Connection<Self>, tag: Tag, work: &Work, answer: Self::Answer);
+
+    /// Nobody waits any more for work of this connection.
+    fn forsaken(c: &mut Connection<Self>, work: &Work);
+
+    /// The registrations of these hosts on a volume were preempted: if the peer
+    /// is one of them, what it has under way there ends.
+    fn preempt<D: Driver>(
+        c: &mut Connection<Self>,
+        volume: &Arc<dyn Volume>,
+        hosts: &BTreeSet<Registrant>,
+        driver: &mut D,
+    );
+
+    /// Whether the peer has said who it is.
+    fn is_known(&self) -> bool;
+
+    /// The peer has sent something.
+    fn heard(&self);
+
+    /// Time has passed.
+    fn on_tick<D: Driver>(c: &mut Connection<Self>, now: Nanos, driver: &mut D);
+
+    /// Its peer sits on memory that others need: whatever belongs with this
+    /// connection ends too.
+    fn end_all(c: &mut Connection<Self>);
+
+    /// Nothing of the connection is left.
+    fn left(c: &mut Connection<Self>);
+}
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +98,26 @@ enum State {
     Closed,
 }
 
-/// What a connection became with its Connect command.
-pub(crate) struct Bound {
-    pub(crate) controller: ControllerId,
-    pub(crate) qid: u16,
-    pub(crate) activity: Arc<Activity>,
-    pub(crate) served: Served,
-    pub(crate) rights: Rights,
+/// How a connection came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via {
+    /// Itself, as [`ConnectionRef`] packs it.
+    pub connection: u64,
+    /// Our address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// Number of the listener.
+    pub listener: u16,
 }
 
-/// One NVMe/TCP connection.
-pub(crate) struct Connection {
+/// One connection.
+pub(crate) struct Connection<P: Protocol> {
     /// Whether its shard will look at it at the end of this turn.
     pub(crate) dirty: bool,
-    pub(crate) link: Link<Qpair>,
-    pub(crate) bound: Option<Bound>,
+    pub(crate) link: Link<P::Machine>,
+    /// What is the protocol's.
+    pub(crate) own: P,
     pub(crate) via: Via,
     pub(crate) shared: Arc<Shared>,
     id: ConnectionId,
@@ -58,29 +127,28 @@ pub(crate) struct Connection {
     /// How many of them are its own.
     pub(crate) jobs_open: usize,
     /// Operations that wait for memory.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: Waiting<Op<P>>,
     /// A failed I/O was logged since the last tick.
     failure_logged: bool,
     /// Ticks since its machine has ended.
     ended_ticks: u32,
 }
 
-impl Connection {
+impl<P: Protocol> Connection<P> {
     pub(crate) fn new(
+        (machine, own): (P::Machine, P),
         id: ConnectionId,
         socket: SocketId,
         via: Via,
         shared: Arc<Shared>,
         jobs: Rc<RefCell<Jobs>>,
-        now: Nanos,
     ) -> Self {
-        let machine = Qpair::new(shared.qpair_settings(), now);
         let recv = Subject::Recv(id).token();
         let send = Subject::Send(id).token();
         Connection {
             dirty: false,
             link: Link::new(machine, socket, recv, send),
-            bound: None,
+            own,
             via,
             shared,
             id,
@@ -102,20 +170,6 @@ impl Connection {
         ConnectionRef::unpack(self.via.connection).shard as usize
     }
 
-    #[inline]
-    pub(crate) fn bound(&self) -> &Bound {
-        self.bound.as_ref().expect("commands come after Connect")
-    }
-
-    #[inline]
-    pub(crate) fn volumes(&self) -> &[Arc<dyn Volume>] {
-        &self.bound().served.volumes
-    }
-
-    pub(crate) fn geometry(&self, namespace: u32) -> Geometry {
-        self.bound().served.geometry[namespace as usize]
-    }
-
     /// Whether nothing of it is left to wait for.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
@@ -133,14 +187,17 @@ impl Connection {
         self.state == State::Open
     }
 
+    /// Whether it is open and has not said who it is.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.is_open() && !self.own.is_known()
+    }
+
     /// A receive completed.
     #[inline]
     pub(crate) fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
         match result {
             Ok(received) if !received.eof => {
-                if let Some(bound) = &self.bound {
-                    bound.activity.note();
-                }
+                self.own.heard();
                 self.link.on_received(received);
                 if self.state == State::Open {
                     self.run(driver);
@@ -186,96 +243,17 @@ impl Connection {
         while !self.waiting.is_stalled()
             && let Some(op) = self.link.next_op()
         {
-            if !self.execute(op, driver) {
+            if !P::execute(self, &op, driver) {
                 self.wait(op);
             }
         }
     }
 
-    /// False: not enough memory now, try again.
-    #[inline]
-    pub(crate) fn execute<D: Driver>(&mut self, op: Op, driver: &mut D) -> bool {
-        if let Op::Execute { .. } | Op::ExecuteFused { .. } = op {
-            tracing::debug!(peer = %self.via.peer, ?op, "execute");
-        }
-        match op {
-            Op::Execute {
-                tag,
-                command: Command::Io(io),
-            } => self.execute_io(tag, io, driver),
-            Op::Prepare {
-                tag,
-                len,
-                command,
-                staged,
-            } => {
-                let data = match command {
-                    Command::Io(io) => self.destination(&io, len, staged, driver),
-                    _ => driver.pool().get(len).map(Data::owned),
-                };
-                let Some(data) = data.or_else(|| self.spare_for(tag, len, driver)) else {
-                    return false;
-                };
-                self.link.set_data(tag, data);
-                self.link.machine.prepared(tag);
-                true
-            }
-            Op::Execute {
-                tag,
-                command: Command::Reservation { namespace, sqe },
-            } => self.reserve(tag, namespace, &sqe, driver),
-            Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
-            Op::ExecuteFused { compare, write, io } => {
-                self.execute_fused(compare, write, io, driver)
-            }
-            Op::Refused(refused) => {
-                self.note_refused(refused);
-                true
-            }
-            Op::Fatal(error) => {
-                tracing::warn!(peer = %self.via.peer, %error, "connection ends");
-                true
-            }
-        }
-    }
-
-    /// Completes a command with an error, at a byte of a namespace.
-    #[cold]
-    pub(crate) fn fail(&mut self, tag: Tag, status: Status, namespace: u32, offset: u64) {
-        self.fail_with(tag, status, 0, namespace, offset);
-    }
-
-    /// The same, with dwords 0 and 1 of the completion.
-    #[cold]
-    pub(crate) fn fail_with(
-        &mut self,
-        tag: Tag,
-        status: Status,
-        result: u64,
-        namespace: u32,
-        offset: u64,
-    ) {
-        let geometry = self.geometry(namespace);
-        self.note_refused(Refused {
-            cid: self.link.machine.cid(tag),
-            status,
-            nsid: geometry.nsid,
-            slba: offset >> geometry.block_shift,
-            location: None,
-        });
-        self.link.take_data(tag);
-        let done = Done {
-            result,
-            ..Done::from(status)
-        };
-        self.link.machine.complete(tag, done);
-    }
-
     /// Says in the log that an I/O failed, at most once a tick.
     #[cold]
-    pub(crate) fn log_failure(&mut self, volume: u32, error: store::Error) {
+    pub(crate) fn log_failure(&mut self, unit: u32, error: store::Error) {
         if !std::mem::replace(&mut self.failure_logged, true) {
-            let volume = &self.volumes()[volume as usize].info().name;
+            let volume = &self.own.volume(unit).info().name;
             tracing::warn!(volume, %error, peer = %self.via.peer, "I/O failed");
         }
     }
@@ -309,13 +287,7 @@ impl Connection {
                 self.close(driver);
             }
         }
-        if self.link.machine.deadline().is_some_and(|at| at <= now) {
-            tracing::debug!(peer = %self.via.peer, "no Connect in time: connection ends");
-            self.link.machine.on_deadline(now);
-        }
-        if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
-            self.keep_alive(now);
-        }
+        P::on_tick(self, now, driver);
         if self.state == State::Open {
             self.memory_tick(now, driver);
         }

@@ -14,7 +14,7 @@ use machine::Tag;
 use reactor::FileIo;
 use store::{Progress, Task, Volume};
 
-use crate::io::Then;
+use crate::engine::Then;
 use crate::token::{ConnectionId, Subject};
 
 /// A job of this reactor: its place in the table, and which of its successive
@@ -50,8 +50,8 @@ pub(crate) enum Work {
 /// A command whose volume is at it.
 pub(crate) struct OnVolume {
     pub volume: Arc<dyn Volume>,
-    /// Index of the volume's namespace.
-    pub namespace: u32,
+    /// Its index in what the connection is served.
+    pub unit: u32,
     /// First byte of what the volume is at.
     pub offset: u64,
     pub task: Task,

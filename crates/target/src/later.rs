@@ -4,86 +4,62 @@
 use std::sync::Arc;
 
 use machine::Tag;
-use nvmf::tcp::controller::Done;
-use wire::nvme::Status;
 
-use crate::connection::Connection;
-use crate::job::{Job, JobId, Work};
+use crate::connection::{Connection, Protocol};
+use crate::job::{JobId, Work};
 use crate::shared::{Mail, Shared};
 
-/// How a command ended that ended elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// Its status.
-    pub status: Status,
-    /// Dwords 0 and 1 of the completion.
-    pub result: u64,
-    /// Data to the host; cut to what the command's SGL holds.
-    pub data: Vec<u8>,
+/// How a command ended that ended elsewhere, in the words of its protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Of an NVMe command.
+    Nvme(crate::nvme::Answer),
 }
 
-impl Answer {
-    /// Of an Abort that did nothing: bit 0 of dword 0 (Base 2.0, section 5.1).
-    pub(crate) fn not_aborted() -> Answer {
-        Answer {
-            result: 1,
-            ..Answer::default()
-        }
-    }
-}
-
-impl From<Status> for Answer {
-    fn from(status: Status) -> Answer {
-        Answer {
-            status,
-            ..Answer::default()
-        }
-    }
+/// One protocol's part of [`Answer`].
+pub trait Answers: Into<Answer> {
+    /// To a command that nobody has answered: our own failure.
+    fn lost() -> Self;
 }
 
 /// Answers one command from anywhere, once. Dropped without an answer the
-/// command fails with Internal Error. Where nobody waits for the command any
+/// command fails with [`Answers::lost`]. Where nobody waits for the command any
 /// more the answer goes nowhere.
-pub struct Later {
+pub struct Later<A: Answers> {
     shared: Arc<Shared>,
     shard: usize,
     job: JobId,
-    answer: Option<Answer>,
+    answer: Option<A>,
 }
 
-impl Later {
+impl<A: Answers> Later<A> {
     /// What the reactors have in common.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
     /// Completes the command.
-    pub fn answer(mut self, answer: Answer) {
-        self.answer = Some(answer);
+    pub fn answer(mut self, answer: impl Into<A>) {
+        self.answer = Some(answer.into());
     }
 }
 
-impl Drop for Later {
+impl<A: Answers> Drop for Later<A> {
     fn drop(&mut self) {
-        let answer = self.answer.take();
-        let answer = answer.unwrap_or_else(|| Status::INTERNAL_ERROR.into());
-        self.shared.send(self.shard, Mail::Answer(self.job, answer));
+        let answer = self.answer.take().unwrap_or_else(A::lost);
+        (self.shared).send(self.shard, Mail::Answer(self.job, answer.into()));
     }
 }
 
-impl Connection {
-    /// The command of `tag` ends elsewhere. Where it has data for the host, a
+impl<P: Protocol> Connection<P> {
+    /// The command of `tag` ends elsewhere. Where it has data for the peer, a
     /// buffer for it was set before.
-    pub(crate) fn later(&mut self, tag: Tag) -> Later {
+    pub(crate) fn later(&mut self, tag: Tag) -> Later<P::Answer> {
         self.later_as(tag, Work::Elsewhere)
     }
 
-    /// The same for an Abort, which its controller counts.
-    pub(crate) fn later_abort(&mut self, tag: Tag) -> Later {
-        self.later_as(tag, Work::Abort)
-    }
-
-    fn later_as(&mut self, tag: Tag, work: Work) -> Later {
+    /// The same, of work of another kind.
+    pub(crate) fn later_as(&mut self, tag: Tag, work: Work) -> Later<P::Answer> {
         let mut jobs = self.jobs.borrow_mut();
         let job = jobs.vacant();
         jobs.insert(job, self.id(), tag, work);
@@ -98,30 +74,19 @@ impl Connection {
     }
 
     /// The answer to [`Connection::later`].
-    pub(crate) fn on_answer(&mut self, job: &Job, answer: Answer) {
-        let tag = job.tag;
+    pub(crate) fn on_answer(&mut self, tag: Tag, work: &Work, answer: P::Answer) {
         self.jobs_open -= 1;
-        if let Work::Abort = job.work {
-            self.abort_done();
-        }
-        let Answer {
-            status,
-            result,
-            data,
-        } = answer;
-        let data_len = match self.link.range(tag) {
-            Some(range) if status.is_success() => {
-                let len = range.len().min(data.len() as u32);
-                mem::copy_in(range.slice(0, len), &data[..len as usize]);
-                len
-            }
-            _ => 0,
+        P::answered(self, tag, work, answer);
+    }
+
+    /// Puts data that came with an answer into the buffer of its command; how
+    /// much fits.
+    pub(crate) fn put_answer(&mut self, tag: Tag, data: &[u8]) -> u32 {
+        let Some(range) = self.link.range(tag) else {
+            return 0;
         };
-        let done = Done {
-            status,
-            result,
-            data_len,
-        };
-        self.link.machine.complete(tag, done);
+        let len = range.len().min(data.len() as u32);
+        mem::copy_in(range.slice(0, len), &data[..len as usize]);
+        len
     }
 }

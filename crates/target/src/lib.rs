@@ -6,23 +6,23 @@
 #![forbid(unsafe_code)]
 
 mod abort;
-mod admin;
+mod any;
 mod change;
 pub mod check;
 mod clerk;
 mod config;
 mod connection;
+mod engine;
 mod fence;
-mod io;
 mod job;
 mod later;
+mod nvme;
 mod placement;
 mod report;
-mod reservation;
-mod served;
 mod shard;
 mod shared;
 mod start;
+mod state;
 mod steps;
 mod token;
 mod waiting;

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use machine::Nanos;
-use nvmf::Via;
 use reactor::{Completion, Driver, Handler, SocketId};
 use store::Volume;
 
-use crate::connection::Connection;
+use crate::any::AnyConnection;
+use crate::connection::Via;
 use crate::fence::{Fence, Scope};
 use crate::job::{JobId, Jobs};
 use crate::later::{Answer, Later};
+use crate::nvme;
 use crate::placement::Placer;
 use crate::report::Report;
 use crate::shared::{ConnectionRef, Mail, Newcomer, Shared, Then};
@@ -68,7 +69,7 @@ struct Sync {
 #[derive(Default)]
 struct Entry {
     generation: u16,
-    connection: Option<Box<Connection>>,
+    connection: Option<AnyConnection>,
 }
 
 /// One reactor's share of the target.
@@ -167,7 +168,7 @@ impl Shard {
     /// Closes the listener of a number and what came in by it.
     fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
         self.close_listeners(driver, |listening| listening.number == number);
-        self.close_connections(driver, |c| c.via.listener == number);
+        self.close_connections(driver, |c| c.via().listener == number);
     }
 
     fn close_listeners<D: Driver>(&mut self, driver: &mut D, which: impl Fn(&Listening) -> bool) {
@@ -182,7 +183,7 @@ impl Shard {
     fn close_connections<D: Driver>(
         &mut self,
         driver: &mut D,
-        which: impl Fn(&Connection) -> bool,
+        which: impl Fn(&AnyConnection) -> bool,
     ) {
         self.for_each(driver, |connection, driver| {
             if which(connection) {
@@ -192,7 +193,7 @@ impl Shard {
     }
 
     /// Runs `f` on every connection.
-    fn for_each<D: Driver>(&mut self, driver: &mut D, f: impl Fn(&mut Connection, &mut D)) {
+    fn for_each<D: Driver>(&mut self, driver: &mut D, f: impl Fn(&mut AnyConnection, &mut D)) {
         for index in 0..self.table.len() {
             let id = ConnectionId {
                 index: index as u32,
@@ -247,9 +248,8 @@ impl Shard {
     /// Whether it is open and has not said who it is.
     fn is_stranger(&self, id: ConnectionId) -> bool {
         let entry = &self.table[id.index as usize];
-        let connection = entry.connection.as_deref();
-        entry.generation == id.generation
-            && connection.is_some_and(|c| c.bound.is_none() && c.is_open())
+        let connection = entry.connection.as_ref();
+        entry.generation == id.generation && connection.is_some_and(AnyConnection::is_stranger)
     }
 
     /// Closes the connection that has not said who it is for longest, if there
@@ -297,7 +297,7 @@ impl Shard {
                 listener,
             };
             let socket = driver.add_socket(fd)?;
-            Ok(Connection::new(
+            Ok(AnyConnection::open(
                 id,
                 socket,
                 via,
@@ -308,7 +308,7 @@ impl Shard {
         });
         match opened {
             Ok(connection) => {
-                entry.connection = Some(Box::new(connection));
+                entry.connection = Some(connection);
                 self.open += 1;
                 self.strangers.push_back(id);
                 self.tick_at.get_or_insert(driver.now() + TICK);
@@ -334,7 +334,7 @@ impl Shard {
         &mut self,
         driver: &mut D,
         id: ConnectionId,
-        f: impl FnOnce(&mut Connection, &mut D),
+        f: impl FnOnce(&mut AnyConnection, &mut D),
     ) {
         let Some(entry) = self.table.get_mut(id.index as usize) else {
             return;
@@ -342,12 +342,11 @@ impl Shard {
         if entry.generation != id.generation {
             return;
         }
-        let Some(connection) = entry.connection.as_deref_mut() else {
+        let Some(connection) = entry.connection.as_mut() else {
             return;
         };
         f(connection, driver);
-        if !connection.dirty {
-            connection.dirty = true;
+        if !std::mem::replace(connection.dirty(), true) {
             self.dirty.push(id.index);
         }
     }
@@ -379,21 +378,27 @@ impl Shard {
     }
 
     /// Abort of a command of one of our connections.
-    fn abort<D: Driver>(&mut self, driver: &mut D, id: ConnectionId, cid: u16, later: Later) {
+    fn abort<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnectionId,
+        cid: u16,
+        later: Later<nvme::Answer>,
+    ) {
         let mut later = Some(later);
         self.with(driver, id, |c, d| {
             let later = later.take().expect("one connection has it");
-            c.abort(cid, later, d);
+            c.nvme().abort(cid, later, d);
         });
         if let Some(later) = later {
-            later.answer(Answer::not_aborted());
+            later.answer(nvme::Answer::not_aborted());
         }
     }
 
     fn remove(&mut self, index: u32) {
         let entry = &mut self.table[index as usize];
         if let Some(mut connection) = entry.connection.take() {
-            connection.leave();
+            connection.left();
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);
@@ -499,8 +504,8 @@ impl Shard {
                     })
             }),
             Scope::Listener(number) => {
-                let mut connections = self.table.iter().filter_map(|e| e.connection.as_deref());
-                connections.any(|connection| connection.via.listener == *number)
+                let mut connections = self.table.iter().filter_map(|e| e.connection.as_ref());
+                connections.any(|connection| connection.via().listener == *number)
                     || self.listening.iter().any(|l| l.number == *number)
             }
         }
@@ -512,14 +517,14 @@ impl Shard {
     fn turn<D: Driver>(&mut self, driver: &mut D, dirty: &mut Vec<u32>) -> bool {
         let mut wants_more = false;
         dirty.retain(|&index| {
-            let Some(connection) = self.table[index as usize].connection.as_deref_mut() else {
+            let Some(connection) = self.table[index as usize].connection.as_mut() else {
                 return false;
             };
             wants_more |= connection.on_turn(driver);
             // One that waits for memory is looked at again when something
             // happens, which is when memory comes free.
-            connection.dirty = connection.is_waiting();
-            let again = connection.dirty;
+            let again = connection.is_waiting();
+            *connection.dirty() = again;
             if connection.is_gone() {
                 self.remove(index);
             }
@@ -568,7 +573,9 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         match mail {
             Mail::Adopt(newcomer) => self.adopt(driver, newcomer),
             Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
-            Mail::Notify(ConnectionRef { id, .. }) => self.with(driver, id, |c, _| c.notified()),
+            Mail::Notify(ConnectionRef { id, .. }) => {
+                self.with(driver, id, |c, _| c.nvme().notified())
+            }
             Mail::Refresh(nqn) => self.for_each(driver, |c, d| c.refresh(&nqn, d)),
             Mail::Fence(fence) => {
                 let mark = self.jobs.borrow().mark();

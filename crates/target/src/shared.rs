@@ -9,7 +9,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use machine::Nanos;
-use nvmf::tcp::controller::Settings;
 use nvmf::{Registry, Subsystem};
 use reactor::Mailbox;
 use store::Volume;
@@ -20,9 +19,10 @@ use crate::config::Limits;
 use crate::fence::{Fence, Scope};
 use crate::job::JobId;
 use crate::later::{Answer, Later};
+use crate::nvme::{self, served::Served};
 use crate::placement::Load;
 use crate::report::Report;
-use crate::served::{Served, State};
+use crate::state::State;
 use crate::token::ConnectionId;
 
 /// How long a shortage of memory is over before it is forgotten: reactors look
@@ -99,7 +99,7 @@ pub enum Mail {
         /// Command Identifier.
         cid: u16,
         /// The Abort command.
-        later: Later,
+        later: Later<nvme::Answer>,
     },
     /// End what these hosts, whose registrations were preempted, have under way
     /// on this volume.
@@ -228,7 +228,7 @@ impl Shared {
     /// What is behind a subsystem for a host that came in by a listener;
     /// nothing behind the discovery subsystem.
     pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> Served {
-        self.state().served(nqn, listener, host)
+        self.state().nvme.served(nqn, listener, host)
     }
 
     /// Whether the listener of a number is still there.
@@ -315,20 +315,6 @@ impl Shared {
     /// When the first reactor was there.
     pub(crate) fn started(&self) -> Nanos {
         *self.started.get().expect("a reactor runs")
-    }
-
-    /// What a queue pair may do.
-    pub fn qpair_settings(&self) -> Settings {
-        let limits = &self.limits;
-        Settings {
-            in_capsule_max: limits.in_capsule_bytes_max,
-            maxh2cdata: limits.h2c_data_bytes_max,
-            io_bytes_max: limits.io_bytes_max,
-            header_digest: limits.header_digest,
-            data_digest: limits.data_digest,
-            handshake_timeout: u64::from(limits.handshake_timeout_ms) * 1_000_000,
-            ..Settings::default()
-        }
     }
 }
 

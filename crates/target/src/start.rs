@@ -17,9 +17,9 @@ use crate::clerk::Clerk;
 use crate::config::{Config, Limits, ListenerSpec};
 use crate::placement::Placer;
 use crate::report::Report;
-use crate::served::State;
 use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
 use crate::shared::{Bind, Mail, Shared};
+use crate::state::State;
 
 /// Why a target did not start.
 #[derive(Debug)]

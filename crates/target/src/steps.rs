@@ -1,39 +1,32 @@
-//! Commands that take several I/Os, on one volume or many: Dataset Management,
-//! Copy, and Flush of everything.
+//! Commands that take several I/Os, on one volume or many.
 
 use std::sync::Arc;
 
-use machine::Tag;
 use mem::Buf;
-use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
-use reactor::Driver;
 use store::Volume;
-use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
-
-use crate::connection::{Bound, Connection};
 
 /// One I/O of several.
 pub(crate) struct Step {
-    /// Index of the namespace, for the error log.
-    pub namespace: u32,
+    /// Index of the volume in what the connection is served, for the error log.
+    pub unit: u32,
     pub volume: Arc<dyn Volume>,
     pub io: store::Io,
 }
 
-/// What a command has left to do. It holds its volumes: what becomes of their
-/// namespaces meanwhile does not matter to it.
+/// What a command has left to do. It holds its volumes: what becomes of them
+/// in what is served meanwhile does not matter to it.
 pub(crate) struct Steps {
     /// The next one last.
     left: Vec<Step>,
     /// Steps begun.
     begun: u32,
-    /// What a Copy reads into and writes from.
+    /// What they read into and write from.
     buf: Option<Buf>,
 }
 
 impl Steps {
-    /// The steps in order.
-    fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Steps> {
+    /// The steps in order, and the memory that they name.
+    pub(crate) fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Steps> {
         steps.reverse();
         Box::new(Steps {
             left: steps,
@@ -49,132 +42,18 @@ impl Steps {
         Some(step)
     }
 
-    /// Dword 0 of a completion that failed at the last step begun: of a Copy
-    /// the number of the source range that was not copied (NVM Command Set
-    /// 1.0, section 3.2.2), else 0.
-    pub(crate) fn result(&self) -> u64 {
-        match self.buf {
-            Some(_) => u64::from(self.begun.saturating_sub(1) / STEPS_A_RANGE),
-            None => 0,
-        }
+    /// How many have begun.
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun
+    }
+
+    /// Whether they have memory of their own.
+    pub(crate) fn has_buf(&self) -> bool {
+        self.buf.is_some()
     }
 
     /// Whether what is left will be done on this volume.
     pub(crate) fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
         (self.left.iter()).any(|step| Arc::ptr_eq(&step.volume, volume))
-    }
-}
-
-/// Each source range of a Copy is read whole, then written.
-const STEPS_A_RANGE: u32 = 2;
-
-impl Connection {
-    /// Dataset Management with the deallocate attribute: the ranges are the
-    /// command's data (NVM Command Set 1.0, section 3.2.3). All are checked
-    /// before the first is touched.
-    pub(crate) fn deallocate<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
-        let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
-        let bytes = self.descriptors(tag, io.len, &mut bytes);
-        let (namespace, geometry) = (io.namespace, self.geometry(io.namespace));
-        let volume = &self.volumes()[namespace as usize];
-        let steps: Result<Vec<_>, Status> = deallocate_ranges(bytes, &geometry)
-            .filter(|range| !matches!(range, Ok((_, 0))))
-            .map(|range| {
-                range.map(|(offset, len)| Step {
-                    namespace,
-                    volume: volume.clone(),
-                    io: store::Io::Deallocate { offset, len },
-                })
-            })
-            .collect();
-        match steps {
-            Ok(steps) => self.go_on(tag, None, Steps::new(steps, None), driver),
-            Err(status) => self.fail(tag, status, namespace, 0),
-        }
-    }
-
-    /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
-    /// FFFFFFFFh).
-    pub(crate) fn flush_all<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
-        let served = &self.bound().served;
-        let steps = (0..).zip(served.geometry.iter().zip(served.volumes.iter()));
-        let steps = steps.filter(|(_, (geometry, _))| geometry.nsid != 0).map(
-            |(namespace, (_, volume))| Step {
-                namespace,
-                volume: volume.clone(),
-                io: store::Io::Flush,
-            },
-        );
-        let steps = Steps::new(steps.collect(), None);
-        self.go_on(tag, None, steps, driver);
-    }
-
-    /// Copy (NVM Command Set 1.0, section 3.2.2), one source range after the
-    /// other through one buffer, each written as one I/O. False while memory is
-    /// short.
-    pub(crate) fn copy<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        let mut bytes = [0; COPY_DESCRIPTOR_BYTES_MAX];
-        let bytes = self.descriptors(tag, io.len, &mut bytes);
-        let mut ranges = Vec::new();
-        let Bound {
-            activity, served, ..
-        } = self.bound();
-        let checked = match activity.allows_copy_format(io.copy_format) {
-            true => copy_ranges(bytes, &io, &served.geometry, &mut ranges),
-            false => Err(Status::INVALID_FIELD.dnr()),
-        };
-        if let Err(status) = checked {
-            // Nothing was copied: the first range that was not is 0.
-            self.fail(tag, status, io.namespace, io.offset);
-            return true;
-        }
-        // What it writes was looked at before.
-        if !ranges.iter().all(|range| self.may_read(range.namespace)) {
-            self.conflict(tag, &io);
-            return true;
-        }
-        let largest = ranges.iter().map(|range| range.len).max().unwrap_or(0);
-        let Some(buf) = driver.pool().get(largest as u32) else {
-            return false;
-        };
-        let steps = self.copy_steps(&io, &ranges, &buf);
-        self.go_on(tag, None, Steps::new(steps, Some(buf)), driver);
-        true
-    }
-
-    fn copy_steps(&self, io: &Io, ranges: &[CopyRange], buf: &Buf) -> Vec<Step> {
-        let volumes = self.volumes();
-        let mut to = io.offset;
-        let mut steps = Vec::with_capacity(ranges.len() * STEPS_A_RANGE as usize);
-        for range in ranges {
-            let buf = buf.range().slice(0, range.len as u32);
-            steps.push(Step {
-                namespace: range.namespace,
-                volume: volumes[range.namespace as usize].clone(),
-                io: store::Io::Read {
-                    offset: range.offset,
-                    buf,
-                },
-            });
-            steps.push(Step {
-                namespace: io.namespace,
-                volume: volumes[io.namespace as usize].clone(),
-                io: store::Io::Write {
-                    offset: to,
-                    buf,
-                    durable: io.fua,
-                },
-            });
-            to += range.len;
-        }
-        steps
-    }
-
-    /// The first `len` bytes of a command's data, which are its ranges.
-    fn descriptors<'a>(&self, tag: Tag, len: u64, bytes: &'a mut [u8]) -> &'a [u8] {
-        let data = self.link.range(tag).expect("the ranges have arrived");
-        let bytes = &mut bytes[..len as usize];
-        mem::copy_out(data.slice(0, len as u32), bytes);
-        bytes
     }
 }

@@ -8,12 +8,10 @@
 
 use std::collections::VecDeque;
 
-use machine::{Nanos, Tag};
-use nvmf::tcp::controller::Op;
+use machine::Nanos;
 use reactor::Driver;
-use wire::nvme::Status;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Op, Protocol};
 
 /// A command that found no memory for so many ticks is answered: its host is
 /// about to give up on it.
@@ -24,22 +22,30 @@ const IDLE_TICKS_MAX: u32 = 10;
 /// and one that moves a few no longer than this.
 const HELD_TICKS_MAX: u32 = 60;
 
-struct Wait {
-    op: Op,
+struct Wait<O> {
+    op: O,
     ticks: u32,
 }
 
 /// What waits for memory on one connection, at most a queue's entries.
-#[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct Waiting<O> {
     /// In the order they came.
-    queue: VecDeque<Wait>,
+    queue: VecDeque<Wait<O>>,
     /// Its data is in the staging buffer, or stands before its memory: nothing
     /// is received before it goes on.
-    stalled: Option<Wait>,
+    stalled: Option<Wait<O>>,
 }
 
-impl Waiting {
+impl<O> Default for Waiting<O> {
+    fn default() -> Self {
+        Waiting {
+            queue: VecDeque::new(),
+            stalled: None,
+        }
+    }
+}
+
+impl<O> Waiting<O> {
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.is_some()
@@ -54,16 +60,16 @@ impl Waiting {
         *self = Waiting::default();
     }
 
-    fn all(&self) -> impl Iterator<Item = &Wait> {
+    fn all(&self) -> impl Iterator<Item = &Wait<O>> {
         self.queue.iter().chain(&self.stalled)
     }
 
-    fn has(&self, tag: Tag) -> bool {
-        self.all().any(|wait| is_of(&wait.op, tag))
+    fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
+        self.all().any(|wait| meant(&wait.op))
     }
 
     /// Takes out the first that is `meant`: it will not be executed as it is.
-    pub(crate) fn take(&mut self, meant: impl Fn(&Op) -> bool) -> Option<Op> {
+    pub(crate) fn take(&mut self, meant: impl Fn(&O) -> bool) -> Option<O> {
         if let Some(at) = self.queue.iter().position(|wait| meant(&wait.op)) {
             return self.queue.remove(at).map(|wait| wait.op);
         }
@@ -80,8 +86,8 @@ impl Waiting {
     }
 
     /// Takes out one that has waited for too long.
-    fn take_late(&mut self) -> Option<Op> {
-        let is_late = |wait: &Wait| wait.ticks > WAIT_TICKS_MAX;
+    fn take_late(&mut self) -> Option<O> {
+        let is_late = |wait: &Wait<O>| wait.ticks > WAIT_TICKS_MAX;
         // Those in front have waited longest.
         if self.queue.front().is_some_and(is_late) {
             return self.queue.pop_front().map(|wait| wait.op);
@@ -92,25 +98,12 @@ impl Waiting {
     }
 }
 
-/// Whether it is an operation of this command.
-pub(crate) fn is_of(op: &Op, tag: Tag) -> bool {
-    match *op {
-        Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
-        Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
-        Op::Refused(_) | Op::Fatal(_) => false,
-    }
-}
-
-impl Connection {
+impl<P: Protocol> Connection<P> {
     /// There was no memory for `op`.
     #[cold]
-    pub(crate) fn wait(&mut self, op: Op) {
+    pub(crate) fn wait(&mut self, op: Op<P>) {
+        let stalls = P::stalls(self, &op);
         let wait = Wait { op, ticks: 0 };
-        let stalls = match op {
-            Op::Prepare { tag, .. } => self.link.machine.is_blocked_on(tag),
-            Op::Execute { tag, .. } => self.link.staged(tag).is_some(),
-            _ => false,
-        };
         match stalls {
             true => self.waiting.stalled = Some(wait),
             false => self.waiting.queue.push_back(wait),
@@ -124,14 +117,14 @@ impl Connection {
     pub(crate) fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
         let mut went_on = false;
         if let Some(wait) = self.waiting.stalled.take() {
-            went_on = self.execute(wait.op, driver);
+            went_on = P::execute(self, &wait.op, driver);
             match went_on {
                 true => self.run(driver),
                 false => self.waiting.stalled = Some(wait),
             }
         }
         if let Some(wait) = self.waiting.queue.pop_front() {
-            match self.execute(wait.op, driver) {
+            match P::execute(self, &wait.op, driver) {
                 true => went_on = true,
                 false => self.waiting.queue.push_front(wait),
             }
@@ -146,19 +139,15 @@ impl Connection {
             self.shared.note_shortage(now);
         }
         while let Some(op) = self.waiting.take_late() {
-            let status = match &self.bound {
-                Some(bound) => bound.activity.delay_retry(Status::COMMAND_INTERRUPTED),
-                None => Status::COMMAND_INTERRUPTED,
-            };
-            self.refuse(op, status);
+            P::refuse_late(self, op, driver);
             self.run(driver);
         }
         if self.shared.is_short(now) && self.sits_on_memory() {
-            tracing::warn!(peer = %self.via.peer, "controller ends: \
-                its host moves no data while others go short of memory");
-            // Hosts give the rest up too when one queue is lost, and what the
-            // rest waits for had better be another's.
-            self.end_controller();
+            tracing::warn!(peer = %self.via.peer, "connection ends, \
+                and what belongs with it: its peer moves no data while others go short of memory");
+            // Peers give the rest up too when one connection is lost, and what
+            // the rest waits for had better be another's.
+            P::end_all(self);
             self.close(driver);
         }
     }
@@ -174,9 +163,11 @@ impl Connection {
             return true;
         }
         let jobs = self.jobs.borrow();
-        // Whatever a volume is at, or waits itself, is not the host's doing.
+        // Whatever a volume is at, or waits itself, is not the peer's doing.
         (self.link.held()).any(|(tag, ticks)| {
-            ticks >= max && !self.waiting.has(tag) && jobs.find(self.id(), tag).is_none()
+            ticks >= max
+                && !self.waiting.has(|op| P::is_of(op, tag))
+                && jobs.find(self.id(), tag).is_none()
         })
     }
 }

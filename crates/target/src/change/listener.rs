@@ -1,7 +1,7 @@
 //! Changes of where hosts reach the target.
 
 use super::*;
-use crate::served::Listener;
+use crate::state::Listener;
 
 impl Shared {
     pub(super) fn add_listener(self: &Arc<Self>, spec: ListenerSpec) -> Result<Left, ChangeError> {

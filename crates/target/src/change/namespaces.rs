@@ -57,7 +57,7 @@ impl Shared {
         }
         let mut state = self.state();
         for (nsid, volume) in volumes {
-            state.place(&subsystem.nqn, nsid, volume);
+            state.nvme.place(&subsystem.nqn, nsid, volume);
         }
         state.publish(&subsystem);
         Ok(registry.replace_subsystem(Arc::new(subsystem)))
@@ -74,7 +74,7 @@ impl Shared {
         check_hosts(spec.hosts.as_deref())?;
         let nqn = &subsystem.nqn;
         let state = self.state();
-        if subsystem.namespace(spec.nsid).is_some() || state.has_place(nqn, spec.nsid) {
+        if subsystem.namespace(spec.nsid).is_some() || state.nvme.has_place(nqn, spec.nsid) {
             let name = format!("{} of {nqn}", spec.nsid);
             return Err(ChangeError::Exists("namespace", name));
         }
@@ -86,7 +86,7 @@ impl Shared {
         let namespace = namespace(spec, volume.as_ref());
         let mut known = subsystem.namespaces.iter();
         let is_there = known.any(|known| known.uuid == namespace.uuid)
-            || state.users(volume).iter().any(|(user, _)| user == nqn);
+            || state.nvme.users(volume).iter().any(|(user, _)| user == nqn);
         if is_there {
             let text = format!("volume \"{}\" is there already in {nqn}", spec.volume);
             return Err(ChangeError::Invalid(text));
@@ -100,7 +100,7 @@ impl Shared {
             .subsystem(nqn)
             .ok_or_else(|| unknown_subsystem(nqn))?;
         let change = registry.remove_subsystem(nqn);
-        self.state().forget(nqn);
+        self.state().nvme.forget(nqn);
         Ok(self.settle_and_wait(change))
     }
 
@@ -111,7 +111,7 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let mut subsystem = subsystem(&self.registry(), nqn)?;
         let (namespace, volume) = self.new_namespace(&subsystem, spec)?;
-        self.state().place(nqn, spec.nsid, volume);
+        self.state().nvme.place(nqn, spec.nsid, volume);
         Ok(self.widen(vec![Edit {
             nqn: std::mem::take(&mut subsystem.nqn),
             apply: Box::new(move |subsystem| put(subsystem, namespace.clone())),
@@ -123,7 +123,7 @@ impl Shared {
             let name = format!("{nsid} of {nqn}");
             return Err(ChangeError::Unknown("namespace", name));
         }
-        let volume = self.state().unplace(nqn, nsid);
+        let volume = self.state().nvme.unplace(nqn, nsid);
         let nqn = nqn.to_owned();
         self.narrow(Edit {
             nqn: nqn.clone(),
@@ -134,7 +134,7 @@ impl Shared {
         });
         let scope = Scope::Volumes(vec![volume.clone()]);
         let free = move |shared: &Arc<Shared>, done: Done| {
-            shared.state().free(&volume);
+            shared.state().nvme.free(&volume);
             drop(volume);
             shared.republish(&shared.registry(), &nqn);
             // Then no connection holds the volume any more.
@@ -202,7 +202,7 @@ impl Shared {
         let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
         let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
         Ok(Left::fence(Scope::Volumes(
-            self.state().behind(nqn, &members),
+            self.state().nvme.behind(nqn, &members),
         )))
     }
 

@@ -120,7 +120,7 @@ impl Shared {
     /// What makes every subsystem that has the volume show how large it is.
     fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);
-        let users = self.state().users(volume).into_iter();
+        let users = self.state().nvme.users(volume).into_iter();
         let edits = users.map(|(nqn, nsid)| Edit {
             nqn,
             apply: Box::new(move |subsystem| {

@@ -16,10 +16,11 @@ use store::Volume;
 use wire::nvme::fabrics::CONNECT_DATA_BYTES;
 use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
-use crate::connection::{Bound, Connection};
+use super::reservation::Rights;
+use super::{Answer, Bound, Connection};
 use crate::fence::Scope;
-use crate::later::{Answer, Later};
-use crate::reservation::Rights;
+use crate::job::Work;
+use crate::later::Later;
 use crate::shared::{ConnectionRef, Mail, Shared};
 
 /// Most data of an Admin command in either direction, bytes.
@@ -59,7 +60,7 @@ impl Connection {
     }
 
     fn controller(&self) -> ControllerId {
-        let bound = self.bound.as_ref();
+        let bound = self.own.bound.as_ref();
         bound.expect("commands come after Connect").controller
     }
 
@@ -80,7 +81,7 @@ impl Connection {
     /// What a change of the controller brings about: held event requests
     /// complete, connections of its queues are closed.
     fn settle(&mut self, registry: &mut Registry) {
-        let Some(bound) = &self.bound else { return };
+        let Some(bound) = &self.own.bound else { return };
         let Some(controller) = registry.controller(bound.controller) else {
             return;
         };
@@ -112,7 +113,7 @@ impl Connection {
         let mut data = [0; CONNECT_DATA_BYTES];
         let data = &mut data[..range.len().min(CONNECT_DATA_BYTES as u32) as usize];
         mem::copy_out(range.slice(0, data.len() as u32), data);
-        match registry.connect(command, data, &self.via, now) {
+        match registry.connect(command, data, &self.via.into(), now) {
             Ok(connected) => {
                 let reply = Reply::done(u64::from(connected.result));
                 self.attach(connected, registry);
@@ -143,7 +144,7 @@ impl Connection {
             flow_control_disabled: connected.flow_control_disabled,
             namespaces: served.geometry.clone(),
         });
-        self.bound = Some(Bound {
+        self.own.bound = Some(Bound {
             controller: connected.controller,
             qid: connected.qid,
             activity: connected.activity,
@@ -182,7 +183,11 @@ impl Connection {
             }
             Direction::None | Direction::Both => {}
         }
-        let bound = self.bound.as_ref().expect("commands come after Connect");
+        let bound = self
+            .own
+            .bound
+            .as_ref()
+            .expect("commands come after Connect");
         let counters = |nsid| match bound.served.volume(nsid) {
             Some(volume) => io_counters(&volume.stats()),
             None => IoCounters::default(),
@@ -213,7 +218,7 @@ impl Connection {
     /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends
     /// it. Our own queue is no exception.
     fn send_abort(&mut self, tag: Tag, connection: Option<u64>, cid: u16) {
-        let later = self.later_abort(tag);
+        let later = self.later_as(tag, Work::Abort);
         match connection.map(ConnectionRef::unpack) {
             None => later.answer(Answer::not_aborted()),
             Some(connection) => self.shared.send(
@@ -234,7 +239,7 @@ impl Connection {
         let later = self.later(tag);
         let Some(volume) = volume else {
             // Removed in this very moment.
-            return later.answer(Status::INVALID_NAMESPACE.dnr().into());
+            return later.answer(Status::INVALID_NAMESPACE.dnr());
         };
         self.shared
             .clerk(move |_| later.answer(lba_status(&ask, &*volume)));
@@ -251,7 +256,7 @@ impl Connection {
         let volume = self.bound().served.volume(nsid).cloned();
         let later = self.later(tag);
         let Some(volume) = volume else {
-            return later.answer(Status::INVALID_NAMESPACE.dnr().into());
+            return later.answer(Status::INVALID_NAMESPACE.dnr());
         };
         if state != WriteProtect::Permanent {
             return protect.make_known(&self.shared, registry, volume, later);
@@ -259,7 +264,7 @@ impl Connection {
         self.shared.clerk(move |shared| {
             if let Err(error) = volume.state().protect_permanently() {
                 tracing::error!(nsid, %error, "write protection could not be kept");
-                return later.answer(Status::INTERNAL_ERROR.into());
+                return later.answer(Status::INTERNAL_ERROR);
             }
             let mut registry = shared.registry();
             protect.make_known(shared, &mut registry, volume, later);
@@ -268,7 +273,7 @@ impl Connection {
 
     /// Forgets a held Asynchronous Event Request; whether there was one.
     pub(crate) fn cancel_event_request(&mut self, tag: Tag) -> bool {
-        let Some(bound) = &self.bound else {
+        let Some(bound) = &self.own.bound else {
             return false;
         };
         let mut registry = self.shared.registry();
@@ -278,7 +283,7 @@ impl Connection {
 
     /// An Abort is over.
     pub(crate) fn abort_done(&mut self) {
-        if let Some(bound) = &self.bound
+        if let Some(bound) = &self.own.bound
             && let Some(controller) = self.shared.registry().controller(bound.controller)
         {
             controller.abort_done();
@@ -301,7 +306,7 @@ impl Connection {
 
     /// Ends the controller, and with it the connections of its queues.
     pub(crate) fn end_controller(&mut self) {
-        let Some(bound) = &self.bound else { return };
+        let Some(bound) = &self.own.bound else { return };
         let shared = self.shared.clone();
         let mut registry = shared.registry();
         if let Some(controller) = registry.controller(bound.controller) {
@@ -318,7 +323,7 @@ impl Connection {
 
     /// Puts a command that failed into its controller's Error Information log.
     pub(crate) fn note_refused(&self, refused: Refused) {
-        let Some(bound) = &self.bound else { return };
+        let Some(bound) = &self.own.bound else { return };
         let Refused {
             cid,
             status,
@@ -342,7 +347,7 @@ impl Connection {
 
     /// Nothing of the connection is left: its controller hears of it.
     pub(crate) fn leave(&mut self) {
-        let Some(bound) = self.bound.take() else {
+        let Some(bound) = self.own.bound.take() else {
             return;
         };
         let mut registry = self.shared.registry();
@@ -367,7 +372,7 @@ impl Protect {
         shared: &Arc<Shared>,
         registry: &mut Registry,
         volume: Arc<dyn Volume>,
-        later: Later,
+        later: Later<Answer>,
     ) {
         let change = registry.set_write_protect(&self.nqn, self.nsid, self.state);
         shared.republish(registry, &self.nqn);
@@ -401,7 +406,7 @@ fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
         }
         Err(error) => {
             tracing::warn!(volume = volume.info().name, %error, "LBA status could not be read");
-            crate::io::status_of(error).into()
+            super::io::status_of(error).into()
         }
     }
 }

@@ -18,9 +18,9 @@ use store::Volume;
 use store::reservation::{Access, Change, Grant, Notice, Refused, Registrant, Request, Type};
 use wire::nvme::{NSID_ALL, Sqe, Status, io};
 
-use crate::connection::Connection;
+use super::{Answer, Connection};
 use crate::fence::Scope;
-use crate::later::{Answer, Later};
+use crate::later::Later;
 use crate::shared::{Mail, Shared};
 
 /// Most data of a reservation command from the host, bytes.
@@ -116,7 +116,7 @@ impl Connection {
 
     #[inline]
     fn access(&mut self, namespace: u32) -> Access {
-        let bound = self.bound.as_mut().expect("I/O comes after Connect");
+        let bound = self.own.bound.as_mut().expect("I/O comes after Connect");
         let volume = &bound.served.volumes[namespace as usize];
         bound.rights.access(namespace, volume)
     }
@@ -189,7 +189,7 @@ impl Connection {
         hosts: &BTreeSet<Registrant>,
         driver: &mut D,
     ) {
-        let bound = self.bound.as_ref();
+        let bound = self.own.bound.as_ref();
         if bound.is_some_and(|bound| hosts.contains(&bound.rights.host)) {
             self.abort_volume(volume, Status::PREEMPTED.dnr(), driver);
         }
@@ -208,7 +208,7 @@ impl Connection {
                     None => result = u64::from(reservations.persists()),
                     Some(persist) => {
                         if let Err(refused) = reservations.set_persist(persist) {
-                            return later.answer(status_of(&*volume, &refused).into());
+                            return later.answer(status_of(&*volume, &refused));
                         }
                     }
                 }
@@ -227,7 +227,7 @@ fn execute(
     volume: &Arc<dyn Volume>,
     host: &Registrant,
     request: nvme::Request,
-    later: Later,
+    later: Later<Answer>,
 ) {
     let Some((request, aborts)) = in_words_of_the_store(request) else {
         return later.answer(Answer {
@@ -243,7 +243,7 @@ fn execute(
     };
     match changed {
         Ok(change) => tell(shared, volume, change, aborts, later),
-        Err(refused) => later.answer(status_of(&**volume, &refused).into()),
+        Err(refused) => later.answer(status_of(&**volume, &refused)),
     }
 }
 
@@ -253,7 +253,7 @@ fn tell(
     volume: &Arc<dyn Volume>,
     change: Change,
     aborts: bool,
-    later: Later,
+    later: Later<Answer>,
 ) {
     let preempted: BTreeSet<Registrant> = change.preempted().cloned().collect();
     let aborts = aborts && !preempted.is_empty();

@@ -1,45 +1,19 @@
 //! I/O commands of a connection, executed on its volumes.
 
-use std::sync::Arc;
-
 use link::Data;
 use machine::Tag;
-use mem::Buf;
 use nvmf::command::{Io, IoKind};
 use nvmf::tcp::controller::Done;
 use reactor::Driver;
-use store::{Error, Progress, Volume};
+use store::Error;
 use wire::nvme::Status;
 
-use crate::connection::Connection;
-use crate::job::{Job, JobId, OnVolume, Work};
-use crate::steps::{Step, Steps};
-use crate::token::Subject;
+use super::Connection;
+use super::steps::result_of;
+use crate::engine::Then;
 
 /// A Verify of a volume that must read to find out does so in pieces of this.
 const VERIFY_PIECE_BYTES: u32 = 128 << 10;
-
-/// What is left to do when the volume has done its part.
-pub(crate) enum Then {
-    /// Complete, with this much data to the host.
-    Complete { data_len: u32 },
-    /// Complete; the buffer was the volume's to work with.
-    Scratch { _buf: Buf },
-    /// Complete the Compare, then the command itself, which is its Write.
-    Fused { compare: Tag, _scratch: Buf },
-    /// More to do, on this volume or others.
-    Steps(Box<Steps>),
-}
-
-impl Then {
-    /// Whether what is left will be done on this volume.
-    pub(crate) fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
-        matches!(self, Then::Steps(steps) if steps.touches(volume))
-    }
-}
-
-/// A job that goes on: its place, and when it began.
-type Kept = Option<(JobId, u64)>;
 
 impl Connection {
     /// Memory for data that arrives with `io`, or has all arrived (`staged`);
@@ -62,15 +36,6 @@ impl Connection {
             }
         }
         driver.pool().get(len).map(Data::owned)
-    }
-
-    /// Memory that is kept for commands that keep everything behind them from
-    /// being received, `None` for any other.
-    #[cold]
-    pub(crate) fn spare_for<D: Driver>(&self, tag: Tag, len: u32, driver: &D) -> Option<Data> {
-        let is_in_the_way = self.link.machine.is_blocked_on(tag);
-        let buf = is_in_the_way.then(|| driver.pool().get_spare(len))?;
-        buf.map(Data::owned)
     }
 
     /// Executes a command all of which is here; false while memory is short.
@@ -126,7 +91,7 @@ impl Connection {
         let volume = &self.volumes()[io.namespace as usize];
         if let Some(loan) = volume.lend(io.offset, len) {
             self.link.set_data(tag, Data::loan(loan));
-            self.finish(tag, io, Ok(()), then);
+            self.finish(tag, (io.namespace, io.offset), Ok(()), then);
             return true;
         }
         let Some(buf) = driver.pool().get(len) else {
@@ -150,7 +115,7 @@ impl Connection {
                 if let Err(Error::Busy) = result {
                     return false;
                 }
-                self.finish(tag, io, result, then);
+                self.finish(tag, (io.namespace, io.offset), result, then);
                 return true;
             }
             let (pool, len) = (driver.pool(), bytes.len() as u32);
@@ -167,7 +132,7 @@ impl Connection {
                 self.link.set_data(tag, data);
                 return false;
             }
-            self.finish(tag, io, result, then);
+            self.finish(tag, (io.namespace, io.offset), result, then);
             return true;
         }
         let write = store::Io::Write {
@@ -177,13 +142,6 @@ impl Connection {
         };
         self.link.set_data(tag, data);
         self.start_unless_busy(tag, io.namespace, write, then, driver)
-    }
-
-    /// The volume has done its part at once.
-    #[inline]
-    fn finish(&mut self, tag: Tag, io: Io, result: Result<(), Error>, then: Then) {
-        let left = self.ended(tag, (io.namespace, io.offset), result, then);
-        assert!(left.is_none(), "a read or write is one step");
     }
 
     fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
@@ -266,206 +224,22 @@ impl Connection {
         self.start_unless_busy(write, io.namespace, both, then, driver)
     }
 
-    /// Starts the only I/O of a command, or the first.
+    /// An I/O has succeeded, and with it the command.
     #[inline]
-    fn start<D: Driver>(
-        &mut self,
-        tag: Tag,
-        namespace: u32,
-        io: store::Io,
-        then: Then,
-        driver: &mut D,
-    ) {
-        let id = self.jobs.borrow_mut().vacant();
-        let volume = &self.volumes()[namespace as usize];
-        let progress = volume.start(io, driver, Subject::File(id).token());
-        self.started(tag, namespace, io, then, progress, driver);
-    }
-
-    /// The same, but of a volume that has no memory for it now: false, nothing
-    /// was done.
-    #[inline]
-    fn start_unless_busy<D: Driver>(
-        &mut self,
-        tag: Tag,
-        namespace: u32,
-        io: store::Io,
-        then: Then,
-        driver: &mut D,
-    ) -> bool {
-        let id = self.jobs.borrow_mut().vacant();
-        let volume = &self.volumes()[namespace as usize];
-        let progress = volume.start(io, driver, Subject::File(id).token());
-        if let Progress::Done(Err(Error::Busy)) = progress {
-            return false;
+    pub(super) fn io_succeeded(&mut self, tag: Tag, data_len: u32, then: &Then) {
+        if let Then::Fused { compare, .. } = then {
+            self.link.machine.complete(*compare, done(0));
         }
-        self.started(tag, namespace, io, then, progress, driver);
-        true
+        self.link.machine.complete(tag, done(data_len));
     }
 
-    #[inline]
-    fn started<D: Driver>(
-        &mut self,
-        tag: Tag,
-        namespace: u32,
-        io: store::Io,
-        then: Then,
-        progress: Progress,
-        driver: &mut D,
-    ) {
-        match progress {
-            Progress::Done(result) => {
-                let at = (namespace, io.extent().0);
-                if let Some(steps) = self.ended(tag, at, result, then) {
-                    self.go_on(tag, None, steps, driver);
-                }
-            }
-            Progress::Pending(task) => {
-                let on = OnVolume {
-                    volume: self.volumes()[namespace as usize].clone(),
-                    namespace,
-                    offset: io.extent().0,
-                    task,
-                    then,
-                };
-                self.keep(tag, None, on);
-            }
-        }
-    }
-
-    /// Takes steps until one must be waited for, or none is left.
-    pub(crate) fn go_on<D: Driver>(
-        &mut self,
-        tag: Tag,
-        kept: Kept,
-        mut steps: Box<Steps>,
-        driver: &mut D,
-    ) {
-        while let Some(Step {
-            namespace,
-            volume,
-            io,
-        }) = steps.next()
-        {
-            let id = kept.map_or_else(|| self.jobs.borrow_mut().vacant(), |(id, _)| id);
-            let offset = io.extent().0;
-            match volume.start(io, driver, Subject::File(id).token()) {
-                Progress::Pending(task) => {
-                    let then = Then::Steps(steps);
-                    let on = OnVolume {
-                        volume,
-                        namespace,
-                        offset,
-                        task,
-                        then,
-                    };
-                    return self.keep(tag, kept, on);
-                }
-                Progress::Done(result) => {
-                    match self.ended(tag, (namespace, offset), result, Then::Steps(steps)) {
-                        Some(left) => steps = left,
-                        None => return self.let_go(kept),
-                    }
-                }
-            }
-        }
-        self.link.machine.complete(tag, done(0));
-        self.let_go(kept);
-    }
-
-    /// The command waits for its volume.
-    #[inline]
-    fn keep(&mut self, tag: Tag, kept: Kept, on: OnVolume) {
-        let work = Work::Volume(on);
-        let mut jobs = self.jobs.borrow_mut();
-        match kept {
-            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
-            None => {
-                let id = jobs.vacant();
-                jobs.insert(id, self.id(), tag, work);
-                self.jobs_open += 1;
-            }
-        }
-    }
-
-    /// The command waits for nothing any more.
-    #[inline]
-    fn let_go(&mut self, kept: Kept) {
-        if let Some((id, _)) = kept {
-            self.jobs.borrow_mut().release(id);
-            self.jobs_open -= 1;
-        }
-    }
-
-    /// File work of a command completed.
-    #[inline]
-    pub(crate) fn on_file<D: Driver>(
-        &mut self,
-        id: JobId,
-        job: Job,
-        result: std::io::Result<u32>,
-        driver: &mut D,
-    ) {
-        let Job {
-            tag,
-            mark,
-            work: Work::Volume(on),
-            ..
-        } = job
-        else {
-            unreachable!("file work is a volume's");
-        };
-        let kept = Some((id, mark));
-        let token = Subject::File(id).token();
-        match on.volume.resume(on.task, result, driver, token) {
-            Progress::Pending(task) => self.keep(tag, kept, OnVolume { task, ..on }),
-            Progress::Done(result) => {
-                match self.ended(tag, (on.namespace, on.offset), result, on.then) {
-                    Some(steps) => self.go_on(tag, kept, steps, driver),
-                    None => self.let_go(kept),
-                }
-            }
-        }
-    }
-
-    /// An I/O on a volume is over: its command is completed, or there are
-    /// steps left.
-    #[inline]
-    fn ended(
-        &mut self,
-        tag: Tag,
-        (namespace, offset): (u32, u64),
-        result: Result<(), Error>,
-        then: Then,
-    ) -> Option<Box<Steps>> {
-        match (result, then) {
-            (Ok(()), Then::Complete { data_len }) => {
-                self.link.machine.complete(tag, done(data_len));
-            }
-            (Ok(()), Then::Scratch { .. }) => self.link.machine.complete(tag, done(0)),
-            (Ok(()), Then::Fused { compare, .. }) => {
-                self.link.machine.complete(compare, done(0));
-                self.link.machine.complete(tag, done(0));
-            }
-            (Ok(()), Then::Steps(steps)) => return Some(steps),
-            (Err(error), then) => self.failed(tag, namespace, offset, error, then),
-        }
-        None
-    }
-
-    /// An I/O on a volume failed, and with it the command.
+    /// An I/O has failed, and with it the command.
     #[cold]
-    fn failed(&mut self, tag: Tag, namespace: u32, offset: u64, error: Error, then: Then) {
-        if is_failure(error) {
-            self.log_failure(namespace, error);
-        }
+    pub(super) fn io_failed(&mut self, tag: Tag, at: (u32, u64), error: Error, then: &Then) {
+        let (namespace, at) = at;
         let status = match error {
             Error::Busy => self.bound().activity.delay_retry(status_of(error)),
             _ => status_of(error),
-        };
-        let at = match error {
-            Error::Miscompare { offset: byte } => offset + byte,
-            _ => offset,
         };
         match then {
             // Whichever of the two failed takes the other with it.
@@ -474,10 +248,10 @@ impl Connection {
                     true => (Status::FUSED_FAILED, status),
                     false => (status, Status::FUSED_FAILED),
                 };
-                self.fail(compare, first, namespace, at);
+                self.fail(*compare, first, namespace, at);
                 self.fail(tag, second, namespace, at);
             }
-            Then::Steps(steps) => self.fail_with(tag, status, steps.result(), namespace, at),
+            Then::Steps(steps) => self.fail_with(tag, status, result_of(steps), namespace, at),
             Then::Complete { .. } | Then::Scratch { .. } => self.fail(tag, status, namespace, at),
         }
     }
@@ -490,14 +264,6 @@ fn done(data_len: u32) -> Done {
         data_len,
         ..Done::default()
     }
-}
-
-/// Whether an administrator should hear of it.
-fn is_failure(error: Error) -> bool {
-    !matches!(
-        error,
-        Error::Miscompare { .. } | Error::Unreadable | Error::Busy
-    )
 }
 
 /// Whether it was the Write of a Compare and Write that failed.

@@ -1,15 +1,13 @@
 //! What is behind the subsystems: volumes in places that do not move.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use nvmf::command::{AnaState, Geometry};
 use nvmf::{Namespace, Subsystem, WriteProtect};
 use store::Volume;
 
-use crate::check;
-use crate::config::{ListenerSpec, NamespaceSpec, Protocol};
+use crate::config::NamespaceSpec;
 
 /// What is behind a subsystem for one host that came in by one listener: a
 /// snapshot, replaced whole.
@@ -67,84 +65,28 @@ struct Places {
     geometry: BTreeMap<u16, Arc<[Geometry]>>,
 }
 
-/// A listener that is open.
-pub(crate) struct Listener {
-    /// With the port that the kernel chose where that was left to it.
-    pub spec: ListenerSpec,
-}
-
-/// What is served now.
-pub(crate) struct State {
-    /// Every volume, oldest first.
-    pub volumes: Vec<Arc<dyn Volume>>,
-    /// What they need for themselves, by name.
-    pub files: HashMap<String, Vec<PathBuf>>,
-    /// By number; a number is never used again.
-    pub listeners: BTreeMap<u16, Listener>,
-    pub listener_next: u16,
-    /// Volumes whose resize is under way.
-    pub resizing: Vec<Arc<dyn Volume>>,
-    subsystems: HashMap<String, Places>,
+/// What is behind every subsystem.
+pub(crate) struct Subsystems {
+    by_nqn: HashMap<String, Places>,
     /// 0 is no namespace's.
     instance_next: u32,
     /// What stands in empty places.
     nothing: Arc<dyn Volume>,
 }
 
-impl State {
-    pub fn new(volumes: Vec<Arc<dyn Volume>>, listeners: Vec<ListenerSpec>) -> State {
-        let nothing = store::Spec {
-            name: String::new(),
-            kind: store::Kind::Null,
-            size_bytes: 512,
-            block_bytes: 512,
-            read_only: true,
-            uuid: None,
-            state: None,
-        };
-        let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
-        let listeners = (0..).zip(listeners);
-        State {
-            volumes,
-            files: HashMap::new(),
-            listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
-            listener_next,
-            resizing: Vec::new(),
-            subsystems: HashMap::new(),
+impl Subsystems {
+    /// None yet; `nothing` is to stand in empty places.
+    pub fn new(nothing: Arc<dyn Volume>) -> Subsystems {
+        Subsystems {
+            by_nqn: HashMap::new(),
             instance_next: 1,
-            nothing: store::open(&nothing).expect("a null volume needs nothing"),
+            nothing,
         }
-    }
-
-    /// Keeps the files of a volume from others; the one that is taken already,
-    /// and by which volume.
-    pub fn take_files(&mut self, spec: &store::Spec) -> Result<(), (PathBuf, String)> {
-        let files = check::files(spec).into_iter().map(|(_, path)| path);
-        let files: Vec<PathBuf> = files.collect();
-        for (name, taken) in &self.files {
-            if let Some(path) = files.iter().find(|path| taken.contains(path)) {
-                return Err((path.clone(), name.clone()));
-            }
-        }
-        self.files.insert(spec.name.clone(), files);
-        Ok(())
-    }
-
-    /// The volume of a name.
-    pub fn volume(&self, name: &str) -> Option<&Arc<dyn Volume>> {
-        self.volumes
-            .iter()
-            .find(|volume| volume.info().name == name)
-    }
-
-    /// Whether a resize of the volume is under way.
-    pub fn is_resizing(&self, volume: &Arc<dyn Volume>) -> bool {
-        self.resizing.iter().any(|other| Arc::ptr_eq(other, volume))
     }
 
     /// The namespaces of the volume: subsystem and identifier.
     pub fn users(&self, volume: &Arc<dyn Volume>) -> Vec<(String, u32)> {
-        let all = self.subsystems.iter();
+        let all = self.by_nqn.iter();
         all.flat_map(|(nqn, places)| places.list.iter().map(move |place| (nqn, place)))
             .filter(|(_, place)| place.nsid != 0 && Arc::ptr_eq(&place.volume, volume))
             .map(|(nqn, place)| (nqn.clone(), place.nsid))
@@ -153,7 +95,7 @@ impl State {
 
     /// Whether a subsystem has a place for a namespace, or will have.
     pub fn has_place(&self, nqn: &str, nsid: u32) -> bool {
-        let places = self.subsystems.get(nqn);
+        let places = self.by_nqn.get(nqn);
         places.is_some_and(|places| places.list.iter().any(|place| place.nsid == nsid))
     }
 
@@ -162,37 +104,24 @@ impl State {
         if let Some((nqn, nsid)) = self.users(volume).into_iter().min() {
             return Some(format!("namespace {nsid} of {nqn}"));
         }
-        let mut places = self.subsystems.values().flat_map(|places| &places.list);
+        let mut places = self.by_nqn.values().flat_map(|places| &places.list);
         let is_ending = places.any(|place| Arc::ptr_eq(&place.volume, volume));
         is_ending.then(|| "a namespace whose removal is not over".to_owned())
     }
 
     /// The volumes of some namespaces.
     pub fn behind(&self, nqn: &str, nsids: &[u32]) -> Vec<Arc<dyn Volume>> {
-        let places = self.subsystems.get(nqn).into_iter();
+        let places = self.by_nqn.get(nqn).into_iter();
         let places = places.flat_map(|places| &places.list);
         let meant = places.filter(|place| place.nsid != 0 && nsids.contains(&place.nsid));
         meant.map(|place| place.volume.clone()).collect()
-    }
-
-    /// The listeners as NVMe's discovery is to know them.
-    pub fn listener_list(&self) -> Vec<nvmf::ListenerSpec> {
-        let all = self.listeners.iter();
-        let list = all.filter(|(_, Listener { spec })| spec.protocol == Protocol::NvmeTcp);
-        let list = list.map(|(number, Listener { spec })| nvmf::ListenerSpec {
-            number: *number,
-            address: spec.address,
-            advertise: spec.advertise.clone(),
-            discovery_only: spec.discovery_only,
-        });
-        list.collect()
     }
 
     /// Puts `volume` into a free place of a subsystem.
     pub fn place(&mut self, nqn: &str, nsid: u32, volume: Arc<dyn Volume>) {
         let instance = self.instance_next;
         self.instance_next = instance.wrapping_add(1);
-        let places = (self.subsystems.entry(nqn.to_owned())).or_insert_with(|| Places {
+        let places = (self.by_nqn.entry(nqn.to_owned())).or_insert_with(|| Places {
             nqn: nqn.into(),
             list: Vec::new(),
             volumes: Arc::new([]),
@@ -211,12 +140,12 @@ impl State {
         }
     }
 
-    /// Empties the place of a namespace; it rests until [`State::free`].
+    /// Empties the place of a namespace; it rests until [`Subsystems::free`].
     ///
     /// # Panics
     /// If there is no such namespace.
     pub fn unplace(&mut self, nqn: &str, nsid: u32) -> Arc<dyn Volume> {
-        let places = self.subsystems.get_mut(nqn);
+        let places = self.by_nqn.get_mut(nqn);
         let mut places = places.into_iter().flat_map(|places| &mut places.list);
         let place = places.find(|place| place.nsid == nsid);
         let place = place.expect("the registry's namespaces have places");
@@ -228,10 +157,7 @@ impl State {
     /// No I/O is left of those that had begun on `volume` before: places of its
     /// removed namespaces may be used again.
     pub fn free(&mut self, volume: &Arc<dyn Volume>) {
-        let places = self
-            .subsystems
-            .values_mut()
-            .flat_map(|places| &mut places.list);
+        let places = self.by_nqn.values_mut().flat_map(|places| &mut places.list);
         for place in places {
             if place.use_ == Use::Ending && Arc::ptr_eq(&place.volume, volume) {
                 place.use_ = Use::Free;
@@ -242,12 +168,12 @@ impl State {
 
     /// Forgets a subsystem.
     pub fn forget(&mut self, nqn: &str) {
-        self.subsystems.remove(nqn);
+        self.by_nqn.remove(nqn);
     }
 
     /// Makes the snapshots of `subsystem` anew; whether they differ.
-    pub fn publish(&mut self, subsystem: &Subsystem) -> bool {
-        let Some(places) = self.subsystems.get_mut(&subsystem.nqn) else {
+    pub fn publish(&mut self, subsystem: &Subsystem, listeners: &[u16]) -> bool {
+        let Some(places) = self.by_nqn.get_mut(&subsystem.nqn) else {
             return false;
         };
         let mut is_new = false;
@@ -271,7 +197,7 @@ impl State {
                 .map(|place| geometry(place, subsystem, listener))
                 .collect()
         };
-        let geometry = self.listeners.keys().map(|&n| (n, of(n))).collect();
+        let geometry = listeners.iter().map(|&n| (n, of(n))).collect();
         is_new |= places.geometry != geometry;
         places.geometry = geometry;
         is_new
@@ -280,7 +206,7 @@ impl State {
     /// What is behind a subsystem for a host that came in by a listener;
     /// nothing behind the discovery subsystem.
     pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> Served {
-        let Some((places, geometry)) = (self.subsystems.get(nqn))
+        let Some((places, geometry)) = (self.by_nqn.get(nqn))
             .and_then(|places| Some((places, places.geometry.get(&listener)?)))
         else {
             return Served {

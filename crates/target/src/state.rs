@@ -1,0 +1,112 @@
+//! What is served now, by every protocol.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use store::Volume;
+
+use crate::check;
+use crate::config::{ListenerSpec, Protocol};
+use crate::nvme::served::Subsystems;
+
+/// A listener that is open.
+pub(crate) struct Listener {
+    /// With the port that the kernel chose where that was left to it.
+    pub spec: ListenerSpec,
+}
+
+/// What is served now.
+pub(crate) struct State {
+    /// Every volume, oldest first.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// What they need for themselves, by name.
+    pub files: HashMap<String, Vec<PathBuf>>,
+    /// By number; a number is never used again.
+    pub listeners: BTreeMap<u16, Listener>,
+    pub listener_next: u16,
+    /// Volumes whose resize is under way.
+    pub resizing: Vec<Arc<dyn Volume>>,
+    /// What is behind NVM subsystems.
+    pub nvme: Subsystems,
+}
+
+impl State {
+    pub fn new(volumes: Vec<Arc<dyn Volume>>, listeners: Vec<ListenerSpec>) -> State {
+        let nothing = store::Spec {
+            name: String::new(),
+            kind: store::Kind::Null,
+            size_bytes: 512,
+            block_bytes: 512,
+            read_only: true,
+            uuid: None,
+            state: None,
+        };
+        let nothing = store::open(&nothing).expect("a null volume needs nothing");
+        let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
+        let listeners = (0..).zip(listeners);
+        State {
+            volumes,
+            files: HashMap::new(),
+            listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
+            listener_next,
+            resizing: Vec::new(),
+            nvme: Subsystems::new(nothing),
+        }
+    }
+
+    /// Keeps the files of a volume from others; the one that is taken already,
+    /// and by which volume.
+    pub fn take_files(&mut self, spec: &store::Spec) -> Result<(), (PathBuf, String)> {
+        let files = check::files(spec).into_iter().map(|(_, path)| path);
+        let files: Vec<PathBuf> = files.collect();
+        for (name, taken) in &self.files {
+            if let Some(path) = files.iter().find(|path| taken.contains(path)) {
+                return Err((path.clone(), name.clone()));
+            }
+        }
+        self.files.insert(spec.name.clone(), files);
+        Ok(())
+    }
+
+    /// The volume of a name.
+    pub fn volume(&self, name: &str) -> Option<&Arc<dyn Volume>> {
+        self.volumes
+            .iter()
+            .find(|volume| volume.info().name == name)
+    }
+
+    /// Whether a resize of the volume is under way.
+    pub fn is_resizing(&self, volume: &Arc<dyn Volume>) -> bool {
+        self.resizing.iter().any(|other| Arc::ptr_eq(other, volume))
+    }
+
+    /// In words, what still uses the volume.
+    pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
+        self.nvme.user(volume)
+    }
+
+    /// The listeners as NVMe's discovery is to know them.
+    pub fn listener_list(&self) -> Vec<nvmf::ListenerSpec> {
+        let all = self.listeners.iter();
+        let list = all.filter(|(_, Listener { spec })| spec.protocol == Protocol::NvmeTcp);
+        let list = list.map(|(number, Listener { spec })| nvmf::ListenerSpec {
+            number: *number,
+            address: spec.address,
+            advertise: spec.advertise.clone(),
+            discovery_only: spec.discovery_only,
+        });
+        list.collect()
+    }
+
+    /// The numbers of the listeners.
+    pub fn listener_numbers(&self) -> Vec<u16> {
+        self.listeners.keys().copied().collect()
+    }
+
+    /// Makes the snapshots of `subsystem` anew; whether they differ.
+    pub fn publish(&mut self, subsystem: &nvmf::Subsystem) -> bool {
+        let listeners = self.listener_numbers();
+        self.nvme.publish(subsystem, &listeners)
+    }
+}
