@@ -9,19 +9,28 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("mem", &[]),
     ("wire", &[]),
+    ("auth", &[]),
     ("nvmf", &["machine", "wire"]),
+    ("iscsi", &["auth", "machine", "wire"]),
     ("reactor", &["mem"]),
     ("store", &["mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
     (
         "target",
-        &["link", "machine", "mem", "nvmf", "reactor", "store", "wire"],
+        &[
+            "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
+        ],
     ),
     (
         "host",
-        &["link", "machine", "mem", "nvmf", "reactor", "wire"],
+        &[
+            "auth", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "wire",
+        ],
     ),
-    ("control", &["mem", "nvmf", "reactor", "store", "target"]),
+    (
+        "control",
+        &["auth", "iscsi", "mem", "nvmf", "reactor", "store", "target"],
+    ),
     (
         "bench",
         &[
@@ -46,7 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const UNSAFE: &[&str] = &["mem", "reactor"];
 
 /// The rooms that hold protocols: no syscall, no clock, no thread.
-const SANS_IO: &[&str] = &["machine", "nvmf", "wire"];
+const SANS_IO: &[&str] = &["auth", "iscsi", "machine", "nvmf", "scsi", "wire"];
 
 /// What protocol code has no use for.
 const IO: &[&str] = &[

@@ -1,0 +1,76 @@
+//! Secrets.
+
+use std::fmt;
+use std::hint::black_box;
+
+/// Something that only we and a peer know. Neither `Debug` nor anything else
+/// shows it, and comparing takes a time that tells nothing.
+#[derive(Clone)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The least bytes of a CHAP secret: 96 random bits (RFC 7143, section 9.2.1).
+    pub const LEN_MIN: usize = 12;
+    /// The most bytes that weft takes.
+    pub const LEN_MAX: usize = 255;
+
+    /// The secret of `bytes`; whether they are as many as they should be is the
+    /// caller's to check.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Secret(bytes.into().into_boxed_slice())
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes, for what computes with them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        are_equal(&self.0, &other.0)
+    }
+}
+
+impl Eq for Secret {}
+
+/// Whether two texts are equal, in a time that depends on their lengths alone.
+pub(crate) fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    let differences = a
+        .iter()
+        .zip(b)
+        .fold(0, |so_far, (a, b)| black_box(so_far | (a ^ b)));
+    a.len() == b.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_and_never_shown() {
+        let secret = Secret::new(*b"correct horse");
+        assert_eq!(secret, Secret::new(*b"correct horse"));
+        assert_ne!(secret, Secret::new(*b"correct hors"));
+        assert_ne!(secret, Secret::new(*b"correct horsf"));
+        assert_ne!(secret, Secret::new(*b"dorrect horse"));
+        assert_eq!((secret.len(), secret.is_empty()), (13, false));
+        assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("horse").count(), 0);
+    }
+}

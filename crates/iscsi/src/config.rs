@@ -1,0 +1,315 @@
+//! iSCSI targets and who may use them: what is served, as plain data.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use auth::{Algorithm, Secret};
+
+/// An iSCSI target node: an immutable snapshot, replaced whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// iSCSI name, see [`check_target_name`](crate::check_target_name).
+    pub name: String,
+    /// TargetAlias: what people call it.
+    pub alias: Option<String>,
+    /// Where it is reached; tags are unique.
+    pub portal_groups: Vec<PortalGroup>,
+    /// Who may use it: see [`Target::entry_of`].
+    pub acl: Vec<InitiatorAcl>,
+    /// What initiators prove, unless their entry says otherwise.
+    pub auth: Auth,
+    /// What one session may use, and how many there may be.
+    pub limits: Limits,
+    /// Header digests.
+    pub header_digest: DigestPolicy,
+    /// Data digests.
+    pub data_digest: DigestPolicy,
+    /// Logins are sent elsewhere.
+    pub redirect: Option<Redirect>,
+}
+
+impl Target {
+    /// A target that every initiator may use, reached nowhere yet: for struct
+    /// update syntax.
+    pub fn new(name: impl Into<String>) -> Self {
+        Target {
+            name: name.into(),
+            alias: None,
+            portal_groups: Vec::new(),
+            acl: vec![InitiatorAcl::default()],
+            auth: Auth::default(),
+            limits: Limits::default(),
+            header_digest: DigestPolicy::default(),
+            data_digest: DigestPolicy::default(),
+            redirect: None,
+        }
+    }
+
+    /// The portal group that a listener belongs to, `None` if the target is not
+    /// reached there.
+    pub fn portal_group_of(&self, listener: u16) -> Option<&PortalGroup> {
+        self.portal_groups
+            .iter()
+            .find(|group| group.portals.contains(&listener))
+    }
+
+    /// What holds for an initiator: the first entry that names it and has its
+    /// address, else the first without a name that has its address. `None`: it
+    /// may not use the target. `name` is normalized.
+    pub fn entry_of(&self, name: &str, address: IpAddr) -> Option<&InitiatorAcl> {
+        let reaching = || self.acl.iter().filter(|entry| entry.has_address(address));
+        reaching()
+            .find(|entry| entry.name.as_deref() == Some(name))
+            .or_else(|| reaching().find(|entry| entry.name.is_none()))
+    }
+
+    /// What an initiator of `entry` proves.
+    pub fn auth_of<'a>(&'a self, entry: &'a InitiatorAcl) -> &'a Auth {
+        entry.auth.as_ref().unwrap_or(&self.auth)
+    }
+}
+
+/// Portals of a target that sessions can span (RFC 7143, section 4.2.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortalGroup {
+    /// Target Portal Group Tag.
+    pub tag: u16,
+    /// Numbers of the listeners.
+    pub portals: Vec<u16>,
+}
+
+/// Initiators that may use a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitiatorAcl {
+    /// iSCSI name, normalized; `None` for any.
+    pub name: Option<String>,
+    /// Where they may come from; empty: from anywhere.
+    pub networks: Vec<Network>,
+    /// What they prove, if not what the target says.
+    pub auth: Option<Auth>,
+    /// The logical units that they see; `None` for all.
+    pub luns: Option<Vec<u16>>,
+}
+
+impl InitiatorAcl {
+    fn has_address(&self, address: IpAddr) -> bool {
+        self.networks.is_empty() || self.networks.iter().any(|network| network.has(address))
+    }
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// The addresses that share the first `prefix` bits with `address`. `None`
+    /// if an address has not as many bits.
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= bits).then_some(Network { address, prefix })
+    }
+
+    /// Whether `address` is one of them. An IPv4 address that was mapped into
+    /// IPv6 is the IPv4 address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let prefix = self.prefix_within(32);
+                let differing = u32::from(a) ^ u32::from(b);
+                differing.checked_shr(32 - prefix).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let prefix = self.prefix_within(128);
+                let differing = u128::from(a) ^ u128::from(b);
+                differing.checked_shr(128 - prefix).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// The prefix in the bits of the canonical address.
+    fn prefix_within(&self, bits: u32) -> u32 {
+        let mapped = if self.address.is_ipv6() && bits == 32 { 96 } else { 0 };
+        u32::from(self.prefix).saturating_sub(mapped)
+    }
+}
+
+/// Not a network: an address, or an address and the number of its bits that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkError;
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a network is an address, as in 192.0.2.7, or an address and how many of its bits count, as in 192.0.2.0/24")
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NetworkError)?;
+        let prefix = match prefix {
+            Some(prefix) => prefix.parse().map_err(|_| NetworkError)?,
+            None if address.is_ipv4() => 32,
+            None => 128,
+        };
+        Network::new(address, prefix).ok_or(NetworkError)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// What is proved at login. The default: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// What the initiator proves by CHAP.
+    pub chap: Option<Credentials>,
+    /// What the target proves to an initiator that asks for it; only with
+    /// `chap`, and not with the same secret.
+    pub mutual: Option<Credentials>,
+    /// How; empty: the strong ones. See [`Auth::algorithms`].
+    pub algorithms: Vec<Algorithm>,
+}
+
+impl Auth {
+    /// The algorithms that are taken.
+    pub fn algorithms(&self) -> &[Algorithm] {
+        if self.algorithms.is_empty() {
+            &Algorithm::STRONG
+        } else {
+            &self.algorithms
+        }
+    }
+}
+
+/// A name and the secret that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// CHAP_N.
+    pub user: String,
+    /// The secret.
+    pub secret: Secret,
+}
+
+/// Whether digests are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DigestPolicy {
+    /// Never.
+    None,
+    /// As the initiator prefers.
+    #[default]
+    Allowed,
+    /// Always: who cannot is refused.
+    Required,
+}
+
+/// Another place where the target is (RFC 7143, section 11.13.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// From now on, or only for now.
+    pub permanent: bool,
+}
+
+impl fmt::Display for Redirect {
+    /// As TargetAddress has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') && !self.host.starts_with('[') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// What one session may use, and how many there may be: what the target says
+/// in negotiations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands in flight of one session: the window of CmdSN.
+    pub queue_depth: u16,
+    /// MaxRecvDataSegmentLength of the target, 512 to 2^24 - 1 bytes.
+    pub max_recv_data_segment_bytes: u32,
+    /// FirstBurstLength, 512 to 2^24 - 1 bytes.
+    pub first_burst_bytes: u32,
+    /// MaxBurstLength, 512 to 2^24 - 1 bytes.
+    pub max_burst_bytes: u32,
+    /// MaxOutstandingR2T.
+    pub r2ts_max: u16,
+    /// InitialR2T: no unsolicited Data-Out.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// ErrorRecoveryLevel, 0 or 1.
+    pub error_recovery_level: u8,
+    /// MaxConnections: connections of one session.
+    pub connections_max: u16,
+    /// Sessions of the target.
+    pub sessions_max: u16,
+    /// DefaultTime2Wait, seconds.
+    pub time2wait_s: u16,
+    /// DefaultTime2Retain, seconds: how long tasks outlive their connection. 0,
+    /// as weft does not move tasks to other connections.
+    pub time2retain_s: u16,
+    /// How often an idle initiator is asked whether it lives, milliseconds; 0:
+    /// never.
+    pub nop_in_interval_ms: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            queue_depth: 128,
+            max_recv_data_segment_bytes: 256 << 10,
+            first_burst_bytes: 256 << 10,
+            max_burst_bytes: 1 << 20,
+            r2ts_max: 16,
+            initial_r2t: false,
+            immediate_data: true,
+            error_recovery_level: 1,
+            connections_max: 8,
+            sessions_max: 256,
+            time2wait_s: 2,
+            time2retain_s: 0,
+            nop_in_interval_ms: 30_000,
+        }
+    }
+}
+
+/// A listener, as initiators are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// The listener's number.
+    pub number: u16,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What initiators are told instead.
+    pub advertise: Option<Advertise>,
+}
+
+/// An address as initiators are to use it: behind address translation, or by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertise {
+    /// An IP address, or a name for initiators to look up.
+    pub host: String,
+    /// The port; `None` for the listener's own.
+    pub port: Option<u16>,
+}

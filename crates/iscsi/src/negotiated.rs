@@ -1,0 +1,90 @@
+//! What two sides agreed on.
+
+use wire::iscsi::DATA_SEGMENT_LEN_MAX;
+
+/// Which rules the responses to task management follow, the values of
+/// TaskReporting (RFC 7143, section 13.23).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskReporting {
+    /// `RFC3720`: nothing is promised.
+    #[default]
+    Rfc3720,
+    /// `ResponseFence`: responses keep their order across connections where it
+    /// matters.
+    ResponseFence,
+    /// `FastAbort`: tasks of other initiators end without a word.
+    FastAbort,
+}
+
+/// The values of every key that a session and one of its connections go by,
+/// by the names of RFC 7143, section 13. The default is the standard's: what
+/// holds for keys that nobody sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// HeaderDigest is CRC32C. Of the connection.
+    pub header_digest: bool,
+    /// DataDigest is CRC32C. Of the connection.
+    pub data_digest: bool,
+    /// MaxRecvDataSegmentLength of ours: what the peer may send, bytes. Of the
+    /// connection.
+    pub max_recv_data_segment_length: u32,
+    /// MaxRecvDataSegmentLength of the peer: what we may send, bytes. Of the
+    /// connection.
+    pub max_send_data_segment_length: u32,
+    /// MaxConnections.
+    pub max_connections: u16,
+    /// InitialR2T: unsolicited Data-Out is not allowed.
+    pub initial_r2t: bool,
+    /// ImmediateData: data may come with the command.
+    pub immediate_data: bool,
+    /// MaxBurstLength, bytes.
+    pub max_burst_length: u32,
+    /// FirstBurstLength, bytes; not more than `max_burst_length`.
+    pub first_burst_length: u32,
+    /// DefaultTime2Wait, seconds.
+    pub default_time2wait: u16,
+    /// DefaultTime2Retain, seconds.
+    pub default_time2retain: u16,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u16,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
+    /// ErrorRecoveryLevel.
+    pub error_recovery_level: u8,
+    /// TaskReporting.
+    pub task_reporting: TaskReporting,
+    /// iSCSIProtocolLevel (RFC 7144, section 7.1.1).
+    pub protocol_level: u8,
+}
+
+impl Default for Negotiated {
+    fn default() -> Self {
+        Negotiated {
+            header_digest: false,
+            data_digest: false,
+            max_recv_data_segment_length: 8192,
+            max_send_data_segment_length: 8192,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            max_burst_length: 256 << 10,
+            first_burst_length: 64 << 10,
+            default_time2wait: 2,
+            default_time2retain: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+        }
+    }
+}
+
+/// The least value of MaxRecvDataSegmentLength, MaxBurstLength and
+/// FirstBurstLength, bytes.
+pub const LENGTH_MIN: u32 = 512;
+/// The largest value of those three, bytes.
+pub const LENGTH_MAX: u32 = DATA_SEGMENT_LEN_MAX;
