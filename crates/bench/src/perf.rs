@@ -5,6 +5,8 @@
 
 mod args;
 mod job;
+mod line;
+mod paths;
 mod pattern;
 mod report;
 mod worker;
@@ -23,11 +25,13 @@ use reactor::{DriverConfig, EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
-pub use args::{Backend, Check, CpuList, DEFAULT_NQN, PerfArgs};
-pub use report::{Direction, Errors, Failed, Load, Report, Spent, Target, Verified};
+pub use args::{Backend, Check, CpuList, DEFAULT_NQN, PathPolicy, Patience, PerfArgs};
+pub use report::{Direction, Errors, Failed, Load, PathUse, Report, Spent, Target, Verified};
 pub use workload::Rw;
 
 use job::JobPlan;
+use line::LinePlan;
+use paths::Paths;
 use worker::{Letter, Live, WorkerOutcome, WorkerPlan};
 
 use crate::units::show_count;
@@ -82,14 +86,21 @@ pub(crate) fn admin_driver() -> io::Result<EpollDriver> {
 /// A sentence for the user where there was nothing to measure.
 pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
     let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
+    let addresses = args.addresses()?;
     let mut associations = Vec::new();
     let mut targets = Vec::new();
     let mut jobs = Vec::new();
-    for address in args.addresses()? {
-        let (admin, target, its_jobs) = associate(args, &address, &host)?;
-        associations.push(admin);
-        targets.push(target);
-        jobs.extend(its_jobs);
+    let mut paths = None;
+    if let Some(policy) = args.multipath {
+        let paths = paths.insert(Paths::connect(args, &addresses, &host)?);
+        (targets, jobs) = paths.plan(args, policy)?;
+    } else {
+        for address in addresses {
+            let (admin, target, its_jobs) = associate(args, &address, &host)?;
+            associations.push(admin);
+            targets.push(target);
+            jobs.extend(its_jobs);
+        }
     }
     let count = jobs.len() as f64;
     for (job, number) in jobs.iter_mut().zip(0..) {
@@ -97,6 +108,9 @@ pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
         job.rate = args.rate.map(|rate| rate / count);
     }
     let mut run = Run::start(args, jobs)?;
+    if let Some(paths) = &paths {
+        paths.tell(&run.mailboxes);
+    }
     let is_shown = io::stderr().is_terminal() && !args.json;
     let outcomes = run.watch(&mut associations, stop, is_shown);
     for admin in associations {
@@ -130,9 +144,8 @@ fn associate(
     let jobs = areas
         .into_iter()
         .zip(1..)
-        .map(|((offset, blocks), qid)| JobPlan {
-            to,
-            queue: QueueParams {
+        .map(|(area, qid)| {
+            let queue = QueueParams {
                 settings: args.settings(),
                 connect: ConnectCommand {
                     recfmt: 0,
@@ -143,27 +156,10 @@ fn associate(
                 },
                 connect_data: data.clone(),
                 in_capsule_max: controller.in_capsule_max,
-            },
-            nsid: namespace.nsid,
-            lba_bytes: namespace.block_bytes,
-            bs: args.bs as u32,
-            offset,
-            blocks,
-            iodepth: args.iodepth,
-            is_random: args.rw.is_random(),
-            read_percent: args.rw.read_percent(args.rwmixread),
-            verify: args.verify.is_some(),
-            rate: None,
-            number: 0,
+            };
+            JobPlan::new(args, LinePlan::Queue(to, queue), &namespace, area, &host.hostid)
         });
-    let target = Target {
-        address: to.to_string(),
-        subnqn: subnqn.clone(),
-        nsid: namespace.nsid,
-        size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
-        block_bytes: namespace.block_bytes,
-        model: controller.model,
-    };
+    let target = Target::new(to, subnqn, &namespace, &controller);
     Ok((admin, target, jobs.collect()))
 }
 
@@ -182,10 +178,10 @@ impl Run {
             Some(CpuList(cpus)) => cpus.iter().copied().map(Some).collect(),
             None => vec![None],
         };
-        let connections = jobs.len();
+        let connections = jobs.iter().map(|job| job.line.connections()).sum();
         let mut plans: Vec<WorkerPlan> = cpus
             .iter()
-            .take(connections)
+            .take(jobs.len())
             .map(|cpu| WorkerPlan {
                 cpu: *cpu,
                 backend: args.io_backend.into(),

@@ -2,7 +2,9 @@
 //! time, waiting for each answer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use nvmf::command::AnaState;
 use nvmf::tcp::host::{Completion, Settings};
 use reactor::Driver;
 use wire::nvme::discovery::{DISCOVERY_NQN, LogEntry, LogHeader, TRTYPE_TCP};
@@ -14,6 +16,7 @@ use wire::nvme::property::{Cap, csts, offset};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, admin};
 use zerocopy::FromBytes;
 
+use crate::ana::{self, AnaInfo};
 use crate::{Caller, Error, HostIdentity, Payload, QueueParams};
 
 /// Entries of the Admin Queue: the least that the standard allows (Base 2.0, 3.3.1).
@@ -31,6 +34,9 @@ const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 /// CC with a normal shutdown notification (SHN 01b).
 const CC_SHUTDOWN: u64 = CC_ENABLE | 1 << 14;
 
+/// CMIC: the controller reports Asymmetric Namespace Access (Base 2.0, figure 275).
+const CMIC_ANA: u8 = 1 << 3;
+
 /// What a host needs to know of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
@@ -46,6 +52,8 @@ pub struct ControllerInfo {
     pub in_capsule_max: u32,
     /// Most entries of an I/O queue.
     pub queue_entries_max: u32,
+    /// What it says about ANA, if it reports that.
+    pub ana: Option<AnaInfo>,
 }
 
 /// What a host needs to know of a namespace.
@@ -125,6 +133,10 @@ impl<D: Driver> Admin<D> {
             // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
             in_capsule_max: c.ioccsz.get().saturating_mul(16).saturating_sub(64),
             queue_entries_max: u32::from(Cap(self.cap).mqes()) + 1,
+            ana: (c.cmic & CMIC_ANA != 0).then(|| AnaInfo {
+                transition_s: c.anatt,
+                log_bytes: ana::log_bytes(c.nanagrpid.get(), c.mnan.get().max(c.nn.get())),
+            }),
         })
     }
 
@@ -170,6 +182,58 @@ impl<D: Driver> Admin<D> {
         let list = bytes.chunks_exact(4).take(LIST_NSIDS_MAX);
         let list = list.map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes")));
         Ok(list.take_while(|nsid| *nsid != 0).collect())
+    }
+
+    /// What identifies a namespace, in bytes: the same on every path to it and
+    /// for nothing else (Base 2.0, section 5.17.2.3).
+    ///
+    /// # Errors
+    /// Where the command fails.
+    pub fn identifiers(&mut self, nsid: u32) -> Result<Box<[u8; IDENTIFY_BYTES]>, Error> {
+        self.identify(cns::DESCRIPTORS, nsid)
+    }
+
+    /// The ANA state of `nsid` for hosts of this controller, by its log; one
+    /// that is not named there is [`AnaState::Inaccessible`].
+    ///
+    /// # Errors
+    /// Where the command fails.
+    pub fn ana_state(&mut self, info: AnaInfo, nsid: u32) -> Result<AnaState, Error> {
+        let mut bytes = vec![0; info.log_bytes as usize];
+        self.log_page(lid::ANA, 0, &mut bytes)?;
+        Ok(ana::state_of(&bytes, nsid).unwrap_or(AnaState::Inaccessible))
+    }
+
+    /// Asks to be told of what `notices` names (bits of the Asynchronous Event
+    /// Configuration), from the next [`Admin::idle`] on.
+    ///
+    /// # Errors
+    /// Where a command fails.
+    pub fn watch(&mut self, notices: u32) -> Result<(), Error> {
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.cdw10 = u32::from(fid::ASYNC_EVENT_CONFIG).into();
+        sqe.cdw11 = notices.into();
+        self.command("Set Features", &sqe, Payload::None)?;
+        self.caller.post(&Sqe::new(admin::ASYNC_EVENT_REQUEST))
+    }
+
+    /// Waits as long as `pause` for an event that was asked for with
+    /// [`Admin::watch`]: dword 0 of its completion. The next is told after what
+    /// it is about was read.
+    ///
+    /// # Errors
+    /// Where the connection fails.
+    pub fn idle(&mut self, pause: Duration) -> Result<Option<u32>, Error> {
+        let Some(completion) = self.caller.idle(pause)? else {
+            return Ok(None);
+        };
+        if !completion.status.is_success() {
+            let command = "Asynchronous Event Request";
+            let status = completion.status;
+            return Err(Error::Refused { command, status });
+        }
+        self.caller.post(&Sqe::new(admin::ASYNC_EVENT_REQUEST))?;
+        Ok(Some(completion.result as u32))
     }
 
     /// Asks for `queues` I/O queues (1 to 65,535); how many there may be.
@@ -232,7 +296,8 @@ impl<D: Driver> Admin<D> {
             let mut entries = Vec::new();
             for i in 0..count {
                 let mut bytes = [0; size_of::<LogEntry>()];
-                self.log_page((i + 1) * size_of::<LogEntry>() as u64, &mut bytes)?;
+                let at = (i + 1) * size_of::<LogEntry>() as u64;
+                self.log_page(lid::DISCOVERY, at, &mut bytes)?;
                 entries.push(DiscoveryEntry::decode(
                     &LogEntry::read_from_bytes(&bytes).expect("the size of an entry"),
                 ));
@@ -315,15 +380,15 @@ impl<D: Driver> Admin<D> {
 
     fn log_header(&mut self) -> Result<LogHeader, Error> {
         let mut bytes = [0; size_of::<LogHeader>()];
-        self.log_page(0, &mut bytes)?;
+        self.log_page(lid::DISCOVERY, 0, &mut bytes)?;
         Ok(LogHeader::read_from_bytes(&bytes).expect("the size of a header"))
     }
 
-    /// Get Log Page for the discovery log from byte `at` (Base 2.0, 5.16).
-    fn log_page(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    /// Get Log Page from byte `at` (Base 2.0, 5.16).
+    fn log_page(&mut self, page: u8, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
         let dwords = (bytes.len() / 4 - 1) as u32;
         let mut sqe = Sqe::new(admin::GET_LOG_PAGE);
-        sqe.cdw10 = (u32::from(lid::DISCOVERY) | dwords << 16).into();
+        sqe.cdw10 = (u32::from(page) | dwords << 16).into();
         sqe.cdw11 = (dwords >> 16).into();
         sqe.cdw12 = (at as u32).into();
         sqe.cdw13 = ((at >> 32) as u32).into();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use link::Data as Memory;
-use machine::Nanos;
+use machine::{Nanos, Tag};
 use nvmf::tcp::host::{Completion, Data, Settings};
 use reactor::{Driver, Wait};
 use wire::nvme::fabrics::ConnectData;
@@ -32,6 +32,10 @@ pub struct Caller<D> {
     pub(crate) driver: D,
     queue: Queue,
     out: Vec<reactor::Completion>,
+    /// A command that nobody waits for, until its answer came.
+    posted: Option<Tag>,
+    /// The answer to it.
+    arrived: Option<Completion>,
 }
 
 impl<D: Driver> Caller<D> {
@@ -45,6 +49,8 @@ impl<D: Driver> Caller<D> {
             driver,
             queue,
             out: Vec::new(),
+            posted: None,
+            arrived: None,
         };
         let result = caller.wait("answer to Connect", |event| match event {
             Event::Live(result) => Some(result),
@@ -131,6 +137,41 @@ impl<D: Driver> Caller<D> {
         Ok(completion)
     }
 
+    /// Submits a command without data that nobody waits for, one at a time:
+    /// [`Caller::idle`] has its answer.
+    pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<(), Error> {
+        assert!(self.posted.is_none(), "one at a time");
+        let tag = self.queue.submit(sqe, Data::None, |_| Memory::default());
+        self.posted = Some(tag.ok_or(Error::Closed)?);
+        self.queue.flush(&mut self.driver);
+        Ok(())
+    }
+
+    /// The answer to what was posted, if it comes within `pause`.
+    pub(crate) fn idle(&mut self, pause: Duration) -> Result<Option<Completion>, Error> {
+        if self.arrived.is_none() {
+            let until = self.driver.now() + pause.as_nanos() as Nanos;
+            self.turn(until)?;
+            while let Some(event) = self.queue.next_event(&mut self.driver) {
+                self.sort(event)?;
+            }
+        }
+        Ok(self.arrived.take())
+    }
+
+    /// Keeps the answer to what was posted; others are passed on.
+    fn sort(&mut self, event: Event) -> Result<Option<Event>, Error> {
+        match event {
+            Event::Down(error) => Err(error),
+            Event::Completed(tag, completion) if self.posted == Some(tag) => {
+                self.posted = None;
+                self.arrived = Some(completion);
+                Ok(None)
+            }
+            event => Ok(Some(event)),
+        }
+    }
+
     /// Turns the driver until `pick` finds what it wants.
     fn wait<T>(
         &mut self,
@@ -140,10 +181,8 @@ impl<D: Driver> Caller<D> {
         let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         loop {
             while let Some(event) = self.queue.next_event(&mut self.driver) {
-                if let Event::Down(error) = event {
-                    return Err(error);
-                }
-                if let Some(found) = pick(event) {
+                let event = self.sort(event)?;
+                if let Some(found) = event.and_then(&mut pick) {
                     return Ok(found);
                 }
             }

@@ -5,18 +5,27 @@
 //! takes commands without allocating. [`Admin`] is a controller's Admin Queue
 //! with a driver of its own, for everything that happens seldom; its calls
 //! wait for their answers; [`Caller`] is the same for an I/O queue.
+//! [`Multipath`] is several queues, one on each path to a namespace, and
+//! [`Keeper`] what keeps a path's controller.
 #![forbid(unsafe_code)]
 
 mod address;
 mod admin;
+mod ana;
 mod caller;
 mod error;
+mod keeper;
+mod multipath;
 mod queue;
 
 pub use address::{Address, HostIdentity};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
+pub use ana::AnaInfo;
 pub use caller::{Caller, Payload};
 pub use error::Error;
+pub use keeper::{Keeper, KeeperParams, PathChange, PathSignal};
 pub use link::Data as Memory;
+pub use multipath::{Multipath, PathParams, PathReport, PathState, Policy};
+pub use nvmf::command::AnaState;
 pub use nvmf::tcp::host::{Completion, Data, Settings};
 pub use queue::{Event, Queue, QueueParams, TOKENS_PER_QUEUE};

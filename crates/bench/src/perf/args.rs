@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use host::{Address, ControllerInfo, NamespaceInfo, Settings};
+use host::{Address, ControllerInfo, NamespaceInfo, Policy, Settings};
 use reactor::Choice;
 
 use super::workload::Rw;
@@ -46,6 +46,24 @@ impl From<Backend> for Choice {
     }
 }
 
+/// How a load is spread over the paths to one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathPolicy {
+    /// Each path in turn.
+    RoundRobin,
+    /// The path with the fewest I/Os outstanding.
+    QueueDepth,
+}
+
+impl From<PathPolicy> for Policy {
+    fn from(policy: PathPolicy) -> Policy {
+        match policy {
+            PathPolicy::RoundRobin => Policy::RoundRobin,
+            PathPolicy::QueueDepth => Policy::QueueDepth,
+        }
+    }
+}
+
 /// Arguments of `weft perf`: fio's words where fio has one.
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
@@ -74,6 +92,22 @@ pub struct PerfArgs {
     /// Data digests
     #[arg(short = 'G', long)]
     pub data_digest: bool,
+
+    /// The targets are paths to one namespace of one subsystem: every job uses
+    /// all of them, the ANA optimized ones first, and sends what a path fails
+    /// on another
+    #[arg(long, value_enum, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "round-robin")]
+    pub multipath: Option<PathPolicy>,
+    /// Pause between two attempts to connect a lost path again
+    #[arg(long, alias = "reconnect_delay", requires = "multipath", value_parser = parse_duration, default_value = "10s")]
+    pub reconnect_delay: Duration,
+    /// How long after its loss a path is tried again; -1: for ever
+    #[arg(long, alias = "ctrl_loss_tmo", requires = "multipath", value_parser = parse_patience, allow_hyphen_values = true, default_value = "600s")]
+    pub ctrl_loss_tmo: Patience,
+    /// How long I/Os wait while there is no path, before they fail; -1: until
+    /// every path is given up
+    #[arg(long, alias = "fast_io_fail_tmo", requires = "multipath", value_parser = parse_patience, allow_hyphen_values = true, default_value = "-1")]
+    pub fast_io_fail_tmo: Patience,
 
     /// What to do
     #[arg(long, value_enum, default_value = "randread")]
@@ -134,6 +168,17 @@ fn parse_cpu_list(text: &str) -> Result<CpuList, String> {
     reactor::parse_cpus(text).map(CpuList)
 }
 
+/// How long something is waited for; `None`: for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience(pub Option<Duration>);
+
+fn parse_patience(text: &str) -> Result<Patience, String> {
+    match text {
+        "-1" => Ok(Patience(None)),
+        _ => parse_duration(text).map(|duration| Patience(Some(duration))),
+    }
+}
+
 fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, factor) = match text.to_ascii_lowercase() {
         t if t.ends_with('k') => (t[..t.len() - 1].to_owned(), 1e3),
@@ -165,7 +210,13 @@ impl PerfArgs {
             let socket = SocketAddr::new(self.traddr, self.trsvcid);
             return Ok(vec![Address::new(socket, &self.nqn, self.nsid)?]);
         }
-        self.targets.iter().map(|url| Address::parse(url)).collect()
+        let all = self.targets.iter().map(|url| Address::parse(url));
+        let all: Vec<Address> = all.collect::<Result<_, _>>()?;
+        let is_one = |a: &Address| (&a.subnqn, a.nsid) == (&all[0].subnqn, all[0].nsid);
+        if self.multipath.is_some() && !all.iter().all(is_one) {
+            return Err("--multipath wants one namespace of one subsystem in every URL".into());
+        }
+        Ok(all)
     }
 
     /// What to agree on with a controller.
@@ -283,6 +334,7 @@ mod tests {
             transfer_max: Some(1 << 20),
             in_capsule_max: 8192,
             queue_entries_max: 129,
+            ana: None,
         }
     }
 
@@ -332,6 +384,33 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_addresses_of_one_namespace() {
+        let urls = "nvme-tcp://127.0.0.1:1/nqn.a?nsid=2 nvme-tcp://127.0.0.1:2/nqn.a?nsid=2";
+        let args = parse(&format!("--multipath {urls}")).expect("parses");
+        assert_eq!(args.multipath, Some(PathPolicy::RoundRobin));
+        assert_eq!(args.addresses().expect("addresses").len(), 2);
+        assert_eq!(args.reconnect_delay, Duration::from_secs(10));
+        assert_eq!(args.ctrl_loss_tmo.0, Some(Duration::from_secs(600)));
+        assert_eq!(args.fast_io_fail_tmo.0, None);
+        let args = parse(&format!(
+            "--multipath=queue-depth --reconnect-delay 2 --ctrl-loss-tmo -1 \
+             --fast_io_fail_tmo=500ms {urls}"
+        ))
+        .expect("parses");
+        assert_eq!(args.multipath, Some(PathPolicy::QueueDepth));
+        assert_eq!(args.reconnect_delay, Duration::from_secs(2));
+        assert_eq!(args.ctrl_loss_tmo.0, None);
+        assert_eq!(args.fast_io_fail_tmo.0, Some(Duration::from_millis(500)));
+        for other in [
+            "nvme-tcp://127.0.0.1/nqn.b?nsid=2",
+            "nvme-tcp://127.0.0.1/nqn.a?nsid=1",
+        ] {
+            let args = parse(&format!("--multipath {urls} {other}")).expect("parses");
+            assert!(args.addresses().is_err(), "{other}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "--rw=trim",
@@ -343,6 +422,9 @@ mod tests {
             "--spin-us=never",
             "--verify=md5",
             "--nsid=0",
+            "--multipath=numa",
+            "--reconnect-delay 1",
+            "--multipath --ctrl-loss-tmo -2",
             "-n nqn.a nvme-tcp://127.0.0.1/nqn.a",
         ] {
             assert!(parse(line).is_err(), "{line}");

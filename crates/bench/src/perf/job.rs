@@ -1,13 +1,13 @@
 //! One job: one I/O queue and the load on it.
 
-use std::net::SocketAddr;
-
-use host::{Completion, Data, Event, Memory, Queue, QueueParams};
+use host::{Completion, Data, NamespaceInfo, PathChange, PathReport};
 use machine::{Nanos, Tag};
 use mem::BufRange;
 use reactor::{Driver, Token};
 use wire::nvme::{Sqe, Status, io};
 
+use super::args::PerfArgs;
+use super::line::{Line, LineEvent, LinePlan};
 use super::pattern::{Ledger, Pattern};
 use super::workload::{Kind, Schedule, Workload};
 use crate::latency::Latencies;
@@ -19,10 +19,8 @@ const EXAMPLES_MAX: usize = 8;
 /// What a job is to do.
 #[derive(Clone)]
 pub struct JobPlan {
-    /// Where the controller is.
-    pub to: SocketAddr,
-    /// Its queue.
-    pub queue: QueueParams,
+    /// What its I/Os go over.
+    pub line: LinePlan,
     /// Namespace identifier.
     pub nsid: u32,
     /// Bytes of a logical block.
@@ -45,6 +43,44 @@ pub struct JobPlan {
     pub rate: Option<f64>,
     /// Which job of the run it is, from 0.
     pub number: u32,
+    /// Where generations start: elsewhere in every run, so that what an earlier
+    /// run left is not taken for this one's.
+    pub generation: u32,
+}
+
+impl JobPlan {
+    /// The job that `args` describe, over `line` on an area of `namespace`: its
+    /// first byte and number of I/Os. Rate and number are set when all jobs are
+    /// known.
+    pub fn new(
+        args: &PerfArgs,
+        line: LinePlan,
+        namespace: &NamespaceInfo,
+        (offset, blocks): (u64, u64),
+        hostid: &[u8; 16],
+    ) -> Self {
+        JobPlan {
+            line,
+            nsid: namespace.nsid,
+            lba_bytes: namespace.block_bytes,
+            bs: args.bs as u32,
+            offset,
+            blocks,
+            iodepth: args.iodepth,
+            is_random: args.rw.is_random(),
+            read_percent: args.rw.read_percent(args.rwmixread),
+            verify: args.verify.is_some(),
+            rate: None,
+            number: 0,
+            generation: u32::from_le_bytes(hostid[..4].try_into().expect("4 bytes")) >> 1,
+        }
+    }
+
+    /// Whether the job wants to be pumped at times of its own.
+    pub fn has_due(&self) -> bool {
+        let fails = matches!(&self.line, LinePlan::Paths { fast_io_fail, .. } if fast_io_fail.is_some());
+        self.rate.is_some() || fails
+    }
 }
 
 /// I/Os of one direction, of all jobs of a worker.
@@ -81,6 +117,8 @@ pub struct Outcome {
     pub mismatches: u64,
     /// The first of them, in words.
     pub examples: Vec<String>,
+    /// What became of its paths, if it has several.
+    pub paths: Vec<PathReport>,
 }
 
 #[derive(Clone, Copy)]
@@ -108,11 +146,10 @@ struct Verify {
     reads_only: bool,
 }
 
-/// One I/O queue and the load on it.
+/// One line to a namespace and the load on it.
 pub struct Job {
     plan: JobPlan,
-    /// The queue; `None` before [`Job::open`].
-    queue: Option<Box<Queue>>,
+    line: Line,
     /// One buffer a tag.
     memory: BufRange,
     flights: Vec<Flight>,
@@ -143,7 +180,7 @@ impl Job {
         }
         let seed = u64::from(plan.number) + 1;
         Job {
-            queue: None,
+            line: Line::None,
             memory,
             flights: vec![
                 Flight {
@@ -162,7 +199,7 @@ impl Job {
             verify: plan.verify.then(|| Verify {
                 pattern: Pattern::new(plan.bs),
                 ledger: Ledger::new(plan.blocks as usize),
-                generation: first_generation(&plan),
+                generation: plan.generation,
                 reads_only: plan.read_percent == 100,
             }),
             sqes,
@@ -174,15 +211,15 @@ impl Job {
 
     /// Starts to connect.
     pub fn open<D: Driver>(&mut self, driver: &mut D, base: Token) {
-        match Queue::open(driver, self.plan.to, self.plan.queue.clone(), base) {
-            Ok(queue) => self.queue = Some(Box::new(queue)),
+        match Line::open(driver, &self.plan.line, self.plan.iodepth, base) {
+            Ok(line) => self.line = line,
             Err(error) => self.outcome.down = Some(error.to_string()),
         }
     }
 
     /// Whether the connection is made, or will not be.
     pub fn is_settled(&self) -> bool {
-        self.outcome.down.is_some() || self.queue.as_ref().is_none_or(|queue| queue.is_live())
+        self.outcome.down.is_some() || self.line.is_live()
     }
 
     /// Ends an attempt to connect that took too long.
@@ -249,14 +286,15 @@ impl Job {
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         self.stop();
         self.outcome.lost += u64::from(std::mem::take(&mut self.in_flight));
-        if let Some(queue) = &mut self.queue {
-            queue.close(driver);
+        if self.outcome.paths.is_empty() {
+            self.outcome.paths = self.line.paths();
         }
+        self.line.close(driver);
     }
 
     /// Whether the driver is done with the job's memory.
     pub fn is_closed(&self) -> bool {
-        self.queue.as_ref().is_none_or(|queue| queue.is_closed())
+        self.line.is_closed()
     }
 
     /// What came of it.
@@ -267,43 +305,72 @@ impl Job {
     /// When the job wants to be pumped, if it is not for a completion.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        match &self.schedule {
+        let due = match &self.schedule {
             Some(schedule) if self.feed == Feed::Load && self.has_room() => Some(schedule.next()),
             _ => None,
-        }
+        };
+        [due, self.line.deadline()].into_iter().flatten().min()
     }
 
     #[inline]
     fn has_room(&self) -> bool {
-        self.in_flight < u32::from(self.plan.iodepth)
+        self.in_flight < u32::from(self.plan.iodepth) && !self.line.is_failing()
     }
 
-    /// Takes a completion of one of the queue's tokens.
+    /// Takes a completion of one of the line's tokens.
     #[inline]
     pub fn on_completion<D: Driver>(
         &mut self,
         driver: &mut D,
+        token: Token,
         completion: reactor::Completion,
         now: Nanos,
         tallies: &mut [Tally; 2],
     ) {
-        let Some(mut queue) = self.queue.take() else {
-            return;
-        };
-        queue.on_completion(driver, completion);
-        while let Some(event) = queue.next_event(driver) {
+        self.line.on_completion(driver, token, completion);
+        self.take_events(driver, now, tallies);
+    }
+
+    /// Takes what is told of path `path`.
+    pub fn on_path<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (path, change): (u16, PathChange),
+        now: Nanos,
+        tallies: &mut [Tally; 2],
+    ) {
+        self.line.on_path(driver, path, change);
+        self.take_events(driver, now, tallies);
+    }
+
+    /// Time has passed.
+    pub fn on_deadline<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        now: Nanos,
+        tallies: &mut [Tally; 2],
+    ) {
+        self.line.on_deadline(now);
+        self.take_events(driver, now, tallies);
+    }
+
+    #[inline]
+    fn take_events<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut [Tally; 2]) {
+        let mut line = std::mem::take(&mut self.line);
+        while let Some(event) = line.next_event(driver) {
             match event {
-                Event::Completed(tag, completion) => self.on_io(tag, &completion, now, tallies),
-                Event::Live(_) => {}
-                Event::Down(error) => {
-                    self.outcome.down = Some(error.to_string());
+                LineEvent::Completed(tag, completion) => {
+                    self.on_io(tag, &completion, now, tallies);
+                }
+                LineEvent::Down(reason) => {
+                    self.outcome.down = Some(reason);
                     self.outcome.lost += u64::from(self.in_flight);
                     self.in_flight = 0;
                     self.feed = Feed::Nothing;
                 }
             }
         }
-        self.queue = Some(queue);
+        self.line = line;
     }
 
     /// Submits what there is room for and sends it.
@@ -333,9 +400,7 @@ impl Job {
                 break;
             }
         }
-        if let Some(queue) = &mut self.queue {
-            queue.flush(driver);
-        }
+        self.line.flush(driver);
     }
 
     #[inline]
@@ -364,13 +429,12 @@ impl Job {
             Kind::Write => Data::Out(bs),
         };
         let (memory, verify) = (self.memory, &mut self.verify);
-        let queue = self.queue.as_mut().expect("a job that is fed has a queue");
-        let tag = queue.submit(sqe, data, |tag| {
+        let tag = self.line.submit(sqe, data, |tag| {
             let buffer = buffer(memory, tag, bs);
             if let (Kind::Write, Some(verify)) = (kind, verify) {
                 verify.pattern.fill(buffer, offset, generation);
             }
-            Memory::lent(buffer)
+            buffer
         });
         let Some(tag) = tag else { return false };
         self.flights[usize::from(tag)] = Flight {
@@ -465,11 +529,4 @@ fn fill(memory: BufRange, seed: u64) {
         mem::copy_in(memory.slice(at, len), &bytes[..len as usize]);
         at += len;
     }
-}
-
-/// Where generations start: elsewhere in every run, so that what an earlier
-/// run left is not taken for this one's.
-fn first_generation(plan: &JobPlan) -> u32 {
-    let hostid = &plan.queue.connect_data.hostid;
-    u32::from_le_bytes(hostid[..4].try_into().expect("4 bytes")) >> 1
 }

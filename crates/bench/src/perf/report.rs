@@ -1,7 +1,9 @@
 //! What `weft perf` prints.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
+use host::{AnaState, ControllerInfo, NamespaceInfo, PathReport, PathState};
 use serde::Serialize;
 
 use super::args::PerfArgs;
@@ -35,6 +37,8 @@ pub struct Report {
     pub errors: Errors,
     /// What was checked, with `--verify`.
     pub verify: Option<Verified>,
+    /// What became of the paths, with `--multipath`.
+    pub paths: Vec<PathUse>,
     /// What the initiator spent.
     pub initiator: Spent,
 }
@@ -75,6 +79,45 @@ pub struct Target {
     pub block_bytes: u32,
     /// Model number.
     pub model: String,
+}
+
+impl Target {
+    /// What is told of a namespace at `to`.
+    #[must_use]
+    pub fn new(
+        to: SocketAddr,
+        subnqn: &str,
+        namespace: &NamespaceInfo,
+        controller: &ControllerInfo,
+    ) -> Self {
+        Target {
+            address: to.to_string(),
+            subnqn: subnqn.to_owned(),
+            nsid: namespace.nsid,
+            size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
+            block_bytes: namespace.block_bytes,
+            model: controller.model.clone(),
+        }
+    }
+}
+
+/// What became of one path to the namespace, over all jobs and the whole run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PathUse {
+    /// Address and port.
+    pub address: String,
+    /// I/Os that were sent on it.
+    pub ios: u64,
+    /// I/Os that it failed or lost, and that were sent again.
+    pub failovers: u64,
+    /// Connections made again after a loss.
+    pub reconnects: u64,
+    /// Connections lost.
+    pub losses: u64,
+    /// What it was at the end.
+    pub state: String,
+    /// Why a connection was lost last.
+    pub reason: Option<String>,
 }
 
 /// I/Os one way.
@@ -181,6 +224,7 @@ impl Report {
                 header_digest: args.hdr_digest,
                 data_digest: args.data_digest,
             },
+            paths: paths(&targets, &jobs),
             targets,
             backend: workers.first().map_or("", |w| w.backend).to_owned(),
             seconds,
@@ -255,6 +299,22 @@ impl Report {
             s.cpu_s,
             s.cpu_s_per_gb,
         );
+        for p in &self.paths {
+            let _ = writeln!(
+                out,
+                "path {}: {} I/Os, {} failed over, lost {} times, made again {} times, {}{}",
+                p.address,
+                p.ios,
+                p.failovers,
+                p.losses,
+                p.reconnects,
+                p.state,
+                p.reason
+                    .as_ref()
+                    .map(|reason| format!(" ({reason})"))
+                    .unwrap_or_default(),
+            );
+        }
         self.text_of_trouble(&mut out);
         out
     }
@@ -298,6 +358,42 @@ impl Report {
 
 fn ratio(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
+}
+
+/// Adds up what the jobs saw of each path.
+fn paths(targets: &[Target], jobs: &[&Outcome]) -> Vec<PathUse> {
+    let one = |(at, target): (usize, &Target)| {
+        let seen = || jobs.iter().filter_map(|job| job.paths.get(at));
+        let first = seen().next()?;
+        let sum = |value: fn(&PathReport) -> u64| seen().map(value).sum();
+        Some(PathUse {
+            address: target.address.clone(),
+            ios: sum(|path| path.ios),
+            failovers: sum(|path| path.failovers),
+            // The first is none that was made again.
+            reconnects: sum(|path| path.connects.saturating_sub(1)),
+            losses: sum(|path| path.losses),
+            state: match first.state {
+                PathState::Down => "not connected".into(),
+                PathState::GivenUp => "given up".into(),
+                PathState::Live(None) => "connected".into(),
+                PathState::Live(Some(ana)) => ana_word(ana).into(),
+            },
+            reason: seen().find_map(|path| path.reason.clone()),
+        })
+    };
+    targets.iter().enumerate().filter_map(one).collect()
+}
+
+/// nvme-cli's words.
+fn ana_word(ana: AnaState) -> &'static str {
+    match ana {
+        AnaState::Optimized => "optimized",
+        AnaState::NonOptimized => "non-optimized",
+        AnaState::Inaccessible => "inaccessible",
+        AnaState::PersistentLoss => "persistent-loss",
+        AnaState::Change => "change",
+    }
 }
 
 fn errors(jobs: &[&Outcome]) -> Errors {

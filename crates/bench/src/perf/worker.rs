@@ -14,7 +14,7 @@ use reactor::{
 use super::job::{Job, JobPlan, Outcome, Tally};
 use super::workload::Kind;
 use crate::clock::thread_cpu_ns;
-use host::TOKENS_PER_QUEUE;
+use host::{PathChange, TOKENS_PER_QUEUE};
 
 const SECOND: Nanos = 1_000_000_000;
 /// How long connections may take.
@@ -48,6 +48,8 @@ pub enum Letter {
     Begin,
     /// End now, and report.
     Stop,
+    /// What became of a path of every job, by its number.
+    Path(u16, PathChange),
 }
 
 /// What others see of a worker while it runs.
@@ -130,7 +132,10 @@ struct Worker {
     /// When the next I/O of an open loop is due.
     next_due: Nanos,
     has_stopped: bool,
-    is_open_loop: bool,
+    /// Whether jobs want to be pumped at times of their own.
+    has_due: bool,
+    /// A job has `1 << token_bits` tokens.
+    token_bits: u32,
     tallies: [Tally; 2],
     /// Where the jobs' buffers lie.
     _memory: Region,
@@ -153,10 +158,11 @@ pub fn run(
         reactor::pin_to_cpu(cpu)?;
     }
     // Stages are what the pool is for, and a connection holds two at most.
-    let budget = (plan.jobs.len() as u64 * (1 << 20)).max(64 << 20);
+    let connections: usize = plan.jobs.iter().map(|job| job.line.connections()).sum();
+    let budget = (connections as u64 * (1 << 20)).max(64 << 20);
     let pool = Pool::new(Budget::new(budget))?;
     let config = DriverConfig {
-        sockets_max: plan.jobs.len() as u32 + 1,
+        sockets_max: connections as u32 + 1,
         ..DriverConfig::default()
     };
     match reactor::open(plan.backend, &config, pool)? {
@@ -197,7 +203,8 @@ fn drive<D: Driver>(
         phase_end: driver.now() + CONNECT_NS,
         next_due: Nanos::MAX,
         has_stopped: false,
-        is_open_loop: plan.jobs.iter().any(|job| job.rate.is_some()),
+        has_due: plan.jobs.iter().any(JobPlan::has_due),
+        token_bits: token_bits(&plan.jobs),
         tallies: Default::default(),
         _memory: memory,
         start: Moment::default(),
@@ -206,11 +213,18 @@ fn drive<D: Driver>(
         plan,
     };
     for (i, job) in worker.jobs.iter_mut().enumerate() {
-        job.open(driver, i as u64 * TOKENS_PER_QUEUE);
+        job.open(driver, (i as u64) << worker.token_bits);
     }
     worker.advance(driver);
     reactor::run(driver, &mail, &mut worker, &config)?;
     Ok(worker.into_outcome(driver.name()))
+}
+
+/// Bits of a token that tell the tokens of one job apart.
+fn token_bits(jobs: &[JobPlan]) -> u32 {
+    let most = jobs.iter().map(|job| job.line.connections()).max();
+    let tokens = TOKENS_PER_QUEUE * most.unwrap_or(1) as u64;
+    tokens.next_power_of_two().ilog2()
 }
 
 impl Worker {
@@ -327,9 +341,9 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             | Completion::Accepted { token, .. }
             | Completion::File { token, .. } => *token,
         };
-        let index = (token / TOKENS_PER_QUEUE) as usize;
+        let index = (token >> self.token_bits) as usize;
         let now = driver.now();
-        self.jobs[index].on_completion(driver, completion, now, &mut self.tallies);
+        self.jobs[index].on_completion(driver, token, completion, now, &mut self.tallies);
         self.mark(index);
     }
 
@@ -343,6 +357,13 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             Letter::Stop => {
                 self.has_stopped = true;
                 self.jobs.iter_mut().for_each(Job::stop);
+            }
+            Letter::Path(path, change) => {
+                let now = driver.now();
+                for job in &mut self.jobs {
+                    job.on_path(driver, (path, change), now, &mut self.tallies);
+                }
+                self.mark_all();
             }
         }
     }
@@ -367,7 +388,7 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             Phase::Ramp if !self.has_stopped && !self.jobs[0].is_down() => {}
             _ => self.advance(driver),
         }
-        if self.is_open_loop {
+        if self.has_due {
             let due = self.jobs.iter().filter_map(Job::next_due).min();
             self.next_due = due.unwrap_or(Nanos::MAX);
         }
@@ -381,6 +402,9 @@ impl<D: Driver> Handler<D, Letter> for Worker {
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
         if now >= self.next_due {
+            for job in &mut self.jobs {
+                job.on_deadline(driver, now, &mut self.tallies);
+            }
             self.mark_all();
             self.next_due = Nanos::MAX;
         }
