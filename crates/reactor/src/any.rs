@@ -144,6 +144,10 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.add_socket(fd))
     }
 
+    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd> {
+        each!(self, driver => driver.remove_socket(socket))
+    }
+
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
         each!(self, driver => driver.connect(addr, token))
     }

@@ -226,6 +226,9 @@ pub trait Driver: FileIo {
     }
     /// Takes a connected socket; sets it nonblocking, and TCP_NODELAY.
     fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId>;
+    /// Gives a connected socket back, for another driver to take: it stays as it
+    /// is, and nothing of it is left here. `None`: something of it is under way.
+    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd>;
     /// Connects; answered by [`Completion::Connected`].
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId>;
     /// One receive: `direct` first, then at most `stage_max` bytes appended to

@@ -135,6 +135,10 @@ impl Driver for SimDriver {
         Ok(self.world.borrow_mut().take_socket(self.id, &fd))
     }
 
+    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd> {
+        self.world.borrow_mut().give_socket(self.id, socket)
+    }
+
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
         let socket = self.world.borrow_mut().connect(self.id, addr, token);
         self.last_connect = Some(socket);

@@ -338,6 +338,23 @@ impl World {
         socket
     }
 
+    /// Gives a connected socket that is at rest back, for another driver.
+    pub fn give_socket(&mut self, driver: DriverId, socket: SocketId) -> Option<OwnedFd> {
+        let (connection, end) = self.net.end_of(driver, socket);
+        let is_ready = |(of, _): &(Option<SocketId>, Completion)| *of == Some(socket);
+        let is_heard = self.net.driver(driver).ready.iter().any(is_ready);
+        let this = &mut self.net.connections[connection].ends[end];
+        if this.recv.is_some() || this.send.is_some() || is_heard {
+            return None;
+        }
+        this.holder = Holder::Accepted(driver);
+        self.net.free_slot(driver, socket);
+        let fd = self.net.descriptor();
+        self.net.by_fd.insert(fd.as_raw_fd(), (connection, end));
+        self.trace(|| format!("connection {connection}: end {end} leaves driver {driver}"));
+        Some(fd)
+    }
+
     /// Connects to `to`.
     pub fn connect(&mut self, driver: DriverId, to: SocketAddr, token: Token) -> SocketId {
         let attempt = self.net.attempts.len();

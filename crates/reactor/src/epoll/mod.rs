@@ -142,6 +142,14 @@ impl EpollDriver {
         Ok(())
     }
 
+    /// No more edges of a descriptor that stays open.
+    fn forget(&self, fd: RawFd) {
+        let (epoll, nothing) = (self.epoll.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: plain call; it reads no event.
+        let removed = check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, nothing) });
+        debug_assert!(removed.is_ok(), "it was watched");
+    }
+
     fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
         sys::set_nonblocking(fd.as_raw_fd(), true)?;
         let index = match self.free.pop() {
@@ -587,6 +595,21 @@ impl Driver for EpollDriver {
         let socket = self.socket(id);
         (socket.readable, socket.writable) = (true, true);
         Ok(id)
+    }
+
+    fn remove_socket(&mut self, id: SocketId) -> Option<OwnedFd> {
+        let socket = self.socket(id);
+        if socket.recv.is_some() || socket.send.is_some() {
+            return None;
+        }
+        let old = std::mem::take(socket);
+        // Its place in the list of work, if it has one, stays.
+        socket.queued = old.queued;
+        socket.generation = id.generation.wrapping_add(1);
+        let fd = old.fd.expect("checked");
+        self.forget(fd.as_raw_fd());
+        self.free.push(id.index);
+        Some(fd)
     }
 
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {

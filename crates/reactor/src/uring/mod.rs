@@ -220,18 +220,25 @@ impl UringDriver {
         if !socket.is_quiet() {
             return;
         }
-        let generation = socket.generation.wrapping_add(1);
         let batch = socket.send.take().map(|send| send.batch);
-        let old = std::mem::replace(&mut self.sockets[index as usize], Socket::new());
-        self.sockets[index as usize].generation = generation;
-        // Fails for no entry that is in the table.
-        let _ = self.ring.submitter().register_files_update(index, &[-1]);
-        drop(old);
+        drop(self.clear(index));
         if let Some(batch) = batch {
             self.recycle(batch);
         }
-        self.free.push(index);
         self.ready.push(Completion::Closed { token });
+    }
+
+    /// Frees a place in the table that the kernel owes nothing; what stood
+    /// there.
+    fn clear(&mut self, index: u32) -> Box<Socket> {
+        let place = &mut self.sockets[index as usize];
+        let generation = place.generation.wrapping_add(1);
+        let old = std::mem::replace(place, Socket::new());
+        place.generation = generation;
+        // Fails for no entry that is in the table.
+        let _ = self.ring.submitter().register_files_update(index, &[-1]);
+        self.free.push(index);
+        old
     }
 
     #[inline]
@@ -626,6 +633,15 @@ impl Driver for UringDriver {
         sys::set_nonblocking(fd.as_raw_fd(), false)?;
         sys::set_nodelay(fd.as_raw_fd())?;
         self.insert(fd)
+    }
+
+    fn remove_socket(&mut self, id: SocketId) -> Option<OwnedFd> {
+        let socket = self.socket(id);
+        if !socket.is_quiet() || socket.recv.is_some() || socket.send.is_some() {
+            return None;
+        }
+        self.lone.forget(id.index);
+        self.clear(id.index).fd
     }
 
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {

@@ -189,6 +189,7 @@ each_driver! {
     refused_connect_is_told
     listener_closes
     listener_outlives_want_of_descriptors
+    a_socket_moves_to_another_driver
     direct_and_stage_at_every_split
     direct_alone_and_stage_alone
     given_stage_keeps_its_bytes
@@ -924,4 +925,36 @@ fn drop_ends_what_is_outstanding(choice: Choice) {
     if let Err(error) = peer.read_to_end(&mut Vec::new()) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "still open");
     }
+}
+
+/// What came meanwhile is not lost, and the place that it leaves is another's.
+fn a_socket_moves_to_another_driver(choice: Choice) {
+    let (mut from, mut to) = (World::new(choice), World::new(choice));
+    let (socket, mut peer) = from.pair();
+    from.driver.recv(socket, None, None, 100, 1);
+    from.poll_now();
+    assert!(
+        from.driver.remove_socket(socket).is_none(),
+        "a receive waits"
+    );
+    peer.write_all(b"one").unwrap();
+    assert_eq!(from.received().stage.unwrap().bytes(), b"one");
+    from.send_bytes(socket, b"two");
+    from.sent();
+    let fd = from.driver.remove_socket(socket).expect("it is at rest");
+    peer.write_all(b"three").unwrap();
+    let (next, _other) = from.pair();
+    assert_eq!(next.index(), socket.index(), "its place is free");
+    assert_ne!(next, socket);
+    from.poll_now();
+    assert!(from.out.is_empty(), "{:?} of what has left", from.out);
+    let socket = to.driver.add_socket(fd).unwrap();
+    to.driver.recv(socket, None, None, 100, 1);
+    assert_eq!(to.received().stage.unwrap().bytes(), b"three");
+    to.send_bytes(socket, b"four");
+    to.sent();
+    let mut found = [0; 7];
+    peer.read_exact(&mut found).unwrap();
+    assert_eq!(&found, b"twofour");
+    to.close(socket);
 }
