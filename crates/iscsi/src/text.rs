@@ -1,0 +1,162 @@
+//! Text: `key=value` pairs, each ended by a zero byte (RFC 7143, section 6.1).
+
+/// The most bytes of a key (section 6.1).
+pub const KEY_LEN_MAX: usize = 63;
+/// The most bytes of a value whose key says nothing else (section 6.1).
+pub const VALUE_LEN_MAX: usize = 255;
+/// The most pairs in one text: more than there are keys, each answered in less
+/// than 80 bytes if it is not understood.
+pub const PAIRS_MAX: usize = 96;
+
+/// The answer to a key that is not known.
+pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
+/// The answer to a key that means nothing here.
+pub const IRRELEVANT: &str = "Irrelevant";
+/// The answer to a value that cannot be taken.
+pub const REJECT: &str = "Reject";
+/// Nothing: of digests and authentication methods.
+pub const NONE: &str = "None";
+
+/// The pairs of a text in their order. `None` if it is no text: not UTF-8, no
+/// `=`, a key that is none, or too many pairs. The zero byte behind the last
+/// pair may be missing.
+pub fn parse(text: &[u8]) -> Option<Vec<(&str, &str)>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let pairs = text.split('\0').filter(|pair| !pair.is_empty());
+    let mut parsed = Vec::new();
+    for pair in pairs {
+        let (key, value) = pair.split_once('=')?;
+        if parsed.len() == PAIRS_MAX || !is_key(key) {
+            return None;
+        }
+        parsed.push((key, value));
+    }
+    Some(parsed)
+}
+
+fn is_key(key: &str) -> bool {
+    let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_/#".contains(&byte);
+    !key.is_empty() && key.len() <= KEY_LEN_MAX && key.bytes().all(is_label)
+}
+
+/// Appends a pair.
+pub fn push(text: &mut Vec<u8>, key: &str, value: &str) {
+    for part in [key, "=", value, "\0"] {
+        text.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// A numerical value: a decimal or a hex constant of at most 64 bits. Not more
+/// than that is ever needed.
+pub fn number(value: &str) -> Option<u64> {
+    let (digits, radix) = match value.strip_prefix("0x").or(value.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (value, 10),
+    };
+    // `from_str_radix` would take a sign.
+    let is_digits = digits.chars().all(|digit| digit.is_digit(radix));
+    (is_digits && digits.len() <= 20)
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten()
+}
+
+/// A boolean value: `Yes` or `No`.
+pub fn boolean(value: &str) -> Option<bool> {
+    match value {
+        "Yes" => Some(true),
+        "No" => Some(false),
+        _ => None,
+    }
+}
+
+/// What [`boolean`] takes.
+pub fn yes_or_no(value: bool) -> &'static str {
+    if value { "Yes" } else { "No" }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_in_their_order() {
+        let text = b"InitiatorName=iqn.1999-07.com.example:a\0X-org.example=a=b\0\0Empty=\0";
+        let pairs = [
+            ("InitiatorName", "iqn.1999-07.com.example:a"),
+            ("X-org.example", "a=b"),
+            ("Empty", ""),
+        ];
+        assert_eq!(parse(text).as_deref(), Some(&pairs[..]));
+        assert_eq!(parse(b"A=1").as_deref(), Some(&[("A", "1")][..]), "no zero at the end");
+        assert_eq!(parse(b"").as_deref(), Some(&[][..]));
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        for text in [
+            &b"NoValue\0"[..],
+            b"=1\0",
+            b"a b=1\0",
+            b"A=\xff\0",
+            b"\xc3\xa9=1\0",
+            b"A=1\0B\0",
+        ] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        let long = |len: usize| format!("{}=1\0", "k".repeat(len));
+        assert!(parse(long(KEY_LEN_MAX).as_bytes()).is_some());
+        assert!(parse(long(KEY_LEN_MAX + 1).as_bytes()).is_none());
+        assert!(parse("A=1\0".repeat(PAIRS_MAX).as_bytes()).is_some());
+        assert!(parse("A=1\0".repeat(PAIRS_MAX + 1).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn numbers_and_booleans() {
+        let table = [
+            ("0", Some(0)),
+            ("8192", Some(8192)),
+            ("0x2000", Some(8192)),
+            ("0XfF", Some(255)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("+1", None),
+            ("-1", None),
+            ("0x", None),
+            ("0x+1", None),
+            ("", None),
+            ("1k", None),
+        ];
+        for (value, expected) in table {
+            assert_eq!(number(value), expected, "{value}");
+        }
+        let booleans = ["Yes", "No", "yes", "", "1"].map(boolean);
+        assert_eq!(booleans, [Some(true), Some(false), None, None, None]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            pairs in proptest::collection::vec(("[A-Za-z0-9.@_+-]{1,63}", "[^\0]{0,40}"), 0..20),
+        ) {
+            let mut text = Vec::new();
+            for (key, value) in &pairs {
+                push(&mut text, key, value);
+            }
+            let read = parse(&text).expect("text");
+            let pairs: Vec<_> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            prop_assert_eq!(read, pairs);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(pairs) = parse(&bytes) {
+                prop_assert!(pairs.len() <= PAIRS_MAX);
+                for (key, value) in pairs {
+                    prop_assert!(key.len() <= KEY_LEN_MAX && !value.contains('\0'));
+                }
+            }
+        }
+    }
+}
