@@ -21,7 +21,7 @@ pub use crc::crc32c_bytes;
 pub use frames::{FRAME_BYTES, Frames, Refused};
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{
-    copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, zero,
+    copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, or, zero,
 };
 pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};

@@ -121,6 +121,17 @@ pub fn zero(dst: BufRange) {
     unsafe { std::ptr::write_bytes(dst.as_ptr(), 0, dst.len() as usize) };
 }
 
+/// Sets those bits of `dst` that are set in `src`. Panics if their lengths
+/// differ.
+pub fn or(dst: BufRange, src: BufRange) {
+    let len = same_len(dst.len(), src.len() as usize);
+    let (to, from) = (dst.as_ptr(), src.as_ptr());
+    for at in 0..len {
+        // SAFETY: both are valid for `len` bytes.
+        unsafe { *to.add(at) |= *from.add(at) };
+    }
+}
+
 /// Whether both hold the same bytes. Panics if their lengths differ.
 pub fn equal(a: BufRange, b: BufRange) -> bool {
     let len = same_len(a.len(), b.len() as usize);

@@ -208,6 +208,7 @@ impl File {
             Io::Read { .. }
             | Io::Compare { .. }
             | Io::CompareAndWrite { .. }
+            | Io::OrWrite { .. }
             | Io::Verify { .. } => Some(Step::Fetch),
             Io::Deallocate { .. } => {
                 (!self.no_punch.load(Ordering::Relaxed)).then_some(Step::Punch)
@@ -240,6 +241,11 @@ impl File {
                 Io::Write { buf, durable, .. }
                 | Io::CompareAndWrite {
                     write: buf,
+                    durable,
+                    ..
+                }
+                | Io::OrWrite {
+                    scratch: buf,
                     durable,
                     ..
                 } => {
@@ -316,8 +322,18 @@ impl File {
         Progress::Pending(task)
     }
 
+    /// What a task has read, it now writes.
+    fn replace(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+        if task.is_canceled {
+            return self.finish(&task, Err(Error::WriteFailed(Errno(libc::ECANCELED))));
+        }
+        task.step = Step::Transfer;
+        task.done_bytes = 0;
+        self.submit(task, files, token)
+    }
+
     /// All that a task reads is there.
-    fn after_fetch(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn after_fetch(&self, task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         let result = match task.io {
             Io::Compare { buf, scratch, .. } => compare(buf, scratch),
             Io::CompareAndWrite {
@@ -325,14 +341,13 @@ impl File {
                 scratch,
                 ..
             } => match compare(data, scratch) {
-                Ok(()) if task.is_canceled => Err(Error::WriteFailed(Errno(libc::ECANCELED))),
-                Ok(()) => {
-                    task.step = Step::Transfer;
-                    task.done_bytes = 0;
-                    return self.submit(task, files, token);
-                }
+                Ok(()) => return self.replace(task, files, token),
                 miscompare => miscompare,
             },
+            Io::OrWrite { buf, scratch, .. } => {
+                mem::or(scratch, buf);
+                return self.replace(task, files, token);
+            }
             _ => Ok(()),
         };
         self.finish(&task, result)
@@ -624,7 +639,9 @@ fn rest(buf: BufRange, task: &Task) -> BufRange {
 fn fetched(task: &Task) -> BufRange {
     match task.io {
         Io::Read { buf, .. } => rest(buf, task),
-        Io::Compare { scratch, .. } | Io::CompareAndWrite { scratch, .. } => rest(scratch, task),
+        Io::Compare { scratch, .. }
+        | Io::CompareAndWrite { scratch, .. }
+        | Io::OrWrite { scratch, .. } => rest(scratch, task),
         Io::Verify { len, scratch, .. } => {
             let part = (len - task.done_bytes).min(u64::from(scratch.len()));
             scratch.slice(0, part as u32)

@@ -73,6 +73,17 @@ pub enum Io {
         /// Done only when it would survive a crash of the machine.
         durable: bool,
     },
+    /// Sets those bits that are set in `buf`: one step to every other I/O.
+    OrWrite {
+        /// First byte on the volume.
+        offset: u64,
+        /// The bits to set.
+        buf: BufRange,
+        /// As long as `buf`, for volumes that must read.
+        scratch: BufRange,
+        /// Done only when it would survive a crash of the machine.
+        durable: bool,
+    },
     /// Succeeds if a range can be read; the data goes nowhere. Not atomic.
     Verify {
         /// First byte on the volume.
@@ -102,7 +113,9 @@ impl Io {
             Io::Read { offset, buf } | Io::Write { offset, buf, .. } => {
                 (offset, u64::from(buf.len()))
             }
-            Io::Compare { offset, buf, .. } => (offset, u64::from(buf.len())),
+            Io::Compare { offset, buf, .. } | Io::OrWrite { offset, buf, .. } => {
+                (offset, u64::from(buf.len()))
+            }
             Io::CompareAndWrite {
                 offset, compare, ..
             } => (offset, u64::from(compare.len())),
@@ -123,6 +136,7 @@ impl Io {
                 | Io::Write { durable: true, .. }
                 | Io::Zero { durable: true, .. }
                 | Io::CompareAndWrite { durable: true, .. }
+                | Io::OrWrite { durable: true, .. }
         )
     }
 
@@ -140,7 +154,11 @@ impl Io {
     pub(crate) fn needs_data(&self) -> bool {
         matches!(
             self,
-            Io::Read { .. } | Io::Compare { .. } | Io::Verify { .. } | Io::CompareAndWrite { .. }
+            Io::Read { .. }
+                | Io::Compare { .. }
+                | Io::Verify { .. }
+                | Io::CompareAndWrite { .. }
+                | Io::OrWrite { .. }
         )
     }
 
@@ -149,7 +167,11 @@ impl Io {
     pub(crate) fn heals(&self) -> bool {
         matches!(
             self,
-            Io::Write { .. } | Io::Zero { .. } | Io::Deallocate { .. } | Io::CompareAndWrite { .. }
+            Io::Write { .. }
+                | Io::Zero { .. }
+                | Io::Deallocate { .. }
+                | Io::CompareAndWrite { .. }
+                | Io::OrWrite { .. }
         )
     }
 }

@@ -106,6 +106,7 @@ impl Ram {
                 write,
                 ..
             } => frames.compare_and_write(offset, compare, write)?,
+            Io::OrWrite { offset, buf, .. } => frames.or_from(offset, buf)?,
             Io::Flush | Io::Verify { .. } | Io::MarkUnreadable { .. } => {}
             Io::Zero { .. } | Io::Deallocate { .. } => {
                 unreachable!("ranges of any length are changed in steps")

@@ -2,7 +2,9 @@
 //!
 //! They belong to the volume, not to a protocol: whichever way hosts come, they
 //! meet here. The rules are those of NVM Express Base Specification 2.0, section
-//! 8.19, which are SPC-4's with a host in the place of an I_T nexus.
+//! 8.19, which are SPC-4's (section 5.13) with a host in the place of an I_T
+//! nexus. What SCSI has alone: registering others, moving a reservation, and
+//! SCSI-2's RESERVE.
 //!
 //! Changes may write a file ([`crate::State`]) and so may block: never on a
 //! reactor. What an I/O needs is [`Reservations::access`]: one load and one
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::state::StateFile;
 pub(crate) use rules::Rules;
@@ -33,15 +36,45 @@ pub const REGISTRANTS_MAX: usize = u16::MAX as usize;
 pub enum Registrant {
     /// An NVMe host, by its Host Identifier: through whichever controller.
     NvmeHost([u8; 16]),
+    /// A SCSI I_T nexus: one port of an initiator at one port of a target.
+    ScsiNexus(ScsiNexus),
+}
+
+/// An I_T nexus by the names of its ports (SAM-5, section 4.5; RFC 7143,
+/// section 4.4.1 says how iSCSI ports are named).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScsiNexus {
+    /// The initiator port, `iqn...,i,0x` and the ISID in 12 hexadecimal digits.
+    pub initiator: String,
+    /// Name of the target.
+    pub target: String,
+    /// Portal group tag, which is the relative target port identifier too.
+    pub port: u16,
 }
 
 const NVME_HOST: &str = "nvme-host:";
+const SCSI_NEXUS: &str = "scsi-nexus:";
+/// Between the names of a nexus; no name of a port has it.
+const BETWEEN: char = ' ';
+/// Between a target's name and the tag.
+const TAG: &str = ",t,0x";
 
 impl fmt::Display for Registrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Registrant::NvmeHost(hostid) = self;
-        f.write_str(NVME_HOST)?;
-        hostid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        match self {
+            Registrant::NvmeHost(hostid) => {
+                f.write_str(NVME_HOST)?;
+                hostid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Registrant::ScsiNexus(nexus) => {
+                let ScsiNexus {
+                    initiator,
+                    target,
+                    port,
+                } = nexus;
+                write!(f, "{SCSI_NEXUS}{initiator}{BETWEEN}{target}{TAG}{port:04x}")
+            }
+        }
     }
 }
 
@@ -63,11 +96,48 @@ impl FromStr for Registrant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.strip_prefix(NVME_HOST)
-            .filter(|hex| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
-            .and_then(|hex| u128::from_str_radix(hex, 16).ok())
-            .map(|hostid| Registrant::NvmeHost(hostid.to_be_bytes()))
-            .ok_or_else(|| format!("'{text}' names no registrant"))
+        let found = match text.strip_prefix(NVME_HOST) {
+            Some(hostid) => hexadecimal(hostid, 32)
+                .map(u128::to_be_bytes)
+                .map(Registrant::NvmeHost),
+            None => (text.strip_prefix(SCSI_NEXUS))
+                .and_then(nexus)
+                .map(Registrant::ScsiNexus),
+        };
+        found.ok_or_else(|| format!("'{text}' names no registrant"))
+    }
+}
+
+/// A number of exactly so many hexadecimal digits.
+fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
+    let is_number = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    is_number.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+fn nexus(text: &str) -> Option<ScsiNexus> {
+    let (initiator, port) = text.split_once(BETWEEN)?;
+    let (target, tag) = port.rsplit_once(TAG)?;
+    let is_name = |name: &str| !name.is_empty() && !name.contains(BETWEEN);
+    let tag = hexadecimal(tag, 4)?;
+    (is_name(initiator) && is_name(target)).then(|| ScsiNexus {
+        initiator: initiator.to_owned(),
+        target: target.to_owned(),
+        port: tag as u16,
+    })
+}
+
+impl Registrant {
+    /// What stands for it where NVMe hosts are told of registrants: a Host
+    /// Identifier. That of a SCSI nexus follows from its name (a UUID of
+    /// version 5), so that it is the same after a restart and no host's.
+    pub fn host_identifier(&self) -> [u8; 16] {
+        match self {
+            Registrant::NvmeHost(hostid) => *hostid,
+            Registrant::ScsiNexus(_) => {
+                let name = self.to_string();
+                Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).into_bytes()
+            }
+        }
     }
 }
 
@@ -96,6 +166,24 @@ pub struct Access {
     pub read: bool,
     /// Commands that write.
     pub write: bool,
+    /// Commands that do neither but look at the unit, as TEST UNIT READY: only
+    /// SCSI-2's RESERVE keeps others from them.
+    pub other: bool,
+}
+
+impl Access {
+    /// Everything.
+    pub const ALL: Access = Access {
+        read: true,
+        write: true,
+        other: true,
+    };
+    /// Nothing but asking who is there.
+    pub const NONE: Access = Access {
+        read: false,
+        write: false,
+        other: false,
+    };
 }
 
 /// What [`Reservations::access`] found last for one host; its owner keeps it.
@@ -110,16 +198,16 @@ impl Default for Grant {
     fn default() -> Self {
         Grant {
             generation: 0,
-            access: Access {
-                read: false,
-                write: false,
-            },
+            access: Access::NONE,
         }
     }
 }
 
 /// A change that a host asks for. Keys that do not match are a conflict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// NVMe and SCSI register in different words, since what is an error to one is
+/// none to the other; all else is the same to both.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Registers with a key.
     Register {
@@ -173,6 +261,45 @@ pub enum Request {
         /// The asker's key.
         current: u64,
     },
+    /// SCSI's REGISTER (SPC-4, section 5.13.7): registers, changes the key or,
+    /// with a key of 0, ends the registration.
+    ScsiRegister {
+        /// The key so far, 0 for who is not registered; `None`, REGISTER AND
+        /// IGNORE EXISTING KEY: whatever it is.
+        current: Option<u64>,
+        /// The new key; 0: none.
+        key: u64,
+        /// Persist through power loss, APTPL; always said.
+        persist: bool,
+        /// The same initiator port at the target's other ports, ALL_TG_PT: what
+        /// is done for the asker is done for those to whom it can be done.
+        ports: Vec<Registrant>,
+        /// Others to register with the asker, who must not be registered so
+        /// far, SPEC_I_PT. Those that are registered stay as they are.
+        named: Vec<Registrant>,
+    },
+    /// SCSI's REGISTER AND MOVE (SPC-4, section 5.13.8): registers another and
+    /// gives the reservation to it.
+    Move {
+        /// The asker's key.
+        current: u64,
+        /// Who shall have it.
+        to: Registrant,
+        /// The key of `to` from then on, not 0.
+        key: u64,
+        /// Ends the asker's registration.
+        unregister: bool,
+        /// As in [`Request::ScsiRegister`].
+        persist: bool,
+    },
+    /// SCSI-2's RESERVE (SPC-2, section 7.21): the unit for the asker alone, as
+    /// long as its nexus lasts. Such a reservation and registrations exclude
+    /// each other; to whom a registration gives access anyway it does nothing
+    /// (SPC-4, section 5.13.3).
+    ReserveUnit,
+    /// SCSI-2's RELEASE (SPC-2, section 7.18); nothing by one who has not
+    /// reserved.
+    ReleaseUnit,
 }
 
 /// What others are told of a change.
@@ -228,7 +355,7 @@ impl fmt::Display for Refused {
             Refused::Conflict => f.write_str("conflicts with the reservation"),
             Refused::Invalid => f.write_str("means nothing here"),
             Refused::Volatile => f.write_str("the volume has no state file"),
-            Refused::Full => write!(f, "{REGISTRANTS_MAX} hosts are registered"),
+            Refused::Full => write!(f, "{REGISTRANTS_MAX} are registered"),
             Refused::Unsaved(error) => write!(f, "not saved: {error}"),
         }
     }
@@ -239,6 +366,8 @@ impl std::error::Error for Refused {}
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// Who has the unit by SCSI-2's RESERVE.
+    pub reserved: Option<Registrant>,
     /// Counts registrations, preemptions and clearings; wraps.
     pub generation: u32,
     /// The reservation, if one is held.
@@ -331,6 +460,23 @@ impl Reservations {
         Ok(())
     }
 
+    /// What SCSI-2's RESERVE took for `who` is free again, whoever it is if
+    /// nobody is named: the nexus is lost, the unit was reset. Whether anything
+    /// was. Waits for a change that is being made.
+    pub fn reset(&self, who: Option<&Registrant>) -> bool {
+        // Looked at first: nearly always there is nothing to wait for.
+        if !self.rules().is_reserved_by(who) {
+            return false;
+        }
+        let _turn = self.turn.lock().expect("nothing panics under this lock");
+        let mut after = Rules::clone(&self.rules());
+        let is_free = after.reset(who);
+        if is_free {
+            self.replace(after);
+        }
+        is_free
+    }
+
     /// How things stand.
     pub fn report(&self) -> Report {
         self.rules().report()
@@ -347,15 +493,19 @@ impl Reservations {
         let access_lost = after.takes_from(&before);
         if after != *before {
             self.save(&before, &after)?;
-            let mut rules = self.locked();
-            *rules = Arc::new(after);
-            // Under the lock: who sees the new generation finds the new rules.
-            self.generation.store(next_generation(), Ordering::Release);
+            self.replace(after);
         }
         Ok(Change {
             notices,
             access_lost,
         })
+    }
+
+    fn replace(&self, after: Rules) {
+        let mut rules = self.locked();
+        *rules = Arc::new(after);
+        // Under the lock: who sees the new generation finds the new rules.
+        self.generation.store(next_generation(), Ordering::Release);
     }
 
     fn save(&self, before: &Rules, after: &Rules) -> Result<(), Refused> {

@@ -210,7 +210,7 @@ impl Counters {
         let here = Here::new(&self.0);
         match io {
             Io::Read { buf, .. } => here.count_read(buf.len()),
-            Io::Write { buf, .. } => here.count_write(buf.len()),
+            Io::Write { buf, .. } | Io::OrWrite { buf, .. } => here.count_write(buf.len()),
             Io::Flush => here.add(FLUSH, 1),
             Io::Zero { .. } => here.add(ZERO, 1),
             Io::Deallocate { .. } => here.add(DEALLOCATE, 1),

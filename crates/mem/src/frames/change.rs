@@ -23,6 +23,8 @@ const HOLES: u32 = PRESENT as u32;
 enum Source<'a> {
     Bytes(&'a [u8]),
     Range(BufRange),
+    /// What is there, with these bits set.
+    Or(BufRange),
     Zeros,
     /// Zeros for which whole frames are given back.
     Hole,
@@ -38,6 +40,7 @@ impl Source<'_> {
                 crate::copy_in(dst, &bytes[at..at + dst.len() as usize]);
             }
             Source::Range(range) => crate::copy(dst, range.slice(at, dst.len())),
+            Source::Or(range) => crate::or(dst, range.slice(at, dst.len())),
             Source::Zeros | Source::Hole => crate::zero(dst),
         }
     }
@@ -293,6 +296,24 @@ impl Frames {
         })
     }
 
+    /// Sets at `offset` those bits that are set in `data`: one step.
+    pub fn or_from(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
+        let end = offset.checked_add(u64::from(data.len()));
+        if data.len() > BUF_BYTES_MAX || end.is_none_or(|end| end > self.size_bytes()) {
+            return Err(Refused::OutOfRange);
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.inner.write(Write {
+            offset,
+            len: data.len(),
+            source: Source::Or(data),
+            expect: None,
+            behind: false,
+        })
+    }
+
     /// Makes holes of a range, which reads as zeros then; whole frames are
     /// given back. In steps of [`BUF_BYTES_MAX`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), Refused> {
@@ -390,13 +411,17 @@ impl Inner {
     fn fill_around(&self, what: u32, frame: u32, from: u32, part: u32) {
         let end = from + part;
         for (at, len) in [(0, from), (end, FRAME_BYTES - end)] {
-            if len == 0 {
-                continue;
+            if len > 0 {
+                self.bring(what, frame, at, len);
             }
-            match frame_of(what) {
-                Some(old) => crate::copy(self.at(frame, at, len), self.at(old, at, len)),
-                None => crate::zero(self.at(frame, at, len)),
-            }
+        }
+    }
+
+    /// Copies `len` bytes of what is there from `at` on into `frame`.
+    fn bring(&self, what: u32, frame: u32, at: u32, len: u32) {
+        match frame_of(what) {
+            Some(old) => crate::copy(self.at(frame, at, len), self.at(old, at, len)),
+            None => crate::zero(self.at(frame, at, len)),
         }
     }
 
@@ -553,6 +578,9 @@ impl Inner {
             Plan::Spare(frame) => (frame, 1),
         };
         self.fill_around(what, frame, from, part);
+        if matches!(write.source, Source::Or(_)) {
+            self.bring(what, frame, from, part);
+        }
         write.source.fill(self.at(frame, from, part), at);
         self.put(index, PRESENT as u32 | frame, counted, freed);
     }

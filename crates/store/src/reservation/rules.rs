@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod scsi;
+
 use super::{Access, Notice, REGISTRANTS_MAX, Refused, Registrant, Report, Request, Type};
 
 /// A reservation that is held.
@@ -17,6 +19,10 @@ struct Held {
 /// Registrants and reservation of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
+    /// Who has the unit by SCSI-2's RESERVE: ends with its nexus, so that it is
+    /// not in the file.
+    #[serde(skip)]
+    reserved: Option<Registrant>,
     /// Counts registrations, preemptions and clearings.
     generation: u32,
     /// Whether all this outlasts a loss of power.
@@ -43,13 +49,14 @@ impl Type {
     /// What a stranger may do and what a registrant who does not hold it may
     /// do (section 8.19, the table of command behavior). A holder may do all.
     fn access(self) -> (Access, Access) {
+        const ALL: Access = Access::ALL;
+        const READ: Access = Access {
+            write: false,
+            ..Access::ALL
+        };
         const NONE: Access = Access {
             read: false,
-            write: false,
-        };
-        const READ: Access = Access {
-            read: true,
-            write: false,
+            ..READ
         };
         match self {
             Type::WriteExclusive => (READ, READ),
@@ -62,17 +69,20 @@ impl Type {
     }
 }
 
-const ALL: Access = Access {
-    read: true,
-    write: true,
-};
-
 impl Rules {
     pub fn access(&self, who: &Registrant) -> Access {
-        let Some(held) = &self.held else { return ALL };
+        if let Some(holder) = &self.reserved {
+            return match holder == who {
+                true => Access::ALL,
+                false => Access::NONE,
+            };
+        }
+        let Some(held) = &self.held else {
+            return Access::ALL;
+        };
         let (stranger, registrant) = held.kind.access();
         if self.is_holder(who) {
-            ALL
+            Access::ALL
         } else if self.registrants.contains_key(who) {
             registrant
         } else {
@@ -93,15 +103,26 @@ impl Rules {
 
     /// Whether anybody may do less than before.
     pub fn takes_from(&self, before: &Rules) -> bool {
-        let less = |was: Access, is: Access| was.read && !is.read || was.write && !is.write;
-        let stranger = |rules: &Rules| rules.held.as_ref().map_or(ALL, |held| held.kind.access().0);
-        less(stranger(before), stranger(self))
+        let less = |was: Access, is: Access| {
+            was.read && !is.read || was.write && !is.write || was.other && !is.other
+        };
+        less(before.strangers_access(), self.strangers_access())
             || (before.registrants.keys())
                 .any(|registrant| less(before.access(registrant), self.access(registrant)))
     }
 
+    /// What somebody may do who has done nothing for it.
+    fn strangers_access(&self) -> Access {
+        match (&self.reserved, &self.held) {
+            (Some(_), _) => Access::NONE,
+            (None, Some(held)) => held.kind.access().0,
+            (None, None) => Access::ALL,
+        }
+    }
+
     pub fn report(&self) -> Report {
         Report {
+            reserved: self.reserved.clone(),
             generation: self.generation,
             kind: self.held.as_ref().map(|held| held.kind),
             persist: self.persist,
@@ -118,6 +139,12 @@ impl Rules {
         who: &Registrant,
         request: &Request,
     ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        // Who reserved the unit as SCSI-2 does has registrations fail, one's own
+        // too (SPC-2, section 5.5.1).
+        let is_of_scsi_2 = matches!(request, Request::ReserveUnit | Request::ReleaseUnit);
+        if self.reserved.is_some() && !is_of_scsi_2 {
+            return Err(Refused::Conflict);
+        }
         match *request {
             Request::Register { key, persist } => {
                 self.register(who, key)?;
@@ -146,6 +173,9 @@ impl Rules {
             } => self.preempt(who, current, victim, kind),
             Request::Release { current, kind } => self.release(who, current, kind),
             Request::Clear { current } => self.clear(who, current),
+            Request::ScsiRegister { .. } | Request::Move { .. } => self.apply_scsi(who, request),
+            Request::ReserveUnit => self.reserve_unit(who),
+            Request::ReleaseUnit => self.release_unit(who),
         }
     }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::state::{Medium, State};
 
+/// Two NVMe hosts and two SCSI nexuses, of one initiator at two ports.
 const HOSTS: usize = 4;
 
 const TYPES: [Type; 6] = [
@@ -20,7 +21,14 @@ const TYPES: [Type; 6] = [
 ];
 
 fn host(index: usize) -> Registrant {
-    Registrant::NvmeHost([index as u8 + 1; 16])
+    match index {
+        0 | 1 => Registrant::NvmeHost([index as u8 + 1; 16]),
+        _ => Registrant::ScsiNexus(ScsiNexus {
+            initiator: "iqn.2004-01.org.example:a,i,0x00023d000001".to_owned(),
+            target: "iqn.2026-01.io.weft:disks".to_owned(),
+            port: index as u16,
+        }),
+    }
 }
 
 /// Read and write of a non-registrant, of a registrant and of the holder under
@@ -78,6 +86,8 @@ const PREEMPT: [(Holders, Victim, Effect); 11] = [
 /// The reference: hosts by number, types by their place in [`TYPES`].
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
+    /// Who has the unit by SCSI-2's RESERVE.
+    reserved: Option<usize>,
     generation: u32,
     keys: [Option<u64>; HOSTS],
     /// Type, and its holder unless that is everybody.
@@ -106,6 +116,13 @@ impl Model {
     }
 
     fn access(&self, host: usize) -> Access {
+        if let Some(holder) = self.reserved {
+            return if holder == host {
+                Access::ALL
+            } else {
+                Access::NONE
+            };
+        }
         let column = match () {
             () if self.holds(host) => 6,
             () if self.keys[host].is_some() => 3,
@@ -116,6 +133,122 @@ impl Model {
         Access {
             read: at(column),
             write: at(column + 1),
+            // No persistent reservation keeps anybody from looking.
+            other: true,
+        }
+    }
+
+    /// SPC-4's table of register behaviors: `None` is a conflict, then whether
+    /// the key is set (or removed), unless nothing happens.
+    fn registers(&self, host: usize, current: Option<u64>, key: u64) -> Option<Option<bool>> {
+        match (self.keys[host], current) {
+            (None, Some(0) | None) if key == 0 => Some(None),
+            (None, Some(0) | None) => Some(Some(true)),
+            (Some(own), Some(current)) if own != current => None,
+            (Some(_), _) => Some(Some(key != 0)),
+            (None, Some(_)) => None,
+        }
+    }
+
+    /// The registration of `host` ends.
+    fn leave(&mut self, host: usize) -> Vec<(usize, Notice)> {
+        let held = self.holds(host);
+        self.keys[host] = None;
+        let is_last = self.registered().next().is_none();
+        match held && (self.holders() == Holders::One || is_last) {
+            true => self.lapse(host),
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether RESERVE and RELEASE do nothing (SPC-4, section 5.13.3); `None`
+    /// is a conflict.
+    fn is_exempt(&self, host: usize) -> Option<bool> {
+        let registered = self.keys[host].is_some();
+        match self.held {
+            Some((2.., _)) if registered => Some(true),
+            Some((_, Some(holder))) if holder == host => Some(true),
+            _ if self.registered().next().is_none() => Some(false),
+            _ => None,
+        }
+    }
+
+    fn scsi(&mut self, sender: usize, request: &Request) -> Verdict {
+        let index = |who: &Registrant| (0..HOSTS).find(|n| host(*n) == *who).unwrap();
+        match request {
+            Request::ScsiRegister {
+                current,
+                key,
+                ports,
+                named,
+                ..
+            } => {
+                let act = self.registers(sender, *current, *key).ok_or(true)?;
+                let Some(sets) = act else {
+                    return Ok(Vec::new());
+                };
+                if !named.is_empty() && self.keys[sender].is_some() {
+                    return Err(false);
+                }
+                let mut told = Vec::new();
+                let mut ask = vec![sender];
+                ask.extend(ports.iter().map(index));
+                for asked in ask {
+                    match self.registers(asked, *current, *key) {
+                        Some(Some(true)) if sets => self.keys[asked] = Some(*key),
+                        Some(Some(false)) if !sets => told.extend(self.leave(asked)),
+                        _ => {}
+                    }
+                }
+                for other in named.iter().map(index) {
+                    self.keys[other] = self.keys[other].or(Some(*key));
+                }
+                told.retain(|(host, _)| self.keys[*host].is_some());
+                told.sort();
+                told.dedup();
+                self.generation += 1;
+                Ok(told)
+            }
+            Request::Move {
+                current,
+                to,
+                key,
+                unregister,
+                ..
+            } => {
+                let to = index(to);
+                let is_holder = matches!(self.held, Some((_, Some(holder))) if holder == sender);
+                if self.keys[sender] != Some(*current) || !is_holder {
+                    return Err(true);
+                }
+                if *key == 0 || to == sender {
+                    return Err(false);
+                }
+                self.keys[to] = Some(*key);
+                self.held = self.held.map(|(kind, _)| (kind, Some(to)));
+                if *unregister {
+                    self.keys[sender] = None;
+                }
+                self.generation += 1;
+                Ok(Vec::new())
+            }
+            Request::ReserveUnit => match (self.is_exempt(sender), self.reserved) {
+                (None, _) => Err(true),
+                (Some(false), Some(holder)) if holder != sender => Err(true),
+                (Some(exempt), _) => {
+                    if !exempt {
+                        self.reserved = Some(sender);
+                    }
+                    Ok(Vec::new())
+                }
+            },
+            Request::ReleaseUnit => {
+                if !self.is_exempt(sender).ok_or(true)? && self.reserved == Some(sender) {
+                    self.reserved = None;
+                }
+                Ok(Vec::new())
+            }
+            _ => unreachable!("not SCSI's alone"),
         }
     }
 
@@ -137,6 +270,10 @@ impl Model {
     }
 
     fn step(&mut self, sender: usize, request: &Request) -> Verdict {
+        let is_of_scsi_2 = matches!(request, Request::ReserveUnit | Request::ReleaseUnit);
+        if self.reserved.is_some() && !is_of_scsi_2 {
+            return Err(true);
+        }
         let own = self.keys[sender];
         let kind_of = |kind: Type| TYPES.iter().position(|known| *known == kind).unwrap();
         let counted = matches!(
@@ -168,13 +305,7 @@ impl Model {
             Request::Unregister { current, .. }
                 if current.is_none() || own.is_some() && own == current =>
             {
-                let held = self.holds(sender);
-                self.keys[sender] = None;
-                let is_last = self.registered().next().is_none();
-                match held && (self.holders() == Holders::One || is_last) {
-                    true => self.lapse(sender),
-                    false => Vec::new(),
-                }
+                self.leave(sender)
             }
             Request::Acquire { current, kind } if own == Some(current) => {
                 let kind = kind_of(kind);
@@ -203,6 +334,10 @@ impl Model {
                 victim,
                 kind,
             } if own == Some(current) => self.preempt(sender, victim, kind_of(kind))?,
+            Request::ScsiRegister { .. }
+            | Request::Move { .. }
+            | Request::ReserveUnit
+            | Request::ReleaseUnit => return self.scsi(sender, request),
             _ => return Err(true),
         };
         self.generation += u32::from(counted);
@@ -281,7 +416,31 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         2 => (key(), kind()).prop_map(|(current, kind)| Request::Release { current, kind }),
         1 => key().prop_map(|current| Request::Clear { current }),
+        6 => scsi_register(),
+        2 => (key(), who(), key(), any::<bool>()).prop_map(|(current, to, key, unregister)| {
+            Request::Move { current, to, key, unregister, persist: true }
+        }),
+        1 => Just(Request::ReserveUnit),
+        3 => Just(Request::ReleaseUnit),
     ]
+}
+
+fn who() -> impl Strategy<Value = Registrant> {
+    (0..HOSTS).prop_map(host)
+}
+
+fn scsi_register() -> impl Strategy<Value = Request> {
+    let some = || prop::collection::vec(who(), 0..2);
+    let current = prop::option::weighted(0.7, key());
+    (current, key(), some(), some()).prop_map(|(current, key, ports, named)| {
+        Request::ScsiRegister {
+            current,
+            key,
+            persist: true,
+            ports,
+            named,
+        }
+    })
 }
 
 /// Half of the requests that name a current key name the right one.
@@ -290,6 +449,11 @@ fn with_own_key(model: &Model, sender: usize, mut request: Request) -> Request {
         match &mut request {
             Request::Acquire { current, .. }
             | Request::Preempt { current, .. }
+            | Request::Move { current, .. }
+            | Request::ScsiRegister {
+                current: Some(current),
+                ..
+            }
             | Request::Release { current, .. }
             | Request::Clear { current } => *current = own,
             Request::Replace {
@@ -310,6 +474,7 @@ fn check(reservations: &Reservations, model: &Model, grants: &mut [Grant]) {
     let report = reservations.report();
     assert_eq!(report.generation, model.generation);
     assert_eq!(report.kind, model.held.map(|(kind, _)| TYPES[kind]));
+    assert_eq!(report.reserved, model.reserved.map(host));
     let registrants: Vec<_> = (model.registered())
         .map(|index| (host(index), model.keys[index].unwrap(), model.holds(index)))
         .collect();
@@ -338,10 +503,14 @@ fn run(reservations: &Reservations, steps: Vec<(usize, bool, Request)>) -> Model
             (Ok(change), Ok(told)) => {
                 let told: Vec<_> = told.into_iter().map(|(to, n)| (host(to), n)).collect();
                 assert_eq!(change.notices, told, "{what}");
-                let less =
-                    |was: Access, is: Access| (was.read && !is.read) || (was.write && !is.write);
+                let less = |was: Access, is: Access| {
+                    (was.read && !is.read) || (was.write && !is.write) || (was.other && !is.other)
+                };
                 // One more host that never registers: the stranger.
                 let stranger = |model: &Model| {
+                    if model.reserved.is_some() {
+                        return Access::NONE;
+                    }
                     let mut model = model.clone();
                     model.keys[0] = None;
                     model.held = model.held.map(|(kind, _)| (kind, None));
@@ -368,7 +537,7 @@ proptest! {
 
     #[test]
     fn the_rules_are_the_standards(steps in steps(40)) {
-        run(&Reservations::open(None), steps);
+        run(Disk::default().state().reservations(), steps);
     }
 
     #[test]
@@ -376,8 +545,9 @@ proptest! {
         let disk = Disk::default();
         let state = disk.state();
         state.reservations().set_persist(true).unwrap();
-        let model = run(state.reservations(), steps);
+        let mut model = run(state.reservations(), steps);
         drop(state);
+        model.reserved = None;
         let again = disk.state();
         prop_assert!(again.reservations().persists());
         check(again.reservations(), &model, &mut [Grant::default(); HOSTS]);
@@ -495,6 +665,83 @@ fn there_is_room_for_as_many_as_a_report_can_count() {
     let one_more = rules.apply(&Registrant::NvmeHost([0xff; 16]), &register(1));
     assert!(matches!(one_more, Err(Refused::Full)));
     assert_eq!(rules.report().registrants.len(), REGISTRANTS_MAX);
+}
+
+#[test]
+fn a_nexus_survives_its_text() {
+    let text = "scsi-nexus:iqn.2004-01.org.example:a,i,0x00023d000001 \
+                iqn.2026-01.io.weft:disks,t,0x0003";
+    assert_eq!(host(3).to_string(), text);
+    assert_eq!(text.parse(), Ok(host(3)));
+    for wrong in [
+        "scsi-nexus:",
+        "scsi-nexus:a",
+        "scsi-nexus:a b",
+        "scsi-nexus:a b,t,0x001",
+        "scsi-nexus:a b,t,0x00001",
+        "scsi-nexus: b,t,0x0001",
+        "scsi-nexus:a ,t,0x0001",
+        "scsi-nexus:a b c,t,0x0001",
+    ] {
+        assert!(wrong.parse::<Registrant>().is_err(), "{wrong}");
+    }
+    // One that NVMe hosts are told of is no host's, and not another nexus'.
+    assert_eq!(host(1).host_identifier(), [2; 16]);
+    assert_eq!(host(3).host_identifier(), host(3).host_identifier());
+    assert_ne!(host(3).host_identifier(), host(2).host_identifier());
+}
+
+/// What was written before there was SCSI.
+#[test]
+fn an_old_state_file_still_loads() {
+    let body = r#"{
+  "volume": "00000000-0000-0000-0000-000000000000",
+  "reservations": {
+    "generation": 3,
+    "persist": true,
+    "held": {
+      "kind": "write-exclusive",
+      "holder": "nvme-host:01010101010101010101010101010101"
+    },
+    "registrants": {
+      "nvme-host:01010101010101010101010101010101": 7
+    }
+  },
+  "write_protected": false,
+  "unreadable": []
+}
+"#;
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, body.as_bytes());
+    let disk = Disk::default();
+    disk.save(format!("weft-state 1 {sum:08x}\n{body}").as_bytes())
+        .unwrap();
+    let report = disk.state().reservations().report();
+    assert_eq!(report.generation, 3);
+    assert_eq!(report.kind, Some(Type::WriteExclusive));
+    assert_eq!(report.registrants, [(host(0), 7, true)]);
+}
+
+/// RESERVE ends with the nexus or a reset, and is in no file.
+#[test]
+fn a_reset_frees_what_reserve_took() {
+    let disk = Disk::default();
+    let state = disk.state();
+    let reservations = state.reservations();
+    reservations.set_persist(true).unwrap();
+    let mut grant = Grant::default();
+    for (who, frees) in [(Some(host(2)), false), (Some(host(3)), true), (None, true)] {
+        let change = reservations
+            .change(&host(3), &Request::ReserveUnit)
+            .unwrap();
+        assert_eq!(change.access_lost, reservations.report().reserved.is_some());
+        assert_eq!(reservations.access(&host(2), &mut grant), Access::NONE);
+        assert_eq!(disk.state().reservations().report().reserved, None);
+        assert_eq!(reservations.reset(who.as_ref()), frees);
+        assert_eq!(reservations.report().reserved.is_none(), frees);
+        assert_eq!(reservations.access(&host(2), &mut grant).other, frees);
+        reservations.reset(None);
+        assert!(!reservations.reset(None));
+    }
 }
 
 #[test]

@@ -88,6 +88,46 @@ fn data_is_compared_and_replaced_only_if_it_matches() {
     });
 }
 
+fn or_write(offset: u64, bits: &[u8], durable: bool) -> Io {
+    Io::OrWrite {
+        offset,
+        buf: filled(bits),
+        scratch: buffer(bits.len()),
+        durable,
+    }
+}
+
+#[test]
+fn bits_are_set_and_none_is_cleared() {
+    each_writable(|volume, files| {
+        // Where nothing was written, over the border of two frames, and again.
+        let at = (16 << 10) - 512;
+        run(volume, files, or_write(at, &[0x0f; 1024], false)).unwrap();
+        run(volume, files, or_write(at + 512, &[0x30; 1024], true)).unwrap();
+        let there = |volume: &dyn Volume, files: &mut dyn Files| {
+            let bytes = read(volume, files, at - 512, 2560).unwrap();
+            let parts: Vec<_> = (bytes.chunks(512))
+                .map(|block| (block[0], block[511]))
+                .collect();
+            parts
+        };
+        let expected = [0, 0x0f, 0x3f, 0x30, 0].map(|byte| (byte, byte));
+        assert_eq!(there(volume, files), expected);
+        // What is being sent meanwhile stays as it was.
+        let loan = volume.lend(at, 512);
+        run(volume, files, or_write(at, &[0x80; 512], false)).unwrap();
+        if let Some(loan) = loan {
+            let mut bytes = [0; 512];
+            mem::copy_out(loan.pieces()[0], &mut bytes);
+            assert_eq!(bytes, [0x0f; 512]);
+        }
+        let expected = [0, 0x8f, 0x3f, 0x30, 0].map(|byte| (byte, byte));
+        assert_eq!(there(volume, files), expected);
+        let past = or_write(SIZE - 512, &[1; 1024], false);
+        assert_eq!(run(volume, files, past), Err(Error::OutOfRange));
+    });
+}
+
 #[test]
 fn null_compares_with_zeros() {
     let volume = open(&spec(Kind::Null, 1 << 40, 4096)).unwrap();

@@ -258,7 +258,10 @@ fn tell(
     let preempted: BTreeSet<Registrant> = change.preempted().cloned().collect();
     let aborts = aborts && !preempted.is_empty();
     let notices: BTreeMap<[u8; 16], nvme::Notice> = (change.notices.into_iter())
-        .map(|(Registrant::NvmeHost(hostid), notice)| (hostid, notice_of(notice)))
+        .filter_map(|(registrant, notice)| match registrant {
+            Registrant::NvmeHost(hostid) => Some((hostid, notice_of(notice))),
+            Registrant::ScsiNexus(_) => None,
+        })
         .collect();
     if !notices.is_empty() {
         let uuid = volume.info().uuid.into_bytes();
@@ -335,7 +338,7 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
         report.generation,
         report.kind.map_or(0, rtype_of),
         report.persist,
-        registrants.map(|(Registrant::NvmeHost(hostid), key, holds)| (*hostid, *key, *holds)),
+        registrants.map(|(who, key, holds)| (who.host_identifier(), *key, *holds)),
     )
 }
 
@@ -360,12 +363,12 @@ mod tests {
     fn commands_need_the_right_that_the_standard_says() {
         let (read, write) = (
             Access {
-                read: true,
                 write: false,
+                ..Access::ALL
             },
             Access {
                 read: false,
-                write: true,
+                ..Access::ALL
             },
         );
         for (kind, reads, writes) in [
@@ -383,11 +386,7 @@ mod tests {
         ] {
             assert_eq!(allows(read, kind), reads && !writes, "{kind:?}");
             assert_eq!(allows(write, kind), writes && !reads, "{kind:?}");
-            let all = Access {
-                read: true,
-                write: true,
-            };
-            assert!(allows(all, kind), "{kind:?}");
+            assert!(allows(Access::ALL, kind), "{kind:?}");
         }
     }
 

@@ -1,0 +1,185 @@
+//! What SCSI asks of reservations and NVMe does not.
+
+use super::{Held, Notice, Refused, Registrant, Request, Rules};
+
+/// Who is told what of a change.
+type Notices = Vec<(Registrant, Notice)>;
+
+/// What a REGISTER does to one nexus (SPC-4, section 5.13.7, the tables of
+/// register behaviors).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Nothing; it is no error.
+    Nothing,
+    /// It is registered, or its key changes.
+    Set,
+    /// Its registration ends.
+    Remove,
+}
+
+impl Rules {
+    /// The requests that only SCSI has.
+    pub(super) fn apply_scsi(
+        &mut self,
+        who: &Registrant,
+        request: &Request,
+    ) -> Result<Notices, Refused> {
+        match request {
+            Request::ScsiRegister {
+                current,
+                key,
+                persist,
+                ports,
+                named,
+            } => {
+                let act = self.act(who, *current, *key)?;
+                if act == Act::Nothing {
+                    return Ok(Vec::new());
+                }
+                let is_new = !self.registrants.contains_key(who);
+                if !is_new && !named.is_empty() {
+                    return Err(Refused::Invalid);
+                }
+                let mut notices = self.carry_out(who, act, *key)?;
+                for port in ports {
+                    // As if it had been asked through that port; what would fail
+                    // there is left alone.
+                    let there = self.act(port, *current, *key);
+                    if there.is_ok_and(|there| there == act) {
+                        notices.extend(self.carry_out(port, act, *key)?);
+                    }
+                }
+                for other in named {
+                    if !self.registrants.contains_key(other) {
+                        self.add(other, *key)?;
+                    }
+                }
+                self.registered(Some(*persist));
+                Ok(self.once_each(notices))
+            }
+            Request::Move {
+                current,
+                to,
+                key,
+                unregister,
+                persist,
+            } => {
+                self.give(who, *current, to, *key)?;
+                if *unregister {
+                    self.registrants.remove(who);
+                }
+                self.registered(Some(*persist));
+                Ok(Vec::new())
+            }
+            _ => unreachable!("the others are everybody's"),
+        }
+    }
+
+    fn act(&self, who: &Registrant, current: Option<u64>, key: u64) -> Result<Act, Refused> {
+        let own = self.registrants.get(who);
+        if current.is_some_and(|current| current != own.copied().unwrap_or(0)) {
+            return Err(Refused::Conflict);
+        }
+        Ok(match (own, key) {
+            (None, 0) => Act::Nothing,
+            (Some(_), 0) => Act::Remove,
+            _ => Act::Set,
+        })
+    }
+
+    fn carry_out(&mut self, who: &Registrant, act: Act, key: u64) -> Result<Notices, Refused> {
+        match act {
+            Act::Nothing => {}
+            Act::Remove => return Ok(self.remove(who)),
+            Act::Set if self.registrants.contains_key(who) => {
+                self.registrants.insert(who.clone(), key);
+            }
+            Act::Set => self.add(who, key)?,
+        }
+        Ok(Vec::new())
+    }
+
+    /// Of several ports that let go together: those are told who are registered
+    /// still, and each once.
+    fn once_each(&self, mut notices: Notices) -> Notices {
+        notices.retain(|(told, _)| self.registrants.contains_key(told));
+        notices.sort();
+        notices.dedup();
+        notices
+    }
+
+    /// The reservation changes hands (SPC-4, section 5.13.8). One that all
+    /// registrants hold cannot.
+    fn give(
+        &mut self,
+        who: &Registrant,
+        current: u64,
+        to: &Registrant,
+        key: u64,
+    ) -> Result<(), Refused> {
+        self.expect_key(who, Some(current))?;
+        let kind = match &self.held {
+            Some(Held {
+                kind,
+                holder: Some(holder),
+            }) if holder == who => *kind,
+            _ => return Err(Refused::Conflict),
+        };
+        if key == 0 || to == who {
+            return Err(Refused::Invalid);
+        }
+        if !self.registrants.contains_key(to) {
+            self.add(to, key)?;
+        }
+        self.registrants.insert(to.clone(), key);
+        self.hold(to, kind);
+        Ok(())
+    }
+
+    /// Whether a registration makes RESERVE and RELEASE of `who` succeed without
+    /// effect (SPC-4, section 5.13.3); a conflict if there are others'.
+    fn is_let_in(&self, who: &Registrant) -> Result<bool, Refused> {
+        let is_registered = self.registrants.contains_key(who);
+        let lets_in = |held: &Held| held.kind.is_of_registrants() && is_registered;
+        match &self.held {
+            Some(held) if lets_in(held) || self.is_holder(who) => Ok(true),
+            _ if self.registrants.is_empty() => Ok(false),
+            _ => Err(Refused::Conflict),
+        }
+    }
+
+    pub(super) fn reserve_unit(&mut self, who: &Registrant) -> Result<Notices, Refused> {
+        if !self.is_let_in(who)? {
+            if self.reserved.as_ref().is_some_and(|holder| holder != who) {
+                return Err(Refused::Conflict);
+            }
+            self.reserved = Some(who.clone());
+        }
+        Ok(Vec::new())
+    }
+
+    pub(super) fn release_unit(&mut self, who: &Registrant) -> Result<Notices, Refused> {
+        if !self.is_let_in(who)? {
+            self.reset(Some(who));
+        }
+        Ok(Vec::new())
+    }
+
+    /// Whether `who`, or anybody, has reserved the unit as SCSI-2 does.
+    pub(in crate::reservation) fn is_reserved_by(&self, who: Option<&Registrant>) -> bool {
+        match (&self.reserved, who) {
+            (None, _) => false,
+            (Some(holder), Some(who)) => holder == who,
+            (Some(_), None) => true,
+        }
+    }
+
+    /// Ends what RESERVE took; whether there was anything.
+    pub(in crate::reservation) fn reset(&mut self, who: Option<&Registrant>) -> bool {
+        let ends = self.is_reserved_by(who);
+        if ends {
+            self.reserved = None;
+        }
+        ends
+    }
+}
