@@ -5,16 +5,20 @@
 
 mod config;
 pub mod digest;
+pub mod initiator;
 mod login;
+mod name;
 mod negotiated;
 mod registry;
+pub mod text;
 
 pub use config::{
     Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Limits, Network, NetworkError, Portal,
     PortalGroup, Redirect, Target,
 };
 pub use login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep};
-pub use negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated, TaskReporting};
+pub use name::{NAME_LEN_MAX, NameError, check_initiator_name, check_target_name, normalize};
+pub use negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 pub use registry::{
     Change, InitiatorPort, Joined, LoginOutcome, RegistryConfig, SessionId, SessionKind, Then, Via,
 };
