@@ -5,3 +5,4 @@
 pub mod iscsi;
 pub mod nvme;
 pub mod nvme_tcp;
+pub mod scsi;

@@ -1,0 +1,1 @@
+//! EXTENDED COPY as its parameter list says it.

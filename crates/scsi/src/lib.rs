@@ -1,0 +1,38 @@
+//! The SCSI device server as pure state: SAM-5, SPC-4 and SBC-3, without a
+//! transport and without a volume.
+//!
+//! A command takes this way:
+//!
+//! 1. [`Nexus::intercept`] first: a pending unit attention ends most commands
+//!    before they begin. (A reservation conflict goes before it: SAM-5, section
+//!    5.3.3.)
+//! 2. [`decode`] turns the CDB into a typed [`Command`] and refuses what the
+//!    standard says must be refused: reserved bits, ranges, write protection,
+//!    asymmetric access states. One table answers that and REPORT SUPPORTED
+//!    OPERATION CODES alike.
+//! 3. [`respond`] makes the data of everything that a [`Unit`] alone can answer.
+//!    Parameter lists that the initiator sends go to [`mode::select`],
+//!    [`unmap::parse`], [`groups::parse_set`]. [`Command::Io`] is the volume's.
+//! 4. A [`Sense`] says what went wrong; [`Sense::encode`] writes it in the format
+//!    that the Control mode page asks for.
+#![forbid(unsafe_code)]
+
+mod block;
+mod command;
+pub mod copy;
+mod cdb;
+mod decode;
+pub mod lun;
+mod nexus;
+mod primary;
+pub mod reservation;
+mod sense;
+mod table;
+mod unit;
+
+pub use command::{Access, Check, Command, Io, IoKind, ModeSelect, ModeSense};
+pub use decode::{decode, decode_elsewhere};
+pub use nexus::{ATTENTIONS_MAX, Nexus};
+pub use sense::{Attention, Sense, Specific};
+pub use unit::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
+pub use wire::scsi::{SENSE_MAX, SenseBytes, asc, key, opcode, status};

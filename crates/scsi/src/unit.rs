@@ -1,0 +1,238 @@
+//! A logical unit as one I_T nexus sees it.
+
+use std::sync::Arc;
+
+use wire::scsi::asc;
+
+use crate::sense::Sense;
+use wire::scsi::key;
+
+/// One logical unit, a snapshot: what changes comes as another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its number within the target.
+    pub lun: u16,
+    /// Bytes of a logical block, a power of two.
+    pub block_bytes: u32,
+    /// Capacity in logical blocks.
+    pub block_count: u64,
+    /// A physical block has two to this power logical ones.
+    pub physical_exponent: u8,
+    /// Who it is.
+    pub identity: Identity,
+    /// Every change of the medium is refused with WRITE PROTECTED.
+    pub read_only: bool,
+    /// Blocks can be given back: UNMAP and WRITE SAME with UNMAP.
+    pub thin: bool,
+    /// Written data may be lost with the machine until it is synchronized.
+    pub volatile_cache: bool,
+    /// A COMPARE AND WRITE of up to this many bytes is one step to every other
+    /// command.
+    pub atomic_bytes: u32,
+    /// A WRITE ATOMIC of up to this many bytes is whole or not at all, also when
+    /// the machine fails in the middle. Not offered if that is one block.
+    pub atomic_power_fail_bytes: u32,
+    /// Data of one command, at most.
+    pub io_bytes_max: u32,
+    /// Reservations can outlive a loss of power (PTPL_C, APTPL).
+    pub can_persist: bool,
+    /// What MODE SELECT has set.
+    pub modes: Modes,
+    /// The target port through which the nexus goes.
+    pub here: Port,
+    /// The access state of the unit there.
+    pub state: AccessState,
+    /// All ways to it.
+    pub groups: Arc<[PortGroup]>,
+}
+
+impl Unit {
+    /// The largest number of blocks that COMPARE AND WRITE takes; its CDB has one
+    /// byte for it.
+    pub fn compare_and_write_blocks_max(&self) -> u8 {
+        // Its data is twice as long.
+        let bytes = self.atomic_bytes.min(self.io_bytes_max / 2);
+        (bytes / self.block_bytes).min(255) as u8
+    }
+
+    /// The largest number of blocks that WRITE ATOMIC takes; 0 if it is not
+    /// offered.
+    pub fn atomic_blocks_max(&self) -> u32 {
+        let bytes = self.atomic_power_fail_bytes.min(self.io_bytes_max);
+        match bytes / self.block_bytes {
+            0 | 1 => 0,
+            blocks => blocks.min(u32::from(u16::MAX)),
+        }
+    }
+
+    /// The largest number of blocks that one command transfers.
+    pub fn transfer_blocks_max(&self) -> u32 {
+        self.io_bytes_max / self.block_bytes
+    }
+
+    /// Whether nothing may be written now.
+    #[inline]
+    pub fn is_write_protected(&self) -> bool {
+        self.read_only || self.modes.write_protected
+    }
+
+    /// Whether every write must be durable before it is done: the write cache,
+    /// if there is one, was disabled.
+    #[inline]
+    pub fn writes_through(&self) -> bool {
+        self.volatile_cache && !self.modes.write_cache
+    }
+}
+
+/// Who a logical unit is. All of it is the same through every port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The root of its identity.
+    pub uuid: [u8; 16],
+    /// Its NGUID as an NVMe host sees it: the EUI-64 based designator.
+    pub nguid: [u8; 16],
+    /// Unit serial number: printable ASCII.
+    pub serial: String,
+    /// T10 vendor identification: printable ASCII, at most 8 characters.
+    pub vendor: String,
+    /// Product identification: printable ASCII, at most 16 characters.
+    pub product: String,
+    /// Product revision level: printable ASCII, at most 4 characters.
+    pub revision: String,
+}
+
+impl Identity {
+    /// The identity of a volume that weft serves.
+    pub fn new(uuid: [u8; 16], nguid: [u8; 16], serial: &str, revision: &str) -> Identity {
+        Identity {
+            uuid,
+            nguid,
+            serial: serial.to_owned(),
+            vendor: "WEFT".to_owned(),
+            product: "volume".to_owned(),
+            revision: revision.to_owned(),
+        }
+    }
+
+    /// The NAA designator: locally assigned (NAA 3h), since weft has no company
+    /// identifier; 60 bits of the UUID's digest part that is random in every
+    /// version weft makes.
+    pub fn naa(&self) -> [u8; 8] {
+        let mut naa = [0; 8];
+        naa.copy_from_slice(&self.nguid[..8]);
+        naa[0] = naa[0] & 0x0f | 0x30;
+        naa
+    }
+}
+
+/// Mode parameters that can be changed. They are the logical unit's, shared by
+/// all I_T nexuses; none outlives a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes {
+    /// Control, D_SENSE: sense data in descriptor format.
+    pub descriptor_sense: bool,
+    /// Control, SWP: software write protect.
+    pub write_protected: bool,
+    /// Caching, WCE: a write may be done before it is durable. Without effect
+    /// where there is no volatile cache.
+    pub write_cache: bool,
+}
+
+impl Default for Modes {
+    fn default() -> Modes {
+        Modes {
+            descriptor_sense: false,
+            write_protected: false,
+            write_cache: true,
+        }
+    }
+}
+
+/// One target port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The target port group that it is in.
+    pub group: u16,
+    /// Its relative target port identifier, from 1.
+    pub id: u16,
+}
+
+/// A target port group, as one logical unit sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortGroup {
+    /// Its number within the target: the portal group tag.
+    pub tag: u16,
+    /// The access state of the unit there.
+    pub state: AccessState,
+    /// Relative target port identifiers of its ports.
+    pub ports: Vec<u16>,
+}
+
+/// Asymmetric access state (SPC-4, section 5.15.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AccessState {
+    /// Active/optimized.
+    #[default]
+    ActiveOptimized = 0x0,
+    /// Active/non-optimized.
+    ActiveNonOptimized = 0x1,
+    /// Standby.
+    Standby = 0x2,
+    /// Unavailable.
+    Unavailable = 0x3,
+    /// Offline: of the port, not set by SET TARGET PORT GROUPS.
+    Offline = 0xe,
+    /// Transitioning between two others.
+    Transitioning = 0xf,
+}
+
+impl AccessState {
+    /// The state that SET TARGET PORT GROUPS names so; `None` for those that it
+    /// cannot set.
+    pub fn settable(value: u8) -> Option<AccessState> {
+        match value {
+            0x0 => Some(AccessState::ActiveOptimized),
+            0x1 => Some(AccessState::ActiveNonOptimized),
+            0x2 => Some(AccessState::Standby),
+            0x3 => Some(AccessState::Unavailable),
+            _ => None,
+        }
+    }
+
+    /// Whether the medium can be accessed.
+    #[inline]
+    pub fn is_active(self) -> bool {
+        matches!(
+            self,
+            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized
+        )
+    }
+
+    /// What a command that the state does not let pass is answered with.
+    #[cold]
+    pub fn refusal(self) -> Sense {
+        let code = match self {
+            AccessState::Standby => asc::LOGICAL_UNIT_NOT_ACCESSIBLE_TARGET_PORT_IN_STANDBY_STATE,
+            AccessState::Transitioning => {
+                asc::LOGICAL_UNIT_NOT_READY_ASYMMETRIC_ACCESS_STATE_TRANSITION
+            }
+            AccessState::Offline => asc::LOGICAL_UNIT_NOT_READY_TARGET_PORT_IN_OFFLINE_STATE,
+            AccessState::Unavailable
+            | AccessState::ActiveOptimized
+            | AccessState::ActiveNonOptimized => {
+                asc::LOGICAL_UNIT_NOT_ACCESSIBLE_TARGET_PORT_IN_UNAVAILABLE_STATE
+            }
+        };
+        Sense::new(key::NOT_READY, code)
+    }
+}
+
+/// The target as one I_T nexus sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetView {
+    /// The iSCSI name of the target.
+    pub name: String,
+    /// The logical units that the nexus may use, ascending.
+    pub luns: Vec<u16>,
+}
