@@ -141,24 +141,27 @@ fn associate(
     }
     let data = ConnectData::new(host.hostid, controller.cntlid, subnqn, &host.hostnqn);
     let areas = args.areas(&controller, &namespace, u64::from(args.numjobs))?;
-    let jobs = areas
-        .into_iter()
-        .zip(1..)
-        .map(|(area, qid)| {
-            let queue = QueueParams {
-                settings: args.settings(),
-                connect: ConnectCommand {
-                    recfmt: 0,
-                    qid,
-                    sqsize: args.iodepth,
-                    cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
-                    kato_ms: 0,
-                },
-                connect_data: data.clone(),
-                in_capsule_max: controller.in_capsule_max,
-            };
-            JobPlan::new(args, LinePlan::Queue(to, queue), &namespace, area, &host.hostid)
-        });
+    let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
+        let queue = QueueParams {
+            settings: args.settings(),
+            connect: ConnectCommand {
+                recfmt: 0,
+                qid,
+                sqsize: args.iodepth,
+                cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
+                kato_ms: 0,
+            },
+            connect_data: data.clone(),
+            in_capsule_max: controller.in_capsule_max,
+        };
+        JobPlan::new(
+            args,
+            LinePlan::Queue(to, Box::new(queue)),
+            &namespace,
+            area,
+            &host.hostid,
+        )
+    });
     let target = Target::new(to, subnqn, &namespace, &controller);
     Ok((admin, target, jobs.collect()))
 }

@@ -26,10 +26,15 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::of("ram")
+    }
+
+    /// The volume's name is what its identity is made of.
+    fn of(volume: &str) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = target::start(Config {
             volumes: vec![store::Spec {
-                name: "ram".into(),
+                name: volume.into(),
                 kind: store::Kind::Ram,
                 size_bytes: 8 << 20,
                 block_bytes: 512,
@@ -43,7 +48,7 @@ impl Served {
                 model: "weft".into(),
                 namespaces: vec![NamespaceSpec {
                     nsid: 1,
-                    volume: "ram".into(),
+                    volume: volume.into(),
                     ..NamespaceSpec::default()
                 }],
                 ..SubsystemSpec::default()
@@ -253,7 +258,11 @@ fn without_a_path_ios_fail_when_they_have_waited_long_enough() {
     assert!(!report.is_clean());
     // What was under way fails, and no more is begun while there is no path.
     assert_eq!(report.errors.failed.len(), 1, "{}", report.text());
-    assert!(report.errors.failed[0].status.contains("Host Pathing Error"));
+    assert!(
+        report.errors.failed[0]
+            .status
+            .contains("Host Pathing Error")
+    );
     assert_eq!(report.errors.failed[0].count, 4);
     assert_eq!(report.errors.lost, 0);
     assert_eq!(report.paths[1].reconnects, 1);
@@ -283,9 +292,9 @@ fn a_path_is_given_up_after_ctrl_loss_tmo() {
 
 #[test]
 fn paths_must_lead_to_one_namespace() {
-    let (one, other) = (Served::start(), Served::start());
+    let (one, other) = (Served::start(), Served::of("other"));
     let line = format!(
-        "perf --multipath nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}",
+        "perf --multipath --runtime 1 nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}",
         one.ports[0], other.ports[0]
     );
     let line = PerfLine::try_parse_from(line.split_whitespace()).expect("parses");

@@ -203,7 +203,11 @@ impl<D: Driver> Keeper<D> {
             }
             State::Down(since, next) => {
                 let (since, next) = (*since, *next);
-                if self.params.ctrl_loss_tmo.is_some_and(|tmo| since.elapsed() >= tmo) {
+                if self
+                    .params
+                    .ctrl_loss_tmo
+                    .is_some_and(|tmo| since.elapsed() >= tmo)
+                {
                     self.state = State::GivenUp;
                     return Some(PathChange::GivenUp);
                 }
@@ -245,8 +249,7 @@ impl<D: Driver> Keeper<D> {
     fn open(&mut self) -> Result<Up<D>, Error> {
         let p = &self.params;
         let driver = (self.make)()?;
-        let mut admin =
-            Admin::connect(driver, p.to, &p.subnqn, &p.host, p.settings, p.kato_ms)?;
+        let mut admin = Admin::connect(driver, p.to, &p.subnqn, &p.host, p.settings, p.kato_ms)?;
         let controller = admin.controller()?;
         let namespace = admin.namespace(Some(self.nsid).filter(|nsid| *nsid > 0))?;
         let granted = admin.set_queue_count(p.queues)?;
@@ -291,12 +294,7 @@ impl<D: Driver> Keeper<D> {
 
 impl<D: Driver> Up<D> {
     /// One turn; the state of the namespace, where it was read anew.
-    fn turn(
-        &mut self,
-        nsid: u32,
-        is_stale: bool,
-        kato_ms: u32,
-    ) -> Result<Option<AnaState>, Error> {
+    fn turn(&mut self, nsid: u32, is_stale: bool, kato_ms: u32) -> Result<Option<AnaState>, Error> {
         if kato_ms > 0 && Instant::now() >= self.keep_alive_at {
             self.admin.keep_alive()?;
             let interval = Duration::from_millis(kato_ms.into()) / KEEP_ALIVES;
@@ -309,7 +307,10 @@ impl<D: Driver> Up<D> {
         // A transition takes ANATT at most (Base 2.0, section 8.1.4): what
         // takes longer has lost its controller.
         let patience = Duration::from_secs(info.transition_s.into());
-        if self.changing_since.is_some_and(|at| at.elapsed() > patience) {
+        if self
+            .changing_since
+            .is_some_and(|at| at.elapsed() > patience)
+        {
             return Err(Error::TimedOut {
                 waiting_for: "end of an ANA transition",
             });

@@ -10,9 +10,6 @@
 mod path;
 mod select;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::VecDeque;
 
 use machine::{Nanos, Tag};
@@ -23,8 +20,8 @@ use wire::nvme::{Sqe, Status, io};
 
 use crate::{Event, PathChange, TOKENS_PER_QUEUE};
 
-pub use path::{PathParams, PathReport, PathState};
 use path::{NONE, Path};
+pub use path::{PathParams, PathReport, PathState};
 pub use select::Policy;
 
 /// How often a command is sent again that a live, accessible path failed.

@@ -78,7 +78,8 @@ impl JobPlan {
 
     /// Whether the job wants to be pumped at times of its own.
     pub fn has_due(&self) -> bool {
-        let fails = matches!(&self.line, LinePlan::Paths { fast_io_fail, .. } if fast_io_fail.is_some());
+        let fails =
+            matches!(&self.line, LinePlan::Paths { fast_io_fail, .. } if fast_io_fail.is_some());
         self.rate.is_some() || fails
     }
 }
@@ -344,12 +345,7 @@ impl Job {
     }
 
     /// Time has passed.
-    pub fn on_deadline<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        now: Nanos,
-        tallies: &mut [Tally; 2],
-    ) {
+    pub fn on_deadline<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut [Tally; 2]) {
         self.line.on_deadline(now);
         self.take_events(driver, now, tallies);
     }

@@ -15,7 +15,7 @@ use wire::nvme::Sqe;
 #[derive(Clone)]
 pub enum LinePlan {
     /// One queue; where it is lost the load ends.
-    Queue(SocketAddr, QueueParams),
+    Queue(SocketAddr, Box<QueueParams>),
     /// A queue on each path, as they come and go.
     Paths {
         /// Which path takes an I/O.
@@ -71,9 +71,12 @@ impl Line {
         base: Token,
     ) -> std::io::Result<Line> {
         Ok(match plan {
-            LinePlan::Queue(to, params) => {
-                Line::Queue(Box::new(Queue::open(driver, *to, params.clone(), base)?))
-            }
+            LinePlan::Queue(to, params) => Line::Queue(Box::new(Queue::open(
+                driver,
+                *to,
+                (**params).clone(),
+                base,
+            )?)),
             LinePlan::Paths {
                 policy,
                 fast_io_fail,
