@@ -19,7 +19,7 @@ use machine::Tag;
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskAttribute};
 
 pub use connection::Connection;
-pub use login::Chap;
+pub use login::{Chap, RANDOM_LEN};
 pub use session::Session;
 
 /// Whether a digest is wanted.

@@ -3,6 +3,7 @@
 //! big endian.
 
 pub mod asc;
+pub mod cdb;
 mod data;
 pub mod opcode;
 pub mod vpd;

@@ -10,7 +10,7 @@ use wire::iscsi::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::inbound::{Inbound, Walk};
-use super::login::Login;
+use super::login::{Login, RANDOM_LEN};
 use super::{Command, Completion, Data, FatalError, Op, Outcome, Residual, Session, Settings};
 use crate::Negotiated;
 
@@ -182,12 +182,13 @@ pub struct Connection {
 impl Connection {
     /// The machine of a fresh TCP connection; a Login Request is ready to be
     /// sent. Of a session that has a TSIH it becomes one more connection: `cid`
-    /// tells them apart. `random` fills bytes that nobody can foresee.
+    /// tells them apart. `random` are bytes that nobody can foresee, for a
+    /// challenge.
     pub fn new(
         settings: Settings,
         session: Session,
         cid: u16,
-        random: &mut dyn FnMut(&mut [u8]),
+        random: [u8; RANDOM_LEN],
     ) -> Connection {
         assert!(
             (512..=DATA_SEGMENT_LEN_MAX).contains(&settings.max_recv_data_segment),

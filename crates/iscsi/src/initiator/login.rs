@@ -7,6 +7,8 @@ use wire::iscsi::Stage;
 use super::{Digest, FatalError, SessionType, Settings};
 use crate::{LENGTH_MAX, LENGTH_MIN, Negotiated, text};
 
+/// Random bytes that a login takes: an identifier and a challenge.
+pub const RANDOM_LEN: usize = 1 + chap::CHALLENGE_LEN;
 /// Requests until a login must have come to its end.
 const ROUNDS_MAX: u8 = 16;
 
@@ -73,7 +75,7 @@ pub(super) struct Login {
     asked: Option<Stage>,
     proof: Proof,
     /// Identifier and challenge for the target.
-    random: [u8; 1 + chap::CHALLENGE_LEN],
+    random: [u8; RANDOM_LEN],
     rounds: u8,
     agreed: Negotiated,
     /// Keys of the target's that were not understood, to be told.
@@ -85,10 +87,8 @@ impl Login {
     pub(super) fn new(
         settings: Settings,
         agreed: Option<Negotiated>,
-        random: &mut dyn FnMut(&mut [u8]),
+        random: [u8; RANDOM_LEN],
     ) -> Login {
-        let mut bytes = [0; 1 + chap::CHALLENGE_LEN];
-        random(&mut bytes);
         let stage = match settings.chap {
             Some(_) => Stage::Security,
             None => Stage::Operational,
@@ -108,7 +108,7 @@ impl Login {
             stage,
             asked: None,
             proof: Proof::Offered,
-            random: bytes,
+            random,
             rounds: 0,
             agreed: agreed.unwrap_or(offered),
             unknown: Vec::new(),
