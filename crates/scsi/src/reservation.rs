@@ -1,8 +1,8 @@
 //! Persistent reservations as PERSISTENT RESERVE IN and OUT say them (SPC-4,
 //! sections 6.15 and 6.16). What they mean is not decided here.
 
-use wire::scsi::persistent_reserve_in as reserve_in;
-use wire::scsi::persistent_reserve_out as reserve_out;
+use wire::scsi::opcode::persistent_reserve_in as reserve_in;
+use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 
 use crate::sense::Sense;
 
@@ -316,7 +316,10 @@ fn transport_id(bytes: &[u8], at: usize) -> Result<(Initiator, usize), Sense> {
     let Some(name) = bytes.get(HEAD_BYTES..HEAD_BYTES + len) else {
         return Err(Sense::list_length());
     };
-    let end = name.iter().position(|byte| *byte == 0).ok_or(wrong(HEAD_BYTES))?;
+    let end = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .ok_or(wrong(HEAD_BYTES))?;
     let name = std::str::from_utf8(&name[..end]).map_err(|_| wrong(HEAD_BYTES))?;
     let initiator = match bytes[0] & 0xf0 {
         0 => Some(Initiator {
@@ -418,7 +421,10 @@ impl Status<'_> {
         let Some(kind) = self.kind else {
             return self.head(0);
         };
-        let holder = self.registered.iter().find(|registered| registered.is_holder);
+        let holder = self
+            .registered
+            .iter()
+            .find(|registered| registered.is_holder);
         let holder = holder.filter(|_| !kind.is_of_all());
         let mut out = self.head(16);
         out.extend(holder.map_or(0, |holder| holder.key).to_be_bytes());
