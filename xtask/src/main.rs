@@ -13,6 +13,7 @@ mod rooms;
 mod scan;
 #[cfg(test)]
 mod style;
+mod xdr;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -57,7 +58,8 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        ROWS: only those whose name contains it)
        cargo xtask sim [--seeds N] [--from S] [--minutes M]
                                                        the simulator, until a seed fails
-       cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last";
+       cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last
+       cargo xtask xdr                                 Rust for what is described in the XDR language";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["ci"] => ci(),
         ["perf", ref settings @ ..] => perf(settings),
         ["sim", ref options @ ..] => sim(options),
+        ["xdr"] => done(xdr::generate()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -87,7 +90,11 @@ fn perf(words: &[&str]) -> ExitCode {
         runtime: words.get(1).unwrap_or(&"3s").to_string(),
         only: words.get(2).map(|rows| rows.to_string()),
     };
-    match perf::run(&settings) {
+    done(perf::run(&settings))
+}
+
+fn done<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

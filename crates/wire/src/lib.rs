@@ -5,4 +5,6 @@
 pub mod iscsi;
 pub mod nvme;
 pub mod nvme_tcp;
+pub mod rpc;
 pub mod scsi;
+pub mod xdr;

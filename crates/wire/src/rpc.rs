@@ -1,0 +1,112 @@
+//! ONC RPC version 2 (RFC 5531): the headers of calls and answers, and the
+//! record marks that divide a TCP stream into them (section 11).
+
+#[rustfmt::skip]
+mod message;
+
+pub use message::*;
+
+/// A fragment of a record: how long it is, and whether it is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordMark {
+    /// The record ends with this fragment.
+    pub is_last: bool,
+    /// Bytes of the fragment, the mark not counted; below 2^31.
+    pub len: u32,
+}
+
+impl RecordMark {
+    /// Bytes of a mark.
+    pub const LEN: usize = 4;
+
+    /// Reads a mark.
+    #[inline]
+    #[must_use]
+    pub fn decode(bytes: [u8; Self::LEN]) -> RecordMark {
+        let word = u32::from_be_bytes(bytes);
+        RecordMark {
+            is_last: word >> 31 == 1,
+            len: word & 0x7fff_ffff,
+        }
+    }
+
+    /// Writes it.
+    #[inline]
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::LEN] {
+        debug_assert!(self.len >> 31 == 0);
+        (u32::from(self.is_last) << 31 | self.len).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::{Decode, Encode, Error, Opaque, Reader};
+
+    #[test]
+    fn a_mark_comes_back() {
+        let mark = RecordMark {
+            is_last: true,
+            len: 0x0102,
+        };
+        assert_eq!(mark.encode(), [0x80, 0, 1, 2]);
+        assert_eq!(RecordMark::decode(mark.encode()), mark);
+    }
+
+    #[test]
+    fn a_call_lies_as_the_standard_has_it() {
+        let none = opaque_auth {
+            flavor: AUTH_NONE,
+            body: Opaque(&[]),
+        };
+        let call = call_body {
+            rpcvers: RPC_VERSION,
+            prog: 100_003,
+            vers: 4,
+            proc: 1,
+            cred: opaque_auth {
+                flavor: AUTH_SYS,
+                body: Opaque(&[1, 2, 3]),
+            },
+            verf: none,
+        };
+        let mut bytes = Vec::new();
+        call.encode(&mut bytes);
+        let words: Vec<u32> = bytes
+            .chunks(4)
+            .map(|w| u32::from_be_bytes(w.try_into().unwrap()))
+            .collect();
+        assert_eq!(words, [2, 100_003, 4, 1, 1, 3, 0x0102_0300, 0, 0]);
+        assert_eq!(call_body::decode(&mut Reader::new(&bytes)), Ok(call));
+        let cut = call_body::decode(&mut Reader::new(&bytes[..34]));
+        assert_eq!(cut, Err(Error::Short));
+    }
+
+    #[test]
+    fn answers_tell_why_not() {
+        let answers = [
+            (
+                reply_body::MSG_DENIED(rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK)),
+                vec![1, 1, 5],
+            ),
+            (
+                reply_body::MSG_ACCEPTED(accepted_reply {
+                    verf: opaque_auth {
+                        flavor: AUTH_NONE,
+                        body: Opaque(&[]),
+                    },
+                    body: accepted_body::default(accept_stat::GARBAGE_ARGS),
+                }),
+                vec![0, 0, 0, 4],
+            ),
+        ];
+        for (answer, words) in answers {
+            let mut bytes = Vec::new();
+            answer.encode(&mut bytes);
+            let expected: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+            assert_eq!(bytes, expected);
+            assert_eq!(reply_body::decode(&mut Reader::new(&bytes)), Ok(answer));
+        }
+    }
+}
