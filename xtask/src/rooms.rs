@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("auth", &[]),
     ("nvmf", &["machine", "wire"]),
+    ("scsi", &["wire"]),
     ("iscsi", &["auth", "machine", "wire"]),
     ("reactor", &["mem"]),
     ("store", &["mem", "reactor"]),
@@ -18,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "target",
         &[
-            "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
+            "auth", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
         ],
     ),
     (

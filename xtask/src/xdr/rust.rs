@@ -181,7 +181,7 @@ impl<'g> Group<'g> {
             }
         }
         match &union.default {
-            None if by == "bool" => {}
+            None if self.is_complete(union) => {}
             None => {
                 let _ = writeln!(
                     decode,
@@ -238,6 +238,20 @@ impl<'g> Group<'g> {
                 (variant, format!("{number}u32"))
             }
         })
+    }
+
+    /// Whether every value of what it is switched by has an arm.
+    fn is_complete(&self, union: &Union) -> bool {
+        let labels: usize = union.arms.iter().map(|(labels, _)| labels.len()).sum();
+        let all = match &union.by {
+            Type::Bool => Some(2),
+            Type::Named(name) => match &self.items[name.as_str()].what {
+                Definition::Enum(values) => Some(values.len()),
+                _ => None,
+            },
+            _ => None,
+        };
+        all == Some(labels)
     }
 
     fn is_enum(&self, name: &str) -> bool {

@@ -288,7 +288,6 @@ impl<'a> Decode<'a> for rejected_reply {
         Ok(match reject_stat::decode(from)? {
             reject_stat::RPC_MISMATCH => rejected_reply::RPC_MISMATCH(Decode::decode(from)?),
             reject_stat::AUTH_ERROR => rejected_reply::AUTH_ERROR(Decode::decode(from)?),
-            _ => return Err(Error::Value { what: "rejected_reply" }),
         })
     }
 }
@@ -318,7 +317,6 @@ impl<'a> Decode<'a> for reply_body<'a> {
         Ok(match reply_stat::decode(from)? {
             reply_stat::MSG_ACCEPTED => reply_body::MSG_ACCEPTED(Decode::decode(from)?),
             reply_stat::MSG_DENIED => reply_body::MSG_DENIED(Decode::decode(from)?),
-            _ => return Err(Error::Value { what: "reply_body" }),
         })
     }
 }
