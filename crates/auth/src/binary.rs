@@ -46,7 +46,11 @@ fn hex_value(digit: u8) -> Option<u8> {
 }
 
 fn parse_base64(digits: &[u8], len_max: usize) -> Option<Vec<u8>> {
-    let trailing = digits.iter().rev().take_while(|digit| **digit == b'=').count();
+    let trailing = digits
+        .iter()
+        .rev()
+        .take_while(|digit| **digit == b'=')
+        .count();
     let (digits, padding) = digits.split_at(digits.len() - trailing);
     // Padding is there to make groups of 4, or left out.
     let wanted = (4 - digits.len() % 4) % 4;

@@ -71,6 +71,11 @@ mod tests {
         assert_ne!(secret, Secret::new(*b"correct horsf"));
         assert_ne!(secret, Secret::new(*b"dorrect horse"));
         assert_eq!((secret.len(), secret.is_empty()), (13, false));
-        assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("horse").count(), 0);
+        assert_eq!(
+            format!("{secret:?} {:#?}", Some(&secret))
+                .matches("horse")
+                .count(),
+            0
+        );
     }
 }

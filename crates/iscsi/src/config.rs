@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use auth::{Algorithm, Secret};
 
+use crate::discovery::domain_address;
+
 /// An iSCSI target node: an immutable snapshot, replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -133,7 +135,11 @@ impl Network {
 
     /// The prefix in the bits of the canonical address.
     fn prefix_within(&self, bits: u32) -> u32 {
-        let mapped = if self.address.is_ipv6() && bits == 32 { 96 } else { 0 };
+        let mapped = if self.address.is_ipv6() && bits == 32 {
+            96
+        } else {
+            0
+        };
         u32::from(self.prefix).saturating_sub(mapped)
     }
 }
@@ -232,11 +238,7 @@ pub struct Redirect {
 impl fmt::Display for Redirect {
     /// As TargetAddress has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') && !self.host.starts_with('[') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        f.write_str(&domain_address(&self.host, self.port))
     }
 }
 

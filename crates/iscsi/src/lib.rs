@@ -5,20 +5,24 @@
 
 mod config;
 pub mod digest;
+mod discovery;
 pub mod initiator;
+mod keys;
 mod login;
 mod name;
 mod negotiated;
 mod registry;
+mod security;
 pub mod text;
 
 pub use config::{
-    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Limits, Network, NetworkError, Portal,
-    PortalGroup, Redirect, Target,
+    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Limits, Network, NetworkError,
+    Portal, PortalGroup, Redirect, Target,
 };
-pub use login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep};
+pub use login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginAnswer, LoginState, LoginStep};
 pub use name::{NAME_LEN_MAX, NameError, check_initiator_name, check_target_name, normalize};
 pub use negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 pub use registry::{
-    Change, InitiatorPort, Joined, LoginOutcome, RegistryConfig, SessionId, SessionKind, Then, Via,
+    Change, InitiatorPort, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig,
+    SessionId, SessionInfo, SessionKind, TextOutcome, Then, Via,
 };

@@ -1,12 +1,25 @@
 //! The Login Phase (RFC 7143, section 6.3): one request after another, each
 //! answered by [`Registry::login`](crate::Registry::login).
 
-use wire::iscsi::LoginRequest;
-use wire::iscsi::LoginResponse;
+use std::sync::Arc;
+
+use wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, VERSION, flags};
+use zerocopy::big_endian::U16;
+
+use crate::config::Target;
+use crate::keys::{self, Negotiation};
+use crate::registry::{InitiatorPort, SessionId, SessionKind};
+use crate::security::{Security, is_security};
+use crate::text::{self, REJECT};
 
 /// The most bytes of text in the requests of one login step, joined: 16 KiB.
 /// At least 8192 must be taken (RFC 7143, section 6.2).
 pub const LOGIN_TEXT_MAX: usize = 16 << 10;
+/// The most bytes of text in a Login Response: what every initiator takes in
+/// one PDU (RFC 7143, section 13.12).
+pub const LOGIN_ANSWER_MAX: usize = 8192;
+/// The most steps of a login: more than any that comes to an end.
+const STEPS_MAX: u8 = 32;
 
 /// A Login Request with the whole text of its step: what came with the C bit
 /// is joined.
@@ -25,7 +38,307 @@ pub struct LoginAnswer {
     /// are the connection's to set. After a Status-Class other than 0 the
     /// connection closes.
     pub response: LoginResponse,
-    /// Text, at most 8192 bytes: it fits into one PDU, whatever the initiator
-    /// declared.
+    /// Text, at most [`LOGIN_ANSWER_MAX`] bytes: it fits into one PDU, whatever
+    /// the initiator declared.
     pub text: Vec<u8>,
+}
+
+impl LoginAnswer {
+    /// The response of `status` to `request`, which stays in its stage.
+    pub fn new(request: &LoginRequest, status: LoginStatus) -> Self {
+        let mut response = LoginResponse::new();
+        response.flags = request.flags & flags::CSG_MASK;
+        response.version_max = VERSION;
+        response.version_active = VERSION;
+        response.isid = request.isid;
+        response.tsih = request.tsih;
+        response.itt = request.itt;
+        response.status_class = status.class();
+        response.status_detail = status.detail();
+        LoginAnswer {
+            response,
+            text: Vec::new(),
+        }
+    }
+
+    /// Its status.
+    ///
+    /// # Panics
+    /// If the header was changed to one that there is not.
+    pub fn status(&self) -> LoginStatus {
+        let (class, detail) = (self.response.status_class, self.response.status_detail);
+        LoginStatus::from_bytes(class, detail).expect("made of a status")
+    }
+}
+
+/// A login that cannot go on: the status and, of a redirection, where to.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub status: LoginStatus,
+    pub text: Vec<u8>,
+}
+
+impl From<LoginStatus> for Refused {
+    fn from(status: LoginStatus) -> Self {
+        Refused {
+            status,
+            text: Vec::new(),
+        }
+    }
+}
+
+/// The Login Phase of one connection: starts empty, goes with it to every
+/// [`Registry::login`](crate::Registry::login).
+#[derive(Debug, Default)]
+pub struct LoginState {
+    steps: u8,
+    pub(crate) begun: Option<Begun>,
+}
+
+impl LoginState {
+    /// A login of which nothing came yet.
+    pub fn new() -> Self {
+        LoginState::default()
+    }
+
+    /// Who logs in, for the log: known from the first request on, proved not
+    /// before the end.
+    pub fn initiator(&self) -> Option<&InitiatorPort> {
+        self.begun.as_ref().map(|begun| &begun.initiator)
+    }
+
+    /// The target it wants, as of its first request; `None` in discovery
+    /// sessions.
+    pub fn target(&self) -> Option<&Arc<Target>> {
+        self.begun.as_ref().and_then(|begun| begun.target.as_ref())
+    }
+
+    /// Counts a step of a login that must come to an end.
+    pub(crate) fn count(&mut self) -> Result<(), LoginStatus> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err(LoginStatus::InitiatorError);
+        }
+        Ok(())
+    }
+}
+
+/// What the first request of a login said, and how far it came.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The header of the first request: it says which session and connection
+    /// this is, and those that follow must not say otherwise.
+    pub request: LoginRequest,
+    pub stage: Stage,
+    pub initiator: InitiatorPort,
+    pub alias: Option<String>,
+    pub kind: SessionKind,
+    pub target: Option<Arc<Target>>,
+    pub portal_group_tag: u16,
+    pub luns: Option<Vec<u16>>,
+    /// The session that the connection is to join.
+    pub joining: Option<SessionId>,
+    pub security: Security,
+    pub negotiation: Negotiation,
+    /// TargetPortalGroupTag and TargetAlias were told.
+    pub has_introduced: bool,
+}
+
+/// What a request asks for, its flags checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    pub current: Stage,
+    /// The T bit and NSG.
+    pub next: Option<Stage>,
+}
+
+impl Stages {
+    /// The stages of a request (RFC 7143, sections 11.12.1 to 11.12.3).
+    pub fn of(request: &LoginRequest) -> Result<Self, LoginStatus> {
+        let bits = request.flags;
+        let current = Stage::from_value((bits & flags::CSG_MASK) >> flags::CSG_SHIFT);
+        let current = current.filter(|stage| *stage != Stage::FullFeature);
+        let current = current.ok_or(LoginStatus::InitiatorError)?;
+        if bits & flags::TRANSIT == 0 {
+            return Ok(Stages {
+                current,
+                next: None,
+            });
+        }
+        let next = Stage::from_value(bits & flags::NSG_MASK).filter(|next| *next > current);
+        if next.is_none() || bits & flags::CONTINUE != 0 {
+            return Err(LoginStatus::InitiatorError);
+        }
+        Ok(Stages { current, next })
+    }
+}
+
+/// The keys that say who is there and what for; they may come again if they
+/// say the same.
+pub(crate) struct Identity<'a> {
+    pub initiator: Option<&'a str>,
+    pub alias: Option<&'a str>,
+    pub target: Option<&'a str>,
+    pub session_type: Option<&'a str>,
+}
+
+impl<'a> Identity<'a> {
+    pub fn of(pairs: &[(&'a str, &'a str)]) -> Self {
+        let value = |key| pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
+        Identity {
+            initiator: value("InitiatorName"),
+            alias: value("InitiatorAlias"),
+            target: value("TargetName"),
+            session_type: value("SessionType"),
+        }
+    }
+
+    /// What the session is for (RFC 7143, section 13.21).
+    pub fn kind(&self) -> Result<SessionKind, LoginStatus> {
+        match self.session_type {
+            None | Some("Normal") => Ok(SessionKind::Normal),
+            Some("Discovery") => Ok(SessionKind::Discovery),
+            Some(_) => Err(LoginStatus::SessionTypeNotSupported),
+        }
+    }
+
+    fn is_part(key: &str) -> bool {
+        [
+            "InitiatorName",
+            "InitiatorAlias",
+            "TargetName",
+            "SessionType",
+        ]
+        .contains(&key)
+    }
+}
+
+/// Keys that are the target's to send, or come after the login.
+const NOT_NOW: [&str; 4] = [
+    "SendTargets",
+    "TargetAddress",
+    "TargetAlias",
+    "TargetPortalGroupTag",
+];
+
+impl Begun {
+    /// Whether `request` is of the same login.
+    pub fn check_header(&self, request: &LoginRequest) -> Result<(), LoginStatus> {
+        let of = |request: &LoginRequest| (request.isid, request.tsih, request.cid, request.itt);
+        if of(request) != of(&self.request) {
+            return Err(LoginStatus::InitiatorError);
+        }
+        Ok(())
+    }
+
+    /// Whether keys that come again say what they said.
+    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), LoginStatus> {
+        let same_name = |came: Option<&str>, known: Option<&str>| {
+            came.is_none_or(|came| known.is_none_or(|known| crate::normalize(came) == known))
+        };
+        let target = self.target.as_ref().map(|target| target.name.as_str());
+        let same_kind = identity.session_type.is_none() || identity.kind()? == self.kind;
+        let initiator = Some(self.initiator.name.as_str());
+        let is_same = same_kind
+            && same_name(identity.initiator, initiator)
+            && same_name(identity.target, target);
+        if is_same {
+            Ok(())
+        } else {
+            Err(LoginStatus::InitiatorError)
+        }
+    }
+
+    /// Answers the keys of one request and says where the login goes: the next
+    /// stage, or `None` if it stays.
+    pub fn step(
+        &mut self,
+        stages: Stages,
+        pairs: &[(&str, &str)],
+        random: &mut dyn FnMut(&mut [u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stage>, LoginStatus> {
+        if stages.current != self.stage {
+            return Err(LoginStatus::InitiatorError);
+        }
+        self.introduce(out);
+        let in_security = self.stage == Stage::Security;
+        if in_security {
+            self.security.receive(pairs, random, out)?;
+        } else if pairs.iter().any(|(key, _)| is_security(key)) {
+            return Err(LoginStatus::InitiatorError);
+        }
+        let negotiated = self.negotiation.receive(pairs, out);
+        negotiated.map_err(|_| LoginStatus::InitiatorError)?;
+        answer_others(pairs, out);
+        if !in_security {
+            self.negotiation.declare(out);
+        }
+        if out.len() > LOGIN_ANSWER_MAX {
+            return Err(LoginStatus::InitiatorError);
+        }
+        let Some(next) = stages.next else {
+            return Ok(None);
+        };
+        if in_security && !self.security.is_proved() {
+            // Who wants to leave without having begun will never begin.
+            return match self.security.is_open() {
+                true => Ok(None),
+                false => Err(LoginStatus::AuthenticationFailure),
+            };
+        }
+        if self.negotiation.is_open() {
+            return Ok(None);
+        }
+        self.stage = next;
+        Ok(Some(next))
+    }
+
+    /// What the first response of a connection says of the target (RFC 7143,
+    /// section 13.9).
+    fn introduce(&mut self, out: &mut Vec<u8>) {
+        let Some(target) = &self.target else {
+            return;
+        };
+        if std::mem::replace(&mut self.has_introduced, true) {
+            return;
+        }
+        if let Some(alias) = &target.alias {
+            text::push(out, "TargetAlias", alias);
+        }
+        let tag = self.portal_group_tag.to_string();
+        text::push(out, "TargetPortalGroupTag", &tag);
+    }
+}
+
+/// Answers the keys that are neither of identity nor of a stage.
+fn answer_others(pairs: &[(&str, &str)], out: &mut Vec<u8>) {
+    for (key, value) in pairs {
+        if Identity::is_part(key) || is_security(key) || keys::is_operational(key) {
+            continue;
+        }
+        if NOT_NOW.contains(key) {
+            text::push(out, key, REJECT);
+        } else if let Some(answer) = keys::unknown(value) {
+            text::push(out, key, answer);
+        }
+    }
+}
+
+/// The response that goes to `next`, or stays where `request` is.
+pub(crate) fn proceed(
+    request: &LoginRequest,
+    next: Option<Stage>,
+    tsih: Option<u16>,
+    text: Vec<u8>,
+) -> LoginAnswer {
+    let mut answer = LoginAnswer::new(request, LoginStatus::Success);
+    if let Some(next) = next {
+        answer.response.flags |= flags::TRANSIT | next as u8;
+    }
+    if let Some(tsih) = tsih {
+        answer.response.tsih = U16::new(tsih);
+    }
+    answer.text = text;
+    answer
 }

@@ -2,20 +2,6 @@
 
 use wire::iscsi::DATA_SEGMENT_LEN_MAX;
 
-/// Which rules the responses to task management follow, the values of
-/// TaskReporting (RFC 7143, section 13.23).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TaskReporting {
-    /// `RFC3720`: nothing is promised.
-    #[default]
-    Rfc3720,
-    /// `ResponseFence`: responses keep their order across connections where it
-    /// matters.
-    ResponseFence,
-    /// `FastAbort`: tasks of other initiators end without a word.
-    FastAbort,
-}
-
 /// The values of every key that a session and one of its connections go by,
 /// by the names of RFC 7143, section 13. The default is the standard's: what
 /// holds for keys that nobody sends.
@@ -53,10 +39,6 @@ pub struct Negotiated {
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u8,
-    /// TaskReporting.
-    pub task_reporting: TaskReporting,
-    /// iSCSIProtocolLevel (RFC 7144, section 7.1.1).
-    pub protocol_level: u8,
 }
 
 impl Default for Negotiated {
@@ -77,8 +59,6 @@ impl Default for Negotiated {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             error_recovery_level: 0,
-            task_reporting: TaskReporting::Rfc3720,
-            protocol_level: 1,
         }
     }
 }

@@ -1,11 +1,25 @@
 //! Which targets there are, where they are reached, and who is logged in.
 
+mod change;
+mod join;
+mod login;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+use wire::iscsi::{LogoutReason, LogoutResponseCode};
 
 use crate::config::{Auth, Portal, Target};
 use crate::login::LoginAnswer;
 use crate::negotiated::Negotiated;
+use crate::text;
+use crate::{discovery, keys};
+
+/// Names of removed targets that are remembered, to say so to who comes back.
+const REMOVED_MAX: usize = 64;
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -111,4 +125,270 @@ pub struct LoginOutcome {
     pub then: Then,
     /// Connections of sessions that this one takes the place of.
     pub change: Change,
+}
+
+/// A session, as of now.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Its name.
+    pub id: SessionId,
+    /// Target Session Identifying Handle.
+    pub tsih: u16,
+    /// What it is for.
+    pub kind: SessionKind,
+    /// The target; `None` of discovery sessions.
+    pub target: Option<Arc<Target>>,
+    /// Target Portal Group Tag; 0 of discovery sessions.
+    pub portal_group_tag: u16,
+    /// Who is at the other end.
+    pub initiator: InitiatorPort,
+    /// InitiatorAlias.
+    pub alias: Option<String>,
+    /// What was agreed on with the leading connection.
+    pub negotiated: Negotiated,
+    /// The logical units that the initiator sees; `None` for all.
+    pub luns: Option<Vec<u16>>,
+    /// Connections, by Connection ID; never empty.
+    pub connections: BTreeMap<u16, Via>,
+    /// It is being closed: nothing joins it any more.
+    pub has_ended: bool,
+}
+
+impl SessionInfo {
+    fn names(&self) -> impl Iterator<Item = u64> {
+        self.connections.values().map(|via| via.connection)
+    }
+
+    /// What it is found by when the same initiator port comes again.
+    fn nexus(&self) -> Option<Nexus> {
+        let target = self.target.as_ref()?;
+        Some(Nexus {
+            target: target.name.clone(),
+            portal_group_tag: self.portal_group_tag,
+            initiator: self.initiator.clone(),
+        })
+    }
+}
+
+/// Both ends of a session, of which there is one at a time (RFC 7143, section
+/// 4.4.3: the ISID rule).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Nexus {
+    target: String,
+    portal_group_tag: u16,
+    initiator: InitiatorPort,
+}
+
+/// What a text request in the full feature phase came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextOutcome {
+    /// The whole answer, to be cut at what the initiator takes.
+    pub text: Vec<u8>,
+    /// MaxRecvDataSegmentLength that the initiator declared anew, bytes: the
+    /// connection that it came on sends no more than that from now on.
+    pub max_send_data_segment_length: Option<u32>,
+}
+
+/// What a logout came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct LogoutOutcome {
+    /// What the initiator is told, once `closing` are closed.
+    pub response: LogoutResponseCode,
+    /// Other connections, to close before the response.
+    pub closing: Vec<u64>,
+    /// The connection that the request came on closes after the response.
+    pub closes_own: bool,
+}
+
+/// Which targets there are, where they are reached, and who is logged in.
+/// Bounded by what there is room for: 65,535 sessions, each of as many
+/// connections as its target allows.
+pub struct Registry {
+    targets: BTreeMap<String, Arc<Target>>,
+    removed: VecDeque<String>,
+    discovery: Auth,
+    portals: Vec<Portal>,
+    sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Sessions that have not ended.
+    nexuses: BTreeMap<Nexus, SessionId>,
+    /// All sessions: a handle is not given out again before its session is gone.
+    tsihs: BTreeMap<u16, SessionId>,
+    id_next: u64,
+    tsih_next: u16,
+}
+
+impl Registry {
+    /// A registry of `config` where nobody is logged in.
+    ///
+    /// # Panics
+    /// On two targets of one name: configuration is checked before.
+    pub fn new(config: RegistryConfig) -> Self {
+        let mut registry = Registry {
+            targets: BTreeMap::new(),
+            removed: VecDeque::new(),
+            discovery: config.discovery,
+            portals: config.portals,
+            sessions: BTreeMap::new(),
+            nexuses: BTreeMap::new(),
+            tsihs: BTreeMap::new(),
+            id_next: 0,
+            tsih_next: 1,
+        };
+        for target in config.targets {
+            let previous = registry.targets.insert(target.name.clone(), target);
+            assert!(previous.is_none(), "two targets of one name");
+        }
+        registry
+    }
+
+    /// The targets, by name.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.targets.values()
+    }
+
+    /// The target of a normalized name as of now.
+    pub fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.targets.get(name)
+    }
+
+    /// Where initiators reach the targets.
+    pub fn portals(&self) -> &[Portal] {
+        &self.portals
+    }
+
+    /// The sessions, those that end among them.
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionInfo> {
+        self.sessions.values()
+    }
+
+    /// A session, unless it is gone.
+    pub fn session(&self, id: SessionId) -> Option<&SessionInfo> {
+        self.sessions.get(&id)
+    }
+
+    /// A Text Request in the full feature phase (RFC 7143, section 11.10):
+    /// SendTargets, and what may be declared at any time.
+    pub fn text(&self, id: SessionId, via: &Via, request: &[u8]) -> TextOutcome {
+        let mut outcome = TextOutcome::default();
+        let (Some(session), Some(pairs)) = (self.sessions.get(&id), text::parse(request)) else {
+            return outcome;
+        };
+        for (key, value) in pairs {
+            let out = &mut outcome.text;
+            match key {
+                "SendTargets" => self.send_targets(session, via, value, out),
+                "MaxRecvDataSegmentLength" => match keys::declared_length(value) {
+                    Some(length) => outcome.max_send_data_segment_length = Some(length),
+                    None => text::push(out, key, text::REJECT),
+                },
+                "InitiatorAlias" => {}
+                _ if keys::is_operational(key) => text::push(out, key, text::REJECT),
+                _ => {
+                    if let Some(answer) = keys::unknown(value) {
+                        text::push(out, key, answer);
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    /// SendTargets (RFC 7143, appendix C).
+    fn send_targets(&self, session: &SessionInfo, via: &Via, wanted: &str, out: &mut Vec<u8>) {
+        let own = session.target.as_ref().map(|target| target.name.as_str());
+        let name = crate::normalize(wanted);
+        let visible = |target: &&Arc<Target>| match (wanted, own) {
+            ("All", _) => true,
+            ("", Some(own)) => target.name == own,
+            _ => target.name == name,
+        };
+        let may_ask = match own {
+            // Nothing beyond the session's own target is told in it.
+            Some(own) => wanted.is_empty() || name == own,
+            None => !wanted.is_empty(),
+        };
+        if !may_ask {
+            text::push(out, "SendTargets", text::REJECT);
+            return;
+        }
+        let ports = discovery::ports(&self.portals, via.local);
+        let peer = via.peer.ip();
+        for target in self.targets().filter(visible) {
+            if target.entry_of(&session.initiator.name, peer).is_some() {
+                discovery::describe(target, &ports, out);
+            }
+        }
+    }
+
+    /// A Logout Request (RFC 7143, section 11.14) on a connection of a session.
+    pub fn logout(
+        &mut self,
+        id: SessionId,
+        connection: u64,
+        reason: LogoutReason,
+        cid: u16,
+    ) -> LogoutOutcome {
+        let refused = |response| LogoutOutcome {
+            response,
+            closing: Vec::new(),
+            closes_own: false,
+        };
+        let Some(session) = self.sessions.get(&id) else {
+            return refused(LogoutResponseCode::CleanupFailed);
+        };
+        let closing: Vec<u64> = match reason {
+            LogoutReason::CloseSession => session.names().collect(),
+            LogoutReason::CloseConnection => match session.connections.get(&cid) {
+                Some(via) => vec![via.connection],
+                None => return refused(LogoutResponseCode::CidNotFound),
+            },
+            // That is ErrorRecoveryLevel 2 (section 7.1.5).
+            LogoutReason::RemoveForRecovery => {
+                return refused(LogoutResponseCode::RecoveryNotSupported);
+            }
+        };
+        if closing.len() == session.connections.len() {
+            self.end(id);
+        }
+        LogoutOutcome {
+            response: LogoutResponseCode::Success,
+            closes_own: closing.contains(&connection),
+            closing: closing
+                .into_iter()
+                .filter(|name| *name != connection)
+                .collect(),
+        }
+    }
+
+    /// A connection of a session has ended and nothing of it is in flight any
+    /// more. Returns whether the session is gone with it. Nothing happens if the
+    /// connection is in no session (any more).
+    pub fn closed(&mut self, id: SessionId, connection: u64) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return false;
+        };
+        session
+            .connections
+            .retain(|_, via| via.connection != connection);
+        if !session.connections.is_empty() {
+            return false;
+        }
+        self.end(id);
+        let session = self.sessions.remove(&id).expect("found before");
+        self.tsihs.remove(&session.tsih);
+        true
+    }
+
+    /// The session is found no more; returns its connections.
+    fn end(&mut self, id: SessionId) -> Vec<u64> {
+        let session = self.sessions.get_mut(&id).expect("the caller found it");
+        session.has_ended = true;
+        if let Some(nexus) = session.nexus()
+            && self.nexuses.get(&nexus) == Some(&id)
+        {
+            self.nexuses.remove(&nexus);
+        }
+        self.sessions[&id].names().collect()
+    }
 }

@@ -1,0 +1,453 @@
+//! Operational keys, as the target answers them (RFC 7143, sections 6.2 and 13).
+
+use crate::config::{DigestPolicy, Limits, Target};
+use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
+use crate::registry::SessionKind;
+use crate::text::{self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT};
+
+/// The digest that there is.
+const CRC32C: &str = "CRC32C";
+/// What is answered to TaskReporting: no promise beyond RFC 3720.
+const TASK_REPORTING: &str = "RFC3720";
+/// iSCSIProtocolLevel of RFC 7143 without the features of RFC 7144.
+const PROTOCOL_LEVEL: u64 = 1;
+
+/// A value of [`Negotiated`] that is a number or a boolean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    MaxConnections,
+    InitialR2t,
+    ImmediateData,
+    MaxBurstLength,
+    FirstBurstLength,
+    DefaultTime2Wait,
+    DefaultTime2Retain,
+    MaxOutstandingR2t,
+    DataPduInOrder,
+    DataSequenceInOrder,
+    ErrorRecoveryLevel,
+    ProtocolLevel,
+}
+
+/// Which of two values it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// The smaller one; of booleans AND.
+    Least,
+    /// The larger one; of booleans OR.
+    Greatest,
+}
+
+/// How a key is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    HeaderDigest,
+    DataDigest,
+    /// A number of this range.
+    Number(Field, Choice, u64, u64),
+    Boolean(Field, Choice),
+    /// Declares what its sender takes; is not answered.
+    MaxRecvDataSegmentLength,
+    TaskReporting,
+    /// A marker, which this standard has no more: `No` (section 13.25).
+    Marker,
+    /// The interval of a marker: `Reject`.
+    MarkerInterval,
+}
+
+/// A key of the operational stage.
+struct Row {
+    name: &'static str,
+    rule: Rule,
+    /// Of the session, hence of its leading connection alone (LO).
+    leading_only: bool,
+    /// Means something in a discovery session.
+    in_discovery: bool,
+}
+
+const fn row(name: &'static str, rule: Rule, leading_only: bool, in_discovery: bool) -> Row {
+    Row {
+        name,
+        rule,
+        leading_only,
+        in_discovery,
+    }
+}
+
+const fn length(field: Field) -> Rule {
+    Rule::Number(field, Choice::Least, LENGTH_MIN as u64, LENGTH_MAX as u64)
+}
+
+/// RFC 7143, sections 13.1 to 13.25; RFC 7144, section 7.1.1. MaxBurstLength
+/// stands before FirstBurstLength, which must not exceed it.
+const ROWS: [Row; 20] = [
+    row("HeaderDigest", Rule::HeaderDigest, false, true),
+    row("DataDigest", Rule::DataDigest, false, true),
+    row(
+        "MaxRecvDataSegmentLength",
+        Rule::MaxRecvDataSegmentLength,
+        false,
+        true,
+    ),
+    row(
+        "MaxConnections",
+        Rule::Number(Field::MaxConnections, Choice::Least, 1, 65_535),
+        true,
+        false,
+    ),
+    row(
+        "InitialR2T",
+        Rule::Boolean(Field::InitialR2t, Choice::Greatest),
+        true,
+        false,
+    ),
+    row(
+        "ImmediateData",
+        Rule::Boolean(Field::ImmediateData, Choice::Least),
+        true,
+        false,
+    ),
+    row("MaxBurstLength", length(Field::MaxBurstLength), true, false),
+    row(
+        "FirstBurstLength",
+        length(Field::FirstBurstLength),
+        true,
+        false,
+    ),
+    row(
+        "DefaultTime2Wait",
+        Rule::Number(Field::DefaultTime2Wait, Choice::Greatest, 0, 3600),
+        true,
+        true,
+    ),
+    row(
+        "DefaultTime2Retain",
+        Rule::Number(Field::DefaultTime2Retain, Choice::Least, 0, 3600),
+        true,
+        true,
+    ),
+    row(
+        "MaxOutstandingR2T",
+        Rule::Number(Field::MaxOutstandingR2t, Choice::Least, 1, 65_535),
+        true,
+        false,
+    ),
+    row(
+        "DataPDUInOrder",
+        Rule::Boolean(Field::DataPduInOrder, Choice::Greatest),
+        true,
+        false,
+    ),
+    row(
+        "DataSequenceInOrder",
+        Rule::Boolean(Field::DataSequenceInOrder, Choice::Greatest),
+        true,
+        false,
+    ),
+    row(
+        "ErrorRecoveryLevel",
+        Rule::Number(Field::ErrorRecoveryLevel, Choice::Least, 0, 2),
+        true,
+        true,
+    ),
+    row("TaskReporting", Rule::TaskReporting, true, false),
+    row(
+        "iSCSIProtocolLevel",
+        Rule::Number(Field::ProtocolLevel, Choice::Least, 0, 31),
+        true,
+        false,
+    ),
+    row("IFMarker", Rule::Marker, false, true),
+    row("OFMarker", Rule::Marker, false, true),
+    row("IFMarkInt", Rule::MarkerInterval, false, true),
+    row("OFMarkInt", Rule::MarkerInterval, false, true),
+];
+
+/// Whether there is such a key.
+pub(crate) fn is_operational(key: &str) -> bool {
+    ROWS.iter().any(|row| row.name == key)
+}
+
+/// What an answer to a key is that nobody knows, `None` if nothing is to be
+/// said: it was an answer itself.
+pub(crate) fn unknown(value: &str) -> Option<&'static str> {
+    let is_answer = [NOT_UNDERSTOOD, IRRELEVANT, REJECT].contains(&value);
+    (!is_answer).then_some(NOT_UNDERSTOOD)
+}
+
+/// MaxRecvDataSegmentLength as a peer declares it, `None` if it cannot be. More
+/// than there can be is taken for all of it.
+pub(crate) fn declared_length(value: &str) -> Option<u32> {
+    let length = text::number(value)?.min(u64::from(LENGTH_MAX)) as u32;
+    (length >= LENGTH_MIN).then_some(length)
+}
+
+/// Nothing can come of a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
+/// The negotiation of one connection's operational keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Negotiation {
+    kind: SessionKind,
+    is_leading: bool,
+    limits: Limits,
+    header_digest: DigestPolicy,
+    data_digest: DigestPolicy,
+    agreed: Negotiated,
+    /// Keys that came, by the bit of their row.
+    came: u32,
+    /// Keys that we sent and that are not answered yet.
+    offered: u32,
+    /// Our MaxRecvDataSegmentLength was told.
+    has_declared: bool,
+}
+
+impl Negotiation {
+    /// The negotiation of the leading connection of a session with `target`,
+    /// or of a discovery session (`None`).
+    pub fn leading(target: Option<&Target>) -> Self {
+        let kind = match target {
+            Some(_) => SessionKind::Normal,
+            None => SessionKind::Discovery,
+        };
+        let none = Target::new("");
+        let target = target.unwrap_or(&none);
+        let limits = target.limits;
+        let agreed = Negotiated {
+            max_recv_data_segment_length: limits.max_recv_data_segment_bytes,
+            ..Negotiated::default()
+        };
+        Negotiation {
+            kind,
+            is_leading: true,
+            limits,
+            header_digest: target.header_digest,
+            data_digest: target.data_digest,
+            agreed,
+            came: 0,
+            offered: 0,
+            has_declared: false,
+        }
+    }
+
+    /// The negotiation of a further connection of a session with `target` whose
+    /// keys are `agreed`.
+    pub fn joining(target: &Target, agreed: &Negotiated) -> Self {
+        let own = Negotiation::leading(Some(target));
+        let of_connection = own.agreed;
+        Negotiation {
+            is_leading: false,
+            agreed: Negotiated {
+                header_digest: of_connection.header_digest,
+                data_digest: of_connection.data_digest,
+                max_recv_data_segment_length: of_connection.max_recv_data_segment_length,
+                max_send_data_segment_length: of_connection.max_send_data_segment_length,
+                ..*agreed
+            },
+            ..own
+        }
+    }
+
+    /// Takes the operational keys of a request and answers them; keys that are
+    /// none are left alone. The keys of a row that stands earlier are taken
+    /// earlier, the answers stand as the questions do.
+    pub fn receive(&mut self, pairs: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), Failed> {
+        let mut answers: Vec<(usize, &str, String)> = Vec::new();
+        for (bit, row) in ROWS.iter().enumerate() {
+            let came = pairs
+                .iter()
+                .enumerate()
+                .filter(|(_, pair)| pair.0 == row.name);
+            for (at, (key, value)) in came {
+                let mask = 1 << bit;
+                if self.offered & mask != 0 {
+                    self.offered &= !mask;
+                    self.take_answer(row, value)?;
+                } else if self.came & mask != 0 {
+                    // A key is negotiated once in a login (section 6.2).
+                    return Err(Failed);
+                } else if let Some(answer) = self.answer(row, value)? {
+                    answers.push((at, key, answer));
+                }
+                self.came |= mask;
+            }
+        }
+        answers.sort_by_key(|(at, ..)| *at);
+        for (_, key, answer) in answers {
+            text::push(out, key, &answer);
+        }
+        Ok(())
+    }
+
+    /// Says what the target has to say of its own, once, and asks for what it
+    /// insists on.
+    pub fn declare(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.has_declared, true) {
+            let length = self.agreed.max_recv_data_segment_length.to_string();
+            text::push(out, "MaxRecvDataSegmentLength", &length);
+        }
+        for (bit, row) in ROWS.iter().enumerate() {
+            let mask = 1 << bit;
+            let policy = match row.rule {
+                Rule::HeaderDigest => self.header_digest,
+                Rule::DataDigest => self.data_digest,
+                _ => continue,
+            };
+            if policy == DigestPolicy::Required && (self.came | self.offered) & mask == 0 {
+                text::push(out, row.name, CRC32C);
+                self.offered |= mask;
+            }
+        }
+    }
+
+    /// Whether something that we asked for is not answered.
+    pub fn is_open(&self) -> bool {
+        self.offered != 0
+    }
+
+    /// Whether what we insist on was agreed on.
+    pub fn is_acceptable(&self) -> bool {
+        let holds = |policy, is_on| policy != DigestPolicy::Required || is_on;
+        holds(self.header_digest, self.agreed.header_digest)
+            && holds(self.data_digest, self.agreed.data_digest)
+    }
+
+    /// What was agreed on.
+    pub fn agreed(&self) -> Negotiated {
+        let mut agreed = self.agreed;
+        agreed.first_burst_length = agreed.first_burst_length.min(agreed.max_burst_length);
+        agreed
+    }
+
+    /// What is answered to a key that came.
+    fn answer(&mut self, row: &Row, value: &str) -> Result<Option<String>, Failed> {
+        let fixed = |answer: &str| Ok(Some(answer.to_owned()));
+        if self.kind == SessionKind::Discovery && !row.in_discovery {
+            return fixed(IRRELEVANT);
+        }
+        if row.leading_only && !self.is_leading {
+            return fixed(REJECT);
+        }
+        match row.rule {
+            Rule::HeaderDigest => {
+                let (answer, is_on) = digest(self.header_digest, value)?;
+                self.agreed.header_digest = is_on;
+                fixed(answer)
+            }
+            Rule::DataDigest => {
+                let (answer, is_on) = digest(self.data_digest, value)?;
+                self.agreed.data_digest = is_on;
+                fixed(answer)
+            }
+            Rule::Number(field, choice, min, max) => {
+                match text::number(value).filter(|number| (min..=max).contains(number)) {
+                    Some(number) => fixed(&self.choose(field, choice, number).to_string()),
+                    None => fixed(REJECT),
+                }
+            }
+            Rule::Boolean(field, choice) => match text::boolean(value) {
+                Some(flag) => {
+                    let chosen = self.choose(field, choice, u64::from(flag));
+                    fixed(text::yes_or_no(chosen != 0))
+                }
+                None => fixed(REJECT),
+            },
+            Rule::MaxRecvDataSegmentLength => {
+                let length = declared_length(value).ok_or(Failed)?;
+                self.agreed.max_send_data_segment_length = length;
+                Ok(None)
+            }
+            Rule::TaskReporting => {
+                let is_offered = value.split(',').any(|item| item == TASK_REPORTING);
+                fixed(if is_offered { TASK_REPORTING } else { REJECT })
+            }
+            Rule::Marker => fixed(text::yes_or_no(false)),
+            Rule::MarkerInterval => fixed(REJECT),
+        }
+    }
+
+    /// The answer to what we asked for: digests alone, which we insist on.
+    fn take_answer(&mut self, row: &Row, value: &str) -> Result<(), Failed> {
+        if value != CRC32C {
+            return Err(Failed);
+        }
+        match row.rule {
+            Rule::HeaderDigest => self.agreed.header_digest = true,
+            _ => self.agreed.data_digest = true,
+        }
+        Ok(())
+    }
+
+    /// What comes of the peer's value and ours, which is agreed on thereby.
+    fn choose(&mut self, field: Field, choice: Choice, theirs: u64) -> u64 {
+        let ours = self.own(field);
+        let chosen = match choice {
+            Choice::Least => ours.min(theirs),
+            Choice::Greatest => ours.max(theirs),
+        };
+        self.set(field, chosen);
+        chosen
+    }
+
+    /// What the target would have.
+    fn own(&self, field: Field) -> u64 {
+        let limits = &self.limits;
+        match field {
+            Field::MaxConnections => limits.connections_max.into(),
+            Field::InitialR2t => limits.initial_r2t.into(),
+            Field::ImmediateData => limits.immediate_data.into(),
+            Field::MaxBurstLength => limits.max_burst_bytes.into(),
+            // Not more than what MaxBurstLength came to, or is if nobody sends it.
+            Field::FirstBurstLength => limits
+                .first_burst_bytes
+                .min(self.agreed.max_burst_length)
+                .into(),
+            Field::DefaultTime2Wait => limits.time2wait_s.into(),
+            Field::DefaultTime2Retain => limits.time2retain_s.into(),
+            Field::MaxOutstandingR2t => limits.r2ts_max.into(),
+            Field::DataPduInOrder | Field::DataSequenceInOrder => 1,
+            Field::ErrorRecoveryLevel => limits.error_recovery_level.into(),
+            Field::ProtocolLevel => PROTOCOL_LEVEL,
+        }
+    }
+
+    fn set(&mut self, field: Field, value: u64) {
+        let agreed = &mut self.agreed;
+        let narrow = || u16::try_from(value).expect("the range of the row");
+        match field {
+            Field::MaxConnections => agreed.max_connections = narrow(),
+            Field::InitialR2t => agreed.initial_r2t = value != 0,
+            Field::ImmediateData => agreed.immediate_data = value != 0,
+            Field::MaxBurstLength => agreed.max_burst_length = value as u32,
+            Field::FirstBurstLength => agreed.first_burst_length = value as u32,
+            Field::DefaultTime2Wait => agreed.default_time2wait = narrow(),
+            Field::DefaultTime2Retain => agreed.default_time2retain = narrow(),
+            Field::MaxOutstandingR2t => agreed.max_outstanding_r2t = narrow(),
+            Field::DataPduInOrder => agreed.data_pdu_in_order = value != 0,
+            Field::DataSequenceInOrder => agreed.data_sequence_in_order = value != 0,
+            Field::ErrorRecoveryLevel => agreed.error_recovery_level = value as u8,
+            // Nothing that is used depends on it.
+            Field::ProtocolLevel => {}
+        }
+    }
+}
+
+/// The answer to a list of digests, and whether it is CRC32C: the first one
+/// that we have and may use (section 6.2.1).
+fn digest(policy: DigestPolicy, list: &str) -> Result<(&'static str, bool), Failed> {
+    for item in list.split(',') {
+        match (item, policy) {
+            (CRC32C, DigestPolicy::Allowed | DigestPolicy::Required) => return Ok((CRC32C, true)),
+            (NONE, DigestPolicy::Allowed | DigestPolicy::None) => return Ok((NONE, false)),
+            _ => {}
+        }
+    }
+    match policy {
+        DigestPolicy::Required => Err(Failed),
+        DigestPolicy::None | DigestPolicy::Allowed => Ok((REJECT, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

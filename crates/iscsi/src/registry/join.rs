@@ -1,0 +1,143 @@
+//! The end of a login: a connection becomes part of a session.
+
+use std::collections::BTreeMap;
+
+use wire::iscsi::LoginStatus;
+
+use super::{Change, Joined, Registry, SessionId, SessionInfo, Via};
+use crate::login::Begun;
+
+impl Registry {
+    /// The session that a connection with a TSIH is to join (section 6.3.1).
+    pub(super) fn find_session(&self, begun: &Begun) -> Result<SessionId, LoginStatus> {
+        let id = *self
+            .tsihs
+            .get(&begun.request.tsih.get())
+            .ok_or(LoginStatus::NoSession)?;
+        let session = &self.sessions[&id];
+        let target = begun.target.as_ref().map(|target| &target.name);
+        let is_it = !session.has_ended
+            && session.initiator == begun.initiator
+            && session.target.as_ref().map(|target| &target.name) == target;
+        if !is_it {
+            return Err(LoginStatus::NoSession);
+        }
+        // A session does not span portal groups (section 4.2.5).
+        if session.portal_group_tag != begun.portal_group_tag {
+            return Err(LoginStatus::CannotIncludeInSession);
+        }
+        let is_known = session.connections.contains_key(&begun.request.cid.get());
+        let connections_max = usize::from(session.negotiated.max_connections);
+        if !is_known && session.connections.len() >= connections_max {
+            return Err(LoginStatus::TooManyConnections);
+        }
+        Ok(id)
+    }
+
+    /// The login has come to its end.
+    pub(super) fn join(
+        &mut self,
+        begun: &Begun,
+        via: &Via,
+    ) -> Result<(Joined, Change), LoginStatus> {
+        if !begun.negotiation.is_acceptable() {
+            return Err(LoginStatus::InitiatorError);
+        }
+        match begun.joining {
+            Some(_) => self.join_known(begun, via),
+            None => self.join_new(begun, via),
+        }
+    }
+
+    /// A further connection of a session, or one in the place of one that the
+    /// initiator has lost (connection reinstatement, section 6.3.4).
+    fn join_known(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), LoginStatus> {
+        // The session may have ended or grown since the first request.
+        let id = self.find_session(begun)?;
+        let session = self.sessions.get_mut(&id).expect("found before");
+        let cid = begun.request.cid.get();
+        let replaced = session.connections.remove(&cid);
+        let lead_connection = session.names().next();
+        session.connections.insert(cid, *via);
+        let change = Change {
+            closing: replaced.iter().map(|via| via.connection).collect(),
+        };
+        let joined = Joined {
+            leading: false,
+            // The lost connection's reactor has the session if no other has.
+            lead_connection: lead_connection.or(replaced.map(|via| via.connection)),
+            ..joined(id, begun, session.tsih)
+        };
+        Ok((joined, change))
+    }
+
+    /// A new session, in the place of one that the same initiator port has
+    /// (session reinstatement, section 6.3.5).
+    fn join_new(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), LoginStatus> {
+        let nexus = self.nexus(begun);
+        let previous = nexus
+            .as_ref()
+            .and_then(|nexus| self.nexuses.get(nexus))
+            .copied();
+        if let Some(target) = &begun.target {
+            let others = self
+                .nexuses
+                .iter()
+                .filter(|(nexus, id)| nexus.target == target.name && Some(**id) != previous);
+            if others.count() >= usize::from(target.limits.sessions_max) {
+                return Err(LoginStatus::OutOfResources);
+            }
+        }
+        let tsih = self.free_tsih().ok_or(LoginStatus::OutOfResources)?;
+        let closing = previous.map(|id| self.end(id)).unwrap_or_default();
+        let id = SessionId(self.id_next);
+        self.id_next += 1;
+        if let Some(nexus) = nexus {
+            self.nexuses.insert(nexus, id);
+        }
+        self.tsihs.insert(tsih, id);
+        let session = SessionInfo {
+            id,
+            tsih,
+            kind: begun.kind,
+            target: begun.target.clone(),
+            portal_group_tag: begun.portal_group_tag,
+            initiator: begun.initiator.clone(),
+            alias: begun.alias.clone(),
+            negotiated: begun.negotiation.agreed(),
+            luns: begun.luns.clone(),
+            connections: BTreeMap::from([(begun.request.cid.get(), *via)]),
+            has_ended: false,
+        };
+        self.sessions.insert(id, session);
+        Ok((joined(id, begun, tsih), Change { closing }))
+    }
+
+    /// The next free handle, in turn; 0 is none.
+    fn free_tsih(&mut self) -> Option<u16> {
+        let start = self.tsih_next.max(1);
+        let free = (start..=u16::MAX)
+            .chain(1..start)
+            .find(|tsih| !self.tsihs.contains_key(tsih))?;
+        self.tsih_next = free.wrapping_add(1);
+        Some(free)
+    }
+}
+
+/// A connection that leads its session.
+fn joined(session: SessionId, begun: &Begun, tsih: u16) -> Joined {
+    Joined {
+        session,
+        tsih,
+        cid: begun.request.cid.get(),
+        leading: true,
+        lead_connection: None,
+        negotiated: begun.negotiation.agreed(),
+        target: begun.target.clone(),
+        portal_group_tag: begun.portal_group_tag,
+        initiator: begun.initiator.clone(),
+        kind: begun.kind,
+        luns: begun.luns.clone(),
+        cmd_sn: begun.request.cmd_sn.get(),
+    }
+}

@@ -1,0 +1,196 @@
+//! Login requests, from the first to the last.
+
+use std::sync::Arc;
+
+use wire::iscsi::{LoginRequest, LoginStatus, Stage, VERSION};
+
+use super::{Change, InitiatorPort, LoginOutcome, Nexus, Registry, SessionKind, Then, Via};
+use crate::config::{Auth, InitiatorAcl, Target};
+use crate::keys::Negotiation;
+use crate::login::{Begun, Identity, LoginAnswer, LoginState, LoginStep, Refused, Stages, proceed};
+use crate::security::Security;
+use crate::text;
+use crate::{check_initiator_name, normalize};
+
+impl Registry {
+    /// A Login Request. `state` is the connection's, new with its first request;
+    /// `random` fills bytes that nobody can foresee. The outcome says what to
+    /// answer and what to close before.
+    pub fn login(
+        &mut self,
+        state: &mut LoginState,
+        step: &LoginStep,
+        via: &Via,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> LoginOutcome {
+        match self.step(state, step, via, random) {
+            Ok(outcome) => outcome,
+            Err(refused) => {
+                let mut answer = LoginAnswer::new(&step.request, refused.status);
+                answer.text = refused.text;
+                LoginOutcome {
+                    answer,
+                    then: Then::Close,
+                    change: Change::default(),
+                }
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        state: &mut LoginState,
+        step: &LoginStep,
+        via: &Via,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<LoginOutcome, Refused> {
+        state.count()?;
+        let request = &step.request;
+        // There is one version (section 11.12.4).
+        if request.version_min > VERSION {
+            return Err(LoginStatus::UnsupportedVersion.into());
+        }
+        let stages = Stages::of(request)?;
+        let pairs = text::parse(&step.text).ok_or(LoginStatus::InitiatorError)?;
+        let identity = Identity::of(&pairs);
+        let begun = match &mut state.begun {
+            Some(begun) => {
+                begun.check_header(request)?;
+                begun.check_identity(&identity)?;
+                self.check_target(begun)?;
+                begun
+            }
+            none => none.insert(self.begin(request, stages.current, &identity, via)?),
+        };
+        let mut out = Vec::new();
+        let next = begun.step(stages, &pairs, random, &mut out)?;
+        if next != Some(Stage::FullFeature) {
+            return Ok(LoginOutcome {
+                answer: proceed(request, next, None, out),
+                then: Then::Continue,
+                change: Change::default(),
+            });
+        }
+        let (joined, change) = self.join(begun, via)?;
+        Ok(LoginOutcome {
+            answer: proceed(request, next, Some(joined.tsih), out),
+            then: Then::FullFeature(Box::new(joined)),
+            change,
+        })
+    }
+
+    /// The first request of a login: who wants what, and whether he may.
+    fn begin(
+        &self,
+        request: &LoginRequest,
+        stage: Stage,
+        identity: &Identity<'_>,
+        via: &Via,
+    ) -> Result<Begun, Refused> {
+        let name = identity.initiator.ok_or(LoginStatus::MissingParameter)?;
+        let name = check_initiator_name(name).map_err(|_| LoginStatus::InitiatorError)?;
+        let initiator = InitiatorPort {
+            name,
+            isid: request.isid,
+        };
+        let kind = identity.kind()?;
+        let mut begun = Begun {
+            request: *request,
+            stage,
+            initiator,
+            alias: identity.alias.map(str::to_owned),
+            kind,
+            target: None,
+            portal_group_tag: 0,
+            luns: None,
+            joining: None,
+            security: Security::new(self.discovery.clone()),
+            negotiation: Negotiation::leading(None),
+            has_introduced: false,
+        };
+        match kind {
+            SessionKind::Normal => self.find_target(&mut begun, identity, via)?,
+            SessionKind::Discovery if request.tsih.get() != 0 => {
+                return Err(LoginStatus::NoSession.into());
+            }
+            SessionKind::Discovery => {}
+        }
+        // Who leaves the stage out proves nothing (section 6.3.2).
+        if stage != Stage::Security && !begun.security.is_proved() {
+            return Err(LoginStatus::AuthenticationFailure.into());
+        }
+        Ok(begun)
+    }
+
+    /// The target of a normal session and, with a TSIH, the session itself.
+    fn find_target(
+        &self,
+        begun: &mut Begun,
+        identity: &Identity<'_>,
+        via: &Via,
+    ) -> Result<(), Refused> {
+        let name = normalize(identity.target.ok_or(LoginStatus::MissingParameter)?);
+        let Some(target) = self.targets.get(&name) else {
+            return Err(match self.removed.contains(&name) {
+                true => LoginStatus::TargetRemoved.into(),
+                false => LoginStatus::NotFound.into(),
+            });
+        };
+        let group = target.portal_group_of(via.listener);
+        let group = group.ok_or(LoginStatus::NotFound)?;
+        let entry = target.entry_of(&begun.initiator.name, via.peer.ip());
+        let entry = entry.ok_or(LoginStatus::AuthorizationFailure)?;
+        if let Some(redirected) = redirect(target) {
+            return Err(redirected);
+        }
+        begun.portal_group_tag = group.tag;
+        begun.luns = entry.luns.clone();
+        begun.security = Security::new(auth_of(target, entry));
+        begun.negotiation = Negotiation::leading(Some(target));
+        begun.target = Some(target.clone());
+        if begun.request.tsih.get() != 0 {
+            let id = self.find_session(begun)?;
+            begun.negotiation = Negotiation::joining(target, &self.sessions[&id].negotiated);
+            begun.joining = Some(id);
+        }
+        Ok(())
+    }
+
+    /// What was checked in the first request holds as long as the target is the
+    /// same: who comes again finds what it is now.
+    fn check_target(&self, begun: &Begun) -> Result<(), LoginStatus> {
+        let Some(target) = &begun.target else {
+            return Ok(());
+        };
+        match self.targets.get(&target.name) {
+            Some(now) if Arc::ptr_eq(now, target) => Ok(()),
+            Some(_) => Err(LoginStatus::ServiceUnavailable),
+            None => Err(LoginStatus::TargetRemoved),
+        }
+    }
+
+    pub(super) fn nexus(&self, begun: &Begun) -> Option<Nexus> {
+        let target = begun.target.as_ref()?;
+        Some(Nexus {
+            target: target.name.clone(),
+            portal_group_tag: begun.portal_group_tag,
+            initiator: begun.initiator.clone(),
+        })
+    }
+}
+
+fn auth_of(target: &Target, entry: &InitiatorAcl) -> Auth {
+    target.auth_of(entry).clone()
+}
+
+/// The redirection of a target that is elsewhere (section 11.13.5).
+fn redirect(target: &Target) -> Option<Refused> {
+    let redirect = target.redirect.as_ref()?;
+    let status = match redirect.permanent {
+        true => LoginStatus::MovedPermanently,
+        false => LoginStatus::MovedTemporarily,
+    };
+    let mut text = Vec::new();
+    text::push(&mut text, "TargetAddress", &redirect.to_string());
+    Some(Refused { status, text })
+}

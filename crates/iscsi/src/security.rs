@@ -1,0 +1,227 @@
+//! The SecurityNegotiation stage, as the target goes through it (RFC 7143,
+//! sections 6.3.2, 9.2.1 and 12.1).
+
+use auth::{Algorithm, Challenge, binary, chap};
+use wire::iscsi::LoginStatus;
+
+use crate::config::Auth;
+use crate::text::{self, NONE, VALUE_LEN_MAX};
+
+const AUTH_METHOD: &str = "AuthMethod";
+const CHAP: &str = "CHAP";
+
+/// The keys of the stage. Which of them may come is the progress's to say.
+const KEYS: [&str; 6] = [
+    AUTH_METHOD,
+    "CHAP_A",
+    "CHAP_N",
+    "CHAP_R",
+    "CHAP_I",
+    "CHAP_C",
+];
+
+/// Whether `key` belongs to this stage and to no other.
+pub(crate) fn is_security(key: &str) -> bool {
+    KEYS.contains(&key)
+}
+
+/// What the initiator is to send next.
+#[derive(Clone, Debug)]
+enum Progress {
+    /// AuthMethod.
+    Method,
+    /// CHAP_A.
+    Algorithm,
+    /// CHAP_N and CHAP_R, the answer to this, and maybe CHAP_I and CHAP_C.
+    Response(Challenge),
+    /// Nothing.
+    Done,
+}
+
+/// The security negotiation of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Security {
+    auth: Auth,
+    progress: Progress,
+}
+
+impl Security {
+    /// The negotiation of what `auth` asks for.
+    pub fn new(auth: Auth) -> Self {
+        Security {
+            auth,
+            progress: Progress::Method,
+        }
+    }
+
+    /// Whether the stage may be left, or left out.
+    pub fn is_proved(&self) -> bool {
+        self.auth.chap.is_none() || matches!(self.progress, Progress::Done)
+    }
+
+    /// Whether something was begun that is not finished.
+    pub fn is_open(&self) -> bool {
+        matches!(self.progress, Progress::Algorithm | Progress::Response(_))
+    }
+
+    /// Takes the security keys of a request and answers them. Keys out of their
+    /// order or turn are an error of the initiator, whatever they contain.
+    pub fn receive(
+        &mut self,
+        pairs: &[(&str, &str)],
+        random: &mut dyn FnMut(&mut [u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<(), LoginStatus> {
+        let came: Vec<_> = pairs
+            .iter()
+            .filter(|(key, _)| is_security(key))
+            .copied()
+            .collect();
+        if came.is_empty() {
+            return Ok(());
+        }
+        let keys = Keys::of(&came)?;
+        // What fails once stays failed: the connection closes.
+        match std::mem::replace(&mut self.progress, Progress::Done) {
+            Progress::Method => self.choose_method(keys.only([AUTH_METHOD])?[0], out),
+            Progress::Algorithm => self.challenge(keys.only(["CHAP_A"])?[0], random, out),
+            Progress::Response(challenge) => self.check(&challenge, &keys, out),
+            Progress::Done => Err(LoginStatus::InitiatorError),
+        }
+    }
+
+    /// The first method of the initiator's list that will do (section 12.1).
+    fn choose_method(&mut self, list: &str, out: &mut Vec<u8>) -> Result<(), LoginStatus> {
+        let method = if self.auth.chap.is_some() { CHAP } else { NONE };
+        if !list.split(',').any(|item| item == method) {
+            return Err(LoginStatus::AuthenticationFailure);
+        }
+        text::push(out, AUTH_METHOD, method);
+        self.progress = match self.auth.chap {
+            Some(_) => Progress::Algorithm,
+            None => Progress::Done,
+        };
+        Ok(())
+    }
+
+    /// The first algorithm of the initiator's list that is taken, and a
+    /// challenge for it.
+    fn challenge(
+        &mut self,
+        list: &str,
+        random: &mut dyn FnMut(&mut [u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<(), LoginStatus> {
+        let offered = list.split(',').filter_map(|item| {
+            let number = text::number(item)?;
+            Algorithm::from_number(u8::try_from(number).ok()?)
+        });
+        let taken = self.auth.algorithms();
+        let Some(algorithm) = { offered }.find(|algorithm| taken.contains(algorithm)) else {
+            return Err(LoginStatus::AuthenticationFailure);
+        };
+        let challenge = Challenge::new(algorithm, random);
+        text::push(out, "CHAP_A", &(algorithm as u8).to_string());
+        text::push(out, "CHAP_I", &challenge.id.to_string());
+        text::push(out, "CHAP_C", &binary::hex(&challenge.bytes));
+        self.progress = Progress::Response(challenge);
+        Ok(())
+    }
+
+    /// The initiator's proof and, if it asks for one, ours.
+    fn check(
+        &mut self,
+        challenge: &Challenge,
+        keys: &Keys<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LoginStatus> {
+        let wants_proof = keys.get("CHAP_I").is_some() || keys.get("CHAP_C").is_some();
+        let (name, response) = if wants_proof {
+            let [name, response, ..] = keys.only(["CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C"])?;
+            (name, response)
+        } else {
+            let [name, response] = keys.only(["CHAP_N", "CHAP_R"])?;
+            (name, response)
+        };
+        let credentials = self.auth.chap.as_ref();
+        let credentials = credentials.expect("a challenge is made for CHAP alone");
+        let response = binary::parse(response, chap::CHALLENGE_LEN_MAX)
+            .ok_or(LoginStatus::AuthenticationFailure)?;
+        // Computed whatever the name is: how long it takes tells nothing.
+        let is_right = challenge.is_answered_by(&response, &credentials.secret);
+        if !is_right || name != credentials.user {
+            return Err(LoginStatus::AuthenticationFailure);
+        }
+        if wants_proof {
+            self.prove(challenge, keys, out)?;
+        }
+        self.progress = Progress::Done;
+        Ok(())
+    }
+
+    /// Our proof to the initiator's challenge (section 9.2.1).
+    fn prove(
+        &self,
+        ours: &Challenge,
+        keys: &Keys<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LoginStatus> {
+        let [id, theirs] = [keys.value("CHAP_I")?, keys.value("CHAP_C")?];
+        let id = text::number(id).and_then(|id| u8::try_from(id).ok());
+        let id = id.ok_or(LoginStatus::InitiatorError)?;
+        let theirs =
+            binary::parse(theirs, chap::CHALLENGE_LEN_MAX).ok_or(LoginStatus::InitiatorError)?;
+        let Some(mutual) = &self.auth.mutual else {
+            return Err(LoginStatus::AuthenticationFailure);
+        };
+        let shared = self.auth.chap.as_ref().map(|chap| &chap.secret);
+        // Whoever knows one direction's secret must not get the other's proof.
+        if ours.is_reflected_by(&theirs) || shared == Some(&mutual.secret) {
+            return Err(LoginStatus::AuthenticationFailure);
+        }
+        let proof = ours.algorithm.respond(id, &mutual.secret, &theirs);
+        text::push(out, "CHAP_N", &mutual.user);
+        text::push(out, "CHAP_R", &binary::hex(proof.bytes()));
+        Ok(())
+    }
+}
+
+/// The security keys of one request.
+struct Keys<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Keys<'a> {
+    /// Each of them once, and none longer than it may be.
+    fn of(pairs: &[(&'a str, &'a str)]) -> Result<Self, LoginStatus> {
+        let is_twice = |at: usize| pairs[..at].iter().any(|pair| pair.0 == pairs[at].0);
+        let is_long = |(key, value): &(&str, &str)| match *key {
+            // `0x` and two digits a byte.
+            "CHAP_C" | "CHAP_R" => value.len() > 2 + 2 * chap::CHALLENGE_LEN_MAX,
+            AUTH_METHOD | "CHAP_A" => false,
+            _ => value.len() > VALUE_LEN_MAX,
+        };
+        if (0..pairs.len()).any(is_twice) || pairs.iter().any(is_long) {
+            return Err(LoginStatus::InitiatorError);
+        }
+        Ok(Keys(pairs.to_vec()))
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find(|pair| pair.0 == key).map(|pair| pair.1)
+    }
+
+    fn value(&self, key: &str) -> Result<&'a str, LoginStatus> {
+        self.get(key).ok_or(LoginStatus::InitiatorError)
+    }
+
+    /// The values of these keys, which came, and no others did.
+    fn only<const N: usize>(&self, names: [&str; N]) -> Result<[&'a str; N], LoginStatus> {
+        if self.0.len() != N {
+            return Err(LoginStatus::InitiatorError);
+        }
+        let mut values = [""; N];
+        for (value, name) in values.iter_mut().zip(names) {
+            *value = self.value(name)?;
+        }
+        Ok(values)
+    }
+}
