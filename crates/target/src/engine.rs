@@ -13,6 +13,10 @@ use crate::job::{Job, JobId, OnVolume, Work};
 use crate::steps::{Step, Steps};
 use crate::token::Subject;
 
+/// A command of many steps that are over at once lets others have their turn
+/// after so many bytes: below a millisecond's work.
+const TURN_BYTES: u64 = 4 << 20;
+
 /// What is left to do when the volume has done its part.
 pub(crate) enum Then {
     /// Complete, with this much data to the peer.
@@ -111,12 +115,13 @@ impl<P: Protocol> Connection<P> {
                     task,
                     then,
                 };
-                self.keep(tag, None, on);
+                self.keep(tag, None, Work::Volume(on));
             }
         }
     }
 
-    /// Takes steps until one must be waited for, or none is left.
+    /// Takes steps until one must be waited for, others are to have their turn,
+    /// or none is left.
     pub(crate) fn go_on<D: Driver>(
         &mut self,
         tag: Tag,
@@ -124,9 +129,10 @@ impl<P: Protocol> Connection<P> {
         mut steps: Box<Steps>,
         driver: &mut D,
     ) {
+        let mut bytes = 0;
         while let Some(Step { unit, volume, io }) = steps.next() {
             let id = kept.map_or_else(|| self.jobs.borrow_mut().vacant(), |(id, _)| id);
-            let offset = io.extent().0;
+            let (offset, len) = io.extent();
             match volume.start(io, driver, Subject::File(id).token()) {
                 Progress::Pending(task) => {
                     let then = Then::Steps(steps);
@@ -137,24 +143,28 @@ impl<P: Protocol> Connection<P> {
                         task,
                         then,
                     };
-                    return self.keep(tag, kept, on);
+                    return self.keep(tag, kept, Work::Volume(on));
                 }
                 Progress::Done(result) => {
                     match self.ended(tag, (unit, offset), result, Then::Steps(steps)) {
                         Some(left) => steps = left,
                         None => return self.let_go(kept),
                     }
+                    bytes += len;
                 }
             }
+            if bytes >= TURN_BYTES {
+                driver.ticket(Subject::File(id).token()).ring();
+                return self.keep(tag, kept, Work::Turn(steps));
+            }
         }
-        P::succeeded(self, tag, 0, Then::Complete { data_len: 0 });
+        P::succeeded(self, tag, 0, Then::Steps(steps));
         self.let_go(kept);
     }
 
-    /// The command waits for its volume.
+    /// The command waits for its volume, or for its turn.
     #[inline]
-    fn keep(&mut self, tag: Tag, kept: Kept, on: OnVolume) {
-        let work = Work::Volume(on);
+    fn keep(&mut self, tag: Tag, kept: Kept, work: Work) {
         let mut jobs = self.jobs.borrow_mut();
         match kept {
             Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
@@ -185,18 +195,19 @@ impl<P: Protocol> Connection<P> {
         driver: &mut D,
     ) {
         let Job {
-            tag,
-            mark,
-            work: Work::Volume(on),
-            ..
-        } = job
-        else {
-            unreachable!("file work is a volume's");
-        };
+            tag, mark, work, ..
+        } = job;
         let kept = Some((id, mark));
+        let on = match work {
+            Work::Volume(on) => on,
+            Work::Turn(steps) => return self.go_on(tag, kept, steps, driver),
+            Work::Elsewhere | Work::Abort => unreachable!("file work is a volume's"),
+        };
         let token = Subject::File(id).token();
         match on.volume.resume(on.task, result, driver, token) {
-            Progress::Pending(task) => self.keep(tag, kept, OnVolume { task, ..on }),
+            Progress::Pending(task) => {
+                self.keep(tag, kept, Work::Volume(OnVolume { task, ..on }));
+            }
             Progress::Done(result) => {
                 match self.ended(tag, (on.unit, on.offset), result, on.then) {
                     Some(steps) => self.go_on(tag, kept, steps, driver),

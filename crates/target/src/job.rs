@@ -15,6 +15,7 @@ use reactor::FileIo;
 use store::{Progress, Task, Volume};
 
 use crate::engine::Then;
+use crate::steps::Steps;
 use crate::token::{ConnectionId, Subject};
 
 /// A job of this reactor: its place in the table, and which of its successive
@@ -41,6 +42,8 @@ pub(crate) struct Job {
 pub(crate) enum Work {
     /// The volume is at it.
     Volume(OnVolume),
+    /// It goes on when others have had their turn.
+    Turn(Box<Steps>),
     /// Somebody else's answer comes by mail, see [`crate::later::Later`].
     Elsewhere,
     /// The same, of an Abort.
@@ -84,6 +87,7 @@ impl Job {
     pub(crate) fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
         match &self.work {
             Work::Volume(on) => Arc::ptr_eq(&on.volume, volume) || on.then.touches(volume),
+            Work::Turn(steps) => steps.touches(volume),
             Work::Elsewhere | Work::Abort => false,
         }
     }
@@ -208,11 +212,16 @@ impl Jobs {
     pub(crate) fn orphan(&mut self, id: JobId, held: Vec<Data>, files: &mut dyn FileIo) {
         let entry = &mut self.entries[id.index as usize];
         let job = entry.job.as_mut().expect("a job that waits");
+        let has_begun = match &job.work {
+            Work::Volume(on) => !on.task.is_waiting(),
+            Work::Turn(_) => false,
+            Work::Elsewhere | Work::Abort => true,
+        };
+        if !has_begun {
+            entry.job = None;
+            return self.release(id);
+        }
         if let Work::Volume(on) = &mut job.work {
-            if on.task.is_waiting() {
-                entry.job = None;
-                return self.release(id);
-            }
             on.task.cancel();
             files.cancel_file(Subject::File(id).token());
         }

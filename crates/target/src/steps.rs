@@ -13,11 +13,30 @@ pub(crate) struct Step {
     pub io: store::Io,
 }
 
+/// What a command of several I/Os does, one after the other.
+pub(crate) trait Plan {
+    /// The next one; `None` at the end.
+    fn next(&mut self) -> Option<Step>;
+
+    /// Whether what is left will be done on this volume.
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool;
+}
+
+/// Steps that are known from the start, the next one last.
+impl Plan for Vec<Step> {
+    fn next(&mut self) -> Option<Step> {
+        self.pop()
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        self.iter().any(|step| Arc::ptr_eq(&step.volume, volume))
+    }
+}
+
 /// What a command has left to do. It holds its volumes: what becomes of them
 /// in what is served meanwhile does not matter to it.
 pub(crate) struct Steps {
-    /// The next one last.
-    left: Vec<Step>,
+    left: Box<dyn Plan>,
     /// Steps begun.
     begun: u32,
     /// What they read into and write from.
@@ -28,8 +47,13 @@ impl Steps {
     /// The steps in order, and the memory that they name.
     pub(crate) fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Steps> {
         steps.reverse();
+        Steps::planned(Box::new(steps), buf)
+    }
+
+    /// The same of steps that are made as they are taken.
+    pub(crate) fn planned(left: Box<dyn Plan>, buf: Option<Buf>) -> Box<Steps> {
         Box::new(Steps {
-            left: steps,
+            left,
             begun: 0,
             buf,
         })
@@ -37,7 +61,7 @@ impl Steps {
 
     /// Begins the next one.
     pub(crate) fn next(&mut self) -> Option<Step> {
-        let step = self.left.pop()?;
+        let step = self.left.next()?;
         self.begun += 1;
         Some(step)
     }
@@ -54,6 +78,6 @@ impl Steps {
 
     /// Whether what is left will be done on this volume.
     pub(crate) fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
-        (self.left.iter()).any(|step| Arc::ptr_eq(&step.volume, volume))
+        self.left.touches(volume)
     }
 }

@@ -147,7 +147,7 @@ fn a_transport_id_that_names_nobody_is_refused() {
         (id(0x40, "eui.0011223344556677,i,0xg"), 32),
         (unending, 32),
     ] {
-        let list = basic(0x08, &with_ids(&[wrong.clone()]));
+        let list = basic(0x08, &with_ids(std::slice::from_ref(&wrong)));
         let refused = ask(reserve_out::REGISTER, &list).unwrap_err();
         assert_eq!(refused.code, asc::INVALID_FIELD_IN_PARAMETER_LIST);
         let at = Specific::Field {
