@@ -18,21 +18,30 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod cdb;
 mod command;
 pub mod copy;
-mod cdb;
 mod decode;
+pub mod groups;
+mod inquiry;
+mod log;
 pub mod lun;
+pub mod mode;
 mod nexus;
+mod opcodes;
 mod primary;
 pub mod reservation;
+mod respond;
 mod sense;
 mod table;
 mod unit;
+pub mod unmap;
 
 pub use command::{Access, Check, Command, Io, IoKind, ModeSelect, ModeSense};
 pub use decode::{decode, decode_elsewhere};
 pub use nexus::{ATTENTIONS_MAX, Nexus};
+pub use respond::{Addressed, respond};
 pub use sense::{Attention, Sense, Specific};
+pub use table::name;
 pub use unit::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
 pub use wire::scsi::{SENSE_MAX, SenseBytes, asc, key, opcode, status};

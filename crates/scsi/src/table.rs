@@ -243,3 +243,12 @@ pub(crate) fn rows(opcode: u8) -> &'static [Row] {
     let (first, count) = INDEX[usize::from(opcode)];
     &ROWS[usize::from(first)..usize::from(first) + usize::from(count)]
 }
+
+/// What the standard calls the command of a CDB, for logs; `None` if it is not
+/// one that weft knows.
+pub fn name(cdb: &[u8; 16]) -> Option<&'static str> {
+    let action = Some(Cdb(cdb).service_action());
+    let mut rows = rows(cdb[0]).iter();
+    let row = rows.find(|row| row.action.is_none() || row.action == action)?;
+    Some(row.name)
+}

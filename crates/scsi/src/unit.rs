@@ -7,6 +7,11 @@ use wire::scsi::asc;
 use crate::sense::Sense;
 use wire::scsi::key;
 
+/// T10 vendor identification of what weft serves.
+pub(crate) const VENDOR: &str = "WEFT";
+/// Product identification, likewise.
+pub(crate) const PRODUCT: &str = "volume";
+
 /// One logical unit, a snapshot: what changes comes as another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
@@ -108,15 +113,14 @@ impl Identity {
             uuid,
             nguid,
             serial: serial.to_owned(),
-            vendor: "WEFT".to_owned(),
-            product: "volume".to_owned(),
+            vendor: VENDOR.to_owned(),
+            product: PRODUCT.to_owned(),
             revision: revision.to_owned(),
         }
     }
 
     /// The NAA designator: locally assigned (NAA 3h), since weft has no company
-    /// identifier; 60 bits of the UUID's digest part that is random in every
-    /// version weft makes.
+    /// identifier. The rest is the first half of the NGUID, a digest of the UUID.
     pub fn naa(&self) -> [u8; 8] {
         let mut naa = [0; 8];
         naa.copy_from_slice(&self.nguid[..8]);
