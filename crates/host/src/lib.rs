@@ -14,6 +14,7 @@ mod admin;
 mod ana;
 mod caller;
 mod error;
+pub mod iscsi;
 mod keeper;
 mod multipath;
 mod queue;

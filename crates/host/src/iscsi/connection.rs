@@ -1,0 +1,354 @@
+//! One connection of a session that takes commands.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ::iscsi::initiator::{
+    Async, Command, Completion, Connection as InitiatorConnection, Data, Op, RANDOM_LEN, Session,
+    Settings,
+};
+use link::{Data as Memory, Link};
+use machine::Tag;
+use reactor::{Driver, Token};
+use wire::iscsi::{LogoutReason, TaskFunction};
+
+use super::address::login_random;
+use super::{Error, Initiator};
+
+/// A connection uses as many tokens, from the one that it was opened with.
+pub const TOKENS_PER_CONNECTION: Token = 4;
+
+/// Tokens of a connection, counted from its first.
+mod token {
+    pub(super) const CONNECT: u64 = 0;
+    pub(super) const RECV: u64 = 1;
+    pub(super) const SEND: u64 = 2;
+    pub(super) const CLOSE: u64 = 3;
+}
+
+/// What a connection is to be.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// What to agree on in the login.
+    pub settings: Settings,
+    /// ISID of the session.
+    pub isid: [u8; 6],
+    /// Connection ID.
+    pub cid: u16,
+    /// CmdSN of the session's first command.
+    pub cmd_sn: u32,
+    /// Bytes that nobody can foresee.
+    pub random: [u8; RANDOM_LEN],
+}
+
+impl Params {
+    /// Session `number` of `initiator`, as `settings` say.
+    ///
+    /// # Errors
+    /// Where the system has no random bytes.
+    pub fn new(settings: Settings, initiator: &Initiator, number: u16) -> io::Result<Params> {
+        Ok(Params {
+            settings,
+            isid: initiator.isid(number),
+            cid: 0,
+            cmd_sn: 1,
+            random: login_random()?,
+        })
+    }
+}
+
+/// What became of a connection or of one of its commands.
+#[derive(Debug)]
+pub enum Event {
+    /// Logged in: commands may be submitted.
+    Live,
+    /// A command came back; its memory is the caller's again. Its sense data is
+    /// [`Connection::sense`] until the next event.
+    Completed(Tag, Completion),
+    /// A task management function was answered (RFC 7143, section 11.6.1).
+    TaskManaged(Tag, u8),
+    /// A text request was answered: see [`Connection::text_answer`].
+    Text(Tag),
+    /// A NOP-Out was answered.
+    Pong(Tag),
+    /// A logout was answered (RFC 7143, section 11.15.1).
+    LoggedOut(Tag, u8),
+    /// The target has something to say.
+    Async(Async),
+    /// The target rejected a request that is no command.
+    Rejected(Tag, u8),
+    /// The connection is lost, and with it every command in flight. Their
+    /// memory must stay until [`Connection::is_closed`].
+    Down(Error),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// TCP connects.
+    Opening,
+    /// Login Requests go back and forth.
+    Login,
+    Live,
+    /// Waits for the driver to be done with the socket.
+    Closing,
+    Closed,
+}
+
+/// One connection of an iSCSI session.
+pub struct Connection {
+    link: Link<InitiatorConnection>,
+    state: State,
+    base: Token,
+    down: Option<Error>,
+}
+
+impl Connection {
+    /// Starts to connect the leading connection of a session of its own.
+    /// Completions carry tokens `base` to `base + TOKENS_PER_CONNECTION - 1`:
+    /// hand them to [`Connection::on_completion`].
+    ///
+    /// # Errors
+    /// Where the driver can make no socket.
+    pub fn open<D: Driver>(
+        driver: &mut D,
+        to: SocketAddr,
+        params: Params,
+        base: Token,
+    ) -> io::Result<Connection> {
+        let session = Session::new(params.isid, params.cmd_sn);
+        Connection::open_in(driver, to, params, session, base)
+    }
+
+    /// Starts to connect one more connection of a session that is there (or
+    /// the leading one of a session that is not yet).
+    ///
+    /// # Errors
+    /// Where the driver can make no socket.
+    pub fn open_in<D: Driver>(
+        driver: &mut D,
+        to: SocketAddr,
+        params: Params,
+        session: Session,
+        base: Token,
+    ) -> io::Result<Connection> {
+        let socket = driver.connect(to, base + token::CONNECT)?;
+        let machine = InitiatorConnection::new(params.settings, session, params.cid, params.random);
+        Ok(Connection {
+            link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
+            state: State::Opening,
+            base,
+            down: None,
+        })
+    }
+
+    /// Whether commands may be submitted.
+    #[inline]
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// Whether the driver is done with the connection and all its memory.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// The session that it belongs to.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.link.machine.session()
+    }
+
+    /// What the login agreed on.
+    #[must_use]
+    pub fn agreed(&self) -> &::iscsi::Negotiated {
+        self.link.machine.agreed()
+    }
+
+    /// How many commands [`Connection::submit`] would take now.
+    #[must_use]
+    pub fn room(&self) -> u16 {
+        match self.state {
+            State::Live => self.link.machine.room(),
+            _ => 0,
+        }
+    }
+
+    /// The sense data of the command that the last event ended.
+    #[must_use]
+    pub fn sense(&self) -> &[u8] {
+        self.link.machine.sense()
+    }
+
+    /// The text of the last answer to a text request.
+    #[must_use]
+    pub fn text_answer(&self) -> &[u8] {
+        self.link.machine.text_answer()
+    }
+
+    /// Takes a command; it leaves with a [`Connection::flush`], as soon as the
+    /// target's command window has room for it. `memory` is what `data`
+    /// describes. `None`: the queue depth is reached, or the connection is not
+    /// live.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        command: &Command,
+        data: Data,
+        memory: impl FnOnce(Tag) -> Memory,
+    ) -> Option<Tag> {
+        if self.state != State::Live {
+            return None;
+        }
+        let tag = self.link.machine.submit(command, data)?;
+        self.link.set_data(tag, memory(tag));
+        Some(tag)
+    }
+
+    /// Takes the memory of a completed command back.
+    pub fn take_memory(&mut self, tag: Tag) -> Memory {
+        self.link.take_data(tag)
+    }
+
+    /// Sends a task management function; `referenced` is the command that it
+    /// means. `None`: no room, or not live.
+    pub fn task_management(
+        &mut self,
+        function: TaskFunction,
+        lun: [u8; 8],
+        referenced: Option<Tag>,
+    ) -> Option<Tag> {
+        let machine = &mut self.link.machine;
+        machine.task_management(function, lun, referenced)
+    }
+
+    /// Takes a command back that has not left because the command window is
+    /// closed. `false`: it has.
+    pub fn withdraw(&mut self, tag: Tag) -> bool {
+        self.link.machine.withdraw(tag)
+    }
+
+    /// Sends a text request. `None`: no room, or not live.
+    pub fn text(&mut self, text: &[u8]) -> Option<Tag> {
+        self.link.machine.text(text)
+    }
+
+    /// Sends a NOP-Out that wants an answer. `None`: no room, or not live.
+    pub fn ping(&mut self) -> Option<Tag> {
+        self.link.machine.ping()
+    }
+
+    /// Asks the target to close the session. `None`: no room, or not live.
+    pub fn logout(&mut self) -> Option<Tag> {
+        self.link.machine.logout(LogoutReason::CloseSession, 0)
+    }
+
+    /// Asks the target to close one connection of the session, perhaps another
+    /// one. `None`: no room, or not live.
+    pub fn logout_connection(&mut self, cid: u16) -> Option<Tag> {
+        self.link.machine.logout(LogoutReason::CloseConnection, cid)
+    }
+
+    /// Sends what was submitted, with one call, unless a send is under way.
+    #[inline]
+    pub fn flush<D: Driver>(&mut self, driver: &mut D) {
+        if !matches!(self.state, State::Opening | State::Closing | State::Closed) {
+            self.link.flush(driver);
+        }
+    }
+
+    /// Ends the connection; [`Connection::is_closed`] tells when nothing of it
+    /// is left.
+    pub fn close<D: Driver>(&mut self, driver: &mut D) {
+        if !matches!(self.state, State::Closing | State::Closed) {
+            self.state = State::Closing;
+            driver.close(self.link.socket(), self.base + token::CLOSE);
+        }
+    }
+
+    /// Takes a completion with one of this connection's tokens. Call
+    /// [`Connection::next_event`] until it yields nothing, then
+    /// [`Connection::flush`].
+    #[inline]
+    pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
+        use reactor::Completion as C;
+        match completion {
+            C::Received {
+                result: Ok(received),
+                ..
+            } => {
+                let eof = received.eof;
+                self.link.on_received(received);
+                if eof {
+                    self.fail(driver, Error::Closed);
+                }
+            }
+            C::Sent { result: Ok(()), .. } => self.link.on_sent(),
+            C::Connected { result: Ok(()), .. } => {
+                if self.state == State::Opening {
+                    self.state = State::Login;
+                    self.link.receive(driver);
+                    self.link.flush(driver);
+                }
+            }
+            C::Closed { .. } => self.state = State::Closed,
+            C::Received {
+                result: Err(error), ..
+            }
+            | C::Sent {
+                result: Err(error), ..
+            }
+            | C::Connected {
+                result: Err(error), ..
+            } => self.fail(driver, Error::Socket(error)),
+            C::Accepted { .. } | C::File { .. } => {
+                unreachable!("a connection starts no such operation")
+            }
+        }
+    }
+
+    /// What happened, until `None`; then the next receive is under way.
+    #[inline]
+    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
+        if let Some(error) = self.down.take() {
+            return Some(Event::Down(error));
+        }
+        if matches!(self.state, State::Opening | State::Closing | State::Closed) {
+            return None;
+        }
+        let Some(op) = self.link.next_op() else {
+            self.link.receive(driver);
+            return None;
+        };
+        Some(match op {
+            Op::Completed { tag, completion } => Event::Completed(tag, completion),
+            Op::Ready => {
+                self.state = State::Live;
+                Event::Live
+            }
+            Op::TaskManaged { tag, response } => Event::TaskManaged(tag, response),
+            Op::Text { tag } => Event::Text(tag),
+            Op::Pong { tag } => Event::Pong(tag),
+            Op::LoggedOut { tag, response } => Event::LoggedOut(tag, response),
+            Op::Async(event) => Event::Async(event),
+            Op::Rejected { tag, reason } => Event::Rejected(tag, reason),
+            Op::Fatal(error) => {
+                let address = self.link.machine.target_address();
+                let error = match address {
+                    Some(address) => Error::Redirected(address.to_owned()),
+                    None => Error::Protocol(error),
+                };
+                self.close(driver);
+                Event::Down(error)
+            }
+        })
+    }
+
+    fn fail<D: Driver>(&mut self, driver: &mut D, error: Error) {
+        if !matches!(self.state, State::Closing | State::Closed) {
+            self.down = Some(error);
+        }
+        self.close(driver);
+    }
+}

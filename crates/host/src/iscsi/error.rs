@@ -1,0 +1,275 @@
+//! What can go wrong between an initiator and a target.
+
+use std::fmt;
+use std::io;
+
+use ::iscsi::initiator::{FatalError, Outcome};
+use wire::iscsi::{LoginStatus, RejectReason};
+use wire::scsi::{key, status};
+
+/// What sense data says, of either format (SPC-4, section 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenseData {
+    /// Sense key.
+    pub key: u8,
+    /// ASC in the high byte, ASCQ in the low one.
+    pub code: u16,
+    /// INFORMATION, if it is valid.
+    pub information: Option<u64>,
+}
+
+impl SenseData {
+    /// Reads sense data; `None` if it is too short to say anything.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<SenseData> {
+        let at = |at: usize| bytes.get(at).copied();
+        let code = |high: u8, low: u8| u16::from(high) << 8 | u16::from(low);
+        match at(0)? & 0x7f {
+            0x70 | 0x71 => {
+                let information = bytes.get(3..7).filter(|_| bytes[0] & 0x80 != 0);
+                let number = |b: &[u8]| u32::from_be_bytes(b.try_into().expect("4 bytes"));
+                Some(SenseData {
+                    key: at(2)? & 15,
+                    code: code(at(12).unwrap_or(0), at(13).unwrap_or(0)),
+                    information: information.map(|b| u64::from(number(b))),
+                })
+            }
+            0x72 | 0x73 => Some(SenseData {
+                key: at(1)? & 15,
+                code: code(at(2)?, at(3)?),
+                information: descriptor_information(bytes.get(8..).unwrap_or_default()),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a unit attention: something changed, the command was not
+    /// executed and may be sent again.
+    #[must_use]
+    pub fn is_unit_attention(&self) -> bool {
+        self.key == key::UNIT_ATTENTION
+    }
+}
+
+/// The information descriptor (type 00h) among sense data descriptors.
+fn descriptor_information(mut descriptors: &[u8]) -> Option<u64> {
+    while let [kind, len, rest @ ..] = descriptors {
+        let body = rest.get(..usize::from(*len))?;
+        if *kind == 0 && body.len() == 10 && body[0] & 0x80 != 0 {
+            return Some(u64::from_be_bytes(body[2..].try_into().expect("8 bytes")));
+        }
+        descriptors = &rest[usize::from(*len)..];
+    }
+    None
+}
+
+impl fmt::Display for SenseData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = match self.key {
+            key::NO_SENSE => "NO SENSE",
+            key::RECOVERED_ERROR => "RECOVERED ERROR",
+            key::NOT_READY => "NOT READY",
+            key::MEDIUM_ERROR => "MEDIUM ERROR",
+            key::HARDWARE_ERROR => "HARDWARE ERROR",
+            key::ILLEGAL_REQUEST => "ILLEGAL REQUEST",
+            key::UNIT_ATTENTION => "UNIT ATTENTION",
+            key::DATA_PROTECT => "DATA PROTECT",
+            key::COPY_ABORTED => "COPY ABORTED",
+            key::ABORTED_COMMAND => "ABORTED COMMAND",
+            key::MISCOMPARE => "MISCOMPARE",
+            _ => "reserved sense key",
+        };
+        let [asc, ascq] = self.code.to_be_bytes();
+        write!(f, "{key}, ASC/ASCQ {asc:02x}h/{ascq:02x}h")?;
+        match self.information {
+            Some(information) => write!(f, ", information {information}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a connection or a command did not work.
+#[derive(Debug)]
+pub enum Error {
+    /// The socket failed.
+    Socket(io::Error),
+    /// The target closed the connection.
+    Closed,
+    /// The target refused, or one side broke the protocol; the connection is over.
+    Protocol(FatalError),
+    /// The target sends the initiator elsewhere.
+    Redirected(String),
+    /// A command did not end with GOOD.
+    Refused {
+        /// The command's name in the standard.
+        command: &'static str,
+        /// How it ended.
+        outcome: Outcome,
+        /// What the sense data says.
+        sense: Option<SenseData>,
+    },
+    /// A task management function or a logout was refused.
+    Function {
+        /// Its name.
+        name: &'static str,
+        /// The response.
+        response: u8,
+    },
+    /// Nothing came for too long.
+    TimedOut {
+        /// What was waited for.
+        waiting_for: &'static str,
+    },
+    /// The target's answers cannot be used; why, in words.
+    Unusable(String),
+    /// `memory_max` leaves no room.
+    NoMemory,
+}
+
+impl Error {
+    /// The sense data of a command that failed.
+    #[must_use]
+    pub fn sense(&self) -> Option<SenseData> {
+        match self {
+            Error::Refused { sense, .. } => *sense,
+            _ => None,
+        }
+    }
+}
+
+/// How a command ended, in words.
+fn outcome_text(outcome: Outcome, sense: Option<SenseData>) -> String {
+    match (outcome, sense) {
+        (Outcome::Status(status::CHECK_CONDITION), Some(sense)) => sense.to_string(),
+        (Outcome::Status(code), _) => match code {
+            status::CHECK_CONDITION => "CHECK CONDITION without sense data".into(),
+            status::RESERVATION_CONFLICT => "RESERVATION CONFLICT: another initiator \
+                                             holds a reservation on the logical unit"
+                .into(),
+            status::BUSY => "BUSY".into(),
+            status::TASK_SET_FULL => "TASK SET FULL".into(),
+            status::TASK_ABORTED => "TASK ABORTED".into(),
+            code => format!("SCSI status {code:02x}h"),
+        },
+        (Outcome::TargetFailure(code), _) => format!("target failure (response {code:02x}h)"),
+        (Outcome::Damaged, _) => "data was damaged or lost on the way".into(),
+        (Outcome::Aborted, _) => "aborted by task management".into(),
+        (Outcome::Rejected(code), _) => match RejectReason::from_value(code) {
+            Some(reason) => format!("rejected: {reason}"),
+            None => format!("rejected for reason {code:02x}h"),
+        },
+    }
+}
+
+/// What helps against a refused login.
+fn remedy(error: &FatalError) -> Option<&'static str> {
+    let status = match error {
+        FatalError::LoginRefused { class, detail } => LoginStatus::from_bytes(*class, *detail)?,
+        FatalError::Authentication(_) => {
+            return Some("look at --mutual-secret-file, and at the target's own secret");
+        }
+        _ => return None,
+    };
+    Some(match status {
+        LoginStatus::AuthenticationFailure => {
+            "give --chap-user and --chap-secret-file as the target has them"
+        }
+        LoginStatus::AuthorizationFailure => {
+            "the target does not know this initiator: allow its name there, or use --initiator"
+        }
+        LoginStatus::NotFound => "see which targets there are with `weft discover`",
+        LoginStatus::TooManyConnections | LoginStatus::OutOfResources => {
+            "use fewer sessions, or allow more at the target"
+        }
+        LoginStatus::ServiceUnavailable | LoginStatus::TargetError => "try again later",
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Socket(error) => write!(f, "socket: {error}"),
+            Error::Closed => f.write_str("the target closed the connection"),
+            Error::Protocol(error) => match remedy(error) {
+                Some(remedy) => write!(f, "{error}; {remedy}"),
+                None => write!(f, "{error}"),
+            },
+            Error::Redirected(address) => write!(f, "the target is at {address} now"),
+            Error::Refused {
+                command,
+                outcome,
+                sense,
+            } => write!(f, "{command}: {}", outcome_text(*outcome, *sense)),
+            Error::Function { name, response } => {
+                write!(f, "{name} was refused (response {response:02x}h)")
+            }
+            Error::TimedOut { waiting_for } => write!(f, "no {waiting_for} in time"),
+            Error::Unusable(why) => f.write_str(why),
+            Error::NoMemory => f.write_str("no memory left below memory_max"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Error::Socket(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sense_data_is_read_in_both_formats() {
+        let mut fixed = [0; 18];
+        fixed[0] = 0xf0;
+        fixed[2] = 0x0e;
+        fixed[3..7].copy_from_slice(&7u32.to_be_bytes());
+        (fixed[12], fixed[13]) = (0x1d, 0);
+        let miscompare = SenseData {
+            key: key::MISCOMPARE,
+            code: 0x1d00,
+            information: Some(7),
+        };
+        assert_eq!(SenseData::read(&fixed), Some(miscompare));
+        fixed[0] = 0x70;
+        assert_eq!(SenseData::read(&fixed).expect("sense").information, None);
+        // A vendor's descriptor first, then the information.
+        let mut described = vec![
+            0x72, 0x0e, 0x1d, 0, 0, 0, 0, 16, 0x80, 2, 1, 2, 0, 10, 0x80, 0,
+        ];
+        described.extend(7u64.to_be_bytes());
+        assert_eq!(SenseData::read(&described), Some(miscompare));
+        described.truncate(20);
+        assert_eq!(
+            SenseData::read(&described).expect("sense").information,
+            None
+        );
+        for nothing in [&[][..], &[0x70], &[0x72, 1], &[0x00; 18]] {
+            assert_eq!(SenseData::read(nothing), None, "{nothing:02x?}");
+        }
+        let text = miscompare.to_string();
+        assert_eq!(text, "MISCOMPARE, ASC/ASCQ 1dh/00h, information 7");
+    }
+
+    #[test]
+    fn a_refused_login_says_what_helps() {
+        let refused = |class, detail| Error::Protocol(FatalError::LoginRefused { class, detail });
+        let text = refused(2, 1).to_string();
+        assert!(
+            text.contains("Authentication failure") && text.contains("--chap-user"),
+            "{text}"
+        );
+        let text = refused(2, 3).to_string();
+        assert!(
+            text.contains("weft discover") && text.contains("0203h"),
+            "{text}"
+        );
+        let text = refused(9, 9).to_string();
+        assert!(text.contains("0909h"), "{text}");
+    }
+}
