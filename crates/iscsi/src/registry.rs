@@ -212,6 +212,8 @@ pub struct Registry {
     sessions: BTreeMap<SessionId, SessionInfo>,
     /// Sessions that have not ended.
     nexuses: BTreeMap<Nexus, SessionId>,
+    /// Which session a connection is of.
+    connections: BTreeMap<u64, SessionId>,
     /// All sessions: a handle is not given out again before its session is gone.
     tsihs: BTreeMap<u16, SessionId>,
     id_next: u64,
@@ -231,6 +233,7 @@ impl Registry {
             portals: config.portals,
             sessions: BTreeMap::new(),
             nexuses: BTreeMap::new(),
+            connections: BTreeMap::new(),
             tsihs: BTreeMap::new(),
             id_next: 0,
             tsih_next: 1,
@@ -361,23 +364,52 @@ impl Registry {
         }
     }
 
-    /// A connection of a session has ended and nothing of it is in flight any
-    /// more. Returns whether the session is gone with it. Nothing happens if the
-    /// connection is in no session (any more).
-    pub fn closed(&mut self, id: SessionId, connection: u64) -> bool {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return false;
-        };
+    /// A connection has ended and nothing of it is in flight any more. Returns
+    /// the session that is gone with it. Nothing happens if the connection is in
+    /// no session: it never came so far, or another took its place.
+    pub fn closed(&mut self, connection: u64) -> Option<SessionId> {
+        let id = self.connections.remove(&connection)?;
+        let session = self
+            .sessions
+            .get_mut(&id)
+            .expect("lives as its connections");
         session
             .connections
             .retain(|_, via| via.connection != connection);
         if !session.connections.is_empty() {
-            return false;
+            return None;
         }
         self.end(id);
         let session = self.sessions.remove(&id).expect("found before");
         self.tsihs.remove(&session.tsih);
-        true
+        Some(id)
+    }
+
+    /// The driver's name for a connection is another one from now on: it went to
+    /// another reactor. Nothing happens if the connection is in no session.
+    pub fn moved(&mut self, from: u64, to: u64) {
+        let Some(id) = self.connections.remove(&from) else {
+            return;
+        };
+        self.connections.insert(to, id);
+        let session = self
+            .sessions
+            .get_mut(&id)
+            .expect("lives as its connections");
+        let of_connection = session.connections.values_mut();
+        for via in of_connection.filter(|via| via.connection == from) {
+            via.connection = to;
+        }
+    }
+
+    /// The connections of all sessions with a target.
+    pub fn connections_of(&self, target: &str) -> Vec<u64> {
+        let is_its = |session: &&SessionInfo| {
+            let name = session.target.as_ref().map(|target| target.name.as_str());
+            name == Some(target)
+        };
+        let sessions = self.sessions().filter(is_its);
+        sessions.flat_map(SessionInfo::names).collect()
     }
 
     /// The session is found no more; returns its connections.

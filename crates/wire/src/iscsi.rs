@@ -293,7 +293,8 @@ impl Bhs {
 pdu! {
     /// SCSI Command (section 11.3).
     ScsiCommand = opcode::SCSI_COMMAND, {
-        /// Command priority in bits 3:0 (RFC 7144, section 4.1).
+        /// Command priority in bits 3:0, of who speaks iSCSIProtocolLevel 2
+        /// (RFC 7144).
         priority: u8 = 2,
         /// Reserved.
         reserved3: u8 = 3,
@@ -323,7 +324,7 @@ pdu! {
         /// SCSI status, if `response` is 0.
         status: u8 = 3,
     } {
-        /// Status qualifier (RFC 7144, section 4.2).
+        /// Status qualifier (RFC 7144).
         status_qualifier: U16 = 8,
         /// Reserved.
         reserved10: [u8; 6] = 10,
@@ -385,7 +386,7 @@ pdu! {
         reserved3: u8 = 3,
     } {
         /// Additional Response Information of QUERY ASYNCHRONOUS EVENT in its
-        /// first three bytes (RFC 7144, section 6.2); else reserved.
+        /// first three bytes (RFC 7144); else reserved.
         additional_response: [u8; 8] = 8,
         /// Initiator Task Tag.
         itt: U32 = 16,

@@ -55,10 +55,14 @@ impl Registry {
         // The session may have ended or grown since the first request.
         let id = self.find_session(begun)?;
         let session = self.sessions.get_mut(&id).expect("found before");
-        let cid = begun.request.cid.get();
+        let (cid, tsih) = (begun.request.cid.get(), session.tsih);
         let replaced = session.connections.remove(&cid);
         let lead_connection = session.names().next();
         session.connections.insert(cid, *via);
+        self.connections.insert(via.connection, id);
+        if let Some(replaced) = &replaced {
+            self.connections.remove(&replaced.connection);
+        }
         let change = Change {
             closing: replaced.iter().map(|via| via.connection).collect(),
         };
@@ -66,7 +70,7 @@ impl Registry {
             leading: false,
             // The lost connection's reactor has the session if no other has.
             lead_connection: lead_connection.or(replaced.map(|via| via.connection)),
-            ..joined(id, begun, session.tsih)
+            ..joined(id, begun, tsih)
         };
         Ok((joined, change))
     }
@@ -96,6 +100,7 @@ impl Registry {
             self.nexuses.insert(nexus, id);
         }
         self.tsihs.insert(tsih, id);
+        self.connections.insert(via.connection, id);
         let session = SessionInfo {
             id,
             tsih,

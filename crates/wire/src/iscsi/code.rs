@@ -54,7 +54,7 @@ codes! {
 }
 
 codes! {
-    /// Task management functions (section 11.5.1; RFC 7144, section 6.1).
+    /// Task management functions (section 11.5.1; RFC 7144).
     TaskFunction: u8 {
         /// ABORT TASK.
         AbortTask = 1 "ABORT TASK",
@@ -84,8 +84,7 @@ codes! {
 }
 
 codes! {
-    /// Responses to task management functions (section 11.6.1; RFC 7144,
-    /// section 6.2).
+    /// Responses to task management functions (section 11.6.1; RFC 7144).
     TaskResponse: u8 {
         /// Function complete.
         Complete = 0 "Function complete",
