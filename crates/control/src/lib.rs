@@ -8,20 +8,27 @@
 mod listener;
 mod nvme;
 mod parse;
+mod pattern;
 mod policy;
+mod secret;
 mod source;
+mod targets;
 mod value;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use target::{Config, NamespaceSpec, SubsystemSpec};
+use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
 pub use parse::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};
 
-/// Without a file: one RAM volume of 1 GiB for every host on 127.0.0.1:4420.
+/// Without a file: one RAM volume of 1 GiB for every host, over NVMe/TCP on
+/// 127.0.0.1:4420 and over iSCSI on 127.0.0.1:3260.
 #[must_use]
 pub fn default_config() -> Config {
     let cpus = reactor::available_cpus();
@@ -39,7 +46,7 @@ pub fn default_config() -> Config {
         }],
         subsystems: vec![SubsystemSpec {
             serial: nvme::serial_of(&nqn),
-            nqn,
+            nqn: nqn.clone(),
             model: nvme::MODEL_DEFAULT.to_owned(),
             namespaces: vec![NamespaceSpec {
                 nsid: 1,
@@ -48,7 +55,15 @@ pub fn default_config() -> Config {
             }],
             ..SubsystemSpec::default()
         }],
-        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 4420)).into()],
+        iscsi_targets: vec![IscsiTargetSpec {
+            luns: vec![LunSpec::new(0, "default")],
+            ana: Ana::Subsystem(nqn),
+            ..IscsiTargetSpec::new("iqn.2026-01.io.weft:default")
+        }],
+        listeners: vec![
+            SocketAddr::from(([127, 0, 0, 1], 4420)).into(),
+            ListenerSpec::iscsi(SocketAddr::from(([127, 0, 0, 1], 3260))),
+        ],
         spin_us_max: policy::SPIN_US_DEFAULT,
         memory_max: policy::memory_default_bytes(cpus.len()),
         cpus,
@@ -63,7 +78,7 @@ pub fn default_config() -> Config {
 /// The file cannot be read, or everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Config, Problems> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Problems {
+    let (text, mode) = read(path).map_err(|error| Problems {
         file: file.clone(),
         list: vec![Problem {
             line: 0,
@@ -71,17 +86,37 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
             text: format!("cannot be read: {error}"),
         }],
     })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    parse(&text, folder, &reactor::affinity()).map_err(|list| Problems { file, list })
+    let origin = Origin {
+        folder: path.parent().unwrap_or(Path::new("")),
+        mode: Some(mode),
+    };
+    parse(&text, &origin, &reactor::affinity()).map_err(|list| Problems { file, list })
 }
 
-/// Reads the text of a file that lies in `folder`, for a process that may run
-/// on the CPUs `allowed`.
+/// The text of a file, and who may read it.
+fn read(path: &Path) -> io::Result<(String, u32)> {
+    let mut file = File::open(path)?;
+    let mode = file.metadata()?.mode();
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok((text, mode))
+}
+
+/// Where the text of a configuration comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'o> {
+    /// Paths in it are relative to this.
+    pub folder: &'o Path,
+    /// The mode of its file: secrets in it want that nobody else reads it.
+    pub mode: Option<u32>,
+}
+
+/// Reads the text of a file, for a process that may run on the CPUs `allowed`.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
-    parse::parse(text, folder, allowed)
+pub fn parse(text: &str, origin: &Origin, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
+    parse::parse(text, origin, allowed)
 }
 
 #[cfg(test)]

@@ -6,23 +6,38 @@ use std::ops::Range;
 use nvmf::{Advertise, Referral};
 use target::{ListenerSpec, Protocol, check};
 
-use crate::parse::{LISTENER, REFERRAL, SCHEMA};
+use crate::parse::{LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
+use crate::policy::pick;
 use crate::source::{Section, Sink};
 
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
 const DISCOVERY_PORT: u16 = 8009;
 
-pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> Vec<ListenerSpec> {
+const PROTOCOLS: &[(&str, Protocol)] =
+    &[("nvme-tcp", Protocol::NvmeTcp), ("iscsi", Protocol::Iscsi)];
+
+/// The listeners; and whether all of them could be read.
+pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, bool) {
+    let mut is_whole = file.has("listener");
     let mut listeners: Vec<(ListenerSpec, Range<usize>)> = Vec::new();
-    for section in file.tables(sink, SCHEMA, "listener", LISTENER) {
-        let advertise = advertise(sink, &section);
+    let sections = file.tables(sink, SCHEMA, "listener", LISTENER);
+    for section in &sections {
+        let protocol = pick(sink, Some(section), "protocol", PROTOCOLS);
+        is_whole &= protocol.is_some() || !section.has("protocol");
+        let protocol = protocol.unwrap_or_default();
+        let advertise = advertise(sink, section);
         let discovery_only = section.flag(sink, "discovery_only").unwrap_or(false);
-        let Some(address) = address(sink, &section, &listeners) else {
+        if discovery_only && protocol == Protocol::Iscsi {
+            let text = "`discovery_only` is for NVMe/TCP: initiators find targets at every portal";
+            sink.add(&section.span_of("discovery_only"), text);
+        }
+        let Some(address) = address(sink, section, &listeners) else {
+            is_whole = false;
             continue;
         };
         let spec = ListenerSpec {
             address,
-            protocol: Protocol::default(),
+            protocol,
             advertise,
             discovery_only,
         };
@@ -31,17 +46,59 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> Vec<ListenerSpec> {
     if !file.has("listener") {
         let text = "there is no [[listener]]: write [[listener]] and address = \"127.0.0.1:4420\"";
         sink.add(&(0..0), text);
-    } else if let Some((_, span)) = listeners.first()
-        && listeners.iter().all(|(spec, _)| spec.discovery_only)
-    {
-        let text = "every [[listener]] is `discovery_only`: no subsystem could be reached";
-        sink.add(span, text);
     }
     if listeners.len() > check::LISTENERS_MAX {
         let text = format!("there are {} listeners at most", check::LISTENERS_MAX);
         sink.add(&listeners[check::LISTENERS_MAX].1, text);
     }
-    listeners.into_iter().map(|(spec, _)| spec).collect()
+    let specs = listeners.into_iter().map(|(spec, _)| spec);
+    (specs.collect(), is_whole)
+}
+
+/// Reports a file that serves nothing, or what nobody could reach.
+pub(crate) fn reachable(
+    sink: &mut Sink,
+    nvme: Option<&Section>,
+    iscsi: Option<&Section>,
+    (listeners, is_whole): (&[ListenerSpec], bool),
+) {
+    let first = |section: Option<&Section>, key| {
+        let section = section.filter(|section| section.has(key))?;
+        Some(section.first_of(key))
+    };
+    let (subsystem, target) = (first(nvme, "subsystem"), first(iscsi, "target"));
+    if subsystem.is_none() && target.is_none() {
+        let text = format!("there is no {SUBSYSTEM} and no {TARGET}: nothing to connect to");
+        let place = nvme.or(iscsi).map_or(0..0, |section| section.span.clone());
+        sink.add(&place, text);
+    }
+    // One that is broken may be the one that is missed.
+    if !is_whole {
+        return;
+    }
+    let mut speaking = listeners
+        .iter()
+        .map(|spec| (spec.protocol, spec.discovery_only));
+    if let Some(span) = subsystem
+        && !speaking
+            .clone()
+            .any(|spec| spec == (Protocol::NvmeTcp, false))
+    {
+        let text = match speaking
+            .clone()
+            .any(|(protocol, _)| protocol == Protocol::NvmeTcp)
+        {
+            true => "every [[listener]] for NVMe/TCP is `discovery_only`",
+            false => "no [[listener]] is for NVMe/TCP (`protocol = \"nvme-tcp\"`)",
+        };
+        sink.add(&span, format!("{text}: no subsystem could be reached"));
+    }
+    if let Some(span) = target
+        && !speaking.any(|(protocol, _)| protocol == Protocol::Iscsi)
+    {
+        let text = "no [[listener]] has `protocol = \"iscsi\"`: no target could be reached";
+        sink.add(&span, text);
+    }
 }
 
 fn address(
@@ -57,7 +114,8 @@ fn address(
         return None;
     };
     if address.port() == 0 {
-        let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420";
+        let why =
+            "port 0 would be another port at every start; NVMe/TCP's own is 4420, iSCSI's 3260";
         sink.add(&text.span, why);
         return None;
     }
@@ -111,7 +169,7 @@ pub(crate) fn referrals(sink: &mut Sink, nvme: Option<&Section>) -> Vec<Referral
 
 /// `name`, `name:port`, `192.0.2.1`, `192.0.2.1:port`, `2001:db8::1` or
 /// `[2001:db8::1]:port`.
-fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
+pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match text.parse::<SocketAddr>() {
         Ok(address) => (address.ip().to_string(), Some(address.port())),
         Err(_) => match text.rsplit_once(':') {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
-use target::{ListenerSpec, NamespaceSpec, SubsystemSpec, check};
+use target::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
 use crate::parse::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
@@ -45,10 +45,6 @@ pub(crate) fn subsystems(
             sink.add(&section.span_of("nqn"), text);
         }
         subsystems.push(subsystem);
-    }
-    if !nvme.is_some_and(|nvme| nvme.has("subsystem")) {
-        let text = format!("there is no {SUBSYSTEM}: nothing to connect to");
-        sink.add(&nvme.map_or(0..0, |nvme| nvme.span.clone()), text);
     }
     subsystems
 }
@@ -126,8 +122,12 @@ fn reached(sink: &mut Sink, section: &Section, listeners: &[ListenerSpec]) -> Op
         let Some(number) = listener(sink, &text, listeners) else {
             continue;
         };
-        if listeners[usize::from(number)].discovery_only {
+        let spec = &listeners[usize::from(number)];
+        if spec.discovery_only {
             let why = format!("the listener {} is `discovery_only`", text.value);
+            sink.add(&text.span, why);
+        } else if spec.protocol != Protocol::NvmeTcp {
+            let why = format!("the listener {} speaks iSCSI, not NVMe/TCP", text.value);
             sink.add(&text.span, why);
         } else if numbers.contains(&number) {
             sink.add(&text.span, format!("{} is in the list already", text.value));
@@ -138,7 +138,11 @@ fn reached(sink: &mut Sink, section: &Section, listeners: &[ListenerSpec]) -> Op
 }
 
 /// The number of the listener on an address.
-fn listener(sink: &mut Sink, text: &At<&str>, listeners: &[ListenerSpec]) -> Option<u16> {
+pub(crate) fn listener(
+    sink: &mut Sink,
+    text: &At<&str>,
+    listeners: &[ListenerSpec],
+) -> Option<u16> {
     let known = || listeners.iter().map(|spec| spec.address.to_string());
     let address: Option<SocketAddr> = text.value.parse().ok();
     let found = (0..)
@@ -189,25 +193,17 @@ fn ana_groups(
             sink.add(&section.span_of("group"), text);
         }
         seen.push((id, on));
-        let at = groups.iter().position(|group| group.id == id);
-        let at = at.unwrap_or_else(|| {
-            let group = AnaGroup {
-                id,
-                ..AnaGroup::default()
-            };
-            groups.push(group);
-            groups.len() - 1
-        });
+        let group = AnaGroup::find_or_add(&mut groups, id);
         match on {
-            Some(number) => groups[at].on.push((number, state)),
-            None => groups[at].state = state,
+            Some(number) => group.on.push((number, state)),
+            None => group.state = state,
         }
     }
     groups
 }
 
 /// As the words of the ANA log page (Base 2.0, section 8.1.3).
-const ANA_STATES: &[(&str, AnaState)] = &[
+pub(crate) const ANA_STATES: &[(&str, AnaState)] = &[
     ("optimized", AnaState::Optimized),
     ("non-optimized", AnaState::NonOptimized),
     ("inaccessible", AnaState::Inaccessible),
@@ -248,9 +244,26 @@ fn cntlids(sink: &mut Sink, section: &Section) -> Option<RangeInclusive<u16>> {
 fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<NamespaceSpec> {
     let mut namespaces: Vec<NamespaceSpec> = Vec::new();
     let sections = section.tables(sink, SCHEMA, "namespace", NAMESPACE);
-    if sections.is_empty() && !section.has("namespace") {
-        let text = format!("the subsystem has no {NAMESPACE}");
+    if !section.has("namespace") && !section.has("volumes") {
+        let text = format!("the subsystem has no {NAMESPACE} and no `volumes = [\"...\"]`");
         sink.add(&section.span, text);
+    }
+    // In short: from nsid 1 on, in order.
+    for (nsid, name) in (1..).zip(section.texts(sink, "volumes").unwrap_or_default()) {
+        let Some(volume) = known_volume(sink, &name, volumes) else {
+            continue;
+        };
+        if namespaces.iter().any(|other| other.volume == volume) {
+            sink.add(&name.span, format!("\"{volume}\" is in the list already"));
+        } else if let Err(why) = check::nsid(nsid) {
+            sink.add(&name.span, why);
+            break;
+        }
+        namespaces.push(NamespaceSpec {
+            nsid: nsid as u32,
+            volume,
+            ..NamespaceSpec::default()
+        });
     }
     for section in &sections {
         section.missing(sink, "nsid", "nsid = 1");
@@ -285,11 +298,11 @@ fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<Name
 }
 
 /// A number that `check` knows the bounds of.
-fn number(
+pub(crate) fn number(
     sink: &mut Sink,
     section: &Section,
     key: &str,
-    check: fn(u64) -> Result<u32, String>,
+    check: impl Fn(u64) -> Result<u32, String>,
 ) -> Option<u32> {
     let number = section.number(sink, key, false)?;
     match check(number.value) {
@@ -301,8 +314,13 @@ fn number(
     }
 }
 
-fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<String> {
+pub(crate) fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Option<String> {
     let name = section.text(sink, "volume")?;
+    known_volume(sink, &name, volumes)
+}
+
+/// The name of a volume that the file has.
+pub(crate) fn known_volume(sink: &mut Sink, name: &At<&str>, volumes: &Volumes) -> Option<String> {
     if volumes.names.iter().any(|known| known == name.value) {
         return Some(name.value.to_owned());
     }

@@ -8,13 +8,15 @@ use target::{Config, check};
 use toml::de::DeTable;
 use uuid::Uuid;
 
+use crate::secret::Secrets;
 use crate::source::{Keys, Section, Sink, hint};
+use crate::targets::{self, Rest};
 use crate::value::format_size;
-use crate::{Problem, listener, nvme, policy};
+use crate::{Origin, Problem, listener, nvme, pattern, policy};
 
 /// Sections and the keys that they may hold.
 pub const SCHEMA: &[Keys] = &[
-    (FILE, &["volume", "nvme", "listener", "policy"]),
+    (FILE, &["volume", "nvme", "iscsi", "listener", "policy"]),
     (
         VOLUME,
         &[
@@ -52,6 +54,7 @@ pub const SCHEMA: &[Keys] = &[
             "model",
             "cntlids",
             "listeners",
+            "volumes",
             "namespace",
             "ana",
         ],
@@ -59,7 +62,80 @@ pub const SCHEMA: &[Keys] = &[
     (NAMESPACE, &["nsid", "volume", "ana_group", "hosts"]),
     (ANA, &["group", "state", "listener"]),
     (REFERRAL, &["address"]),
-    (LISTENER, &["address", "advertise", "discovery_only"]),
+    (
+        ISCSI,
+        &[
+            "queue_depth",
+            "max_recv_data_segment_bytes",
+            "first_burst_bytes",
+            "max_burst_bytes",
+            "r2ts_max",
+            "initial_r2t",
+            "immediate_data",
+            "error_recovery_level",
+            "session_connections_max",
+            "sessions_max",
+            "nop_in_interval_ms",
+            "header_digest",
+            "data_digest",
+            "chap_algorithms",
+            "portal_group",
+            "discovery",
+            "target",
+        ],
+    ),
+    (PORTAL_GROUP, &["tag", "listeners"]),
+    (DISCOVERY, &["chap", "mutual_chap"]),
+    (DISCOVERY_CHAP, CREDENTIALS),
+    (DISCOVERY_MUTUAL, CREDENTIALS),
+    (
+        TARGET,
+        &[
+            "name",
+            "alias",
+            "allow_any_initiator",
+            "initiators",
+            "networks",
+            "volumes",
+            "portal_groups",
+            "subsystem",
+            "redirect",
+            "redirect_permanent",
+            "chap",
+            "mutual_chap",
+            "lun",
+            "initiator",
+            "ana",
+            "queue_depth",
+            "max_recv_data_segment_bytes",
+            "first_burst_bytes",
+            "max_burst_bytes",
+            "r2ts_max",
+            "initial_r2t",
+            "immediate_data",
+            "error_recovery_level",
+            "session_connections_max",
+            "sessions_max",
+            "nop_in_interval_ms",
+            "header_digest",
+            "data_digest",
+            "chap_algorithms",
+        ],
+    ),
+    (TARGET_CHAP, CREDENTIALS),
+    (TARGET_MUTUAL, CREDENTIALS),
+    (LUN, &["lun", "volume", "ana_group"]),
+    (
+        INITIATOR,
+        &["name", "networks", "luns", "chap", "mutual_chap"],
+    ),
+    (INITIATOR_CHAP, CREDENTIALS),
+    (INITIATOR_MUTUAL, CREDENTIALS),
+    (TARGET_ANA, &["group", "state", "portal_group"]),
+    (
+        LISTENER,
+        &["address", "protocol", "advertise", "discovery_only"],
+    ),
     (
         POLICY,
         &[
@@ -80,8 +156,24 @@ pub(crate) const SUBSYSTEM: &str = "[[nvme.subsystem]]";
 pub(crate) const NAMESPACE: &str = "[[nvme.subsystem.namespace]]";
 pub(crate) const ANA: &str = "[[nvme.subsystem.ana]]";
 pub(crate) const REFERRAL: &str = "[[nvme.referral]]";
+pub(crate) const ISCSI: &str = "[iscsi]";
+pub(crate) const PORTAL_GROUP: &str = "[[iscsi.portal_group]]";
+pub(crate) const DISCOVERY: &str = "[iscsi.discovery]";
+pub(crate) const DISCOVERY_CHAP: &str = "[iscsi.discovery.chap]";
+pub(crate) const DISCOVERY_MUTUAL: &str = "[iscsi.discovery.mutual_chap]";
+pub(crate) const TARGET: &str = "[[iscsi.target]]";
+pub(crate) const TARGET_CHAP: &str = "[iscsi.target.chap]";
+pub(crate) const TARGET_MUTUAL: &str = "[iscsi.target.mutual_chap]";
+pub(crate) const LUN: &str = "[[iscsi.target.lun]]";
+pub(crate) const INITIATOR: &str = "[[iscsi.target.initiator]]";
+pub(crate) const INITIATOR_CHAP: &str = "[iscsi.target.initiator.chap]";
+pub(crate) const INITIATOR_MUTUAL: &str = "[iscsi.target.initiator.mutual_chap]";
+pub(crate) const TARGET_ANA: &str = "[[iscsi.target.ana]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const POLICY: &str = "[policy]";
+
+/// Of who proves who he is by CHAP.
+const CREDENTIALS: &[&str] = &["user", "secret", "secret_file"];
 
 /// A logical block where the file says nothing.
 pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
@@ -93,26 +185,43 @@ pub(crate) struct Volumes {
     pub names: Vec<String>,
 }
 
-pub(crate) fn parse(text: &str, folder: &Path, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
-    let (table, errors) = DeTable::parse_recoverable(text);
+pub(crate) fn parse(
+    text: &str,
+    origin: &Origin,
+    allowed: &[usize],
+) -> Result<Config, Vec<Problem>> {
+    let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut sink = Sink::new(text);
     for error in errors {
         sink.add(&error.span().unwrap_or(0..0), error.message());
     }
     let sink = &mut sink;
+    pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
-    let volumes = volumes(sink, &file, folder);
+    let volumes = volumes(sink, &file, origin.folder);
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
-    let listeners = listener::listeners(sink, &file);
+    let (listeners, is_whole) = listener::listeners(sink, &file);
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes, &listeners);
     let referrals = listener::referrals(sink, nvme.as_ref());
+    let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
+    let section = section.as_ref();
+    let mut secrets = Secrets::new(origin);
+    let rest = Rest {
+        volumes: &volumes,
+        listeners: &listeners,
+        subsystems: &subsystems,
+    };
+    let iscsi = targets::read(sink, section, &mut secrets, &rest);
+    listener::reachable(sink, nvme.as_ref(), section, (&listeners, is_whole));
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
         volumes: volumes.list,
         subsystems,
+        iscsi_targets: iscsi.targets,
+        iscsi_discovery: iscsi.discovery,
         listeners,
         referrals,
         backend: policy::backend(sink, policy),
@@ -136,6 +245,7 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
     };
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
+    let mut uuids: HashMap<Uuid, usize> = HashMap::new();
     for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
         let name = volume_name(sink, &section);
         if let Some(name) = &name {
@@ -153,6 +263,14 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
         if let Some((key, first)) = taken.min_by_key(|(_, first)| *first) {
             let text = format!("the volume in line {first} lies in this file already");
             sink.add(&section.span_of(key), text);
+        }
+        let uuid = volume.as_ref().and_then(|volume| volume.uuid);
+        if let Some(first) = uuid.and_then(|uuid| uuids.insert(uuid, line)) {
+            let text = format!(
+                "the volume in line {first} has this UUID already: leave `uuid` out, and each \
+                 has its own"
+            );
+            sink.add(&section.span_of("uuid"), text);
         }
         volumes.names.extend(name);
         volumes.list.extend(volume);
@@ -264,7 +382,12 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind
 }
 
 /// The path of a file; relative ones are to the configuration's folder.
-fn file(sink: &mut Sink, section: &Section, key: &str, folder: &Path) -> Option<PathBuf> {
+pub(crate) fn file(
+    sink: &mut Sink,
+    section: &Section,
+    key: &str,
+    folder: &Path,
+) -> Option<PathBuf> {
     let path = section.text(sink, key)?;
     if path.value.is_empty() {
         sink.add(&path.span, format!("`{key}` is empty"));

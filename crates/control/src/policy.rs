@@ -23,7 +23,7 @@ fn memory_need_bytes(reactors: usize) -> u64 {
 }
 
 /// One number of the file: its bounds are checked in one place.
-struct Number {
+pub(crate) struct Number {
     key: &'static str,
     min: u64,
     max: u64,
@@ -32,7 +32,7 @@ struct Number {
     rule: Rule,
 }
 
-enum Rule {
+pub(crate) enum Rule {
     Any,
     PowerOfTwo,
     Multiple(u64),
@@ -60,7 +60,7 @@ const ZERO_COPY_MIN: Number = size("zero_copy_min_bytes", 4 * KIB, 4 * MIB, Rule
 /// buffers, and for two of the largest.
 const REACTOR_BYTES_MIN: u64 = 4 * CHUNK_BYTES;
 
-const fn count(key: &'static str, min: u64, max: u64) -> Number {
+pub(crate) const fn count(key: &'static str, min: u64, max: u64) -> Number {
     let (sized, rule) = (false, Rule::Any);
     Number {
         key,
@@ -71,7 +71,7 @@ const fn count(key: &'static str, min: u64, max: u64) -> Number {
     }
 }
 
-const fn size(key: &'static str, min: u64, max: u64, rule: Rule) -> Number {
+pub(crate) const fn size(key: &'static str, min: u64, max: u64, rule: Rule) -> Number {
     let sized = true;
     Number {
         key,
@@ -83,7 +83,7 @@ const fn size(key: &'static str, min: u64, max: u64, rule: Rule) -> Number {
 }
 
 impl Number {
-    fn show(&self, value: u64) -> String {
+    pub fn show(&self, value: u64) -> String {
         match self.sized {
             true => format_size(value),
             false => value.to_string(),
@@ -91,7 +91,7 @@ impl Number {
     }
 
     /// The number in the file if it is there; its problems are reported.
-    fn find(&self, sink: &mut Sink, section: Option<&Section>) -> Option<u64> {
+    pub fn find(&self, sink: &mut Sink, section: Option<&Section>) -> Option<u64> {
         let found = section?.number(sink, self.key, self.sized)?;
         let Self { key, min, max, .. } = *self;
         let value = found.value;
@@ -117,7 +117,12 @@ impl Number {
     }
 
     /// The number, in the type that holds its whole range, or `default`.
-    fn read<T: TryFrom<u64>>(&self, sink: &mut Sink, section: Option<&Section>, default: T) -> T {
+    pub fn read<T: TryFrom<u64>>(
+        &self,
+        sink: &mut Sink,
+        section: Option<&Section>,
+        default: T,
+    ) -> T {
         let found = self.find(sink, section);
         found.map_or(default, |value| match T::try_from(value) {
             Ok(value) => value,

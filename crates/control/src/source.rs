@@ -1,5 +1,6 @@
 //! A configuration file as read: tables with positions, and what is wrong with it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -48,6 +49,8 @@ impl std::error::Error for Problems {}
 pub(crate) struct Sink<'s> {
     source: &'s str,
     list: Vec<Problem>,
+    /// Where a pattern makes several of what stands there once.
+    many: HashSet<usize>,
 }
 
 impl<'s> Sink<'s> {
@@ -55,12 +58,23 @@ impl<'s> Sink<'s> {
         Self {
             source,
             list: Vec::new(),
+            many: HashSet::new(),
         }
+    }
+
+    /// What starts at this byte of the file is read several times: of the
+    /// problems there only the first is told.
+    pub fn is_many(&mut self, start: usize) {
+        self.many.insert(start);
     }
 
     /// Notes a problem at a byte range of the file.
     pub fn add(&mut self, span: &Range<usize>, text: impl Into<String>) {
         let (line, column) = self.place(span.start);
+        let known = |known: &Problem| (known.line, known.column) == (line, column);
+        if self.many.contains(&span.start) && self.list.iter().any(known) {
+            return;
+        }
         self.list.push(Problem {
             line,
             column,
@@ -243,6 +257,42 @@ impl<'a, 'i> Section<'a, 'i> {
             }
         }
         Some(texts)
+    }
+
+    /// A list of whole numbers.
+    pub fn numbers(&self, sink: &mut Sink, key: &str) -> Option<Vec<At<u64>>> {
+        let value = self.value(key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            let found = kind_of(value.get_ref());
+            let text = format!("`{key}` takes a list: {key} = [0, 1], not {found}");
+            sink.add(&value.span(), text);
+            return None;
+        };
+        let mut numbers = Vec::new();
+        for item in array.iter() {
+            let number = match item.get_ref() {
+                DeValue::Integer(number) => {
+                    u64::from_str_radix(number.as_str(), number.radix()).ok()
+                }
+                _ => None,
+            };
+            match number {
+                Some(value) => numbers.push(At {
+                    value,
+                    span: item.span(),
+                }),
+                None => sink.add(&item.span(), format!("`{key}` holds whole numbers")),
+            }
+        }
+        Some(numbers)
+    }
+
+    /// Where the first of the tables under a key stands.
+    pub fn first_of(&self, key: &str) -> Range<usize> {
+        match self.value(key).map(Spanned::get_ref) {
+            Some(DeValue::Array(array)) if !array.is_empty() => array[0].span(),
+            _ => self.span_of(key),
+        }
     }
 
     /// The one table under a key, empty if it is absent.

@@ -1,5 +1,6 @@
 //! Files in, configuration or problems out.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nvmf::command::AnaState;
@@ -9,6 +10,9 @@ use store::Kind;
 use target::{Limits, ListenerSpec, Placement};
 
 use super::*;
+
+mod iscsi;
+mod patterns;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");
 
@@ -30,7 +34,15 @@ const LOCAL: &str = "address = \"127.0.0.1:4420\"";
 
 /// As a process reads it that may run on CPUs 0 to 4.
 fn read(text: &str) -> Result<Config, Vec<Problem>> {
-    parse(text, Path::new(""), &[0, 1, 2, 3, 4])
+    parse(text, &origin(""), &[0, 1, 2, 3, 4])
+}
+
+/// A file that only its owner may read.
+fn origin(folder: &str) -> Origin<'_> {
+    Origin {
+        folder: Path::new(folder),
+        mode: Some(0o100_600),
+    }
 }
 
 /// The one problem of a file as a user sees it.
@@ -66,7 +78,7 @@ fn a_plain_file_says_what_it_says() {
     );
     assert_eq!(config.subsystems[0].serial.len(), 20);
     assert_ne!(config.subsystems[0].serial, default.subsystems[0].serial);
-    assert_eq!(config.listeners, default.listeners);
+    assert_eq!(config.listeners, default.listeners[..1]);
     assert_eq!(config.cpus, reactor::available_cpus());
     same_numbers(&config, &default);
 }
@@ -217,7 +229,7 @@ fn what_discovery_says_is_checked() {
     );
     expect(
         &listener("discovery_only = true"),
-        "13:1",
+        "7:1",
         &["no subsystem could be reached"],
     );
     let only = "[[listener]]\naddress = \"127.0.0.1:8009\"\ndiscovery_only = true";
@@ -239,7 +251,7 @@ fn what_discovery_says_is_checked() {
 fn a_block_device_is_served_whole() {
     let text = file("", "", ANY, LOCAL, "")
         .replace("\"ram\"", "\"block\"\npath = \"/dev/sdz\"\nstate = \"s\"");
-    let config = parse(&text, Path::new("conf"), &[0]).unwrap();
+    let config = parse(&text, &origin("conf"), &[0]).unwrap();
     let path = PathBuf::from("/dev/sdz");
     assert_eq!(config.volumes[0].kind, Kind::Block { path });
     assert_eq!(config.volumes[0].size_bytes, 0);
@@ -254,7 +266,7 @@ fn a_block_device_is_served_whole() {
 #[test]
 fn a_file_volume_lies_beside_its_configuration() {
     let text = file(SIZE, "", ANY, LOCAL, "").replace("\"ram\"", "\"file\"\npath = \"x/y.img\"");
-    let config = parse(&text, Path::new("conf"), &[0]).unwrap();
+    let config = parse(&text, &origin("conf"), &[0]).unwrap();
     let path = PathBuf::from("conf/x/y.img");
     assert_eq!(config.volumes[0].kind, Kind::File { path });
 }
@@ -555,7 +567,7 @@ fn a_file_that_is_not_there_is_named() {
 fn uncommented(text: &str) -> String {
     let is_key = |line: &str| {
         let key = line.split(" = ").next().unwrap_or_default();
-        line.starts_with("[[")
+        line.starts_with('[')
             || line.contains(" = ")
                 && key
                     .chars()
@@ -574,8 +586,12 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     let plain = read(EXAMPLE).unwrap();
     // What it gives as defaults are the defaults.
     same_numbers(&plain, &default_config());
-    let live = uncommented(EXAMPLE);
-    let config = read(&live).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["alice", "finder", "weft"] {
+        secret_file(folder.path(), name, &format!("a secret of {name}\n"), 0o600);
+    }
+    let origin = origin(folder.path().to_str().unwrap());
+    let config = parse(&uncommented(EXAMPLE), &origin, &[0, 1]).unwrap();
     assert_eq!(config.cpus, [0, 1]);
     assert_eq!(config.zero_copy_min_bytes, Some(65_536));
     assert!(config.volumes[1].read_only && config.volumes[1].uuid.is_some());
@@ -588,10 +604,28 @@ fn the_example_holds_every_key_of_the_schema() {
     collect("the file", &live, &mut seen);
     for (section, keys) in SCHEMA {
         for key in *keys {
+            // Those of CHAP are the same everywhere.
+            let section = match section.ends_with("chap]") {
+                true if *key == "secret" => "[iscsi.target.initiator.chap]",
+                true => "[iscsi.target.chap]",
+                false => section,
+            };
+            // What may be said of one target is shown for all.
+            let general = ("[iscsi]".to_owned(), key.to_string());
+            if section == "[[iscsi.target]]" && seen.contains(&general) {
+                continue;
+            }
             let key = (section.to_string(), key.to_string());
             assert!(seen.contains(&key), "{key:?} is not in weft.example.toml");
         }
     }
+}
+
+/// A secret in a file of its own.
+fn secret_file(folder: &Path, name: &str, text: &str, mode: u32) {
+    let path = folder.join(format!("{name}.secret"));
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
 fn collect(

@@ -157,6 +157,41 @@ pub struct AnaGroup {
     pub on: Vec<(u16, AnaState)>,
 }
 
+impl AnaGroup {
+    /// Its state on a listener.
+    pub fn state_on(&self, listener: u16) -> AnaState {
+        let known = self.on.iter().find(|(number, _)| *number == listener);
+        known.map_or(self.state, |(_, state)| *state)
+    }
+
+    /// Sets its state on one listener, or (`None`) on all.
+    pub fn set_state(&mut self, listener: Option<u16>, state: AnaState) {
+        match listener {
+            None => {
+                self.state = state;
+                self.on.clear();
+            }
+            Some(listener) => {
+                self.on.retain(|(number, _)| *number != listener);
+                self.on.push((listener, state));
+            }
+        }
+    }
+
+    /// The group of an identifier, which is added if it is not there.
+    pub fn find_or_add(groups: &mut Vec<AnaGroup>, id: u32) -> &mut AnaGroup {
+        let at = groups.iter().position(|known| known.id == id);
+        let at = at.unwrap_or_else(|| {
+            groups.push(AnaGroup {
+                id,
+                ..AnaGroup::default()
+            });
+            groups.len() - 1
+        });
+        &mut groups[at]
+    }
+}
+
 /// An NVM subsystem: an immutable snapshot, replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subsystem {
@@ -214,37 +249,13 @@ impl Subsystem {
 
     /// State of an ANA group for hosts that come through a listener.
     pub fn ana_state(&self, listener: u16, group: u32) -> AnaState {
-        let Some(known) = self.ana_groups.iter().find(|known| known.id == group) else {
-            return AnaState::Optimized;
-        };
-        known
-            .on
-            .iter()
-            .find(|(number, _)| *number == listener)
-            .map_or(known.state, |(_, state)| *state)
+        let known = self.ana_groups.iter().find(|known| known.id == group);
+        known.map_or(AnaState::Optimized, |known| known.state_on(listener))
     }
 
     /// Sets the state of an ANA group on one listener, or (`None`) on all.
     pub fn set_ana_state(&mut self, listener: Option<u16>, group: u32, state: AnaState) {
-        let at = self.ana_groups.iter().position(|known| known.id == group);
-        let at = at.unwrap_or_else(|| {
-            self.ana_groups.push(AnaGroup {
-                id: group,
-                ..AnaGroup::default()
-            });
-            self.ana_groups.len() - 1
-        });
-        let known = &mut self.ana_groups[at];
-        match listener {
-            None => {
-                known.state = state;
-                known.on.clear();
-            }
-            Some(listener) => {
-                known.on.retain(|(number, _)| *number != listener);
-                known.on.push((listener, state));
-            }
-        }
+        AnaGroup::find_or_add(&mut self.ana_groups, group).set_state(listener, state);
     }
 }
 

@@ -164,6 +164,8 @@ fn config(plan: &Plan) -> Config {
             namespaces: (0..plan.volumes.len()).map(namespace).collect(),
             ..SubsystemSpec::default()
         }],
+        iscsi_targets: Vec::new(),
+        iscsi_discovery: Default::default(),
         listeners: vec![address().into()],
         referrals: Vec::new(),
         cpus: (0..plan.shards).collect(),

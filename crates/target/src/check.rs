@@ -5,8 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use auth::Secret;
 use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
 use store::{Kind, Spec};
+
+/// The largest logical unit number that flat space addressing has (SAM-5,
+/// section 4.7.7.3).
+pub const LUN_MAX: u16 = 0x3fff;
+
+/// Bytes of a target's alias at most (RFC 7143, section 6.1: a text value).
+const ALIAS_BYTES_MAX: usize = 255;
 
 /// Listeners at a time.
 pub const LISTENERS_MAX: usize = 64;
@@ -102,6 +110,59 @@ pub fn ana_group(group: u64) -> Result<u32, String> {
         Ok(group @ 1..=ANA_GROUPS_MAX) => Ok(group),
         _ => Err(format!(
             "an ANA group is from 1 to {ANA_GROUPS_MAX}, not {group}"
+        )),
+    }
+}
+
+/// A logical unit number.
+///
+/// # Errors
+/// What it may be.
+pub fn lun(lun: u64) -> Result<u16, String> {
+    match u16::try_from(lun) {
+        Ok(lun @ 0..=LUN_MAX) => Ok(lun),
+        _ => Err(format!("a LUN is from 0 to {LUN_MAX}, not {lun}")),
+    }
+}
+
+/// What people call a target (TargetAlias).
+///
+/// # Errors
+/// What it may be.
+pub fn alias(alias: &str) -> Result<(), String> {
+    match alias.is_empty() || alias.len() > ALIAS_BYTES_MAX || alias.contains(char::is_control) {
+        true => Err(format!(
+            "`alias` is 1 to {ALIAS_BYTES_MAX} bytes without control characters"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A name by which a side of CHAP is known (CHAP_N).
+///
+/// # Errors
+/// What it may be.
+pub fn chap_user(user: &str) -> Result<(), String> {
+    let most = auth::chap::NAME_LEN_MAX;
+    match user.is_empty() || user.len() > most || user.contains(char::is_control) {
+        true => Err(format!(
+            "a CHAP user has 1 to {most} bytes without control characters"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A secret for CHAP.
+///
+/// # Errors
+/// How long it may be.
+pub fn chap_secret(secret: &Secret) -> Result<(), String> {
+    match secret.len() {
+        Secret::LEN_MIN..=Secret::LEN_MAX => Ok(()),
+        len => Err(format!(
+            "a CHAP secret has {} to {} bytes, not {len}; some initiators take 16 at most",
+            Secret::LEN_MIN,
+            Secret::LEN_MAX
         )),
     }
 }

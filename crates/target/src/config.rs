@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use iscsi::{Auth, PortalGroup, Target};
 use nvmf::{Advertise, AnaGroup, Referral};
 
 /// Everything that a target is started with; checked by `control` before.
@@ -12,6 +13,10 @@ pub struct Config {
     pub volumes: Vec<store::Spec>,
     /// The subsystems that serve them.
     pub subsystems: Vec<SubsystemSpec>,
+    /// The iSCSI targets that serve them.
+    pub iscsi_targets: Vec<IscsiTargetSpec>,
+    /// What initiators prove that only ask which targets there are.
+    pub iscsi_discovery: Auth,
     /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
@@ -39,6 +44,8 @@ impl Default for Config {
         Config {
             volumes: Vec::new(),
             subsystems: Vec::new(),
+            iscsi_targets: Vec::new(),
+            iscsi_discovery: Auth::default(),
             listeners: Vec::new(),
             referrals: Vec::new(),
             cpus: reactor::available_cpus(),
@@ -143,6 +150,82 @@ impl Default for NamespaceSpec {
             ana_group: 1,
             hosts: None,
         }
+    }
+}
+
+/// One iSCSI target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IscsiTargetSpec {
+    /// The target itself. Without portal groups it has one, with tag 1, of
+    /// every iSCSI listener that there is at the time.
+    pub target: Target,
+    /// Its logical units.
+    pub luns: Vec<LunSpec>,
+    /// How good its paths are.
+    pub ana: Ana,
+}
+
+impl IscsiTargetSpec {
+    /// A target that every initiator may use at every portal, with no logical
+    /// unit yet: for struct update syntax.
+    pub fn new(name: impl Into<String>) -> Self {
+        IscsiTargetSpec {
+            target: Target::new(name),
+            luns: Vec::new(),
+            ana: Ana::default(),
+        }
+    }
+}
+
+/// Of a target that names no portal groups: every iSCSI listener, in a group with
+/// tag 1.
+pub fn default_portal_group<'l>(
+    listeners: impl IntoIterator<Item = (u16, &'l ListenerSpec)>,
+) -> PortalGroup {
+    let listeners = listeners.into_iter();
+    let portals = listeners.filter(|(_, spec)| spec.protocol == Protocol::Iscsi);
+    PortalGroup {
+        tag: 1,
+        portals: portals.map(|(number, _)| number).collect(),
+    }
+}
+
+/// A volume under a logical unit number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LunSpec {
+    /// Logical unit number.
+    pub lun: u16,
+    /// Name of the volume that it serves.
+    pub volume: String,
+    /// The ANA group it belongs to, from 1.
+    pub ana_group: u32,
+}
+
+impl LunSpec {
+    /// A volume in ANA group 1.
+    pub fn new(lun: u16, volume: impl Into<String>) -> Self {
+        LunSpec {
+            lun,
+            volume: volume.into(),
+            ana_group: 1,
+        }
+    }
+}
+
+/// Where the states of a target's ANA groups are: what SCSI calls ALUA. The
+/// state of a group on the listeners of a portal group is that of the target
+/// port group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ana {
+    /// With the target: groups whose state is not ANA Optimized everywhere.
+    Own(Vec<AnaGroup>),
+    /// With the subsystem of this NQN, so that both protocols say the same.
+    Subsystem(String),
+}
+
+impl Default for Ana {
+    fn default() -> Self {
+        Ana::Own(Vec::new())
     }
 }
 

@@ -28,7 +28,10 @@ mod token;
 mod waiting;
 
 pub use change::{Change, ChangeError};
-pub use config::{Config, Limits, ListenerSpec, NamespaceSpec, Placement, Protocol, SubsystemSpec};
+pub use config::{
+    Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
+    Protocol, SubsystemSpec, default_portal_group,
+};
 pub use report::Report;
 pub use start::{Running, StartError, start};
 

@@ -1,0 +1,148 @@
+//! CHAP names and secrets of a file: from files of their own or from the
+//! configuration itself, and shown nowhere.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use auth::Secret;
+use iscsi::Credentials;
+
+use crate::Origin;
+use crate::parse::{SCHEMA, file};
+use crate::source::{Section, Sink};
+
+/// What others may do with a file so that it holds no secret: read or write it.
+const OPEN_TO_ALL: u32 = 0o006;
+
+/// The secrets that were read so far: those of one side are not the other's.
+pub(crate) struct Secrets<'o> {
+    origin: &'o Origin<'o>,
+    list: Vec<Known>,
+}
+
+struct Known {
+    secret: Secret,
+    /// Weft proves by it who it is.
+    is_mutual: bool,
+    span: Range<usize>,
+}
+
+impl<'o> Secrets<'o> {
+    pub fn new(origin: &'o Origin<'o>) -> Self {
+        Secrets {
+            origin,
+            list: Vec::new(),
+        }
+    }
+
+    /// The credentials under `key`, `chap` or `mutual_chap`, if that is there.
+    pub fn credentials(
+        &mut self,
+        sink: &mut Sink,
+        section: &Section,
+        key: &'static str,
+        title: &'static str,
+    ) -> Option<Credentials> {
+        let section = section.table(sink, SCHEMA, key, title)?;
+        section.missing(sink, "user", "user = \"alice\"");
+        let user = section.text(sink, "user");
+        if let Some(user) = &user
+            && let Err(why) = target::check::chap_user(user.value)
+        {
+            sink.add(&user.span, why);
+        }
+        let secret = self.secret(sink, &section);
+        let (user, (secret, span)) = (user?.value.to_owned(), secret?);
+        self.list.push(Known {
+            secret: secret.clone(),
+            is_mutual: key == "mutual_chap",
+            span,
+        });
+        Some(Credentials { user, secret })
+    }
+
+    fn secret(&self, sink: &mut Sink, section: &Section) -> Option<(Secret, Range<usize>)> {
+        let key = match (section.has("secret"), section.has("secret_file")) {
+            (true, true) => {
+                let text = "`secret` and `secret_file` contradict each other";
+                sink.add(&section.span_of("secret"), text);
+                return None;
+            }
+            (true, false) => "secret",
+            _ => "secret_file",
+        };
+        section.missing(sink, key, "secret_file = \"alice.secret\"");
+        let span = section.span_of(key);
+        let found = match key {
+            "secret" => {
+                let text = section.text(sink, key)?;
+                match self
+                    .origin
+                    .mode
+                    .map_or(Ok(()), |mode| is_private("this file", mode))
+                {
+                    Ok(()) => Ok(text.value.as_bytes().to_vec()),
+                    Err(why) => Err(format!("{why}; or use `secret_file`")),
+                }
+            }
+            _ => read(&file(sink, section, key, self.origin.folder)?),
+        };
+        let secret = found.and_then(|bytes| {
+            let secret = Secret::new(bytes);
+            target::check::chap_secret(&secret)?;
+            Ok(secret)
+        });
+        match secret {
+            Ok(secret) => Some((secret, span)),
+            Err(why) => {
+                sink.add(&span, format!("`{key}`: {why}"));
+                None
+            }
+        }
+    }
+
+    /// Reports secrets that prove who both sides are (RFC 7143, section 9.2.1).
+    pub fn compare(&self, sink: &mut Sink) {
+        let (own, theirs): (Vec<_>, Vec<_>) = self.list.iter().partition(|known| known.is_mutual);
+        for own in own {
+            if let Some(other) = theirs.iter().find(|known| known.secret == own.secret) {
+                let line = sink.line(&other.span);
+                let text = format!(
+                    "an initiator proves itself by the same secret, in line {line}: weft needs \
+                     one of its own"
+                );
+                sink.add(&own.span, text);
+            }
+        }
+    }
+}
+
+/// The bytes of a file that nobody else may read, without the end of its line.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    let cannot = |error| format!("{shown} cannot be read: {error}");
+    let file = File::open(path).map_err(cannot)?;
+    let about = file.metadata().map_err(cannot)?;
+    if !about.is_file() {
+        return Err(format!("{shown} is no file"));
+    }
+    is_private(&shown.to_string(), about.mode())?;
+    let mut bytes = Vec::new();
+    let most = Secret::LEN_MAX as u64 + 3;
+    file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+}
+
+fn is_private(file: &str, mode: u32) -> Result<(), String> {
+    match mode & OPEN_TO_ALL {
+        0 => Ok(()),
+        _ => Err(format!(
+            "everybody on this machine may read or write {file} (mode {:04o}): `chmod 600` it",
+            mode & 0o7777
+        )),
+    }
+}
