@@ -3,7 +3,7 @@
 //!
 //! [`packages`] fetches a distribution's own packages into a cache folder,
 //! [`initramfs`] makes a guest of them, [`guest`] runs a script in one,
-//! [`weft`] runs the target. Nothing is installed on the machine, nothing
+//! [`weft`] runs the target, [`suite`] libiscsi's conformance tests. Nothing is installed on the machine, nothing
 //! needs root. `tests/README.md` says how to run one script by hand.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod packages;
 pub mod scripts;
+pub mod suite;
 pub mod weft;
 
 use std::fmt;

@@ -109,13 +109,24 @@ impl Target {
     /// Starts a target and waits until it listens, on 127.0.0.1 only. Panics
     /// with what it said when it does not.
     pub fn start(name: &str, setup: Setup) -> Target {
+        let address = free_address();
+        let config = config(&setup, address);
+        Target::start_with(name, setup, &config, address)
+    }
+
+    /// The same with a configuration of the caller's, in which a listener has
+    /// `address`.
+    pub fn serve(name: &str, config: &str, address: SocketAddr) -> Target {
+        Target::start_with(name, Setup::default(), config, address)
+    }
+
+    fn start_with(name: &str, setup: Setup, config: &str, address: SocketAddr) -> Target {
         let logs = new_log_dir(&format!("{name}-target")).expect("a folder for logs");
         let home = tempfile::Builder::new()
             .prefix("weft-")
             .tempdir()
             .expect("a folder");
-        let address = free_address();
-        prepare_home(home.path(), &setup, address);
+        prepare_home(home.path(), &setup, config);
         let child = spawn(&setup, home.path(), &logs.join("weft-0.log"));
         let mut target = Target {
             child,
@@ -137,7 +148,7 @@ impl Target {
             .prefix("weft-")
             .tempdir()
             .expect("a folder");
-        prepare_home(home.path(), &setup, free_address());
+        prepare_home(home.path(), &setup, &config(&setup, free_address()));
         let log = logs.join("weft-0.log");
         let mut child = spawn(&setup, home.path(), &log);
         let ended = child.wait_for(START_MAX).expect("a child");
@@ -255,10 +266,9 @@ pub fn free_address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// Fills the target's folder. Binary and launcher are copied into it: the
-/// build folder may lie where `nobody` cannot look.
-fn prepare_home(home: &Path, setup: &Setup, address: SocketAddr) {
-    let config = format!(
+/// What is served by a target that nobody described otherwise.
+fn config(setup: &Setup, address: SocketAddr) -> String {
+    format!(
         "[[volume]]\nname = \"v\"\nkind = \"{kind}\"\nsize = \"{size}MiB\"\nblock_bytes = {block}\n{path}\n\
          [[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
          [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"v\"\n\
@@ -278,7 +288,12 @@ fn prepare_home(home: &Path, setup: &Setup, address: SocketAddr) {
             ""
         },
         io = setup.io,
-    );
+    )
+}
+
+/// Fills the target's folder. Binary and launcher are copied into it: the
+/// build folder may lie where `nobody` cannot look.
+fn prepare_home(home: &Path, setup: &Setup, config: &str) {
     fs::write(home.join("weft.toml"), config).expect("a configuration");
     copy_program(binary(), &home.join("weft"));
     fs::set_permissions(home, fs::Permissions::from_mode(0o755)).expect("a mode");
