@@ -23,6 +23,8 @@
 //! named its last byte, and need not hear when it left.
 #![forbid(unsafe_code)]
 
+pub mod testing;
+
 /// A command in flight on one connection: an index into the machine's slot
 /// table, chosen by the machine, unique while the command lives, below
 /// [`Machine::tags_max`]. Drivers keep their own part of a command in a table

@@ -1,0 +1,231 @@
+//! Drivers on plain memory: for tests, fuzz targets and simulations of any
+//! protocol. [`End`] is one machine with its commands' memory, [`Dice`] the
+//! choices of a seed.
+
+use std::collections::VecDeque;
+
+use crate::{Machine, Step, Tag, Tail, Transmit};
+
+/// CRC32C of one byte each (bits reversed).
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn digest(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        crc >> 8 ^ CRC32C[usize::from(crc as u8 ^ byte)]
+    })
+}
+
+/// Choices that follow from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The choices of `seed`.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % u64::from(bound.max(1))) as u32
+    }
+
+    /// Whether one chance in `of` came true.
+    pub fn one_in(&mut self, of: u32) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// A machine with the memory of its commands and its staged bytes.
+#[derive(Debug)]
+pub struct End<M> {
+    /// The machine.
+    pub machine: M,
+    /// The data of each tag.
+    pub memory: Vec<Vec<u8>>,
+    /// Tags that the machine released, in order.
+    pub released: Vec<Tag>,
+    /// Payload bytes that went straight to their destination.
+    pub direct_bytes: u64,
+    /// Payload bytes that were copied out of staging.
+    pub placed_bytes: u64,
+    /// Data digests that did not match.
+    pub digest_errors: u64,
+    staged: Vec<u8>,
+    at: usize,
+}
+
+impl<M: Machine> End<M> {
+    /// `machine` with no memory yet.
+    pub fn new(machine: M) -> End<M> {
+        End {
+            machine,
+            memory: Vec::new(),
+            released: Vec::new(),
+            direct_bytes: 0,
+            placed_bytes: 0,
+            digest_errors: 0,
+            staged: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Gives `tag` its memory.
+    pub fn set_memory(&mut self, tag: Tag, bytes: Vec<u8>) {
+        let index = usize::from(tag);
+        assert!(index < self.machine.tags_max(), "a tag beyond tags_max");
+        if self.memory.len() <= index {
+            self.memory.resize(index + 1, Vec::new());
+        }
+        self.memory[index] = bytes;
+    }
+
+    /// One receive of at most `max` bytes from the front of `stream`, as the
+    /// machine plans it. Take [`End::next_op`] until it is empty afterwards.
+    /// Returns how many bytes were taken.
+    pub fn receive(&mut self, stream: &mut VecDeque<u8>, max: usize) -> usize {
+        let plan = self.machine.recv_plan();
+        assert!(plan.stage_max > 0 || plan.direct.is_none());
+        if plan.stage_max == 0 {
+            return 0;
+        }
+        self.staged.drain(..self.at);
+        self.at = 0;
+        let max = max.min(stream.len());
+        let mut taken = 0;
+        if let Some(direct) = plan.direct {
+            assert!(direct.len > 0);
+            taken = max.min(direct.len as usize);
+            let at = direct.offset as usize;
+            let memory = &mut self.memory[usize::from(direct.tag)][at..at + direct.len as usize];
+            memory
+                .iter_mut()
+                .zip(stream.drain(..taken))
+                .for_each(|(to, from)| *to = from);
+            self.direct_bytes += taken as u64;
+            if taken > 0 {
+                self.machine.on_direct(taken as u32);
+            }
+        }
+        let staged = (max - taken).min(plan.stage_max as usize);
+        self.staged.extend(stream.drain(..staged));
+        taken + staged
+    }
+
+    /// The next operation that the bytes received allow.
+    pub fn next_op(&mut self) -> Option<M::Op> {
+        loop {
+            let before = self.at;
+            let step = self.machine.poll_step(&self.staged, &mut self.at);
+            assert!(self.at >= before && self.at <= self.staged.len());
+            match step? {
+                Step::Op(op) => return Some(op),
+                Step::Place {
+                    tag,
+                    offset,
+                    at,
+                    len,
+                } => {
+                    let (offset, at, len) = (offset as usize, at as usize, len as usize);
+                    assert!(len > 0 && at >= before && at + len <= self.at);
+                    self.memory[usize::from(tag)][offset..offset + len]
+                        .copy_from_slice(&self.staged[at..at + len]);
+                    self.placed_bytes += len as u64;
+                }
+                Step::Digest {
+                    tag,
+                    offset,
+                    len,
+                    expected,
+                } => {
+                    let (from, to) = (offset as usize, (offset + len) as usize);
+                    let matches = digest(&self.memory[usize::from(tag)][from..to]) == expected;
+                    self.digest_errors += u64::from(!matches);
+                    self.machine.on_digest(tag, matches);
+                }
+            }
+        }
+    }
+
+    /// Sends at most `pdus_max` PDUs into `stream`.
+    pub fn transmit(&mut self, stream: &mut VecDeque<u8>, pdus_max: usize) {
+        let has_transmit = self.machine.has_transmit();
+        let mut sink = Sink {
+            stream,
+            memory: &self.memory,
+            released: &mut self.released,
+            left: pdus_max,
+            wrote: false,
+        };
+        self.machine.poll_transmit(&mut sink);
+        let wrote = sink.wrote;
+        assert!(
+            wrote == (has_transmit && pdus_max > 0),
+            "has_transmit tells the truth"
+        );
+    }
+}
+
+struct Sink<'a> {
+    stream: &'a mut VecDeque<u8>,
+    memory: &'a [Vec<u8>],
+    released: &'a mut Vec<Tag>,
+    left: usize,
+    wrote: bool,
+}
+
+impl Transmit for Sink<'_> {
+    fn has_room(&self) -> bool {
+        self.left > 0
+    }
+
+    fn header(&mut self, bytes: &[u8]) {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .expect("asked has_room before every PDU");
+        self.wrote = true;
+        self.stream.extend(bytes);
+    }
+
+    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
+        let range = offset as usize..(offset + len) as usize;
+        let mut bytes = self.memory[usize::from(tag)][range].to_vec();
+        bytes.extend(vec![0; usize::from(tail.pad)]);
+        if tail.digest {
+            bytes.extend(digest(&bytes).to_le_bytes());
+        }
+        self.stream.extend(bytes);
+    }
+
+    fn release(&mut self, tag: Tag) {
+        self.released.push(tag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_digest_is_crc32c() {
+        // The check value of the catalogue of CRC algorithms.
+        assert_eq!(super::digest(b"123456789"), 0xe306_9283);
+    }
+}
