@@ -111,6 +111,37 @@ pub struct Origin<'o> {
     pub mode: Option<u32>,
 }
 
+/// What a configuration may say, but whoever wrote it may want to know of.
+#[must_use]
+pub fn notes(config: &Config) -> Vec<String> {
+    /// As many bytes as the initiator of Windows takes.
+    const COMMON_BYTES_MAX: usize = 16;
+    let discovery = std::iter::once(("discovery", &config.iscsi_discovery));
+    let targets = config.iscsi_targets.iter().flat_map(|spec| {
+        let own = spec
+            .target
+            .acl
+            .iter()
+            .filter_map(|entry| entry.auth.as_ref());
+        let all = std::iter::once(&spec.target.auth).chain(own);
+        all.map(|auth| (&*spec.target.name, auth))
+    });
+    let mut notes: Vec<String> = Vec::new();
+    for (whose, auth) in discovery.chain(targets) {
+        for known in auth.chap.iter().chain(&auth.mutual) {
+            let (user, len) = (&known.user, known.secret.len());
+            let note = format!(
+                "{whose}: the CHAP secret of {user} has {len} bytes; Windows takes \
+                 {COMMON_BYTES_MAX} at most"
+            );
+            if len > COMMON_BYTES_MAX && !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
 /// Reads the text of a file, for a process that may run on the CPUs `allowed`.
 ///
 /// # Errors

@@ -4,45 +4,36 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use target::Config;
+use target::{Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
-/// Volumes, subsystems and addresses, as a user recognises them.
+/// Volumes, subsystems, targets and addresses, as a user recognises them.
 pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
     let mut text = String::new();
     for subsystem in &config.subsystems {
-        let hosts = match &subsystem.hosts {
-            None => "any host".to_owned(),
-            Some(hosts) if hosts.len() == 1 => "1 host".to_owned(),
-            Some(hosts) => format!("{} hosts", hosts.len()),
-        };
+        let hosts = subsystem.hosts.as_ref();
+        let hosts = hosts.map_or_else(|| "any host".to_owned(), |hosts| count(hosts.len(), "host"));
         let _ = writeln!(text, "  {}  ({hosts})", subsystem.nqn);
         for namespace in &subsystem.namespaces {
-            let volume = config.volumes.iter().find(|v| v.name == namespace.volume);
-            let volume = volume.expect("control has checked the names");
-            let kind = match &volume.kind {
-                store::Kind::Null => "null".to_owned(),
-                store::Kind::Ram => "ram".to_owned(),
-                store::Kind::File { path } => format!("file {}", path.display()),
-                store::Kind::Block { path } => format!("block device {}", path.display()),
-            };
-            let _ = writeln!(
-                text,
-                "    namespace {}  {}, {kind}, {}, blocks of {}{}",
-                namespace.nsid,
-                volume.name,
-                match volume.size_bytes {
-                    0 => "all of it".to_owned(),
-                    size => control::format_size(size),
-                },
-                volume.block_bytes,
-                if volume.read_only { ", read only" } else { "" },
-            );
+            let about = volume(config, &namespace.volume);
+            let _ = writeln!(text, "    namespace {}  {about}", namespace.nsid);
+        }
+    }
+    for spec in &config.iscsi_targets {
+        let IscsiTargetSpec { target, luns, .. } = spec;
+        let _ = writeln!(text, "  {}  ({})", target.name, initiators(spec));
+        for lun in luns {
+            let about = volume(config, &lun.volume);
+            let _ = writeln!(text, "    LUN {}  {about}", lun.lun);
+        }
+        if let Some(redirect) = &target.redirect {
+            let _ = writeln!(text, "    initiators are sent to {redirect}");
         }
     }
     for (listener, address) in config.listeners.iter().zip(addresses) {
-        let what = match listener.discovery_only {
-            true => "discovery only",
-            false => "with discovery",
+        let what = match (listener.protocol, listener.discovery_only) {
+            (Protocol::NvmeTcp, false) => "NVMe/TCP with discovery",
+            (Protocol::NvmeTcp, true) => "NVMe/TCP, discovery only",
+            (Protocol::Iscsi, _) => "iSCSI",
         };
         let _ = write!(text, "  on {address} {what}");
         if let Some(advertise) = &listener.advertise {
@@ -58,12 +49,66 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
     text
 }
 
+/// A volume on one line.
+fn volume(config: &Config, name: &str) -> String {
+    let volume = config.volumes.iter().find(|volume| volume.name == name);
+    let volume = volume.expect("control has checked the names");
+    let kind = match &volume.kind {
+        store::Kind::Null => "null".to_owned(),
+        store::Kind::Ram => "ram".to_owned(),
+        store::Kind::File { path } => format!("file {}", path.display()),
+        store::Kind::Block { path } => format!("block device {}", path.display()),
+    };
+    let size = match volume.size_bytes {
+        0 => "all of it".to_owned(),
+        size => control::format_size(size),
+    };
+    let read_only = if volume.read_only { ", read only" } else { "" };
+    let block = volume.block_bytes;
+    format!("{name}, {kind}, {size}, blocks of {block}{read_only}")
+}
+
+/// Who may use a target, and what they prove.
+fn initiators(IscsiTargetSpec { target, .. }: &IscsiTargetSpec) -> String {
+    let named = target
+        .acl
+        .iter()
+        .filter(|entry| entry.name.is_some())
+        .count();
+    let nameless = target.acl.iter().filter(|entry| entry.name.is_none());
+    let any = match nameless.map(|entry| entry.networks.is_empty()).max() {
+        Some(true) => Some("any initiator".to_owned()),
+        Some(false) => Some("any initiator of some networks".to_owned()),
+        None => None,
+    };
+    let named = (named > 0 || any.is_none()).then(|| count(named, "initiator"));
+    let who: Vec<String> = any.into_iter().chain(named).collect();
+    let auth = match (&target.auth.chap, &target.auth.mutual) {
+        (None, _) => "",
+        (Some(_), None) => ", CHAP",
+        (Some(_), Some(_)) => ", mutual CHAP",
+    };
+    format!("{}{auth}", who.join(" and "))
+}
+
+/// `1 host`, `2 hosts`.
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
 /// Host and port as one text.
 fn at(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     }
+}
+
+/// What is allowed and yet may surprise.
+pub fn notes(config: &Config) -> String {
+    let notes = control::notes(config).into_iter();
+    notes.map(|note| format!("  note: {note}\n")).collect()
 }
 
 /// How the process uses the machine; `driver` as started.
@@ -81,21 +126,27 @@ pub fn machine(config: &Config, driver: &str) -> String {
 
 /// The commands that reach what is served.
 pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
-    let Some(subsystem) = config.subsystems.first() else {
-        return String::new();
-    };
-    // One where that subsystem is reached.
-    let is_open = |n: u16| {
+    let mut text = nvme_commands(config, addresses).unwrap_or_default();
+    text += &iscsi_commands(config, addresses).unwrap_or_default();
+    let is_open = |address: &SocketAddr| address.ip().is_unspecified();
+    if !text.is_empty() && addresses.iter().any(is_open) {
+        text += "From another machine: with an address of this one.\n";
+    }
+    text
+}
+
+/// Those for the first subsystem, on the first listener where it is reached.
+fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
+    let subsystem = config.subsystems.first()?;
+    let address = first(config, addresses, |number, listener| {
         let on = subsystem.listeners.as_ref();
-        !config.listeners[usize::from(n)].discovery_only && on.is_none_or(|on| on.contains(&n))
-    };
-    let open = (0..).zip(addresses).find(|(n, _)| is_open(*n));
-    let Some(address) = open.map(|(_, address)| reachable(*address)) else {
-        return String::new();
-    };
+        listener.protocol == Protocol::NvmeTcp
+            && !listener.discovery_only
+            && on.is_none_or(|on| on.contains(&number))
+    })?;
     let (ip, port, nqn) = (address.ip(), address.port(), &subsystem.nqn);
     let weft = program();
-    let mut text = format!(
+    Some(format!(
         "From Linux, as root, with nvme-cli:\n\
          \x20 modprobe nvme-tcp\n\
          \x20 nvme discover -t tcp -a {ip} -s {port}\n\
@@ -103,14 +154,40 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
          With weft's own initiator, as anybody:\n\
          \x20 {weft} discover {address}\n\
          \x20 {weft} perf nvme-tcp://{address}/{nqn} --rw randread --bs 4k\n"
-    );
-    if addresses
-        .iter()
-        .any(|address| address.ip().is_unspecified())
-    {
-        text += "From another machine: with an address of this one.\n";
-    }
-    text
+    ))
+}
+
+/// Those for the first target, on the first portal where it is reached.
+fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
+    let IscsiTargetSpec { target, luns, .. } = config.iscsi_targets.first()?;
+    let address = first(config, addresses, |number, listener| {
+        let is_on = target.portal_groups.is_empty() || target.portal_group_of(number).is_some();
+        listener.protocol == Protocol::Iscsi && is_on
+    })?;
+    let (name, lun) = (&target.name, luns.first()?.lun);
+    let wants = match target.auth.chap {
+        Some(_) => " (it wants CHAP: docs/iscsi.md says where that is set)",
+        None => "",
+    };
+    Some(format!(
+        "From Linux, as root, with open-iscsi{wants}:\n\
+         \x20 iscsiadm -m discovery -t sendtargets -p {address}\n\
+         \x20 iscsiadm -m node -T {name} -p {address} --login\n\
+         With QEMU, as anybody:\n\
+         \x20 qemu-img info iscsi://{address}/{name}/{lun}\n\
+         \x20 qemu-system-x86_64 -drive file=iscsi://{address}/{name}/{lun},format=raw\n"
+    ))
+}
+
+/// The first listener that will do, as this machine itself can connect to it.
+fn first(
+    config: &Config,
+    addresses: &[SocketAddr],
+    will_do: impl Fn(u16, &ListenerSpec) -> bool,
+) -> Option<SocketAddr> {
+    let listeners = (0..).zip(&config.listeners).zip(addresses);
+    let mut listeners = listeners.filter(|((number, listener), _)| will_do(*number, listener));
+    listeners.next().map(|(_, address)| reachable(*address))
 }
 
 /// An address that this machine itself can connect to.

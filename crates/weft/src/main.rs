@@ -22,10 +22,10 @@ const FAILURE: u8 = 1;
 /// The command line or the configuration is wrong (clap's own code for it).
 const USAGE: u8 = 2;
 
-/// Network storage in user space: volumes served over NVMe/TCP.
+/// Network storage in user space: volumes served over NVMe/TCP and iSCSI.
 ///
 /// Without a command: `serve` on a built-in configuration, one RAM volume of
-/// 1 GiB on 127.0.0.1:4420.
+/// 1 GiB on 127.0.0.1:4420 (NVMe/TCP) and 127.0.0.1:3260 (iSCSI).
 #[derive(Parser)]
 #[command(
     version,
@@ -67,9 +67,10 @@ fn main() -> ExitCode {
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
         Some(Command::Check { config }) => with_config(&config, |checked| {
             print!(
-                "{}: fine; it serves\n{}",
+                "{}: fine; it serves\n{}{}",
                 config.display(),
-                banner::contents(&checked, &addresses(&checked))
+                banner::contents(&checked, &addresses(&checked)),
+                banner::notes(&checked)
             );
             ExitCode::SUCCESS
         }),

@@ -56,6 +56,7 @@ fn announce(config: &Config, running: &Running) -> String {
     let addresses = running.addresses();
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, &addresses);
+    text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
     text += "\nCtrl-C or SIGTERM ends it in order.\n";

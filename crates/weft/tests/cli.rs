@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -136,12 +137,77 @@ fn check_tells_what_discovery_says() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     for line in [
-        "  on 127.0.0.1:4420 with discovery, told to hosts as [2001:db8::1]:4420\n",
-        "  on 127.0.0.1:8009 discovery only\n",
+        "  on 127.0.0.1:4420 NVMe/TCP with discovery, told to hosts as [2001:db8::1]:4420\n",
+        "  on 127.0.0.1:8009 NVMe/TCP, discovery only\n",
         "  discovery names nas:8009 too\n",
     ] {
         assert!(shown.contains(line), "{line:?} is not in:\n{shown}");
     }
+}
+
+/// A configuration with one volume in an iSCSI target.
+fn iscsi(port: u16, target: &str) -> String {
+    format!(
+        "[[volume]]\nname = \"disk0\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+         [[iscsi.target]]\nname = \"iqn.2026-01.io.weft:cli\"\nvolumes = [\"disk0\"]\n{target}\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"iscsi\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    )
+}
+
+/// Targets and who may use them, and no secret.
+#[test]
+fn check_tells_what_targets_there_are_and_no_secret() {
+    let chap = "initiators = [\"iqn.2026-01.org.example:h\"]\nredirect = \"nas\"\n\
+                chap = { user = \"alice\", secret_file = \"alice.secret\" }";
+    let file = file(&iscsi(3260, chap));
+    let secret = file.path.with_file_name("alice.secret");
+    std::fs::write(&secret, "correct horse battery\n").expect("a file");
+    let path = file.path.to_str().expect("UTF-8");
+    let open = |mode| std::fs::set_permissions(&secret, PermissionsExt::from_mode(mode));
+    open(0o644).expect("ours");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains(&format!("{path}:10:40: `secret_file`")),
+        "{told}"
+    );
+    assert!(told.contains("(mode 0644): `chmod 600` it"), "{told}");
+    open(0o600).expect("ours");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in [
+        "  iqn.2026-01.io.weft:cli  (1 initiator, CHAP)\n    LUN 0  disk0, ram, 8MiB, blocks of 4096\n",
+        "    initiators are sent to nas:3260\n",
+        "  on 127.0.0.1:3260 iSCSI\n",
+        "  note: iqn.2026-01.io.weft:cli: the CHAP secret of alice has 21 bytes",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    assert!(!shown.contains("horse") && !told.contains("horse"));
+}
+
+#[test]
+fn serve_says_how_initiators_connect() {
+    let port = free_port();
+    let file = file(&iscsi(port, "allow_any_initiator = true"));
+    let serving = serve(&file.path);
+    let iqn = "iqn.2026-01.io.weft:cli";
+    for part in [
+        format!("  {iqn}  (any initiator)\n"),
+        format!("iscsiadm -m discovery -t sendtargets -p 127.0.0.1:{port}\n"),
+        format!("iscsiadm -m node -T {iqn} -p 127.0.0.1:{port} --login\n"),
+        format!("qemu-img info iscsi://127.0.0.1:{port}/{iqn}/0\n"),
+    ] {
+        let shown = &serving.shown;
+        assert!(shown.contains(&part), "{part:?} is not in:\n{shown}");
+    }
+    assert!(!serving.shown.contains("nvme"), "{}", serving.shown);
+    serving.signal("TERM");
+    let (code, rest) = serving.end();
+    assert_eq!(code, Some(0), "{rest}");
 }
 
 #[test]

@@ -563,8 +563,12 @@ fn secrets_arrive_from_files_and_from_the_configuration() {
         algorithms,
     };
     assert_eq!(config.iscsi_discovery, discovery);
+    // Windows takes 16 bytes at most.
+    let notes = notes(&config);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("of bob has 24 bytes"), "{notes:?}");
     // Nothing shows them.
-    let shown = format!("{config:?}");
+    let shown = format!("{config:?}{notes:?}");
     for secret in ["horse", "battery", "taken", "there?"] {
         assert!(!shown.contains(secret), "{secret} is in {shown}");
     }
