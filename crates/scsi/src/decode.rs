@@ -98,3 +98,6 @@ fn write_protected(unit: &Unit) -> Sense {
     }
     sense
 }
+
+#[cfg(test)]
+mod tests;

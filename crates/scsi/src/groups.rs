@@ -63,3 +63,60 @@ pub fn parse_set(list: &[u8], unit: &Unit) -> Result<Vec<(u16, AccessState)>, Se
     }
     Ok(changes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::unit;
+
+    #[test]
+    fn report_of_two_groups() {
+        let mut out = Vec::new();
+        report(&unit(), false, &mut out);
+        let groups = [
+            0x00, 0x8f, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, //
+            0x02, 0x8f, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3,
+        ];
+        assert_eq!(out[..4], [0, 0, 0, 28]);
+        assert_eq!(out[4..], groups);
+        let mut out = Vec::new();
+        report(&unit(), true, &mut out);
+        assert_eq!(out[..8], [0, 0, 0, 32, 0x10, 0, 0, 0]);
+        assert_eq!(out[8..], groups);
+    }
+
+    #[test]
+    fn states_are_set_by_group() {
+        let list = [0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 7];
+        assert_eq!(
+            parse_set(&list, &unit()),
+            Ok(vec![
+                (1, AccessState::Standby),
+                (7, AccessState::ActiveOptimized)
+            ])
+        );
+        assert_eq!(parse_set(&[], &unit()), Ok(Vec::new()));
+        assert_eq!(parse_set(&list[..4], &unit()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        let set = |list: &[u8]| parse_set(list, &unit()).unwrap_err();
+        assert_eq!(set(&[0; 3]), Sense::list_length());
+        assert_eq!(set(&[0; 7]), Sense::list_length());
+        // Offline, transitioning, a reserved bit, an unknown group.
+        assert_eq!(
+            set(&[0, 0, 0, 0, 0x0e, 0, 0, 1]),
+            Sense::in_list(4, Some(3))
+        );
+        assert_eq!(
+            set(&[0, 0, 0, 0, 0x0f, 0, 0, 1]),
+            Sense::in_list(4, Some(3))
+        );
+        assert_eq!(
+            set(&[0, 0, 0, 0, 0x80, 0, 0, 1]),
+            Sense::in_list(4, Some(7))
+        );
+        assert_eq!(set(&[0, 0, 0, 0, 0, 0, 0, 2]), Sense::in_list(6, None));
+    }
+}

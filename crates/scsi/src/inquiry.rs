@@ -294,3 +294,6 @@ fn logical_block_provisioning(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
         false => [0; 4],
     });
 }
+
+#[cfg(test)]
+mod tests;

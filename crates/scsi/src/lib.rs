@@ -34,6 +34,7 @@ pub mod reservation;
 mod respond;
 mod sense;
 mod table;
+pub mod testing;
 mod unit;
 pub mod unmap;
 

@@ -48,3 +48,44 @@ impl Lun {
         u64::from(first) << 48
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_methods_name_the_same_units() {
+        assert_eq!(Lun::parse(0), Lun::Unit(0));
+        assert_eq!(Lun::parse(0x00ff_0000_0000_0000), Lun::Unit(255));
+        assert_eq!(Lun::parse(0x4000_0000_0000_0000), Lun::Unit(0));
+        assert_eq!(Lun::parse(0x40ff_0000_0000_0000), Lun::Unit(255));
+        assert_eq!(Lun::parse(0x4100_0000_0000_0000), Lun::Unit(256));
+        assert_eq!(Lun::parse(0x7fff_0000_0000_0000), Lun::Unit(16383));
+        assert_eq!(Lun::parse(0xc101_0000_0000_0000), Lun::ReportLuns);
+    }
+
+    #[test]
+    fn what_cannot_be_there_is_unknown() {
+        // Another bus, a second level, a logical unit address, other well known
+        // logical units, no address.
+        for field in [
+            0x0100_0000_0000_0000,
+            0x0000_0001_0000_0000,
+            0x8001_0000_0000_0000,
+            0xc102_0000_0000_0000,
+            0xc101_0000_0000_0001,
+            u64::MAX,
+        ] {
+            assert_eq!(Lun::parse(field), Lun::Unknown, "{field:016x}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_read_as_it_is_written() {
+        assert_eq!(Lun::field(1), 0x0001_0000_0000_0000);
+        assert_eq!(Lun::field(256), 0x4100_0000_0000_0000);
+        for number in 0..LUNS_MAX as u16 {
+            assert_eq!(Lun::parse(Lun::field(number)), Lun::Unit(number));
+        }
+    }
+}

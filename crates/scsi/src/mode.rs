@@ -72,7 +72,7 @@ const PAGES: [Page; 5] = [
         len: 10,
         values: |_, modes, page| {
             // TST 001b: a task set for each I_T nexus.
-            page[0] = 0x20 | GLTSD | u8::from(modes.descriptor_sense) * D_SENSE;
+            page[0] = 0x20 | GLTSD | (u8::from(modes.descriptor_sense) * D_SENSE);
             // QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering; QERR 00b.
             page[1] = 0x10;
             page[2] = u8::from(modes.write_protected) * SWP;
@@ -300,3 +300,6 @@ fn select_page(list: &[u8], at: usize, unit: &Unit, modes: &mut Modes) -> Result
     }
     Ok(header_len + page.len)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,29 +25,31 @@ impl Nexus {
     }
 
     /// Establishes a unit attention condition. One that waits already is not
-    /// repeated; one of a reset clears all others, and goes before them (SAM-5,
-    /// section 5.14.4).
+    /// repeated. One of a reset or a lost nexus goes before all others, and of
+    /// several the one that says most is told: the lowest code (SAM-5, section
+    /// 5.14.3).
     pub fn post(&mut self, attention: Attention) {
         if self.waiting.contains(&Some(attention)) {
             return;
         }
-        if attention.is_reset() {
-            let first = self.waiting[0].filter(|first| first.is_reset());
-            // Of several resets the one that says most: the lowest code.
-            let first = first.map_or(attention, |first| {
-                if first.code() < attention.code() {
-                    first
-                } else {
-                    attention
-                }
-            });
-            *self = Nexus::new();
-            self.waiting[0] = Some(first);
+        if !attention.is_reset() {
+            match self.waiting.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = Some(attention),
+                None => self.has_overflowed = true,
+            }
             return;
         }
-        match self.waiting.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(attention),
-            None => self.has_overflowed = true,
+        match self.waiting[0] {
+            Some(first) if first.is_reset() => {
+                if attention.code() < first.code() {
+                    self.waiting[0] = Some(attention);
+                }
+            }
+            _ => {
+                self.waiting.rotate_right(1);
+                self.has_overflowed |= self.waiting[0].is_some();
+                self.waiting[0] = Some(attention);
+            }
         }
     }
 
@@ -98,5 +100,100 @@ impl Nexus {
             sense.specific = Specific::Overflow;
         }
         Some(sense)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(nexus: &mut Nexus) -> Vec<u16> {
+        std::iter::from_fn(|| nexus.take().map(|sense| sense.code)).collect()
+    }
+
+    #[test]
+    fn each_condition_is_told_once_and_in_order() {
+        let mut nexus = Nexus::new();
+        nexus.post(Attention::CAPACITY_CHANGED);
+        nexus.post(Attention::LUNS_CHANGED);
+        nexus.post(Attention::CAPACITY_CHANGED);
+        let sense = nexus.intercept(opcode::READ_10).unwrap();
+        assert_eq!((sense.key, sense.code), (6, 0x2a09));
+        assert_eq!(nexus.pending(), Some(Attention::LUNS_CHANGED));
+        assert_eq!(codes(&mut nexus), [0x3f0e]);
+        assert_eq!(nexus.intercept(opcode::READ_10), None);
+    }
+
+    #[test]
+    fn some_commands_leave_it_alone() {
+        let mut nexus = Nexus::new();
+        nexus.post(Attention::POWER_ON);
+        for code in [
+            opcode::INQUIRY,
+            opcode::REPORT_LUNS,
+            opcode::REQUEST_SENSE,
+            0x9f,
+        ] {
+            assert_eq!(nexus.intercept(code), None);
+        }
+        assert_eq!(codes(&mut nexus), [0x2900]);
+    }
+
+    #[test]
+    fn a_reset_goes_first_and_is_told_once() {
+        let mut nexus = Nexus::new();
+        nexus.post(Attention::MODE_PARAMETERS_CHANGED);
+        nexus.post(Attention::NEXUS_LOSS);
+        nexus.post(Attention::RESET);
+        nexus.post(Attention::CAPACITY_CHANGED);
+        nexus.post(Attention::NEXUS_LOSS);
+        assert_eq!(codes(&mut nexus), [0x2903, 0x2a01, 0x2a09]);
+    }
+
+    #[test]
+    fn a_reset_always_finds_a_place() {
+        let mut nexus = Nexus::new();
+        for code in 0x2a00..0x2a00 + ATTENTIONS_MAX as u16 {
+            nexus.post(Attention::of(code));
+        }
+        nexus.post(Attention::RESET);
+        let first = nexus.take().unwrap();
+        assert_eq!((first.code, first.specific), (0x2903, Specific::Overflow));
+        assert_eq!(codes(&mut nexus).len(), ATTENTIONS_MAX - 1);
+    }
+
+    #[test]
+    fn a_condition_can_be_over_before_it_is_told() {
+        let mut nexus = Nexus::new();
+        let all = [
+            Attention::CAPACITY_CHANGED,
+            Attention::LUNS_CHANGED,
+            Attention::INQUIRY_CHANGED,
+        ];
+        all.into_iter().for_each(|attention| nexus.post(attention));
+        nexus.clear(Attention::LUNS_CHANGED);
+        nexus.clear(Attention::RESERVATIONS_PREEMPTED);
+        assert_eq!(codes(&mut nexus), [0x2a09, 0x3f03]);
+    }
+
+    #[test]
+    fn an_overflow_is_told_with_the_next() {
+        let mut nexus = Nexus::new();
+        let all = [
+            Attention::MODE_PARAMETERS_CHANGED,
+            Attention::RESERVATIONS_PREEMPTED,
+            Attention::RESERVATIONS_RELEASED,
+            Attention::REGISTRATIONS_PREEMPTED,
+            Attention::ACCESS_STATE_CHANGED,
+            Attention::CAPACITY_CHANGED,
+            Attention::COMMANDS_CLEARED,
+            Attention::SOFT_THRESHOLD,
+            Attention::INQUIRY_CHANGED,
+        ];
+        all.into_iter().for_each(|attention| nexus.post(attention));
+        let first = nexus.take().unwrap();
+        assert_eq!((first.code, first.specific), (0x2a01, Specific::Overflow));
+        assert_eq!(nexus.take().unwrap().specific, Specific::None);
+        assert_eq!(codes(&mut nexus).len(), ATTENTIONS_MAX - 2);
     }
 }

@@ -106,3 +106,6 @@ pub(crate) fn task_management_functions(extended: bool, out: &mut Vec<u8>) {
     data[3] = if extended { 12 } else { 0 };
     out.extend_from_slice(if extended { &data } else { &data[..4] });
 }
+
+#[cfg(test)]
+mod tests;

@@ -159,3 +159,6 @@ fn read_defect_data(long: bool, lists: u8, out: &mut Vec<u8>) {
     let flags = out.len() - if long { 7 } else { 3 };
     out[flags] = lists;
 }
+
+#[cfg(test)]
+mod tests;

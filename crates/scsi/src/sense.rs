@@ -255,6 +255,12 @@ impl Attention {
     /// REPORTED LUNS DATA HAS CHANGED.
     pub const LUNS_CHANGED: Attention = Attention(asc::REPORTED_LUNS_DATA_HAS_CHANGED);
 
+    /// The one with this additional sense code and qualifier.
+    #[cfg(test)]
+    pub(crate) const fn of(code: u16) -> Attention {
+        Attention(code)
+    }
+
     /// Its additional sense code and qualifier.
     pub const fn code(self) -> u16 {
         self.0
@@ -264,5 +270,71 @@ impl Attention {
     /// established before it is over, so it goes first and alone.
     pub(crate) const fn is_reset(self) -> bool {
         self.0 >> 8 == 0x29
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(sense: Sense, descriptor: bool) -> Vec<u8> {
+        let mut bytes = SenseBytes::EMPTY;
+        sense.encode(descriptor, &mut bytes);
+        bytes.as_slice().to_vec()
+    }
+
+    #[test]
+    fn fixed_format() {
+        assert_eq!(
+            encoded(Sense::in_cdb(2, Some(5)), false),
+            [
+                0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcd, 0, 2
+            ]
+        );
+        assert_eq!(
+            encoded(Sense::in_list(0x123, None), false)[12..],
+            [0x26, 0, 0, 0x80, 0x01, 0x23]
+        );
+        assert_eq!(
+            encoded(Sense::miscompare(0x1234), false)[..8],
+            [0xf0, 0, 14, 0, 0, 0x12, 0x34, 10]
+        );
+    }
+
+    #[test]
+    fn information_that_does_not_fit_is_not_valid() {
+        let sense = Sense::unreadable(Some(1 << 32));
+        assert_eq!(encoded(sense, false)[..7], [0x70, 0, 3, 0, 0, 0, 0]);
+        assert_eq!(
+            encoded(sense, true),
+            [
+                0x72, 3, 0x11, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0
+            ]
+        );
+    }
+
+    #[test]
+    fn descriptor_format() {
+        assert_eq!(
+            encoded(Sense::no_unit(), true),
+            [0x72, 5, 0x25, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(
+            encoded(Sense::in_cdb(9, None), true),
+            [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xc0, 0, 9, 0]
+        );
+        let mut sense = Sense::new(key::COPY_ABORTED, asc::COPY_TARGET_DEVICE_NOT_REACHABLE);
+        sense.information = Some(1);
+        sense.command_information = Some(2);
+        sense.specific = Specific::Segment {
+            in_segment: true,
+            byte: 4,
+            bit: Some(0),
+        };
+        let bytes = encoded(sense, true);
+        assert_eq!(bytes.len(), 8 + 12 + 12 + 8);
+        assert_eq!(bytes[7], 32);
+        assert_eq!(bytes[20..32], [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        assert_eq!(bytes[32..], [2, 6, 0, 0, 0xa8, 0, 4, 0]);
     }
 }

@@ -118,3 +118,96 @@ pub fn lba_status(
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
     crate::respond::cut(out, start, allocation_len.into());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::unit;
+    use wire::scsi::asc;
+
+    fn list(descriptors: &[(u64, u32)]) -> Vec<u8> {
+        let len = 16 * descriptors.len() as u16;
+        let mut list = (len + 6).to_be_bytes().to_vec();
+        list.extend_from_slice(&len.to_be_bytes());
+        list.extend_from_slice(&[0; 4]);
+        for (lba, blocks) in descriptors {
+            list.extend_from_slice(&lba.to_be_bytes());
+            list.extend_from_slice(&blocks.to_be_bytes());
+            list.extend_from_slice(&[0; 4]);
+        }
+        list
+    }
+
+    fn range(offset: u64, len: u64) -> Range {
+        Range { offset, len }
+    }
+
+    #[test]
+    fn ranges_in_bytes() {
+        let parsed = parse(&list(&[(1, 2), (5, 0), (2046, 2), (2048, 0)]), &unit());
+        assert_eq!(parsed, Ok(vec![range(512, 1024), range(2046 * 512, 1024)]));
+        assert_eq!(parse(&[], &unit()), Ok(Vec::new()));
+        assert_eq!(parse(&list(&[]), &unit()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_unfinished_descriptor_is_ignored() {
+        let bytes = list(&[(1, 1), (2, 1)]);
+        let parsed = parse(&bytes[..bytes.len() - 1], &unit());
+        assert_eq!(parsed, Ok(vec![range(512, 512)]));
+        assert_eq!(parse(&bytes[..7], &unit()), Err(Sense::list_length()));
+    }
+
+    #[test]
+    fn limits_are_those_of_block_limits() {
+        let mut unit = unit();
+        unit.block_count = 1 << 40;
+        let most = vec![(0, 1); DESCRIPTORS_MAX];
+        assert_eq!(parse(&list(&most), &unit).unwrap().len(), 256);
+        let more = vec![(0, 1); DESCRIPTORS_MAX + 1];
+        assert_eq!(parse(&list(&more), &unit), Err(Sense::in_list(2, None)));
+        assert!(parse(&list(&[(0, BLOCKS_MAX)]), &unit).is_ok());
+        let more = parse(&list(&[(0, BLOCKS_MAX), (0, 1)]), &unit);
+        assert_eq!(more, Err(Sense::in_list(8 + 16 + 8, None)));
+    }
+
+    #[test]
+    fn outside_of_the_medium() {
+        for descriptor in [(2047, 2), (2049, 0), (u64::MAX, 1), (u64::MAX, 0)] {
+            let sense = parse(&list(&[descriptor]), &unit()).unwrap_err();
+            assert_eq!(sense.code, asc::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
+        }
+    }
+
+    #[test]
+    fn status_of_neighbours_is_joined() {
+        let mut out = vec![9];
+        let extents = [(512, true), (512, true), (1024, false), (512, true)];
+        lba_status(&unit(), 2 * 512, extents, 1 << 10, &mut out);
+        let mut expected = vec![9, 0, 0, 0, 4 + 3 * 16, 0, 0, 0, 0];
+        for (lba, blocks, status) in [(2, 2, 0), (4, 2, 1), (6, 1, 0)] {
+            expected.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, blocks, status]);
+            expected.extend_from_slice(&[0, 0, 0]);
+        }
+        assert_eq!(out, expected);
+        let mut short = Vec::new();
+        lba_status(&unit(), 2 * 512, extents, 24, &mut short);
+        assert_eq!(short, expected[1..25]);
+        let mut thick = unit();
+        thick.thin = false;
+        let mut out = Vec::new();
+        lba_status(&thick, 0, extents, 1 << 10, &mut out);
+        assert_eq!((out.len(), out[19], out[20]), (24, 5, 0));
+    }
+
+    #[test]
+    fn more_blocks_than_a_descriptor_counts_end_the_list() {
+        let mut unit = unit();
+        unit.block_count = 1 << 40;
+        let mut out = Vec::new();
+        let extents = [(1 << 50, true), (512, false)];
+        lba_status(&unit, 0, extents, 1 << 10, &mut out);
+        assert_eq!(out.len(), 24);
+        assert_eq!(out[16..21], [0xff, 0xff, 0xff, 0xff, 0]);
+    }
+}
