@@ -1,1 +1,306 @@
+use proptest::prelude::*;
 
+use super::*;
+
+/// What `pairs` are answered with, as text with `\0` written as a bar.
+fn answers(negotiation: &mut Negotiation, pairs: &[(&str, &str)]) -> Result<String, Failed> {
+    let mut out = Vec::new();
+    negotiation.receive(pairs, &mut out)?;
+    let text = String::from_utf8(out).expect("UTF-8");
+    Ok(text.trim_end_matches('\0').replace('\0', "|"))
+}
+
+fn target() -> Target {
+    Target {
+        limits: Limits {
+            max_recv_data_segment_bytes: 100_000,
+            first_burst_bytes: 50_000,
+            max_burst_bytes: 80_000,
+            r2ts_max: 4,
+            connections_max: 3,
+            ..Limits::default()
+        },
+        ..Target::new("iqn.2026-01.org.example:t")
+    }
+}
+
+#[test]
+fn every_key_is_answered_by_its_rule() {
+    let table = [
+        ("MaxConnections", "8", "3"),
+        ("MaxConnections", "2", "2"),
+        ("MaxConnections", "0", "Reject"),
+        ("MaxConnections", "65536", "Reject"),
+        ("InitialR2T", "No", "No"),
+        ("InitialR2T", "Yes", "Yes"),
+        ("InitialR2T", "yes", "Reject"),
+        ("ImmediateData", "No", "No"),
+        ("ImmediateData", "Yes", "Yes"),
+        ("MaxBurstLength", "262144", "80000"),
+        ("MaxBurstLength", "0x10000", "65536"),
+        ("MaxBurstLength", "511", "Reject"),
+        ("MaxBurstLength", "16777216", "Reject"),
+        ("FirstBurstLength", "65536", "50000"),
+        ("FirstBurstLength", "512", "512"),
+        ("DefaultTime2Wait", "0", "2"),
+        ("DefaultTime2Wait", "3600", "3600"),
+        ("DefaultTime2Wait", "3601", "Reject"),
+        ("DefaultTime2Retain", "20", "0"),
+        ("MaxOutstandingR2T", "1", "1"),
+        ("MaxOutstandingR2T", "100", "4"),
+        ("DataPDUInOrder", "No", "Yes"),
+        ("DataSequenceInOrder", "No", "Yes"),
+        ("ErrorRecoveryLevel", "2", "1"),
+        ("ErrorRecoveryLevel", "0", "0"),
+        ("ErrorRecoveryLevel", "3", "Reject"),
+        ("TaskReporting", "FastAbort,RFC3720", "RFC3720"),
+        ("TaskReporting", "FastAbort", "Reject"),
+        ("iSCSIProtocolLevel", "2", "1"),
+        ("iSCSIProtocolLevel", "0", "0"),
+        ("iSCSIProtocolLevel", "32", "Reject"),
+        ("IFMarker", "Yes", "No"),
+        ("OFMarker", "No", "No"),
+        ("IFMarkInt", "2048~4096", "Reject"),
+        ("OFMarkInt", "2048", "Reject"),
+        ("HeaderDigest", "CRC32C,None", "CRC32C"),
+        ("HeaderDigest", "None,CRC32C", "None"),
+        ("HeaderDigest", "X-org.example.sum,CRC32C", "CRC32C"),
+        ("HeaderDigest", "X-org.example.sum", "Reject"),
+        ("DataDigest", "None", "None"),
+        ("DataDigest", "CRC32C", "CRC32C"),
+    ];
+    for (key, value, expected) in table {
+        let mut negotiation = Negotiation::leading(Some(&target()));
+        let answer = answers(&mut negotiation, &[(key, value)]);
+        assert_eq!(answer, Ok(format!("{key}={expected}")), "{key}={value}");
+    }
+    assert!(ROWS.iter().all(|row| {
+        table.iter().any(|line| line.0 == row.name) || row.name == "MaxRecvDataSegmentLength"
+    }));
+}
+
+#[test]
+fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
+    let orders = [
+        [("FirstBurstLength", "60000"), ("MaxBurstLength", "1024")],
+        [("MaxBurstLength", "1024"), ("FirstBurstLength", "60000")],
+    ];
+    for pairs in orders {
+        let mut negotiation = Negotiation::leading(Some(&target()));
+        let text = answers(&mut negotiation, &pairs).expect("answers");
+        assert!(text.contains("FirstBurstLength=1024"), "{text}");
+        // The answers stand as the questions do.
+        assert!(text.starts_with(pairs[0].0), "{text}");
+        assert_eq!(negotiation.agreed().first_burst_length, 1024);
+    }
+    // The default of a key that nobody sends is bounded as well.
+    let mut negotiation = Negotiation::leading(Some(&target()));
+    answers(&mut negotiation, &[("MaxBurstLength", "512")]).expect("answers");
+    assert_eq!(negotiation.agreed().first_burst_length, 512);
+}
+
+#[test]
+fn what_the_peer_takes_is_declared_and_not_answered() {
+    let mut negotiation = Negotiation::leading(Some(&target()));
+    let text = answers(&mut negotiation, &[("MaxRecvDataSegmentLength", "16777216")]);
+    assert_eq!(text.as_deref(), Ok(""));
+    let agreed = negotiation.agreed();
+    assert_eq!(agreed.max_send_data_segment_length, (1 << 24) - 1);
+    assert_eq!(agreed.max_recv_data_segment_length, 100_000);
+    for value in ["511", "-1", "many"] {
+        let mut negotiation = Negotiation::leading(Some(&target()));
+        let pairs = [("MaxRecvDataSegmentLength", value)];
+        assert_eq!(answers(&mut negotiation, &pairs), Err(Failed), "{value}");
+    }
+    let mut out = Vec::new();
+    negotiation.declare(&mut out);
+    negotiation.declare(&mut out);
+    assert_eq!(out, b"MaxRecvDataSegmentLength=100000\0", "told once");
+}
+
+#[test]
+fn a_key_is_negotiated_once() {
+    let mut negotiation = Negotiation::leading(Some(&target()));
+    let twice = [("ImmediateData", "Yes"), ("ImmediateData", "No")];
+    assert_eq!(answers(&mut negotiation, &twice), Err(Failed));
+    let mut negotiation = Negotiation::leading(Some(&target()));
+    answers(&mut negotiation, &twice[..1]).expect("an answer");
+    assert_eq!(answers(&mut negotiation, &twice[..1]), Err(Failed));
+}
+
+#[test]
+fn in_discovery_the_keys_of_scsi_are_irrelevant() {
+    let mut negotiation = Negotiation::leading(None);
+    let pairs = [
+        ("MaxBurstLength", "65536"),
+        ("HeaderDigest", "CRC32C"),
+        ("InitialR2T", "No"),
+        ("DefaultTime2Wait", "2"),
+    ];
+    let text = answers(&mut negotiation, &pairs).expect("answers");
+    assert_eq!(
+        text,
+        "MaxBurstLength=Irrelevant|HeaderDigest=CRC32C|InitialR2T=Irrelevant|DefaultTime2Wait=2"
+    );
+}
+
+#[test]
+fn a_further_connection_negotiates_what_is_its_own() {
+    let agreed = Negotiated {
+        max_burst_length: 70_000,
+        header_digest: true,
+        max_send_data_segment_length: 4096,
+        ..Negotiated::default()
+    };
+    let mut negotiation = Negotiation::joining(&target(), &agreed);
+    let pairs = [
+        ("MaxBurstLength", "1024"),
+        ("DataDigest", "CRC32C"),
+        ("MaxRecvDataSegmentLength", "2048"),
+    ];
+    let text = answers(&mut negotiation, &pairs).expect("answers");
+    assert_eq!(text, "MaxBurstLength=Reject|DataDigest=CRC32C");
+    let expected = Negotiated {
+        max_burst_length: 70_000,
+        header_digest: false,
+        data_digest: true,
+        max_send_data_segment_length: 2048,
+        max_recv_data_segment_length: 100_000,
+        ..Negotiated::default()
+    };
+    assert_eq!(negotiation.agreed(), expected);
+}
+
+#[test]
+fn digests_that_are_required_are_asked_for() {
+    let required = Target {
+        header_digest: DigestPolicy::Required,
+        data_digest: DigestPolicy::None,
+        ..target()
+    };
+    let mut negotiation = Negotiation::leading(Some(&required));
+    assert!(!negotiation.is_acceptable());
+    let mut out = Vec::new();
+    negotiation.declare(&mut out);
+    let text = String::from_utf8(out).expect("UTF-8");
+    assert!(text.contains("HeaderDigest=CRC32C\0"), "{text}");
+    assert!(!text.contains("DataDigest"), "{text}");
+    assert!(negotiation.is_open());
+    let mut refused = negotiation.clone();
+    assert_eq!(answers(&mut refused, &[("HeaderDigest", "Reject")]), Err(Failed));
+    let text = answers(&mut negotiation, &[("HeaderDigest", "CRC32C")]);
+    assert_eq!(text.as_deref(), Ok(""), "an answer is not answered");
+    assert!(!negotiation.is_open() && negotiation.is_acceptable());
+    assert!(negotiation.agreed().header_digest);
+
+    let mut negotiation = Negotiation::leading(Some(&required));
+    assert_eq!(answers(&mut negotiation, &[("HeaderDigest", "None")]), Err(Failed));
+    let mut negotiation = Negotiation::leading(Some(&required));
+    let text = answers(&mut negotiation, &[("HeaderDigest", "None,CRC32C"), ("DataDigest", "CRC32C,None")]);
+    assert_eq!(text.as_deref(), Ok("HeaderDigest=CRC32C|DataDigest=None"));
+    let mut negotiation = Negotiation::leading(Some(&required));
+    assert_eq!(answers(&mut negotiation, &[("DataDigest", "CRC32C")]).as_deref(), Ok("DataDigest=Reject"));
+}
+
+#[test]
+fn what_nobody_knows_is_not_understood_and_answers_are_not_answered() {
+    assert_eq!(unknown("1"), Some(NOT_UNDERSTOOD));
+    for answer in [NOT_UNDERSTOOD, IRRELEVANT, REJECT] {
+        assert_eq!(unknown(answer), None);
+    }
+}
+
+/// What the initiator holds after it has read the answers to what it offered:
+/// another reading of the standard's result functions than the target's.
+fn as_the_initiator_sees(offers: &[(&str, String)], text: &str) -> Negotiated {
+    let mut seen = Negotiated::default();
+    let answer = |key: &str| {
+        text.split('|').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+    };
+    for (key, offer) in offers {
+        let Some(answer) = answer(key).filter(|answer| *answer != "Reject") else {
+            continue;
+        };
+        let number = || answer.parse::<u32>().expect("a number");
+        match *key {
+            "HeaderDigest" => seen.header_digest = answer == "CRC32C",
+            "DataDigest" => seen.data_digest = answer == "CRC32C",
+            "MaxConnections" => seen.max_connections = number() as u16,
+            "InitialR2T" => seen.initial_r2t = offer == "Yes" || answer == "Yes",
+            "ImmediateData" => seen.immediate_data = offer == "Yes" && answer == "Yes",
+            "MaxBurstLength" => seen.max_burst_length = number(),
+            "FirstBurstLength" => seen.first_burst_length = number(),
+            "DefaultTime2Wait" => seen.default_time2wait = number() as u16,
+            "DefaultTime2Retain" => seen.default_time2retain = number() as u16,
+            "MaxOutstandingR2T" => seen.max_outstanding_r2t = number() as u16,
+            "ErrorRecoveryLevel" => seen.error_recovery_level = number() as u8,
+            _ => unreachable!("{key}"),
+        }
+        let is_numeric = offer.parse::<u64>().is_ok();
+        if is_numeric && *key != "DefaultTime2Wait" {
+            assert!(u64::from(number()) <= offer.parse().expect("a number"), "{key}");
+        }
+    }
+    seen.first_burst_length = seen.first_burst_length.min(seen.max_burst_length);
+    seen
+}
+
+fn offers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    let boolean = || prop_oneof![Just("Yes".to_owned()), Just("No".to_owned())];
+    let digest = || {
+        let lists = ["CRC32C", "None", "CRC32C,None", "None,CRC32C"];
+        proptest::sample::select(lists.to_vec()).prop_map(str::to_owned)
+    };
+    let number = |range: std::ops::Range<u32>| range.prop_map(|number| number.to_string());
+    let all = (
+        (digest(), digest(), number(0..70_000), boolean(), boolean()),
+        (number(0..200_000), number(0..200_000), number(0..4000)),
+        (number(0..4000), number(0..10), number(0..4)),
+        proptest::collection::vec(any::<bool>(), 11),
+    );
+    all.prop_map(|((hd, dd, connections, r2t, immediate), (burst, first, wait), (retain, r2ts, erl), sent)| {
+        let offers = [
+            ("HeaderDigest", hd),
+            ("DataDigest", dd),
+            ("MaxConnections", connections),
+            ("InitialR2T", r2t),
+            ("ImmediateData", immediate),
+            ("FirstBurstLength", first),
+            ("MaxBurstLength", burst),
+            ("DefaultTime2Wait", wait),
+            ("DefaultTime2Retain", retain),
+            ("MaxOutstandingR2T", r2ts),
+            ("ErrorRecoveryLevel", erl),
+        ];
+        let sent = offers.into_iter().zip(sent).filter(|(_, is_sent)| *is_sent);
+        sent.map(|(offer, _)| offer).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn both_sides_reach_the_same_values(offers in offers()) {
+        let mut negotiation = Negotiation::leading(Some(&target()));
+        let pairs: Vec<_> = offers.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let text = answers(&mut negotiation, &pairs).expect("answers");
+        let mut expected = as_the_initiator_sees(&offers, &text);
+        expected.max_recv_data_segment_length = 100_000;
+        prop_assert_eq!(negotiation.agreed(), expected);
+        prop_assert_eq!(text.split('|').filter(|answer| !answer.is_empty()).count(), offers.len());
+    }
+
+    #[test]
+    fn any_value_is_answered_or_refused(
+        key in proptest::sample::select(ROWS.iter().map(|row| row.name).collect::<Vec<_>>()),
+        value in prop_oneof![".{0,20}", "[0-9]{1,22}", "0x[0-9a-f]{0,18}"],
+    ) {
+        for target in [None, Some(&target())] {
+            let mut negotiation = Negotiation::leading(target);
+            let _ = answers(&mut negotiation, &[(key, &value)]);
+            let agreed = negotiation.agreed();
+            prop_assert!(agreed.first_burst_length <= agreed.max_burst_length);
+            prop_assert!(agreed.max_connections >= 1 && agreed.max_outstanding_r2t >= 1);
+            prop_assert!((LENGTH_MIN..=LENGTH_MAX).contains(&agreed.max_send_data_segment_length));
+        }
+    }
+}
