@@ -5,17 +5,20 @@ use std::sync::{Arc, Mutex};
 
 use nvmf::command::AnaState;
 use target::parts::Outcome;
-use target::{Change, ChangeError, NamespaceSpec};
+use store::ResizeError;
+use target::{Change, ChangeError};
 
 use crate::checker::Violation;
 use crate::random::Random;
-use crate::target::{SUBNQN, SimTarget, volume_name};
+use crate::plan::Plan;
+use crate::target::{SimTarget, address, namespace, nsid, subnqn, volume_name};
+use crate::world::Shared;
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A volume grows to so many blocks.
-    Grow {
+    /// A volume grows or shrinks to so many blocks.
+    Resize {
         /// Which.
         volume: usize,
         /// Its new size.
@@ -23,15 +26,25 @@ pub enum What {
     },
     /// A namespace is taken away.
     Gone {
+        /// Its subsystem.
+        subsystem: usize,
         /// Its volume.
         volume: usize,
     },
-    /// The ANA group of everything becomes inaccessible.
-    Inaccessible,
+    /// The ANA group of everything in a subsystem becomes inaccessible.
+    Inaccessible {
+        /// Which.
+        subsystem: usize,
+    },
     /// A host may not connect.
     Denied {
         /// Which.
         host: usize,
+    },
+    /// A listener is taken away, and with it its connections.
+    Unlistened {
+        /// Which.
+        listener: usize,
     },
 }
 
@@ -50,6 +63,8 @@ pub enum Step {
     Made(What, bool),
     /// It is taken back, or is one that stays.
     Over(What),
+    /// It was not made, for a reason of which the target may speak.
+    Refused(What),
 }
 
 /// The change under way.
@@ -81,21 +96,25 @@ impl Changes {
     }
 
     /// What comes next: a new change, or the last one taken back (true).
-    pub fn next(
-        &self,
-        sizes: &[(u64, u32)],
-        hosts: usize,
-        random: &mut Random,
-    ) -> Option<(What, bool)> {
+    pub fn next(&self, plan: &Plan, sizes: &[u64], random: &mut Random) -> Option<(What, bool)> {
         match self.active {
-            None => Some((choose(sizes, hosts, random), false)),
+            None => Some((choose(plan, sizes, random), false)),
             Some((what, Stage::Made)) => Some((what, true)),
             Some(_) => None,
         }
     }
 
     /// Has the target make a change, or take it back.
-    pub fn make(&mut self, target: &SimTarget, what: What, is_back: bool, sizes: &[(u64, u32)]) {
+    pub fn make(
+        &mut self,
+        world: &Shared,
+        target: &SimTarget,
+        plan: &Plan,
+        (what, is_back): (What, bool),
+    ) {
+        if let (What::Unlistened { listener }, true) = (what, is_back) {
+            target.prepare_listener(world, address(listener));
+        }
         let stage = if is_back {
             Stage::TakingBack
         } else {
@@ -107,7 +126,12 @@ impl Changes {
         let done = Box::new(move |_: &_, result| {
             *outcome.lock().expect("one thread") = Some(result);
         });
-        target.shared.change(change(what, is_back, sizes), done);
+        target.shared.change(change(plan, what, is_back), done);
+    }
+
+    /// Whether a volume is being cut off, perhaps.
+    pub fn is_resizing(&self) -> bool {
+        matches!(self.active, Some((What::Resize { .. }, _)))
     }
 
     /// What has come of it meanwhile.
@@ -121,29 +145,48 @@ impl Changes {
         let is_finished = match outcome {
             Ok(()) => true,
             Err(ChangeError::Unfinished) => false,
+            // What is under way behind the new end does not end.
+            Err(ChangeError::Resize(ResizeError::Busy)) => {
+                self.active = None;
+                return Ok(Some(Step::Refused(what)));
+            }
             Err(error) => return Err(Violation(format!("{what:?}: {error}"))),
         };
-        let stays = matches!(what, What::Grow { .. });
+        let stays = matches!(what, What::Resize { .. });
         if stage == Stage::TakingBack || stays {
             self.active = None;
-            return Ok(Some(Step::Over(what)));
+            return Ok(Some(match is_finished {
+                false if stays => Step::Made(what, false),
+                _ => Step::Over(what),
+            }));
         }
         self.active = Some((what, Stage::Made));
         Ok(Some(Step::Made(what, is_finished)))
     }
 }
 
-fn choose(sizes: &[(u64, u32)], hosts: usize, random: &mut Random) -> What {
+/// Blocks that a volume keeps whatever becomes of it.
+const BLOCKS_MIN: u64 = 12;
+
+fn choose(plan: &Plan, sizes: &[u64], random: &mut Random) -> What {
     let volume = random.below(sizes.len() as u64) as usize;
-    match random.below(4) {
-        0 => What::Grow {
+    let subsystem = random.below(plan.subsystems as u64) as usize;
+    match random.below(6) {
+        0 => What::Resize {
             volume,
-            blocks: sizes[volume].0 + random.between(1, 64),
+            blocks: sizes[volume] + random.between(1, 64),
         },
-        1 => What::Gone { volume },
-        2 => What::Inaccessible,
+        1 => What::Resize {
+            volume,
+            blocks: random.between(sizes[volume].div_ceil(2).max(BLOCKS_MIN), sizes[volume]),
+        },
+        2 => What::Gone { subsystem, volume },
+        3 => What::Inaccessible { subsystem },
+        4 => What::Unlistened {
+            listener: random.below(plan.listeners as u64) as usize,
+        },
         _ => What::Denied {
-            host: random.below(hosts as u64) as usize,
+            host: random.below(plan.hosts.len() as u64) as usize,
         },
     }
 }
@@ -153,28 +196,23 @@ pub fn host_nqn(host: usize) -> String {
     format!("nqn.2026-01.io.weft:host{host}")
 }
 
-fn change(what: What, is_back: bool, sizes: &[(u64, u32)]) -> Change {
-    let nqn = SUBNQN.to_owned();
+fn change(plan: &Plan, what: What, is_back: bool) -> Change {
     match (what, is_back) {
-        (What::Grow { volume, blocks }, _) => Change::ResizeVolume {
+        (What::Resize { volume, blocks }, _) => Change::ResizeVolume {
             name: volume_name(volume),
-            size_bytes: blocks * u64::from(sizes[volume].1),
-            allow_shrink: false,
+            size_bytes: blocks * u64::from(plan.volumes[volume].block_bytes),
+            allow_shrink: true,
         },
-        (What::Gone { volume }, false) => Change::RemoveNamespace {
-            nqn,
-            nsid: volume as u32 + 1,
+        (What::Gone { subsystem, volume }, false) => Change::RemoveNamespace {
+            nqn: subnqn(subsystem),
+            nsid: nsid(subsystem, volume),
         },
-        (What::Gone { volume }, true) => Change::AddNamespace {
-            nqn,
-            namespace: NamespaceSpec {
-                nsid: volume as u32 + 1,
-                volume: volume_name(volume),
-                ..NamespaceSpec::default()
-            },
+        (What::Gone { subsystem, volume }, true) => Change::AddNamespace {
+            nqn: subnqn(subsystem),
+            namespace: namespace(subsystem, volume),
         },
-        (What::Inaccessible, _) => Change::SetAna {
-            nqn,
+        (What::Inaccessible { subsystem }, _) => Change::SetAna {
+            nqn: subnqn(subsystem),
             listener: None,
             group: 1,
             state: match is_back {
@@ -182,15 +220,16 @@ fn change(what: What, is_back: bool, sizes: &[(u64, u32)]) -> Change {
                 false => AnaState::Inaccessible,
             },
         },
-        (What::Denied { host }, false) => Change::SetHosts {
-            nqn,
-            hosts: Some(
-                (0..8)
-                    .filter(|&other| other != host)
-                    .map(host_nqn)
-                    .collect(),
-            ),
+        (What::Unlistened { listener }, false) => Change::RemoveListener {
+            address: address(listener),
         },
-        (What::Denied { .. }, true) => Change::SetHosts { nqn, hosts: None },
+        (What::Unlistened { listener }, true) => Change::AddListener(address(listener).into()),
+        (What::Denied { host }, _) => {
+            let others = (0..8).filter(|&other| other != host).map(host_nqn);
+            Change::SetHosts {
+                nqn: subnqn(plan.hosts[host].subsystem),
+                hosts: (!is_back).then(|| others.collect()),
+            }
+        }
     }
 }

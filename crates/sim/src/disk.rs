@@ -163,8 +163,8 @@ impl Disk {
         healthy.interrupts = 0;
     }
 
-    /// The file has grown by a hole.
-    pub fn grow(&mut self, file: usize, bytes: usize) {
+    /// The file has been cut off, or has grown by a hole.
+    pub fn set_len(&mut self, file: usize, bytes: usize) {
         let file = &mut self.files[file];
         file.cache.resize(bytes, 0);
         file.medium.resize(bytes, 0);

@@ -15,8 +15,8 @@ use zerocopy::FromBytes;
 use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
-use crate::plan::HostPlan;
-use crate::target::{SUBNQN, address};
+use crate::plan::{HostPlan, Plan};
+use crate::target::{address, subnqn};
 use crate::work::{Io, Work};
 use crate::world::{DriverId, Event, MS, S, Shared, US};
 
@@ -78,6 +78,9 @@ pub struct SimHost {
     /// Its number.
     pub number: usize,
     plan: HostPlan,
+    /// Ways to the target, and the one that it takes this time.
+    listeners: usize,
+    listener: usize,
     driver: SimDriver,
     identity: HostIdentity,
     stage: Stage,
@@ -95,11 +98,13 @@ pub struct SimHost {
 
 impl SimHost {
     /// A host that connects soon.
-    pub fn new(world: &Shared, number: usize, id: DriverId, plan: HostPlan, pool: Pool) -> SimHost {
+    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> SimHost {
         world.borrow_mut().after(US, Event::Turn(id));
         SimHost {
             number,
-            plan,
+            plan: plan.hosts[number],
+            listeners: plan.listeners,
+            listener: 0,
             driver: SimDriver::new(world, id, pool),
             identity: HostIdentity {
                 hostnqn: host_nqn(number),
@@ -344,12 +349,17 @@ impl SimHost {
                 },
                 kato_ms,
             },
-            connect_data: ConnectData::new(*hostid, cntlid, SUBNQN, hostnqn),
+            connect_data: ConnectData::new(
+                *hostid,
+                cntlid,
+                &subnqn(self.plan.subsystem),
+                hostnqn,
+            ),
             in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
         };
         let base = self.next_base;
         self.next_base += TOKENS;
-        let queue = Queue::open(&mut self.driver, address(), params, base);
+        let queue = Queue::open(&mut self.driver, address(self.listener), params, base);
         self.lanes.push(Lane {
             base,
             queue: queue.expect("a simulated socket can be made"),
@@ -372,6 +382,8 @@ impl SimHost {
                 self.stage = Stage::Starting;
                 self.since = now;
                 self.lanes.clear();
+                let listeners = self.listeners as u64;
+                self.listener = world.borrow_mut().random.below(listeners) as usize;
                 self.open(0);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }

@@ -84,6 +84,10 @@ struct End {
 }
 
 impl End {
+    fn is_kept(&self) -> bool {
+        self.holder != Holder::Nobody && self.closing.is_none()
+    }
+
     fn new(holder: Holder, address: SocketAddr) -> End {
         End {
             holder,
@@ -213,6 +217,12 @@ impl Net {
         all.filter(|(_, c)| open(c) && held(c))
             .map(|(n, _)| n)
             .collect()
+    }
+
+    /// Connections to `address` that the accepting side has not let go of.
+    pub fn connections_to(&self, address: SocketAddr) -> usize {
+        let kept = |c: &&Connection| c.ends[1].address == address && c.ends[1].is_kept();
+        self.connections.iter().filter(kept).count()
     }
 
     /// The connection of a driver's socket, once it is made.

@@ -30,6 +30,8 @@ pub struct VolumePlan {
 /// One host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPlan {
+    /// The subsystem that it uses.
+    pub subsystem: usize,
     /// I/O queues.
     pub queues: u16,
     /// Entries of each.
@@ -84,6 +86,10 @@ pub struct Plan {
     pub shards: usize,
     /// The volumes.
     pub volumes: Vec<VolumePlan>,
+    /// Subsystems, each with a namespace for every volume.
+    pub subsystems: usize,
+    /// Listeners, each a way to every subsystem.
+    pub listeners: usize,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// The network.
@@ -98,6 +104,8 @@ pub struct Plan {
     pub in_capsule_max: u32,
     /// Data of one H2CData PDU, bytes.
     pub h2c_data_max: u32,
+    /// Alignment of data from hosts, as on the wire.
+    pub cpda: u8,
     /// Data of one command, bytes.
     pub io_bytes_max: u32,
     /// How often, of a hundred, an operation goes to the same few blocks.
@@ -121,13 +129,16 @@ impl Plan {
         let r = &mut random;
         let ops = r.between(60, 260);
         let volumes = (0..r.between(1, 2)).map(|_| volume(r)).collect();
+        let subsystems = r.weighted(&[(2, 1), (1, 2)]);
         let hosts = (0..r.weighted(&[(2, 1), (4, 2), (3, 3), (1, 4)]))
-            .map(|_| host(r))
+            .map(|_| host(r, subsystems))
             .collect();
         Plan {
             seed,
             shards: r.weighted(&[(3, 1), (3, 2), (1, 3)]),
             volumes,
+            subsystems,
+            listeners: r.weighted(&[(1, 1), (1, 2)]),
             hosts,
             net: NetSettings {
                 latency: r.pick(&[2, 20, 20, 200]) * US,
@@ -140,6 +151,7 @@ impl Plan {
             ops,
             in_capsule_max: r.pick(&[0, 4096, 8192]),
             h2c_data_max: r.pick(&[4096, 8192, 1 << 20]),
+            cpda: r.pick(&[0, 0, 3, 31]),
             io_bytes_max: r.pick(&[64 << 10, 128 << 10, 1 << 20]),
             hot_percent: r.pick(&[30, 60, 90]),
             fua_percent: r.pick(&[0, 10, 50]),
@@ -164,8 +176,9 @@ fn volume(r: &mut Random) -> VolumePlan {
     }
 }
 
-fn host(r: &mut Random) -> HostPlan {
+fn host(r: &mut Random, subsystems: usize) -> HostPlan {
     HostPlan {
+        subsystem: r.below(subsystems as u64) as usize,
         queues: r.between(1, 3) as u16,
         entries: r.pick(&[2, 4, 8, 16]),
         header_digest: r.one_in(3),

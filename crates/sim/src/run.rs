@@ -13,7 +13,7 @@ use crate::host::SimHost;
 use crate::net::Net;
 use crate::plan::{Lies, Plan};
 use crate::random::Random;
-use crate::target::{Medium, SimTarget};
+use crate::target::{Medium, SimTarget, address};
 use crate::work::Work;
 use crate::world::{Event, MS, S, Shared, US, World};
 
@@ -161,10 +161,10 @@ impl Run {
                 medium.promise(&*volume),
             );
         }
-        let hosts = (plan.hosts.iter().enumerate())
-            .map(|(n, &host)| {
+        let hosts = (0..plan.hosts.len())
+            .map(|n| {
                 let id = SHARDS_MAX + n;
-                SimHost::new(&world, n, id, host, pools[id].clone())
+                SimHost::new(&world, n, id, &plan, pools[id].clone())
             })
             .collect();
         Run {
@@ -312,6 +312,7 @@ impl Run {
             return Ok(());
         };
         target.turn(driver, &self.world);
+        self.note_cut();
         self.note_media_errors();
         self.note_change()?;
         self.work.settle(false)
@@ -339,6 +340,7 @@ impl Run {
                 if let Some(target) = &self.target {
                     target.shared.run_clerk();
                     target.call(&self.world);
+                    self.note_cut();
                     self.note_change()?;
                     self.work.settle(true)?;
                 }
@@ -448,31 +450,53 @@ impl Run {
     /// What is served changes, or changes back.
     fn change(&mut self) {
         let Some(target) = &self.target else { return };
-        let sizes: Vec<_> = (self.media.iter())
-            .map(|medium| (medium.blocks, medium.plan.block_bytes))
-            .collect();
+        let sizes: Vec<_> = self.media.iter().map(|medium| medium.blocks).collect();
         let next = {
             let random = &mut self.world.borrow_mut().random;
-            self.changes.next(&sizes, self.hosts.len(), random)
+            self.changes.next(&self.plan, &sizes, random)
         };
         let Some((what, is_back)) = next else { return };
         self.world.borrow_mut().trace(|| match is_back {
             true => format!("{what:?} is taken back"),
             false => format!("{what:?}"),
         });
+        let all = 0..sizes.len();
         match what {
-            What::Grow { volume, blocks } => {
-                if let Some(file) = self.media[volume].file() {
-                    let bytes = blocks * u64::from(sizes[volume].1);
-                    self.world.borrow_mut().disk.grow(file, bytes as usize);
+            What::Resize { volume, blocks } => {
+                let medium = &self.media[volume];
+                if medium.is_odd {
+                    return;
                 }
+                // What is cut off goes when it is cut off.
+                if blocks > sizes[volume] {
+                    medium.set_file_blocks(&self.world, blocks);
+                }
+                self.work.resizing(volume, blocks);
             }
-            What::Gone { volume } if is_back => self.work.set_absent(volume..volume + 1, false),
-            What::Inaccessible if is_back => self.work.set_absent(0..sizes.len(), false),
+            What::Gone { subsystem, volume } if is_back => {
+                self.work.set_absent(subsystem, volume..volume + 1, false);
+            }
+            What::Inaccessible { subsystem } if is_back => {
+                self.work.set_absent(subsystem, all, false);
+            }
             _ => {}
         }
-        self.changes.make(target, what, is_back, &sizes);
+        self.changes
+            .make(&self.world, target, &self.plan, (what, is_back));
         target.call(&self.world);
+    }
+
+    /// Cuts off what the target has cut off of a file.
+    fn note_cut(&mut self) {
+        if !self.changes.is_resizing() && !self.media.iter().any(|medium| medium.is_odd) {
+            return;
+        }
+        for medium in &self.media {
+            let cut = medium.file_blocks().filter(|&now| now < medium.blocks);
+            if let Some(blocks) = cut {
+                medium.set_file_blocks(&self.world, blocks);
+            }
+        }
     }
 
     /// Takes note of a change that is made.
@@ -485,20 +509,53 @@ impl Run {
             let delay = self.world.borrow_mut().random.around(5 * MS);
             self.script_after(delay, TAKE_BACK);
         }
+        let all = 0..self.media.len();
         match step {
-            Step::Over(What::Grow { volume, blocks }) => {
+            Step::Over(What::Resize { volume, blocks }) => {
                 self.media[volume].blocks = blocks;
-                self.work.grown(volume, blocks);
+                self.work.resized(volume, blocks);
             }
-            Step::Made(What::Gone { volume }, true) => {
-                self.work.set_absent(volume..volume + 1, true);
+            Step::Refused(What::Resize { volume, .. }) => self.work.kept_size(volume),
+            // It is cut off later, or never: hosts keep away from there.
+            Step::Made(What::Resize { volume, blocks }, _) => {
+                self.media[volume].is_odd = true;
+                self.work.keep_below(volume, blocks);
             }
-            Step::Made(What::Inaccessible, true) => {
-                self.work.set_absent(0..self.media.len(), true);
+            Step::Made(What::Gone { subsystem, volume }, true) => {
+                self.work.set_absent(subsystem, volume..volume + 1, true);
+            }
+            Step::Made(What::Inaccessible { subsystem }, true) => {
+                self.work.set_absent(subsystem, all, true);
+            }
+            Step::Made(What::Unlistened { listener }, true) => {
+                let left = self.world.borrow().net.connections_to(address(listener));
+                if left > 0 {
+                    let text = format!("{left} connections are left of listener {listener}");
+                    return Err(Violation(text));
+                }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// The sizes that the volumes of a target that has ended have.
+    fn settle_sizes(&mut self) {
+        for (volume, medium) in self.media.iter_mut().enumerate() {
+            medium.is_odd = false;
+            // A file that is shorter than it was has been cut off.
+            let now = medium.file_blocks().unwrap_or(medium.blocks);
+            match now < medium.blocks {
+                true => {
+                    medium.blocks = now;
+                    self.work.resized(volume, now);
+                }
+                false => {
+                    self.work.keep_below(volume, medium.blocks);
+                    self.work.kept_size(volume);
+                }
+            }
+        }
     }
 
     /// The target's process ends where it stands, and perhaps its machine.
@@ -522,9 +579,11 @@ impl Run {
                 world.power_cut();
             }
         }
+        self.note_cut();
         self.target = None;
         self.changes.forget();
         self.work.killed()?;
+        self.settle_sizes();
         for (volume, medium) in self.media.iter().enumerate() {
             match medium.plan.lies {
                 Lies::Memory => self.work.checker.forgotten(volume)?,

@@ -19,8 +19,15 @@ use crate::driver::SimDriver;
 use crate::plan::{Lies, Plan, VolumePlan};
 use crate::world::{Event, MS, S, Shared};
 
-/// The NQN of the subsystem that everything is served by.
-pub const SUBNQN: &str = "nqn.2026-01.io.weft:sim";
+/// NQN of a subsystem.
+pub fn subnqn(subsystem: usize) -> String {
+    format!("nqn.2026-01.io.weft:sim{subsystem}")
+}
+
+/// The namespace of a volume, which each subsystem calls something else.
+pub fn nsid(subsystem: usize, volume: usize) -> u32 {
+    (10 * subsystem + volume + 1) as u32
+}
 
 /// A reactor that has slept this long gives unused memory back.
 const TRIM_AFTER: Nanos = S;
@@ -31,6 +38,8 @@ pub struct Medium {
     pub plan: VolumePlan,
     /// Its size now.
     pub blocks: u64,
+    /// It is to be cut off, and nobody knows when that will be.
+    pub is_odd: bool,
     /// The descriptor of its file, and that file's number.
     file: Option<(Arc<OwnedFd>, usize)>,
     /// What the volume remembers beside its data; every change is durable.
@@ -74,13 +83,15 @@ pub struct SimTarget {
     /// What its reactors share.
     pub shared: Arc<target::parts::Shared>,
     reactors: Vec<Reactor>,
+    /// Listeners that are made and not asked for yet.
+    spare: Arc<Mutex<Vec<OwnedFd>>>,
     completions: Vec<Completion>,
     letters: Vec<Mail>,
 }
 
 /// Where hosts find it.
-pub fn address() -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 1], 4420))
+pub fn address(listener: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 4420 + listener as u16))
 }
 
 /// Name of volume `n`.
@@ -103,8 +114,24 @@ impl Medium {
         Medium {
             plan,
             blocks: plan.blocks,
+            is_odd: false,
             file,
             state: Arc::default(),
+        }
+    }
+
+    /// The blocks that its file has room for.
+    pub fn file_blocks(&self) -> Option<u64> {
+        let (fd, _) = self.file.as_ref()?;
+        let bytes = rustix::fs::fstat(fd).expect("a memfd has a size").st_size as u64;
+        Some(bytes / u64::from(self.plan.block_bytes))
+    }
+
+    /// Its file, if it has one, has so many blocks from now on.
+    pub fn set_file_blocks(&self, world: &Shared, blocks: u64) {
+        if let Some(file) = self.file() {
+            let bytes = blocks * u64::from(self.plan.block_bytes);
+            world.borrow_mut().disk.set_len(file, bytes as usize);
         }
     }
 
@@ -148,25 +175,30 @@ impl Medium {
     }
 }
 
-fn config(plan: &Plan) -> Config {
-    let namespace = |n: usize| NamespaceSpec {
-        nsid: n as u32 + 1,
-        volume: volume_name(n),
+/// The namespace of a volume in a subsystem.
+pub fn namespace(subsystem: usize, volume: usize) -> NamespaceSpec {
+    NamespaceSpec {
+        nsid: nsid(subsystem, volume),
+        volume: volume_name(volume),
         ..NamespaceSpec::default()
+    }
+}
+
+fn config(plan: &Plan) -> Config {
+    let subsystem = |subsystem: usize| SubsystemSpec {
+        nqn: subnqn(subsystem),
+        serial: format!("SIM{subsystem}"),
+        model: "simulated".into(),
+        hosts: None,
+        namespaces: (0..plan.volumes.len())
+            .map(|volume| namespace(subsystem, volume))
+            .collect(),
+        ..SubsystemSpec::default()
     };
     Config {
         volumes: Vec::new(),
-        subsystems: vec![SubsystemSpec {
-            nqn: SUBNQN.into(),
-            serial: "SIM".into(),
-            model: "simulated".into(),
-            hosts: None,
-            namespaces: (0..plan.volumes.len()).map(namespace).collect(),
-            ..SubsystemSpec::default()
-        }],
-        iscsi_targets: Vec::new(),
-        iscsi_discovery: Default::default(),
-        listeners: vec![address().into()],
+        subsystems: (0..plan.subsystems).map(subsystem).collect(),
+        listeners: (0..plan.listeners).map(|n| address(n).into()).collect(),
         referrals: Vec::new(),
         cpus: (0..plan.shards).collect(),
         backend: reactor::Choice::Auto,
@@ -178,8 +210,10 @@ fn config(plan: &Plan) -> Config {
             io_bytes_max: plan.io_bytes_max,
             in_capsule_bytes_max: plan.in_capsule_max,
             h2c_data_bytes_max: plan.h2c_data_max,
+            cpda: plan.cpda,
             ..Limits::default()
         },
+        ..Config::default()
     }
 }
 
@@ -188,12 +222,14 @@ impl SimTarget {
     pub fn start(world: &Shared, plan: &Plan, media: &[Medium], pools: &[Pool]) -> SimTarget {
         let volumes = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
         let config = config(plan);
-        let addresses = [address()];
-        // Listeners added later are asked for by number and made here.
-        let listener = world.borrow_mut().net.listener(address());
+        let addresses: Vec<SocketAddr> = (0..plan.listeners).map(address).collect();
+        let listener = |&address| TcpListener::from(world.borrow_mut().net.listener(address));
+        let listeners: Vec<_> = (0..).zip(addresses.iter().map(listener)).collect();
+        // Those added later are asked for here, and made before.
         let spare: Arc<Mutex<Vec<OwnedFd>>> = Arc::default();
+        let prepared = spare.clone();
         let bind = Box::new(move |_| {
-            let fd = spare.lock().expect("one thread").pop();
+            let fd = prepared.lock().expect("one thread").pop();
             let fd = fd.ok_or_else(|| io::Error::other("no listener was prepared"))?;
             Ok(TcpListener::from(fd))
         });
@@ -202,7 +238,7 @@ impl SimTarget {
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.load.clone());
         let mut acceptor = Some(Acceptor {
-            listeners: vec![(0, TcpListener::from(listener))],
+            listeners,
             placer,
         });
         let mut mailboxes = Vec::new();
@@ -232,9 +268,16 @@ impl SimTarget {
         SimTarget {
             reactors: reactors.collect(),
             shared,
+            spare,
             completions: Vec::new(),
             letters: Vec::new(),
         }
+    }
+
+    /// Makes what the next listener that is added listens with.
+    pub fn prepare_listener(&self, world: &Shared, address: SocketAddr) {
+        let fd = world.borrow_mut().net.listener(address);
+        self.spare.lock().expect("one thread").push(fd);
     }
 
     /// One turn of a reactor.

@@ -14,6 +14,7 @@ use crate::host::had_no_effect;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::reserve::{Book, End};
+use crate::target::nsid;
 use crate::world::{DriverId, S, Shared, World};
 
 /// An answer that takes longer is a failure where nothing excuses it.
@@ -76,13 +77,16 @@ struct Unsettled {
 
 struct Served {
     block_bytes: u32,
+    /// Its size, as far as hosts know.
     blocks: u64,
+    /// What its size was at least and at most, from each of these moments on.
+    sizes: Vec<(Stamp, u64, u64)>,
     atomic_blocks: u64,
     /// Its reservations can outlast a restart.
     can_persist: bool,
     book: Book,
-    /// When nobody could use it: from one moment to another.
-    absent: Vec<(Stamp, Stamp)>,
+    /// When nobody could use it, by subsystem: from one moment to another.
+    absent: Vec<Vec<(Stamp, Stamp)>>,
 }
 
 /// What hosts ask for, and what is made of the answers.
@@ -135,10 +139,11 @@ impl Work {
         self.volumes.push(Served {
             block_bytes,
             blocks: promise.blocks,
+            sizes: vec![(0, promise.blocks, promise.blocks)],
             atomic_blocks: promise.atomic_blocks,
             can_persist,
             book: Book::new(self.plan.hosts.len()),
-            absent: Vec::new(),
+            absent: vec![Vec::new(); self.plan.subsystems],
         });
     }
 
@@ -245,9 +250,14 @@ impl Work {
         (first, blocks)
     }
 
+    /// What a host calls a volume.
+    fn nsid(&self, host: usize, volume: usize) -> u32 {
+        nsid(self.plan.hosts[host].subsystem, volume)
+    }
+
     fn request(&self, opcode: u8, volume: usize, op: Value) -> Request {
         let mut sqe = Sqe::new(opcode);
-        sqe.nsid = (volume as u32 + 1).into();
+        sqe.nsid = self.nsid(self.checker.op(op).host, volume).into();
         Request {
             sqe,
             len: 0,
@@ -270,7 +280,7 @@ impl Work {
         self.unbar(volume);
         self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
         let (mut sqe, bytes) = ask.encode();
-        sqe.nsid = (volume as u32 + 1).into();
+        sqe.nsid = self.nsid(host, volume).into();
         Request {
             sqe,
             len: bytes.len() as u32,
@@ -334,9 +344,11 @@ impl Work {
         }
     }
 
-    /// Whether what reservations allowed fits an answer.
-    fn check_access(&mut self, value: Value, status: Status) -> Verdict {
+    /// Whether what reservations allowed, and the size of the volume, fit an
+    /// answer to a command that these operations are.
+    fn check_access(&mut self, ops: &[Value], status: Status) -> Verdict {
         let now = self.checker.stamp();
+        let value = ops[0];
         let op = self.checker.op(value);
         let (reads, writes) = match op.kind {
             Kind::Read | Kind::Compare | Kind::Verify => (true, false),
@@ -344,12 +356,27 @@ impl Work {
             _ => (false, true),
         };
         let (host, begun) = (op.host, op.begun());
-        let mut absent = self.volumes[op.volume].absent.iter();
+        let subsystem = self.plan.hosts[host].subsystem;
+        let mut absent = self.volumes[op.volume].absent[subsystem].iter();
         if status.is_success() && absent.any(|&(from, to)| from < begun && now < to) {
             let text = format!("op {value} succeeded where nothing was served");
             return Err(Violation(text));
         }
         let book = &self.volumes[op.volume].book;
+        let ends = ops.iter().map(|value| self.checker.op(*value));
+        let end = ends.map(|op| op.first + op.blocks).max().unwrap_or(0);
+        let (least, most) = self.size_between(op.volume, begun, now);
+        let is_impossible = match status.code() {
+            Status::SUCCESS => end > most,
+            Status::LBA_OUT_OF_RANGE => end <= least,
+            _ => false,
+        };
+        if is_impossible && op.kind != Kind::Flush {
+            return Err(Violation(format!(
+                "op {value} up to block {end} ended with {status} on a volume of {least} to \
+                 {most} blocks"
+            )));
+        }
         let fits = match status.code() {
             Status::SUCCESS => book.may_allow(begun, now, host, reads, writes),
             Status::RESERVATION_CONFLICT => book.may_refuse(begun, now, host, reads, writes),
@@ -521,19 +548,61 @@ impl Work {
         request
     }
 
-    /// A volume has grown, and hosts may know it.
-    pub fn grown(&mut self, volume: usize, blocks: u64) {
-        self.checker.grown(volume, blocks);
-        self.volumes[volume].blocks = blocks;
-        self.guess[volume].resize(blocks as usize, Some(ZEROS));
+    /// A volume is about to have another size, or may have.
+    pub fn resizing(&mut self, volume: usize, blocks: u64) {
+        let now = self.checker.stamp();
+        let served = &mut self.volumes[volume];
+        let (least, most) = (served.blocks.min(blocks), served.blocks.max(blocks));
+        served.sizes.push((now, least, most));
     }
 
-    /// Nobody can use these volumes, from now on or until now.
-    pub fn set_absent(&mut self, volumes: std::ops::Range<usize>, is_absent: bool) {
+    /// A volume has another size, and hosts may know it.
+    pub fn resized(&mut self, volume: usize, blocks: u64) {
+        let was = std::mem::replace(&mut self.volumes[volume].blocks, blocks);
+        self.checker.resized(volume, was, blocks);
+        let guess = &mut self.guess[volume];
+        guess.resize(guess.len().max(blocks as usize), Some(ZEROS));
+        guess[was.min(blocks) as usize..was.max(blocks) as usize].fill(Some(ZEROS));
+        self.kept_size(volume);
+    }
+
+    /// A volume has for certain the size that hosts know.
+    pub fn kept_size(&mut self, volume: usize) {
+        let now = self.checker.stamp();
+        let served = &mut self.volumes[volume];
+        served.sizes.push((now, served.blocks, served.blocks));
+    }
+
+    /// Hosts keep away from what may be behind the end of a volume.
+    pub fn keep_below(&mut self, volume: usize, blocks: u64) {
+        self.volumes[volume].blocks = blocks;
+    }
+
+    /// What the size of a volume was at least and at most between these moments.
+    fn size_between(&self, volume: usize, from: Stamp, to: Stamp) -> (u64, u64) {
+        let sizes = &self.volumes[volume].sizes;
+        let (mut least, mut most) = (u64::MAX, 0);
+        for (n, &(since, low, high)) in sizes.iter().enumerate() {
+            let until = sizes.get(n + 1).map_or(Stamp::MAX, |next| next.0);
+            if since <= to && from <= until {
+                (least, most) = (least.min(low), most.max(high));
+            }
+        }
+        (least, most)
+    }
+
+    /// Nobody can use these volumes of a subsystem, from now on or until now.
+    pub fn set_absent(
+        &mut self,
+        subsystem: usize,
+        volumes: std::ops::Range<usize>,
+        is_absent: bool,
+    ) {
         let now = self.checker.stamp();
         for served in &mut self.volumes[volumes] {
-            match (is_absent, served.absent.last_mut()) {
-                (true, _) => served.absent.push((now, Stamp::MAX)),
+            let absent = &mut served.absent[subsystem];
+            match (is_absent, absent.last_mut()) {
+                (true, _) => absent.push((now, Stamp::MAX)),
                 (false, Some(last)) => last.1 = last.1.min(now),
                 (false, None) => {}
             }
@@ -604,7 +673,7 @@ impl Work {
         }
         let op = self.checker.op(io.ops[0]).clone();
         self.check_status(io.ops[0], status)?;
-        self.check_access(io.ops[0], status)?;
+        self.check_access(&io.ops, status)?;
         if self.is_healed && !status.is_success() && self.refusals_left > 0 {
             // Another host reads it: one that may.
             self.refusals_left -= 1;
@@ -658,6 +727,8 @@ impl Work {
             Status::RESERVATION_CONFLICT | Status::PREEMPTED => self.plan.reserve_percent > 0,
             Status::ABORT_REQUESTED => self.plan.abort_percent > 0,
             Status::COMMAND_INTERRUPTED => !self.is_healed,
+            // Whether that is so is looked at with the reservations.
+            Status::LBA_OUT_OF_RANGE => true,
             _ => self.plan.faults.changes > 0,
         };
         match is_explained {
@@ -726,7 +797,7 @@ impl Work {
         for fate in [first, second] {
             if let Fate::Answered(status) = fate {
                 self.check_status(value, status)?;
-                self.check_access(value, status)?;
+                self.check_access(&[value], status)?;
             }
         }
         let succeeded = |fate| matches!(fate, Fate::Answered(status) if status.is_success());
@@ -801,7 +872,9 @@ impl Work {
     /// The target's process is gone, and with it all that was under way.
     pub fn killed(&mut self) -> Verdict {
         self.unsettled.clear();
-        self.set_absent(0..self.volumes.len(), false);
+        for subsystem in 0..self.plan.subsystems {
+            self.set_absent(subsystem, 0..self.volumes.len(), false);
+        }
         for volume in 0..self.volumes.len() {
             let now = self.checker.stamp();
             self.volumes[volume].book.restarted(now);

@@ -242,6 +242,9 @@ pub struct Limits {
     pub in_capsule_bytes_max: u32,
     /// Data of one H2CData PDU, bytes (MAXH2CDATA).
     pub h2c_data_bytes_max: u32,
+    /// Data from hosts begins at a multiple of `(cpda + 1) * 4` bytes of its
+    /// PDU (CPDA); 0 to 31.
+    pub cpda: u8,
     /// Connections of all hosts together.
     pub connections_max: u32,
     /// A connection that has not finished Connect after this is closed.
@@ -260,6 +263,7 @@ impl Default for Limits {
             io_bytes_max: 1 << 20,
             in_capsule_bytes_max: 8192,
             h2c_data_bytes_max: 1 << 20,
+            cpda: 0,
             // 1,024 controllers with 128 I/O queues each.
             connections_max: 1024 * (128 + 1),
             handshake_timeout_ms: 10_000,

@@ -112,6 +112,7 @@ fn settings(shared: &Shared) -> Settings {
     Settings {
         in_capsule_max: limits.in_capsule_bytes_max,
         maxh2cdata: limits.h2c_data_bytes_max,
+        cpda: limits.cpda,
         io_bytes_max: limits.io_bytes_max,
         header_digest: limits.header_digest,
         data_digest: limits.data_digest,

@@ -39,12 +39,17 @@ impl Checker {
         Ok(())
     }
 
-    /// The volume has grown: its new blocks are zeros.
-    pub fn grown(&mut self, volume: usize, blocks: u64) {
+    /// The volume has another size: blocks between the two hold zeros as soon
+    /// as they can be used.
+    pub fn resized(&mut self, volume: usize, from: u64, to: u64) {
         let now = self.tick();
         let all = &mut self.volumes[volume].blocks;
-        assert!(blocks >= all.len() as u64, "volumes only grow");
-        all.resize_with(blocks as usize, || Block::new(now, vec![ZEROS], false));
+        let zero = || Block::new(now, vec![ZEROS], false);
+        if to > all.len() as u64 {
+            all.resize_with(to as usize, zero);
+        }
+        let between = from.min(to) as usize..from.max(to) as usize;
+        all[between].fill_with(zero);
     }
 
     /// The values that a block may be left with: those that no durable one

@@ -8,7 +8,11 @@ impl Shared {
         self.check_listener(&spec)?;
         let cannot = |error| ChangeError::Listen(spec.address, error);
         let socket = (self.bind)(spec.address).map_err(cannot)?;
-        let address = socket.local_addr().map_err(cannot)?;
+        // The kernel chose a port only where none was asked for.
+        let address = match spec.address.port() {
+            0 => socket.local_addr().map_err(cannot)?,
+            _ => spec.address,
+        };
         let mut registry = self.registry();
         let mut state = self.state();
         let number = state.listener_next;
