@@ -13,6 +13,8 @@ mod name;
 mod negotiated;
 mod registry;
 mod security;
+mod session;
+pub mod target;
 pub mod text;
 
 pub use config::{
@@ -26,3 +28,4 @@ pub use registry::{
     Change, InitiatorPort, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig,
     SessionId, SessionInfo, SessionKind, TextOutcome, Then, Via,
 };
+pub use session::Session;

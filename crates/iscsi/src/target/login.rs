@@ -1,0 +1,218 @@
+//! The Login Phase: one request, one answer (RFC 7143, sections 6.3, 11.12).
+
+use machine::Nanos;
+use wire::iscsi::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage, flags, opcode};
+use zerocopy::IntoBytes;
+
+use super::control::Control;
+use super::receive::Frame;
+use super::{Connection, FatalError, Hold, Op, Phase, Role, Settings};
+use crate::login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep};
+
+/// What is known of a login.
+#[derive(Debug, Default)]
+pub(super) struct Login {
+    /// The request that was taken last.
+    request: LoginRequest,
+    /// There was one.
+    has_begun: bool,
+    /// What came so far of a step's text.
+    text: Vec<u8>,
+}
+
+/// A connection that is to be answered by another core than the one that it
+/// came to: see [`Connection::detach`].
+#[derive(Debug)]
+pub struct Detached {
+    settings: Settings,
+    login: Login,
+    stat_sn: u32,
+    deadline: Option<Nanos>,
+}
+
+impl Connection {
+    /// Takes a connection that owes the answer to [`Op::Login`] away from this
+    /// core. What is left here has ended.
+    ///
+    /// # Panics
+    /// If it owes none, or an earlier answer has not left.
+    pub fn detach(&mut self) -> Detached {
+        assert!(
+            self.phase == Phase::Login && self.hold == Hold::Answer && self.ready.is_empty(),
+            "no login is to be answered"
+        );
+        let detached = Detached {
+            settings: self.settings,
+            login: std::mem::take(&mut self.login),
+            stat_sn: self.stat_sn,
+            deadline: self.deadline,
+        };
+        self.end();
+        detached
+    }
+
+    /// Goes on with a connection on another core; it still owes the answer.
+    pub fn resume(detached: Detached) -> Connection {
+        let Detached {
+            settings,
+            login,
+            stat_sn,
+            deadline,
+        } = detached;
+        let mut connection = Connection::with(settings, login, stat_sn, deadline);
+        connection.hold = Hold::Answer;
+        connection
+    }
+
+    /// A PDU of the Login Phase, which must be a Login Request.
+    #[cold]
+    pub(super) fn login_request(&mut self, bhs: &Bhs, frame: &Frame) -> Result<usize, FatalError> {
+        let opcode = bhs.opcode();
+        if opcode != opcode::LOGIN_REQUEST {
+            if !self.login.has_begun {
+                return Err(FatalError::NoLogin { opcode });
+            }
+            self.refuse_login(LoginStatus::InvalidDuringLogin);
+            self.ops
+                .push_back(Op::Fatal(FatalError::NoLogin { opcode }));
+            return Ok(frame.used);
+        }
+        let request: LoginRequest = *bhs.cast();
+        let before = std::mem::replace(&mut self.login.request, request);
+        if !std::mem::replace(&mut self.login.has_begun, true) {
+            self.stat_sn = request.exp_stat_sn.get();
+        } else if (before.isid, before.tsih, before.itt, before.cid)
+            != (request.isid, request.tsih, request.itt, request.cid)
+        {
+            self.login.request = before;
+            self.refuse_login(LoginStatus::InitiatorError);
+            return Ok(frame.used);
+        }
+        match frame.data_len {
+            0 => self.login_piece(&[]),
+            len => self.inbound.begin_text(len, false),
+        }
+        Ok(frame.used)
+    }
+
+    /// The text of a Login Request is here.
+    pub(super) fn login_piece(&mut self, text: &[u8]) {
+        let login = &mut self.login;
+        if login.text.len() + text.len() > LOGIN_TEXT_MAX {
+            return self.refuse_login(LoginStatus::OutOfResources);
+        }
+        login.text.extend_from_slice(text);
+        let goes_on = login.request.flags & flags::CONTINUE != 0;
+        if goes_on && login.request.flags & flags::TRANSIT == 0 {
+            let response = LoginResponse {
+                flags: login.request.flags & flags::CSG_MASK,
+                tsih: login.request.tsih,
+                ..self.login_response()
+            };
+            return self.push_login(&response, Vec::new());
+        }
+        self.hold = Hold::Answer;
+        self.ops.push_back(Op::Login);
+    }
+
+    /// The step of [`Op::Login`].
+    pub fn take_login(&mut self) -> LoginStep {
+        LoginStep {
+            request: self.login.request,
+            text: std::mem::take(&mut self.login.text),
+        }
+    }
+
+    /// The last answer of the login will be that it succeeded: call it before
+    /// [`Connection::login_answer`].
+    pub fn attach(&mut self, role: Role) {
+        if self.phase != Phase::Login {
+            return;
+        }
+        let Role {
+            session,
+            negotiated,
+            cid,
+            nop_interval,
+            nop_timeout,
+        } = role;
+        session.borrow_mut().join(cid);
+        self.is_discovery = session.borrow().is_discovery();
+        self.is_attached = true;
+        self.session = session;
+        self.keys_to_be = negotiated;
+        self.cid = cid;
+        self.keep_alive.interval = nop_interval;
+        self.keep_alive.timeout = nop_timeout;
+    }
+
+    /// The answer to [`Op::Login`].
+    pub fn login_answer(&mut self, answer: LoginAnswer) {
+        if self.phase != Phase::Login {
+            return;
+        }
+        assert_eq!(self.hold, Hold::Answer, "no login is to be answered");
+        self.hold = Hold::None;
+        self.was_held = true;
+        let LoginAnswer { response, text } = answer;
+        let is_refused = response.status_class >= 2 || response.status_class == 1;
+        self.push_login(&response, text);
+        if is_refused {
+            return self.close_after_login();
+        }
+        let to_full_feature = flags::TRANSIT | Stage::FullFeature as u8;
+        if response.flags & (flags::TRANSIT | flags::NSG_MASK) == to_full_feature {
+            assert!(self.is_attached, "a login succeeds with a session");
+            self.begin();
+        }
+    }
+
+    /// The full feature phase begins.
+    fn begin(&mut self) {
+        self.phase = Phase::FullFeature;
+        self.keys = self.keys_to_be;
+        self.header_digest = self.keys.header_digest;
+        self.data_digest = self.keys.data_digest;
+        self.keeps = self.keys.error_recovery_level > 0;
+        self.keep_alive.heard = true;
+        // What time it is only the next look tells.
+        self.deadline = (self.keep_alive.interval > 0).then_some(0);
+    }
+
+    fn login_response(&self) -> LoginResponse {
+        let request = &self.login.request;
+        LoginResponse {
+            isid: request.isid,
+            itt: request.itt,
+            ..LoginResponse::new()
+        }
+    }
+
+    /// Ends a login that broke the rules.
+    fn refuse_login(&mut self, status: LoginStatus) {
+        let response = LoginResponse {
+            tsih: self.login.request.tsih,
+            status_class: status.class(),
+            status_detail: status.detail(),
+            ..self.login_response()
+        };
+        self.push_login(&response, Vec::new());
+        self.close_after_login();
+    }
+
+    fn close_after_login(&mut self) {
+        if let Some(last) = self.controls.back_mut() {
+            last.is_last = true;
+        }
+        self.leave();
+        self.phase = Phase::Closing;
+    }
+
+    fn push_login(&mut self, response: &LoginResponse, text: Vec<u8>) {
+        let without_session = (!self.is_attached).then(|| self.login.request.cmd_sn.get());
+        self.push(Control {
+            login: Some(without_session),
+            ..Control::new(response.as_bytes(), text)
+        });
+    }
+}

@@ -1,0 +1,458 @@
+//! PDUs from the initiator.
+
+use machine::{Step, Tag};
+use wire::iscsi::{
+    BHS_LEN, Bhs, DIGEST_LEN, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut,
+    RejectReason, ScsiCommand, TAG_NONE, TaskAttribute, digest, flags, opcode, padded,
+};
+use wire::scsi::{asc, key};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::control::Item;
+use super::end::{Condition, fixed_sense};
+use super::tasks::{Kind, State};
+use super::transfers::NO_TRANSFER;
+use super::{Connection, Done, FatalError, Hold, Op, Phase, Task};
+use crate::session::Turn;
+
+/// A PDU's header, and how much it takes up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// Bytes up to the data segment.
+    pub used: usize,
+    /// Bytes of the data segment.
+    pub data_len: u32,
+    /// Bytes that are staged, from its first on.
+    pub staged: usize,
+}
+
+/// Whether a numbered request is looked at.
+pub(super) enum Order {
+    /// It is; whether MaxCmdSN moves when it is answered.
+    Now(bool),
+    /// It and its data are passed over.
+    Ignored,
+    /// Not yet.
+    Early,
+}
+
+impl Connection {
+    /// Takes the PDU header at the start of `bytes`: the bytes it used (0: more
+    /// are needed, or it is not looked at yet). What comes of it goes to `step`,
+    /// written in place because moving an operation costs as much as parsing it.
+    #[inline]
+    pub(super) fn pdu(
+        &mut self,
+        bytes: &[u8],
+        step: &mut Option<Step<Op>>,
+    ) -> Result<usize, FatalError> {
+        let Some(head) = bytes.first_chunk::<BHS_LEN>() else {
+            return Ok(0);
+        };
+        let bhs = Bhs::ref_from_bytes(head).expect("48 bytes");
+        let header_len = BHS_LEN + bhs.ahs_len();
+        let used = header_len + if self.header_digest { DIGEST_LEN } else { 0 };
+        if bytes.len() < used {
+            return Ok(0);
+        }
+        if self.header_digest && !has_digest(bytes, header_len) {
+            return Err(FatalError::HeaderDigest);
+        }
+        let frame = Frame {
+            used,
+            data_len: bhs.data_segment_length.get(),
+            staged: bytes.len(),
+        };
+        if frame.data_len > self.keys.max_recv_data_segment_length {
+            return Err(FatalError::Format {
+                opcode: bhs.opcode(),
+                what: "more data than MaxRecvDataSegmentLength",
+            });
+        }
+        let kind = bhs.opcode();
+        if kind == opcode::SCSI_COMMAND && self.phase == Phase::FullFeature {
+            self.keep_alive.heard = true;
+            return self.scsi_command(bhs, &frame, step);
+        }
+        if kind == opcode::DATA_OUT && self.phase == Phase::FullFeature && header_len == BHS_LEN {
+            self.keep_alive.heard = true;
+            self.data_out(bhs, &frame, step);
+            return Ok(used);
+        }
+        self.other(bhs, &frame)
+    }
+
+    /// Everything but SCSI Command and Data-Out.
+    #[cold]
+    fn other(&mut self, bhs: &Bhs, frame: &Frame) -> Result<usize, FatalError> {
+        if bhs.total_ahs_length != 0 {
+            return Err(FatalError::Format {
+                opcode: bhs.opcode(),
+                what: "Additional Header Segments",
+            });
+        }
+        if self.phase == Phase::Login {
+            return self.login_request(bhs, frame);
+        }
+        self.keep_alive.heard = true;
+        match bhs.opcode() {
+            opcode::NOP_OUT
+            | opcode::TASK_MANAGEMENT_REQUEST
+            | opcode::TEXT_REQUEST
+            | opcode::LOGOUT_REQUEST => return self.numbered(bhs, frame),
+            opcode::SNACK if frame.data_len == 0 => self.snack(bhs),
+            opcode::SNACK => self.refuse(bhs, frame, RejectReason::InvalidPduField, false),
+            opcode::LOGIN_REQUEST => self.refuse(bhs, frame, RejectReason::ProtocolError, false),
+            _ => self.refuse(bhs, frame, RejectReason::CommandNotSupported, false),
+        }
+        Ok(frame.used)
+    }
+
+    /// Requests that have a CmdSN, but SCSI Command.
+    fn numbered(&mut self, bhs: &Bhs, frame: &Frame) -> Result<usize, FatalError> {
+        let request: &NopOut = bhs.cast();
+        self.acknowledge(request.exp_stat_sn.get());
+        let holds_window = match self.order(bhs, request.cmd_sn.get())? {
+            Order::Now(holds_window) => holds_window,
+            Order::Early => return Ok(0),
+            Order::Ignored => {
+                self.skip(frame.data_len);
+                return Ok(frame.used);
+            }
+        };
+        match bhs.opcode() {
+            opcode::NOP_OUT => self.ping_request(bhs, frame, holds_window),
+            opcode::TEXT_REQUEST => self.text_request(bhs, frame, holds_window),
+            _ if frame.data_len > 0 => {
+                self.refuse(bhs, frame, RejectReason::InvalidPduField, holds_window);
+            }
+            opcode::TASK_MANAGEMENT_REQUEST => self.task_management(bhs, holds_window),
+            _ => self.logout_request(bhs, holds_window),
+        }
+        Ok(frame.used)
+    }
+
+    /// Where a request stands in its session (section 4.2.2.1). One that is
+    /// early is looked at again when the others have come.
+    #[inline]
+    pub(super) fn order(&mut self, bhs: &Bhs, cmd_sn: u32) -> Result<Order, FatalError> {
+        if bhs.is_immediate() {
+            return Ok(Order::Now(false));
+        }
+        let mut session = self.session.borrow_mut();
+        match session.take(cmd_sn) {
+            Turn::Now => Ok(Order::Now(true)),
+            Turn::Ignored => Ok(Order::Ignored),
+            Turn::Early => {
+                session.wait(cmd_sn, self.cid);
+                self.hold = Hold::Turn(cmd_sn);
+                self.deadline = Some(0);
+                Ok(Order::Early)
+            }
+            Turn::Gap => Err(FatalError::CmdSnGap {
+                cmd_sn,
+                expected: session.exp_cmd_sn(),
+            }),
+        }
+    }
+
+    /// Rejects a PDU and passes over its data.
+    #[cold]
+    pub(super) fn refuse(
+        &mut self,
+        bhs: &Bhs,
+        frame: &Frame,
+        reason: RejectReason,
+        holds_window: bool,
+    ) {
+        self.reject(bhs, reason, holds_window);
+        self.skip(frame.data_len);
+    }
+
+    /// Passes over the data segment of a PDU.
+    #[inline]
+    pub(super) fn skip(&mut self, data_len: u32) {
+        if data_len > 0 {
+            self.inbound.skip(data_len, self.data_digest);
+        }
+    }
+
+    /// SCSI Command (section 11.3).
+    #[inline]
+    fn scsi_command(
+        &mut self,
+        bhs: &Bhs,
+        frame: &Frame,
+        step: &mut Option<Step<Op>>,
+    ) -> Result<usize, FatalError> {
+        let command: &ScsiCommand = bhs.cast();
+        if self.keeps {
+            self.acknowledge(command.exp_stat_sn.get());
+        }
+        let tasks_max = self.tasks_max();
+        if !self.tasks.has_room(tasks_max) && self.is_without_room(bhs) {
+            return Ok(0);
+        }
+        let holds_window = match self.order(bhs, command.cmd_sn.get())? {
+            Order::Now(holds_window) => holds_window,
+            Order::Early => return Ok(0),
+            Order::Ignored => {
+                self.skip(frame.data_len);
+                return Ok(frame.used);
+            }
+        };
+        let attribute = TaskAttribute::from_value(command.flags & flags::ATTRIBUTE_MASK);
+        let taken = attribute.and_then(|attribute| {
+            let tag = self.take_task(bhs, tasks_max)?;
+            Some((tag, attribute))
+        });
+        let Some((tag, attribute)) = taken else {
+            self.refuse_command(bhs, frame, attribute.is_some(), holds_window);
+            return Ok(frame.used);
+        };
+        self.tasks[tag].holds_window = holds_window;
+        let task = Task {
+            lun: u64::from_be_bytes(command.lun),
+            cdb: command.cdb,
+            attribute,
+            priority: command.priority & 0xf,
+            read: command.flags & flags::READ != 0,
+            write: command.flags & flags::WRITE != 0,
+            immediate: !holds_window,
+            edtl: command.expected_data_transfer_length.get(),
+            itt: command.itt.get(),
+            cmd_sn: command.cmd_sn.get(),
+        };
+        self.tasks.set_task(tag, task);
+        if !task.write && frame.data_len == 0 && bhs.total_ahs_length == 0 {
+            self.tasks[tag].is_named = true;
+            *step = Some(Step::Op(Op::Execute { tag, task }));
+        } else {
+            self.start_write(tag, task, bhs, frame, step);
+        }
+        Ok(frame.used)
+    }
+
+    /// There is no place for one more task: either the initiator is told so, or
+    /// it waits until an answer has left; then this is true.
+    #[cold]
+    fn is_without_room(&mut self, bhs: &Bhs) -> bool {
+        if bhs.is_immediate() && self.kept.is_empty() && self.acknowledged.is_empty() {
+            return false;
+        }
+        self.hold = Hold::Room;
+        self.make_room();
+        true
+    }
+
+    /// A slot for a command or NOP-Out whose Initiator Task Tag no other has.
+    #[inline]
+    fn take_task(&mut self, bhs: &Bhs, tasks_max: usize) -> Option<Tag> {
+        let itt = bhs.itt.get();
+        if itt == TAG_NONE || self.is_discovery {
+            return None;
+        }
+        let (tag, is_unique) = self.tasks.take(itt, tasks_max)?;
+        if !is_unique {
+            self.tasks.free(tag);
+        }
+        is_unique.then_some(tag)
+    }
+
+    /// A SCSI Command that does not become a task.
+    #[cold]
+    fn refuse_command(
+        &mut self,
+        bhs: &Bhs,
+        frame: &Frame,
+        has_attribute: bool,
+        holds_window: bool,
+    ) {
+        let itt = bhs.itt.get();
+        let reason = if self.is_discovery {
+            RejectReason::ProtocolError
+        } else if itt == TAG_NONE || !has_attribute {
+            RejectReason::InvalidPduField
+        } else if self.tasks.find(itt).is_some() {
+            RejectReason::TaskInProgress
+        } else {
+            RejectReason::ImmediateCommandReject
+        };
+        self.refuse(bhs, frame, reason, holds_window);
+    }
+
+    /// A command that brings data or should not, or that is not plain.
+    #[inline(always)]
+    fn start_write(
+        &mut self,
+        tag: Tag,
+        task: Task,
+        bhs: &Bhs,
+        frame: &Frame,
+        step: &mut Option<Step<Op>>,
+    ) {
+        let (len, edtl) = (frame.data_len, task.edtl);
+        let is_final = bhs.flags & flags::FINAL != 0;
+        let first_burst = self.keys.first_burst_length.min(edtl);
+        let may_follow = !is_final && !self.keys.initial_r2t;
+        let is_good = is_plain(bhs, &task)
+            && task.write
+            && len <= first_burst
+            && (len == 0 || self.keys.immediate_data)
+            && (is_final || may_follow);
+        if !is_good {
+            return self.refuse_write(tag, task, bhs, frame);
+        }
+        let slot = &mut self.tasks[tag];
+        slot.is_named = true;
+        if edtl == 0 {
+            *step = Some(Step::Op(Op::Execute { tag, task }));
+            return;
+        }
+        slot.state = State::Preparing;
+        slot.expected = edtl;
+        slot.asked = len;
+        if !is_final {
+            self.expect_unsolicited(tag, len, first_burst);
+        }
+        if len > 0 {
+            self.keep_header(bhs, NO_TRANSFER);
+            self.inbound.begin_blocked(tag, 0, len, self.data_digest);
+        }
+        let trailer = if self.data_digest { DIGEST_LEN } else { 0 };
+        let whole = frame.used + padded(len) as usize + trailer;
+        *step = Some(Step::Op(Op::Prepare {
+            tag,
+            task,
+            staged: len == edtl && is_final && frame.staged >= whole,
+        }));
+    }
+
+    /// Data-Out without R2T follows the command.
+    fn expect_unsolicited(&mut self, tag: Tag, from: u32, to: u32) {
+        let at = self.transfers.take(tag, from, to, 0);
+        self.data_out_bytes += u64::from(to - from);
+        let slot = &mut self.tasks[tag];
+        slot.asked = to;
+        slot.sequences = 1;
+        slot.unsolicited = at;
+    }
+
+    /// A command that the driver never sees, and what becomes of it.
+    #[cold]
+    fn refuse_write(&mut self, tag: Tag, task: Task, bhs: &Bhs, frame: &Frame) {
+        let len = frame.data_len;
+        let is_final = bhs.flags & flags::FINAL != 0;
+        self.skip(len);
+        self.tasks[tag].state = State::Receiving;
+        self.tasks[tag].expected = task.edtl;
+        if task.write && !is_final && !self.keys.initial_r2t {
+            let first_burst = self.keys.first_burst_length.min(task.edtl);
+            self.expect_unsolicited(tag, len.min(first_burst), first_burst);
+        }
+        if is_plain(bhs, &task) {
+            let is_too_long = len > task.edtl.min(self.keys.first_burst_length);
+            let is_allowed = task.write && self.keys.immediate_data;
+            return self.give_up(
+                tag,
+                match is_too_long && is_allowed {
+                    true => Condition::IncorrectAmountOfData,
+                    false => Condition::UnexpectedUnsolicitedData,
+                },
+            );
+        }
+        // Commands longer than 16 bytes and those with data in both directions
+        // are none that a disk must have.
+        let sense = fixed_sense(key::ILLEGAL_REQUEST, asc::INVALID_COMMAND_OPERATION_CODE);
+        self.complete_early(tag, &Done::check_condition(sense));
+    }
+
+    /// Remembers what the data that follows belongs to.
+    #[inline]
+    pub(super) fn keep_header(&mut self, bhs: &Bhs, ends: u16) {
+        self.arriving.ends = ends;
+        if self.data_digest {
+            self.arriving.header.copy_from_slice(bhs.as_bytes());
+        }
+    }
+
+    /// NOP-Out (section 11.18). Data is sent back as far as the initiator takes
+    /// so much.
+    fn ping_request(&mut self, bhs: &Bhs, frame: &Frame, holds_window: bool) {
+        let len = frame.data_len.min(self.keys.max_send_data_segment_length);
+        if len == 0 || bhs.itt.get() == TAG_NONE {
+            self.skip(frame.data_len);
+            return self.nop_out(bhs.cast(), holds_window);
+        }
+        let Some(tag) = self.take_task(bhs, self.tasks_max()) else {
+            return self.refuse_command(bhs, frame, true, holds_window);
+        };
+        let slot = &mut self.tasks[tag];
+        slot.kind = Kind::Ping;
+        slot.state = State::Preparing;
+        slot.is_named = true;
+        slot.holds_window = holds_window;
+        slot.expected = len;
+        slot.asked = len;
+        let task = Task {
+            lun: u64::from_be_bytes(bhs.lun),
+            ..*self.tasks.task(tag)
+        };
+        self.tasks.set_task(tag, task);
+        self.keep_header(bhs, NO_TRANSFER);
+        self.inbound
+            .begin_blocked(tag, 0, frame.data_len, self.data_digest);
+        self.ops.push_back(Op::Ping { tag, len });
+    }
+
+    /// The data of a NOP-Out is here.
+    pub(super) fn ping_received(&mut self, tag: Tag, is_intact: bool) {
+        let slot = &mut self.tasks[tag];
+        if is_intact {
+            slot.state = State::Responding;
+            slot.data_in_len = slot.wanted;
+            return self.queue(tag);
+        }
+        let holds_window = slot.holds_window;
+        self.tasks.free(tag);
+        let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
+        self.reject(&bhs, RejectReason::DataDigestError, holds_window);
+        self.push_item(Item::Release(tag));
+    }
+
+    /// Logout Request (section 11.14).
+    fn logout_request(&mut self, bhs: &Bhs, holds_window: bool) {
+        let request: LogoutRequest = *bhs.cast();
+        let reason = LogoutReason::from_value(request.flags & flags::FUNCTION_MASK);
+        match reason {
+            None => self.reject(bhs, RejectReason::InvalidPduField, holds_window),
+            Some(LogoutReason::RemoveForRecovery) => {
+                // That is what ErrorRecoveryLevel 2 would be.
+                let response = LogoutResponseCode::RecoveryNotSupported;
+                self.push_logout(&request, response, (0, 0), holds_window, false);
+            }
+            Some(reason) => {
+                self.logout = (request, holds_window);
+                self.hold = Hold::Answer;
+                self.ops.push_back(Op::Logout {
+                    reason,
+                    cid: request.cid.get(),
+                });
+            }
+        }
+    }
+}
+
+/// Whether it is a command as disks have them: data in one direction, and a CDB
+/// of 16 bytes at most.
+#[inline]
+fn is_plain(bhs: &Bhs, task: &Task) -> bool {
+    bhs.total_ahs_length == 0 && !(task.read && task.write)
+}
+
+/// Whether the digest behind `header_len` bytes is theirs.
+#[inline]
+fn has_digest(bytes: &[u8], header_len: usize) -> bool {
+    let found = &bytes[header_len..header_len + DIGEST_LEN];
+    digest(&bytes[..header_len]).to_le_bytes() == *found
+}

@@ -1,0 +1,356 @@
+//! ErrorRecoveryLevel 1: what was lost is sent or asked for once more (RFC 7143,
+//! sections 7.1.4.2 and 11.16).
+
+use machine::{Tag, Transmit};
+use wire::iscsi::{Bhs, RejectReason, SnackRequest, SnackType, TAG_NONE, flags, serial_distance};
+
+use super::control::{Control, Item, nop_in};
+use super::send::Piece;
+use super::tasks::{Kind, State};
+use super::transfers::Found;
+use super::{Connection, EXTRA_TASKS_MAX};
+
+/// So often data of one task is asked for once more.
+const RECOVERIES_MAX: u16 = 64;
+
+/// Data that was lost: to be asked for once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub tag: Tag,
+    /// First byte, and the one behind the last.
+    pub start: u32,
+    pub end: u32,
+}
+
+/// An answer that was sent and may be asked for once more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    Task(Tag),
+    Control(Box<Control>),
+}
+
+impl Connection {
+    /// The initiator has the answers before `exp_stat_sn`.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, exp_stat_sn: u32) {
+        if !self.keeps || serial_distance(exp_stat_sn, self.stat_sn) < 0 {
+            return;
+        }
+        while let Some((stat_sn, _)) = self.kept.front() {
+            if serial_distance(*stat_sn, exp_stat_sn) <= 0 {
+                break;
+            }
+            self.let_go_first();
+        }
+    }
+
+    /// The oldest answer need not be kept any longer.
+    fn let_go_first(&mut self) {
+        if let Some((_, Kept::Task(tag))) = self.kept.pop_front() {
+            // Its memory goes with the next PDU, its place then.
+            self.acknowledged.push(tag);
+        }
+    }
+
+    /// The task was answered with the StatSN before the next.
+    pub(super) fn keep_task(&mut self, tag: Tag) {
+        let slot = &mut self.tasks[tag];
+        slot.state = State::Kept;
+        let stat_sn = slot.stat_sn;
+        self.kept.push_back((stat_sn, Kept::Task(tag)));
+    }
+
+    /// There are tasks kept, but no place for another: the oldest answers are
+    /// let go of, and a PDU is sent with which their places become free.
+    #[cold]
+    pub(super) fn make_room(&mut self) {
+        let few = self.kept.len().min(EXTRA_TASKS_MAX);
+        for _ in 0..few {
+            self.let_go_first();
+        }
+        if self.ready.is_empty() && !self.acknowledged.is_empty() {
+            self.announce(TAG_NONE);
+        }
+    }
+
+    /// Tasks whose answer is acknowledged are over.
+    #[cold]
+    pub(super) fn release_acknowledged(&mut self, out: &mut impl Transmit) {
+        // An answer that is to be sent once more stays until it was.
+        let is_wanted = |item: &Item| matches!(item, Item::Data { .. } | Item::Answers { .. });
+        if self.ready.iter().any(is_wanted) {
+            return;
+        }
+        for tag in std::mem::take(&mut self.acknowledged) {
+            if self.tasks.free(tag) {
+                out.release(tag);
+            }
+        }
+    }
+
+    /// Whether lost data of a task may be asked for once more.
+    pub(super) fn can_recover(&self, tag: Tag) -> bool {
+        let slot = &self.tasks[tag];
+        slot.is_open() && slot.recoveries < RECOVERIES_MAX
+    }
+
+    /// The next range of a task to be asked for once more.
+    #[cold]
+    pub(super) fn take_hole(&mut self, tag: Tag) -> (u32, u32) {
+        let at = self.holes.iter().position(|hole| hole.tag == tag);
+        let hole = self.holes.remove(at.expect("the task counts its holes"));
+        self.tasks[tag].holes -= 1;
+        (hole.start, hole.end)
+    }
+
+    /// SNACK Request (section 11.16).
+    #[cold]
+    pub(super) fn snack(&mut self, bhs: &Bhs) {
+        let request: SnackRequest = *bhs.cast();
+        self.acknowledge(request.exp_stat_sn.get());
+        let kind = SnackType::from_value(request.flags & flags::SNACK_TYPE_MASK);
+        let outcome = match kind {
+            _ if !self.keeps => Err(RejectReason::ProtocolError),
+            None => Err(RejectReason::InvalidPduField),
+            Some(SnackType::Status) => self.snack_status(&request),
+            Some(SnackType::DataAck) => self.snack_data_ack(&request),
+            Some(SnackType::DataOrR2t) => self.snack_data(&request),
+            Some(SnackType::RData) => self.snack_r_data(&request),
+        };
+        if let Err(reason) = outcome {
+            let tag = self.tasks.find(request.itt.get());
+            let data_sn = tag.map_or(0, |tag| self.tasks[tag].data_sn);
+            self.reject_with(bhs, reason, data_sn, false);
+        }
+    }
+
+    /// Answers are asked for once more.
+    fn snack_status(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
+        let (beg_run, run_length) = (request.beg_run.get(), request.run_length.get());
+        let first = self.kept.front().map_or(self.stat_sn, |(sn, _)| *sn);
+        // 0 and 0: all that are not acknowledged.
+        let next = match (beg_run, run_length) {
+            (0, 0) => first,
+            _ => beg_run,
+        };
+        let end = match run_length {
+            0 => self.stat_sn,
+            len => next.wrapping_add(len),
+        };
+        let is_inside =
+            serial_distance(first, next) >= 0 && serial_distance(end, self.stat_sn) >= 0;
+        if !is_inside || serial_distance(next, end) < 0 {
+            return Err(RejectReason::ProtocolError);
+        }
+        if next != end {
+            self.push_item(Item::Answers { next, end });
+        }
+        Ok(())
+    }
+
+    /// Data-In PDUs have arrived: nothing is freed before the answer has too.
+    fn snack_data_ack(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
+        let tag = Tag::try_from(request.ttt.get()).ok();
+        let tag = tag.filter(|tag| usize::from(*tag) < self.tasks.len());
+        let is_known = tag.is_some_and(|tag| {
+            let slot = &self.tasks[tag];
+            matches!(slot.state, State::Responding | State::Kept)
+                && serial_distance(request.beg_run.get(), slot.data_sn) >= 0
+        });
+        match is_known && request.run_length.get() == 0 {
+            true => Ok(()),
+            false => Err(RejectReason::InvalidDataAck),
+        }
+    }
+
+    /// Data-In or R2T PDUs are asked for once more.
+    fn snack_data(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
+        let tag = self.tasks.find(request.itt.get());
+        let tag = tag.filter(|tag| self.tasks[*tag].kind == Kind::Scsi);
+        let tag = tag.ok_or(RejectReason::ProtocolError)?;
+        let slot = self.tasks[tag];
+        let next = request.beg_run.get();
+        let end = match request.run_length.get() {
+            0 => slot.data_sn,
+            len => next.checked_add(len).ok_or(RejectReason::ProtocolError)?,
+        };
+        if next >= end || end > slot.data_sn {
+            return Err(RejectReason::ProtocolError);
+        }
+        if self.tasks.task(tag).write {
+            for at in self.transfers.of(tag) {
+                let transfer = self.transfers.get(at);
+                let is_untouched = transfer.next == transfer.start && slot.unsolicited != at;
+                if is_untouched && (next..end).contains(&transfer.r2t_sn) {
+                    let ttt = self.transfers.ttt(at);
+                    self.push_item(Item::R2t(ttt));
+                }
+            }
+            return Ok(());
+        }
+        if slot.cut != self.keys.max_send_data_segment_length {
+            // They cannot be cut as they were: R-Data SNACK it must be.
+            return Err(RejectReason::SnackReject);
+        }
+        self.push_item(Item::Data { tag, next, end });
+        Ok(())
+    }
+
+    /// Data-In PDUs are asked for once more, cut for what the initiator takes
+    /// now, and the answer with them.
+    fn snack_r_data(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
+        let tag = self.tasks.find(request.itt.get());
+        let tag = tag.filter(|tag| self.tasks[*tag].kind == Kind::Scsi);
+        let tag = tag.ok_or(RejectReason::ProtocolError)?;
+        let cut = self.keys.max_send_data_segment_length;
+        let slot = &mut self.tasks[tag];
+        let next = request.beg_run.get();
+        if slot.data_in_len == 0 || next > slot.data_sn || request.run_length.get() != 0 {
+            return Err(RejectReason::ProtocolError);
+        }
+        if slot.cut != cut && next != 0 {
+            return Err(RejectReason::SnackReject);
+        }
+        slot.snack_tag = request.ttt.get();
+        if slot.state == State::Responding {
+            // Not all was sent: it begins anew from there.
+            slot.cut = cut;
+            let (sent, count) = (slot.sent, slot.data_sn);
+            let from = self.piece(tag, next).map_or(sent, |piece| piece.offset);
+            let slot = &mut self.tasks[tag];
+            slot.sent = from;
+            slot.data_sn = next.min(count);
+            return Ok(());
+        }
+        slot.cut = cut;
+        let stat_sn = slot.stat_sn;
+        let mut end = next;
+        while self.piece(tag, end).is_some() {
+            end += 1;
+        }
+        self.tasks[tag].data_sn = end;
+        if next < end {
+            self.push_item(Item::Data { tag, next, end });
+        }
+        self.push_item(Item::Answers {
+            next: stat_sn,
+            end: stat_sn.wrapping_add(1),
+        });
+        Ok(())
+    }
+
+    /// What the Data-In PDU `data_sn` of a task brings, `None` if it has not so
+    /// many.
+    fn piece(&self, tag: Tag, data_sn: u32) -> Option<Piece> {
+        let slot = &self.tasks[tag];
+        let cut = u64::from(self.keys.max_send_data_segment_length);
+        let burst = u64::from(self.keys.max_burst_length);
+        let (len, data_sn) = (u64::from(slot.data_in_len), u64::from(data_sn));
+        let in_burst = burst.div_ceil(cut);
+        let burst_start = data_sn / in_burst * burst;
+        let start = burst_start + data_sn % in_burst * cut;
+        if start >= len {
+            return None;
+        }
+        let burst_end = (burst_start + burst).min(len);
+        let end = (start + cut).min(burst_end);
+        Some(Piece {
+            offset: start as u32,
+            len: (end - start) as u32,
+            is_final: end == burst_end,
+        })
+    }
+
+    /// Data-In PDUs once more, as far as there is room for them.
+    pub(super) fn resend_data(
+        &mut self,
+        tag: Tag,
+        next: u32,
+        end: u32,
+        out: &mut impl Transmit,
+    ) -> bool {
+        for data_sn in next..end {
+            if !out.has_room() {
+                if let Some(item) = self.ready.front_mut() {
+                    let next = data_sn;
+                    *item = Item::Data { tag, next, end };
+                }
+                return false;
+            }
+            let Some(piece) = self.piece(tag, data_sn) else {
+                self.put_announcement(out);
+                break;
+            };
+            let slot = &self.tasks[tag];
+            let is_last = piece.offset + piece.len == slot.data_in_len;
+            let has_status = is_last && slot.state == State::Kept && self.carries_status(tag);
+            let stat_sn = Some(slot.stat_sn);
+            self.put_data_in(tag, data_sn, piece, has_status, stat_sn, out);
+        }
+        true
+    }
+
+    /// In place of what need not be sent once more: whoever fills a batch was
+    /// promised something.
+    fn put_announcement(&mut self, out: &mut impl Transmit) {
+        let control = nop_in(TAG_NONE);
+        self.put_control(&control, self.stat_sn, out);
+    }
+
+    /// An R2T once more, if its data is still to come.
+    pub(super) fn resend_r2t(&mut self, ttt: u32, out: &mut impl Transmit) -> bool {
+        match self.transfers.find(ttt) {
+            Found::Open(at) => self.put_r2t(at, out),
+            _ => self.put_announcement(out),
+        }
+        true
+    }
+
+    /// Answers once more, as far as there is room for them and they are not
+    /// acknowledged.
+    pub(super) fn resend_answers(
+        &mut self,
+        next: u32,
+        end: u32,
+        is_first: bool,
+        out: &mut impl Transmit,
+    ) -> bool {
+        let mut stat_sn = next;
+        let mut is_first = is_first;
+        while stat_sn != end {
+            let kept = self.kept.iter().find(|(sn, _)| *sn == stat_sn);
+            let kept = kept.map(|(_, kept)| kept.clone());
+            let is_large =
+                matches!(&kept, Some(Kept::Control(control)) if control.data.len() > 256);
+            if !out.has_room() || is_large && !is_first {
+                if let Some(item) = self.ready.front_mut() {
+                    let next = stat_sn;
+                    *item = Item::Answers { next, end };
+                }
+                return false;
+            }
+            match kept {
+                Some(Kept::Task(tag)) => self.resend_task(tag, stat_sn, out),
+                Some(Kept::Control(control)) => self.put_control(&control, stat_sn, out),
+                None => self.put_announcement(out),
+            }
+            is_first = false;
+            stat_sn = stat_sn.wrapping_add(1);
+        }
+        true
+    }
+
+    /// The answer to a SCSI command once more: a response, or the last Data-In
+    /// PDU if that carried the status.
+    pub(super) fn resend_answer(&mut self, tag: Tag, stat_sn: u32, out: &mut impl Transmit) {
+        let slot = &self.tasks[tag];
+        let count = slot.data_sn;
+        let last = count.checked_sub(1).and_then(|sn| self.piece(tag, sn));
+        match last.filter(|_| slot.data_in_len > 0 && self.carries_status(tag)) {
+            Some(piece) if slot.cut == self.keys.max_send_data_segment_length => {
+                self.put_data_in(tag, count - 1, piece, true, Some(stat_sn), out);
+            }
+            _ => self.put_response(tag, Some(stat_sn), out),
+        }
+    }
+}

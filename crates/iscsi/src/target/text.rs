@@ -1,0 +1,187 @@
+//! Text Requests in the full feature phase (RFC 7143, section 11.10).
+
+use wire::iscsi::{Bhs, RejectReason, TAG_NONE, TextRequest as Header, TextResponse, flags};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::control::Control;
+use super::receive::Frame;
+use super::{Connection, Hold, Op};
+use crate::login::LOGIN_TEXT_MAX;
+
+/// Most bytes of text in one PDU: what a batch of PDUs has room for.
+const PIECE_MAX: usize = 8192;
+
+/// A text that came in one or several requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextRequest {
+    /// The text, at most [`LOGIN_TEXT_MAX`] bytes.
+    pub text: Vec<u8>,
+    /// F: the initiator has nothing more to say.
+    pub is_final: bool,
+}
+
+/// The exchange of texts that is under way; there is one at most.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// The request that was taken last.
+    header: Header,
+    holds_window: bool,
+    /// What came so far of a text.
+    text: Vec<u8>,
+    /// What is still to be sent of the answer.
+    answer: Vec<u8>,
+    /// The Target Transfer Tag that it goes on with.
+    ttt: Option<u32>,
+    next_ttt: u32,
+}
+
+impl Default for Exchange {
+    fn default() -> Exchange {
+        Exchange {
+            header: Header::new_zeroed(),
+            holds_window: false,
+            text: Vec::new(),
+            answer: Vec::new(),
+            ttt: None,
+            next_ttt: 0,
+        }
+    }
+}
+
+impl Connection {
+    /// Text Request.
+    pub(super) fn text_request(&mut self, bhs: &Bhs, frame: &Frame, holds_window: bool) {
+        let header: &Header = bhs.cast();
+        let ttt = header.ttt.get();
+        let goes_on = ttt != TAG_NONE;
+        let is_known = self.exchange.ttt == Some(ttt) && self.exchange.header.itt == header.itt;
+        let is_both =
+            header.flags & (flags::FINAL | flags::CONTINUE) == flags::FINAL | flags::CONTINUE;
+        if header.itt.get() == TAG_NONE || is_both || goes_on && !is_known {
+            let reason = match is_both {
+                true => RejectReason::ProtocolError,
+                false => RejectReason::InvalidPduField,
+            };
+            return self.refuse(bhs, frame, reason, holds_window);
+        }
+        if !goes_on {
+            // A new one ends what was under way (section 6.2).
+            self.exchange = Exchange {
+                next_ttt: self.exchange.next_ttt,
+                ..Exchange::default()
+            };
+        }
+        self.exchange.header = *header;
+        self.exchange.holds_window = holds_window;
+        match frame.data_len {
+            0 => self.take_text_piece(&[]),
+            len => self.inbound.begin_text(len, self.data_digest),
+        }
+    }
+
+    /// The data segment of a Text or Login Request is complete.
+    #[cold]
+    pub(super) fn text_received(&mut self, is_intact: bool) {
+        let text = self.inbound.text().to_vec();
+        if self.phase == super::Phase::Login {
+            return self.login_piece(&text);
+        }
+        if !is_intact {
+            let header = self.exchange.header;
+            let bhs = zerocopy::transmute_ref!(&header);
+            return self.reject(
+                bhs,
+                RejectReason::DataDigestError,
+                self.exchange.holds_window,
+            );
+        }
+        self.take_text_piece(&text);
+    }
+
+    fn take_text_piece(&mut self, text: &[u8]) {
+        let exchange = &mut self.exchange;
+        let header = exchange.header;
+        if exchange.text.len() + text.len() > LOGIN_TEXT_MAX {
+            let holds_window = exchange.holds_window;
+            self.exchange.ttt = None;
+            self.exchange.text.clear();
+            let bhs = zerocopy::transmute_ref!(&header);
+            return self.reject(bhs, RejectReason::LongOpReject, holds_window);
+        }
+        exchange.text.extend_from_slice(text);
+        if header.flags & flags::CONTINUE != 0 {
+            return self.send_text(&[], false, true);
+        }
+        if !exchange.answer.is_empty() {
+            // What came, if anything, is asked again when the answer is over.
+            return self.send_answer_piece();
+        }
+        self.hold = Hold::Answer;
+        self.ops.push_back(Op::Text);
+    }
+
+    /// The text of [`Op::Text`].
+    pub fn take_text(&mut self) -> TextRequest {
+        TextRequest {
+            text: std::mem::take(&mut self.exchange.text),
+            is_final: self.exchange.header.flags & flags::FINAL != 0,
+        }
+    }
+
+    /// The answer to [`Op::Text`]. `max_send_data_segment_length` is what the
+    /// initiator takes from now on in one PDU, if the text said so.
+    pub fn text_answer(&mut self, text: Vec<u8>, max_send_data_segment_length: Option<u32>) {
+        if !self.is_open() {
+            return;
+        }
+        assert_eq!(self.hold, Hold::Answer, "no text is to be answered");
+        self.hold = Hold::None;
+        self.was_held = true;
+        self.exchange.answer = text;
+        self.send_answer_piece();
+        if let Some(len) = max_send_data_segment_length {
+            self.keys.max_send_data_segment_length = len;
+        }
+    }
+
+    /// As much of the answer as fits into one PDU.
+    fn send_answer_piece(&mut self) {
+        let mut piece = std::mem::take(&mut self.exchange.answer);
+        let len_max = PIECE_MAX.min(self.keys.max_send_data_segment_length as usize);
+        let rest = piece.split_off(piece.len().min(len_max));
+        let goes_on = !rest.is_empty();
+        self.exchange.answer = rest;
+        self.send_text(&piece, goes_on, false);
+    }
+
+    /// A Text Response. It ends the exchange if both sides have said all.
+    fn send_text(&mut self, text: &[u8], goes_on: bool, asks: bool) {
+        let exchange = &mut self.exchange;
+        let is_over = !goes_on && !asks && exchange.header.flags & flags::FINAL != 0;
+        let ttt = match is_over {
+            true => None,
+            false => {
+                let ttt = exchange.next_ttt;
+                exchange.next_ttt = (ttt + 1) & 0x7fff_ffff;
+                Some(ttt)
+            }
+        };
+        exchange.ttt = ttt;
+        let response = TextResponse {
+            flags: match (is_over, goes_on) {
+                (true, _) => flags::FINAL,
+                (false, true) => flags::CONTINUE,
+                (false, false) => 0,
+            },
+            lun: exchange.header.lun,
+            itt: exchange.header.itt,
+            ttt: ttt.unwrap_or(TAG_NONE).into(),
+            ..TextResponse::new()
+        };
+        let holds_window = exchange.holds_window;
+        self.push(Control {
+            holds_window,
+            ..Control::new(response.as_bytes(), text.to_vec())
+        });
+    }
+}
