@@ -3,6 +3,7 @@
 use crate::config::{DigestPolicy, Limits, Target};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 use crate::registry::SessionKind;
+use crate::support::Key;
 use crate::text::{self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT};
 
 /// The digest that there is.
@@ -58,6 +59,8 @@ enum Rule {
 /// A key of the operational stage.
 struct Row {
     name: &'static str,
+    /// Section of RFC 7143.
+    section: &'static str,
     rule: Rule,
     /// Of the session, hence of its leading connection alone (LO).
     leading_only: bool,
@@ -65,9 +68,15 @@ struct Row {
     in_discovery: bool,
 }
 
-const fn row(name: &'static str, rule: Rule, leading_only: bool, in_discovery: bool) -> Row {
+const fn row(
+    (name, section): (&'static str, &'static str),
+    rule: Rule,
+    leading_only: bool,
+    in_discovery: bool,
+) -> Row {
     Row {
         name,
+        section,
         rule,
         leading_only,
         in_discovery,
@@ -81,91 +90,124 @@ const fn length(field: Field) -> Rule {
 /// RFC 7143, sections 13.1 to 13.25; RFC 7144, section 7.1.1. MaxBurstLength
 /// stands before FirstBurstLength, which must not exceed it.
 const ROWS: [Row; 20] = [
-    row("HeaderDigest", Rule::HeaderDigest, false, true),
-    row("DataDigest", Rule::DataDigest, false, true),
+    row(("HeaderDigest", "13.1"), Rule::HeaderDigest, false, true),
+    row(("DataDigest", "13.1"), Rule::DataDigest, false, true),
     row(
-        "MaxRecvDataSegmentLength",
+        ("MaxRecvDataSegmentLength", "13.12"),
         Rule::MaxRecvDataSegmentLength,
         false,
         true,
     ),
     row(
-        "MaxConnections",
+        ("MaxConnections", "13.2"),
         Rule::Number(Field::MaxConnections, Choice::Least, 1, 65_535),
         true,
         false,
     ),
     row(
-        "InitialR2T",
+        ("InitialR2T", "13.10"),
         Rule::Boolean(Field::InitialR2t, Choice::Greatest),
         true,
         false,
     ),
     row(
-        "ImmediateData",
+        ("ImmediateData", "13.11"),
         Rule::Boolean(Field::ImmediateData, Choice::Least),
         true,
         false,
     ),
-    row("MaxBurstLength", length(Field::MaxBurstLength), true, false),
     row(
-        "FirstBurstLength",
+        ("MaxBurstLength", "13.13"),
+        length(Field::MaxBurstLength),
+        true,
+        false,
+    ),
+    row(
+        ("FirstBurstLength", "13.14"),
         length(Field::FirstBurstLength),
         true,
         false,
     ),
     row(
-        "DefaultTime2Wait",
+        ("DefaultTime2Wait", "13.15"),
         Rule::Number(Field::DefaultTime2Wait, Choice::Greatest, 0, 3600),
         true,
         true,
     ),
     row(
-        "DefaultTime2Retain",
+        ("DefaultTime2Retain", "13.16"),
         Rule::Number(Field::DefaultTime2Retain, Choice::Least, 0, 3600),
         true,
         true,
     ),
     row(
-        "MaxOutstandingR2T",
+        ("MaxOutstandingR2T", "13.17"),
         Rule::Number(Field::MaxOutstandingR2t, Choice::Least, 1, 65_535),
         true,
         false,
     ),
     row(
-        "DataPDUInOrder",
+        ("DataPDUInOrder", "13.18"),
         Rule::Boolean(Field::DataPduInOrder, Choice::Greatest),
         true,
         false,
     ),
     row(
-        "DataSequenceInOrder",
+        ("DataSequenceInOrder", "13.19"),
         Rule::Boolean(Field::DataSequenceInOrder, Choice::Greatest),
         true,
         false,
     ),
     row(
-        "ErrorRecoveryLevel",
+        ("ErrorRecoveryLevel", "13.20"),
         Rule::Number(Field::ErrorRecoveryLevel, Choice::Least, 0, 2),
         true,
         true,
     ),
-    row("TaskReporting", Rule::TaskReporting, true, false),
+    row(("TaskReporting", "13.23"), Rule::TaskReporting, true, false),
     row(
-        "iSCSIProtocolLevel",
+        ("iSCSIProtocolLevel", "13.24"),
         Rule::Number(Field::ProtocolLevel, Choice::Least, 0, 31),
         true,
         false,
     ),
-    row("IFMarker", Rule::Marker, false, true),
-    row("OFMarker", Rule::Marker, false, true),
-    row("IFMarkInt", Rule::MarkerInterval, false, true),
-    row("OFMarkInt", Rule::MarkerInterval, false, true),
+    row(("IFMarker", "13.25"), Rule::Marker, false, true),
+    row(("OFMarker", "13.25"), Rule::Marker, false, true),
+    row(("IFMarkInt", "13.25"), Rule::MarkerInterval, false, true),
+    row(("OFMarkInt", "13.25"), Rule::MarkerInterval, false, true),
 ];
 
 /// Whether there is such a key.
 pub(crate) fn is_operational(key: &str) -> bool {
     ROWS.iter().any(|row| row.name == key)
+}
+
+/// The operational keys, as [`support`](crate::support) tells of them.
+pub(crate) fn listed() -> impl Iterator<Item = Key> {
+    ROWS.iter().map(|row| Key {
+        name: row.name,
+        section: row.section,
+        leading_only: row.leading_only,
+        in_discovery: row.in_discovery,
+        is_security: false,
+        how: row.rule.how(),
+    })
+}
+
+impl Rule {
+    /// What it is called in few words.
+    fn how(self) -> &'static str {
+        match self {
+            Rule::HeaderDigest | Rule::DataDigest | Rule::TaskReporting => "list",
+            Rule::Number(_, Choice::Least, ..) => "min",
+            Rule::Number(_, Choice::Greatest, ..) => "max",
+            Rule::Boolean(_, Choice::Least) => "AND",
+            Rule::Boolean(_, Choice::Greatest) => "OR",
+            Rule::MaxRecvDataSegmentLength => "declared",
+            Rule::Marker => "No",
+            Rule::MarkerInterval => "Reject",
+        }
+    }
 }
 
 /// What an answer to a key is that nobody knows, `None` if nothing is to be

@@ -14,6 +14,7 @@ mod negotiated;
 mod registry;
 mod security;
 mod session;
+pub mod support;
 pub mod target;
 pub mod text;
 

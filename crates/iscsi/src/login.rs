@@ -10,6 +10,7 @@ use crate::config::Target;
 use crate::keys::{self, Negotiation};
 use crate::registry::{InitiatorPort, SessionId, SessionKind};
 use crate::security::{Security, is_security};
+use crate::support::Key;
 use crate::text::{self, REJECT};
 
 /// The most bytes of text in the requests of one login step, joined: 16 KiB.
@@ -213,13 +214,44 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// Keys that are the target's to send, or come after the login.
-const NOT_NOW: [&str; 4] = [
-    "SendTargets",
-    "TargetAddress",
-    "TargetAlias",
-    "TargetPortalGroupTag",
+/// Keys that say something and are not answered, with their sections and
+/// whether they are of the leading connection alone.
+const DECLARED: [(&str, &str, bool); 5] = [
+    ("TargetName", "13.4", false),
+    ("InitiatorName", "13.5", false),
+    ("InitiatorAlias", "13.7", false),
+    ("SessionType", "13.21", true),
+    // What the initiator runs on, which makes no difference.
+    ("X#NodeArchitecture", "13.26", true),
 ];
+
+/// Keys that are the target's to send, or come after the login.
+const NOT_NOW: [(&str, &str); 4] = [
+    ("SendTargets", "13.3"),
+    ("TargetAlias", "13.6"),
+    ("TargetAddress", "13.8"),
+    ("TargetPortalGroupTag", "13.9"),
+];
+
+/// The keys of identity and discovery, as [`support`](crate::support) tells of
+/// them.
+pub(crate) fn listed() -> impl Iterator<Item = Key> {
+    let key = |name, section, leading_only| Key {
+        name,
+        section,
+        leading_only,
+        in_discovery: name != "TargetPortalGroupTag",
+        is_security: false,
+        how: "declared",
+    };
+    let others = NOT_NOW
+        .into_iter()
+        .map(move |(name, section)| key(name, section, false));
+    let declared = DECLARED.into_iter();
+    declared
+        .map(move |(name, section, leading_only)| key(name, section, leading_only))
+        .chain(others)
+}
 
 impl Begun {
     /// Whether `request` is of the same login.
@@ -314,10 +346,11 @@ impl Begun {
 /// Answers the keys that are neither of identity nor of a stage.
 fn answer_others(pairs: &[(&str, &str)], out: &mut Vec<u8>) {
     for (key, value) in pairs {
-        if Identity::is_part(key) || is_security(key) || keys::is_operational(key) {
+        let is_declared = DECLARED.iter().any(|declared| declared.0 == *key);
+        if is_declared || is_security(key) || keys::is_operational(key) {
             continue;
         }
-        if NOT_NOW.contains(key) {
+        if NOT_NOW.iter().any(|other| other.0 == *key) {
             text::push(out, key, REJECT);
         } else if let Some(answer) = keys::unknown(value) {
             text::push(out, key, answer);

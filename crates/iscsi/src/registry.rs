@@ -285,7 +285,7 @@ impl Registry {
                     Some(length) => outcome.max_send_data_segment_length = Some(length),
                     None => text::push(out, key, text::REJECT),
                 },
-                "InitiatorAlias" => {}
+                "InitiatorAlias" | "X#NodeArchitecture" => {}
                 _ if keys::is_operational(key) => text::push(out, key, text::REJECT),
                 _ => {
                     if let Some(answer) = keys::unknown(value) {

@@ -5,6 +5,7 @@ use auth::{Algorithm, Challenge, binary, chap};
 use wire::iscsi::LoginStatus;
 
 use crate::config::Auth;
+use crate::support::Key;
 use crate::text::{self, NONE, VALUE_LEN_MAX};
 
 const AUTH_METHOD: &str = "AuthMethod";
@@ -19,6 +20,25 @@ const KEYS: [&str; 6] = [
     "CHAP_I",
     "CHAP_C",
 ];
+
+/// The keys, as [`support`](crate::support) tells of them.
+pub(crate) fn listed() -> impl Iterator<Item = Key> {
+    KEYS.iter().map(|name| {
+        let is_list = [AUTH_METHOD, "CHAP_A"].contains(name);
+        Key {
+            name,
+            section: if *name == AUTH_METHOD {
+                "12.1"
+            } else {
+                "12.1.3"
+            },
+            leading_only: false,
+            in_discovery: true,
+            is_security: true,
+            how: if is_list { "list" } else { "declared" },
+        }
+    })
+}
 
 /// Whether `key` belongs to this stage and to no other.
 pub(crate) fn is_security(key: &str) -> bool {

@@ -102,7 +102,10 @@ fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
 #[test]
 fn what_the_peer_takes_is_declared_and_not_answered() {
     let mut negotiation = Negotiation::leading(Some(&target()));
-    let text = answers(&mut negotiation, &[("MaxRecvDataSegmentLength", "16777216")]);
+    let text = answers(
+        &mut negotiation,
+        &[("MaxRecvDataSegmentLength", "16777216")],
+    );
     assert_eq!(text.as_deref(), Ok(""));
     let agreed = negotiation.agreed();
     assert_eq!(agreed.max_send_data_segment_length, (1 << 24) - 1);
@@ -187,19 +190,34 @@ fn digests_that_are_required_are_asked_for() {
     assert!(!text.contains("DataDigest"), "{text}");
     assert!(negotiation.is_open());
     let mut refused = negotiation.clone();
-    assert_eq!(answers(&mut refused, &[("HeaderDigest", "Reject")]), Err(Failed));
+    assert_eq!(
+        answers(&mut refused, &[("HeaderDigest", "Reject")]),
+        Err(Failed)
+    );
     let text = answers(&mut negotiation, &[("HeaderDigest", "CRC32C")]);
     assert_eq!(text.as_deref(), Ok(""), "an answer is not answered");
     assert!(!negotiation.is_open() && negotiation.is_acceptable());
     assert!(negotiation.agreed().header_digest);
 
     let mut negotiation = Negotiation::leading(Some(&required));
-    assert_eq!(answers(&mut negotiation, &[("HeaderDigest", "None")]), Err(Failed));
+    assert_eq!(
+        answers(&mut negotiation, &[("HeaderDigest", "None")]),
+        Err(Failed)
+    );
     let mut negotiation = Negotiation::leading(Some(&required));
-    let text = answers(&mut negotiation, &[("HeaderDigest", "None,CRC32C"), ("DataDigest", "CRC32C,None")]);
+    let text = answers(
+        &mut negotiation,
+        &[
+            ("HeaderDigest", "None,CRC32C"),
+            ("DataDigest", "CRC32C,None"),
+        ],
+    );
     assert_eq!(text.as_deref(), Ok("HeaderDigest=CRC32C|DataDigest=None"));
     let mut negotiation = Negotiation::leading(Some(&required));
-    assert_eq!(answers(&mut negotiation, &[("DataDigest", "CRC32C")]).as_deref(), Ok("DataDigest=Reject"));
+    assert_eq!(
+        answers(&mut negotiation, &[("DataDigest", "CRC32C")]).as_deref(),
+        Ok("DataDigest=Reject")
+    );
 }
 
 #[test]
@@ -215,7 +233,8 @@ fn what_nobody_knows_is_not_understood_and_answers_are_not_answered() {
 fn as_the_initiator_sees(offers: &[(&str, String)], text: &str) -> Negotiated {
     let mut seen = Negotiated::default();
     let answer = |key: &str| {
-        text.split('|').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+        text.split('|')
+            .find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
     };
     for (key, offer) in offers {
         let Some(answer) = answer(key).filter(|answer| *answer != "Reject") else {
@@ -238,7 +257,10 @@ fn as_the_initiator_sees(offers: &[(&str, String)], text: &str) -> Negotiated {
         }
         let is_numeric = offer.parse::<u64>().is_ok();
         if is_numeric && *key != "DefaultTime2Wait" {
-            assert!(u64::from(number()) <= offer.parse().expect("a number"), "{key}");
+            assert!(
+                u64::from(number()) <= offer.parse().expect("a number"),
+                "{key}"
+            );
         }
     }
     seen.first_burst_length = seen.first_burst_length.min(seen.max_burst_length);
@@ -258,23 +280,30 @@ fn offers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         (number(0..4000), number(0..10), number(0..4)),
         proptest::collection::vec(any::<bool>(), 11),
     );
-    all.prop_map(|((hd, dd, connections, r2t, immediate), (burst, first, wait), (retain, r2ts, erl), sent)| {
-        let offers = [
-            ("HeaderDigest", hd),
-            ("DataDigest", dd),
-            ("MaxConnections", connections),
-            ("InitialR2T", r2t),
-            ("ImmediateData", immediate),
-            ("FirstBurstLength", first),
-            ("MaxBurstLength", burst),
-            ("DefaultTime2Wait", wait),
-            ("DefaultTime2Retain", retain),
-            ("MaxOutstandingR2T", r2ts),
-            ("ErrorRecoveryLevel", erl),
-        ];
-        let sent = offers.into_iter().zip(sent).filter(|(_, is_sent)| *is_sent);
-        sent.map(|(offer, _)| offer).collect()
-    })
+    all.prop_map(
+        |(
+            (hd, dd, connections, r2t, immediate),
+            (burst, first, wait),
+            (retain, r2ts, erl),
+            sent,
+        )| {
+            let offers = [
+                ("HeaderDigest", hd),
+                ("DataDigest", dd),
+                ("MaxConnections", connections),
+                ("InitialR2T", r2t),
+                ("ImmediateData", immediate),
+                ("FirstBurstLength", first),
+                ("MaxBurstLength", burst),
+                ("DefaultTime2Wait", wait),
+                ("DefaultTime2Retain", retain),
+                ("MaxOutstandingR2T", r2ts),
+                ("ErrorRecoveryLevel", erl),
+            ];
+            let sent = offers.into_iter().zip(sent).filter(|(_, is_sent)| *is_sent);
+            sent.map(|(offer, _)| offer).collect()
+        },
+    )
 }
 
 proptest! {
