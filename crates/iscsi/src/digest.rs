@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn padding_is_taken_out_of_a_digest() {
-        let bytes: Vec<u8> = (0..67).map(|i| i * 37 ^ 0x5a).collect();
+        let bytes: Vec<u8> = (0..67u8).map(|i| i.wrapping_mul(37) ^ 0x5a).collect();
         for len in 0..=64 {
             for pad in 0..=3 {
                 let whole = wire::iscsi::digest(&bytes[..len + pad]);

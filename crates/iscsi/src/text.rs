@@ -89,7 +89,11 @@ mod tests {
             ("Empty", ""),
         ];
         assert_eq!(parse(text).as_deref(), Some(&pairs[..]));
-        assert_eq!(parse(b"A=1").as_deref(), Some(&[("A", "1")][..]), "no zero at the end");
+        assert_eq!(
+            parse(b"A=1").as_deref(),
+            Some(&[("A", "1")][..]),
+            "no zero at the end"
+        );
         assert_eq!(parse(b"").as_deref(), Some(&[][..]));
     }
 
