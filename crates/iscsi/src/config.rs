@@ -315,3 +315,87 @@ pub struct Advertise {
     /// The port; `None` for the listener's own.
     pub port: Option<u16>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_the_addresses_that_share_their_first_bits() {
+        let table = [
+            ("192.0.2.0/24", "192.0.2.255", true),
+            ("192.0.2.0/24", "192.0.3.0", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("192.0.2.7/31", "192.0.2.6", true),
+            ("0.0.0.0/0", "203.0.113.1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("192.0.2.0/24", "::ffff:192.0.2.9", true),
+            ("::ffff:192.0.2.0/120", "192.0.2.9", true),
+            ("::ffff:192.0.2.0/120", "192.0.3.9", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("2001:db8::1", "2001:db8::1", true),
+            ("2001:db8::1", "2001:db8::2", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "192.0.2.1", false),
+        ];
+        for (network, address, expected) in table {
+            let network: Network = network.parse().expect("a network");
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(network.has(address), expected, "{network} {address}");
+        }
+        for text in ["", "192.0.2.0/33", "2001:db8::/129", "192.0.2/24", "192.0.2.0/", "a"] {
+            assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
+        }
+        let network: Network = "192.0.2.7".parse().expect("a network");
+        assert_eq!(network.to_string(), "192.0.2.7/32");
+    }
+
+    #[test]
+    fn the_entry_of_an_initiator_is_the_one_that_names_it_else_the_first_without_a_name() {
+        let entry = |name: Option<&str>, network: Option<&str>, lun: u16| InitiatorAcl {
+            name: name.map(str::to_owned),
+            networks: network.map(|n| n.parse().expect("a network")).into_iter().collect(),
+            auth: None,
+            luns: Some(vec![lun]),
+        };
+        let target = Target {
+            acl: vec![
+                entry(None, Some("192.0.2.0/24"), 1),
+                entry(None, Some("192.0.0.0/16"), 2),
+                entry(Some("iqn.a"), Some("203.0.113.0/24"), 3),
+                entry(Some("iqn.b"), None, 4),
+            ],
+            ..Target::new("iqn.t")
+        };
+        let lun = |name, address: &str| {
+            let entry = target.entry_of(name, address.parse().expect("an address"));
+            entry.map(|entry| entry.luns.as_ref().expect("each has one")[0])
+        };
+        assert_eq!(lun("iqn.x", "192.0.2.1"), Some(1));
+        assert_eq!(lun("iqn.x", "192.0.3.1"), Some(2));
+        assert_eq!(lun("iqn.x", "203.0.113.1"), None);
+        assert_eq!(lun("iqn.a", "203.0.113.1"), Some(3));
+        assert_eq!(lun("iqn.a", "192.0.2.1"), Some(1));
+        assert_eq!(lun("iqn.a", "198.51.100.1"), None);
+        assert_eq!(lun("iqn.b", "192.0.2.1"), Some(4));
+        assert!(Target::new("iqn.t").entry_of("iqn.x", IpAddr::from([1, 2, 3, 4])).is_some());
+    }
+
+    #[test]
+    fn addresses_of_redirections_are_written_as_the_standard_has_them() {
+        let written = |host: &str| {
+            let redirect = Redirect {
+                host: host.to_owned(),
+                port: 3260,
+                permanent: false,
+            };
+            redirect.to_string()
+        };
+        assert_eq!(written("192.0.2.1"), "192.0.2.1:3260");
+        assert_eq!(written("storage.example.org"), "storage.example.org:3260");
+        assert_eq!(written("2001:db8::1"), "[2001:db8::1]:3260");
+        assert_eq!(written("[2001:db8::1]"), "[2001:db8::1]:3260");
+    }
+}
