@@ -48,7 +48,7 @@ fn of_16(cdb: Cdb<'_>) -> Blocks {
     }
 }
 
-/// 0 blocks are 256 (SBC-3, section 5.9).
+/// 0 blocks are 256 (SBC-3).
 fn of_6(cdb: Cdb<'_>) -> Blocks {
     Blocks {
         lba: (cdb.u32(0) & 0x1f_ffff).into(),
@@ -174,7 +174,7 @@ pub(crate) fn write_atomic_16(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
     write(IoKind::WriteAtomic, blocks, fua(cdb), unit)
 }
 
-/// BYTCHK 00b and 01b (SBC-3, section 5.37).
+/// BYTCHK 00b and 01b (SBC-37).
 fn write_and_verify(cdb: Cdb<'_>, blocks: Blocks, unit: &Unit) -> Decoded {
     let compare = match bytchk(cdb) {
         0b00 => false,
@@ -196,7 +196,7 @@ pub(crate) fn write_and_verify_16(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
     write_and_verify(cdb, of_16(cdb), unit)
 }
 
-/// BYTCHK 00b, 01b and 11b (SBC-3, section 5.32).
+/// BYTCHK 00b, 01b and 11b (SBC-32).
 fn verify(cdb: Cdb<'_>, blocks: Blocks, unit: &Unit) -> Decoded {
     let check = match bytchk(cdb) {
         0b00 => Check::Medium,

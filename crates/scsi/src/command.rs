@@ -248,8 +248,8 @@ pub struct ModeSelect {
     pub list_len: u16,
 }
 
-/// What a command needs where another nexus has reserved the unit (SPC-4, table
-/// 68; SBC-3, table 10; SPC-2, table 10).
+/// What a command needs where another nexus has reserved the unit (the
+/// tables of allowed commands in SPC-4, SBC-3 and SPC-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing: no reservation is in its way.
@@ -264,7 +264,7 @@ pub enum Access {
     /// reservation; RESERVE is in its way.
     Registration,
     /// RESERVE and RELEASE of SPC-2: a registration is in their way, apart from
-    /// the exceptions of SPC-4, section 5.13.3.
+    /// the exceptions for compatible reservation handling in SPC-4.
     Legacy,
 }
 

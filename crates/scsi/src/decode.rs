@@ -27,9 +27,9 @@ pub fn decode(cdb: &[u8; 16], unit: &Unit) -> Result<Command, Sense> {
     (row.decode)(Cdb(cdb), unit)
 }
 
-/// Reads a CDB for a LUN that has no logical unit (SPC-4, sections 6.6 and 6.33:
+/// Reads a CDB for a LUN that has no logical unit (SPC-4:
 /// only INQUIRY, REPORT LUNS and REQUEST SENSE are answered) or for the well
-/// known logical unit of REPORT LUNS (SPC-4, section 8.2), which has TEST UNIT
+/// known logical unit of REPORT LUNS (SPC-4), which has TEST UNIT
 /// READY besides.
 pub fn decode_elsewhere(cdb: &[u8; 16], is_well_known: bool) -> Result<Command, Sense> {
     let no_command = match is_well_known {

@@ -1,5 +1,4 @@
-//! Target port groups: REPORT and SET TARGET PORT GROUPS (SPC-4, sections 6.37
-//! and 6.45).
+//! Target port groups: REPORT and SET TARGET PORT GROUPS (SPC-4).
 
 use wire::scsi::PortGroup as Descriptor;
 use zerocopy::IntoBytes;

@@ -17,7 +17,7 @@ const WELL_KNOWN: u8 = 0x1e;
 /// Peripheral qualifier 011b and device type 1Fh: nothing is or can be there.
 const NOTHING: u8 = 0x7f;
 
-/// SAM-5, SPC-4, SBC-3, iSCSI, without version of the text (SPC-4, table 158).
+/// SAM-5, SPC-4, SBC-3, iSCSI, without version of the text (SPC-4, VERSION DESCRIPTOR).
 const VERSIONS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
 
 /// TPGS: implicit and explicit asymmetric access.
@@ -25,30 +25,73 @@ const TPGS: u8 = 0x30;
 /// 3PC: third-party copy.
 const THIRD_PARTY_COPY: u8 = 0x08;
 
-/// PROTOCOL IDENTIFIER of iSCSI (SPC-4, table 477).
+/// PROTOCOL IDENTIFIER of iSCSI (SPC-4).
 const PROTOCOL_ISCSI: u8 = 0x5;
 
 /// Transfers that a volume handles best, in bytes at most.
 const OPTIMAL_BYTES: u32 = 1 << 20;
 
-/// One VPD page: appends what follows its header.
-type Page = fn(&Unit, &TargetView, &mut Vec<u8>);
+/// A vital product data page.
+struct Page {
+    code: u8,
+    name: &'static str,
+    /// Appends what follows its header.
+    append: fn(&Unit, &TargetView, &mut Vec<u8>),
+}
 
 /// By page code, ascending.
-const PAGES: [(u8, Page); 9] = [
-    (page::SUPPORTED_PAGES, supported_pages),
-    (page::UNIT_SERIAL_NUMBER, unit_serial_number),
-    (page::DEVICE_IDENTIFICATION, device_identification),
-    (page::EXTENDED_INQUIRY, extended_inquiry),
-    (page::MODE_PAGE_POLICY, mode_page_policy),
-    (page::SCSI_PORTS, scsi_ports),
-    (page::BLOCK_LIMITS, block_limits),
-    (
-        page::BLOCK_DEVICE_CHARACTERISTICS,
-        block_device_characteristics,
-    ),
-    (page::LOGICAL_BLOCK_PROVISIONING, logical_block_provisioning),
+static PAGES: [Page; 9] = [
+    Page {
+        code: page::SUPPORTED_PAGES,
+        name: "Supported VPD Pages",
+        append: |_, _, out| out.extend(PAGES.iter().map(|page| page.code)),
+    },
+    Page {
+        code: page::UNIT_SERIAL_NUMBER,
+        name: "Unit Serial Number",
+        append: |unit, _, out| out.extend_from_slice(unit.identity.serial.as_bytes()),
+    },
+    Page {
+        code: page::DEVICE_IDENTIFICATION,
+        name: "Device Identification",
+        append: device_identification,
+    },
+    Page {
+        code: page::EXTENDED_INQUIRY,
+        name: "Extended INQUIRY Data",
+        append: extended_inquiry,
+    },
+    Page {
+        code: page::MODE_PAGE_POLICY,
+        name: "Mode Page Policy",
+        append: mode_page_policy,
+    },
+    Page {
+        code: page::SCSI_PORTS,
+        name: "SCSI Ports",
+        append: scsi_ports,
+    },
+    Page {
+        code: page::BLOCK_LIMITS,
+        name: "Block Limits",
+        append: block_limits,
+    },
+    Page {
+        code: page::BLOCK_DEVICE_CHARACTERISTICS,
+        name: "Block Device Characteristics",
+        append: block_device_characteristics,
+    },
+    Page {
+        code: page::LOGICAL_BLOCK_PROVISIONING,
+        name: "Logical Block Provisioning",
+        append: logical_block_provisioning,
+    },
 ];
+
+/// Code and name of every page, for the documents.
+pub(crate) fn pages() -> impl Iterator<Item = (u8, &'static str)> {
+    PAGES.iter().map(|page| (page.code, page.name))
+}
 
 pub(crate) fn answer(
     page: Option<u8>,
@@ -118,9 +161,9 @@ fn vital(code: u8, to: Addressed<'_>, target: &TargetView, out: &mut Vec<u8>) ->
     out.extend_from_slice(&[peripheral(to), code, 0, 0]);
     match (to, code) {
         (Addressed::Unit(unit), _) => {
-            let found = PAGES.iter().find(|(page, _)| *page == code);
-            let (_, append) = found.ok_or(Sense::in_cdb(2, None))?;
-            append(unit, target, out);
+            let found = PAGES.iter().find(|page| page.code == code);
+            let page = found.ok_or(Sense::in_cdb(2, None))?;
+            (page.append)(unit, target, out);
         }
         (Addressed::ReportLuns, page::SUPPORTED_PAGES) => {
             out.extend([page::SUPPORTED_PAGES, page::DEVICE_IDENTIFICATION]);
@@ -134,15 +177,7 @@ fn vital(code: u8, to: Addressed<'_>, target: &TargetView, out: &mut Vec<u8>) ->
     Ok(())
 }
 
-fn supported_pages(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
-    out.extend(PAGES.iter().map(|(code, _)| *code));
-}
-
-fn unit_serial_number(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
-    out.extend_from_slice(unit.identity.serial.as_bytes());
-}
-
-/// Appends a designation descriptor (SPC-4, section 7.8.6.1).
+/// Appends a designation descriptor (SPC-4, section 7.8).
 fn designate(out: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, value: &[u8]) {
     // PIV and the protocol for what belongs to a port or to the device.
     let (protocol, piv) = match of {
@@ -167,7 +202,7 @@ fn device_identification(unit: &Unit, target: &TargetView, out: &mut Vec<u8>) {
     vendor.extend_from_slice(identity.serial.as_bytes());
     let kind = designator::T10_VENDOR_ID;
     designate(out, code_set::ASCII, LOGICAL_UNIT, kind, &vendor);
-    // A locally assigned UUID, whose first byte says so (SPC-5, section 7.7.6.11).
+    // A locally assigned UUID, whose first byte says so (SPC-5).
     let mut uuid = [0; 18];
     uuid[0] = 0x10;
     uuid[2..].copy_from_slice(&identity.uuid);
@@ -206,7 +241,7 @@ fn name_string(out: &mut Vec<u8>, of: u8, name: &str) {
     );
 }
 
-/// SPC-4, section 7.8.7.
+/// Extended INQUIRY Data (SPC-4, section 7.8).
 fn extended_inquiry(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     let mut page = [0; 60];
     // UASK_SUP, HEADSUP, ORDSUP, SIMPSUP.
@@ -219,12 +254,12 @@ fn extended_inquiry(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
 }
 
 /// One descriptor for all pages: they are shared by all I_T nexuses, not by
-/// several logical units (SPC-4, section 7.8.9).
+/// several logical units (SPC-4, section 7.8).
 fn mode_page_policy(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend([0x3f, 0xff, 0x00, 0x00]);
 }
 
-/// SPC-4, section 7.8.14.
+/// SCSI Ports (SPC-4, section 7.8).
 fn scsi_ports(unit: &Unit, target: &TargetView, out: &mut Vec<u8>) {
     for group in unit.groups.iter() {
         let name = port_name(target, group.tag);
@@ -242,7 +277,7 @@ fn scsi_ports(unit: &Unit, target: &TargetView, out: &mut Vec<u8>) {
     }
 }
 
-/// SBC-3, section 6.6.3; bytes 44 to 63: SBC-4.
+/// Block Limits (SBC-3; bytes 44 to 63: SBC-4).
 fn block_limits(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     let block = unit.block_bytes;
     let physical = 1u32 << unit.physical_exponent;
@@ -278,7 +313,7 @@ fn block_limits(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend(words.iter().flat_map(|word| word.to_be_bytes()));
 }
 
-/// SBC-3, section 6.6.2.
+/// Block Device Characteristics (SBC-3).
 fn block_device_characteristics(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     let mut page = [0; 60];
     // MEDIUM ROTATION RATE 0001h: it does not rotate.
@@ -286,7 +321,7 @@ fn block_device_characteristics(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend_from_slice(&page);
 }
 
-/// SBC-3, section 6.6.4.
+/// Logical Block Provisioning (SBC-3).
 fn logical_block_provisioning(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend(match unit.thin {
         // LBPU, LBPWS, LBPWS10, LBPRZ 001b; PROVISIONING TYPE thin.

@@ -33,6 +33,7 @@ mod primary;
 pub mod reservation;
 mod respond;
 mod sense;
+pub mod support;
 mod table;
 pub mod testing;
 mod unit;

@@ -1,4 +1,4 @@
-//! LOG SENSE (SPC-4, sections 6.11 and 7.3).
+//! LOG SENSE (SPC-4).
 
 use crate::sense::Sense;
 
@@ -9,18 +9,29 @@ const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
 /// The subpage that asks for all of them.
 const ALL_SUBPAGES: u8 = 0xff;
 
+/// Code, subpage and name of every page, ascending.
+pub(crate) const PAGES: [(u8, u8, &str); 3] = [
+    (SUPPORTED, 0, "Supported Log Pages"),
+    (SUPPORTED, ALL_SUBPAGES, "Supported Log Pages and Subpages"),
+    (INFORMATIONAL_EXCEPTIONS, 0, "Informational Exceptions"),
+];
+
 pub(crate) fn sense(page: u8, subpage: u8, out: &mut Vec<u8>) -> Result<(), Sense> {
     match (page, subpage) {
-        (SUPPORTED, 0) => out.extend([0, 0, 0, 2, SUPPORTED, INFORMATIONAL_EXCEPTIONS]),
+        (SUPPORTED, 0) => {
+            let pages = PAGES.iter().filter(|(_, subpage, _)| *subpage == 0);
+            let codes: Vec<u8> = pages.map(|(page, _, _)| *page).collect();
+            out.extend([SUPPORTED, 0, 0, codes.len() as u8]);
+            out.extend(codes);
+        }
         (SUPPORTED, ALL_SUBPAGES) => {
             // SPF, then pairs of page and subpage.
-            let pairs = [
-                (SUPPORTED, 0),
-                (SUPPORTED, ALL_SUBPAGES),
-                (INFORMATIONAL_EXCEPTIONS, 0),
-            ];
-            out.extend([0x40, ALL_SUBPAGES, 0, 2 * pairs.len() as u8]);
-            out.extend(pairs.iter().flat_map(|(page, subpage)| [*page, *subpage]));
+            out.extend([0x40, ALL_SUBPAGES, 0, 2 * PAGES.len() as u8]);
+            out.extend(
+                PAGES
+                    .iter()
+                    .flat_map(|(page, subpage, _)| [*page, *subpage]),
+            );
         }
         // Parameter 0, binary list: no exception, no temperature.
         (INFORMATIONAL_EXCEPTIONS, 0) => {

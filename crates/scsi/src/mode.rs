@@ -1,5 +1,5 @@
-//! Mode parameters: MODE SENSE and MODE SELECT (SPC-4, sections 6.9 to 6.14 and
-//! 7.5; SBC-3, section 6.5).
+//! Mode parameters: MODE SENSE and MODE SELECT (SPC-4,
+//! section 7.5; SBC-3).
 //!
 //! Current values are the logical unit's ([`Unit::modes`]); none can be saved.
 
@@ -29,6 +29,7 @@ type Parameters = [u8; PAGE_BYTES_MAX];
 
 /// A mode page. Parameters are what follows PAGE LENGTH.
 struct Page {
+    name: &'static str,
     code: u8,
     subpage: u8,
     /// Bytes of parameters.
@@ -39,22 +40,25 @@ struct Page {
     changeable: fn(&Unit, &mut Parameters),
     /// Takes those bits.
     take: fn(&Parameters, &mut Modes),
+    /// Which they are, for the documents.
+    settings: &'static str,
 }
 
 /// By code and subpage; a host that asks for all wants this order.
-const PAGES: [Page; 5] = [
-    // Read-Write Error Recovery: nothing is retried or reallocated that a host
-    // could have a say in.
+static PAGES: [Page; 5] = [
+    // Nothing is retried or reallocated that a host could have a say in.
     Page {
+        name: "Read-Write Error Recovery",
         code: 0x01,
         subpage: 0,
         len: 10,
         values: |_, _, _| {},
         changeable: |_, _| {},
         take: |_, _| {},
+        settings: "",
     },
-    // Caching.
     Page {
+        name: "Caching",
         code: 0x08,
         subpage: 0,
         len: 18,
@@ -64,9 +68,10 @@ const PAGES: [Page; 5] = [
         },
         changeable: |unit, page| page[0] = u8::from(unit.volatile_cache) * WCE,
         take: |page, modes| modes.write_cache = page[0] & WCE != 0,
+        settings: "WCE, where there is a volatile write cache",
     },
-    // Control.
     Page {
+        name: "Control",
         code: 0x0a,
         subpage: 0,
         len: 10,
@@ -87,9 +92,10 @@ const PAGES: [Page; 5] = [
             modes.descriptor_sense = page[0] & D_SENSE != 0;
             modes.write_protected = page[2] & SWP != 0;
         },
+        settings: "D_SENSE, SWP",
     },
-    // Control Extension.
     Page {
+        name: "Control Extension",
         code: 0x0a,
         subpage: 0x01,
         len: 28,
@@ -101,24 +107,34 @@ const PAGES: [Page; 5] = [
         },
         changeable: |_, _| {},
         take: |_, _| {},
+        settings: "",
     },
-    // Informational Exceptions Control: DEXCPT, none are reported.
+    // DEXCPT: none are reported.
     Page {
+        name: "Informational Exceptions Control",
         code: 0x1c,
         subpage: 0,
         len: 10,
         values: |_, _, page| page[0] = 0x08,
         changeable: |_, _| {},
         take: |_, _| {},
+        settings: "",
     },
 ];
+
+/// Name, code, subpage and what can be changed of every page, for the documents.
+pub(crate) fn pages() -> impl Iterator<Item = (&'static str, u8, u8, &'static str)> {
+    PAGES
+        .iter()
+        .map(|page| (page.name, page.code, page.subpage, page.settings))
+}
 
 const WCE: u8 = 0x04;
 const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
 const SWP: u8 = 0x08;
 
-/// DEVICE-SPECIFIC PARAMETER (SBC-3, section 6.5.1).
+/// DEVICE-SPECIFIC PARAMETER (SBC-3).
 const WRITE_PROTECT: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 
@@ -136,8 +152,7 @@ impl Page {
         parameters
     }
 
-    /// Bytes of the page with its header, which is longer for subpages (SPC-4,
-    /// section 7.5.7).
+    /// Bytes of the page with its header, which is longer for subpages.
     fn append(&self, control: u8, unit: &Unit, out: &mut Vec<u8>) {
         match self.subpage {
             0 => out.extend([self.code, self.len as u8]),
@@ -188,7 +203,7 @@ pub(crate) fn sense(command: &ModeSense, unit: &Unit, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// Short or long LBA mode parameter block descriptor (SBC-3, section 6.5.2).
+/// Short or long LBA mode parameter block descriptor (SBC-3).
 fn block_descriptor(len: u8, unit: &Unit, out: &mut Vec<u8>) {
     match len {
         8 => {
@@ -208,7 +223,7 @@ fn block_descriptor(len: u8, unit: &Unit, out: &mut Vec<u8>) {
 
 /// Reads the parameter list of MODE SELECT: what the modes shall be. Everything
 /// that cannot be changed must stand in the list as MODE SENSE tells it; a
-/// mistake anywhere changes nothing (SPC-4, section 6.9).
+/// mistake anywhere changes nothing (SPC-4).
 pub fn select(command: &ModeSelect, list: &[u8], unit: &Unit) -> Result<Modes, Sense> {
     let mut modes = unit.modes;
     if list.is_empty() {
@@ -243,7 +258,7 @@ pub fn select(command: &ModeSelect, list: &[u8], unit: &Unit) -> Result<Modes, S
     Ok(modes)
 }
 
-/// A capacity of 0 leaves it as it is (SBC-3, section 6.5.2.2); the length of a
+/// A capacity of 0 leaves it as it is (SBC-3); the length of a
 /// block cannot be changed at all.
 fn check_descriptor(descriptor: &[u8], expected: &[u8], at: usize) -> Result<(), Sense> {
     let (count, length) = descriptor.split_at(descriptor.len() / 2);

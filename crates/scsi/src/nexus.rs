@@ -187,7 +187,7 @@ mod tests {
             Attention::ACCESS_STATE_CHANGED,
             Attention::CAPACITY_CHANGED,
             Attention::COMMANDS_CLEARED,
-            Attention::SOFT_THRESHOLD,
+            Attention::of(0x3807),
             Attention::INQUIRY_CHANGED,
         ];
         all.into_iter().for_each(|attention| nexus.post(attention));

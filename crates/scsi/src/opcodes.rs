@@ -1,5 +1,5 @@
 //! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT
-//! FUNCTIONS (SPC-4, sections 6.34 and 6.35).
+//! FUNCTIONS (SPC-4).
 
 use crate::command::Command;
 use crate::sense::Sense;
@@ -14,8 +14,14 @@ const NOT_SUPPORTED: u8 = 0x01;
 /// SUPPORT 011b: as the standard has it.
 const SUPPORTED: u8 = 0x03;
 
-/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET.
-const TASK_MANAGEMENT: u8 = 0x80 | 0x40 | 0x10 | 0x08 | 0x02;
+/// Task management functions and their bits.
+pub(crate) const TASK_MANAGEMENT: [(&str, u8); 5] = [
+    ("ABORT TASK", 0x80),
+    ("ABORT TASK SET", 0x40),
+    ("CLEAR TASK SET", 0x10),
+    ("LOGICAL UNIT RESET", 0x08),
+    ("TARGET RESET", 0x02),
+];
 
 pub(crate) fn operation_codes(
     command: &Command,
@@ -102,7 +108,7 @@ impl Row {
 /// The extended format says besides that there is no timeout to choose.
 pub(crate) fn task_management_functions(extended: bool, out: &mut Vec<u8>) {
     let mut data = [0; 16];
-    data[0] = TASK_MANAGEMENT;
+    data[0] = TASK_MANAGEMENT.iter().map(|(_, bit)| bit).sum();
     data[3] = if extended { 12 } else { 0 };
     out.extend_from_slice(if extended { &data } else { &data[..4] });
 }

@@ -30,7 +30,7 @@ pub(crate) fn any_unit(cdb: Cdb<'_>, _: &Unit) -> Decoded {
     without_unit(cdb)
 }
 
-/// A page code without EVPD is a mistake (SPC-4, section 6.6.1).
+/// A page code without EVPD is a mistake (SPC-4).
 fn inquiry(cdb: Cdb<'_>) -> Decoded {
     let page = cdb.bit(1, 0).then(|| cdb.byte(2));
     if page.is_none() && cdb.byte(2) != 0 {
@@ -110,7 +110,7 @@ pub(crate) fn report_supported_operation_codes(cdb: Cdb<'_>, _: &Unit) -> Decode
     })
 }
 
-/// Less than four bytes are refused (SPC-4, section 6.35).
+/// Less than four bytes are refused (SPC-4).
 pub(crate) fn report_supported_task_management_functions(cdb: Cdb<'_>, _: &Unit) -> Decoded {
     let allocation_len = cdb.u32(6);
     if allocation_len < 4 {
@@ -122,7 +122,7 @@ pub(crate) fn report_supported_task_management_functions(cdb: Cdb<'_>, _: &Unit)
     })
 }
 
-/// PARAMETER DATA FORMAT 000b and 001b (SPC-4, section 6.37).
+/// PARAMETER DATA FORMAT 000b and 001b (SPC-4).
 pub(crate) fn report_target_port_groups(cdb: Cdb<'_>, _: &Unit) -> Decoded {
     let extended = match cdb.byte(1) >> 5 {
         0b000 => false,

@@ -94,7 +94,7 @@ pub(crate) fn cut(out: &mut Vec<u8>, start: usize, max: u64) {
 }
 
 /// The unit attention that would be reported next is reported and over; there is
-/// nothing else to tell (SPC-4, section 6.39).
+/// nothing else to tell (SPC-4).
 fn request_sense(to: Addressed<'_>, nexus: &mut Nexus, descriptor: bool, out: &mut Vec<u8>) {
     let sense = match to {
         Addressed::Nothing => Sense::no_unit(),
@@ -105,8 +105,8 @@ fn request_sense(to: Addressed<'_>, nexus: &mut Nexus, descriptor: bool, out: &m
     out.extend_from_slice(bytes.as_slice());
 }
 
-/// SELECT REPORT 00h: logical units, 01h: well known ones, 02h: all (SPC-4,
-/// section 6.33). The nexus hears no more of the change that it asks about.
+/// SELECT REPORT 00h: logical units, 01h: well known ones, 02h: all (SPC-4).
+/// The nexus hears no more of the change that it asks about.
 fn report_luns(
     select: u8,
     nexus: &mut Nexus,

@@ -248,8 +248,6 @@ impl Attention {
     pub const CAPACITY_CHANGED: Attention = Attention(asc::CAPACITY_DATA_HAS_CHANGED);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     pub const COMMANDS_CLEARED: Attention = Attention(asc::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
-    /// THIN PROVISIONING SOFT THRESHOLD REACHED.
-    pub const SOFT_THRESHOLD: Attention = Attention(asc::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
     /// INQUIRY DATA HAS CHANGED.
     pub const INQUIRY_CHANGED: Attention = Attention(asc::INQUIRY_DATA_HAS_CHANGED);
     /// REPORTED LUNS DATA HAS CHANGED.
@@ -260,6 +258,37 @@ impl Attention {
     pub(crate) const fn of(code: u16) -> Attention {
         Attention(code)
     }
+
+    /// All that there are, with their names.
+    pub(crate) const ALL: [(Attention, &'static str); 12] = [
+        (
+            Attention::POWER_ON,
+            "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED",
+        ),
+        (Attention::RESET, "BUS DEVICE RESET FUNCTION OCCURRED"),
+        (Attention::NEXUS_LOSS, "I_T NEXUS LOSS OCCURRED"),
+        (
+            Attention::MODE_PARAMETERS_CHANGED,
+            "MODE PARAMETERS CHANGED",
+        ),
+        (Attention::RESERVATIONS_PREEMPTED, "RESERVATIONS PREEMPTED"),
+        (Attention::RESERVATIONS_RELEASED, "RESERVATIONS RELEASED"),
+        (
+            Attention::REGISTRATIONS_PREEMPTED,
+            "REGISTRATIONS PREEMPTED",
+        ),
+        (
+            Attention::ACCESS_STATE_CHANGED,
+            "ASYMMETRIC ACCESS STATE CHANGED",
+        ),
+        (Attention::CAPACITY_CHANGED, "CAPACITY DATA HAS CHANGED"),
+        (
+            Attention::COMMANDS_CLEARED,
+            "COMMANDS CLEARED BY ANOTHER INITIATOR",
+        ),
+        (Attention::INQUIRY_CHANGED, "INQUIRY DATA HAS CHANGED"),
+        (Attention::LUNS_CHANGED, "REPORTED LUNS DATA HAS CHANGED"),
+    ];
 
     /// Its additional sense code and qualifier.
     pub const fn code(self) -> u16 {

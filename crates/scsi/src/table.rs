@@ -13,7 +13,7 @@ use crate::sense::Sense;
 use crate::unit::{AccessState, Unit};
 use crate::{block, primary};
 
-/// Which asymmetric access states let a command pass (SPC-4, section 5.15.2.4).
+/// Which asymmetric access states let a command pass (SPC-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// All.
@@ -38,6 +38,8 @@ pub(crate) enum Needs {
 /// One command.
 pub(crate) struct Row {
     pub name: &'static str,
+    /// The standard that describes it under that name.
+    pub standard: &'static str,
     pub opcode: u8,
     /// The service action, in bits 4:0 of byte 1.
     pub action: Option<u8>,
@@ -109,6 +111,7 @@ const fn row<const N: usize>(
     }
     Row {
         name,
+        standard: "SPC-4",
         opcode,
         action,
         len: N as u8 + 1,
@@ -133,6 +136,11 @@ impl Row {
         self
     }
 
+    const fn of(mut self, standard: &'static str) -> Row {
+        self.standard = standard;
+        self
+    }
+
     const fn timeout_s(mut self, timeout_s: u32) -> Row {
         self.timeout_s = timeout_s;
         self
@@ -153,30 +161,30 @@ const G: u8 = 0x1f;
 pub(crate) static ROWS: &[Row] = &[
     row("TEST UNIT READY", op::TEST_UNIT_READY, None, [0, 0, 0, 0, 0], Active, primary::any_unit),
     row("REQUEST SENSE", op::REQUEST_SENSE, None, [0x01, 0, 0, A, 0], Always, primary::any_unit),
-    row("READ(6)", op::READ_6, None, [0x1f, A, A, A, 0], Active, block::read_6),
-    row("WRITE(6)", op::WRITE_6, None, [0x1f, A, A, A, 0], Active, block::write_6).writes(),
+    row("READ(6)", op::READ_6, None, [0x1f, A, A, A, 0], Active, block::read_6).of("SBC-3"),
+    row("WRITE(6)", op::WRITE_6, None, [0x1f, A, A, A, 0], Active, block::write_6).writes().of("SBC-3"),
     row("INQUIRY", op::INQUIRY, None, [0x01, A, A, A, 0], Always, primary::any_unit),
     row("MODE SELECT(6)", op::MODE_SELECT_6, None, [0x10, 0, 0, A, 0], Standby, primary::mode_select_6),
-    row("RESERVE(6)", op::RESERVE_6, None, [0, 0, 0, 0, 0], Active, primary::reserve),
-    row("RELEASE(6)", op::RELEASE_6, None, [0, 0, 0, 0, 0], Active, primary::release),
+    row("RESERVE(6)", op::RESERVE_6, None, [0, 0, 0, 0, 0], Active, primary::reserve).of("SPC-2"),
+    row("RELEASE(6)", op::RELEASE_6, None, [0, 0, 0, 0, 0], Active, primary::release).of("SPC-2"),
     row("MODE SENSE(6)", op::MODE_SENSE_6, None, [0x08, A, A, A, 0], Standby, primary::mode_sense_6),
-    row("START STOP UNIT", op::START_STOP_UNIT, None, [0x01, 0, 0, 0x05, 0], Active, primary::start_stop),
+    row("START STOP UNIT", op::START_STOP_UNIT, None, [0x01, 0, 0, 0x05, 0], Active, primary::start_stop).of("SBC-3"),
     row("SEND DIAGNOSTIC", op::SEND_DIAGNOSTIC, None, [0x04, 0, 0, 0, 0], Standby, primary::send_diagnostic),
-    row("PREVENT ALLOW MEDIUM REMOVAL", op::PREVENT_ALLOW_MEDIUM_REMOVAL, None, [0, 0, 0, 0x03, 0], Active, primary::prevent_allow),
-    row("READ CAPACITY(10)", op::READ_CAPACITY_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Standby, block::read_capacity_10),
-    row("READ(10)", op::READ_10, None, [DF, A, A, A, A, G, A, A, 0], Active, block::read_10),
-    row("WRITE(10)", op::WRITE_10, None, [DF, A, A, A, A, G, A, A, 0], Active, block::write_10).writes(),
-    row("WRITE AND VERIFY(10)", op::WRITE_AND_VERIFY_10, None, [0x16, A, A, A, A, G, A, A, 0], Active, block::write_and_verify_10).writes(),
-    row("VERIFY(10)", op::VERIFY_10, None, [0x16, A, A, A, A, G, A, A, 0], Active, block::verify_10),
-    row("PRE-FETCH(10)", op::PRE_FETCH_10, None, [0x02, A, A, A, A, G, A, A, 0], Active, block::pre_fetch_10),
-    row("SYNCHRONIZE CACHE(10)", op::SYNCHRONIZE_CACHE_10, None, [0x06, A, A, A, A, G, A, A, 0], Active, block::synchronize_cache_10).timeout_s(60),
-    row("READ DEFECT DATA(10)", op::READ_DEFECT_DATA_10, None, [0, 0x1f, 0, 0, 0, 0, A, A, 0], Active, block::read_defect_data_10),
-    row("WRITE SAME(10)", op::WRITE_SAME_10, None, [0x08, A, A, A, A, G, A, A, 0], Active, block::write_same_10).writes().timeout_s(60),
-    row("UNMAP", op::UNMAP, None, [0, 0, 0, 0, 0, G, A, A, 0], Active, block::unmap).writes().needs(Needs::Thin).timeout_s(60),
+    row("PREVENT ALLOW MEDIUM REMOVAL", op::PREVENT_ALLOW_MEDIUM_REMOVAL, None, [0, 0, 0, 0x03, 0], Active, primary::prevent_allow).of("SBC-3"),
+    row("READ CAPACITY(10)", op::READ_CAPACITY_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Standby, block::read_capacity_10).of("SBC-3"),
+    row("READ(10)", op::READ_10, None, [DF, A, A, A, A, G, A, A, 0], Active, block::read_10).of("SBC-3"),
+    row("WRITE(10)", op::WRITE_10, None, [DF, A, A, A, A, G, A, A, 0], Active, block::write_10).writes().of("SBC-3"),
+    row("WRITE AND VERIFY(10)", op::WRITE_AND_VERIFY_10, None, [0x16, A, A, A, A, G, A, A, 0], Active, block::write_and_verify_10).writes().of("SBC-3"),
+    row("VERIFY(10)", op::VERIFY_10, None, [0x16, A, A, A, A, G, A, A, 0], Active, block::verify_10).of("SBC-3"),
+    row("PRE-FETCH(10)", op::PRE_FETCH_10, None, [0x02, A, A, A, A, G, A, A, 0], Active, block::pre_fetch_10).of("SBC-3"),
+    row("SYNCHRONIZE CACHE(10)", op::SYNCHRONIZE_CACHE_10, None, [0x06, A, A, A, A, G, A, A, 0], Active, block::synchronize_cache_10).timeout_s(60).of("SBC-3"),
+    row("READ DEFECT DATA(10)", op::READ_DEFECT_DATA_10, None, [0, 0x1f, 0, 0, 0, 0, A, A, 0], Active, block::read_defect_data_10).of("SBC-3"),
+    row("WRITE SAME(10)", op::WRITE_SAME_10, None, [0x08, A, A, A, A, G, A, A, 0], Active, block::write_same_10).writes().timeout_s(60).of("SBC-3"),
+    row("UNMAP", op::UNMAP, None, [0, 0, 0, 0, 0, G, A, A, 0], Active, block::unmap).writes().needs(Needs::Thin).timeout_s(60).of("SBC-3"),
     row("LOG SENSE", op::LOG_SENSE, None, [0, A, A, 0, 0, 0, A, A, 0], Standby, primary::log_sense),
     row("MODE SELECT(10)", op::MODE_SELECT_10, None, [0x10, 0, 0, 0, 0, 0, A, A, 0], Standby, primary::mode_select_10),
-    row("RESERVE(10)", op::RESERVE_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Active, primary::reserve),
-    row("RELEASE(10)", op::RELEASE_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Active, primary::release),
+    row("RESERVE(10)", op::RESERVE_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Active, primary::reserve).of("SPC-2"),
+    row("RELEASE(10)", op::RELEASE_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Active, primary::release).of("SPC-2"),
     row("MODE SENSE(10)", op::MODE_SENSE_10, None, [0x18, A, A, 0, 0, 0, A, A, 0], Standby, primary::mode_sense_10),
     row("PERSISTENT RESERVE IN, READ KEYS", op::PERSISTENT_RESERVE_IN, Some(prin::READ_KEYS), [0, 0, 0, 0, 0, 0, A, A, 0], Standby, primary::persistent_reserve_in),
     row("PERSISTENT RESERVE IN, READ RESERVATION", op::PERSISTENT_RESERVE_IN, Some(prin::READ_RESERVATION), [0, 0, 0, 0, 0, 0, A, A, 0], Standby, primary::persistent_reserve_in),
@@ -195,28 +203,28 @@ pub(crate) static ROWS: &[Row] = &[
     row("RECEIVE COPY DATA(LID1)", op::RECEIVE_COPY_RESULTS, Some(rcr::RECEIVE_DATA), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
     row("RECEIVE COPY OPERATING PARAMETERS", op::RECEIVE_COPY_RESULTS, Some(rcr::OPERATING_PARAMETERS), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
     row("RECEIVE COPY FAILURE DETAILS(LID1)", op::RECEIVE_COPY_RESULTS, Some(rcr::FAILED_SEGMENT_DETAILS), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
-    row("READ(16)", op::READ_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::read_16),
-    row("COMPARE AND WRITE", op::COMPARE_AND_WRITE, None, [DF, A, A, A, A, A, A, A, A, 0, 0, 0, A, G, 0], Active, block::compare_and_write).writes(),
-    row("WRITE(16)", op::WRITE_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_16).writes(),
-    row("ORWRITE(16)", op::ORWRITE_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::orwrite_16).writes(),
-    row("WRITE AND VERIFY(16)", op::WRITE_AND_VERIFY_16, None, [0x16, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_and_verify_16).writes(),
-    row("VERIFY(16)", op::VERIFY_16, None, [0x16, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::verify_16),
-    row("PRE-FETCH(16)", op::PRE_FETCH_16, None, [0x02, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::pre_fetch_16),
-    row("SYNCHRONIZE CACHE(16)", op::SYNCHRONIZE_CACHE_16, None, [0x06, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::synchronize_cache_16).timeout_s(60),
-    row("WRITE SAME(16)", op::WRITE_SAME_16, None, [0x09, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_same_16).writes().timeout_s(60),
-    row("WRITE ATOMIC(16)", op::WRITE_ATOMIC_16, None, [DF, A, A, A, A, A, A, A, A, 0, 0, A, A, G, 0], Active, block::write_atomic_16).writes().needs(Needs::Atomic),
-    row("READ CAPACITY(16)", op::SERVICE_ACTION_IN_16, Some(sai::READ_CAPACITY_16), [0, 0, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Standby, block::read_capacity_16),
-    row("GET LBA STATUS", op::SERVICE_ACTION_IN_16, Some(sai::GET_LBA_STATUS), [0, A, A, A, A, A, A, A, A, A, A, A, A, 0, 0], Active, block::get_lba_status),
+    row("READ(16)", op::READ_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::read_16).of("SBC-3"),
+    row("COMPARE AND WRITE", op::COMPARE_AND_WRITE, None, [DF, A, A, A, A, A, A, A, A, 0, 0, 0, A, G, 0], Active, block::compare_and_write).writes().of("SBC-3"),
+    row("WRITE(16)", op::WRITE_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_16).writes().of("SBC-3"),
+    row("ORWRITE(16)", op::ORWRITE_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::orwrite_16).writes().of("SBC-3"),
+    row("WRITE AND VERIFY(16)", op::WRITE_AND_VERIFY_16, None, [0x16, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_and_verify_16).writes().of("SBC-3"),
+    row("VERIFY(16)", op::VERIFY_16, None, [0x16, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::verify_16).of("SBC-3"),
+    row("PRE-FETCH(16)", op::PRE_FETCH_16, None, [0x02, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::pre_fetch_16).of("SBC-3"),
+    row("SYNCHRONIZE CACHE(16)", op::SYNCHRONIZE_CACHE_16, None, [0x06, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::synchronize_cache_16).timeout_s(60).of("SBC-3"),
+    row("WRITE SAME(16)", op::WRITE_SAME_16, None, [0x09, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_same_16).writes().timeout_s(60).of("SBC-3"),
+    row("WRITE ATOMIC(16)", op::WRITE_ATOMIC_16, None, [DF, A, A, A, A, A, A, A, A, 0, 0, A, A, G, 0], Active, block::write_atomic_16).writes().needs(Needs::Atomic).of("SBC-4"),
+    row("READ CAPACITY(16)", op::SERVICE_ACTION_IN_16, Some(sai::READ_CAPACITY_16), [0, 0, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Standby, block::read_capacity_16).of("SBC-3"),
+    row("GET LBA STATUS", op::SERVICE_ACTION_IN_16, Some(sai::GET_LBA_STATUS), [0, A, A, A, A, A, A, A, A, A, A, A, A, 0, 0], Active, block::get_lba_status).of("SBC-3"),
     row("REPORT LUNS", op::REPORT_LUNS, None, [0, A, 0, 0, 0, A, A, A, A, 0, 0], Always, primary::any_unit),
     row("REPORT TARGET PORT GROUPS", op::MAINTENANCE_IN, Some(maintenance_in::REPORT_TARGET_PORT_GROUPS), [0xe0, 0, 0, 0, 0, A, A, A, A, 0, 0], Always, primary::report_target_port_groups),
     row("REPORT SUPPORTED OPERATION CODES", op::MAINTENANCE_IN, Some(maintenance_in::REPORT_SUPPORTED_OPERATION_CODES), [0, 0x87, A, A, A, A, A, A, A, 0, 0], Standby, primary::report_supported_operation_codes),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", op::MAINTENANCE_IN, Some(maintenance_in::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), [0, 0x80, 0, 0, 0, A, A, A, A, 0, 0], Standby, primary::report_supported_task_management_functions),
     row("SET TARGET PORT GROUPS", op::MAINTENANCE_OUT, Some(maintenance_out::SET_TARGET_PORT_GROUPS), [0, 0, 0, 0, 0, A, A, A, A, 0, 0], Always, primary::set_target_port_groups),
-    row("READ(12)", op::READ_12, None, [DF, A, A, A, A, A, A, A, A, G, 0], Active, block::read_12),
-    row("WRITE(12)", op::WRITE_12, None, [DF, A, A, A, A, A, A, A, A, G, 0], Active, block::write_12).writes(),
-    row("WRITE AND VERIFY(12)", op::WRITE_AND_VERIFY_12, None, [0x16, A, A, A, A, A, A, A, A, G, 0], Active, block::write_and_verify_12).writes(),
-    row("VERIFY(12)", op::VERIFY_12, None, [0x16, A, A, A, A, A, A, A, A, G, 0], Active, block::verify_12),
-    row("READ DEFECT DATA(12)", op::READ_DEFECT_DATA_12, None, [0x1f, A, A, A, A, A, A, A, A, 0, 0], Active, block::read_defect_data_12),
+    row("READ(12)", op::READ_12, None, [DF, A, A, A, A, A, A, A, A, G, 0], Active, block::read_12).of("SBC-3"),
+    row("WRITE(12)", op::WRITE_12, None, [DF, A, A, A, A, A, A, A, A, G, 0], Active, block::write_12).writes().of("SBC-3"),
+    row("WRITE AND VERIFY(12)", op::WRITE_AND_VERIFY_12, None, [0x16, A, A, A, A, A, A, A, A, G, 0], Active, block::write_and_verify_12).writes().of("SBC-3"),
+    row("VERIFY(12)", op::VERIFY_12, None, [0x16, A, A, A, A, A, A, A, A, G, 0], Active, block::verify_12).of("SBC-3"),
+    row("READ DEFECT DATA(12)", op::READ_DEFECT_DATA_12, None, [0x1f, A, A, A, A, A, A, A, A, 0, 0], Active, block::read_defect_data_12).of("SBC-3"),
 ];
 
 /// For each operation code its first row and how many it has.

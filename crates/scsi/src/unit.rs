@@ -172,7 +172,7 @@ pub struct PortGroup {
     pub ports: Vec<u16>,
 }
 
-/// Asymmetric access state (SPC-4, section 5.15.2.4).
+/// Asymmetric access state (SPC-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AccessState {

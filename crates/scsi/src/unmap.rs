@@ -1,4 +1,4 @@
-//! UNMAP and GET LBA STATUS (SBC-3, sections 5.30 and 5.5).
+//! UNMAP and GET LBA STATUS (SBC-30 and 5.5).
 
 use wire::scsi::{LbaStatus, UnmapDescriptor, UnmapHeader};
 use zerocopy::{FromBytes, IntoBytes};

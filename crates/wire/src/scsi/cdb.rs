@@ -44,25 +44,25 @@ pub const fn blocks10(opcode: u8, bits: u8, lba: u32, blocks: u16) -> Cdb {
     [opcode, bits, a, b, c, d, 0, i, j, 0, 0, 0, 0, 0, 0, 0]
 }
 
-/// READ(16) (SBC-3, section 5.14).
+/// READ(16) (SBC-34).
 #[inline]
 pub const fn read16(lba: u64, blocks: u32) -> Cdb {
     blocks16(READ_16, 0, lba, blocks)
 }
 
-/// WRITE(16) (SBC-3, section 5.35).
+/// WRITE(16) (SBC-35).
 #[inline]
 pub const fn write16(lba: u64, blocks: u32) -> Cdb {
     blocks16(WRITE_16, 0, lba, blocks)
 }
 
-/// SYNCHRONIZE CACHE(16) of all blocks (SBC-3, section 5.25).
+/// SYNCHRONIZE CACHE(16) of all blocks (SBC-35).
 #[inline]
 pub const fn synchronize_cache16() -> Cdb {
     plain(SYNCHRONIZE_CACHE_16)
 }
 
-/// COMPARE AND WRITE; twice as many blocks come as data (SBC-3, section 5.2).
+/// COMPARE AND WRITE; twice as many blocks come as data (SBC-3).
 #[inline]
 pub const fn compare_and_write(bits: u8, lba: u64, blocks: u8) -> Cdb {
     let mut cdb = blocks16(COMPARE_AND_WRITE, bits, lba, 0);
@@ -71,7 +71,7 @@ pub const fn compare_and_write(bits: u8, lba: u64, blocks: u8) -> Cdb {
 }
 
 /// UNMAP with a parameter list of so many bytes; bit 0 of `bits` is ANCHOR
-/// (SBC-3, section 5.30).
+/// (SBC-30).
 pub const fn unmap(bits: u8, parameter_list_len: u16) -> Cdb {
     let mut cdb = plain(UNMAP);
     cdb[1] = bits;
@@ -79,8 +79,7 @@ pub const fn unmap(bits: u8, parameter_list_len: u16) -> Cdb {
     cdb
 }
 
-/// INQUIRY: the standard data, or the vital product data page (SPC-4, section
-/// 6.6).
+/// INQUIRY: the standard data, or the vital product data page (SPC-4).
 pub const fn inquiry(page: Option<u8>, allocation_len: u16) -> Cdb {
     let mut cdb = plain(INQUIRY);
     if let Some(page) = page {
@@ -91,12 +90,12 @@ pub const fn inquiry(page: Option<u8>, allocation_len: u16) -> Cdb {
     cdb
 }
 
-/// REPORT LUNS of all but well known logical units (SPC-4, section 6.33).
+/// REPORT LUNS of all but well known logical units (SPC-4).
 pub const fn report_luns(allocation_len: u32) -> Cdb {
     with_len_at_6(plain(REPORT_LUNS), allocation_len)
 }
 
-/// READ CAPACITY(16) (SBC-3, section 5.16).
+/// READ CAPACITY(16) (SBC-36).
 pub const fn read_capacity16(allocation_len: u32) -> Cdb {
     let mut cdb = plain(SERVICE_ACTION_IN_16);
     cdb[1] = service_action_in::READ_CAPACITY_16;
@@ -104,7 +103,7 @@ pub const fn read_capacity16(allocation_len: u32) -> Cdb {
     cdb
 }
 
-/// GET LBA STATUS from a block on (SBC-3, section 5.5).
+/// GET LBA STATUS from a block on (SBC-3).
 pub const fn get_lba_status(lba: u64, allocation_len: u32) -> Cdb {
     blocks16(
         SERVICE_ACTION_IN_16,
@@ -114,14 +113,14 @@ pub const fn get_lba_status(lba: u64, allocation_len: u32) -> Cdb {
     )
 }
 
-/// REPORT TARGET PORT GROUPS (SPC-4, section 6.37).
+/// REPORT TARGET PORT GROUPS (SPC-4).
 pub const fn report_target_port_groups(allocation_len: u32) -> Cdb {
     let mut cdb = plain(MAINTENANCE_IN);
     cdb[1] = maintenance_in::REPORT_TARGET_PORT_GROUPS;
     with_len_at_6(cdb, allocation_len)
 }
 
-/// MODE SENSE(10) of the current values (SPC-4, section 6.14).
+/// MODE SENSE(10) of the current values (SPC-4).
 pub const fn mode_sense10(page: u8, allocation_len: u16) -> Cdb {
     let mut cdb = plain(MODE_SENSE_10);
     cdb[2] = page;
@@ -129,7 +128,7 @@ pub const fn mode_sense10(page: u8, allocation_len: u16) -> Cdb {
     cdb
 }
 
-/// PERSISTENT RESERVE IN, see [`super::persistent_reserve_in`] (SPC-4, section 6.15).
+/// PERSISTENT RESERVE IN, see [`super::persistent_reserve_in`] (SPC-4).
 pub const fn persistent_reserve_in(service_action: u8, allocation_len: u16) -> Cdb {
     let mut cdb = plain(PERSISTENT_RESERVE_IN);
     cdb[1] = service_action;
@@ -138,7 +137,7 @@ pub const fn persistent_reserve_in(service_action: u8, allocation_len: u16) -> C
 }
 
 /// PERSISTENT RESERVE OUT, see [`super::persistent_reserve_out`], of a type for the
-/// logical unit, with a parameter list of so many bytes (SPC-4, section 6.16).
+/// logical unit, with a parameter list of so many bytes (SPC-4).
 pub const fn persistent_reserve_out(service_action: u8, kind: u8, parameter_list_len: u32) -> Cdb {
     let mut cdb = plain(PERSISTENT_RESERVE_OUT);
     cdb[1] = service_action;

@@ -4,7 +4,7 @@ use core::mem::{offset_of, size_of};
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Standard INQUIRY data up to its version descriptors (SPC-4, section 6.6.2).
+/// Standard INQUIRY data up to its version descriptors (SPC-4).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -42,7 +42,7 @@ pub struct StandardInquiry {
     pub reserved74: [u8; 22],
 }
 
-/// READ CAPACITY(10) parameter data (SBC-3, section 5.15.2).
+/// READ CAPACITY(10) parameter data (SBC-35.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -54,7 +54,7 @@ pub struct ReadCapacity10 {
     pub block_bytes: U32,
 }
 
-/// READ CAPACITY(16) parameter data (SBC-3, section 5.16.2).
+/// READ CAPACITY(16) parameter data (SBC-36.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -74,7 +74,7 @@ pub struct ReadCapacity16 {
     pub reserved16: [u8; 16],
 }
 
-/// A descriptor of GET LBA STATUS (SBC-3, section 5.5.2).
+/// A descriptor of GET LBA STATUS (SBC-3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -90,7 +90,7 @@ pub struct LbaStatus {
     pub reserved13: [u8; 3],
 }
 
-/// What an UNMAP parameter list begins with (SBC-3, section 5.30.2).
+/// What an UNMAP parameter list begins with (SBC-30.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -119,7 +119,7 @@ pub struct UnmapDescriptor {
 }
 
 /// A target port group descriptor of REPORT TARGET PORT GROUPS up to its ports,
-/// which are four bytes each (SPC-4, section 6.37).
+/// which are four bytes each (SPC-4).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]

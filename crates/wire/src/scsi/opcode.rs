@@ -1,5 +1,5 @@
 //! Operation codes, and service actions beside those that have them (SPC-4,
-//! annex F.3; SBC-3, section 5.1).
+//! annex F.3; SBC-3).
 
 macro_rules! codes {
     ($($name:ident = $value:literal),* $(,)?) => {
@@ -65,7 +65,7 @@ codes! {
     READ_DEFECT_DATA_12 = 0xb7,
 }
 
-/// Service actions of SERVICE ACTION IN(16) (SBC-3, section 5.1).
+/// Service actions of SERVICE ACTION IN(16) (SBC-3).
 pub mod service_action_in {
     /// READ CAPACITY(16).
     pub const READ_CAPACITY_16: u8 = 0x10;
@@ -91,7 +91,7 @@ pub mod maintenance_out {
     pub const SET_TARGET_PORT_GROUPS: u8 = 0x0a;
 }
 
-/// Service actions of PERSISTENT RESERVE IN (SPC-4, section 6.15).
+/// Service actions of PERSISTENT RESERVE IN (SPC-4).
 pub mod persistent_reserve_in {
     /// READ KEYS.
     pub const READ_KEYS: u8 = 0x00;
@@ -103,7 +103,7 @@ pub mod persistent_reserve_in {
     pub const READ_FULL_STATUS: u8 = 0x03;
 }
 
-/// Service actions of PERSISTENT RESERVE OUT (SPC-4, section 6.16).
+/// Service actions of PERSISTENT RESERVE OUT (SPC-4).
 pub mod persistent_reserve_out {
     /// REGISTER.
     pub const REGISTER: u8 = 0x00;
@@ -124,7 +124,7 @@ pub mod persistent_reserve_out {
 }
 
 /// Service actions of RECEIVE COPY RESULTS, in SPC-4 the third-party copy IN
-/// commands for LID1 (SPC-4, section 6.4).
+/// commands for LID1 (SPC-4).
 pub mod receive_copy_results {
     /// RECEIVE COPY STATUS(LID1).
     pub const COPY_STATUS: u8 = 0x00;

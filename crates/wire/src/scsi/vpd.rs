@@ -1,4 +1,4 @@
-//! Vital product data (SPC-4, section 7.8; SBC-3, section 6.6).
+//! Vital product data (SPC-4, section 7.8; SBC-3).
 
 /// Page codes.
 pub mod page {
@@ -22,7 +22,7 @@ pub mod page {
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 }
 
-/// Designator types of the Device Identification page (SPC-4, section 7.8.6).
+/// Designator types of the Device Identification page (SPC-4, section 7.8).
 pub mod designator {
     /// T10 vendor ID based.
     pub const T10_VENDOR_ID: u8 = 0x1;
@@ -40,7 +40,7 @@ pub mod designator {
     pub const UUID: u8 = 0xa;
 }
 
-/// What a designator belongs to (SPC-4, table 584).
+/// What a designator belongs to (SPC-4, ASSOCIATION).
 pub mod association {
     /// The logical unit.
     pub const LOGICAL_UNIT: u8 = 0;
