@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod iscsi;
+pub mod nfs4;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod rpc;

@@ -1,0 +1,17 @@
+//! NFS version 4: 4.0 (RFC 7530, 7531), 4.1 (RFC 8881, 5662), 4.2 (RFC 7862,
+//! 7863) and extended attributes (RFC 8276), as generated from descriptions in
+//! `crates/wire/xdr/nfs4`. Names are the standards'.
+
+#[rustfmt::skip]
+mod arguments;
+#[rustfmt::skip]
+mod basic;
+#[rustfmt::skip]
+mod callback;
+#[rustfmt::skip]
+mod results;
+
+pub use arguments::*;
+pub use basic::*;
+pub use callback::*;
+pub use results::*;
