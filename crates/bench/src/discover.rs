@@ -1,32 +1,55 @@
-//! `weft discover`: what a discovery controller knows.
+//! `weft discover`: what a discovery controller and an iSCSI portal know.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
 use clap::Args;
+use host::iscsi::{self, DiscoveredTarget, resolve_portal};
 use host::{DiscoveryEntry, HostIdentity};
 use serde::Serialize;
 
+use crate::chap::ChapArgs;
 use crate::perf::admin_driver;
+
+/// The discovery controller that is asked where none is named.
+const NVME: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+/// The iSCSI portal that is asked where nothing is named.
+const ISCSI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wire::iscsi::PORT);
 
 /// Arguments of `weft discover`.
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
-    /// Discovery controller as address:port; without it, -a and -s
+    /// Discovery controller as address:port, or iSCSI portal as
+    /// iscsi://address:port; without it, -a and -s, and without these both of
+    /// this machine
     #[arg(value_name = "ADDRESS", conflicts_with_all = ["traddr", "trsvcid"])]
     pub address: Option<String>,
-    /// Address of the discovery controller
-    #[arg(short = 'a', long, default_value = "127.0.0.1")]
-    pub traddr: IpAddr,
-    /// Port of the discovery controller
-    #[arg(short = 's', long, default_value_t = 4420)]
-    pub trsvcid: u16,
+    /// Address of the discovery controller [default: 127.0.0.1]
+    #[arg(short = 'a', long)]
+    pub traddr: Option<IpAddr>,
+    /// Port of the discovery controller [default: 4420]
+    #[arg(short = 's', long)]
+    pub trsvcid: Option<u16>,
     /// Host NQN [default: a new one]
     #[arg(short = 'q', long)]
     pub hostnqn: Option<String>,
+    /// Of iSCSI
+    #[command(flatten)]
+    pub chap: ChapArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// An address of an iSCSI target, in the words of iscsiadm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TargetRecord {
+    /// TargetName.
+    pub target: String,
+    /// Address and port.
+    pub portal: String,
+    /// Target Portal Group Tag.
+    pub tpgt: u16,
 }
 
 /// One record in the words of nvme-cli.
@@ -44,28 +67,72 @@ pub struct Record {
     sectype: String,
 }
 
-#[derive(Serialize)]
-struct Listing {
-    records: Vec<Record>,
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+pub struct Listing {
+    /// What a discovery controller knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<Vec<Record>>,
+    /// What an iSCSI portal knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Vec<TargetRecord>>,
 }
 
 /// Runs `weft discover`.
 #[must_use]
 pub fn run(args: &DiscoverArgs) -> ExitCode {
-    match records(args) {
-        Ok(records) if args.json => {
-            let listing = Listing { records };
-            let text = serde_json::to_string_pretty(&listing).expect("records are JSON");
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Ok(records) => {
-            print!("{}", text(&records));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("weft discover: {error}");
-            ExitCode::FAILURE
+    let (listing, errors) = discover(args);
+    for error in &errors {
+        eprintln!("weft discover: {error}");
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&listing).expect("records are JSON");
+        println!("{text}");
+    } else {
+        print!("{}", text(&listing));
+    }
+    match listing.records.is_none() && listing.targets.is_none() {
+        false => ExitCode::SUCCESS,
+        true => ExitCode::FAILURE,
+    }
+}
+
+/// What those know that are to be asked, and what went wrong: sentences for the
+/// user.
+#[must_use]
+pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
+    let (nvme, iscsi) = match whom(args) {
+        Ok(both) => both,
+        Err(error) => return (Listing::default(), vec![error]),
+    };
+    let mut errors = Vec::new();
+    let mut note = |error| errors.push(error);
+    let listing = Listing {
+        records: nvme.and_then(|to| records(args, to).map_err(&mut note).ok()),
+        targets: iscsi.and_then(|to| targets(args, to).map_err(&mut note).ok()),
+    };
+    (listing, errors)
+}
+
+/// Who is asked: a discovery controller, a portal, or both.
+fn whom(args: &DiscoverArgs) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
+    match &args.address {
+        Some(text) => match text.strip_prefix("iscsi://") {
+            Some(portal) => Ok((None, Some(resolve_portal(portal.trim_end_matches('/'))?))),
+            None => {
+                let mut all = text
+                    .to_socket_addrs()
+                    .map_err(|error| format!("`{text}`: {error}"))?;
+                let first = all.next();
+                let first = first.ok_or_else(|| format!("`{text}` has no address"))?;
+                Ok((Some(first), None))
+            }
+        },
+        None if args.traddr.is_none() && args.trsvcid.is_none() => Ok((Some(NVME), Some(ISCSI))),
+        None => {
+            let address = args.traddr.unwrap_or(NVME.ip());
+            let port = args.trsvcid.unwrap_or(NVME.port());
+            Ok((Some(SocketAddr::new(address, port)), None))
         }
     }
 }
@@ -74,19 +141,30 @@ pub fn run(args: &DiscoverArgs) -> ExitCode {
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn records(args: &DiscoverArgs) -> Result<Vec<Record>, String> {
-    let to = match &args.address {
-        None => SocketAddr::new(args.traddr, args.trsvcid),
-        Some(text) => text
-            .to_socket_addrs()
-            .map_err(|error| format!("`{text}`: {error}"))?
-            .next()
-            .ok_or_else(|| format!("`{text}` has no address"))?,
-    };
+pub fn records(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<Record>, String> {
     let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let entries = host::discover(driver, to, &host).map_err(|e| format!("{to}: {e}"))?;
     Ok(entries.iter().map(Record::new).collect())
+}
+
+/// The answer to SendTargets.
+fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, String> {
+    let initiator = args.chap.identity()?;
+    let driver = admin_driver().map_err(|e| e.to_string())?;
+    let found = iscsi::discover(driver, to, &initiator, args.chap.chap()?);
+    let found = found.map_err(|error| format!("iscsi://{to}: {error}"))?;
+    Ok(found.iter().flat_map(TargetRecord::of).collect())
+}
+
+impl TargetRecord {
+    fn of(found: &DiscoveredTarget) -> impl Iterator<Item = TargetRecord> {
+        found.addresses.iter().map(|(portal, tpgt)| TargetRecord {
+            target: found.name.clone(),
+            portal: portal.clone(),
+            tpgt: *tpgt,
+        })
+    }
 }
 
 /// A code's name, or the code itself (Base 2.0, figure 264).
@@ -136,8 +214,23 @@ impl Record {
     }
 }
 
+/// What was found as nvme-cli and iscsiadm print it.
+fn text(listing: &Listing) -> String {
+    let mut out = String::new();
+    if let Some(records) = &listing.records {
+        out += &text_of_records(records);
+    }
+    if let Some(targets) = &listing.targets {
+        out += &format!("\niSCSI targets: {}\n", targets.len());
+        for t in targets {
+            out += &format!("{},{} {}\n", t.portal, t.tpgt, t.target);
+        }
+    }
+    out
+}
+
 /// The records as nvme-cli prints them.
-fn text(records: &[Record]) -> String {
+fn text_of_records(records: &[Record]) -> String {
     let mut out = format!("\nDiscovery Log Number of Records {}\n", records.len());
     for (i, r) in records.iter().enumerate() {
         out += &format!("=====Discovery Log Entry {i}======\n");
@@ -189,17 +282,52 @@ mod tests {
             record.treq,
             "not required, sq flow control disable supported"
         );
-        let text = text(std::slice::from_ref(&record));
+        let targets = vec![TargetRecord {
+            target: "iqn.a:b".into(),
+            portal: "[::1]:3260".into(),
+            tpgt: 2,
+        }];
+        let mut listing = Listing {
+            records: Some(vec![record]),
+            targets: Some(targets),
+        };
+        let text = text(&listing);
         assert!(
             text.contains("Discovery Log Number of Records 1\n"),
             "{text}"
         );
         assert!(text.contains("\nsubtype: nvme subsystem\n"), "{text}");
         assert!(text.contains("\ntraddr:  ::1\n"), "{text}");
-        let json = serde_json::to_value(Listing {
-            records: vec![record],
-        })
-        .expect("JSON");
+        assert!(text.ends_with("\n[::1]:3260,2 iqn.a:b\n"), "{text}");
+        let json = serde_json::to_value(&listing).expect("JSON");
         assert_eq!(json["records"][0]["trsvcid"], "4420");
+        assert_eq!(json["targets"][0]["tpgt"], 2);
+        listing.targets = None;
+        let json = serde_json::to_value(&listing).expect("JSON");
+        assert!(json.get("targets").is_none(), "nobody was asked");
+    }
+
+    #[test]
+    fn addresses_say_who_is_asked() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: DiscoverArgs,
+        }
+        let whom = |line: &str| {
+            let words = std::iter::once("discover").chain(line.split_whitespace());
+            whom(&Line::parse_from(words).args).map(|(nvme, iscsi)| {
+                let text = |to: Option<SocketAddr>| to.map_or("-".into(), |to| to.to_string());
+                (text(nvme), text(iscsi))
+            })
+        };
+        let both = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        assert_eq!(whom(""), both("127.0.0.1:4420", "127.0.0.1:3260"));
+        assert_eq!(whom("-s 4421"), both("127.0.0.1:4421", "-"));
+        assert_eq!(whom("127.0.0.2:9"), both("127.0.0.2:9", "-"));
+        assert_eq!(whom("iscsi://127.0.0.2"), both("-", "127.0.0.2:3260"));
+        assert_eq!(whom("iscsi://[::1]:9/"), both("-", "[::1]:9"));
+        assert!(whom("nowhere").is_err());
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ceiling;
+pub mod chap;
 pub mod clock;
 pub mod discover;
 pub mod latency;

@@ -19,14 +19,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use host::iscsi::{self, Initiator, Params, Session};
 use host::{Address, Admin, HostIdentity, QueueParams};
 use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
-pub use args::{Backend, Check, CpuList, DEFAULT_NQN, PathPolicy, Patience, PerfArgs};
-pub use report::{Direction, Errors, Failed, Load, PathUse, Report, Spent, Target, Verified};
+pub use args::{
+    Backend, Check, CpuList, DEFAULT_NQN, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place,
+};
+pub use report::{
+    Direction, Errors, Failed, Load, PathUse, Report, Spent, Target, TargetName, Verified,
+};
 pub use workload::Rw;
 
 use job::JobPlan;
@@ -86,18 +91,29 @@ pub(crate) fn admin_driver() -> io::Result<EpollDriver> {
 /// A sentence for the user where there was nothing to measure.
 pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
     let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
-    let addresses = args.addresses()?;
+    let initiator = args.chap.identity()?;
     let mut associations = Vec::new();
     let mut targets = Vec::new();
     let mut jobs = Vec::new();
     let mut paths = None;
     if let Some(policy) = args.multipath {
+        let addresses = args.path_addresses()?;
         let paths = paths.insert(Paths::connect(args, &addresses, &host)?);
         (targets, jobs) = paths.plan(args, policy)?;
     } else {
-        for address in addresses {
-            let (admin, target, its_jobs) = associate(args, &address, &host)?;
-            associations.push(admin);
+        for place in args.places()? {
+            let (target, its_jobs) = match place {
+                Place::Nvme(address) => {
+                    let (admin, target, its_jobs) = associate(args, &address, &host)?;
+                    associations.push(admin);
+                    (target, its_jobs)
+                }
+                Place::Iscsi(address) => {
+                    // Sessions of one initiator are told apart by their numbers.
+                    let sessions = (jobs.len() + targets.len()) as u16;
+                    log_in(args, &address, &initiator, sessions)?
+                }
+            };
             targets.push(target);
             jobs.extend(its_jobs);
         }
@@ -140,7 +156,8 @@ fn associate(
         ));
     }
     let data = ConnectData::new(host.hostid, controller.cntlid, subnqn, &host.hostnqn);
-    let areas = args.areas(&controller, &namespace, u64::from(args.numjobs))?;
+    let device = Device::namespace(&controller, &namespace);
+    let areas = args.areas(&device, u64::from(args.numjobs))?;
     let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
         let queue = QueueParams {
             settings: args.settings(),
@@ -154,16 +171,46 @@ fn associate(
             connect_data: data.clone(),
             in_capsule_max: controller.in_capsule_max,
         };
-        JobPlan::new(
-            args,
-            LinePlan::Queue(to, Box::new(queue)),
-            &namespace,
-            area,
-            &host.hostid,
-        )
+        let line = LinePlan::Queue(to, Box::new(queue));
+        JobPlan::new(args, line, &device, area, unique(&host.hostid))
     });
-    let target = Target::new(to, subnqn, &namespace, &controller);
+    let target = Target::namespace(to, subnqn, &device, &controller.model);
     Ok((admin, target, jobs.collect()))
+}
+
+/// The first bytes of something random, as a number.
+fn unique(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("4 bytes"))
+}
+
+/// Logs in to an iSCSI target to see what its logical unit is, and plans the
+/// jobs on it: a session each, numbered from `first`.
+fn log_in(
+    args: &PerfArgs,
+    address: &iscsi::Address,
+    initiator: &Initiator,
+    first: u16,
+) -> Result<(Target, Vec<JobPlan>), String> {
+    let (to, name) = (address.portal, &address.target);
+    let at = |error: iscsi::Error| format!("{to}: {error}");
+    let driver = admin_driver().map_err(|e| e.to_string())?;
+    let settings = args.iscsi_settings(&initiator.name, name)?;
+    let params = |number| Params::new(settings.clone(), initiator, number);
+    let first_params = params(first).map_err(|e| e.to_string())?;
+    let mut session = Session::open(driver, to, first_params).map_err(at)?;
+    let unit = session.unit(address.lun).map_err(at)?;
+    // What is known stays known where the logout fails.
+    let _ = session.logout();
+    let device = Device::unit(&unit);
+    let areas = args.areas(&device, u64::from(args.numjobs))?;
+    let jobs = areas.into_iter().zip(first + 1..).map(|(area, number)| {
+        let params = params(number).map_err(|e| e.to_string())?;
+        let unique = unique(&params.random);
+        let line = LinePlan::Iscsi(to, Box::new(params));
+        Ok(JobPlan::new(args, line, &device, area, unique))
+    });
+    let jobs = jobs.collect::<Result<_, String>>()?;
+    Ok((Target::unit(to, name, &device, &unit.model), jobs))
 }
 
 /// Workers under way.

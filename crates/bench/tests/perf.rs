@@ -385,9 +385,11 @@ fn discovery_lists_the_subsystem() {
     let served = Served::start();
     let words = format!("discover {} --json", served.address());
     let line = DiscoverLine::try_parse_from(words.split_whitespace()).expect("parses");
-    let records = discover::records(&line.args).expect("a log");
-    let json = serde_json::to_value(&records).expect("JSON");
-    let all = json.as_array().expect("records");
+    let (listing, errors) = discover::discover(&line.args);
+    assert_eq!(errors, Vec::<String>::new());
+    let json = serde_json::to_value(&listing).expect("JSON");
+    assert!(json.get("targets").is_none(), "no portal was asked");
+    let all = json["records"].as_array().expect("records");
     let ours = all
         .iter()
         .find(|r| r["subnqn"] == DEFAULT_NQN)

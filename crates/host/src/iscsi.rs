@@ -11,12 +11,14 @@ mod discover;
 mod error;
 mod session;
 
+pub use ::iscsi::check_initiator_name;
 pub use ::iscsi::initiator::{
     Async, Chap, Command, Completion, Data, Digest, Outcome, Residual, Session as SessionState,
     Settings, lun_field,
 };
 pub use address::{Address, Initiator, resolve_portal};
+pub use auth::{Algorithm, Secret};
 pub use connection::{Connection, Event, Params, TOKENS_PER_CONNECTION};
 pub use discover::{DiscoveredTarget, discover};
-pub use error::{Error, SenseData};
+pub use error::{Error, Failure, SenseData};
 pub use session::{InquiryInfo, Session, UnitInfo};

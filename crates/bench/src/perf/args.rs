@@ -1,13 +1,16 @@
 //! The arguments of `weft perf`, and what follows from them.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use host::iscsi::{self, Digest, UnitInfo};
 use host::{Address, ControllerInfo, NamespaceInfo, Policy, Settings};
 use reactor::Choice;
 
 use super::workload::Rw;
+use crate::chap::ChapArgs;
 use crate::units::{parse_bytes, parse_duration};
 
 /// The subsystem that weft serves when nothing is configured.
@@ -64,11 +67,94 @@ impl From<PathPolicy> for Policy {
     }
 }
 
+/// Where a load goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To a namespace.
+    Nvme(Address),
+    /// To a logical unit.
+    Iscsi(iscsi::Address),
+}
+
+/// What is written and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// What it is called.
+    pub kind: DeviceKind,
+    /// Namespace identifier or logical unit number.
+    pub number: u32,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Size in logical blocks.
+    pub block_count: u64,
+    /// Most bytes of one transfer; `None`: no limit.
+    pub transfer_max: Option<u64>,
+    /// Most commands outstanding on one connection.
+    pub iodepth_max: u32,
+}
+
+/// Kinds of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Of an NVM subsystem.
+    Namespace,
+    /// Of a SCSI target.
+    LogicalUnit,
+}
+
+impl Device {
+    /// A namespace.
+    #[must_use]
+    pub fn namespace(controller: &ControllerInfo, namespace: &NamespaceInfo) -> Self {
+        // NLB is 16 bits (NVM Command Set 1.0, 3.2.4).
+        let blocks_max = u64::from(namespace.block_bytes) << 16;
+        let transfer_max = controller.transfer_max.unwrap_or(u64::MAX);
+        Device {
+            kind: DeviceKind::Namespace,
+            number: namespace.nsid,
+            block_bytes: namespace.block_bytes,
+            block_count: namespace.block_count,
+            transfer_max: Some(transfer_max.min(blocks_max)),
+            iodepth_max: controller.queue_entries_max.saturating_sub(1),
+        }
+    }
+
+    /// A logical unit.
+    #[must_use]
+    pub fn unit(unit: &UnitInfo) -> Self {
+        let bytes = |blocks| u64::from(blocks) * u64::from(unit.block_bytes);
+        Device {
+            kind: DeviceKind::LogicalUnit,
+            number: unit.lun.into(),
+            block_bytes: unit.block_bytes,
+            block_count: unit.block_count,
+            transfer_max: unit.transfer_blocks_max.map(bytes),
+            // Commands beyond the target's window wait here.
+            iodepth_max: 65_000,
+        }
+    }
+
+    /// Bytes of it.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.block_count.saturating_mul(self.block_bytes.into())
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Namespace => write!(f, "namespace {}", self.number),
+            DeviceKind::LogicalUnit => write!(f, "LUN {}", self.number),
+        }
+    }
+}
+
 /// Arguments of `weft perf`: fio's words where fio has one.
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
-    /// Targets as nvme-tcp://host:port/nqn?nsid=1; without any, the one that
-    /// -a, -s, -n and --nsid name
+    /// Targets as nvme-tcp://host:port/nqn?nsid=1 or iscsi://host:port/iqn/lun;
+    /// without any, the one that -a, -s, -n and --nsid name
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
     pub targets: Vec<String>,
     /// Address of the target
@@ -92,6 +178,9 @@ pub struct PerfArgs {
     /// Data digests
     #[arg(short = 'G', long)]
     pub data_digest: bool,
+    /// Of iSCSI
+    #[command(flatten)]
+    pub chap: ChapArgs,
 
     /// The targets are paths to one namespace of one subsystem: every job uses
     /// all of them, the ANA optimized ones first, and sends what a path fails
@@ -121,7 +210,8 @@ pub struct PerfArgs {
     /// I/Os in flight of each job
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=65_534))]
     pub iodepth: u16,
-    /// Jobs, each an I/O queue with a connection of its own, for each target
+    /// Jobs, each an I/O queue or session with a connection of its own, for each
+    /// target
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
     pub numjobs: u16,
     /// How long to measure
@@ -205,18 +295,52 @@ impl PerfArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn addresses(&self) -> Result<Vec<Address>, String> {
+    pub fn places(&self) -> Result<Vec<Place>, String> {
         if self.targets.is_empty() {
             let socket = SocketAddr::new(self.traddr, self.trsvcid);
-            return Ok(vec![Address::new(socket, &self.nqn, self.nsid)?]);
+            let address = Address::new(socket, &self.nqn, self.nsid)?;
+            return Ok(vec![Place::Nvme(address)]);
         }
-        let all = self.targets.iter().map(|url| Address::parse(url));
+        let all = self.targets.iter().map(|url| match url.split_once("://") {
+            Some(("iscsi", _)) => iscsi::Address::parse(url).map(Place::Iscsi),
+            _ => Address::parse(url).map(Place::Nvme),
+        });
+        all.collect()
+    }
+
+    /// The paths to one namespace that are named, with `--multipath`.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn path_addresses(&self) -> Result<Vec<Address>, String> {
+        let all = self.places()?.into_iter().map(|place| match place {
+            Place::Nvme(address) => Ok(address),
+            Place::Iscsi(_) => Err("--multipath is NVMe's: use it with nvme-tcp:// URLs"),
+        });
         let all: Vec<Address> = all.collect::<Result<_, _>>()?;
         let is_one = |a: &Address| (&a.subnqn, a.nsid) == (&all[0].subnqn, all[0].nsid);
-        if self.multipath.is_some() && !all.iter().all(is_one) {
+        if !all.iter().all(is_one) {
             return Err("--multipath wants one namespace of one subsystem in every URL".into());
         }
         Ok(all)
+    }
+
+    /// What to agree on with an iSCSI target: a session of `initiator`.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn iscsi_settings(&self, initiator: &str, target: &str) -> Result<iscsi::Settings, String> {
+        let digest = |is_wanted| match is_wanted {
+            true => Digest::Required,
+            false => Digest::Never,
+        };
+        Ok(iscsi::Settings {
+            chap: self.chap.chap()?,
+            header_digest: digest(self.hdr_digest),
+            data_digest: digest(self.data_digest),
+            queue_depth: self.iodepth,
+            ..iscsi::Settings::new(initiator, target)
+        })
     }
 
     /// What to agree on with a controller.
@@ -237,25 +361,16 @@ impl PerfArgs {
         self.spin_us.unwrap_or(if is_alone { 0 } else { 1000 })
     }
 
-    /// The part of a namespace that each job of `jobs` uses: first byte and
-    /// number of I/Os.
+    /// The part of a device that each job of `jobs` uses: first byte and number
+    /// of I/Os.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn areas(
-        &self,
-        controller: &ControllerInfo,
-        namespace: &NamespaceInfo,
-        jobs: u64,
-    ) -> Result<Vec<(u64, u64)>, String> {
-        let block = u64::from(namespace.block_bytes);
-        let size = namespace.block_count.saturating_mul(block);
-        // NLB is 16 bits (NVM Command Set 1.0, 3.2.4), the length of a PDU 32.
-        let bs_max = controller
-            .transfer_max
-            .unwrap_or(u64::MAX)
-            .min(block << 16)
-            .min(1 << 30);
+    pub fn areas(&self, device: &Device, jobs: u64) -> Result<Vec<(u64, u64)>, String> {
+        let block = u64::from(device.block_bytes);
+        let size = device.size_bytes();
+        // The length of a PDU and an Expected Data Transfer Length have 32 bits.
+        let bs_max = device.transfer_max.unwrap_or(u64::MAX).min(1 << 30);
         if self.bs == 0 || !self.bs.is_multiple_of(block) {
             return Err(format!(
                 "--bs {} is no multiple of the block, {block} bytes",
@@ -264,7 +379,7 @@ impl PerfArgs {
         }
         if self.bs > bs_max {
             return Err(format!(
-                "--bs {} is above the controller's limit, {bs_max} bytes",
+                "--bs {} is above the target's limit, {bs_max} bytes",
                 self.bs
             ));
         }
@@ -273,9 +388,9 @@ impl PerfArgs {
                 "--offset is no multiple of the block, {block} bytes"
             ));
         }
-        if u32::from(self.iodepth) + 1 > controller.queue_entries_max {
-            let most = controller.queue_entries_max.saturating_sub(1);
-            return Err(format!("--iodepth is above the controller's limit, {most}"));
+        if u32::from(self.iodepth) > device.iodepth_max {
+            let most = device.iodepth_max;
+            return Err(format!("--iodepth is above the target's limit, {most}"));
         }
         if (u64::from(self.iodepth) + 1) * self.bs > JOB_BYTES_MAX {
             return Err("--iodepth times --bs is more memory than a job may have, 2 GiB".into());
@@ -284,7 +399,7 @@ impl PerfArgs {
         let used = self.size.unwrap_or(room);
         if used > room {
             return Err(format!(
-                "--offset and --size reach past the namespace, {size} bytes"
+                "--offset and --size reach past {device}, {size} bytes"
             ));
         }
         let blocks = used / self.bs;
@@ -368,15 +483,19 @@ mod tests {
         assert_eq!(args.io_backend, Backend::IoUring);
         let settings = args.settings();
         assert!(settings.header_digest && settings.data_digest);
-        let addresses = args.addresses().expect("addresses");
-        assert_eq!(addresses[1].nsid, Some(2));
-        assert_eq!(addresses[0].socket.port(), 4420);
+        let addresses = args.path_addresses().expect_err("two namespaces");
+        assert!(addresses.contains("one namespace"));
+        let places = args.places().expect("places");
+        assert!(matches!(&places[1], Place::Nvme(address) if address.nsid == Some(2)));
+        assert!(matches!(&places[0], Place::Nvme(address) if address.socket.port() == 4420));
     }
 
     #[test]
     fn without_arguments_it_is_the_built_in_target() {
         let args = parse("").expect("parses");
-        let address = &args.addresses().expect("address")[0];
+        let [Place::Nvme(address)] = &args.places().expect("a place")[..] else {
+            panic!("NVMe");
+        };
         assert_eq!(address.socket, "127.0.0.1:4420".parse().expect("address"));
         assert_eq!((address.subnqn.as_str(), address.nsid), (DEFAULT_NQN, None));
         assert_eq!((args.rw, args.bs), (Rw::RandRead, 4096));
@@ -388,7 +507,7 @@ mod tests {
         let urls = "nvme-tcp://127.0.0.1:1/nqn.a?nsid=2 nvme-tcp://127.0.0.1:2/nqn.a?nsid=2";
         let args = parse(&format!("--multipath {urls}")).expect("parses");
         assert_eq!(args.multipath, Some(PathPolicy::RoundRobin));
-        assert_eq!(args.addresses().expect("addresses").len(), 2);
+        assert_eq!(args.path_addresses().expect("addresses").len(), 2);
         assert_eq!(args.reconnect_delay, Duration::from_secs(10));
         assert_eq!(args.ctrl_loss_tmo.0, Some(Duration::from_secs(600)));
         assert_eq!(args.fast_io_fail_tmo.0, None);
@@ -404,9 +523,10 @@ mod tests {
         for other in [
             "nvme-tcp://127.0.0.1/nqn.b?nsid=2",
             "nvme-tcp://127.0.0.1/nqn.a?nsid=1",
+            "iscsi://127.0.0.1/iqn.2026-01.io.weft:a/2",
         ] {
             let args = parse(&format!("--multipath {urls} {other}")).expect("parses");
-            assert!(args.addresses().is_err(), "{other}");
+            assert!(args.path_addresses().is_err(), "{other}");
         }
     }
 
@@ -436,7 +556,7 @@ mod tests {
         let areas = |line: &str, jobs| {
             parse(line)
                 .expect("parses")
-                .areas(&controller(), &NAMESPACE, jobs)
+                .areas(&Device::namespace(&controller(), &NAMESPACE), jobs)
         };
         assert_eq!(areas("", 2), Ok(vec![(0, 256), (0, 256)]));
         assert_eq!(areas("--offset 4k --size 8k", 1), Ok(vec![(4096, 2)]));
@@ -465,7 +585,8 @@ mod tests {
             block_count: 1 << 30,
             ..NAMESPACE
         };
-        let areas = |line: &str| parse(line).expect("parses").areas(&boundless, &large, 1);
+        let device = Device::namespace(&boundless, &large);
+        let areas = |line: &str| parse(line).expect("parses").areas(&device, 1);
         assert!(areas("--bs 256m --iodepth 7").is_ok());
         assert!(
             areas("--bs 256m --iodepth 8").is_err(),

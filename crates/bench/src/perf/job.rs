@@ -1,13 +1,12 @@
 //! One job: one I/O queue and the load on it.
 
-use host::{Completion, Data, NamespaceInfo, PathChange, PathReport};
+use host::{PathChange, PathReport};
 use machine::{Nanos, Tag};
 use mem::BufRange;
 use reactor::{Driver, Token};
-use wire::nvme::{Sqe, Status, io};
 
-use super::args::PerfArgs;
-use super::line::{Line, LineEvent, LinePlan};
+use super::args::{Device, PerfArgs};
+use super::line::{Failed, Io, Line, LineEvent, LinePlan};
 use super::pattern::{Ledger, Pattern};
 use super::workload::{Kind, Schedule, Workload};
 use crate::latency::Latencies;
@@ -21,11 +20,9 @@ const EXAMPLES_MAX: usize = 8;
 pub struct JobPlan {
     /// What its I/Os go over.
     pub line: LinePlan,
-    /// Namespace identifier.
-    pub nsid: u32,
-    /// Bytes of a logical block.
-    pub lba_bytes: u32,
-    /// Bytes of one I/O, a multiple of `lba_bytes`.
+    /// What is written and read.
+    pub device: Device,
+    /// Bytes of one I/O, a multiple of the logical block.
     pub bs: u32,
     /// First byte of the job's area, a multiple of `bs`.
     pub offset: u64,
@@ -49,20 +46,19 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// The job that `args` describe, over `line` on an area of `namespace`: its
-    /// first byte and number of I/Os. Rate and number are set when all jobs are
-    /// known.
+    /// The job that `args` describe, over `line` on an area of `device`: its
+    /// first byte and number of I/Os. `unique` differs from run to run. Rate and
+    /// number are set when all jobs are known.
     pub fn new(
         args: &PerfArgs,
         line: LinePlan,
-        namespace: &NamespaceInfo,
+        device: &Device,
         (offset, blocks): (u64, u64),
-        hostid: &[u8; 16],
+        unique: u32,
     ) -> Self {
         JobPlan {
             line,
-            nsid: namespace.nsid,
-            lba_bytes: namespace.block_bytes,
+            device: *device,
             bs: args.bs as u32,
             offset,
             blocks,
@@ -72,7 +68,7 @@ impl JobPlan {
             verify: args.verify.is_some(),
             rate: None,
             number: 0,
-            generation: u32::from_le_bytes(hostid[..4].try_into().expect("4 bytes")) >> 1,
+            generation: unique >> 1,
         }
     }
 
@@ -105,7 +101,7 @@ impl Tally {
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Commands that failed, by status, most of a run.
-    pub failed: Vec<(Status, u64)>,
+    pub failed: Vec<(Failed, u64)>,
     /// Why the connection went down, if it did.
     pub down: Option<String>,
     /// I/Os lost with the connection.
@@ -147,7 +143,7 @@ struct Verify {
     reads_only: bool,
 }
 
-/// One line to a namespace and the load on it.
+/// One line to a device and the load on it.
 pub struct Job {
     plan: JobPlan,
     line: Line,
@@ -160,8 +156,10 @@ pub struct Job {
     workload: Workload,
     schedule: Option<Schedule>,
     verify: Option<Verify>,
-    sqes: [Sqe; 2],
+    /// Logical blocks of one I/O.
     lbas: u32,
+    /// Bytes of a logical block, as a power of two.
+    block_shift: u32,
     outcome: Outcome,
 }
 
@@ -175,10 +173,6 @@ impl Job {
     pub fn new(plan: JobPlan, memory: BufRange) -> Self {
         let tags = usize::from(plan.iodepth) + 1;
         fill(memory, u64::from(plan.number));
-        let mut sqes = [Sqe::new(io::READ), Sqe::new(io::WRITE)];
-        for sqe in &mut sqes {
-            sqe.nsid = plan.nsid.into();
-        }
         let seed = u64::from(plan.number) + 1;
         Job {
             line: Line::None,
@@ -203,8 +197,8 @@ impl Job {
                 generation: plan.generation,
                 reads_only: plan.read_percent == 100,
             }),
-            sqes,
-            lbas: plan.bs / plan.lba_bytes,
+            lbas: plan.bs / plan.device.block_bytes,
+            block_shift: plan.device.block_bytes.ilog2(),
             outcome: Outcome::default(),
             plan,
         }
@@ -212,7 +206,12 @@ impl Job {
 
     /// Starts to connect.
     pub fn open<D: Driver>(&mut self, driver: &mut D, base: Token) {
-        match Line::open(driver, &self.plan.line, self.plan.iodepth, base) {
+        match Line::open(
+            driver,
+            &self.plan.line,
+            (self.plan.device.number, self.plan.iodepth),
+            base,
+        ) {
             Ok(line) => self.line = line,
             Err(error) => self.outcome.down = Some(error.to_string()),
         }
@@ -355,8 +354,13 @@ impl Job {
         let mut line = std::mem::take(&mut self.line);
         while let Some(event) = line.next_event(driver) {
             match event {
-                LineEvent::Completed(tag, completion) => {
-                    self.on_io(tag, &completion, now, tallies);
+                LineEvent::Completed(tag, result) => self.on_io(tag, result, now, tallies),
+                LineEvent::Again(tag) => {
+                    self.in_flight -= 1;
+                    let flight = self.flights[usize::from(tag)];
+                    if !self.send(&mut line, flight) {
+                        self.outcome.lost += 1;
+                    }
                 }
                 LineEvent::Down(reason) => {
                     self.outcome.down = Some(reason);
@@ -414,60 +418,74 @@ impl Job {
                 }
             };
         }
-        let (bs, offset) = (
-            self.plan.bs,
-            self.plan.offset + block * u64::from(self.plan.bs),
-        );
-        let sqe = &mut self.sqes[kind as usize];
-        sqe.set_blocks(offset / u64::from(self.plan.lba_bytes), self.lbas);
-        let data = match kind {
-            Kind::Read => Data::In(bs),
-            Kind::Write => Data::Out(bs),
-        };
-        let (memory, verify) = (self.memory, &mut self.verify);
-        let tag = self.line.submit(sqe, data, |tag| {
-            let buffer = buffer(memory, tag, bs);
-            if let (Kind::Write, Some(verify)) = (kind, verify) {
-                verify.pattern.fill(buffer, offset, generation);
-            }
-            buffer
-        });
-        let Some(tag) = tag else { return false };
-        self.flights[usize::from(tag)] = Flight {
+        let flight = Flight {
             begun,
             block,
             kind,
             generation,
         };
+        let mut line = std::mem::take(&mut self.line);
+        let is_sent = self.send(&mut line, flight);
+        self.line = line;
+        is_sent
+    }
+
+    /// Sends an I/O, perhaps once more.
+    #[inline]
+    fn send(&mut self, line: &mut Line, flight: Flight) -> bool {
+        let bs = self.plan.bs;
+        let offset = self.plan.offset + flight.block * u64::from(bs);
+        let io = Io {
+            kind: flight.kind,
+            lba: offset >> self.block_shift,
+            blocks: self.lbas,
+            len: bs,
+        };
+        let (memory, verify) = (self.memory, &mut self.verify);
+        let tag = line.submit(&io, |tag| {
+            let buffer = buffer(memory, tag, bs);
+            if let (Kind::Write, Some(verify)) = (flight.kind, verify) {
+                verify.pattern.fill(buffer, offset, flight.generation);
+            }
+            buffer
+        });
+        let Some(tag) = tag else { return false };
+        self.flights[usize::from(tag)] = flight;
         self.in_flight += 1;
         true
     }
 
     #[inline]
-    fn on_io(&mut self, tag: Tag, completion: &Completion, now: Nanos, tallies: &mut [Tally; 2]) {
+    fn on_io(
+        &mut self,
+        tag: Tag,
+        result: Result<(), Failed>,
+        now: Nanos,
+        tallies: &mut [Tally; 2],
+    ) {
         let flight = self.flights[usize::from(tag)];
         self.in_flight -= 1;
-        let is_ok = completion.status.is_success();
-        if is_ok {
-            let tally = &mut tallies[flight.kind as usize];
-            tally.ios += u64::from(self.is_counting);
-            if self.is_counting || self.schedule.is_some() && self.feed == Feed::Nothing {
-                tally.latencies.record(now - flight.begun);
+        match result {
+            Ok(()) => {
+                let tally = &mut tallies[flight.kind as usize];
+                tally.ios += u64::from(self.is_counting);
+                if self.is_counting || self.schedule.is_some() && self.feed == Feed::Nothing {
+                    tally.latencies.record(now - flight.begun);
+                }
             }
-        } else {
-            self.on_failed(completion.status);
+            Err(failed) => self.on_failed(failed),
         }
         if self.verify.is_some() {
-            self.on_verified(tag, flight, is_ok);
+            self.on_verified(tag, flight, result.is_ok());
         }
     }
 
     #[cold]
-    fn on_failed(&mut self, status: Status) {
+    fn on_failed(&mut self, why: Failed) {
         let failed = &mut self.outcome.failed;
-        match failed.iter_mut().find(|(seen, _)| *seen == status) {
+        match failed.iter_mut().find(|(seen, _)| *seen == why) {
             Some((_, count)) => *count += 1,
-            None => failed.push((status, 1)),
+            None => failed.push((why, 1)),
         }
     }
 
@@ -498,8 +516,8 @@ impl Job {
         {
             self.outcome.mismatches += 1;
             if self.outcome.examples.len() < EXAMPLES_MAX {
-                let nsid = self.plan.nsid;
-                let text = format!("namespace {nsid}, offset {offset}: {mismatch}");
+                let device = self.plan.device;
+                let text = format!("{device}, offset {offset}: {mismatch}");
                 self.outcome.examples.push(text);
             }
         }

@@ -1,7 +1,10 @@
-//! What the I/Os of a job go over: one queue, or one on each of several paths.
+//! What the I/Os of a job go over: one NVMe queue, one on each of several paths,
+//! or an iSCSI session.
 
+use std::fmt;
 use std::net::SocketAddr;
 
+use host::iscsi::{self, Connection, Failure};
 use host::{
     Completion, Data, Event, Memory, Multipath, PathChange, PathParams, PathReport, Policy, Queue,
     QueueParams,
@@ -9,13 +12,49 @@ use host::{
 use machine::{Nanos, Tag};
 use mem::BufRange;
 use reactor::{Driver, Token};
-use wire::nvme::Sqe;
+use wire::nvme::{Sqe, Status, io};
+use wire::scsi::{cdb, opcode};
+
+use super::workload::Kind;
+
+/// An I/O.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// Which way.
+    pub kind: Kind,
+    /// The first logical block.
+    pub lba: u64,
+    /// How many.
+    pub blocks: u32,
+    /// Bytes of them.
+    pub len: u32,
+}
+
+/// Why an I/O failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// What an NVMe controller answered.
+    Nvme(Status),
+    /// What a SCSI target answered.
+    Scsi(Failure),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Nvme(status) => status.fmt(f),
+            Failed::Scsi(failure) => failure.fmt(f),
+        }
+    }
+}
 
 /// What a line is to be.
 #[derive(Clone)]
 pub enum LinePlan {
     /// One queue; where it is lost the load ends.
     Queue(SocketAddr, Box<QueueParams>),
+    /// A session of one connection; where it is lost the load ends.
+    Iscsi(SocketAddr, Box<iscsi::Params>),
     /// A queue on each path, as they come and go.
     Paths {
         /// Which path takes an I/O.
@@ -31,7 +70,7 @@ impl LinePlan {
     /// How many connections it has at a time.
     pub fn connections(&self) -> usize {
         match self {
-            LinePlan::Queue(..) => 1,
+            LinePlan::Queue(..) | LinePlan::Iscsi(..) => 1,
             LinePlan::Paths { paths, .. } => paths.len(),
         }
     }
@@ -40,7 +79,10 @@ impl LinePlan {
 /// What happened on a line.
 pub enum LineEvent {
     /// An I/O came to its end.
-    Completed(Tag, Completion),
+    Completed(Tag, Result<(), Failed>),
+    /// An I/O was not executed, but only because something is to be known
+    /// first; now it is.
+    Again(Tag),
     /// No I/O will: why, in words.
     Down(String),
 }
@@ -52,11 +94,102 @@ pub enum Line {
     #[default]
     None,
     /// One queue.
-    Queue(Box<Queue>),
+    Queue(Box<Queue>, Box<Sqes>),
     /// A queue on each path.
-    Paths(Box<Multipath>),
+    Paths(Box<Multipath>, Box<Sqes>),
     /// Every path was given up, and that was told.
     Severed(Box<Multipath>),
+    /// One session.
+    Iscsi(Box<ScsiLine>),
+}
+
+/// A command of each kind on a namespace.
+pub struct Sqes([Sqe; 2]);
+
+impl Sqes {
+    fn new(nsid: u32) -> Box<Sqes> {
+        Box::new(Sqes([io::READ, io::WRITE].map(|opcode| {
+            let mut sqe = Sqe::new(opcode);
+            sqe.nsid = nsid.into();
+            sqe
+        })))
+    }
+
+    /// The command of an I/O, and its data.
+    #[inline]
+    fn of(&mut self, io: &Io) -> (&Sqe, Data) {
+        let sqe = &mut self.0[io.kind as usize];
+        sqe.set_blocks(io.lba, io.blocks);
+        let data = match io.kind {
+            Kind::Read => Data::In(io.len),
+            Kind::Write => Data::Out(io.len),
+        };
+        (sqe, data)
+    }
+}
+
+/// A session to a logical unit.
+pub struct ScsiLine {
+    connection: Connection,
+    lun: u16,
+    /// The unit answers, with nothing left to tell before.
+    is_ready: bool,
+}
+
+impl ScsiLine {
+    #[inline]
+    fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+        let (cdb, data) = match io.kind {
+            Kind::Read => (cdb::read16(io.lba, io.blocks), iscsi::Data::In(io.len)),
+            Kind::Write => (cdb::write16(io.lba, io.blocks), iscsi::Data::Out(io.len)),
+        };
+        let command = iscsi::Command::new(self.lun, cdb);
+        self.connection
+            .submit(&command, data, |tag| Memory::lent(memory(tag)))
+    }
+
+    #[inline]
+    fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<LineEvent> {
+        loop {
+            match self.connection.next_event(driver)? {
+                iscsi::Event::Completed(tag, completion) if self.is_ready => {
+                    let sense = self.connection.sense();
+                    return Some(match Failure::of(completion.outcome, sense) {
+                        None => LineEvent::Completed(tag, Ok(())),
+                        Some(failure) if failure.is_unit_attention() => LineEvent::Again(tag),
+                        Some(mut failure) => {
+                            // Failures of all blocks are to be counted as one.
+                            if let Some(sense) = &mut failure.sense {
+                                sense.information = None;
+                            }
+                            LineEvent::Completed(tag, Err(Failed::Scsi(failure)))
+                        }
+                    });
+                }
+                iscsi::Event::Completed(_, completion) => {
+                    let sense = self.connection.sense();
+                    match Failure::of(completion.outcome, sense) {
+                        None => self.is_ready = true,
+                        Some(failure) if failure.is_unit_attention() => self.test(driver),
+                        Some(failure) => return Some(LineEvent::Down(failure.to_string())),
+                    }
+                }
+                iscsi::Event::Live => self.test(driver),
+                iscsi::Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
+                _ => {}
+            }
+        }
+    }
+
+    /// TEST UNIT READY: a new session has a unit attention to be told first.
+    fn test<D: Driver>(&mut self, driver: &mut D) {
+        let command = iscsi::Command::new(self.lun, cdb::plain(opcode::TEST_UNIT_READY));
+        let tag = self
+            .connection
+            .submit(&command, iscsi::Data::None, |_| Memory::default());
+        tag.expect("nothing else is under way");
+        self.connection.flush(driver);
+    }
 }
 
 impl Line {
@@ -67,23 +200,26 @@ impl Line {
     pub fn open<D: Driver>(
         driver: &mut D,
         plan: &LinePlan,
-        iodepth: u16,
+        (unit, iodepth): (u32, u16),
         base: Token,
     ) -> std::io::Result<Line> {
         Ok(match plan {
-            LinePlan::Queue(to, params) => Line::Queue(Box::new(Queue::open(
-                driver,
-                *to,
-                (**params).clone(),
-                base,
-            )?)),
+            LinePlan::Queue(to, params) => {
+                let queue = Queue::open(driver, *to, (**params).clone(), base)?;
+                Line::Queue(Box::new(queue), Sqes::new(unit))
+            }
+            LinePlan::Iscsi(to, params) => Line::Iscsi(Box::new(ScsiLine {
+                connection: Connection::open(driver, *to, (**params).clone(), base)?,
+                lun: unit as u16,
+                is_ready: false,
+            })),
             LinePlan::Paths {
                 policy,
                 fast_io_fail,
                 paths,
             } => {
                 let paths = Multipath::new(*policy, paths, iodepth, *fast_io_fail, base);
-                Line::Paths(Box::new(paths))
+                Line::Paths(Box::new(paths), Sqes::new(unit))
             }
         })
     }
@@ -92,8 +228,9 @@ impl Line {
     pub fn is_live(&self) -> bool {
         match self {
             Line::None => true,
-            Line::Queue(queue) => queue.is_live(),
-            Line::Paths(paths) | Line::Severed(paths) => paths.is_whole(),
+            Line::Queue(queue, _) => queue.is_live(),
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_whole(),
+            Line::Iscsi(line) => line.is_ready && line.connection.is_live(),
         }
     }
 
@@ -101,8 +238,8 @@ impl Line {
     #[inline]
     pub fn is_failing(&self) -> bool {
         match self {
-            Line::None | Line::Queue(_) => false,
-            Line::Paths(paths) | Line::Severed(paths) => paths.is_failing(),
+            Line::None | Line::Queue(..) | Line::Iscsi(_) => false,
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_failing(),
         }
     }
 
@@ -110,31 +247,34 @@ impl Line {
     pub fn is_closed(&self) -> bool {
         match self {
             Line::None => true,
-            Line::Queue(queue) => queue.is_closed(),
-            Line::Paths(paths) | Line::Severed(paths) => paths.is_closed(),
+            Line::Queue(queue, _) => queue.is_closed(),
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_closed(),
+            Line::Iscsi(line) => line.connection.is_closed(),
         }
     }
 
     /// What became of each path, if there are several.
     pub fn paths(&self) -> Vec<PathReport> {
         match self {
-            Line::None | Line::Queue(_) => Vec::new(),
-            Line::Paths(paths) | Line::Severed(paths) => paths.reports().collect(),
+            Line::None | Line::Queue(..) | Line::Iscsi(_) => Vec::new(),
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.reports().collect(),
         }
     }
 
     /// Submits an I/O with the memory of its tag. `None`: there is no room.
     #[inline]
-    pub fn submit(
-        &mut self,
-        sqe: &Sqe,
-        data: Data,
-        memory: impl FnOnce(Tag) -> BufRange,
-    ) -> Option<Tag> {
+    pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         match self {
             Line::None | Line::Severed(_) => None,
-            Line::Queue(queue) => queue.submit(sqe, data, |tag| Memory::lent(memory(tag))),
-            Line::Paths(paths) => paths.submit(sqe, data, memory),
+            Line::Queue(queue, sqes) => {
+                let (sqe, data) = sqes.of(io);
+                queue.submit(sqe, data, |tag| Memory::lent(memory(tag)))
+            }
+            Line::Paths(paths, sqes) => {
+                let (sqe, data) = sqes.of(io);
+                paths.submit(sqe, data, memory)
+            }
+            Line::Iscsi(line) => line.submit(io, memory),
         }
     }
 
@@ -143,8 +283,9 @@ impl Line {
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
         match self {
             Line::None => {}
-            Line::Queue(queue) => queue.flush(driver),
-            Line::Paths(paths) | Line::Severed(paths) => paths.flush(driver),
+            Line::Queue(queue, _) => queue.flush(driver),
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.flush(driver),
+            Line::Iscsi(line) => line.connection.flush(driver),
         }
     }
 
@@ -159,8 +300,9 @@ impl Line {
     ) {
         match self {
             Line::None => {}
-            Line::Queue(queue) => queue.on_completion(driver, completion),
-            Line::Paths(paths) | Line::Severed(paths) => {
+            Line::Queue(queue, _) => queue.on_completion(driver, completion),
+            Line::Iscsi(line) => line.connection.on_completion(driver, completion),
+            Line::Paths(paths, _) | Line::Severed(paths) => {
                 paths.on_completion(driver, token, completion);
             }
         }
@@ -168,7 +310,7 @@ impl Line {
 
     /// Takes what is told of one of its paths, as [`Line::on_completion`] does.
     pub fn on_path<D: Driver>(&mut self, driver: &mut D, path: u16, change: PathChange) {
-        if let Line::Paths(paths) = self {
+        if let Line::Paths(paths, _) = self {
             paths.on_change(driver, path.into(), change);
         }
     }
@@ -177,14 +319,14 @@ impl Line {
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
         match self {
-            Line::Paths(paths) => paths.deadline(),
+            Line::Paths(paths, _) => paths.deadline(),
             _ => None,
         }
     }
 
     /// Time has passed; as [`Line::on_completion`].
     pub fn on_deadline(&mut self, now: Nanos) {
-        if let Line::Paths(paths) = self {
+        if let Line::Paths(paths, _) = self {
             paths.on_deadline(now);
         }
     }
@@ -194,18 +336,19 @@ impl Line {
     pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<LineEvent> {
         match self {
             Line::None => None,
-            Line::Queue(queue) => loop {
+            Line::Iscsi(line) => line.next_event(driver),
+            Line::Queue(queue, _) => loop {
                 match queue.next_event(driver)? {
                     Event::Completed(tag, completion) => {
-                        return Some(LineEvent::Completed(tag, completion));
+                        return Some(LineEvent::Completed(tag, result(&completion)));
                     }
                     Event::Live(_) => {}
                     Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
                 }
             },
-            Line::Paths(paths) | Line::Severed(paths) => {
+            Line::Paths(paths, _) | Line::Severed(paths) => {
                 if let Some((tag, completion)) = paths.next_completed(driver) {
-                    return Some(LineEvent::Completed(tag, completion));
+                    return Some(LineEvent::Completed(tag, result(&completion)));
                 }
                 self.sever()
             }
@@ -214,10 +357,10 @@ impl Line {
 
     /// Tells once that every path was given up.
     fn sever(&mut self) -> Option<LineEvent> {
-        if !matches!(self, Line::Paths(paths) if paths.is_given_up()) {
+        if !matches!(self, Line::Paths(paths, _) if paths.is_given_up()) {
             return None;
         }
-        if let Line::Paths(paths) = std::mem::take(self) {
+        if let Line::Paths(paths, _) = std::mem::take(self) {
             *self = Line::Severed(paths);
         }
         Some(LineEvent::Down("every path was given up".into()))
@@ -227,8 +370,17 @@ impl Line {
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         match self {
             Line::None => {}
-            Line::Queue(queue) => queue.close(driver),
-            Line::Paths(paths) | Line::Severed(paths) => paths.close(driver),
+            Line::Queue(queue, _) => queue.close(driver),
+            Line::Paths(paths, _) | Line::Severed(paths) => paths.close(driver),
+            Line::Iscsi(line) => line.connection.close(driver),
         }
+    }
+}
+
+#[inline]
+fn result(completion: &Completion) -> Result<(), Failed> {
+    match completion.status.is_success() {
+        true => Ok(()),
+        false => Err(Failed::Nvme(completion.status)),
     }
 }

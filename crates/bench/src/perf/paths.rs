@@ -14,12 +14,12 @@ use reactor::{EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
-use super::args::{PathPolicy, PerfArgs};
+use super::args::{Device, PathPolicy, PerfArgs};
 use super::job::JobPlan;
 use super::line::LinePlan;
 use super::report::Target;
 use super::worker::Letter;
-use super::{KATO_MS, admin_driver};
+use super::{KATO_MS, admin_driver, unique};
 
 /// What a keeper found where it connected.
 struct Found {
@@ -87,7 +87,8 @@ impl Paths {
         let mut areas = Vec::new();
         // What fits every controller.
         for kept in &self.all {
-            areas = args.areas(&kept.found.controller, &kept.found.namespace, jobs)?;
+            let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+            areas = args.areas(&device, jobs)?;
         }
         let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
             let paths = self.all.iter().map(|kept| {
@@ -100,13 +101,16 @@ impl Paths {
                 fast_io_fail: args.fast_io_fail_tmo.0.map(|tmo| tmo.as_nanos() as u64),
                 paths: paths.collect(),
             };
-            let hostid = &self.all[0].params.queue.connect_data.hostid;
-            JobPlan::new(args, line, &self.all[0].found.namespace, area, hostid)
+            let first = &self.all[0];
+            let device = Device::namespace(&first.found.controller, &first.found.namespace);
+            let unique = unique(&first.params.queue.connect_data.hostid);
+            JobPlan::new(args, line, &device, area, unique)
         });
         let targets = self.all.iter().map(|kept| {
             let (to, subnqn) = (kept.params.to, &kept.params.queue.connect_data.subnqn);
             let subnqn = wire::nvme::fabrics::nqn_text(subnqn).unwrap_or_default();
-            Target::new(to, subnqn, &kept.found.namespace, &kept.found.controller)
+            let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+            Target::namespace(to, subnqn, &device, &kept.found.controller.model)
         });
         Ok((targets.collect(), jobs.collect()))
     }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use host::{AnaState, ControllerInfo, NamespaceInfo, PathReport, PathState};
+use host::{AnaState, PathReport, PathState};
 use serde::Serialize;
 
-use super::args::PerfArgs;
+use super::args::{Device, PerfArgs};
 use super::job::Outcome;
 use super::worker::WorkerOutcome;
 use super::workload::{Kind, Rw};
@@ -64,39 +64,79 @@ pub struct Load {
     pub data_digest: bool,
 }
 
-/// A target as its controller describes it.
+/// A target as it describes itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
     /// Address and port.
     pub address: String,
-    /// NVM subsystem NQN.
-    pub subnqn: String,
-    /// Namespace identifier.
-    pub nsid: u32,
+    /// Name and number of what is written and read.
+    #[serde(flatten)]
+    pub name: TargetName,
     /// Bytes of the namespace.
     pub size_bytes: u64,
     /// Bytes of a logical block.
     pub block_bytes: u32,
-    /// Model number.
+    /// Model number, or vendor and product.
     pub model: String,
+}
+
+/// What a target and a device of it are called.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum TargetName {
+    /// Of NVMe.
+    Nvme {
+        /// NVM subsystem NQN.
+        subnqn: String,
+        /// Namespace identifier.
+        nsid: u32,
+    },
+    /// Of iSCSI.
+    Iscsi {
+        /// TargetName.
+        target: String,
+        /// Logical unit number.
+        lun: u32,
+    },
+}
+
+impl std::fmt::Display for TargetName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TargetName::Nvme { subnqn, nsid } => write!(f, "{subnqn} nsid {nsid}"),
+            TargetName::Iscsi { target, lun } => write!(f, "{target} LUN {lun}"),
+        }
+    }
 }
 
 impl Target {
     /// What is told of a namespace at `to`.
     #[must_use]
-    pub fn new(
-        to: SocketAddr,
-        subnqn: &str,
-        namespace: &NamespaceInfo,
-        controller: &ControllerInfo,
-    ) -> Self {
+    pub fn namespace(to: SocketAddr, subnqn: &str, device: &Device, model: &str) -> Self {
+        let name = TargetName::Nvme {
+            subnqn: subnqn.to_owned(),
+            nsid: device.number,
+        };
+        Target::new(to, name, device, model)
+    }
+
+    /// What is told of a logical unit behind the portal `to`.
+    #[must_use]
+    pub fn unit(to: SocketAddr, target: &str, device: &Device, model: &str) -> Self {
+        let name = TargetName::Iscsi {
+            target: target.to_owned(),
+            lun: device.number,
+        };
+        Target::new(to, name, device, model)
+    }
+
+    fn new(to: SocketAddr, name: TargetName, device: &Device, model: &str) -> Self {
         Target {
             address: to.to_string(),
-            subnqn: subnqn.to_owned(),
-            nsid: namespace.nsid,
-            size_bytes: namespace.block_count * u64::from(namespace.block_bytes),
-            block_bytes: namespace.block_bytes,
-            model: controller.model.clone(),
+            name,
+            size_bytes: device.size_bytes(),
+            block_bytes: device.block_bytes,
+            model: model.to_owned(),
         }
     }
 }
@@ -259,11 +299,7 @@ impl Report {
         let l = &self.load;
         for t in &self.targets {
             let size = show_bytes(t.size_bytes);
-            let _ = writeln!(
-                out,
-                "{} {} nsid {} ({size}, {})",
-                t.address, t.subnqn, t.nsid, t.model
-            );
+            let _ = writeln!(out, "{} {} ({size}, {})", t.address, t.name, t.model);
         }
         let name = clap::ValueEnum::to_possible_value(&l.rw).expect("no value is skipped");
         let _ = writeln!(

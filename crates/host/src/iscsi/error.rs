@@ -104,9 +104,7 @@ pub enum Error {
         /// The command's name in the standard.
         command: &'static str,
         /// How it ended.
-        outcome: Outcome,
-        /// What the sense data says.
-        sense: Option<SenseData>,
+        failure: Failure,
     },
     /// A task management function or a logout was refused.
     Function {
@@ -131,33 +129,62 @@ impl Error {
     #[must_use]
     pub fn sense(&self) -> Option<SenseData> {
         match self {
-            Error::Refused { sense, .. } => *sense,
+            Error::Refused { failure, .. } => failure.sense,
             _ => None,
         }
     }
 }
 
-/// How a command ended, in words.
-fn outcome_text(outcome: Outcome, sense: Option<SenseData>) -> String {
-    match (outcome, sense) {
-        (Outcome::Status(status::CHECK_CONDITION), Some(sense)) => sense.to_string(),
-        (Outcome::Status(code), _) => match code {
-            status::CHECK_CONDITION => "CHECK CONDITION without sense data".into(),
-            status::RESERVATION_CONFLICT => "RESERVATION CONFLICT: another initiator \
-                                             holds a reservation on the logical unit"
-                .into(),
-            status::BUSY => "BUSY".into(),
-            status::TASK_SET_FULL => "TASK SET FULL".into(),
-            status::TASK_ABORTED => "TASK ABORTED".into(),
-            code => format!("SCSI status {code:02x}h"),
-        },
-        (Outcome::TargetFailure(code), _) => format!("target failure (response {code:02x}h)"),
-        (Outcome::Damaged, _) => "data was damaged or lost on the way".into(),
-        (Outcome::Aborted, _) => "aborted by task management".into(),
-        (Outcome::Rejected(code), _) => match RejectReason::from_value(code) {
-            Some(reason) => format!("rejected: {reason}"),
-            None => format!("rejected for reason {code:02x}h"),
-        },
+/// How a command ended that did not end with GOOD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What the sense data says.
+    pub sense: Option<SenseData>,
+}
+
+impl Failure {
+    /// `outcome` with sense data as it came; `None` for GOOD.
+    #[inline]
+    #[must_use]
+    pub fn of(outcome: Outcome, sense: &[u8]) -> Option<Failure> {
+        (outcome != Outcome::GOOD).then(|| Failure {
+            outcome,
+            sense: SenseData::read(sense),
+        })
+    }
+
+    /// Whether it is a unit attention: see [`SenseData::is_unit_attention`].
+    #[must_use]
+    pub fn is_unit_attention(&self) -> bool {
+        self.outcome == Outcome::Status(status::CHECK_CONDITION)
+            && self.sense.is_some_and(|sense| sense.is_unit_attention())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.outcome, self.sense) {
+            (Outcome::Status(status::CHECK_CONDITION), Some(sense)) => write!(f, "{sense}"),
+            (Outcome::Status(code), _) => match code {
+                status::CHECK_CONDITION => f.write_str("CHECK CONDITION without sense data"),
+                status::RESERVATION_CONFLICT => f.write_str(
+                    "RESERVATION CONFLICT: another initiator holds a reservation on the unit",
+                ),
+                status::BUSY => f.write_str("BUSY"),
+                status::TASK_SET_FULL => f.write_str("TASK SET FULL"),
+                status::TASK_ABORTED => f.write_str("TASK ABORTED"),
+                code => write!(f, "SCSI status {code:02x}h"),
+            },
+            (Outcome::TargetFailure(code), _) => write!(f, "target failure (response {code:02x}h)"),
+            (Outcome::Damaged, _) => f.write_str("data was damaged or lost on the way"),
+            (Outcome::Aborted, _) => f.write_str("aborted by task management"),
+            (Outcome::Rejected(code), _) => match RejectReason::from_value(code) {
+                Some(reason) => write!(f, "rejected: {reason}"),
+                None => write!(f, "rejected for reason {code:02x}h"),
+            },
+        }
     }
 }
 
@@ -196,11 +223,7 @@ impl fmt::Display for Error {
                 None => write!(f, "{error}"),
             },
             Error::Redirected(address) => write!(f, "the target is at {address} now"),
-            Error::Refused {
-                command,
-                outcome,
-                sense,
-            } => write!(f, "{command}: {}", outcome_text(*outcome, *sense)),
+            Error::Refused { command, failure } => write!(f, "{command}: {failure}"),
             Error::Function { name, response } => {
                 write!(f, "{name} was refused (response {response:02x}h)")
             }

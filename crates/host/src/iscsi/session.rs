@@ -14,8 +14,7 @@ use wire::scsi::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Command, Completion, Connection, Data, Error, Event, Outcome, Params, SenseData, lun_field,
-    resolve_portal,
+    Command, Completion, Connection, Data, Error, Event, Failure, Params, lun_field, resolve_portal,
 };
 use crate::Payload;
 
@@ -173,11 +172,10 @@ impl<D: Driver> Session<D> {
             _ => None,
         })?;
         let memory = self.connection.take_memory(tag);
-        if completion.outcome != Outcome::GOOD {
+        if let Some(failure) = Failure::of(completion.outcome, self.connection.sense()) {
             return Err(Error::Refused {
                 command: name,
-                outcome: completion.outcome,
-                sense: SenseData::read(self.connection.sense()),
+                failure,
             });
         }
         if let Payload::In(into) = &mut payload
