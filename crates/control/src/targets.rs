@@ -1,11 +1,13 @@
 //! The iSCSI targets of a file.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use auth::Algorithm;
 use iscsi::{Auth, DigestPolicy, InitiatorAcl, Limits, Network, PortalGroup, Redirect, Target};
 use nvmf::AnaGroup;
-use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec, check};
+use target::check::{self, iscsi_bounds};
+use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
 
 use crate::listener::host_and_port;
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
@@ -75,20 +77,25 @@ struct Terms {
     algorithms: Vec<Algorithm>,
 }
 
-const QUEUE_DEPTH: Number = count("queue_depth", 1, 1024);
-/// RFC 7143, sections 13.12 to 13.14: from 512 to 2^24 - 1.
-const MAX_RECV: Number = text_size("max_recv_data_segment_bytes");
-const FIRST_BURST: Number = text_size("first_burst_bytes");
-const MAX_BURST: Number = text_size("max_burst_bytes");
-const R2TS_MAX: Number = count("r2ts_max", 1, 16);
-const ERROR_RECOVERY_LEVEL: Number = count("error_recovery_level", 0, 1);
-const CONNECTIONS_MAX: Number = count("session_connections_max", 1, 64);
-const SESSIONS_MAX: Number = count("sessions_max", 1, 65_535);
-const NOP_IN_INTERVAL: Number = count("nop_in_interval_ms", 0, 3_600_000);
+const QUEUE_DEPTH: Number = within("queue_depth", iscsi_bounds::QUEUE_DEPTH);
+const MAX_RECV: Number = length("max_recv_data_segment_bytes");
+const FIRST_BURST: Number = length("first_burst_bytes");
+const MAX_BURST: Number = length("max_burst_bytes");
+const R2TS_MAX: Number = within("r2ts_max", iscsi_bounds::R2TS_MAX);
+const ERROR_RECOVERY_LEVEL: Number =
+    within("error_recovery_level", iscsi_bounds::ERROR_RECOVERY_LEVEL);
+const CONNECTIONS_MAX: Number = within("session_connections_max", iscsi_bounds::CONNECTIONS_MAX);
+const SESSIONS_MAX: Number = within("sessions_max", iscsi_bounds::SESSIONS_MAX);
+const NOP_IN_INTERVAL: Number = within("nop_in_interval_ms", iscsi_bounds::NOP_IN_INTERVAL_MS);
 const PORTAL_GROUP_TAG: Number = count("tag", 1, 65_535);
 
-const fn text_size(key: &'static str) -> Number {
-    size(key, 512, (1 << 24) - 1, Rule::Any)
+const fn within(key: &'static str, range: RangeInclusive<u64>) -> Number {
+    count(key, *range.start(), *range.end())
+}
+
+const fn length(key: &'static str) -> Number {
+    let range = iscsi_bounds::LENGTH;
+    size(key, *range.start(), *range.end(), Rule::Any)
 }
 
 impl Terms {

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use auth::Secret;
+use iscsi::{Auth, InitiatorAcl};
 use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
 use store::{Kind, Spec};
 
@@ -122,6 +123,115 @@ pub fn lun(lun: u64) -> Result<u16, String> {
     match u16::try_from(lun) {
         Ok(lun @ 0..=LUN_MAX) => Ok(lun),
         _ => Err(format!("a LUN is from 0 to {LUN_MAX}, not {lun}")),
+    }
+}
+
+/// The bounds of an iSCSI target's limits (RFC 7143, section 13, where the target
+/// sets no narrower ones).
+pub mod iscsi_bounds {
+    use std::ops::RangeInclusive;
+
+    /// Commands of one session.
+    pub const QUEUE_DEPTH: RangeInclusive<u64> = 1..=1024;
+    /// MaxRecvDataSegmentLength, FirstBurstLength and MaxBurstLength, bytes.
+    pub const LENGTH: RangeInclusive<u64> =
+        iscsi::LENGTH_MIN as u64..=iscsi::LENGTH_MAX as u64;
+    /// MaxOutstandingR2T.
+    pub const R2TS_MAX: RangeInclusive<u64> = 1..=16;
+    /// ErrorRecoveryLevel.
+    pub const ERROR_RECOVERY_LEVEL: RangeInclusive<u64> = 0..=1;
+    /// MaxConnections.
+    pub const CONNECTIONS_MAX: RangeInclusive<u64> = 1..=64;
+    /// Sessions of a target.
+    pub const SESSIONS_MAX: RangeInclusive<u64> = 1..=u16::MAX as u64;
+    /// Milliseconds.
+    pub const NOP_IN_INTERVAL_MS: RangeInclusive<u64> = 0..=3_600_000;
+}
+
+/// The limits of an iSCSI target.
+///
+/// # Errors
+/// What they may be.
+pub fn iscsi_limits(limits: &iscsi::Limits) -> Result<(), String> {
+    use iscsi_bounds::*;
+    let numbers = [
+        ("queue_depth", limits.queue_depth.into(), QUEUE_DEPTH),
+        (
+            "max_recv_data_segment_bytes",
+            limits.max_recv_data_segment_bytes.into(),
+            LENGTH,
+        ),
+        ("first_burst_bytes", limits.first_burst_bytes.into(), LENGTH),
+        ("max_burst_bytes", limits.max_burst_bytes.into(), LENGTH),
+        ("r2ts_max", limits.r2ts_max.into(), R2TS_MAX),
+        (
+            "error_recovery_level",
+            limits.error_recovery_level.into(),
+            ERROR_RECOVERY_LEVEL,
+        ),
+        (
+            "connections_max",
+            limits.connections_max.into(),
+            CONNECTIONS_MAX,
+        ),
+        ("sessions_max", limits.sessions_max.into(), SESSIONS_MAX),
+        (
+            "nop_in_interval_ms",
+            limits.nop_in_interval_ms.into(),
+            NOP_IN_INTERVAL_MS,
+        ),
+    ];
+    for (key, value, range) in numbers {
+        if !range.contains(&value) {
+            let (first, last) = (range.start(), range.end());
+            return Err(format!("`{key}` is from {first} to {last}, not {value}"));
+        }
+    }
+    match limits.first_burst_bytes > limits.max_burst_bytes {
+        true => Err("`first_burst_bytes` is more than `max_burst_bytes`".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Initiators that may use a target: each named once, in the form in which names
+/// are compared.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn acl(acl: &[InitiatorAcl]) -> Result<Vec<InitiatorAcl>, String> {
+    let mut checked: Vec<InitiatorAcl> = Vec::new();
+    for entry in acl {
+        let mut entry = entry.clone();
+        if let Some(name) = &entry.name {
+            let name = iscsi::check_initiator_name(name).map_err(|why| why.to_string())?;
+            if checked.iter().any(|known| known.name.as_ref() == Some(&name)) {
+                return Err(format!("the initiator {name} is named twice"));
+            }
+            entry.name = Some(name);
+        }
+        if let Some(own) = &entry.auth {
+            auth(own)?;
+        }
+        checked.push(entry);
+    }
+    Ok(checked)
+}
+
+/// What is proved at login.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn auth(auth: &Auth) -> Result<(), String> {
+    for credentials in auth.chap.iter().chain(&auth.mutual) {
+        chap_user(&credentials.user)?;
+        chap_secret(&credentials.secret)?;
+    }
+    match (&auth.chap, &auth.mutual) {
+        (None, Some(_)) => Err("mutual CHAP is of use only with CHAP".to_owned()),
+        (Some(theirs), Some(own)) if theirs.secret == own.secret => {
+            Err("both sides prove themselves by one secret: each needs its own".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
