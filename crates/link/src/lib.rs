@@ -344,6 +344,13 @@ impl<M: Machine> Link<M> {
         data.crc32c(offset, len)
     }
 
+    /// Whether no byte was received that the machine has not taken, and none is
+    /// being received.
+    pub fn is_drained(&self) -> bool {
+        let staged = self.stage.as_ref().map_or(0, |stage| stage.bytes().len());
+        !self.receiving && self.at >= staged
+    }
+
     /// Asks for the next bytes. An unfinished header is kept and comes first.
     #[inline]
     pub fn receive<D: Driver>(&mut self, driver: &mut D) {

@@ -11,7 +11,9 @@ use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use store::reservation::Registrant;
 
+use crate::config;
 use crate::connection::{Connection, Protocol, Via};
+use crate::iscsi::{self, Iscsi, session};
 use crate::job::{Job, JobId, Jobs};
 use crate::later::Answer;
 use crate::nvme::{self, Nvme};
@@ -21,12 +23,21 @@ use crate::token::ConnectionId;
 /// A connection of whichever protocol; the branch is mostly the same.
 pub(crate) enum AnyConnection {
     Nvme(Box<nvme::Connection>),
+    Iscsi(Box<iscsi::Connection>),
+}
+
+/// What the connections of one reactor share.
+#[derive(Clone, Default)]
+pub(crate) struct Local {
+    pub(crate) jobs: Rc<RefCell<Jobs>>,
+    pub(crate) iscsi: Rc<session::Local>,
 }
 
 macro_rules! each {
     ($self:ident, $connection:ident => $call:expr) => {
         match $self {
             AnyConnection::Nvme($connection) => $call,
+            AnyConnection::Iscsi($connection) => $call,
         }
     };
 }
@@ -34,25 +45,43 @@ macro_rules! each {
 impl AnyConnection {
     /// A connection that just came.
     pub(crate) fn open(
+        protocol: config::Protocol,
         id: ConnectionId,
         socket: SocketId,
         via: Via,
         shared: Arc<Shared>,
-        jobs: Rc<RefCell<Jobs>>,
+        local: &Local,
         now: Nanos,
     ) -> AnyConnection {
-        let own = Nvme::open(&shared, now);
-        let connection = Connection::new(own, id, socket, via, shared, jobs);
-        AnyConnection::Nvme(Box::new(connection))
+        let jobs = local.jobs.clone();
+        match protocol {
+            config::Protocol::NvmeTcp => {
+                let own = Nvme::open(&shared, now);
+                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                AnyConnection::Nvme(Box::new(connection))
+            }
+            config::Protocol::Iscsi => {
+                let own = Iscsi::open(&shared, local.iscsi.clone(), now);
+                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                AnyConnection::Iscsi(Box::new(connection))
+            }
+        }
     }
 
-    /// One that is known to be a queue pair of NVMe.
-    ///
-    /// # Panics
-    /// If it is not.
-    pub(crate) fn nvme(&mut self) -> &mut nvme::Connection {
-        let AnyConnection::Nvme(connection) = self;
-        connection
+    /// The queue pair of NVMe, if that is what it is.
+    pub(crate) fn nvme(&mut self) -> Option<&mut nvme::Connection> {
+        match self {
+            AnyConnection::Nvme(connection) => Some(connection),
+            AnyConnection::Iscsi(_) => None,
+        }
+    }
+
+    /// The connection of iSCSI, if that is what it is.
+    pub(crate) fn iscsi(&mut self) -> Option<&mut iscsi::Connection> {
+        match self {
+            AnyConnection::Iscsi(connection) => Some(connection),
+            AnyConnection::Nvme(_) => None,
+        }
     }
 
     pub(crate) fn via(&self) -> &Via {
@@ -115,13 +144,24 @@ impl AnyConnection {
             (AnyConnection::Nvme(c), Answer::Nvme(answer)) => {
                 c.on_answer(job.tag, &job.work, answer);
             }
+            (AnyConnection::Iscsi(c), Answer::Iscsi(answer)) => {
+                c.on_answer(job.tag, &job.work, answer);
+            }
+            _ => unreachable!("an answer comes in the words of its command"),
         }
     }
 
-    /// What is behind an NVM subsystem has changed.
-    pub(crate) fn refresh<D: Driver>(&mut self, nqn: &str, driver: &mut D) {
+    /// It can go on, because of something that happened elsewhere.
+    pub(crate) fn resume<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.resume(driver));
+    }
+
+    /// Tells the peer that the target ends, as far as the protocol has words for
+    /// it, and closes.
+    pub(crate) fn dismiss<D: Driver>(&mut self, driver: &mut D) {
         match self {
-            AnyConnection::Nvme(c) => c.refresh(nqn, driver),
+            AnyConnection::Nvme(c) => c.close(driver),
+            AnyConnection::Iscsi(c) => c.dismiss(driver),
         }
     }
 
@@ -134,6 +174,7 @@ impl AnyConnection {
     ) {
         match self {
             AnyConnection::Nvme(c) => Nvme::preempt(c, volume, hosts, driver),
+            AnyConnection::Iscsi(c) => Iscsi::preempt(c, volume, hosts, driver),
         }
     }
 
@@ -149,6 +190,7 @@ impl AnyConnection {
     pub(crate) fn left(&mut self) {
         match self {
             AnyConnection::Nvme(c) => Nvme::left(c),
+            AnyConnection::Iscsi(c) => Iscsi::left(c),
         }
     }
 }

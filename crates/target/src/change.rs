@@ -17,6 +17,7 @@ use crate::fence::Scope;
 use crate::nvme::served::namespace;
 use crate::shared::{ConnectionRef, Mail, Shared, Then};
 
+mod iscsi;
 mod listener;
 mod namespaces;
 mod volume;

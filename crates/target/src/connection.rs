@@ -46,8 +46,32 @@ pub(crate) trait Protocol: Sized {
     /// An operation has waited for memory too long: its command is answered.
     fn refuse_late<D: Driver>(c: &mut Connection<Self>, op: Op<Self>, driver: &mut D);
 
+    /// Whether the machine may have something to do though no byte has come.
+    #[inline]
+    fn has_step(_: &Connection<Self>) -> bool {
+        false
+    }
+
+    /// The machine has done what there was to do.
+    #[inline]
+    fn ran(_: &mut Connection<Self>) {}
+
+    /// It can go on, because of something that happened elsewhere.
+    fn resume<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
+
+    /// Whether it ends as soon as everything was sent, whatever the machine
+    /// says.
+    #[inline]
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
+    /// A turn that touched it ends.
+    #[inline]
+    fn turn_ends<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
+
     /// The volume at an index of what is served here.
-    fn volume(&self, unit: u32) -> &Arc<dyn Volume>;
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>>;
 
     /// An I/O has succeeded, and with it the command, which has so much data
     /// for the peer.
@@ -182,6 +206,12 @@ impl<P: Protocol> Connection<P> {
         !self.waiting.is_empty() && self.state == State::Open
     }
 
+    /// Whether it closes once everything was sent.
+    #[inline]
+    fn is_ending(&self) -> bool {
+        self.link.machine.is_finished() || self.own.is_leaving()
+    }
+
     /// Whether commands are taken.
     pub(crate) fn is_open(&self) -> bool {
         self.state == State::Open
@@ -247,13 +277,22 @@ impl<P: Protocol> Connection<P> {
                 self.wait(op);
             }
         }
+        P::ran(self);
+    }
+
+    /// Goes on, because of something that happened elsewhere.
+    pub(crate) fn resume<D: Driver>(&mut self, driver: &mut D) {
+        if self.state == State::Open {
+            P::resume(self, driver);
+            self.run(driver);
+        }
     }
 
     /// Says in the log that an I/O failed, at most once a tick.
     #[cold]
     pub(crate) fn log_failure(&mut self, unit: u32, error: store::Error) {
         if !std::mem::replace(&mut self.failure_logged, true) {
-            let volume = &self.own.volume(unit).info().name;
+            let volume = self.own.volume(unit).map(|volume| &volume.info().name);
             tracing::warn!(volume, %error, peer = %self.via.peer, "I/O failed");
         }
     }
@@ -267,20 +306,25 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         let wants_more = !self.waiting.is_empty() && self.retry(driver);
+        if P::has_step(self) {
+            self.run(driver);
+        }
         self.link.flush(driver);
-        if !self.waiting.is_stalled() {
+        if self.is_ending() {
+            if !self.link.is_sending() {
+                self.close(driver);
+            }
+        } else if !self.waiting.is_stalled() {
             self.link.receive(driver);
         }
-        if self.link.machine.is_finished() && !self.link.is_sending() {
-            self.close(driver);
-        }
+        P::turn_ends(self, driver);
         wants_more
     }
 
     /// Looks at the time.
     pub(crate) fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         self.failure_logged = false;
-        if self.link.machine.is_finished() {
+        if self.is_ending() {
             // A peer that takes nothing more must not hold its place for ever.
             self.ended_ticks += 1;
             if self.ended_ticks > ENDED_TICKS_MAX {

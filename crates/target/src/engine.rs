@@ -40,6 +40,12 @@ impl Then {
 type Kept = Option<(JobId, u64)>;
 
 impl<P: Protocol> Connection<P> {
+    #[inline]
+    fn volume(&self, unit: u32) -> &Arc<dyn Volume> {
+        let volume = self.own.volume(unit);
+        volume.expect("a command that begins has its volume")
+    }
+
     /// The volume has done its part at once.
     #[inline]
     pub(crate) fn finish(
@@ -64,13 +70,35 @@ impl<P: Protocol> Connection<P> {
         driver: &mut D,
     ) {
         let id = self.jobs.borrow_mut().vacant();
-        let volume = self.own.volume(unit);
+        let volume = self.volume(unit);
         let progress = volume.start(io, driver, Subject::File(id).token());
         self.started(tag, unit, io, then, progress, driver);
     }
 
-    /// The same, but of a volume that has no memory for it now: false, nothing
-    /// was done.
+    /// Starts an I/O that nobody waits for.
+    pub(crate) fn start_unawaited<D: Driver>(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        unit: u32,
+        io: store::Io,
+        driver: &mut D,
+    ) {
+        let id = self.jobs.borrow_mut().vacant();
+        let progress = volume.start(io, driver, Subject::File(id).token());
+        if let Progress::Pending(task) = progress {
+            let on = OnVolume {
+                volume: volume.clone(),
+                unit,
+                offset: io.extent().0,
+                task,
+                then: Then::Complete { data_len: 0 },
+            };
+            self.jobs.borrow_mut().insert_orphan(id, self.id(), on);
+        }
+    }
+
+    /// As [`Connection::start`], but of a volume that has no memory for it now:
+    /// false, nothing was done.
     #[inline]
     pub(crate) fn start_unless_busy<D: Driver>(
         &mut self,
@@ -81,7 +109,7 @@ impl<P: Protocol> Connection<P> {
         driver: &mut D,
     ) -> bool {
         let id = self.jobs.borrow_mut().vacant();
-        let volume = self.own.volume(unit);
+        let volume = self.volume(unit);
         let progress = volume.start(io, driver, Subject::File(id).token());
         if let Progress::Done(Err(Error::Busy)) = progress {
             return false;
@@ -109,7 +137,7 @@ impl<P: Protocol> Connection<P> {
             }
             Progress::Pending(task) => {
                 let on = OnVolume {
-                    volume: self.own.volume(unit).clone(),
+                    volume: self.volume(unit).clone(),
                     unit,
                     offset: io.extent().0,
                     task,

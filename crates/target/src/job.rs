@@ -158,6 +158,14 @@ impl Jobs {
         self.entries[id.index as usize].job = Some(job);
     }
 
+    /// The same of work that nobody waits for from the start.
+    pub(crate) fn insert_orphan(&mut self, id: JobId, owner: ConnectionId, on: OnVolume) {
+        self.insert(id, owner, 0, Work::Volume(on));
+        let job = self.entries[id.index as usize].job.as_mut();
+        job.expect("just put in").owner = None;
+        self.orphans += 1;
+    }
+
     /// Takes a job out to go on with it: [`Jobs::put_back`] or
     /// [`Jobs::release`] follows. `None`: what completed was of a job that is
     /// over.

@@ -14,6 +14,8 @@ use crate::shared::{Mail, Shared};
 pub enum Answer {
     /// Of an NVMe command.
     Nvme(crate::nvme::Answer),
+    /// Of a SCSI command, or of a task management function.
+    Iscsi(crate::iscsi::Answer),
 }
 
 /// One protocol's part of [`Answer`].

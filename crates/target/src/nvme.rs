@@ -188,9 +188,8 @@ impl Protocol for Nvme {
     }
 
     #[inline]
-    fn volume(&self, unit: u32) -> &Arc<dyn Volume> {
-        let bound = self.bound.as_ref().expect("commands come after Connect");
-        &bound.served.volumes[unit as usize]
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
+        self.bound.as_ref()?.served.volumes.get(unit as usize)
     }
 
     #[inline]

@@ -21,6 +21,9 @@ pub struct Report {
     /// I/Os that nobody waits for any more (aborted, or their connection is
     /// gone) and that their volume still works on.
     pub orphans: u64,
+    /// Logins and PDUs of initiators that were refused, and connections that
+    /// ended because of a mistake of theirs.
+    pub refusals: u64,
 }
 
 impl Report {
@@ -58,6 +61,7 @@ impl AddAssign for Report {
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.unsynced, other.unsynced),
             (&mut self.orphans, other.orphans),
+            (&mut self.refusals, other.refusals),
         ] {
             *to += from;
         }

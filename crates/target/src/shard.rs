@@ -1,11 +1,9 @@
 //! One reactor's share of the target: its listeners, connections and mail.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,10 +11,12 @@ use machine::Nanos;
 use reactor::{Completion, Driver, Handler, SocketId};
 use store::Volume;
 
-use crate::any::AnyConnection;
+use crate::any::{AnyConnection, Local};
 use crate::connection::Via;
 use crate::fence::{Fence, Scope};
-use crate::job::{JobId, Jobs};
+use crate::iscsi;
+use crate::iscsi::login::Handover;
+use crate::job::JobId;
 use crate::later::{Answer, Later};
 use crate::nvme;
 use crate::placement::Placer;
@@ -79,7 +79,8 @@ pub struct Shard {
     placer: Option<Placer>,
     listening: Vec<Listening>,
     table: Vec<Entry>,
-    jobs: Rc<RefCell<Jobs>>,
+    /// Its jobs among it.
+    local: Local,
     free: Vec<u32>,
     dirty: Vec<u32>,
     open: usize,
@@ -119,7 +120,7 @@ impl Shard {
             placer: None,
             listening: Vec::new(),
             table: Vec::new(),
-            jobs: Rc::default(),
+            local: Local::default(),
             free: Vec::new(),
             dirty: Vec::new(),
             open: 0,
@@ -144,7 +145,7 @@ impl Shard {
     /// What this reactor has done.
     pub fn report<D: Driver>(&self, driver: &D) -> Report {
         Report {
-            orphans: self.jobs.borrow().orphans() as u64,
+            orphans: self.local.jobs.borrow().orphans() as u64,
             ..Report::here(driver)
         }
     }
@@ -275,57 +276,114 @@ impl Shard {
             self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
             return self.note_refusal(peer);
         }
+        let protocol = self.shared.state().protocol_of(listener);
+        let opened = |shard: &mut Shard, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
+            let via = via_of(driver.local_addr(&fd)?);
+            let socket = driver.add_socket(fd)?;
+            let (shared, now) = (shard.shared.clone(), driver.now());
+            // It may have been accepted just before the listener was closed.
+            let protocol = protocol.unwrap_or_default();
+            let local = &shard.local;
+            Ok(AnyConnection::open(
+                protocol, id, socket, via, shared, local, now,
+            ))
+        };
+        let id = self.put(driver, (peer, listener), opened);
+        let is_late = self.stopping.is_some() || protocol.is_none();
+        if let Some(id) = id {
+            self.strangers.push_back(id);
+            self.with(driver, id, |c, d| {
+                if is_late {
+                    c.close(d);
+                }
+            });
+        }
+    }
+
+    /// Puts a connection into the table; `None` if it could not be opened.
+    fn put<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (peer, listener): (SocketAddr, u16),
+        open: impl FnOnce(
+            &mut Shard,
+            ConnectionId,
+            &dyn Fn(SocketAddr) -> Via,
+            &mut D,
+        ) -> io::Result<AnyConnection>,
+    ) -> Option<ConnectionId> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(Entry::default());
             (self.table.len() - 1) as u32
         });
-        let entry = &mut self.table[index as usize];
         let id = ConnectionId {
             index,
-            generation: entry.generation,
+            generation: self.table[index as usize].generation,
         };
         let connection = ConnectionRef {
             shard: self.number as u32,
             id,
         };
-        let opened = driver.local_addr(&fd).and_then(|mut local| {
+        let via_of = move |mut local: SocketAddr| {
             local.set_ip(local.ip().to_canonical());
-            let via = Via {
+            Via {
                 connection: connection.pack(),
                 local,
                 peer,
                 listener,
-            };
-            let socket = driver.add_socket(fd)?;
-            Ok(AnyConnection::open(
-                id,
-                socket,
-                via,
-                self.shared.clone(),
-                self.jobs.clone(),
-                driver.now(),
-            ))
-        });
-        match opened {
+            }
+        };
+        match open(self, id, &via_of, driver) {
             Ok(connection) => {
-                entry.connection = Some(connection);
+                self.table[index as usize].connection = Some(connection);
                 self.open += 1;
-                self.strangers.push_back(id);
                 self.tick_at.get_or_insert(driver.now() + TICK);
-                // It may have been accepted just before the listener was closed.
-                let is_late = self.stopping.is_some() || !self.shared.is_listening(listener);
-                self.with(driver, id, |c, d| {
-                    if is_late {
-                        c.close(d);
-                    }
-                });
+                Some(id)
             }
             Err(error) => {
                 tracing::warn!(%peer, %error, "connection dropped before it was served");
                 self.free.push(index);
                 self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
+                None
             }
         }
+    }
+
+    /// Takes a connection that belongs to a session of this reactor.
+    fn join<D: Driver>(&mut self, driver: &mut D, handover: Handover) {
+        self.shared.load[self.number].fetch_add(1, Ordering::Relaxed);
+        let Via {
+            connection: from,
+            local: address,
+            peer,
+            listener,
+        } = handover.via;
+        let session = handover.session();
+        let mut to = None;
+        let open = |shard: &mut Shard, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
+            let via = via_of(address);
+            to = Some(via.connection);
+            let connection = handover.arrive(id, via, &shard.shared, &shard.local, driver)?;
+            Ok(AnyConnection::Iscsi(Box::new(connection)))
+        };
+        let id = self.put(driver, (peer, listener), open);
+        let Some(id) = id else {
+            self.shared.iscsi().closed(from);
+            return;
+        };
+        let to = to.expect("it was opened");
+        let is_over = {
+            let mut registry = self.shared.iscsi();
+            registry.moved(from, to);
+            registry
+                .session(session)
+                .is_none_or(|session| session.has_ended)
+        };
+        let is_late = self.stopping.is_some() || !self.shared.is_listening(listener) || is_over;
+        self.with(driver, id, |c, d| match c.iscsi().filter(|_| !is_late) {
+            Some(c) => c.arrived(),
+            None => c.close(d),
+        });
     }
 
     /// Runs `f` on a connection that is still the one meant.
@@ -354,18 +412,18 @@ impl Shard {
     /// The file work of a job has ended.
     #[inline]
     fn on_file<D: Driver>(&mut self, driver: &mut D, id: JobId, result: io::Result<u32>) {
-        let Some(job) = self.jobs.borrow_mut().take(id) else {
+        let Some(job) = self.local.jobs.borrow_mut().take(id) else {
             return;
         };
         match job.owner {
             Some(owner) => self.with(driver, owner, |c, d| c.on_file(id, job, result, d)),
-            None => (self.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
+            None => (self.local.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
         }
     }
 
     /// The answer to a command that ended elsewhere.
     fn on_answer<D: Driver>(&mut self, driver: &mut D, id: JobId, answer: Answer) {
-        let mut jobs = self.jobs.borrow_mut();
+        let mut jobs = self.local.jobs.borrow_mut();
         let job = jobs
             .take(id)
             .expect("a job that ends elsewhere has one answer");
@@ -388,7 +446,9 @@ impl Shard {
         let mut later = Some(later);
         self.with(driver, id, |c, d| {
             let later = later.take().expect("one connection has it");
-            c.nvme().abort(cid, later, d);
+            if let Some(c) = c.nvme() {
+                c.abort(cid, later, d);
+            }
         });
         if let Some(later) = later {
             later.answer(nvme::Answer::not_aborted());
@@ -410,7 +470,7 @@ impl Shard {
         if self.stopping.is_none() {
             self.stopping = Some(Stopping::Closing);
             self.close_listeners(driver, |_| true);
-            self.close_connections(driver, |_| true);
+            self.for_each(driver, |c, d| c.dismiss(d));
         }
     }
 
@@ -493,7 +553,7 @@ impl Shard {
             // It came in order.
             Scope::Mail => false,
             Scope::Volumes(volumes) => {
-                let jobs = self.jobs.borrow();
+                let jobs = self.local.jobs.borrow();
                 (volumes.iter()).any(|volume| jobs.busy_before(pending.mark, volume))
             }
             Scope::Connections(list) => list.iter().any(|connection| {
@@ -508,6 +568,49 @@ impl Shard {
                 connections.any(|connection| connection.via().listener == *number)
                     || self.listening.iter().any(|l| l.number == *number)
             }
+        }
+    }
+
+    /// Mail that only iSCSI has.
+    fn on_iscsi_mail<D: Driver>(&mut self, driver: &mut D, mail: Mail) {
+        match mail {
+            Mail::RefreshTarget(name, by) => self.for_each_iscsi(driver, |c, d| {
+                c.refresh(&name, by, d);
+            }),
+            Mail::EndTasks(ending) => self.for_each_iscsi(driver, |c, d| c.end_tasks(&ending, d)),
+            Mail::Attend(volume, told) => self.for_each_iscsi(driver, |c, _| {
+                c.attend(&volume, &told);
+            }),
+            Mail::GoOn(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| {
+                if let Some(c) = c.iscsi() {
+                    c.go_on_waiting();
+                    c.run(d);
+                }
+            }),
+            Mail::Dismiss(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.dismiss(d)),
+            Mail::Join(handover) => self.join(driver, *handover),
+            _ => unreachable!("everybody's mail"),
+        }
+    }
+
+    fn for_each_iscsi<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        f: impl Fn(&mut iscsi::Connection, &mut D),
+    ) {
+        self.for_each(driver, |c, d| {
+            if let Some(c) = c.iscsi() {
+                f(c, d);
+            }
+        });
+    }
+
+    /// Runs the connections that can go on because of something that happened on
+    /// others.
+    #[inline]
+    fn resume_due<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(id) = { self.local.iscsi.due.borrow_mut().pop() } {
+            self.with(driver, id, |c, d| c.resume(d));
         }
     }
 
@@ -573,12 +676,18 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         match mail {
             Mail::Adopt(newcomer) => self.adopt(driver, newcomer),
             Mail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
-            Mail::Notify(ConnectionRef { id, .. }) => {
-                self.with(driver, id, |c, _| c.nvme().notified())
-            }
-            Mail::Refresh(nqn) => self.for_each(driver, |c, d| c.refresh(&nqn, d)),
+            Mail::Notify(ConnectionRef { id, .. }) => self.with(driver, id, |c, _| {
+                if let Some(c) = c.nvme() {
+                    c.notified();
+                }
+            }),
+            Mail::Refresh(nqn) => self.for_each(driver, |c, d| {
+                if let Some(c) = c.nvme() {
+                    c.refresh(&nqn, d);
+                }
+            }),
             Mail::Fence(fence) => {
-                let mark = self.jobs.borrow().mark();
+                let mark = self.local.jobs.borrow().mark();
                 self.fences.push(Pending { fence, mark });
             }
             Mail::Listen(number, listener, then) => {
@@ -595,6 +704,12 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             Mail::Preempt(volume, hosts) => {
                 self.for_each(driver, |c, d| c.preempt(&volume, &hosts, d));
             }
+            Mail::RefreshTarget(..)
+            | Mail::GoOn(_)
+            | Mail::Join(_)
+            | Mail::EndTasks(_)
+            | Mail::Attend(..)
+            | Mail::Dismiss(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.
@@ -608,10 +723,17 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     /// that all its answers leave in one batch.
     #[inline]
     fn on_turn(&mut self, driver: &mut D) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        // Where memory is short they take turns, until there is none.
-        while self.turn(driver, &mut dirty) {}
-        self.dirty = dirty;
+        loop {
+            self.resume_due(driver);
+            let mut dirty = std::mem::take(&mut self.dirty);
+            // Where memory is short they take turns, until there is none.
+            while self.turn(driver, &mut dirty) {}
+            dirty.append(&mut self.dirty);
+            self.dirty = dirty;
+            if self.local.iscsi.due.borrow().is_empty() {
+                break;
+            }
+        }
         if !self.fences.is_empty() {
             self.pass_fences();
         }
@@ -643,7 +765,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn is_done(&self) -> bool {
-        let has_orphans = self.jobs.borrow().orphans() > 0 && !self.gave_up_on_orphans;
+        let has_orphans = self.local.jobs.borrow().orphans() > 0 && !self.gave_up_on_orphans;
         matches!(self.stopping, Some(Stopping::Closed(_)))
             && self.syncs.iter().all(Option::is_none)
             && self.listening.is_empty()

@@ -1,6 +1,6 @@
 //! What the reactors of one target have in common, off the way of an I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -8,15 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use iscsi::SessionId;
 use machine::Nanos;
-use nvmf::{Registry, Subsystem};
+use nvmf::{AnaGroup, Registry, Subsystem};
 use reactor::Mailbox;
+use scsi::{Attention, Modes};
 use store::Volume;
 use store::reservation::Registrant;
 
 use crate::clerk::{self, Desk};
-use crate::config::Limits;
+use crate::config::{Ana, Limits};
 use crate::fence::{Fence, Scope};
+use crate::iscsi::login::Handover;
+use crate::iscsi::task_management::Ending;
 use crate::job::JobId;
 use crate::later::{Answer, Later};
 use crate::nvme::{self, served::Served};
@@ -104,6 +108,20 @@ pub enum Mail {
     /// End what these hosts, whose registrations were preempted, have under way
     /// on this volume.
     Preempt(Arc<dyn Volume>, Arc<BTreeSet<Registrant>>),
+    /// What is behind the iSCSI target of this name has changed, by a command of
+    /// this session or otherwise: take it.
+    RefreshTarget(Arc<str>, Option<SessionId>),
+    /// What this connection of yours waited for is over.
+    GoOn(ConnectionRef),
+    /// A connection for a session of yours.
+    Join(Box<Handover>),
+    /// End these tasks.
+    EndTasks(Arc<Ending>),
+    /// Tell the sessions of these nexuses what has happened to this volume.
+    Attend(Arc<dyn Volume>, Arc<BTreeMap<Registrant, Attention>>),
+    /// Tell the initiator of this connection of yours that its session ends, and
+    /// close it.
+    Dismiss(ConnectionRef),
     /// Flush this volume, and say how that went. For the first reactor.
     Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
     /// Say what you have done.
@@ -124,11 +142,14 @@ pub struct Shared {
     pub limits: Limits,
     /// The controllers; see [`Shared::registry`].
     pub registry: Mutex<Registry>,
+    /// The iSCSI targets and sessions; see [`Shared::iscsi`]. Taken after the
+    /// controllers where both are held.
+    iscsi: Mutex<iscsi::Registry>,
     /// One for each reactor; set before the first one runs.
     pub mailboxes: OnceLock<Vec<Mailbox<Mail>>>,
     /// Connections of each reactor.
     pub load: Load,
-    /// Taken after the registry where both are held.
+    /// Taken after the registries where both are held.
     state: Mutex<State>,
     /// Held while a change is made, so that there is one at a time.
     pub(crate) changes: Mutex<()>,
@@ -142,12 +163,14 @@ pub struct Shared {
     pub(crate) stopping_left: AtomicUsize,
     /// Volumes that could not be flushed at the end.
     pub(crate) unsynced: AtomicU64,
+    /// Logins, commands and PDUs of initiators that were refused.
+    pub(crate) refusals: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(
         limits: Limits,
-        registry: Registry,
+        (registry, iscsi): (Registry, iscsi::Registry),
         state: State,
         reactors: usize,
         bind: Bind,
@@ -155,6 +178,7 @@ impl Shared {
         Shared {
             limits,
             registry: Mutex::new(registry),
+            iscsi: Mutex::new(iscsi),
             mailboxes: OnceLock::new(),
             load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
             state: Mutex::new(state),
@@ -166,6 +190,7 @@ impl Shared {
             short_at: AtomicU64::new(0),
             stopping_left: AtomicUsize::new(reactors),
             unsynced: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
         }
     }
 
@@ -174,6 +199,11 @@ impl Shared {
         self.registry
             .lock()
             .expect("nothing panics under this lock")
+    }
+
+    /// The iSCSI targets and sessions, locked: off the way of an I/O.
+    pub fn iscsi(&self) -> MutexGuard<'_, iscsi::Registry> {
+        self.iscsi.lock().expect("nothing panics under this lock")
     }
 
     /// What is served, locked: off the way of an I/O.
@@ -257,6 +287,68 @@ impl Shared {
             let nqn: Arc<str> = subsystem.nqn.as_str().into();
             self.send_all(|| Mail::Refresh(nqn.clone()));
         }
+        let sharing = self.state().iscsi.sharing(&subsystem.nqn);
+        for target in sharing {
+            self.show_target(&target, &subsystem.ana_groups, None);
+        }
+    }
+
+    /// Something of an iSCSI target's units changed in the state (which there
+    /// are, size, mode parameters, ANA), by a command of the session `by` or
+    /// otherwise: every session takes it, before any fence that is begun after
+    /// this, and tells its initiator with unit attentions.
+    pub fn publish_target(&self, name: &str, by: Option<SessionId>) {
+        let registry = self.registry();
+        let source = self.state().iscsi.ana_of(name);
+        let groups = match source {
+            Some(Ana::Own(groups)) => groups,
+            Some(Ana::Subsystem(nqn)) => {
+                let subsystem = registry.subsystem(&nqn);
+                subsystem.map_or_else(Vec::new, |subsystem| subsystem.ana_groups.clone())
+            }
+            None => return,
+        };
+        self.show_target(name, &groups, by);
+    }
+
+    fn show_target(&self, name: &str, groups: &[AnaGroup], by: Option<SessionId>) {
+        let iscsi = self.iscsi();
+        let Some(target) = iscsi.target(name) else {
+            return;
+        };
+        self.state().iscsi.publish(target, groups);
+        let name: Arc<str> = name.into();
+        self.send_all(|| Mail::RefreshTarget(name.clone(), by));
+    }
+
+    /// Sets mode parameters of a logical unit for the session `by`, then does
+    /// `then`, when all nexuses have them.
+    pub(crate) fn set_modes(
+        &self,
+        target: &str,
+        lun: u16,
+        modes: Modes,
+        by: SessionId,
+        then: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
+        self.state().iscsi.set_modes(target, lun, modes);
+        self.publish_target(target, Some(by));
+        self.fence(Scope::Mail, then);
+    }
+
+    /// Tells nexuses what has happened to a volume, by unit attentions.
+    pub(crate) fn attend(
+        &self,
+        volume: &Arc<dyn Volume>,
+        told: Arc<BTreeMap<Registrant, Attention>>,
+    ) {
+        self.send_all(|| Mail::Attend(volume.clone(), told.clone()));
+    }
+
+    /// Tells an initiator that its session ends, and closes the connection.
+    pub fn dismiss(&self, packed: u64) {
+        let connection = ConnectionRef::unpack(packed);
+        self.send(connection.shard as usize, Mail::Dismiss(connection));
     }
 
     /// Runs `then`, on some reactor, when what is in `scope` and began before

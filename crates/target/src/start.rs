@@ -264,14 +264,20 @@ pub fn assemble(
 ) -> Result<Arc<Shared>, StartError> {
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
-    let state = State::new(volumes, listeners.collect());
+    let state = State::new(volumes, listeners.collect(), config.limits.io_bytes_max);
     let registry = Registry::new(RegistryConfig {
         subsystems: Vec::new(),
         listeners: state.listener_list(),
         referrals: config.referrals.clone(),
     });
+    let iscsi = iscsi::Registry::new(iscsi::RegistryConfig {
+        targets: Vec::new(),
+        discovery: config.iscsi_discovery.clone(),
+        portals: state.portals(),
+    });
     let reactors = config.cpus.len();
-    let shared = Shared::new(config.limits, registry, state, reactors, bind);
+    let registries = (registry, iscsi);
+    let shared = Shared::new(config.limits, registries, state, reactors, bind);
     for spec in &config.volumes {
         shared.take_files(spec).map_err(StartError::Config)?;
     }
@@ -279,6 +285,10 @@ pub fn assemble(
         let change = shared.insert_subsystem(&mut shared.registry(), spec);
         // Nobody is connected yet.
         let _ = change.map_err(StartError::Config)?;
+    }
+    for spec in &config.iscsi_targets {
+        // Likewise.
+        let _ = shared.insert_target(spec).map_err(StartError::Config)?;
     }
     let shared = Arc::new(shared);
     if clerk == Clerk::Thread {
@@ -376,6 +386,7 @@ impl Running {
 
     fn with_volumes(&self, mut total: Report) -> Report {
         total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
+        total.refusals = self.shared.refusals.load(Ordering::Relaxed);
         for volume in self.volumes() {
             let stats = volume.stats();
             total.ios +=

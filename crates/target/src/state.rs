@@ -8,6 +8,7 @@ use store::Volume;
 
 use crate::check;
 use crate::config::{ListenerSpec, Protocol};
+use crate::iscsi::served::Targets;
 use crate::nvme::served::Subsystems;
 
 /// A listener that is open.
@@ -29,10 +30,16 @@ pub(crate) struct State {
     pub resizing: Vec<Arc<dyn Volume>>,
     /// What is behind NVM subsystems.
     pub nvme: Subsystems,
+    /// What is behind iSCSI targets.
+    pub iscsi: Targets,
 }
 
 impl State {
-    pub fn new(volumes: Vec<Arc<dyn Volume>>, listeners: Vec<ListenerSpec>) -> State {
+    pub fn new(
+        volumes: Vec<Arc<dyn Volume>>,
+        listeners: Vec<ListenerSpec>,
+        io_bytes_max: u32,
+    ) -> State {
         let nothing = store::Spec {
             name: String::new(),
             kind: store::Kind::Null,
@@ -51,7 +58,8 @@ impl State {
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
             resizing: Vec::new(),
-            nvme: Subsystems::new(nothing),
+            nvme: Subsystems::new(nothing.clone()),
+            iscsi: Targets::new(nothing, io_bytes_max),
         }
     }
 
@@ -83,7 +91,7 @@ impl State {
 
     /// In words, what still uses the volume.
     pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
-        self.nvme.user(volume)
+        self.nvme.user(volume).or_else(|| self.iscsi.user(volume))
     }
 
     /// The listeners as NVMe's discovery is to know them.
@@ -97,6 +105,27 @@ impl State {
             discovery_only: spec.discovery_only,
         });
         list.collect()
+    }
+
+    /// The listeners as iSCSI's discovery is to know them.
+    pub fn portals(&self) -> Vec<iscsi::Portal> {
+        let all = self.listeners.iter();
+        let portals = all.filter(|(_, Listener { spec })| spec.protocol == Protocol::Iscsi);
+        let portals = portals.map(|(number, Listener { spec })| iscsi::Portal {
+            number: *number,
+            address: spec.address,
+            advertise: spec.advertise.as_ref().map(|advertise| iscsi::Advertise {
+                host: advertise.host.clone(),
+                port: advertise.port,
+            }),
+        });
+        portals.collect()
+    }
+
+    /// What is spoken at a listener, if it is still there.
+    pub fn protocol_of(&self, listener: u16) -> Option<Protocol> {
+        let listener = self.listeners.get(&listener)?;
+        Some(listener.spec.protocol)
     }
 
     /// The numbers of the listeners.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use mem::Buf;
 use store::Volume;
 
+use crate::iscsi::Answer;
+
 /// One I/O of several.
 pub(crate) struct Step {
     /// Index of the volume in what the connection is served, for the error log.
@@ -20,6 +22,18 @@ pub(crate) trait Plan {
 
     /// Whether what is left will be done on this volume.
     fn touches(&self, volume: &Arc<dyn Volume>) -> bool;
+
+    /// What a SCSI command is answered with when the step begun last has failed,
+    /// if not with what the error says.
+    fn failed(&mut self, _: store::Error) -> Option<Answer> {
+        None
+    }
+
+    /// What a SCSI command is answered with when no step is left, if not with
+    /// GOOD.
+    fn verdict(&mut self) -> Option<Answer> {
+        None
+    }
 }
 
 /// Steps that are known from the start, the next one last.
@@ -69,6 +83,16 @@ impl Steps {
     /// How many have begun.
     pub(crate) fn begun(&self) -> u32 {
         self.begun
+    }
+
+    /// As [`Plan::failed`].
+    pub(crate) fn failed(&mut self, error: store::Error) -> Option<Answer> {
+        self.left.failed(error)
+    }
+
+    /// As [`Plan::verdict`].
+    pub(crate) fn verdict(&mut self) -> Option<Answer> {
+        self.left.verdict()
     }
 
     /// Whether they have memory of their own.

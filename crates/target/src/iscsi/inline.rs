@@ -1,0 +1,211 @@
+//! Commands that no volume is needed for, and changes of a unit's parameters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use iscsi::target::Task;
+use link::Data;
+use machine::Tag;
+use reactor::Driver;
+use scsi::lun::Lun as Address;
+use scsi::{AccessState, Addressed, Command, ModeSelect, Nexus, decode_elsewhere, groups, mode};
+
+use super::served::ana_state;
+use super::task::LIST_BYTES_MAX;
+use super::{Answer, Connection};
+use crate::change::Change;
+use crate::engine::Then;
+use crate::later::Later;
+use crate::shared::Shared;
+
+impl Connection {
+    /// A command for a LUN that has no unit. False while memory is short.
+    #[cold]
+    pub(super) fn execute_elsewhere<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        driver: &mut D,
+    ) -> bool {
+        let is_well_known = Address::parse(task.lun) == Address::ReportLuns;
+        match decode_elsewhere(&task.cdb, is_well_known) {
+            Ok(command) if is_well_known => {
+                self.respond_as(tag, Addressed::ReportLuns, &command, driver)
+            }
+            Ok(command) => self.respond_as(tag, Addressed::Nothing, &command, driver),
+            Err(sense) => {
+                self.check(tag, &sense);
+                true
+            }
+        }
+    }
+
+    fn respond_as<D: Driver>(
+        &mut self,
+        tag: Tag,
+        to: Addressed<'_>,
+        command: &Command,
+        driver: &mut D,
+    ) -> bool {
+        let view = self.bound().served.view.clone();
+        let mut out = Vec::new();
+        match scsi::respond(command, to, &mut Nexus::new(), &view, &mut out) {
+            Ok(()) => self.send_bytes(tag, &out, driver),
+            Err(sense) => {
+                self.check(tag, &sense);
+                true
+            }
+        }
+    }
+
+    /// A command that a unit answers by itself. False while memory is short.
+    pub(super) fn respond<D: Driver>(
+        &mut self,
+        tag: Tag,
+        place: u32,
+        command: &Command,
+        driver: &mut D,
+    ) -> bool {
+        let (mut out, bound) = (Vec::new(), self.bound());
+        let mut nexus = *bound.session.borrow_mut().nexus(place);
+        let unit = Addressed::Unit(&self.place(place).unit);
+        let result = scsi::respond(command, unit, &mut nexus, &bound.served.view, &mut out);
+        let is_told = match result {
+            Ok(()) => self.send_bytes(tag, &out, driver),
+            Err(sense) => {
+                self.check(tag, &sense);
+                true
+            }
+        };
+        if is_told {
+            *self.session_mut().nexus(place) = nexus;
+        }
+        is_told
+    }
+
+    /// Completes a command with these bytes for the initiator; false while
+    /// there is no memory for them.
+    pub(super) fn send_bytes<D: Driver>(&mut self, tag: Tag, bytes: &[u8], driver: &mut D) -> bool {
+        let len = bytes.len() as u32;
+        if len > 0 {
+            let Some(buf) = driver.pool().get(len) else {
+                return false;
+            };
+            mem::copy_in(buf.range(), bytes);
+            self.link.set_data(tag, Data::owned(buf));
+        }
+        self.good_with(tag, len);
+        true
+    }
+
+    /// Makes what was written durable, and completes a command.
+    pub(super) fn flush<D: Driver>(&mut self, tag: Tag, place: u32, driver: &mut D) -> bool {
+        let then = Then::Complete { data_len: 0 };
+        self.start(tag, place, store::Io::Flush, then, driver);
+        true
+    }
+
+    /// MODE SELECT: the parameters are the unit's, so that every nexus has them
+    /// before the command ends.
+    pub(super) fn mode_select(&mut self, tag: Tag, place: u32, select: &ModeSelect) -> bool {
+        let unit = &self.place(place).unit;
+        let list = self.list(tag, select.list_len.into(), LIST_BYTES_MAX);
+        let modes = match mode::select(select, &list, unit) {
+            Ok(modes) => modes,
+            Err(sense) => {
+                self.check(tag, &sense);
+                return true;
+            }
+        };
+        if modes == unit.modes {
+            self.good(tag);
+            return true;
+        }
+        let lun = unit.lun;
+        let own = self.session().id;
+        let target = self.bound().served.view.name.clone();
+        let later = self.later(tag);
+        self.shared.set_modes(&target, lun, modes, own, move |_| {
+            later.answer(Answer::Good(Vec::new()));
+        });
+        true
+    }
+
+    /// SET TARGET PORT GROUPS: each group's portals get the state of the ANA
+    /// group that it names, as an administrator would set it.
+    pub(super) fn set_target_port_groups(&mut self, tag: Tag, place: u32, list_len: u32) -> bool {
+        let unit = &self.place(place).unit;
+        let list = self.list(tag, list_len, LIST_BYTES_MAX);
+        let set = match groups::parse_set(&list, unit) {
+            Ok(set) => set,
+            Err(sense) => {
+                self.check(tag, &sense);
+                return true;
+            }
+        };
+        let (target, lun) = (self.bound().served.view.name.clone(), unit.lun);
+        let later = self.later(tag);
+        self.shared.clerk(move |shared| {
+            let changes = shared.ana_changes(&target, lun, &set);
+            set_states(shared, changes, later);
+        });
+        true
+    }
+}
+
+/// Makes one change after the other, then answers.
+fn set_states(shared: &Arc<Shared>, mut changes: Vec<Change>, later: Later<Answer>) {
+    let Some(change) = changes.pop() else {
+        return later.answer(Answer::StatesSet);
+    };
+    let next = move |shared: &Arc<Shared>, outcome: crate::change::Outcome| {
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "SET TARGET PORT GROUPS failed");
+            return later.answer(super::io::internal_failure());
+        }
+        // The next may block.
+        shared.clerk(move |shared| set_states(shared, changes, later));
+    };
+    shared.change(change, Box::new(next));
+}
+
+impl Shared {
+    /// The changes that give target port groups of a unit these states; the last
+    /// one first.
+    fn ana_changes(&self, target: &str, lun: u16, set: &[(u16, AccessState)]) -> Vec<Change> {
+        let portals: Vec<(Vec<u16>, AccessState)> = {
+            let registry = self.iscsi();
+            let Some(target) = registry.target(target) else {
+                return Vec::new();
+            };
+            let groups = set.iter().filter_map(|(tag, state)| {
+                let group = target
+                    .portal_groups
+                    .iter()
+                    .find(|group| group.tag == *tag)?;
+                Some((group.portals.clone(), *state))
+            });
+            groups.collect()
+        };
+        let state = self.state();
+        let luns = state.iscsi.luns(target);
+        let Some((.., group)) = luns.into_iter().find(|(known, ..)| *known == lun) else {
+            return Vec::new();
+        };
+        let mut changes = Vec::new();
+        for (numbers, access) in portals {
+            let addresses = numbers
+                .iter()
+                .filter_map(|number| state.listeners.get(number));
+            let addresses: Vec<SocketAddr> = addresses.map(|l| l.spec.address).collect();
+            changes.extend(addresses.into_iter().map(|address| Change::SetAna {
+                nqn: target.to_owned(),
+                listener: Some(address),
+                group,
+                state: ana_state(access),
+            }));
+        }
+        changes.reverse();
+        changes
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads and writes, and what their failures are to an initiator.
+
+use iscsi::target::Task;
+use link::Data;
+use machine::Tag;
+use reactor::Driver;
+use scsi::{Io, Sense, Unit, asc, key};
+use store::Error;
+
+use super::Connection;
+use crate::engine::Then;
+use crate::steps::{Step, Steps};
+
+impl Connection {
+    /// READ, of as much as the initiator expects. False while memory is short.
+    #[inline]
+    pub(super) fn read<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        place: u32,
+        io: Io,
+        driver: &mut D,
+    ) -> bool {
+        let expected = if task.read { task.edtl } else { 0 };
+        let slot = self.slot(tag);
+        slot.transfer_len = io.len;
+        slot.data_in_len = expected.min(io.len as u32);
+        let lun = self.place(place);
+        let block_bytes = lun.unit.block_bytes;
+        let len = (expected.min(io.len as u32)).next_multiple_of(block_bytes);
+        if len == 0 {
+            self.succeed(tag);
+            return true;
+        }
+        let must_flush = io.fua && lun.unit.volatile_cache;
+        if !must_flush && let Some(loan) = lun.volume.lend(io.offset, len) {
+            self.link.set_data(tag, Data::loan(loan));
+            self.succeed(tag);
+            return true;
+        }
+        let Some(buf) = driver.pool().get(len) else {
+            return false;
+        };
+        let read = store::Io::Read {
+            offset: io.offset,
+            buf: buf.range(),
+        };
+        self.link.set_data(tag, Data::owned(buf));
+        if must_flush {
+            // What is read must be durable (SBC-3, section 5.13).
+            let volume = &self.place(place).volume;
+            let steps = [store::Io::Flush, read].map(|io| Step {
+                unit: place,
+                volume: volume.clone(),
+                io,
+            });
+            self.go_on(tag, None, Steps::new(steps.into(), None), driver);
+            return true;
+        }
+        self.start(tag, place, read, Then::Complete { data_len: len }, driver);
+        true
+    }
+
+    /// WRITE, of as much as the initiator has sent, in whole blocks. False
+    /// while memory is short.
+    #[inline]
+    pub(super) fn write<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        place: u32,
+        io: Io,
+        driver: &mut D,
+    ) -> bool {
+        let slot = self.slot(tag);
+        slot.transfer_len = io.len;
+        let want = slot.want;
+        let lun = self.place(place);
+        let block_bytes = lun.unit.block_bytes;
+        let sent = if task.write { task.edtl } else { 0 };
+        let whole = sent.min(io.len as u32);
+        if want != whole - whole % block_bytes {
+            // It was to be refused when its data was about to come.
+            self.status(tag, scsi::status::BUSY);
+            return true;
+        }
+        if want == 0 {
+            self.succeed(tag);
+            return true;
+        }
+        let at = (place, io.offset);
+        let then = Then::Complete { data_len: 0 };
+        if let Some(bytes) = self.link.staged(tag) {
+            if let Some(result) = lun.volume.write_now(io.offset, bytes) {
+                if let Err(Error::Busy) = result {
+                    return false;
+                }
+                self.finish(tag, at, result, then);
+                return true;
+            }
+            let (pool, len) = (driver.pool(), bytes.len() as u32);
+            let Some(buf) = pool.get(len).or_else(|| pool.get_spare(len)) else {
+                return false;
+            };
+            mem::copy_in(buf.range(), bytes);
+            self.link.set_data(tag, Data::owned(buf));
+        }
+        let mut data = self.link.take_data(tag);
+        if let Some(loan) = data.loan_mut() {
+            let result = self.place(place).volume.commit(loan, io.offset);
+            if let Err(Error::Busy) = result {
+                self.link.set_data(tag, data);
+                return false;
+            }
+            self.finish(tag, at, result, then);
+            return true;
+        }
+        let write = store::Io::Write {
+            offset: io.offset,
+            buf: data.range().expect("a write has its data"),
+            durable: io.fua,
+        };
+        self.link.set_data(tag, data);
+        self.start_unless_busy(tag, place, write, then, driver)
+    }
+
+    /// An I/O has failed at a byte of the volume at a place, and with it the
+    /// command.
+    #[cold]
+    pub(super) fn io_failed(&mut self, tag: Tag, (place, at): (u32, u64), error: Error) {
+        if let Error::Busy = error {
+            return self.status(tag, scsi::status::TASK_SET_FULL);
+        }
+        let lun = self.bound().served.at(place);
+        let sense = sense_of(error, lun.map(|lun| &*lun.unit), at);
+        self.check(tag, &sense);
+    }
+}
+
+/// What tells an initiator why its command failed at a byte of a unit.
+pub(super) fn sense_of(error: Error, unit: Option<&Unit>, at: u64) -> Sense {
+    let lba = unit.map(|unit| at / u64::from(unit.block_bytes));
+    match error {
+        Error::OutOfRange => Sense::out_of_range(),
+        Error::ReadOnly => Sense::write_protected(),
+        Error::OutOfSpace(_) => Sense::out_of_space(),
+        Error::Miscompare { offset } => Sense::miscompare(offset),
+        Error::Unreadable | Error::ReadFailed(_) => Sense::unreadable(lba),
+        Error::WriteFailed(_) | Error::FlushFailed(_) => Sense::write_error(lba),
+        // Who meets it here cannot wait any more.
+        Error::Busy => internal_failure(),
+    }
+}
+
+/// Our own failure.
+pub(super) fn internal_failure() -> Sense {
+    Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE)
+}
+
+/// The initiator does not send what the CDB says (SAM-5, section 5.4.2).
+#[cold]
+pub(super) fn short_data() -> Sense {
+    Sense::illegal(asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT)
+}

@@ -1,0 +1,331 @@
+//! The beginning and the end of connections: login, the way to the reactor of
+//! the session, text, logout.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use iscsi::target::{Connection as Machine_, Detached, Role};
+use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, SessionKind, Then};
+use link::Data;
+use machine::{Machine, Nanos, Tag};
+use reactor::Driver;
+use wire::iscsi::{AsyncEvent, LogoutReason};
+
+use super::reservation::release_units;
+use super::session::{Local, Session};
+use super::{Bound, Connection, Iscsi};
+use crate::any;
+use crate::connection::Via;
+use crate::fence::Scope;
+use crate::shared::{ConnectionRef, Mail, Shared};
+use crate::token::ConnectionId;
+
+/// How long an initiator may take to answer a NOP-In.
+const NOP_TIMEOUT: Nanos = 10_000_000_000;
+/// How often an initiator in a discovery session is asked whether it lives.
+const DISCOVERY_NOP_INTERVAL: Nanos = 30_000_000_000;
+
+/// What other connections must end before.
+pub(super) enum Waiting {
+    Login(LoginOutcome),
+    Logout(LogoutOutcome),
+    /// A way to the reactor of the session; nothing may be under way here.
+    Move(LoginAnswer, Box<Joined>),
+    /// It has come to the reactor of the session.
+    Arrived(LoginAnswer, Box<Joined>),
+}
+
+/// A connection on its way to the reactor of its session.
+pub struct Handover {
+    fd: OwnedFd,
+    /// What it was on the reactor that it leaves.
+    pub(crate) via: Via,
+    machine: Detached,
+    answer: LoginAnswer,
+    joined: Box<Joined>,
+}
+
+impl Connection {
+    /// A login step is complete.
+    pub(super) fn login(&mut self) {
+        let step = self.link.machine.take_login();
+        let shared = self.shared.clone();
+        let outcome =
+            (shared.iscsi()).login(&mut self.own.login, &step, &self.via.into(), &mut random);
+        let closing = outcome.change.closing.clone();
+        self.own.waiting = Some(Box::new(Waiting::Login(outcome)));
+        self.close_first(closing);
+    }
+
+    /// Goes on when these connections are gone, whatever their volumes do.
+    fn close_first(&mut self, closing: Vec<u64>) {
+        if closing.is_empty() {
+            return self.go_on_waiting();
+        }
+        let refs = closing.iter().map(|packed| ConnectionRef::unpack(*packed));
+        let scope = Scope::Connections(refs.collect());
+        closing.iter().for_each(|packed| self.shared.close(*packed));
+        let me = ConnectionRef::unpack(self.via.connection);
+        self.shared.fence(scope, move |shared| {
+            shared.send(me.shard as usize, Mail::GoOn(me));
+        });
+    }
+
+    /// What was waited for is over.
+    pub(crate) fn go_on_waiting(&mut self) {
+        if !self.is_open() {
+            return;
+        }
+        match self.own.waiting.take().map(|waiting| *waiting) {
+            Some(Waiting::Login(outcome)) => self.login_goes_on(outcome),
+            Some(Waiting::Logout(outcome)) => {
+                let LogoutOutcome {
+                    response,
+                    closes_own,
+                    ..
+                } = outcome;
+                (self.link.machine).logout_answer(response, closes_own, (0, 0));
+            }
+            waiting => self.own.waiting = waiting.map(Box::new),
+        }
+    }
+
+    /// It is on the reactor of its session, and known there.
+    pub(crate) fn arrived(&mut self) {
+        match self.own.waiting.take().map(|waiting| *waiting) {
+            Some(Waiting::Arrived(answer, joined)) => self.join(answer, &joined),
+            _ => unreachable!("it came to join a session"),
+        }
+    }
+
+    fn login_goes_on(&mut self, outcome: LoginOutcome) {
+        let LoginOutcome { answer, then, .. } = outcome;
+        match then {
+            Then::Continue => self.link.machine.login_answer(answer),
+            Then::Close => {
+                let status = answer.status();
+                let initiator = self.own.login.initiator().map(|port| port.name.clone());
+                self.note_refusal(
+                    |peer| tracing::warn!(%peer, ?initiator, ?status, "login refused"),
+                );
+                self.link.machine.login_answer(answer);
+            }
+            Then::FullFeature(joined) => {
+                let lead = joined.lead_connection.map(ConnectionRef::unpack);
+                if lead.is_some_and(|lead| lead.shard as usize != self.shard()) {
+                    self.own.waiting = Some(Box::new(Waiting::Move(answer, joined)));
+                } else {
+                    self.join(answer, &joined);
+                }
+            }
+        }
+    }
+
+    /// The last step of its login is answered: commands may come.
+    fn join(&mut self, answer: LoginAnswer, joined: &Joined) {
+        let Some(session) = self.session_of(joined) else {
+            tracing::debug!(peer = %self.via.peer, "the session ended before it was joined");
+            return self.own.is_lost = true;
+        };
+        let (id, initiator) = (self.id(), &joined.initiator.name);
+        let target = joined.target.as_deref();
+        tracing::debug!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
+            tsih = joined.tsih, cid = joined.cid, "logged in");
+        session.borrow_mut().connections.push((joined.cid, id));
+        let nop_interval = match target {
+            Some(target) => u64::from(target.limits.nop_in_interval_ms) * 1_000_000,
+            None => DISCOVERY_NOP_INTERVAL,
+        };
+        let role = Role {
+            session: session.borrow().window.clone(),
+            negotiated: joined.negotiated,
+            cid: joined.cid,
+            nop_interval,
+            nop_timeout: NOP_TIMEOUT.min(nop_interval.max(1)),
+        };
+        self.link.machine.attach(role);
+        self.link.machine.login_answer(answer);
+        let served = session.borrow().served().clone();
+        self.own.bound = Some(Bound {
+            session,
+            served,
+            kind: joined.kind,
+        });
+    }
+
+    /// The session that a connection joins, or begins. `None`: it is over.
+    fn session_of(&self, joined: &Joined) -> Option<Rc<RefCell<Session>>> {
+        let local: &Local = &self.own.local;
+        if !joined.leading {
+            return local.session(joined.session);
+        }
+        let (name, depth) = match joined.target.as_deref() {
+            Some(target) => (target.name.as_str(), target.limits.queue_depth),
+            None => ("", 1),
+        };
+        let mask = joined.luns.as_deref().map(Arc::from);
+        let served = (self.shared.state().iscsi).served(name, joined.portal_group_tag, mask);
+        let is_discovery = joined.kind == SessionKind::Discovery;
+        let window = iscsi::Session::new(joined.cmd_sn, depth.max(1), is_discovery);
+        let window = Rc::new(RefCell::new(window));
+        let session = Session::new(joined.session, &joined.initiator, served, window);
+        let session = Rc::new(RefCell::new(session));
+        local.insert(joined.session, &session);
+        Some(session)
+    }
+
+    /// The end of a turn: goes to the reactor of its session, if that is to be
+    /// and nothing is under way here.
+    pub(super) fn move_on<D: Driver>(&mut self, driver: &mut D) {
+        if !matches!(self.own.waiting.as_deref(), Some(Waiting::Move(..))) {
+            return;
+        }
+        let is_idle = !self.link.is_sending() && !self.link.machine.has_transmit();
+        if !is_idle || !self.link.is_drained() {
+            // Bytes behind its last login request break the rules.
+            self.own.is_lost |= !self.link.is_drained();
+            return;
+        }
+        let Some(fd) = driver.remove_socket(self.link.socket()) else {
+            return;
+        };
+        let waiting = self.own.waiting.take().map(|waiting| *waiting);
+        let Some(Waiting::Move(answer, joined)) = waiting else {
+            unreachable!("looked at above");
+        };
+        let lead = joined.lead_connection.expect("it goes to another one");
+        let shard = ConnectionRef::unpack(lead).shard as usize;
+        let handover = Handover {
+            fd,
+            via: self.via,
+            machine: self.link.machine.detach(),
+            answer,
+            joined,
+        };
+        self.own.has_moved = true;
+        self.on_closed();
+        self.shared.send(shard, Mail::Join(Box::new(handover)));
+    }
+
+    /// A text of the full feature phase is complete.
+    pub(super) fn text(&mut self) {
+        let request = self.link.machine.take_text();
+        let id = self.session().id;
+        let outcome = (self.shared.iscsi()).text(id, &self.via.into(), &request.text);
+        let length = outcome.max_send_data_segment_length;
+        self.link.machine.text_answer(outcome.text, length);
+    }
+
+    /// A NOP-Out with data. False while memory is short.
+    pub(super) fn ping<D: Driver>(&mut self, tag: Tag, len: u32, driver: &mut D) -> bool {
+        let data = driver.pool().get(len).map(Data::owned);
+        let Some(data) = data.or_else(|| self.spare_for(tag, len, driver)) else {
+            return false;
+        };
+        self.link.set_data(tag, data);
+        self.link.machine.prepared(tag, len);
+        true
+    }
+
+    /// The initiator logs out.
+    pub(super) fn logout(&mut self, reason: LogoutReason, cid: u16) {
+        let id = self.session().id;
+        let outcome = (self.shared.iscsi()).logout(id, self.via.connection, reason, cid);
+        let closing = outcome.closing.clone();
+        tracing::debug!(peer = %self.via.peer, %reason, cid, response = %outcome.response, "logout");
+        self.own.waiting = Some(Box::new(Waiting::Logout(outcome)));
+        self.close_first(closing);
+    }
+
+    /// The initiator is told that the target ends the session; then it ends.
+    pub(crate) fn dismiss<D: Driver>(&mut self, driver: &mut D) {
+        if self.own.bound.is_none() || !self.is_open() {
+            return self.close(driver);
+        }
+        if !std::mem::replace(&mut self.own.is_lost, true) {
+            let event = AsyncEvent::DropAllConnections;
+            self.link.machine.send_async(event, 0, [0, 0, 0], &[]);
+        }
+    }
+
+    /// Closes all connections of its session.
+    pub(super) fn end_session(&mut self) {
+        let Some(bound) = &self.own.bound else { return };
+        let shard = self.shard() as u32;
+        for (_, id) in &bound.session.borrow().connections {
+            self.shared.close(ConnectionRef { shard, id: *id }.pack());
+        }
+    }
+
+    /// Nothing of the connection is left.
+    pub(super) fn leave(&mut self) {
+        if self.own.has_moved {
+            return;
+        }
+        let ended = self.shared.iscsi().closed(self.via.connection);
+        let me = self.id();
+        self.leave_tasks();
+        let Some(bound) = self.own.bound.take() else {
+            return;
+        };
+        let mut session = bound.session.borrow_mut();
+        session.forget(me);
+        if ended.is_none() {
+            return;
+        }
+        // The nexus is lost, and with it what SCSI-2's RESERVE took.
+        let registrant = session.registrant().clone();
+        let volumes = bound.served.places.iter().flatten();
+        let volumes = volumes.map(|lun| lun.volume.clone()).collect();
+        release_units(&self.shared, volumes, Some(registrant), |_| ());
+    }
+}
+
+impl Handover {
+    /// The session that it belongs to.
+    pub(crate) fn session(&self) -> SessionId {
+        self.joined.session
+    }
+
+    /// The connection on its new reactor, as what it is now: still in its login,
+    /// see [`Connection::arrived`].
+    pub(crate) fn arrive<D: Driver>(
+        self,
+        id: ConnectionId,
+        via: Via,
+        shared: &Arc<Shared>,
+        local: &any::Local,
+        driver: &mut D,
+    ) -> std::io::Result<Connection> {
+        let Handover {
+            fd,
+            machine,
+            answer,
+            joined,
+            ..
+        } = self;
+        let socket = driver.add_socket(fd)?;
+        let mut own = Iscsi::new(local.iscsi.clone());
+        own.waiting = Some(Box::new(Waiting::Arrived(answer, joined)));
+        let parts = (Machine_::resume(machine), own);
+        let jobs = local.jobs.clone();
+        Ok(Connection::new(
+            parts,
+            id,
+            socket,
+            via,
+            shared.clone(),
+            jobs,
+        ))
+    }
+}
+
+/// Bytes that nobody can foresee.
+fn random(bytes: &mut [u8]) {
+    let filled = File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
+    filled.expect("the kernel has random bytes");
+}

@@ -1,0 +1,388 @@
+//! What is behind iSCSI targets: logical units in places that do not move.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use nvmf::AnaGroup;
+use nvmf::command::AnaState;
+use scsi::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
+use store::Volume;
+
+use crate::config::Ana;
+
+/// A physical block is so large where logical ones are smaller, bytes.
+const PHYSICAL_BLOCK_BYTES: u32 = 4096;
+
+/// One logical unit as one target port shows it.
+#[derive(Clone)]
+pub struct Lun {
+    /// What the device server needs to know of it.
+    pub unit: Arc<Unit>,
+    /// The volume behind it.
+    pub volume: Arc<dyn Volume>,
+    /// Different for every logical unit that ever was.
+    pub instance: u32,
+}
+
+/// What is behind a target for one initiator at one of its ports: a snapshot,
+/// replaced whole.
+///
+/// A logical unit keeps its place while it exists. The place of one that was
+/// removed is empty, and used again only after a fence.
+#[derive(Clone)]
+pub struct Served {
+    /// The target, and the units that the initiator sees.
+    pub view: Arc<TargetView>,
+    /// Portal group tag: the target port.
+    pub tag: u16,
+    /// The units that the initiator may see; `None` for all.
+    mask: Option<Arc<[u16]>>,
+    /// What is at each place.
+    pub places: Arc<[Option<Lun>]>,
+    /// By LUN, the place and 1; 0 where there is none.
+    index: Arc<[u16]>,
+}
+
+impl Served {
+    /// The place of a logical unit, if the initiator has it.
+    #[inline]
+    pub fn place_of(&self, lun: u16) -> Option<u32> {
+        let place = self.index.get(usize::from(lun))?;
+        place.checked_sub(1).map(u32::from)
+    }
+
+    /// What is at a place.
+    #[inline]
+    pub fn at(&self, place: u32) -> Option<&Lun> {
+        self.places[place as usize].as_ref()
+    }
+}
+
+/// A place for a logical unit.
+struct Place {
+    lun: u16,
+    volume: Arc<dyn Volume>,
+    /// Capacity that initiators see, in logical blocks.
+    block_count: u64,
+    ana_group: u32,
+    modes: Modes,
+    instance: u32,
+    use_: Use,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    Taken,
+    /// Its unit was removed; I/O that began before may be under way.
+    Ending,
+}
+
+/// The places of one target.
+#[derive(Default)]
+struct Places {
+    list: Vec<Place>,
+    /// Where the states of its ANA groups are.
+    ana: Ana,
+    /// By portal group tag.
+    shown: BTreeMap<u16, Arc<[Option<Lun>]>>,
+}
+
+/// What is behind every iSCSI target.
+pub(crate) struct Targets {
+    by_name: HashMap<String, Places>,
+    /// 0 is no unit's.
+    instance_next: u32,
+    /// What stands in empty places.
+    nothing: Arc<dyn Volume>,
+    /// Data of one command at most, bytes.
+    io_bytes_max: u32,
+}
+
+impl Targets {
+    /// None yet; `nothing` is to stand in empty places.
+    pub fn new(nothing: Arc<dyn Volume>, io_bytes_max: u32) -> Targets {
+        Targets {
+            by_name: HashMap::new(),
+            instance_next: 1,
+            nothing,
+            io_bytes_max,
+        }
+    }
+
+    /// The logical units of the volume: target and LUN.
+    pub fn users(&self, volume: &Arc<dyn Volume>) -> Vec<(String, u16)> {
+        let all = self.by_name.iter();
+        all.flat_map(|(name, places)| places.list.iter().map(move |place| (name, place)))
+            .filter(|(_, place)| place.is_of(volume) && place.use_ == Use::Taken)
+            .map(|(name, place)| (name.clone(), place.lun))
+            .collect()
+    }
+
+    /// In words, what still uses the volume.
+    pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
+        if let Some((name, lun)) = self.users(volume).into_iter().min() {
+            return Some(format!("LUN {lun} of {name}"));
+        }
+        let mut places = self.by_name.values().flat_map(|places| &places.list);
+        let is_ending = places.any(|place| place.is_of(volume) && place.use_ == Use::Ending);
+        is_ending.then(|| "a logical unit whose removal is not over".to_owned())
+    }
+
+    /// Whether a target has a place for a logical unit, or will have.
+    pub fn has_place(&self, target: &str, lun: u16) -> bool {
+        let places = self.by_name.get(target);
+        places.is_some_and(|places| {
+            places
+                .list
+                .iter()
+                .any(|p| p.lun == lun && p.use_ == Use::Taken)
+        })
+    }
+
+    /// The LUNs of a target with their volumes and ANA groups, ascending.
+    pub fn luns(&self, target: &str) -> Vec<(u16, Arc<dyn Volume>, u32)> {
+        let places = self.by_name.get(target).into_iter();
+        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == Use::Taken);
+        let mut luns: Vec<_> = taken
+            .map(|place| (place.lun, place.volume.clone(), place.ana_group))
+            .collect();
+        luns.sort_by_key(|(lun, ..)| *lun);
+        luns
+    }
+
+    /// Puts `volume` into a free place of a target.
+    pub fn place(&mut self, target: &str, lun: u16, ana_group: u32, volume: Arc<dyn Volume>) {
+        let instance = self.instance_next;
+        self.instance_next = instance.wrapping_add(1).max(1);
+        let places = self.by_name.entry(target.to_owned());
+        let places = places.or_default();
+        let place = Place {
+            lun,
+            block_count: volume.size_bytes() / u64::from(volume.info().block_bytes),
+            volume,
+            ana_group,
+            modes: Modes::default(),
+            instance,
+            use_: Use::Taken,
+        };
+        match places.list.iter_mut().find(|place| place.use_ == Use::Free) {
+            Some(free) => *free = place,
+            None => places.list.push(place),
+        }
+    }
+
+    /// Empties the place of a logical unit; it rests until [`Targets::free`].
+    ///
+    /// # Panics
+    /// If there is no such unit.
+    pub fn unplace(&mut self, target: &str, lun: u16) -> Arc<dyn Volume> {
+        let place = self.find(target, lun);
+        let place = place.expect("units that are removed have places");
+        place.use_ = Use::Ending;
+        place.volume.clone()
+    }
+
+    /// No I/O is left of those that had begun on `volume` before: places of its
+    /// removed units may be used again.
+    pub fn free(&mut self, volume: &Arc<dyn Volume>) {
+        let places = self.by_name.values_mut().flat_map(|p| &mut p.list);
+        for place in places {
+            if place.use_ == Use::Ending && place.is_of(volume) {
+                place.use_ = Use::Free;
+                place.volume = self.nothing.clone();
+            }
+        }
+    }
+
+    /// Says where the states of a target's ANA groups are; a target that is new
+    /// is there from then on.
+    pub fn set_ana(&mut self, target: &str, ana: Ana) {
+        self.by_name.entry(target.to_owned()).or_default().ana = ana;
+    }
+
+    /// Where the states of a target's ANA groups are.
+    pub fn ana_of(&self, target: &str) -> Option<Ana> {
+        self.by_name.get(target).map(|places| places.ana.clone())
+    }
+
+    /// The targets whose states are those of a subsystem.
+    pub fn sharing(&self, nqn: &str) -> Vec<String> {
+        let is_its = |places: &Places| matches!(&places.ana, Ana::Subsystem(its) if its == nqn);
+        let all = self.by_name.iter();
+        all.filter(|(_, places)| is_its(places))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Forgets a target.
+    pub fn forget(&mut self, target: &str) {
+        self.by_name.remove(target);
+    }
+
+    /// Initiators are to see another capacity of a volume, in logical blocks.
+    /// The targets to be published for it.
+    pub fn set_block_count(&mut self, volume: &Arc<dyn Volume>, block_count: u64) -> Vec<String> {
+        let mut changed = Vec::new();
+        for (name, places) in &mut self.by_name {
+            let count = changed.len();
+            for place in places.list.iter_mut().filter(|place| place.is_of(volume)) {
+                place.block_count = block_count;
+                changed.truncate(count);
+                changed.push(name.clone());
+            }
+        }
+        changed
+    }
+
+    /// Sets the mode parameters of a logical unit, if it is there.
+    pub fn set_modes(&mut self, target: &str, lun: u16, modes: Modes) {
+        if let Some(place) = self.find(target, lun) {
+            place.modes = modes;
+        }
+    }
+
+    fn find(&mut self, target: &str, lun: u16) -> Option<&mut Place> {
+        let places = self.by_name.get_mut(target)?;
+        let mut taken = (places.list.iter_mut()).filter(|place| place.use_ == Use::Taken);
+        taken.find(|place| place.lun == lun)
+    }
+
+    /// Makes the snapshots of `target` anew, with these states of its ANA groups.
+    pub fn publish(&mut self, target: &iscsi::Target, ana: &[AnaGroup]) {
+        let Some(places) = self.by_name.get_mut(&target.name) else {
+            return;
+        };
+        let io_bytes_max = self.io_bytes_max;
+        let groups: Vec<Arc<[PortGroup]>> = (places.list.iter())
+            .map(|place| port_groups(target, ana, place.ana_group))
+            .collect();
+        let of = |tag: u16| -> Arc<[Option<Lun>]> {
+            let places = places.list.iter().zip(&groups);
+            places
+                .map(|(place, groups)| place.show(tag, groups, io_bytes_max))
+                .collect()
+        };
+        let tags = target.portal_groups.iter().map(|group| group.tag);
+        places.shown = tags.map(|tag| (tag, of(tag))).collect();
+    }
+
+    /// What is behind a target for an initiator that reached one of its ports
+    /// and may see these units; nothing where there is no such target.
+    pub fn served(&self, target: &str, tag: u16, mask: Option<Arc<[u16]>>) -> Served {
+        let places = self.by_name.get(target);
+        let places = places.and_then(|places| places.shown.get(&tag)).cloned();
+        let places = places.unwrap_or_default();
+        let sees = |lun: u16| mask.as_ref().is_none_or(|mask| mask.contains(&lun));
+        let shown = (1..).zip(places.iter());
+        let shown = shown.filter_map(|(at, place)| Some((at, place.as_ref()?.unit.lun)));
+        let mut shown: Vec<(u16, u16)> = shown.filter(|(_, lun)| sees(*lun)).collect();
+        shown.sort_by_key(|(_, lun)| *lun);
+        let mut index = vec![0; shown.last().map_or(0, |(_, lun)| usize::from(*lun) + 1)];
+        for (at, lun) in &shown {
+            index[usize::from(*lun)] = *at;
+        }
+        Served {
+            view: Arc::new(TargetView {
+                name: target.to_owned(),
+                luns: shown.into_iter().map(|(_, lun)| lun).collect(),
+            }),
+            tag,
+            mask,
+            places,
+            index: index.into(),
+        }
+    }
+
+    /// What is to be in the place of `old` now.
+    pub fn renewed(&self, old: &Served) -> Served {
+        self.served(&old.view.name, old.tag, old.mask.clone())
+    }
+}
+
+impl Place {
+    fn is_of(&self, volume: &Arc<dyn Volume>) -> bool {
+        Arc::ptr_eq(&self.volume, volume)
+    }
+
+    /// What a target port shows of it.
+    fn show(&self, tag: u16, groups: &Arc<[PortGroup]>, io_bytes_max: u32) -> Option<Lun> {
+        if self.use_ != Use::Taken {
+            return None;
+        }
+        let (info, state) = (self.volume.info(), self.volume.state());
+        let revision = env!("CARGO_PKG_VERSION");
+        let identity = Identity::new(
+            info.uuid.into_bytes(),
+            info.nguid,
+            &info.serial,
+            &revision[..revision.len().min(4)],
+        );
+        let here = groups.iter().find(|group| group.tag == tag);
+        let physical = PHYSICAL_BLOCK_BYTES / info.block_bytes;
+        let unit = Unit {
+            lun: self.lun,
+            block_bytes: info.block_bytes,
+            block_count: self.block_count,
+            physical_exponent: physical.max(1).trailing_zeros() as u8,
+            identity,
+            read_only: info.read_only || state.is_write_protected(),
+            thin: matches!(info.kind, "ram" | "file"),
+            volatile_cache: info.volatile_cache,
+            atomic_bytes: info.atomic_bytes,
+            atomic_power_fail_bytes: info.atomic_power_fail_bytes,
+            io_bytes_max,
+            can_persist: state.can_persist(),
+            modes: self.modes,
+            here: Port {
+                group: tag,
+                id: tag,
+            },
+            state: here.map_or(AccessState::Unavailable, |group| group.state),
+            groups: groups.clone(),
+        };
+        Some(Lun {
+            unit: Arc::new(unit),
+            volume: self.volume.clone(),
+            instance: self.instance,
+        })
+    }
+}
+
+/// The ways to a unit of an ANA group: a target port group for each portal
+/// group, with its tag, in which its one port has that number too.
+fn port_groups(target: &iscsi::Target, ana: &[AnaGroup], group: u32) -> Arc<[PortGroup]> {
+    let group = ana.iter().find(|known| known.id == group);
+    let state_on = |portal: &u16| group.map_or(AnaState::Optimized, |g| g.state_on(*portal));
+    let groups = target.portal_groups.iter().map(|portals| PortGroup {
+        tag: portals.tag,
+        // Where one of its portals is better than the others, they can use it.
+        state: (portals.portals.iter().map(state_on).map(access_state))
+            .min_by_key(|state| *state as u8)
+            .unwrap_or(AccessState::Unavailable),
+        ports: vec![portals.tag],
+    });
+    groups.collect()
+}
+
+/// What SCSI calls a state of an ANA group.
+pub(crate) fn access_state(state: AnaState) -> AccessState {
+    match state {
+        AnaState::Optimized => AccessState::ActiveOptimized,
+        AnaState::NonOptimized => AccessState::ActiveNonOptimized,
+        AnaState::Inaccessible => AccessState::Standby,
+        AnaState::PersistentLoss => AccessState::Unavailable,
+        AnaState::Change => AccessState::Transitioning,
+    }
+}
+
+/// What NVMe calls a state that SET TARGET PORT GROUPS can set.
+pub(crate) fn ana_state(state: AccessState) -> AnaState {
+    match state {
+        AccessState::ActiveOptimized => AnaState::Optimized,
+        AccessState::ActiveNonOptimized => AnaState::NonOptimized,
+        AccessState::Standby => AnaState::Inaccessible,
+        AccessState::Unavailable | AccessState::Offline => AnaState::PersistentLoss,
+        AccessState::Transitioning => AnaState::Change,
+    }
+}

@@ -1,0 +1,239 @@
+//! What the connections of one session share: its I_T nexus. They live on one
+//! reactor.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use iscsi::{InitiatorPort, SessionId};
+use scsi::{Access, Attention, Nexus};
+use store::Volume;
+use store::reservation::{Grant, Registrant, ScsiNexus};
+use wire::iscsi::TaskAttribute;
+
+use super::order::{Order, TaskId};
+use super::reservation::allows;
+use super::served::{Lun, Served};
+use crate::token::ConnectionId;
+
+/// What the iSCSI connections of one reactor share.
+#[derive(Default)]
+pub(crate) struct Local {
+    /// Its sessions, as long as they have connections.
+    pub(crate) sessions: RefCell<HashMap<SessionId, Weak<RefCell<Session>>>>,
+    /// Connections that can go on though nothing came for them.
+    pub(crate) due: RefCell<Vec<ConnectionId>>,
+}
+
+impl Local {
+    /// A session of this reactor that still has connections.
+    pub(crate) fn session(&self, id: SessionId) -> Option<Rc<RefCell<Session>>> {
+        self.sessions.borrow().get(&id)?.upgrade()
+    }
+
+    /// Puts a new session in; forgets those that are over.
+    pub(crate) fn insert(&self, id: SessionId, session: &Rc<RefCell<Session>>) {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(|_, session| session.strong_count() > 0);
+        sessions.insert(id, Rc::downgrade(session));
+    }
+}
+
+/// What the nexus has with one logical unit.
+struct OnUnit {
+    /// Of the unit; 0 where there is none.
+    instance: u32,
+    nexus: Nexus,
+    grant: Grant,
+    order: Order,
+}
+
+impl OnUnit {
+    fn new(lun: Option<&Lun>) -> OnUnit {
+        let mut nexus = Nexus::new();
+        nexus.post(Attention::POWER_ON);
+        OnUnit {
+            instance: lun.map_or(0, |lun| lun.instance),
+            nexus,
+            grant: Grant::default(),
+            order: Order::default(),
+        }
+    }
+}
+
+/// One session: an I_T nexus.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// Its connections by their CID.
+    pub(crate) connections: Vec<(u16, ConnectionId)>,
+    /// The order of its commands.
+    pub(crate) window: Rc<RefCell<iscsi::Session>>,
+    /// Who it is to reservations.
+    registrant: Registrant,
+    served: Served,
+    /// By the place of the unit.
+    units: Vec<OnUnit>,
+    /// Tasks that waited for others and may begin now.
+    begun: Vec<TaskId>,
+    /// EXTENDED COPY, as its nexus knows it.
+    pub(super) copies: super::copy::Copies,
+}
+
+impl Session {
+    /// A session that begins.
+    pub(crate) fn new(
+        id: SessionId,
+        initiator: &InitiatorPort,
+        served: Served,
+        window: Rc<RefCell<iscsi::Session>>,
+    ) -> Session {
+        let registrant = Registrant::ScsiNexus(ScsiNexus {
+            initiator: port_name(initiator),
+            target: served.view.name.clone(),
+            port: served.tag,
+        });
+        Session {
+            id,
+            connections: Vec::new(),
+            window,
+            registrant,
+            units: served
+                .places
+                .iter()
+                .map(|p| OnUnit::new(p.as_ref()))
+                .collect(),
+            served,
+            begun: Vec::new(),
+            copies: super::copy::Copies::default(),
+        }
+    }
+
+    /// Who it is to reservations.
+    pub(crate) fn registrant(&self) -> &Registrant {
+        &self.registrant
+    }
+
+    /// What is behind the target for it.
+    pub(crate) fn served(&self) -> &Served {
+        &self.served
+    }
+
+    /// What the nexus remembers of the unit at a place.
+    #[inline]
+    pub(crate) fn nexus(&mut self, place: u32) -> &mut Nexus {
+        &mut self.units[place as usize].nexus
+    }
+
+    /// Whether reservations let the nexus do this at a place now.
+    #[inline]
+    pub(crate) fn may(&mut self, place: u32, volume: &Arc<dyn Volume>, needs: Access) -> bool {
+        let grant = &mut self.units[place as usize].grant;
+        allows(volume.reservations(), &self.registrant, grant, needs)
+    }
+
+    /// A task has come for the unit at a place: whether it may begin.
+    #[inline]
+    pub(crate) fn enter(&mut self, place: u32, id: TaskId, attribute: TaskAttribute) -> bool {
+        self.units[place as usize].order.enter(id, attribute)
+    }
+
+    /// It has ended. Whether others may begin now: see [`Session::take_begun`].
+    #[inline]
+    pub(crate) fn leave(&mut self, place: u32, instance: u32, id: TaskId) -> bool {
+        let Session { units, begun, .. } = self;
+        let unit = &mut units[place as usize];
+        // Those of a unit that was removed were let go of then.
+        if unit.instance == instance {
+            unit.order.leave(id, |id| begun.push(id));
+        }
+        !begun.is_empty()
+    }
+
+    /// The connections of tasks that may begin now.
+    pub(crate) fn beginning(&self) -> impl Iterator<Item = ConnectionId> {
+        self.begun.iter().map(|(connection, _)| *connection)
+    }
+
+    /// The next task of a connection that waited for others and may begin now.
+    pub(crate) fn take_begun(&mut self, connection: ConnectionId) -> Option<TaskId> {
+        let at = self.begun.iter().position(|(of, _)| *of == connection)?;
+        Some(self.begun.remove(at))
+    }
+
+    /// A connection has ended; nothing of its tasks is left.
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
+        self.connections.retain(|(_, id)| *id != connection);
+        self.begun.retain(|(of, _)| *of != connection);
+    }
+
+    /// Establishes a unit attention for the units that are `meant`.
+    pub(crate) fn post(&mut self, attention: Attention, meant: impl Fn(&Lun) -> bool) {
+        for (unit, lun) in self.units.iter_mut().zip(self.served.places.iter()) {
+            if lun.as_ref().is_some_and(&meant) {
+                unit.nexus.post(attention);
+            }
+        }
+    }
+
+    /// Takes a unit attention back that its initiator knows of.
+    pub(crate) fn clear(&mut self, attention: Attention) {
+        for unit in &mut self.units {
+            unit.nexus.clear(attention);
+        }
+    }
+
+    /// What is behind the target has changed, by a command of this session or
+    /// not: `own`. What the initiator should know becomes unit attentions.
+    /// Whether tasks may begin that waited for others.
+    pub(crate) fn adopt(&mut self, new: &Served, own: bool) -> bool {
+        let places = new.places.len();
+        let len = self.units.len();
+        self.units.extend((len..places).map(|_| OnUnit::new(None)));
+        let has_others = self.served.view.luns != new.view.luns;
+        for (at, unit) in self.units.iter_mut().enumerate() {
+            let old = self.served.places.get(at).and_then(Option::as_ref);
+            let lun = new.places.get(at).and_then(Option::as_ref);
+            let instance = lun.map_or(0, |lun| lun.instance);
+            if instance != unit.instance {
+                let gone = std::mem::replace(unit, OnUnit::new(lun));
+                // They find no unit any more.
+                self.begun.extend(gone.order.into_held());
+            } else if let (Some(old), Some(lun)) = (old, lun) {
+                tell(&mut unit.nexus, old, lun, own);
+            }
+            if has_others && lun.is_some() {
+                unit.nexus.post(Attention::LUNS_CHANGED);
+            }
+        }
+        self.served = new.clone();
+        !self.begun.is_empty()
+    }
+}
+
+/// What an initiator is told of a unit that has changed.
+fn tell(nexus: &mut Nexus, old: &Lun, new: &Lun, own: bool) {
+    let (old, new) = (&*old.unit, &*new.unit);
+    if old.block_count != new.block_count {
+        nexus.post(Attention::CAPACITY_CHANGED);
+    }
+    if old.read_only != new.read_only || old.identity != new.identity {
+        nexus.post(Attention::INQUIRY_CHANGED);
+    }
+    // Who sent the command knows.
+    if old.groups != new.groups && !own {
+        nexus.post(Attention::ACCESS_STATE_CHANGED);
+    }
+    if old.modes != new.modes && !own {
+        nexus.post(Attention::MODE_PARAMETERS_CHANGED);
+    }
+}
+
+/// Name of a SCSI initiator port (RFC 7143, section 4.4.1).
+pub(crate) fn port_name(port: &InitiatorPort) -> String {
+    let isid = port
+        .isid
+        .iter()
+        .fold(0, |n, byte| n << 8 | u64::from(*byte));
+    format!("{},i,0x{isid:012x}", port.name)
+}

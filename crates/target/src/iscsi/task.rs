@@ -1,0 +1,542 @@
+//! SCSI commands from their arrival to their status: their unit, their order,
+//! what is in their way.
+
+use std::sync::Arc;
+
+use iscsi::target::{AbortOutcome, Done, Op, Task};
+use link::Data;
+use machine::Tag;
+use mem::BufRange;
+use reactor::Driver;
+use scsi::lun::Lun as Address;
+use scsi::{Access, Command, IoKind, Sense, decode};
+use store::Volume;
+
+use super::Connection;
+
+/// Most bytes of a parameter list.
+pub(super) const LIST_BYTES_MAX: u32 = 64 << 10;
+
+/// No unit.
+const NOWHERE: u32 = u32::MAX;
+
+/// What the target knows of a task in flight.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    /// The place of its unit; [`NOWHERE`] for none.
+    place: u32,
+    /// The unit's instance.
+    instance: u32,
+    /// It has come.
+    has_come: bool,
+    /// Its Initiator Task Tag.
+    itt: u32,
+    /// Its order lets it begin.
+    may_begin: bool,
+    /// All of it is here, and it waits for its order.
+    is_held: bool,
+    /// Bytes of data that the initiator was let send.
+    pub(super) want: u32,
+    /// Bytes to the initiator, if it succeeds.
+    pub(super) data_in_len: u32,
+    /// Bytes that its CDB transfers.
+    pub(super) transfer_len: u64,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot {
+            place: NOWHERE,
+            instance: 0,
+            has_come: false,
+            itt: 0,
+            may_begin: false,
+            is_held: false,
+            want: 0,
+            data_in_len: 0,
+            transfer_len: 0,
+        }
+    }
+}
+
+impl Connection {
+    #[inline]
+    pub(super) fn slot(&mut self, tag: Tag) -> &mut Slot {
+        &mut self.own.slots[usize::from(tag)]
+    }
+
+    /// A task is seen for the first time: takes its place in the order of those
+    /// for its unit.
+    #[inline]
+    fn come(&mut self, tag: Tag, task: &Task) {
+        let index = usize::from(tag);
+        if index >= self.own.slots.len() {
+            let len = machine::Machine::tags_max(&self.link.machine).max(index + 1);
+            self.own.slots.resize_with(len, Slot::default);
+        }
+        if self.own.slots[index].has_come {
+            return;
+        }
+        let mut slot = Slot {
+            has_come: true,
+            itt: task.itt,
+            may_begin: true,
+            ..Slot::default()
+        };
+        let id = (self.id(), tag);
+        let bound = self.bound();
+        if let Address::Unit(lun) = Address::parse(task.lun)
+            && let Some(place) = bound.served.place_of(lun)
+            && let Some(lun) = bound.served.at(place)
+        {
+            slot.place = place;
+            slot.instance = lun.instance;
+            slot.may_begin = bound.session.borrow_mut().enter(place, id, task.attribute);
+        }
+        self.own.slots[index] = slot;
+    }
+
+    /// A task is over: others may begin.
+    #[inline]
+    fn over(&mut self, tag: Tag) {
+        let slot = std::mem::take(self.slot(tag));
+        if slot.place == NOWHERE {
+            return;
+        }
+        let id = (self.id(), tag);
+        let session = &self.bound().session;
+        let begins = session.borrow_mut().leave(slot.place, slot.instance, id);
+        if begins {
+            self.note_begun();
+        }
+    }
+
+    /// Tasks of some connections of the session may begin.
+    #[cold]
+    pub(super) fn note_begun(&self) {
+        let session = self.session();
+        let mut due = self.own.local.due.borrow_mut();
+        due.extend(session.beginning());
+    }
+
+    /// The machine was run: others of the session may have their turn now.
+    #[inline]
+    pub(super) fn note_due(&mut self) {
+        let Some(session) = self.link.machine.session() else {
+            return;
+        };
+        let mut session = session.borrow_mut();
+        if session.connections().len() > 1 {
+            while let Some(cid) = session.next_due() {
+                let own = self.bound().session.borrow();
+                let found = own.connections.iter().find(|(known, _)| *known == cid);
+                let found = found.map(|(_, connection)| *connection);
+                self.own.local.due.borrow_mut().extend(found);
+            }
+        }
+    }
+
+    /// Begins tasks of this connection that had waited for others.
+    pub(super) fn begin_held<D: Driver>(&mut self, driver: &mut D) {
+        if !self.is_open() {
+            return;
+        }
+        let me = self.id();
+        loop {
+            let Some(bound) = &self.own.bound else { return };
+            let Some((_, tag)) = bound.session.borrow_mut().take_begun(me) else {
+                return;
+            };
+            let slot = self.slot(tag);
+            slot.may_begin = true;
+            if !std::mem::take(&mut slot.is_held) {
+                continue;
+            }
+            let task = *self.link.machine.task(tag);
+            if !self.begin(tag, &task, driver) {
+                self.wait(Op::Execute { tag, task });
+            }
+        }
+    }
+
+    /// Whether reservations let the nexus do this at a place now.
+    #[inline]
+    pub(super) fn may(&self, place: u32, access: Access) -> bool {
+        let volume = &self.place(place).volume;
+        self.session_mut().may(place, volume, access)
+    }
+
+    /// Provides memory for the data of a command, as far as the command wants
+    /// it; false while there is none.
+    #[inline]
+    pub(super) fn prepare<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        staged: bool,
+        driver: &mut D,
+    ) -> bool {
+        self.come(tag, task);
+        let slot = *self.slot(tag);
+        let (want, medium) = self.wanted(&slot, task);
+        if want > 0 {
+            let data = match medium {
+                // Where it stays until the next receive: too short a time for
+                // one that waits for others.
+                Some(_) if staged && slot.may_begin && want == task.edtl => Some(Data::staged()),
+                Some(offset) if !staged => (self.place(slot.place).volume)
+                    .borrow(offset, want)
+                    .map(Data::loan),
+                _ => None,
+            };
+            let data = data.or_else(|| driver.pool().get(want).map(Data::owned));
+            let Some(data) = data.or_else(|| self.spare_for(tag, want, driver)) else {
+                return false;
+            };
+            self.link.set_data(tag, data);
+        }
+        self.slot(tag).want = want;
+        self.link.machine.prepared(tag, want);
+        true
+    }
+
+    /// Memory that is kept for commands that keep everything behind them from
+    /// being received, `None` for any other.
+    #[cold]
+    pub(super) fn spare_for<D: Driver>(&self, tag: Tag, len: u32, driver: &D) -> Option<Data> {
+        let is_in_the_way = self.link.machine.is_blocked_on(tag);
+        let buf = is_in_the_way.then(|| driver.pool().get_spare(len))?;
+        buf.map(Data::owned)
+    }
+
+    /// How many bytes of a task's data are wanted, and where they go on the
+    /// volume, of a plain write. 0 where it will be refused.
+    #[inline]
+    fn wanted(&self, slot: &Slot, task: &Task) -> (u32, Option<u64>) {
+        if slot.place == NOWHERE || !task.write {
+            return (0, None);
+        }
+        let lun = self.place_of(slot);
+        let Some(lun) = lun else { return (0, None) };
+        let Ok(command) = decode(&task.cdb, &lun.unit) else {
+            return (0, None);
+        };
+        if !self.may(slot.place, command.access()) {
+            return (0, None);
+        }
+        let block_bytes = lun.unit.block_bytes;
+        let len = command.data_out_len(block_bytes);
+        match command {
+            Command::Io(io) => {
+                let whole = len.min(u64::from(task.edtl)) as u32;
+                match io.kind {
+                    IoKind::Write | IoKind::WriteAtomic => {
+                        (whole - whole % block_bytes, Some(io.offset))
+                    }
+                    _ => (whole, None),
+                }
+            }
+            _ => (
+                len.min(LIST_BYTES_MAX.into()).min(task.edtl.into()) as u32,
+                None,
+            ),
+        }
+    }
+
+    /// The unit of a task, if it is still the one that it came for.
+    #[inline]
+    fn place_of(&self, slot: &Slot) -> Option<&super::Lun> {
+        let lun = self.bound().served.at(slot.place)?;
+        (lun.instance == slot.instance).then_some(lun)
+    }
+
+    /// All of a command is here: executes it, or keeps it until those before it
+    /// are over. False while memory is short.
+    #[inline]
+    pub(super) fn execute_task<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        driver: &mut D,
+    ) -> bool {
+        tracing::debug!(peer = %self.via.peer, ?task, "execute");
+        self.come(tag, task);
+        let slot = self.slot(tag);
+        if !slot.may_begin {
+            slot.is_held = true;
+            return true;
+        }
+        self.begin(tag, task, driver)
+    }
+
+    /// Executes a command whose turn it is; false while memory is short.
+    #[inline]
+    fn begin<D: Driver>(&mut self, tag: Tag, task: &Task, driver: &mut D) -> bool {
+        let slot = *self.slot(tag);
+        let Some(lun) = (slot.place != NOWHERE)
+            .then(|| self.place_of(&slot))
+            .flatten()
+        else {
+            return self.execute_elsewhere(tag, task, driver);
+        };
+        let place = slot.place;
+        let command = decode(&task.cdb, &lun.unit);
+        if let Ok(command) = &command
+            && !self.may(place, command.access())
+        {
+            self.status(tag, scsi::status::RESERVATION_CONFLICT);
+            return true;
+        }
+        let pending = self.session_mut().nexus(place).intercept(task.cdb[0]);
+        let command = match (pending, command) {
+            (None, Ok(command)) => command,
+            (Some(sense), _) | (None, Err(sense)) => {
+                self.check(tag, &sense);
+                return true;
+            }
+        };
+        match command {
+            Command::Io(io) if io.kind == IoKind::Read => self.read(tag, task, place, io, driver),
+            Command::Io(io) if matches!(io.kind, IoKind::Write | IoKind::WriteAtomic) => {
+                self.write(tag, task, place, io, driver)
+            }
+            _ => self.execute_command(tag, task, place, &command, driver),
+        }
+    }
+
+    /// Everything but reads and writes.
+    fn execute_command<D: Driver>(
+        &mut self,
+        tag: Tag,
+        task: &Task,
+        place: u32,
+        command: &Command,
+        driver: &mut D,
+    ) -> bool {
+        let len = command.data_out_len(self.place(place).unit.block_bytes);
+        let sent = if task.write { u64::from(task.edtl) } else { 0 };
+        if sent < len {
+            self.check(tag, &super::io::short_data());
+            return true;
+        }
+        let slot = self.slot(tag);
+        slot.transfer_len = len;
+        let is_list = !matches!(command, Command::Io(_));
+        if is_list && len > LIST_BYTES_MAX.into() {
+            self.check(tag, &Sense::list_length());
+            return true;
+        }
+        if u64::from(slot.want) < len {
+            // It was to be refused when its data was about to come.
+            self.status(tag, scsi::status::BUSY);
+            return true;
+        }
+        match *command {
+            Command::Io(io) if io.len == 0 && !matches!(io.kind, IoKind::Flush { .. }) => {
+                self.good(tag);
+                true
+            }
+            Command::Io(io) => self.execute_steps(tag, place, io, driver),
+            Command::Unmap { list_len } => self.unmap(tag, place, list_len, driver),
+            Command::GetLbaStatus {
+                offset,
+                allocation_len,
+            } => self.get_lba_status(tag, place, offset, allocation_len, driver),
+            Command::StartStop { flush: true, .. } => self.flush(tag, place, driver),
+            Command::ModeSelect(select) => self.mode_select(tag, place, &select),
+            Command::SetTargetPortGroups { list_len } => {
+                self.set_target_port_groups(tag, place, list_len)
+            }
+            Command::PersistentReserveIn {
+                action,
+                allocation_len,
+            } => self.persistent_reserve_in(tag, place, action, allocation_len, driver),
+            Command::PersistentReserveOut {
+                action,
+                scope,
+                kind,
+                list_len,
+            } => self.persistent_reserve_out(tag, place, (action, scope, kind, list_len), driver),
+            Command::Reserve => {
+                self.reserve(tag, place);
+                true
+            }
+            Command::Release => {
+                self.release(tag, place);
+                true
+            }
+            Command::ExtendedCopy { list_len } => self.extended_copy(tag, place, list_len, driver),
+            Command::ReceiveCopyResults {
+                action,
+                list_id,
+                allocation_len,
+            } => self.receive_copy_results(tag, (action, list_id, allocation_len), driver),
+            _ => self.respond(tag, place, command, driver),
+        }
+    }
+
+    /// The data that the initiator has sent, all that is wanted of it.
+    pub(super) fn data_out(&self, tag: Tag) -> Option<BufRange> {
+        self.link.range(tag)
+    }
+
+    /// Completes a command without data to the initiator.
+    #[inline]
+    pub(super) fn good(&mut self, tag: Tag) {
+        self.good_with(tag, 0);
+    }
+
+    /// Completes a command with so much data that it has for the initiator,
+    /// from the start of its memory.
+    #[inline]
+    pub(super) fn good_with(&mut self, tag: Tag, len: u32) {
+        let task = self.link.machine.task(tag);
+        let takes = if task.read { task.edtl } else { 0 };
+        let transfer_len = self.slot(tag).transfer_len;
+        let done = match len {
+            0 => Done::good(transfer_len),
+            len => Done::read(len.min(takes), len.into()),
+        };
+        self.complete(tag, done);
+    }
+
+    /// An I/O has succeeded, and with it the command.
+    #[inline]
+    pub(super) fn succeed(&mut self, tag: Tag) {
+        let Slot {
+            data_in_len,
+            transfer_len,
+            ..
+        } = *self.slot(tag);
+        self.complete(tag, Done::read(data_in_len, transfer_len));
+    }
+
+    /// Completes a command with CHECK CONDITION.
+    #[cold]
+    pub(super) fn check(&mut self, tag: Tag, sense: &Sense) {
+        let place = self.slot(tag).place;
+        let bound = self.bound();
+        let lun = (place != NOWHERE).then(|| bound.served.at(place)).flatten();
+        let descriptor = lun.is_some_and(|lun| lun.unit.modes.descriptor_sense);
+        let mut bytes = scsi::SenseBytes::EMPTY;
+        sense.encode(descriptor, &mut bytes);
+        self.link.take_data(tag);
+        self.complete(tag, Done::check_condition(bytes));
+    }
+
+    /// Completes a command with a status that needs no sense data.
+    #[cold]
+    pub(super) fn status(&mut self, tag: Tag, status: u8) {
+        self.link.take_data(tag);
+        self.complete(tag, Done::status(status));
+    }
+
+    #[inline]
+    fn complete(&mut self, tag: Tag, done: Done) {
+        self.over(tag);
+        self.link.machine.complete(tag, done);
+    }
+
+    /// Ends a task before its time, wherever it stands: with a status, or
+    /// without a word.
+    pub(super) fn end_task<D: Driver>(&mut self, tag: Tag, done: Done, driver: &mut D) {
+        let job = self.jobs.borrow().find(self.id(), tag);
+        match job {
+            Some(job) => drop(self.orphan(job, driver)),
+            None => drop(self.waiting.take(|op| super::is_of(op, tag))),
+        }
+        self.link.take_data(tag);
+        if self
+            .own
+            .slots
+            .get(usize::from(tag))
+            .is_some_and(|slot| slot.has_come)
+        {
+            self.over(tag);
+        }
+        self.link.machine.complete(tag, done);
+    }
+
+    /// The machine has given up on a task whose data was wrong or did not come
+    /// as promised, and answers it.
+    #[cold]
+    pub(super) fn given_up(&mut self, itt: u32) {
+        let of_itt = |slot: &Slot| slot.has_come && slot.itt == itt;
+        let Some(at) = self.own.slots.iter().position(of_itt) else {
+            return;
+        };
+        let tag = at as Tag;
+        let is_open = self.link.machine.tasks().any(|(open, _)| open == tag);
+        if is_open && self.jobs.borrow().find(self.id(), tag).is_some() {
+            // It was about something else that came with the same tag.
+            return;
+        }
+        let waited = self.waiting.take(|op| super::is_of(op, tag));
+        self.over(tag);
+        if waited.is_some() {
+            self.link
+                .machine
+                .complete(tag, Done::status(scsi::status::BUSY));
+        }
+    }
+
+    /// The connection is over: none of its tasks is in the way of others.
+    pub(super) fn leave_tasks(&mut self) {
+        for at in 0..self.own.slots.len() {
+            if self.own.slots[at].has_come {
+                self.over(at as Tag);
+            }
+        }
+    }
+
+    /// Aborts a task, of which the initiator hears no more; whether there was
+    /// one.
+    pub(super) fn abort_task<D: Driver>(&mut self, tag: Tag, driver: &mut D) -> bool {
+        match self.link.machine.abort(tag) {
+            AbortOutcome::Gone => false,
+            AbortOutcome::Aborted => {
+                self.waiting.take(|op| super::is_of(op, tag));
+                self.link.take_data(tag);
+                if self
+                    .own
+                    .slots
+                    .get(usize::from(tag))
+                    .is_some_and(|slot| slot.has_come)
+                {
+                    self.over(tag);
+                }
+                true
+            }
+            AbortOutcome::Executing => {
+                self.end_task(tag, Done::aborted(), driver);
+                true
+            }
+        }
+    }
+
+    /// The tasks in flight that are `meant`.
+    pub(super) fn tasks(&self, meant: impl Fn(&Task) -> bool) -> Vec<Tag> {
+        let tasks = self.link.machine.tasks();
+        tasks
+            .filter(|(_, task)| meant(task))
+            .map(|(tag, _)| tag)
+            .collect()
+    }
+
+    /// Ends the tasks that are on a volume, or wait for it: who sent them has
+    /// lost the right to.
+    pub(super) fn end_tasks_on<D: Driver>(&mut self, volume: &Arc<dyn Volume>, driver: &mut D) {
+        let bound = self.bound();
+        let on_volume = |task: &Task| match Address::parse(task.lun) {
+            Address::Unit(lun) => {
+                let lun = (bound.served.place_of(lun)).and_then(|place| bound.served.at(place));
+                lun.is_some_and(|lun| Arc::ptr_eq(&lun.volume, volume))
+            }
+            _ => false,
+        };
+        for tag in self.tasks(on_volume) {
+            self.abort_task(tag, driver);
+        }
+        self.run(driver);
+    }
+}

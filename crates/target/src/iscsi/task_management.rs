@@ -1,0 +1,189 @@
+//! Task management: functions that end tasks before their time, answered at
+//! once, whatever the tasks' volumes do.
+
+use std::sync::Arc;
+
+use iscsi::SessionId;
+use iscsi::target::Task;
+use machine::Tag;
+use reactor::Driver;
+use scsi::lun::Lun as Address;
+use scsi::{Attention, Modes};
+use wire::iscsi::{TaskFunction, TaskResponse, serial_distance};
+
+use super::{Answer, Connection};
+use crate::fence::Scope;
+use crate::shared::{Mail, Shared};
+
+/// Tasks to be ended on every reactor.
+#[derive(Debug)]
+pub struct Ending {
+    /// The target that they were sent to.
+    target: String,
+    /// The unit; `None` for all.
+    lun: Option<u16>,
+    /// Who says so, and the CmdSN that its tasks are before.
+    by: (SessionId, u32),
+    /// Of that nexus alone.
+    only_own: bool,
+}
+
+impl Connection {
+    /// A task management function, which all that was sent before it has come
+    /// before.
+    pub(super) fn task_management<D: Driver>(
+        &mut self,
+        tag: Tag,
+        function: TaskFunction,
+        lun: u64,
+        referenced: Option<Tag>,
+        driver: &mut D,
+    ) {
+        tracing::debug!(peer = %self.via.peer, %function, lun, ?referenced, "task management");
+        let unit = match Address::parse(lun) {
+            Address::Unit(lun) => self.bound().served.place_of(lun).map(|_| lun),
+            _ => None,
+        };
+        let response = match (function, unit) {
+            (TaskFunction::AbortTask, _) => {
+                let is_aborted = referenced.is_some_and(|task| self.abort_task(task, driver));
+                match is_aborted {
+                    true => TaskResponse::Complete,
+                    false => TaskResponse::NoTask,
+                }
+            }
+            (TaskFunction::AbortTaskSet | TaskFunction::ClearTaskSet, Some(lun)) => {
+                return self.end_tasks_everywhere(tag, Some(lun), true, driver);
+            }
+            (TaskFunction::LogicalUnitReset, Some(lun)) => {
+                return self.end_tasks_everywhere(tag, Some(lun), false, driver);
+            }
+            (TaskFunction::TargetWarmReset, _) => {
+                return self.end_tasks_everywhere(tag, None, false, driver);
+            }
+            (TaskFunction::TargetColdReset, _) => return self.cold_reset(tag, driver),
+            (
+                TaskFunction::AbortTaskSet
+                | TaskFunction::ClearTaskSet
+                | TaskFunction::LogicalUnitReset,
+                None,
+            ) => TaskResponse::NoLun,
+            (TaskFunction::TaskReassign, _) => TaskResponse::ReassignmentNotSupported,
+            _ => TaskResponse::NotSupported,
+        };
+        self.link.machine.task_management_done(tag, response);
+    }
+
+    /// Ends tasks of this session or, at a reset, of all, and answers when all
+    /// reactors have done so. With a task set for each nexus (Control mode page,
+    /// TST 001b) CLEAR TASK SET ends those of its own, too.
+    fn end_tasks_everywhere<D: Driver>(
+        &mut self,
+        tag: Tag,
+        lun: Option<u16>,
+        only_own: bool,
+        driver: &mut D,
+    ) {
+        let ending = self.end_tasks_of(tag, lun, only_own, driver);
+        let later = self.later(tag);
+        self.shared.fence(Scope::Mail, move |shared| {
+            if only_own {
+                return later.answer(TaskResponse::Complete);
+            }
+            // Which may wait for a reservation that is being made.
+            shared.clerk(move |shared| {
+                shared.reset_units(&ending.target, ending.lun);
+                shared.fence(Scope::Mail, |_| later.answer(TaskResponse::Complete));
+            });
+        });
+    }
+
+    fn end_tasks_of<D: Driver>(
+        &mut self,
+        tag: Tag,
+        lun: Option<u16>,
+        only_own: bool,
+        driver: &mut D,
+    ) -> Arc<Ending> {
+        let cmd_sn = self.link.machine.task(tag).cmd_sn;
+        let session = self.session().id;
+        let ending = Arc::new(Ending {
+            target: self.bound().served.view.name.clone(),
+            lun,
+            by: (session, cmd_sn),
+            only_own,
+        });
+        // Before what comes behind it on this connection.
+        self.end_tasks(&ending, driver);
+        self.shared.send_all(|| Mail::EndTasks(ending.clone()));
+        ending
+    }
+
+    /// TARGET COLD RESET: what the warm one does, then all sessions end (RFC
+    /// 7143, section 11.5.1).
+    fn cold_reset<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
+        let ending = self.end_tasks_of(tag, None, false, driver);
+        self.link
+            .machine
+            .task_management_done(tag, TaskResponse::Complete);
+        self.shared.fence(Scope::Mail, move |shared| {
+            let connections = shared.iscsi().connections_of(&ending.target);
+            connections
+                .into_iter()
+                .for_each(|packed| shared.dismiss(packed));
+        });
+    }
+
+    /// Ends what of this connection is meant.
+    pub(crate) fn end_tasks<D: Driver>(&mut self, ending: &Ending, driver: &mut D) {
+        let Some(bound) = self.own.bound.as_ref().filter(|_| self.is_open()) else {
+            return;
+        };
+        if bound.served.view.name != ending.target {
+            return;
+        }
+        let session = bound.session.clone();
+        let (by, cmd_sn) = ending.by;
+        let is_own = session.borrow().id == by;
+        if ending.only_own && !is_own {
+            return;
+        }
+        let is_meant = |task: &Task| {
+            let is_there = match ending.lun {
+                Some(lun) => Address::parse(task.lun) == Address::Unit(lun),
+                None => true,
+            };
+            // What came behind the function is none of its business.
+            is_there && (!is_own || serial_distance(task.cmd_sn, cmd_sn) > 0)
+        };
+        for tag in self.tasks(is_meant) {
+            self.abort_task(tag, driver);
+        }
+        if !ending.only_own {
+            let is_reset = |lun: u16| ending.lun.is_none_or(|reset| reset == lun);
+            let mut session = session.borrow_mut();
+            session.post(Attention::RESET, |lun| is_reset(lun.unit.lun));
+        }
+    }
+}
+
+impl From<TaskResponse> for Answer {
+    fn from(response: TaskResponse) -> Answer {
+        Answer::TaskManagement(response)
+    }
+}
+
+impl Shared {
+    /// Units of a target were reset: what SCSI-2's RESERVE took is free, mode
+    /// parameters are what they were at first. May block.
+    fn reset_units(&self, target: &str, lun: Option<u16>) {
+        let luns = self.state().iscsi.luns(target);
+        for (number, volume, _) in luns {
+            if lun.is_none_or(|lun| lun == number) {
+                volume.reservations().reset(None);
+                (self.state().iscsi).set_modes(target, number, Modes::default());
+            }
+        }
+        self.publish_target(target, None);
+    }
+}
