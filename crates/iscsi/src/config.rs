@@ -345,7 +345,14 @@ mod tests {
             let address: IpAddr = address.parse().expect("an address");
             assert_eq!(network.has(address), expected, "{network} {address}");
         }
-        for text in ["", "192.0.2.0/33", "2001:db8::/129", "192.0.2/24", "192.0.2.0/", "a"] {
+        for text in [
+            "",
+            "192.0.2.0/33",
+            "2001:db8::/129",
+            "192.0.2/24",
+            "192.0.2.0/",
+            "a",
+        ] {
             assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
         }
         let network: Network = "192.0.2.7".parse().expect("a network");
@@ -356,7 +363,10 @@ mod tests {
     fn the_entry_of_an_initiator_is_the_one_that_names_it_else_the_first_without_a_name() {
         let entry = |name: Option<&str>, network: Option<&str>, lun: u16| InitiatorAcl {
             name: name.map(str::to_owned),
-            networks: network.map(|n| n.parse().expect("a network")).into_iter().collect(),
+            networks: network
+                .map(|n| n.parse().expect("a network"))
+                .into_iter()
+                .collect(),
             auth: None,
             luns: Some(vec![lun]),
         };
@@ -380,7 +390,11 @@ mod tests {
         assert_eq!(lun("iqn.a", "192.0.2.1"), Some(1));
         assert_eq!(lun("iqn.a", "198.51.100.1"), None);
         assert_eq!(lun("iqn.b", "192.0.2.1"), Some(4));
-        assert!(Target::new("iqn.t").entry_of("iqn.x", IpAddr::from([1, 2, 3, 4])).is_some());
+        assert!(
+            Target::new("iqn.t")
+                .entry_of("iqn.x", IpAddr::from([1, 2, 3, 4]))
+                .is_some()
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod config;
 pub mod digest;
 mod discovery;
+pub mod fuzz;
 pub mod initiator;
 mod keys;
 mod login;
@@ -16,6 +17,7 @@ mod security;
 mod session;
 pub mod support;
 pub mod target;
+pub mod testing;
 pub mod text;
 
 pub use config::{

@@ -202,16 +202,6 @@ impl<'a> Identity<'a> {
             Some(_) => Err(LoginStatus::SessionTypeNotSupported),
         }
     }
-
-    fn is_part(key: &str) -> bool {
-        [
-            "InitiatorName",
-            "InitiatorAlias",
-            "TargetName",
-            "SessionType",
-        ]
-        .contains(&key)
-    }
 }
 
 /// Keys that say something and are not answered, with their sections and
