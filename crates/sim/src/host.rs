@@ -8,7 +8,9 @@ use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token, Wait};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::identify::{self, IDENTIFY_BYTES, cns};
+use wire::nvme::log::{event, lid};
 use wire::nvme::property::{csts, offset};
+use wire::nvme::reservation::{Notification, notice};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
@@ -41,6 +43,10 @@ enum Sent {
     Identify,
     KeepAlive,
     Abort,
+    /// Asynchronous Event Request, which is answered when there is something.
+    Event,
+    /// The Reservation Notification log page.
+    Notice,
     Io(Io),
 }
 
@@ -133,10 +139,9 @@ impl SimHost {
         self.stage == Stage::Gone
     }
 
-    /// Commands without an answer.
+    /// Commands without an answer, but for those that wait for an event.
     pub fn in_flight(&self) -> usize {
-        let commands = self.lanes.iter().flat_map(|lane| &lane.commands);
-        commands.flatten().count()
+        self.lanes.iter().flat_map(Lane::under_way).count()
     }
 
     /// It shall close its queues and not come back.
@@ -222,6 +227,7 @@ impl SimHost {
     }
 
     fn lose_all(&mut self, work: &mut Work) -> Verdict {
+        work.set_hears(self.number, false);
         for lane in &mut self.lanes {
             for command in lane.commands.drain(..).flatten() {
                 if let Sent::Io(io) = command.what {
@@ -305,9 +311,40 @@ impl SimHost {
                 }
             }
             Sent::KeepAlive | Sent::Abort => {}
+            Sent::Event => {
+                // Of what else there is nobody reads here, and it is not told again.
+                if cqe.result as u32 == event::RESERVATION_LOG_AVAILABLE {
+                    self.read_notice();
+                }
+                self.await_event();
+            }
+            Sent::Notice => {
+                let mut bytes = [0; size_of::<Notification>()];
+                mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
+                let page = Notification::read_from_bytes(&bytes).expect("its size");
+                if page.kind != notice::EMPTY {
+                    work.noticed(self.number, page.nsid.get(), page.kind)?;
+                }
+                if page.available > 0 {
+                    self.read_notice();
+                }
+            }
             Sent::Io(_) => unreachable!("handled above"),
         }
         Ok(())
+    }
+
+    fn await_event(&mut self) {
+        let sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST);
+        self.command(0, &sqe, Data::None, Sent::Event);
+    }
+
+    fn read_notice(&mut self) {
+        let len = size_of::<Notification>() as u32;
+        let mut sqe = Sqe::new(admin::GET_LOG_PAGE);
+        let page = u32::from(lid::RESERVATION_NOTIFICATION);
+        sqe.cdw10 = (page | (len / 4 - 1) << 16).into();
+        self.command(0, &sqe, Data::In(len), Sent::Notice);
     }
 
     fn ask_ready(&mut self) {
@@ -349,12 +386,7 @@ impl SimHost {
                 },
                 kato_ms,
             },
-            connect_data: ConnectData::new(
-                *hostid,
-                cntlid,
-                &subnqn(self.plan.subsystem),
-                hostnqn,
-            ),
+            connect_data: ConnectData::new(*hostid, cntlid, &subnqn(self.plan.subsystem), hostnqn),
             in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
         };
         let base = self.next_base;
@@ -394,6 +426,8 @@ impl SimHost {
                     self.stage = Stage::Live;
                     self.lives += 1;
                     work.trace(|| format!("host {} is live", self.number));
+                    work.set_hears(self.number, true);
+                    self.await_event();
                     self.keep_alive_at = now;
                     self.live(world, work, now)?;
                 }
@@ -416,7 +450,7 @@ impl SimHost {
     }
 
     fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
-        let begun = self.lanes.iter().flat_map(|lane| &lane.commands).flatten();
+        let begun = self.lanes.iter().flat_map(Lane::under_way);
         if let Some(oldest) = begun.map(|command| command.begun_at).min()
             && now >= oldest + COMMAND_TIMEOUT
         {
@@ -453,7 +487,7 @@ impl SimHost {
     /// Asks for the end of a command that is under way; its Command Identifier
     /// is its tag.
     fn abort_one(&mut self, world: &Shared) {
-        if self.lanes[0].commands.iter().flatten().count() >= ABORTS_MAX {
+        if self.lanes[0].under_way().count() >= ABORTS_MAX {
             return;
         }
         let lane =
@@ -511,6 +545,12 @@ impl SimHost {
 }
 
 impl Lane {
+    /// What has no answer, but for what waits for an event.
+    fn under_way(&self) -> impl Iterator<Item = &Command> {
+        let all = self.commands.iter().flatten();
+        all.filter(|command| !matches!(command.what, Sent::Event))
+    }
+
     fn put(&mut self, tag: Tag, command: Command) {
         let index = usize::from(tag);
         if index >= self.commands.len() {

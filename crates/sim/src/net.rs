@@ -85,7 +85,7 @@ struct End {
 
 impl End {
     fn is_kept(&self) -> bool {
-        self.holder != Holder::Nobody && self.closing.is_none()
+        matches!(self.holder, Holder::Socket(..)) && self.closing.is_none()
     }
 
     fn new(holder: Holder, address: SocketAddr) -> End {
@@ -219,7 +219,7 @@ impl Net {
             .collect()
     }
 
-    /// Connections to `address` that the accepting side has not let go of.
+    /// Connections to `address` that a driver of the accepting side has.
     pub fn connections_to(&self, address: SocketAddr) -> usize {
         let kept = |c: &&Connection| c.ends[1].address == address && c.ends[1].is_kept();
         self.connections.iter().filter(kept).count()

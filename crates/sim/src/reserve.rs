@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use wire::nvme::Sqe;
 use wire::nvme::io;
-use wire::nvme::reservation::{action, cptpl};
+use wire::nvme::reservation::{EDS, Registrant, Status, action, cptpl, notice};
+use zerocopy::FromBytes;
 
 use crate::checker::Stamp;
 use crate::random::Random;
@@ -47,6 +48,59 @@ pub enum Ask {
     Clear {
         key: u64,
     },
+    Report,
+}
+
+/// Registrants that a report has room for.
+const REPORTED_MAX: usize = 8;
+/// Bytes of a report, with Extended Data Structure.
+pub const REPORT_BYTES: usize = 64 * (1 + REPORTED_MAX);
+
+/// What a Reservation Report tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    generation: u32,
+    rtype: u8,
+    persists: bool,
+    /// Keys, and who holds the reservation.
+    registrants: BTreeMap<Host, (u64, bool)>,
+}
+
+impl Report {
+    /// Reads one, of hosts whose identifiers are their numbers and one.
+    pub fn decode(bytes: &[u8]) -> Option<Report> {
+        let (head, mut rest) = Status::read_from_prefix(bytes).ok()?;
+        let mut registrants = BTreeMap::new();
+        for _ in 0..head.registrants.get() {
+            let (one, after) = Registrant::read_from_prefix(rest).ok()?;
+            let number = one.hostid[0];
+            if one.hostid != [number; 16] || number == 0 {
+                return None;
+            }
+            let told = (one.rkey.get(), one.rcsts & 1 != 0);
+            registrants.insert(usize::from(number) - 1, told);
+            rest = after;
+        }
+        Some(Report {
+            generation: head.generation.get(),
+            rtype: head.rtype,
+            persists: head.ptpls & 1 != 0,
+            registrants,
+        })
+    }
+}
+
+/// A notification to a host: one of [`notice`].
+pub type Notice = u8;
+
+/// Notifications that a command brings others, for certain or perhaps.
+struct Told {
+    /// Until then, if it is not under way.
+    to: Stamp,
+    /// Of these kinds.
+    kinds: &'static [Notice],
+    /// To these.
+    hosts: Vec<Host>,
 }
 
 /// How a command ends.
@@ -137,8 +191,44 @@ impl State {
                 self.keys.clear();
                 self.held = None;
             }
+            Ask::Report => {}
         }
         End::Done
+    }
+
+    /// Whether a report tells this.
+    fn is_told_by(&self, report: &Report) -> bool {
+        let told = self.keys.iter();
+        let told: BTreeMap<Host, (u64, bool)> = told
+            .map(|(&host, &key)| (host, (key, self.is_holder(host))))
+            .collect();
+        report.registrants == told
+            && report.rtype == self.held.map_or(0, |(rtype, _)| rtype)
+            && report.persists == self.persists
+    }
+
+    /// Whom a command that made `after` of this must have told of what (Base
+    /// 2.0, section 8.19).
+    fn must_tell(&self, host: Host, ask: Ask, after: &State) -> Vec<(Host, Notice)> {
+        let others = |kind| {
+            let all = self.keys.keys().filter(move |&&other| other != host);
+            all.map(|&other| (other, kind)).collect()
+        };
+        let was_of_registrants = matches!(self.held, Some((3..=6, _)));
+        match ask {
+            Ask::Release { .. } | Ask::Unregister { .. }
+                if was_of_registrants && after.held.is_none() =>
+            {
+                others(notice::RESERVATION_RELEASED)
+            }
+            Ask::Clear { .. } if self.held.is_some() => others(notice::RESERVATION_PREEMPTED),
+            Ask::Preempt { .. } => {
+                let mut gone: Vec<_> = others(notice::REGISTRATION_PREEMPTED);
+                gone.retain(|(other, _)| !after.keys.contains_key(other));
+                gone
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn preempt(&mut self, host: Host, victim: u64, rtype: u8) -> End {
@@ -190,6 +280,11 @@ pub struct Book {
     hosts: usize,
     /// What each host could do, from these moments on.
     timeline: Vec<(Stamp, Vec<Could>)>,
+    /// When the command under way began.
+    begun: Stamp,
+    told: Vec<Told>,
+    /// The last report's generation, and whose keys there were.
+    reported: Option<(u32, BTreeMap<Host, u64>)>,
 }
 
 impl Book {
@@ -201,6 +296,9 @@ impl Book {
             number: 0,
             hosts,
             timeline: Vec::new(),
+            begun: 0,
+            told: Vec::new(),
+            reported: None,
         };
         book.note(0);
         book
@@ -249,7 +347,11 @@ impl Book {
             }
         }
         self.states = unique;
-        self.pending = None;
+        if self.pending.take().is_some()
+            && let Some(told) = self.told.last_mut()
+        {
+            told.to = told.to.min(now);
+        }
         self.note(now);
     }
 
@@ -257,13 +359,72 @@ impl Book {
     pub fn begin(&mut self, host: Host, ask: Ask, now: Stamp) -> u64 {
         assert!(self.pending.replace((host, ask)).is_none(), "one at a time");
         self.number += 1;
+        self.begun = now;
+        self.told.push(Told {
+            to: Stamp::MAX,
+            kinds: match ask {
+                Ask::Unregister { .. } | Ask::Release { .. } => &[notice::RESERVATION_RELEASED],
+                Ask::Clear { .. } => &[notice::RESERVATION_PREEMPTED],
+                Ask::Preempt { .. } => {
+                    &[notice::REGISTRATION_PREEMPTED, notice::RESERVATION_RELEASED]
+                }
+                _ => &[],
+            },
+            hosts: (0..self.hosts)
+                .filter(|other| *other != host)
+                .filter(|other| self.states.iter().any(|s| s.keys.contains_key(other)))
+                .collect(),
+        });
         self.note(now);
         self.number
+    }
+
+    /// When the last command began.
+    pub fn begun(&self) -> Stamp {
+        self.begun
+    }
+
+    /// What is asked for, as long as it is under way.
+    pub fn asked(&self) -> Option<Ask> {
+        self.pending.map(|(_, ask)| ask)
+    }
+
+    /// A report was the answer; false where that cannot be.
+    pub fn reported(&mut self, report: &Report, now: Stamp) -> bool {
+        let mut left = self.states.clone();
+        left.retain(|state| state.is_told_by(report));
+        let is_possible = !left.is_empty();
+        let keys: BTreeMap<Host, u64> = report.registrants.iter().map(|(&h, r)| (h, r.0)).collect();
+        // The generation counts changes of registrants (Base 2.0, figure 416).
+        let is_later = self.reported.as_ref().is_none_or(|(generation, last)| {
+            report.generation > *generation || report.generation == *generation && *last == keys
+        });
+        self.reported = Some((report.generation, keys));
+        self.set(left, now);
+        is_possible && is_later
+    }
+
+    /// Whether a notification that a host heard of now, after `since`, may be.
+    pub fn may_tell(&self, host: Host, kind: Notice, since: Stamp) -> bool {
+        let mut all = self.told.iter().filter(|told| told.to >= since);
+        all.any(|told| told.kinds.contains(&kind) && told.hosts.contains(&host))
     }
 
     /// Whether this command is the one under way: a restart ends them all.
     pub fn awaits(&self, number: u64) -> bool {
         self.pending.is_some() && self.number == number
+    }
+
+    /// Whom the command under way must have told of what, if it is done.
+    pub fn must_tell(&self) -> Vec<(Host, Notice)> {
+        let (Some((host, ask)), [before]) = (self.pending, &self.states[..]) else {
+            return Vec::new();
+        };
+        let mut after = before.clone();
+        match after.apply(host, ask) {
+            End::Done => before.must_tell(host, ask, &after),
+            _ => Vec::new(),
+        }
     }
 
     /// The command was answered; false where that cannot be.
@@ -293,6 +454,7 @@ impl Book {
     /// The target's process ended, and a new one started.
     pub fn restarted(&mut self, now: Stamp) {
         self.unknown(now);
+        self.reported = None;
         let mut states = self.states.clone();
         states.iter_mut().for_each(State::restart);
         self.set(states, now);
@@ -340,6 +502,9 @@ impl Book {
 
     /// What a host may ask for: mostly what makes sense, as far as it knows.
     pub fn choose(&self, host: Host, can_persist: bool, random: &mut Random) -> Ask {
+        if random.percent(15) {
+            return Ask::Report;
+        }
         let state = &self.states[0];
         let key = state.keys.get(&host).copied().unwrap_or(host as u64 + 1);
         let rtype = random.between(1, 6) as u8;
@@ -390,6 +555,12 @@ impl Book {
 impl Ask {
     /// The command and its data.
     pub fn encode(self) -> (Sqe, Vec<u8>) {
+        if self == Ask::Report {
+            let mut sqe = Sqe::new(io::RESERVATION_REPORT);
+            sqe.cdw10 = (REPORT_BYTES as u32 / 4 - 1).into();
+            sqe.cdw11 = EDS.into();
+            return (sqe, Vec::new());
+        }
         let (opcode, act, rtype, first, second) = match self {
             Ask::Register { key, .. } => {
                 (io::RESERVATION_REGISTER, action::REGISTER, 0, 0, Some(key))
@@ -427,6 +598,7 @@ impl Ask {
                 (io::RESERVATION_RELEASE, action::RELEASE, rtype, key, None)
             }
             Ask::Clear { key } => (io::RESERVATION_RELEASE, action::CLEAR, 0, key, None),
+            Ask::Report => unreachable!("told above"),
         };
         let persist = match self {
             Ask::Register {

@@ -230,6 +230,9 @@ impl Run {
         }
         self.until("every host is back", |run| {
             run.hosts.iter().all(SimHost::is_live) && run.work.is_settled()
+        })?;
+        self.until("hosts hear of what reservations became", |run| {
+            run.work.owed().is_none()
         })
     }
 
@@ -476,6 +479,9 @@ impl Run {
             What::Gone { subsystem, volume } if is_back => {
                 self.work.set_absent(subsystem, volume..volume + 1, false);
             }
+            What::Gone { subsystem, volume } => {
+                self.work.set_may_be_gone(subsystem, volume, true);
+            }
             What::Inaccessible { subsystem } if is_back => {
                 self.work.set_absent(subsystem, all, false);
             }
@@ -515,6 +521,9 @@ impl Run {
                 self.media[volume].blocks = blocks;
                 self.work.resized(volume, blocks);
             }
+            Step::Over(What::Gone { subsystem, volume }) => {
+                self.work.set_may_be_gone(subsystem, volume, false);
+            }
             Step::Refused(What::Resize { volume, .. }) => self.work.kept_size(volume),
             // It is cut off later, or never: hosts keep away from there.
             Step::Made(What::Resize { volume, blocks }, _) => {
@@ -551,8 +560,7 @@ impl Run {
                     self.work.resized(volume, now);
                 }
                 false => {
-                    self.work.keep_below(volume, medium.blocks);
-                    self.work.kept_size(volume);
+                    self.work.restored(volume, medium.blocks);
                 }
             }
         }

@@ -237,10 +237,7 @@ impl SimTarget {
         let shared = shared.expect("the configuration is right");
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.load.clone());
-        let mut acceptor = Some(Acceptor {
-            listeners,
-            placer,
-        });
+        let mut acceptor = Some(Acceptor { listeners, placer });
         let mut mailboxes = Vec::new();
         let mut parts = Vec::new();
         for (id, pool) in pools.iter().enumerate().take(plan.shards) {

@@ -13,7 +13,7 @@ use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::reserve::{Book, End};
+use crate::reserve::{Ask, Book, End, Notice, REPORT_BYTES, Report};
 use crate::target::nsid;
 use crate::world::{DriverId, S, Shared, World};
 
@@ -85,6 +85,8 @@ struct Served {
     /// Its reservations can outlast a restart.
     can_persist: bool,
     book: Book,
+    /// Subsystems where its namespace may be gone.
+    may_be_gone: Vec<bool>,
     /// When nobody could use it, by subsystem: from one moment to another.
     absent: Vec<Vec<(Stamp, Stamp)>>,
 }
@@ -102,6 +104,14 @@ pub struct Work {
     guess: Vec<Vec<Option<Value>>>,
     fused: HashMap<Value, Fate>,
     unsettled: Vec<Unsettled>,
+    /// Since when each host hears of what happens.
+    hears: Vec<Option<Stamp>>,
+    /// When each lost its queues last.
+    deaf_at: Vec<Stamp>,
+    /// Hosts that must hear of something about a volume.
+    owed: Vec<(usize, usize, Notice)>,
+    /// What hosts have heard of, and when.
+    heard: Vec<((usize, usize, Notice), Stamp)>,
     /// Reads of everything, at the end.
     verify: VecDeque<(usize, u64, u64)>,
     /// How many of those may still be refused to one host and left to another.
@@ -125,6 +135,10 @@ impl Work {
             guess: Vec::new(),
             fused: HashMap::new(),
             unsettled: Vec::new(),
+            hears: vec![None; plan.hosts.len()],
+            deaf_at: vec![0; plan.hosts.len()],
+            owed: Vec::new(),
+            heard: Vec::new(),
             verify: VecDeque::new(),
             refusals_left: 0,
             is_healed: false,
@@ -143,6 +157,7 @@ impl Work {
             atomic_blocks: promise.atomic_blocks,
             can_persist,
             book: Book::new(self.plan.hosts.len()),
+            may_be_gone: vec![false; self.plan.subsystems],
             absent: vec![Vec::new(); self.plan.subsystems],
         });
     }
@@ -281,9 +296,13 @@ impl Work {
         self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
         let (mut sqe, bytes) = ask.encode();
         sqe.nsid = self.nsid(host, volume).into();
+        let len = match ask {
+            Ask::Report => REPORT_BYTES,
+            _ => bytes.len(),
+        };
         Request {
             sqe,
-            len: bytes.len() as u32,
+            len: len as u32,
             bytes,
             io: Io {
                 ops: Vec::new(),
@@ -294,7 +313,13 @@ impl Work {
     }
 
     /// A reservation command was answered.
-    fn reserved(&mut self, volume: usize, number: u64, status: Status) -> Verdict {
+    fn reserved(
+        &mut self,
+        (volume, number): (usize, u64),
+        cqe: &Cqe,
+        memory: Option<BufRange>,
+    ) -> Verdict {
+        let status = cqe.status;
         let now = self.checker.stamp();
         let end = match status.code() {
             Status::SUCCESS => End::Done,
@@ -313,7 +338,22 @@ impl Work {
         };
         let book = &mut self.volumes[volume].book;
         assert!(book.awaits(number), "answers do not outlive a target");
-        if !book.answered(end, now) {
+        let begun = book.begun();
+        let owed = match end {
+            End::Done => book.must_tell(),
+            _ => Vec::new(),
+        };
+        let fits = match (book.asked(), end) {
+            (Some(Ask::Report), End::Done) => {
+                let mut bytes = vec![0; cqe.data_len as usize];
+                mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
+                Report::decode(&bytes).is_some_and(|report| book.reported(&report, now))
+            }
+            _ => book.answered(end, now),
+        };
+        self.owe(volume, begun, owed);
+        let book = &mut self.volumes[volume].book;
+        if !fits {
             let text = format!("a reservation command on volume {volume} ended with {status}");
             return Err(Violation(text));
         }
@@ -324,6 +364,66 @@ impl Work {
         }
         self.unbar(volume);
         Ok(())
+    }
+
+    /// These hosts must hear of what a command that began then did.
+    fn owe(&mut self, volume: usize, begun: Stamp, told: Vec<(usize, Notice)>) {
+        for (host, kind) in told {
+            let hears = self.hears[host].is_some_and(|since| since < begun);
+            let subsystem = self.plan.hosts[host].subsystem;
+            let mut heard = self.heard.iter();
+            if heard.any(|&(what, at)| what == (host, volume, kind) && at > begun) {
+                continue;
+            }
+            if hears && !self.volumes[volume].may_be_gone[subsystem] {
+                self.owed.push((host, volume, kind));
+            }
+        }
+    }
+
+    /// A host has all its queues, or has lost them: from then on it hears of
+    /// what happens, or no more.
+    pub fn set_hears(&mut self, host: usize, hears: bool) {
+        let now = self.checker.stamp();
+        self.hears[host] = hears.then_some(now);
+        if !hears {
+            self.deaf_at[host] = now;
+        }
+        self.owed.retain(|(owed, ..)| *owed != host);
+    }
+
+    /// A host was told of something about a namespace.
+    pub fn noticed(&mut self, host: usize, called: u32, kind: Notice) -> Verdict {
+        self.trace(|| format!("host {host}: notice {kind} of namespace {called}"));
+        let mut volumes = 0..self.volumes.len();
+        let volume = volumes.find(|&volume| self.nsid(host, volume) == called);
+        // Its controller is older than its last queue.
+        let since = self.deaf_at[host];
+        let may = volume.is_some_and(|at| self.volumes[at].book.may_tell(host, kind, since));
+        let Some(volume) = volume.filter(|_| may) else {
+            let text = format!("host {host}: notice {kind} of namespace {called} without a cause");
+            return Err(Violation(text));
+        };
+        let what = (host, volume, kind);
+        self.heard.push((what, self.checker.stamp()));
+        self.owed.retain(|owed| *owed != what);
+        Ok(())
+    }
+
+    /// A host that must hear of something, and has not so far.
+    pub fn owed(&self) -> Option<(usize, usize, Notice)> {
+        self.owed.first().copied()
+    }
+
+    /// A namespace may be gone from now on, or is certainly there.
+    pub fn set_may_be_gone(&mut self, subsystem: usize, volume: usize, may: bool) {
+        self.volumes[volume].may_be_gone[subsystem] = may;
+        if may {
+            let hosts = &self.plan.hosts;
+            let is_theirs = |host: usize| hosts[host].subsystem == subsystem;
+            self.owed
+                .retain(|&(host, of, _)| of != volume || !is_theirs(host));
+        }
     }
 
     /// A reservation command had its effect or not, and has it no more.
@@ -575,7 +675,14 @@ impl Work {
 
     /// Hosts keep away from what may be behind the end of a volume.
     pub fn keep_below(&mut self, volume: usize, blocks: u64) {
+        let served = &mut self.volumes[volume];
+        served.blocks = served.blocks.min(blocks);
+    }
+
+    /// A volume has the size after all that hosts knew once.
+    pub fn restored(&mut self, volume: usize, blocks: u64) {
         self.volumes[volume].blocks = blocks;
+        self.kept_size(volume);
     }
 
     /// What the size of a volume was at least and at most between these moments.
@@ -666,7 +773,7 @@ impl Work {
             return Err(Violation(text));
         }
         if let Some((volume, number)) = io.reserve {
-            return self.reserved(volume, number, status);
+            return self.reserved((volume, number), cqe, memory);
         }
         if io.part != Part::Whole {
             return self.half(io, Fate::Answered(status), connection);
@@ -872,6 +979,10 @@ impl Work {
     /// The target's process is gone, and with it all that was under way.
     pub fn killed(&mut self) -> Verdict {
         self.unsettled.clear();
+        self.owed.clear();
+        for served in &mut self.volumes {
+            served.may_be_gone.fill(false);
+        }
         for subsystem in 0..self.plan.subsystems {
             self.set_absent(subsystem, 0..self.volumes.len(), false);
         }

@@ -250,7 +250,9 @@ impl Checker {
                         )?;
                         return Ok(None);
                     }
-                    Some(op) if op.invoked < block.epoch() => BEFORE,
+                    Some(op) if op.invoked < block.epoch() && !block.writers.contains(&value) => {
+                        BEFORE
+                    }
                     Some(_) => value,
                 }
             }

@@ -48,8 +48,21 @@ impl Checker {
         if to > all.len() as u64 {
             all.resize_with(to as usize, zero);
         }
-        let between = from.min(to) as usize..from.max(to) as usize;
-        all[between].fill_with(zero);
+        let between = from.min(to)..from.max(to);
+        all[between.start as usize..between.end as usize].fill_with(zero);
+        // What is under way since before may come where the end is far enough.
+        for &value in &self.open {
+            let op = &self.ops[value as usize];
+            if op.volume != volume || !op.kind.writes() {
+                continue;
+            }
+            let (first, end) = (op.first, op.first + op.blocks);
+            for block in first.max(between.start)..end.min(between.end) {
+                self.volumes[volume].blocks[block as usize]
+                    .writers
+                    .push(value);
+            }
+        }
     }
 
     /// The values that a block may be left with: those that no durable one

@@ -410,6 +410,11 @@ impl Checker {
                 if other == value || !self.ops[value as usize].covers(read.volume, at) {
                     continue;
                 }
+                // What was cut off since is no part of it any more.
+                let block = &self.volumes[read.volume].blocks[at as usize];
+                if self.ops[value as usize].invoked < block.epoch() {
+                    continue;
+                }
                 let covers_both = other != block::BEFORE && {
                     let other_op = &self.ops[other as usize];
                     let here = |n: usize| other_op.covers(read.volume, read.first + n as u64);
