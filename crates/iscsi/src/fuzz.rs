@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::config::{Auth, Credentials, DigestPolicy, Limits, PortalGroup, Target};
 use crate::login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginState, LoginStep};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
-use crate::registry::{Registry, RegistryConfig, SessionId, Then, Via};
+use crate::registry::{LoginOutcome, Registry, RegistryConfig, SessionId, Then, Via};
 use crate::text;
 
 const NAMES: &[u8] = b"InitiatorName=iqn.2026-01.org.example:a\0";
@@ -51,81 +51,111 @@ struct Line {
     tsih: u16,
 }
 
+/// A registry and two connections to it.
+struct World {
+    registry: Registry,
+    lines: [Line; 2],
+    /// The name of the connection that came last.
+    connection: u64,
+    /// The session that came last.
+    tsih: u16,
+    random: u8,
+}
+
 /// Two connections of one initiator against a registry. An input is records: a
 /// mode, the flags of a Login Request, a length (16 bits, little endian) and so
 /// many bytes of text. After its login a connection's records are Text Requests.
 pub fn login_text(input: &[u8]) {
-    let mut registry = registry();
-    let mut random = 1u8;
-    let mut name = 2;
-    let mut lines = [1, 2].map(line);
-    let mut tsih = 0;
+    let mut world = World {
+        registry: registry(),
+        lines: [1, 2].map(line),
+        connection: 2,
+        tsih: 0,
+        random: 1,
+    };
     let mut records = input;
     while let Some((&[mode, flags, low, high], rest)) = records.split_first_chunk::<4>() {
-        let len = usize::from(u16::from_le_bytes([low, high]))
-            .min(rest.len())
-            .min(LOGIN_TEXT_MAX / 2);
-        let (bytes, rest) = rest.split_at(len);
+        let len = usize::from(u16::from_le_bytes([low, high]));
+        let (bytes, rest) = rest.split_at(len.min(rest.len()).min(LOGIN_TEXT_MAX / 2));
         records = rest;
-        let line = &mut lines[usize::from(mode & mode::SECOND != 0)];
+        world.record(mode, flags, bytes);
+    }
+}
+
+impl World {
+    fn record(&mut self, mode: u8, flags: u8, bytes: &[u8]) {
+        let at = usize::from(mode & mode::SECOND != 0);
         if mode & mode::CLOSED != 0 {
-            registry.closed(line.connection);
-            name += 1;
-            *line = self::line(name);
+            self.registry.closed(self.lines[at].connection);
+            self.renew(at);
         }
+        let line = &mut self.lines[at];
         let via = via(line.connection);
         if let Some(session) = line.session {
-            let outcome = registry.text(session, &via, bytes);
+            let outcome = self.registry.text(session, &via, bytes);
             assert!(text::parse(&outcome.text).is_some() || outcome.text.len() > LOGIN_ANSWER_MAX);
-            continue;
+            return;
         }
         if mode & mode::JOINING != 0 && line.heard.is_empty() {
-            line.tsih = tsih;
+            line.tsih = self.tsih;
         }
         let mut request = LoginRequest::new();
         request.flags = flags;
-        request.cid = U16::new(u16::from(mode & mode::SECOND != 0));
+        request.cid = U16::new(at as u16);
         request.tsih = U16::new(line.tsih);
         request.itt = U32::new(7);
         let step = LoginStep {
             request,
             text: whole_text(mode, bytes, &line.heard),
         };
+        let random = &mut self.random;
         let mut fill = |bytes: &mut [u8]| {
             for byte in bytes {
-                *byte = random;
-                random = random.wrapping_mul(5).wrapping_add(1);
+                *byte = *random;
+                *random = random.wrapping_mul(5).wrapping_add(1);
             }
         };
-        let outcome = registry.login(&mut line.state, &step, &via, &mut fill);
+        let outcome = self.registry.login(&mut line.state, &step, &via, &mut fill);
+        self.take(at, outcome);
+    }
+
+    /// What came of a login step must be one of the things that can.
+    fn take(&mut self, at: usize, outcome: LoginOutcome) {
         let status = outcome.answer.status();
         let is_refused = matches!(outcome.then, Then::Close);
         assert_eq!(status == LoginStatus::Success, !is_refused);
         assert!(outcome.answer.text.len() <= LOGIN_ANSWER_MAX);
         assert!(text::parse(&outcome.answer.text).is_some());
+        let line = &mut self.lines[at];
         line.heard = outcome.answer.text;
         match outcome.then {
             Then::Continue => {}
-            Then::Close => {
-                name += 1;
-                *line = self::line(name);
-            }
+            Then::Close => self.renew(at),
             Then::FullFeature(joined) => {
                 check(&joined.negotiated);
-                tsih = joined.tsih;
+                self.tsih = joined.tsih;
                 line.session = Some(joined.session);
-                let session = registry.session(joined.session).expect("joined");
+                let session = self.registry.session(joined.session).expect("joined");
                 assert_eq!(session.connections[&joined.cid].connection, line.connection);
             }
         }
         for closing in outcome.change.closing {
-            registry.closed(closing);
-            if let Some(line) = lines.iter_mut().find(|line| line.connection == closing) {
-                name += 1;
-                *line = self::line(name);
+            self.registry.closed(closing);
+            if let Some(at) = self
+                .lines
+                .iter()
+                .position(|line| line.connection == closing)
+            {
+                self.renew(at);
             }
         }
-        assert!(registry.sessions().count() <= lines.len());
+        assert!(self.registry.sessions().count() <= self.lines.len());
+    }
+
+    /// Another connection takes the place of one that has ended.
+    fn renew(&mut self, at: usize) {
+        self.connection += 1;
+        self.lines[at] = line(self.connection);
     }
 }
 
