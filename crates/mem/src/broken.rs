@@ -20,6 +20,14 @@ pub enum Fault {
     NoPins,
     /// Reservations are not looked at.
     NoReservations,
+    /// Nobody is told that a reservation or a registration is gone.
+    NoNotices,
+    /// A report of reservations does not say who holds it.
+    WrongReport,
+    /// A change is answered while what began before is still under way.
+    NoFence,
+    /// Only one subsystem hears that a volume has another size.
+    OneSubsystem,
 }
 
 #[cfg(feature = "broken")]

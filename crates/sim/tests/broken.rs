@@ -75,3 +75,23 @@ fn a_split_fused_pair_is_found() {
 fn reservations_that_nobody_looks_at_are_found() {
     is_found(Fault::NoReservations, &["against the reservations"]);
 }
+
+#[test]
+fn notifications_that_never_come_are_found() {
+    is_found(Fault::NoNotices, &["hear of what reservations became"]);
+}
+
+#[test]
+fn reports_of_reservations_that_lie_are_found() {
+    is_found(Fault::WrongReport, &["a reservation command"]);
+}
+
+#[test]
+fn changes_that_wait_for_nothing_are_found() {
+    is_found(Fault::NoFence, &["connections are left of"]);
+}
+
+#[test]
+fn a_size_that_one_subsystem_alone_hears_of_is_found() {
+    is_found(Fault::OneSubsystem, &["on a volume of"]);
+}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mem::broken::{self, Fault};
 use nvmf::reservation as nvme;
 use scsi::Attention;
 use store::Volume;
@@ -32,7 +33,7 @@ pub(crate) fn tell(
             Registrant::ScsiNexus(_) => drop(nexuses.insert(registrant, to_nexus)),
         }
     }
-    if !hosts.is_empty() {
+    if !hosts.is_empty() && !broken::is(Fault::NoNotices) {
         let uuid = volume.info().uuid.into_bytes();
         let told = shared.registry().notify_reservation(uuid, &hosts);
         shared.settle(told);

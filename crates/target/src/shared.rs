@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use iscsi::SessionId;
 use machine::Nanos;
+use mem::broken::{self, Fault};
 use nvmf::{AnaGroup, Registry, Subsystem};
 use reactor::Mailbox;
 use scsi::{Attention, Modes};
@@ -354,6 +355,10 @@ impl Shared {
     /// Runs `then`, on some reactor, when what is in `scope` and began before
     /// is over on all of them.
     pub fn fence(&self, scope: Scope, then: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        let scope = match broken::is(Fault::NoFence) {
+            true => Scope::Mail,
+            false => scope,
+        };
         let fence = Arc::new(Fence::new(scope, self.load.len(), Box::new(then)));
         self.send_all(|| Mail::Fence(fence.clone()));
     }
