@@ -318,8 +318,10 @@ impl Shared {
             return;
         };
         self.state().iscsi.publish(target, groups);
-        let name: Arc<str> = name.into();
-        self.send_all(|| Mail::RefreshTarget(name.clone(), by));
+        if self.mailboxes.get().is_some() {
+            let name: Arc<str> = name.into();
+            self.send_all(|| Mail::RefreshTarget(name.clone(), by));
+        }
     }
 
     /// Sets mode parameters of a logical unit for the session `by`, then does

@@ -1,0 +1,7 @@
+//! iSCSI sessions over real sockets, on both drivers.
+
+mod client;
+mod common;
+#[path = "../target/gate.rs"]
+mod gate;
+mod reads;
