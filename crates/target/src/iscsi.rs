@@ -313,17 +313,6 @@ impl Connection {
         self.session().copies.clone()
     }
 
-    /// The logical units that its initiator can copy from and to.
-    fn parties(&self) -> impl Iterator<Item = copy::Party> {
-        let (served, who) = (&self.bound().served, self.registrant());
-        let luns = served.places.iter().flatten();
-        luns.map(move |lun| copy::Party {
-            volume: lun.volume.clone(),
-            unit: lun.unit.clone(),
-            who: who.clone(),
-        })
-    }
-
     /// What is behind its target has changed, by a command of the session `by`
     /// or otherwise.
     pub(crate) fn refresh<D: Driver>(
@@ -339,7 +328,13 @@ impl Connection {
         if bound.served.view.name != target || bound.kind != SessionKind::Normal {
             return;
         }
-        let new = self.shared.state().iscsi.renewed(&bound.served);
+        let id = bound.session.borrow().id;
+        let registry = self.shared.iscsi();
+        let mask = registry.session(id).map(|session| session.luns.clone());
+        drop(registry);
+        // One that is over sees nothing any more.
+        let mask = mask.unwrap_or(Some(Vec::new())).map(Arc::from);
+        let new = self.shared.state().iscsi.renewed(&bound.served, mask);
         bound.served = new.clone();
         let mut session = bound.session.borrow_mut();
         let own = by == Some(session.id);

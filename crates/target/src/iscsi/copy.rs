@@ -5,14 +5,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use iscsi::SessionInfo;
 use machine::Tag;
 use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::copy::{Bytes, Cscd, LIST_BYTES_MAX, List, Place, Segment, aborted};
+use scsi::reservation::initiator_port;
 use scsi::{Sense, SenseBytes, asc};
-use store::reservation::{Grant, Registrant};
+use store::reservation::{Grant, Registrant, ScsiNexus};
 use store::{Error, Volume};
 
+use super::served::Served;
 use super::{Answer, Connection};
 use crate::steps::{Plan, Step, Steps};
 
@@ -24,14 +27,27 @@ const PIECE_BYTES: u32 = 512 << 10;
 
 /// A logical unit that takes part.
 #[derive(Clone)]
-pub(super) struct Party {
-    pub volume: Arc<dyn Volume>,
-    pub unit: Arc<scsi::Unit>,
+struct Party {
+    volume: Arc<dyn Volume>,
+    unit: Arc<scsi::Unit>,
     /// The nexus by which the initiator reaches it.
-    pub who: Registrant,
+    who: Registrant,
 }
 
 impl Party {
+    /// The logical units that a nexus sees.
+    fn all(served: &Served, who: &Registrant) -> Vec<Party> {
+        let luns = served.view.luns.iter();
+        let places = luns.filter_map(|lun| served.at(served.place_of(*lun)?));
+        places
+            .map(|lun| Party {
+                volume: lun.volume.clone(),
+                unit: lun.unit.clone(),
+                who: who.clone(),
+            })
+            .collect()
+    }
+
     fn is(&self, other: &Party) -> bool {
         Arc::ptr_eq(&self.volume, &other.volume)
     }
@@ -112,8 +128,12 @@ impl Connection {
     /// What the segments copy, up to the first that cannot be; and why that
     /// cannot.
     fn segments(&mut self, place: u32, list: &List) -> (Vec<Ready>, Option<Sense>) {
-        let cscds: Vec<Result<Party, u16>> =
-            list.cscds.iter().map(|cscd| self.party(cscd)).collect();
+        let parties = match list.cscds.is_empty() {
+            true => Vec::new(),
+            false => self.parties(),
+        };
+        let cscds = list.cscds.iter().map(|cscd| party(cscd, &parties));
+        let cscds: Vec<Result<Party, u16>> = cscds.collect();
         let lun = self.place(place);
         let here = Party {
             volume: lun.volume.clone(),
@@ -139,21 +159,56 @@ impl Connection {
         (ready, None)
     }
 
-    /// Whom a descriptor names, among the logical units that the initiator is
-    /// logged in to.
-    fn party(&self, cscd: &Cscd) -> Result<Party, u16> {
-        if let Some(code) = cscd.fault() {
-            return Err(code);
+    /// The logical units that the initiator is logged in to, by whichever
+    /// session; those of this one first.
+    fn parties(&self) -> Vec<Party> {
+        let own = self.session();
+        let mut parties = Party::all(own.served(), own.registrant());
+        let others: Vec<(Registrant, Option<Vec<u16>>)> = {
+            let registry = self.shared.iscsi();
+            let me = registry
+                .session(own.id)
+                .map(|session| session.initiator.name.clone());
+            let others = registry.sessions().filter(|session| session.id != own.id);
+            let its = others.filter(|session| Some(&session.initiator.name) == me.as_ref());
+            its.filter_map(|session| Some((registrant(session)?, session.luns.clone())))
+                .collect()
+        };
+        let state = self.shared.state();
+        for (who, luns) in others {
+            if let Registrant::ScsiNexus(nexus) = &who {
+                let mask = luns.map(Arc::from);
+                let served = state.iscsi.served(&nexus.target, nexus.port, mask);
+                parties.extend(Party::all(&served, &who));
+            }
         }
-        let mut parties = self.parties();
-        let found = parties.find(|party| cscd.names(&party.unit.identity));
-        let party = found.ok_or(asc::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
-        // Who counts in other blocks means something else.
-        match cscd.block_bytes {
-            0 => Ok(party),
-            bytes if bytes == party.unit.block_bytes => Ok(party),
-            _ => Err(asc::INCORRECT_COPY_TARGET_DEVICE_TYPE),
-        }
+        parties
+    }
+}
+
+/// The nexus of a session; of a discovery session there is none.
+fn registrant(session: &SessionInfo) -> Option<Registrant> {
+    Some(Registrant::ScsiNexus(ScsiNexus {
+        initiator: initiator_port(&session.initiator.name, session.initiator.isid),
+        target: session.target.as_ref()?.name.clone(),
+        port: session.portal_group_tag,
+    }))
+}
+
+/// Whom a descriptor names, and why that one cannot be used.
+fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
+    if let Some(code) = cscd.fault() {
+        return Err(code);
+    }
+    let found = parties
+        .iter()
+        .find(|party| cscd.names(&party.unit.identity));
+    let party = found.ok_or(asc::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
+    // Who counts in other blocks means something else.
+    match cscd.block_bytes {
+        0 => Ok(party.clone()),
+        bytes if bytes == party.unit.block_bytes => Ok(party.clone()),
+        _ => Err(asc::INCORRECT_COPY_TARGET_DEVICE_TYPE),
     }
 }
 

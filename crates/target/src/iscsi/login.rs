@@ -236,6 +236,10 @@ impl Connection {
         let id = self.session().id;
         let outcome = (self.shared.iscsi()).logout(id, self.via.connection, reason, cid);
         let closing = outcome.closing.clone();
+        if reason == LogoutReason::CloseSession {
+            // Others may reserve as soon as they hear of it.
+            self.release_all();
+        }
         tracing::debug!(peer = %self.via.peer, %reason, cid, response = %outcome.response, "logout");
         self.own.waiting = Some(Box::new(Waiting::Logout(outcome)));
         self.close_first(closing);
@@ -278,10 +282,13 @@ impl Connection {
             return;
         }
         // The nexus is lost, and with it what SCSI-2's RESERVE took.
-        let registrant = session.registrant().clone();
-        let volumes = bound.served.places.iter().flatten();
-        let volumes = volumes.map(|lun| lun.volume.clone()).collect();
-        release_units(&self.shared, volumes, Some(registrant), |_| ());
+        release_units(&self.shared, session.served(), session.registrant());
+    }
+
+    /// The session is about to end.
+    fn release_all(&self) {
+        let session = self.session();
+        release_units(&self.shared, session.served(), session.registrant());
     }
 }
 

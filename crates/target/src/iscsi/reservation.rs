@@ -18,6 +18,7 @@ use store::reservation::{
     Grant, Refused, Registrant, Report, Request, Reservations, ScsiNexus, Type,
 };
 
+use super::served::Served;
 use super::{Answer, Connection};
 use crate::later::Later;
 use crate::reservation::tell;
@@ -169,20 +170,16 @@ impl Connection {
     }
 }
 
-/// The nexus is lost, or a unit was reset (then `who` is nobody in particular):
-/// what RESERVE took there is free again. On the clerk, since a change may be
-/// under way; `then` follows it.
-pub(crate) fn release_units(
-    shared: &Shared,
-    volumes: Vec<Arc<dyn Volume>>,
-    who: Option<Registrant>,
-    then: impl FnOnce(&Arc<Shared>) + Send + 'static,
-) {
-    shared.clerk(move |shared| {
+/// The nexus is lost: what RESERVE took for it is free again. On the clerk,
+/// since a change may be under way.
+pub(super) fn release_units(shared: &Shared, served: &Served, who: &Registrant) {
+    let luns = served.places.iter().flatten();
+    let volumes: Vec<Arc<dyn Volume>> = luns.map(|lun| lun.volume.clone()).collect();
+    let who = who.clone();
+    shared.clerk(move |_| {
         for volume in volumes {
-            volume.reservations().reset(who.as_ref());
+            volume.reservations().reset(Some(&who));
         }
-        then(shared);
     });
 }
 

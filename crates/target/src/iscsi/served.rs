@@ -35,8 +35,6 @@ pub struct Served {
     pub view: Arc<TargetView>,
     /// Portal group tag: the target port.
     pub tag: u16,
-    /// The units that the initiator may see; `None` for all.
-    mask: Option<Arc<[u16]>>,
     /// What is at each place.
     pub places: Arc<[Option<Lun>]>,
     /// By LUN, the place and 1; 0 where there is none.
@@ -288,15 +286,15 @@ impl Targets {
                 luns: shown.into_iter().map(|(_, lun)| lun).collect(),
             }),
             tag,
-            mask,
             places,
             index: index.into(),
         }
     }
 
-    /// What is to be in the place of `old` now.
-    pub fn renewed(&self, old: &Served) -> Served {
-        self.served(&old.view.name, old.tag, old.mask.clone())
+    /// What is to be in the place of `old` now, for an initiator that may see
+    /// these units.
+    pub fn renewed(&self, old: &Served, mask: Option<Arc<[u16]>>) -> Served {
+        self.served(&old.view.name, old.tag, mask)
     }
 }
 

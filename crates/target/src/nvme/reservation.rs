@@ -5,7 +5,7 @@
 //! somebody waits behind a fence: what the others began is over then, and what
 //! they send is refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use link::Data;
@@ -15,13 +15,13 @@ use nvmf::command::{Io, IoKind};
 use nvmf::reservation::{self as nvme, decode, report_len};
 use reactor::Driver;
 use store::Volume;
-use store::reservation::{Access, Change, Grant, Notice, Refused, Registrant, Request, Type};
+use store::reservation::{Access, Grant, Refused, Registrant, Request, Type};
 use wire::nvme::{NSID_ALL, Sqe, Status, io};
 
 use super::{Answer, Connection};
-use crate::fence::Scope;
 use crate::later::Later;
-use crate::shared::{Mail, Shared};
+use crate::reservation::tell;
+use crate::shared::Shared;
 
 /// Most data of a reservation command from the host, bytes.
 const KEYS_BYTES_MAX: usize = 16;
@@ -242,41 +242,10 @@ fn execute(
         false => volume.reservations().change(host, &request),
     };
     match changed {
-        Ok(change) => tell(shared, volume, change, aborts, later),
+        Ok(change) => tell(shared, volume, change, aborts, move |_| {
+            later.answer(Answer::default());
+        }),
         Err(refused) => later.answer(status_of(&**volume, &refused)),
-    }
-}
-
-/// Tells everybody of a change, and its sender when it holds.
-fn tell(
-    shared: &Arc<Shared>,
-    volume: &Arc<dyn Volume>,
-    change: Change,
-    aborts: bool,
-    later: Later<Answer>,
-) {
-    let preempted: BTreeSet<Registrant> = change.preempted().cloned().collect();
-    let aborts = aborts && !preempted.is_empty();
-    let notices: BTreeMap<[u8; 16], nvme::Notice> = (change.notices.into_iter())
-        .filter_map(|(registrant, notice)| match registrant {
-            Registrant::NvmeHost(hostid) => Some((hostid, notice_of(notice))),
-            Registrant::ScsiNexus(_) => None,
-        })
-        .collect();
-    if !notices.is_empty() {
-        let uuid = volume.info().uuid.into_bytes();
-        let told = shared.registry().notify_reservation(uuid, &notices);
-        shared.settle(told);
-    }
-    if aborts {
-        let preempted = Arc::new(preempted);
-        shared.send_all(|| Mail::Preempt(volume.clone(), preempted.clone()));
-    }
-    if aborts || change.access_lost {
-        let scope = Scope::Volumes(vec![volume.clone()]);
-        shared.fence(scope, move |_| later.answer(Answer::default()));
-    } else {
-        later.answer(Answer::default());
     }
 }
 
@@ -323,14 +292,6 @@ fn in_words_of_the_store(request: nvme::Request) -> Option<(Request, bool)> {
     Some((request, false))
 }
 
-fn notice_of(notice: Notice) -> nvme::Notice {
-    match notice {
-        Notice::RegistrationPreempted => nvme::Notice::RegistrationPreempted,
-        Notice::ReservationReleased => nvme::Notice::ReservationReleased,
-        Notice::ReservationPreempted => nvme::Notice::ReservationPreempted,
-    }
-}
-
 fn report(volume: &dyn Volume) -> Vec<u8> {
     let report = volume.reservations().report();
     let registrants = report.registrants.iter();
@@ -338,7 +299,10 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
         report.generation,
         report.kind.map_or(0, rtype_of),
         report.persist,
-        registrants.map(|(who, key, holds)| (who.host_identifier(), *key, *holds)),
+        registrants.map(|(who, key, holds)| {
+            let holds = *holds && !broken::is(Fault::WrongReport);
+            (who.host_identifier(), *key, holds)
+        }),
     )
 }
 
