@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use ::iscsi::{Auth, InitiatorAcl, Redirect};
 use nvmf::command::AnaState;
 use nvmf::{Referral, Registry, Subsystem};
 use store::{ResizeError, Volume};
 
 use crate::check;
-use crate::config::{ListenerSpec, NamespaceSpec, SubsystemSpec};
+use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 use crate::fence::Scope;
 use crate::nvme::served::namespace;
 use crate::shared::{ConnectionRef, Mail, Shared, Then};
@@ -90,9 +91,56 @@ pub enum Change {
         /// Its address, as bound.
         address: SocketAddr,
     },
+    /// Adds an iSCSI target.
+    AddTarget(IscsiTargetSpec),
+    /// Takes a target away; its sessions end, its volumes stay.
+    RemoveTarget {
+        /// Its name.
+        name: String,
+    },
+    /// Puts a volume under a logical unit number.
+    AddLun {
+        /// Name of the target.
+        name: String,
+        /// What is added.
+        lun: LunSpec,
+    },
+    /// Takes a logical unit away; its volume stays.
+    RemoveLun {
+        /// Name of the target.
+        name: String,
+        /// Which.
+        lun: u16,
+    },
+    /// Says anew who may use a target and what they see; the sessions of others
+    /// end.
+    SetInitiators {
+        /// Name of the target.
+        name: String,
+        /// Who may: see [`Target::entry_of`](::iscsi::Target::entry_of).
+        acl: Vec<InitiatorAcl>,
+    },
+    /// Says anew what initiators prove to a target, where their own entry does
+    /// not; sessions of those that have not proved it end.
+    SetAuth {
+        /// Name of the target.
+        name: String,
+        /// What they prove.
+        auth: Auth,
+    },
+    /// Sends initiators of a target elsewhere, those that are logged in too, or
+    /// (`None`) no more.
+    SetRedirect {
+        /// Name of the target.
+        name: String,
+        /// Where to.
+        redirect: Option<Redirect>,
+    },
+    /// Says anew what initiators prove that only ask which targets there are.
+    SetDiscoveryAuth(Auth),
     /// Sets the state of an ANA group.
     SetAna {
-        /// NQN of the subsystem.
+        /// NQN of the subsystem, or the name of an iSCSI target.
         nqn: String,
         /// For hosts that come in by this listener; `None`: by any.
         listener: Option<SocketAddr>,
@@ -208,8 +256,19 @@ impl Shared {
                 listener,
                 group,
                 state,
-            } => self.set_ana(&nqn, listener, group, state),
+            } => match nqn.starts_with("nqn.") {
+                true => self.set_ana(&nqn, listener, group, state),
+                false => self.set_target_ana(&nqn, listener, group, state),
+            },
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
+            Change::AddTarget(spec) => self.add_target(&spec),
+            Change::RemoveTarget { name } => self.remove_target(&name),
+            Change::AddLun { name, lun } => self.add_lun(&name, &lun),
+            Change::RemoveLun { name, lun } => self.remove_lun(&name, lun),
+            Change::SetInitiators { name, acl } => self.set_initiators(&name, &acl),
+            Change::SetAuth { name, auth } => self.set_auth(&name, auth),
+            Change::SetRedirect { name, redirect } => self.set_redirect(&name, redirect),
+            Change::SetDiscoveryAuth(auth) => self.set_discovery(auth),
         }
     }
 }

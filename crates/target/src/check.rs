@@ -134,8 +134,7 @@ pub mod iscsi_bounds {
     /// Commands of one session.
     pub const QUEUE_DEPTH: RangeInclusive<u64> = 1..=1024;
     /// MaxRecvDataSegmentLength, FirstBurstLength and MaxBurstLength, bytes.
-    pub const LENGTH: RangeInclusive<u64> =
-        iscsi::LENGTH_MIN as u64..=iscsi::LENGTH_MAX as u64;
+    pub const LENGTH: RangeInclusive<u64> = iscsi::LENGTH_MIN as u64..=iscsi::LENGTH_MAX as u64;
     /// MaxOutstandingR2T.
     pub const R2TS_MAX: RangeInclusive<u64> = 1..=16;
     /// ErrorRecoveryLevel.
@@ -204,7 +203,10 @@ pub fn acl(acl: &[InitiatorAcl]) -> Result<Vec<InitiatorAcl>, String> {
         let mut entry = entry.clone();
         if let Some(name) = &entry.name {
             let name = iscsi::check_initiator_name(name).map_err(|why| why.to_string())?;
-            if checked.iter().any(|known| known.name.as_ref() == Some(&name)) {
+            if checked
+                .iter()
+                .any(|known| known.name.as_ref() == Some(&name))
+            {
                 return Err(format!("the initiator {name} is named twice"));
             }
             entry.name = Some(name);

@@ -169,7 +169,11 @@ impl Shard {
     /// Closes the listener of a number and what came in by it.
     fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
         self.close_listeners(driver, |listening| listening.number == number);
-        self.close_connections(driver, |c| c.via().listener == number);
+        self.for_each(driver, |connection, driver| {
+            if connection.via().listener == number {
+                connection.dismiss(driver);
+            }
+        });
     }
 
     fn close_listeners<D: Driver>(&mut self, driver: &mut D, which: impl Fn(&Listening) -> bool) {
@@ -179,18 +183,6 @@ impl Shard {
                 driver.close(listening.socket, token);
             }
         }
-    }
-
-    fn close_connections<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        which: impl Fn(&AnyConnection) -> bool,
-    ) {
-        self.for_each(driver, |connection, driver| {
-            if which(connection) {
-                connection.close(driver);
-            }
-        });
     }
 
     /// Runs `f` on every connection.

@@ -1,13 +1,13 @@
 //! What is served now, by every protocol.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use store::Volume;
 
 use crate::check;
-use crate::config::{ListenerSpec, Protocol};
+use crate::config::{ListenerSpec, Protocol, default_portal_group};
 use crate::iscsi::served::Targets;
 use crate::nvme::served::Subsystems;
 
@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub nvme: Subsystems,
     /// What is behind iSCSI targets.
     pub iscsi: Targets,
+    /// The targets that are reached by every iSCSI listener.
+    pub everywhere: BTreeSet<String>,
 }
 
 impl State {
@@ -60,6 +62,7 @@ impl State {
             resizing: Vec::new(),
             nvme: Subsystems::new(nothing.clone()),
             iscsi: Targets::new(nothing, io_bytes_max),
+            everywhere: BTreeSet::new(),
         }
     }
 
@@ -120,6 +123,17 @@ impl State {
             }),
         });
         portals.collect()
+    }
+
+    /// The portal group of a target that is reached by every iSCSI listener.
+    pub fn all_portals(&self) -> iscsi::PortalGroup {
+        default_portal_group(self.listeners.iter().map(|(number, l)| (*number, &l.spec)))
+    }
+
+    /// Forgets an iSCSI target.
+    pub fn forget_target(&mut self, name: &str) {
+        self.iscsi.forget(name);
+        self.everywhere.remove(name);
     }
 
     /// What is spoken at a listener, if it is still there.

@@ -1,6 +1,7 @@
 //! Changes of where hosts reach the target.
 
 use super::*;
+use crate::config::Protocol;
 use crate::state::Listener;
 
 impl Shared {
@@ -14,6 +15,7 @@ impl Shared {
             _ => spec.address,
         };
         let mut registry = self.registry();
+        let mut targets = self.iscsi();
         let mut state = self.state();
         let number = state.listener_next;
         state.listener_next = number.checked_add(1).ok_or_else(|| {
@@ -25,9 +27,12 @@ impl Shared {
             state.publish(subsystem);
         }
         let change = registry.set_listeners(state.listener_list());
+        let (dismissed, edited) = Self::settle_portals(&mut targets, &state);
         drop(state);
+        drop(targets);
         drop(registry);
         self.settle(change);
+        self.publish_edited(dismissed, edited);
         Ok(Left::More(Box::new(move |shared, done| {
             let heard: Then<io::Result<()>> = Box::new(move |shared, result| {
                 if result.is_err() {
@@ -41,6 +46,10 @@ impl Shared {
     }
 
     fn check_listener(&self, spec: &ListenerSpec) -> Outcome {
+        if spec.discovery_only && spec.protocol == Protocol::Iscsi {
+            let text = "a portal that only answers discovery is for NVMe/TCP alone";
+            return Err(ChangeError::Invalid(text.to_owned()));
+        }
         if let Some(advertise) = &spec.advertise {
             check::host(&advertise.host).map_err(ChangeError::Invalid)?;
         }
@@ -69,12 +78,16 @@ impl Shared {
     /// Discovery names it no more, and nobody can connect by it.
     fn drop_listener(&self, number: u16) {
         let mut registry = self.registry();
+        let mut targets = self.iscsi();
         let mut state = self.state();
         state.listeners.remove(&number);
         let change = registry.set_listeners(state.listener_list());
+        let (dismissed, edited) = Self::settle_portals(&mut targets, &state);
         drop(state);
+        drop(targets);
         drop(registry);
         self.settle(change);
+        self.publish_edited(dismissed, edited);
     }
 
     /// The number of the listener on an address.

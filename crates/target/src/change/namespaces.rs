@@ -191,9 +191,17 @@ impl Shared {
         let group = check::ana_group(group.into()).map_err(ChangeError::Invalid)?;
         let listener = listener.map(|address| self.listener(address)).transpose()?;
         let subsystem = subsystem(&self.registry(), nqn)?;
+        let numbers: Vec<Option<u16>> = match listener {
+            None => vec![None],
+            Some(number) => self.together(nqn, number).into_iter().map(Some).collect(),
+        };
         let edit = Edit {
             nqn: nqn.to_owned(),
-            apply: Box::new(move |subsystem| subsystem.set_ana_state(listener, group, state)),
+            apply: Box::new(move |subsystem| {
+                for number in &numbers {
+                    subsystem.set_ana_state(*number, group, state);
+                }
+            }),
         };
         if state.is_accessible() {
             return Ok(self.widen(vec![edit]));
@@ -201,9 +209,9 @@ impl Shared {
         self.narrow(edit);
         let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
         let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
-        Ok(Left::fence(Scope::Volumes(
-            self.state().nvme.behind(nqn, &members),
-        )))
+        let mut volumes = self.state().nvme.behind(nqn, &members);
+        volumes.extend(self.behind_targets(nqn, group));
+        Ok(Left::fence(Scope::Volumes(volumes)))
     }
 
     /// Does what a change asks for; it is true when the connections that it
