@@ -8,7 +8,7 @@ use crate::unit::Unit;
 /// What one WRITE SAME writes at most: long enough that a command is worth its
 /// while, short enough to end while others wait (Block Limits, MAXIMUM WRITE SAME
 /// LENGTH).
-pub(crate) const WRITE_SAME_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const WRITE_SAME_BYTES_MAX: u64 = 16 << 20;
 
 type Decoded = Result<Command, Sense>;
 

@@ -152,7 +152,7 @@ fn limits_of_blocks() {
     assert_eq!(at(&limits, 12), 1024);
     assert_eq!((at(&limits, 20), at(&limits, 24)), (1 << 20, 256));
     assert_eq!((at(&limits, 28), at(&limits, 32)), (8, 1 << 31));
-    assert_eq!((at(&limits, 36), at(&limits, 40)), (0, 64 << 11));
+    assert_eq!((at(&limits, 36), at(&limits, 40)), (0, 16 << 11));
     assert_eq!(at(&limits, 44), 256);
     assert_eq!(limits[44..], [0; 16]);
     unit.thin = false;
