@@ -13,3 +13,4 @@ mod lifecycle;
 mod limits;
 mod live;
 mod memory;
+mod scsi;
