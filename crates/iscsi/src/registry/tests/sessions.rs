@@ -139,8 +139,13 @@ fn a_connection_takes_the_place_of_one_that_was_lost() {
     assert_eq!(again.session, first.session);
     assert_eq!((again.leading, again.lead_connection), (false, Some(5)));
     assert_eq!(registry.closed(5), None, "the session has another");
-    assert_eq!(registry.closed(6), Some(first.session));
+    let (_, change) = Initiator::new(7)
+        .with(first.tsih, 0)
+        .log_in(&mut registry, "");
+    assert_eq!(change.closing, [6]);
+    assert_eq!(registry.closed(7), Some(first.session));
     assert_eq!(registry.sessions().count(), 0);
+    assert_eq!(registry.closed(6), None, "its session is gone before it");
 }
 
 #[test]
