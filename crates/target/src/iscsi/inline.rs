@@ -8,7 +8,9 @@ use link::Data;
 use machine::Tag;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
-use scsi::{AccessState, Addressed, Command, ModeSelect, Nexus, decode_elsewhere, groups, mode};
+use scsi::{
+    AccessState, Addressed, Attention, Command, ModeSelect, Nexus, decode_elsewhere, groups, mode,
+};
 
 use super::served::ana_state;
 use super::task::LIST_BYTES_MAX;
@@ -70,15 +72,20 @@ impl Connection {
         let mut nexus = *bound.session.borrow_mut().nexus(place);
         let unit = Addressed::Unit(&self.place(place).unit);
         let result = scsi::respond(command, unit, &mut nexus, &bound.served.view, &mut out);
-        let is_told = match result {
+        let is_told = match &result {
             Ok(()) => self.send_bytes(tag, &out, driver),
             Err(sense) => {
-                self.check(tag, &sense);
+                self.check(tag, sense);
                 true
             }
         };
         if is_told {
-            *self.session_mut().nexus(place) = nexus;
+            let mut session = self.session_mut();
+            *session.nexus(place) = nexus;
+            if result.is_ok() && matches!(command, Command::ReportLuns { .. }) {
+                // Which units there are is the same for all of them.
+                session.clear(Attention::LUNS_CHANGED);
+            }
         }
         is_told
     }

@@ -4,4 +4,7 @@ mod client;
 mod common;
 #[path = "../target/gate.rs"]
 mod gate;
+mod login;
 mod reads;
+mod sessions;
+mod tasks;

@@ -1,0 +1,119 @@
+//! Login, discovery and the end of sessions.
+
+use std::io::Write;
+use std::time::Duration;
+
+use target::Limits;
+use wire::iscsi::opcode;
+use wire::scsi::asc;
+
+use crate::client::{Client, Who, read_16};
+use crate::common::{BLOCK, TARGET, backends, config, on_each_driver, portal, stop, until};
+
+#[test]
+fn discovery_names_the_target_and_the_portal_that_was_reached() {
+    on_each_driver(|running| {
+        let who = Who {
+            target: None,
+            ..Who::new(1)
+        };
+        let mut client = Client::login(portal(running), &who).expect("in");
+        let answer = client.text("SendTargets=All\0");
+        let port = portal(running).port();
+        assert!(
+            answer.starts_with(&format!("TargetName={TARGET}\0")),
+            "{answer:?}"
+        );
+        assert!(
+            answer.contains(&format!("TargetAddress=127.0.0.1:{port},1\0")),
+            "{answer:?}"
+        );
+        // No SCSI there.
+        client.start_read(0, &[0; 6], 0);
+        let refused = client.receive().expect("an answer");
+        assert_eq!(refused.opcode(), opcode::REJECT);
+        assert_eq!(client.logout(0, 0), 0);
+        client.expect_end();
+    });
+}
+
+#[test]
+fn a_session_begins_with_unit_attentions_and_ends_with_a_logout() {
+    on_each_driver(|running| {
+        let mut client = Client::login(portal(running), &Who::new(1)).expect("in");
+        assert!(
+            client.answers.contains("TargetPortalGroupTag=1\0"),
+            "{}",
+            client.answers
+        );
+        for lun in [0, 1] {
+            let first = client.test_unit_ready(lun);
+            let power_on = asc::POWER_ON_RESET_OR_BUS_DEVICE_RESET_OCCURRED;
+            assert!(first.is_attention(power_on), "{first:?}");
+            assert!(client.test_unit_ready(lun).is_good());
+        }
+        assert_eq!(client.ping(b"are you there?"), b"are you there?");
+        assert_eq!(client.ping(b""), b"");
+        assert_eq!(client.logout(0, 0), 0);
+        client.expect_end();
+    });
+}
+
+#[test]
+fn who_wants_what_there_is_not_is_refused_and_counted() {
+    on_each_driver(|running| {
+        let who = Who {
+            target: Some("iqn.2026-01.io.weft:nowhere".into()),
+            ..Who::new(1)
+        };
+        let refused = Client::login(portal(running), &who).err();
+        assert_eq!(refused, Some((2, 3)), "target not found");
+        let joins_nobody = Who {
+            tsih: 77,
+            ..Who::new(1)
+        };
+        let refused = Client::login(portal(running), &joins_nobody).err();
+        assert_eq!(refused, Some((2, 10)), "session does not exist");
+        until("refusals are counted", || running.report().refusals >= 2);
+        // SCSI before the login is none of it.
+        let mut stranger = Client::open(portal(running));
+        stranger.start_read(0, &read_16(0, 1), BLOCK as u32);
+        stranger.expect_end();
+    });
+}
+
+/// Strangers who say nothing, or little at a time, are closed.
+#[test]
+fn who_does_not_log_in_in_time_is_closed() {
+    for backend in backends() {
+        let limits = Limits {
+            handshake_timeout_ms: 500,
+            ..Limits::default()
+        };
+        let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+        let silent = Client::open(portal(&running));
+        let mut trickler = Client::open(portal(&running));
+        let is_closed = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            trickler.stream.write_all(&[0x43]).is_err()
+        });
+        assert!(is_closed, "20 s of trickling");
+        silent.expect_end();
+        stop(running);
+    }
+}
+
+/// At the end of the target initiators are told.
+#[test]
+fn a_target_that_stops_says_so() {
+    for backend in backends() {
+        let config = config(backend, Limits::default(), 64 << 20);
+        let running = target::start(config).expect("starts");
+        let mut client = Client::login(portal(&running), &Who::new(1)).expect("in");
+        stop(running);
+        let said = client.receive().expect("a message");
+        assert_eq!(said.opcode(), opcode::ASYNC_MESSAGE);
+        assert_eq!(said.bhs[36], 3, "the target drops all connections");
+        client.expect_end();
+    }
+}

@@ -1,0 +1,150 @@
+//! Task management, against a volume that hangs.
+
+use std::time::{Duration, Instant};
+
+use wire::iscsi::{TaskFunction, TaskResponse, opcode};
+use wire::scsi::asc;
+
+use crate::client::{Client, Who, read_16, write_16};
+use crate::common::{BLOCK, pattern, portal, until, with_gate};
+
+/// Bounded, as far as a test can say: the volume stays shut meanwhile.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_task_on_a_volume_that_hangs_is_aborted_at_once() {
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        gate.shut();
+        let data = pattern(1, BLOCK);
+        let hanging = client.start_write(0, &write_16(0, 1), &data, BLOCK);
+        until("it hangs", || gate.hanging() == 1);
+        let began = Instant::now();
+        let response = client.function(TaskFunction::AbortTask, 0, hanging);
+        assert_eq!(response, TaskResponse::Complete);
+        assert!(began.elapsed() < AT_ONCE);
+        let response = client.function(TaskFunction::AbortTask, 0, hanging);
+        assert_eq!(response, TaskResponse::NoTask);
+        assert!(
+            client.command(1, &[0; 6], 0).sense.is_some(),
+            "the others go on"
+        );
+        until("an orphan is left", || running.report().orphans == 1);
+        gate.open();
+        until("the orphan ends", || running.report().orphans == 0);
+        assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+    });
+}
+
+#[test]
+fn a_task_set_is_aborted_and_other_nexuses_keep_theirs() {
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0]);
+        gate.shut();
+        for n in 0..4 {
+            client.start_write(0, &write_16(n, 1), &pattern(1, BLOCK), BLOCK);
+        }
+        let kept = other.start_read(0, &read_16(9, 1), BLOCK as u32);
+        until("they hang", || gate.hanging() == 5);
+        for function in [TaskFunction::AbortTaskSet, TaskFunction::ClearTaskSet] {
+            let response = client.function(function, 0, u32::MAX);
+            assert_eq!(response, TaskResponse::Complete);
+        }
+        let nowhere = client.function(TaskFunction::AbortTaskSet, 7, u32::MAX);
+        assert_eq!(nowhere, TaskResponse::NoLun);
+        gate.open();
+        assert!(other.end_of(kept, &[]).is_good());
+        assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+        let unsupported = client.function(TaskFunction::ClearAca, 0, u32::MAX);
+        assert_eq!(unsupported, TaskResponse::NotSupported);
+    });
+}
+
+#[test]
+fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it() {
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0, 1]);
+        for (function, luns) in [
+            (TaskFunction::LogicalUnitReset, &[0][..]),
+            (TaskFunction::TargetWarmReset, &[0, 1]),
+        ] {
+            assert!(
+                other.command(0, &[0x16, 0, 0, 0, 0, 0], 0).is_good(),
+                "reserved"
+            );
+            gate.shut();
+            let before = gate.hanging();
+            client.start_read(0, &read_16(0, 1), BLOCK as u32);
+            other.start_write(0, &write_16(0, 1), &pattern(1, BLOCK), BLOCK);
+            until("they hang", || gate.hanging() >= before + 1);
+            let response = client.function(function, 0, u32::MAX);
+            assert_eq!(response, TaskResponse::Complete);
+            gate.open();
+            for client in [&mut client, &mut other] {
+                for lun in luns {
+                    let told = client.test_unit_ready(*lun);
+                    let code = asc::BUS_DEVICE_RESET_FUNCTION_OCCURRED;
+                    assert!(told.is_attention(code), "{function}: {told:?}");
+                    assert!(client.test_unit_ready(*lun).is_good(), "{function}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cold_reset_ends_the_sessions_too() {
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0]);
+        gate.shut();
+        other.start_read(0, &read_16(0, 1), BLOCK as u32);
+        until("it hangs", || gate.hanging() == 1);
+        client.start_function(TaskFunction::TargetColdReset, 0, u32::MAX);
+        let answer = client.receive().expect("an answer");
+        assert_eq!(answer.opcode(), opcode::TASK_MANAGEMENT_RESPONSE);
+        assert_eq!(answer.bhs[2], TaskResponse::Complete as u8);
+        client.expect_end();
+        other.expect_end();
+        gate.open();
+        let mut again = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        assert!(again.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+    });
+}
+
+/// Data that was asked for and does not come is no obstacle.
+#[test]
+fn a_write_whose_data_does_not_come_is_aborted() {
+    with_gate(|running, _| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let data = pattern(3, 64 * BLOCK);
+        let itt = client.start_write(0, &write_16(0, 64), &data, 0);
+        let asked = client.receive().expect("an R2T");
+        assert_eq!(asked.opcode(), opcode::R2T);
+        let response = client.function(TaskFunction::AbortTask, 0, itt);
+        assert_eq!(response, TaskResponse::Complete);
+        // Of a task that is over it is dropped.
+        client.answer_r2t(&asked, &data);
+        assert!(client.command_out(0, &write_16(0, 64), &data).is_good());
+    });
+}
