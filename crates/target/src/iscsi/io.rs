@@ -160,6 +160,6 @@ pub(super) fn internal_failure() -> Sense {
 
 /// The initiator does not send what the CDB says (SAM-5, section 5.4.2).
 #[cold]
-pub(super) fn wrong_length() -> Sense {
+pub(super) fn short_data() -> Sense {
     Sense::illegal(asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT)
 }

@@ -10,8 +10,7 @@ use store::Volume;
 
 use crate::config::Ana;
 
-/// A physical block of what is on a disk is so large where logical ones are
-/// smaller, bytes.
+/// A physical block is so large where logical ones are smaller, bytes.
 const PHYSICAL_BLOCK_BYTES: u32 = 4096;
 
 /// One logical unit as one target port shows it.
@@ -318,11 +317,7 @@ impl Place {
             &revision[..revision.len().min(4)],
         );
         let here = groups.iter().find(|group| group.tag == tag);
-        // Memory has no blocks of its own.
-        let physical = match info.kind {
-            "file" | "block" => PHYSICAL_BLOCK_BYTES / info.block_bytes,
-            _ => 1,
-        };
+        let physical = PHYSICAL_BLOCK_BYTES / info.block_bytes;
         let unit = Unit {
             lun: self.lun,
             block_bytes: info.block_bytes,

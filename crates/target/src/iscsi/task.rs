@@ -315,13 +315,8 @@ impl Connection {
     ) -> bool {
         let len = command.data_out_len(self.place(place).unit.block_bytes);
         let sent = if task.write { u64::from(task.edtl) } else { 0 };
-        // What does not fit is cut off parameter lists; these mean all of it.
-        let is_exact = matches!(command, Command::Io(io) if matches!(
-            io.kind,
-            IoKind::CompareAndWrite | IoKind::WriteSame { .. }
-        ));
-        if sent < len || (is_exact && sent != len) {
-            self.check(tag, &super::io::wrong_length());
+        if sent < len {
+            self.check(tag, &super::io::short_data());
             return true;
         }
         let slot = self.slot(tag);
