@@ -23,6 +23,7 @@ use std::rc::Rc;
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iscsi::{
     BHS_LEN, LogoutReason, LogoutRequest, RejectReason, TaskAttribute, TaskFunction,
+    serial_distance,
 };
 use wire::scsi::{SenseBytes, status};
 
@@ -170,6 +171,9 @@ pub enum Op {
         function: TaskFunction,
         /// The LUN field, as in [`Task::lun`].
         lun: u64,
+        /// Its CmdSN: it concerns the tasks [`Connection::tasks_before`] that,
+        /// on all connections of the session.
+        cmd_sn: u32,
         /// Of ABORT TASK and QUERY TASK: the task, which may be in any state.
         referenced: Option<Tag>,
     },
@@ -527,6 +531,17 @@ impl Connection {
         };
         let tags = self.tags().filter(is_command);
         tags.map(|tag| (tag, self.tasks.task(tag)))
+    }
+
+    /// Those of them that were sent before a task management function with this
+    /// CmdSN: what comes later is not concerned by it (RFC 7143, section
+    /// 4.2.3.2).
+    pub fn tasks_before(&self, cmd_sn: u32) -> impl Iterator<Item = (Tag, &Task)> {
+        let is_before = move |task: &Task| match serial_distance(task.cmd_sn, cmd_sn) {
+            0 => task.immediate,
+            ahead => ahead > 0,
+        };
+        self.tasks().filter(move |(_, task)| is_before(task))
     }
 
     /// What a task in flight is.

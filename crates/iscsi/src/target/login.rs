@@ -104,12 +104,8 @@ impl Connection {
         login.text.extend_from_slice(text);
         let goes_on = login.request.flags & flags::CONTINUE != 0;
         if goes_on && login.request.flags & flags::TRANSIT == 0 {
-            let response = LoginResponse {
-                flags: login.request.flags & flags::CSG_MASK,
-                tsih: login.request.tsih,
-                ..self.login_response()
-            };
-            return self.push_login(&response, Vec::new());
+            let answer = LoginAnswer::new(&login.request, LoginStatus::Success);
+            return self.push_login(&answer.response, Vec::new());
         }
         self.hold = Hold::Answer;
         self.ops.push_back(Op::Login);
@@ -155,7 +151,7 @@ impl Connection {
         self.hold = Hold::None;
         self.was_held = true;
         let LoginAnswer { response, text } = answer;
-        let is_refused = response.status_class >= 2 || response.status_class == 1;
+        let is_refused = response.status_class != 0;
         self.push_login(&response, text);
         if is_refused {
             return self.close_after_login();
@@ -179,24 +175,10 @@ impl Connection {
         self.deadline = (self.keep_alive.interval > 0).then_some(0);
     }
 
-    fn login_response(&self) -> LoginResponse {
-        let request = &self.login.request;
-        LoginResponse {
-            isid: request.isid,
-            itt: request.itt,
-            ..LoginResponse::new()
-        }
-    }
-
     /// Ends a login that broke the rules.
     fn refuse_login(&mut self, status: LoginStatus) {
-        let response = LoginResponse {
-            tsih: self.login.request.tsih,
-            status_class: status.class(),
-            status_detail: status.detail(),
-            ..self.login_response()
-        };
-        self.push_login(&response, Vec::new());
+        let answer = LoginAnswer::new(&self.login.request, status);
+        self.push_login(&answer.response, Vec::new());
         self.close_after_login();
     }
 

@@ -146,6 +146,8 @@ impl Connection {
             Turn::Early => {
                 session.wait(cmd_sn, self.cid);
                 self.hold = Hold::Turn(cmd_sn);
+                // What time it is only the next look tells.
+                self.keep_alive.waits_since = None;
                 self.deadline = Some(0);
                 Ok(Order::Early)
             }

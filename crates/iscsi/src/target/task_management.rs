@@ -9,8 +9,9 @@ use super::tasks::{Kind, State};
 use super::{Connection, Op, Task};
 
 impl Connection {
-    /// Task Management Function Request. A function waits for the commands that
-    /// it may concern: those with a lower CmdSN.
+    /// Task Management Function Request. A function for many tasks waits for the
+    /// commands that it may concern: those with a lower CmdSN. One for a single
+    /// task does not: that came, if it did, on this connection.
     pub(super) fn task_management(&mut self, bhs: &Bhs, holds_window: bool) {
         let request: &TaskManagementRequest = bhs.cast();
         let itt = request.itt.get();
@@ -43,9 +44,8 @@ impl Connection {
         };
         self.tasks.set_task(tag, task);
         self.functions.push_back(tag);
-        let mut session = self.session.borrow_mut();
-        if !session.has_all_before(task.cmd_sn) {
-            session.wait(task.cmd_sn, self.cid);
+        if !self.is_due(tag) {
+            self.session.borrow_mut().wait(task.cmd_sn, self.cid);
         }
     }
 
@@ -56,9 +56,17 @@ impl Connection {
     }
 
     fn due_function(&self) -> Option<usize> {
-        let session = self.session.borrow();
-        let is_due = |tag: &Tag| session.has_all_before(self.tasks.task(*tag).cmd_sn);
-        self.functions.iter().position(is_due)
+        self.functions.iter().position(|tag| self.is_due(*tag))
+    }
+
+    fn is_due(&self, tag: Tag) -> bool {
+        let function = TaskFunction::from_value(self.tasks[tag].status);
+        let is_for_one = matches!(
+            function,
+            Some(TaskFunction::AbortTask | TaskFunction::QueryTask | TaskFunction::TaskReassign)
+        );
+        let cmd_sn = self.tasks.task(tag).cmd_sn;
+        is_for_one || self.session.borrow().has_all_before(cmd_sn)
     }
 
     /// The next function for the driver; those that concern a task which is not
@@ -93,6 +101,7 @@ impl Connection {
                 tag,
                 function,
                 lun: self.tasks.task(tag).lun,
+                cmd_sn: self.tasks.task(tag).cmd_sn,
                 referenced,
             });
         }

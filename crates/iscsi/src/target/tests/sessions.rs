@@ -1,0 +1,128 @@
+//! Several connections in one session.
+
+use super::*;
+
+/// Two connections of one session.
+fn pair() -> (Peer, Peer) {
+    let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
+    let mut first = Peer::of(keys(), session.clone(), 0);
+    first.log_in();
+    let mut second = Peer::of(keys(), session, 1);
+    second.log_in();
+    (first, second)
+}
+
+fn due(peer: &Peer) -> Option<u16> {
+    peer.target.session().borrow_mut().next_due()
+}
+
+#[test]
+fn commands_are_delivered_in_their_order_across_connections() {
+    let (mut first, mut second) = pair();
+    let a = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    second.cmd_sn = first.cmd_sn;
+    let data = pattern(2, 512);
+    let b = second.command(WRITE, cdb::write(0, 1), 512, &data);
+    first.cmd_sn = second.cmd_sn;
+    let c = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+
+    let mut stream = b.into();
+    second.target.end.receive(&mut stream, usize::MAX);
+    second.target.take_ops();
+    assert!(second.target.starved.is_empty());
+    assert_eq!(second.target.end.machine.recv_plan().stage_max, 0);
+    assert!(!second.target.end.machine.has_step());
+    assert_eq!(due(&first), None);
+
+    let mut stream = [a, c].concat().into();
+    first.target.end.receive(&mut stream, usize::MAX);
+    first.target.take_ops();
+    assert_eq!(first.target.work.len(), 1, "the second waits for the other");
+    assert_eq!((due(&first), due(&first)), (Some(1), None));
+    assert!(second.target.end.machine.has_step());
+    second.target.take_ops();
+    second.target.feed(0);
+    assert_eq!(second.target.work.len(), 1);
+    assert_eq!((due(&first), due(&first)), (Some(0), None));
+    assert!(first.target.end.machine.has_step());
+    first.target.take_ops();
+    assert_eq!(first.target.work.len(), 2);
+    // The window is everybody's.
+    let answers = second.send(&[]);
+    let header: &ScsiResponse = answers[0].bhs.cast();
+    assert_eq!(header.exp_cmd_sn.get(), 1);
+    assert_eq!(header.max_cmd_sn.get(), 6);
+    assert_eq!(header.stat_sn.get(), STAT_SN + 1, "its own");
+    assert_eq!(first.send(&[]).len(), 2);
+    assert_eq!(first.window(), (1, 8));
+    assert_eq!(second.media(0, 1), data);
+}
+
+#[test]
+fn functions_wait_for_what_they_concern_and_hold_nothing_up() {
+    let (mut first, mut second) = pair();
+    let a = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    let function = second.pdus.function((9, first.cmd_sn), 5, (TAG_NONE, 0));
+    let nop = second.pdus.nop_out(5, TAG_NONE, first.cmd_sn, &[]);
+    second.push(&[function, nop].concat());
+    assert!(second.target.functions.is_empty());
+    assert_eq!(opcodes(&second.transmit(9)), [opcode::NOP_IN]);
+    first.push(&a);
+    assert_eq!(due(&first), Some(1));
+    assert!(second.target.end.machine.has_step());
+    second.target.take_ops();
+    assert_eq!(second.target.functions.len(), 1);
+    assert_eq!(second.send(&[]).len(), 1);
+}
+
+#[test]
+fn nobody_waits_for_ever() {
+    let (mut first, mut second) = pair();
+    second.cmd_sn = second.cmd_sn.wrapping_add(1);
+    let bytes = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    let mut stream = bytes.into();
+    second.target.end.receive(&mut stream, usize::MAX);
+    second.target.take_ops();
+    assert_eq!(second.target.end.machine.deadline(), Some(0));
+    second.target.end.machine.on_deadline(7);
+    assert_eq!(
+        second.target.end.machine.deadline(),
+        Some(7 + ORDER_TIMEOUT)
+    );
+    second.target.end.machine.on_deadline(7 + ORDER_TIMEOUT);
+    second.target.take_ops();
+    let cmd_sn = CMD_SN.wrapping_add(1);
+    let expected = CMD_SN;
+    assert_eq!(
+        second.target.fatal,
+        Some(FatalError::CmdSnGap { cmd_sn, expected })
+    );
+    assert_eq!(first.target.session().borrow().connections(), [0]);
+    let answers = first.do_command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    assert_eq!(response(&answers[0]), GOOD);
+    assert_eq!(due(&first), None, "the other is gone");
+}
+
+#[test]
+fn a_wait_that_ended_is_not_counted_on() {
+    let (mut first, mut second) = pair();
+    for now in [7, 100 * ORDER_TIMEOUT] {
+        let a = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+        second.cmd_sn = first.cmd_sn;
+        let b = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+        first.cmd_sn = second.cmd_sn;
+        let mut stream = b.into();
+        second.target.end.receive(&mut stream, usize::MAX);
+        second.target.take_ops();
+        second.target.end.machine.on_deadline(now);
+        assert_eq!(
+            second.target.end.machine.deadline(),
+            Some(now + ORDER_TIMEOUT)
+        );
+        first.send(&a);
+        assert_eq!(second.send(&[]).len(), 1);
+    }
+    second.target.end.machine.on_deadline(200 * ORDER_TIMEOUT);
+    assert_eq!(second.target.end.machine.deadline(), None);
+    assert!(!second.target.end.machine.is_finished());
+}
