@@ -317,7 +317,11 @@ impl Place {
             &revision[..revision.len().min(4)],
         );
         let here = groups.iter().find(|group| group.tag == tag);
-        let physical = PHYSICAL_BLOCK_BYTES / info.block_bytes;
+        let physical = match info.kind {
+            // Memory has no larger blocks.
+            "null" | "ram" => 1,
+            _ => PHYSICAL_BLOCK_BYTES / info.block_bytes,
+        };
         let unit = Unit {
             lun: self.lun,
             block_bytes: info.block_bytes,

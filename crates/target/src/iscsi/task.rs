@@ -17,6 +17,28 @@ use super::Connection;
 /// Most bytes of a parameter list.
 pub(super) const LIST_BYTES_MAX: u32 = 64 << 10;
 
+/// Bytes that a command cannot do without, of `len` that its CDB names, where the
+/// initiator sends `sent`. What writes block by block does so with as much as
+/// there is.
+fn needed(command: &Command, len: u64, sent: u64, block_bytes: u32) -> Result<u64, Sense> {
+    if let Command::Io(io) = command {
+        match io.kind {
+            IoKind::WriteAndVerify { .. } => {
+                let whole = len.min(sent);
+                return Ok(whole - whole % u64::from(block_bytes));
+            }
+            // The number of blocks is the field that does not fit the data.
+            IoKind::CompareAndWrite if sent != len => return Err(Sense::in_cdb(13, None)),
+            IoKind::WriteSame { .. } if sent != len => return Err(super::io::short_data()),
+            _ => {}
+        }
+    }
+    if sent < len {
+        return Err(super::io::short_data());
+    }
+    Ok(len)
+}
+
 /// No unit.
 const NOWHERE: u32 = u32::MAX;
 
@@ -233,6 +255,7 @@ impl Connection {
                     IoKind::Write | IoKind::WriteAtomic => {
                         (whole - whole % block_bytes, Some(io.offset))
                     }
+                    IoKind::WriteAndVerify { .. } => (whole - whole % block_bytes, None),
                     _ => (whole, None),
                 }
             }
@@ -313,12 +336,16 @@ impl Connection {
         command: &Command,
         driver: &mut D,
     ) -> bool {
-        let len = command.data_out_len(self.place(place).unit.block_bytes);
+        let block_bytes = self.place(place).unit.block_bytes;
+        let len = command.data_out_len(block_bytes);
         let sent = if task.write { u64::from(task.edtl) } else { 0 };
-        if sent < len {
-            self.check(tag, &super::io::short_data());
-            return true;
-        }
+        let needed = match needed(command, len, sent, block_bytes) {
+            Ok(needed) => needed,
+            Err(sense) => {
+                self.check(tag, &sense);
+                return true;
+            }
+        };
         let slot = self.slot(tag);
         slot.transfer_len = len;
         let is_list = !matches!(command, Command::Io(_));
@@ -326,13 +353,13 @@ impl Connection {
             self.check(tag, &Sense::list_length());
             return true;
         }
-        if u64::from(slot.want) < len {
+        if u64::from(slot.want) < needed {
             // It was to be refused when its data was about to come.
             self.status(tag, scsi::status::BUSY);
             return true;
         }
         match *command {
-            Command::Io(io) if io.len == 0 && !matches!(io.kind, IoKind::Flush { .. }) => {
+            Command::Io(_) if needed == 0 && len > 0 => {
                 self.good(tag);
                 true
             }
