@@ -8,6 +8,7 @@ use zerocopy::big_endian::U16;
 
 use crate::config::Target;
 use crate::keys::{self, Negotiation};
+use crate::name::NAME_LEN_MAX;
 use crate::registry::{InitiatorPort, SessionId, SessionKind};
 use crate::security::{Security, is_security};
 use crate::support::Key;
@@ -93,6 +94,9 @@ impl From<LoginStatus> for Refused {
 #[derive(Debug, Default)]
 pub struct LoginState {
     steps: u8,
+    /// What the first request that had them gave as names.
+    initiator: Option<String>,
+    target: Option<String>,
     pub(crate) begun: Option<Begun>,
 }
 
@@ -102,16 +106,23 @@ impl LoginState {
         LoginState::default()
     }
 
-    /// Who logs in, for the log: known from the first request on, proved not
-    /// before the end.
-    pub fn initiator(&self) -> Option<&InitiatorPort> {
-        self.begun.as_ref().map(|begun| &begun.initiator)
+    /// Who says to log in, for the log: nothing of it is proved or checked.
+    pub fn initiator(&self) -> Option<&str> {
+        self.initiator.as_deref()
     }
 
-    /// The target it wants, as of its first request; `None` in discovery
-    /// sessions.
-    pub fn target(&self) -> Option<&Arc<Target>> {
-        self.begun.as_ref().and_then(|begun| begun.target.as_ref())
+    /// The target that is wanted, for the log; `None` in discovery sessions.
+    pub fn target(&self) -> Option<&str> {
+        self.target.as_deref()
+    }
+
+    /// Remembers the names for the log, no longer than names are.
+    pub(crate) fn note(&mut self, identity: &Identity<'_>) {
+        let is_short = |name: &&str| name.len() <= NAME_LEN_MAX;
+        if self.initiator.is_none() {
+            self.initiator = identity.initiator.filter(is_short).map(str::to_owned);
+            self.target = identity.target.filter(is_short).map(str::to_owned);
+        }
     }
 
     /// Counts a step of a login that must come to an end.

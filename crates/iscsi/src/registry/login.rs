@@ -53,6 +53,7 @@ impl Registry {
         let stages = Stages::of(request)?;
         let pairs = text::parse(&step.text).ok_or(LoginStatus::InitiatorError)?;
         let identity = Identity::of(&pairs);
+        state.note(&identity);
         let begun = match &mut state.begun {
             Some(begun) => {
                 begun.check_header(request)?;

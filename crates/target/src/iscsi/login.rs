@@ -108,10 +108,11 @@ impl Connection {
             Then::Continue => self.link.machine.login_answer(answer),
             Then::Close => {
                 let status = answer.status();
-                let initiator = self.own.login.initiator().map(|port| port.name.clone());
-                self.note_refusal(
-                    |peer| tracing::warn!(%peer, ?initiator, ?status, "login refused"),
-                );
+                let initiator = self.own.login.initiator().map(str::to_owned);
+                let wanted = self.own.login.target().map(str::to_owned);
+                self.note_refusal(|peer| {
+                    tracing::warn!(%peer, initiator, target = wanted, %status, "login refused")
+                });
                 self.link.machine.login_answer(answer);
             }
             Then::FullFeature(joined) => {

@@ -284,6 +284,14 @@ fn each_status_is_given_for_its_reason() {
         };
         assert_eq!(bars(&outcome.answer.text), text);
     }
+    let mut stranger = Initiator::new(5);
+    stranger.send(
+        &mut registry,
+        TO_FULL_FEATURE,
+        &format!("{me}|TargetName=iqn.x"),
+    );
+    assert_eq!(stranger.state.initiator(), Some(INITIATOR), "for the log");
+    assert_eq!(stranger.state.target(), Some("iqn.x"));
     let mut versions = Initiator::new(5);
     versions.request.version_min = 1;
     let outcome = versions.send(&mut registry, TO_FULL_FEATURE, &me);
