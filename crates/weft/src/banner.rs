@@ -165,6 +165,8 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
         listener.protocol == Protocol::Iscsi && is_on
     })?;
     let (name, lun) = (&target.name, luns.first()?.lun);
+    let url = format!("iscsi://{address}/{name}/{lun}");
+    let weft = program();
     let wants = match target.auth.chap {
         Some(_) => " (it wants CHAP: docs/iscsi.md says where that is set)",
         None => "",
@@ -173,9 +175,11 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
         "From Linux, as root, with open-iscsi{wants}:\n\
          \x20 iscsiadm -m discovery -t sendtargets -p {address}\n\
          \x20 iscsiadm -m node -T {name} -p {address} --login\n\
-         With QEMU, as anybody:\n\
-         \x20 qemu-img info iscsi://{address}/{name}/{lun}\n\
-         \x20 qemu-system-x86_64 -drive file=iscsi://{address}/{name}/{lun},format=raw\n"
+         With QEMU, or weft's own initiator, as anybody:\n\
+         \x20 qemu-img info {url}\n\
+         \x20 qemu-system-x86_64 -drive file={url},format=raw\n\
+         \x20 {weft} discover iscsi://{address}\n\
+         \x20 {weft} perf {url} --rw randread --bs 4k\n"
     ))
 }
 

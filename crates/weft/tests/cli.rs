@@ -200,10 +200,16 @@ fn serve_says_how_initiators_connect() {
         format!("iscsiadm -m discovery -t sendtargets -p 127.0.0.1:{port}\n"),
         format!("iscsiadm -m node -T {iqn} -p 127.0.0.1:{port} --login\n"),
         format!("qemu-img info iscsi://127.0.0.1:{port}/{iqn}/0\n"),
+        format!("weft discover iscsi://127.0.0.1:{port}\n"),
+        format!("weft perf iscsi://127.0.0.1:{port}/{iqn}/0 --rw"),
     ] {
         let shown = &serving.shown;
         assert!(shown.contains(&part), "{part:?} is not in:\n{shown}");
     }
+    let portal = format!("iscsi://127.0.0.1:{port}");
+    let output = weft(&["discover", &portal]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(iqn));
     assert!(!serving.shown.contains("nvme"), "{}", serving.shown);
     serving.signal("TERM");
     let (code, rest) = serving.end();
