@@ -1,17 +1,20 @@
 //! SCSI commands over iSCSI, as several initiators see them.
 
 mod copy;
+mod ending;
 mod reservation;
 mod steps;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use host::Payload;
 use host::iscsi::{Error, Initiator, Outcome, Params, Session, Settings};
 use iscsi::PortalGroup;
 use mem::{Budget, Pool};
 use reactor::{Choice, DriverConfig, EpollDriver};
-use target::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
+use store::Volume;
+use target::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running, parts};
 use wire::scsi::{cdb, key, opcode, status};
 
 use crate::common::{config, ram};
@@ -21,10 +24,16 @@ pub const DISKS: &str = "iqn.2026-01.io.weft:disks";
 /// Another one.
 pub const MORE: &str = "iqn.2026-01.io.weft:more";
 
+/// See [`serve_volumes`].
+pub fn serve(volumes: Vec<store::Spec>) -> Running {
+    let open = |spec| store::open(spec).expect("opened");
+    serve_volumes(volumes.iter().map(open).collect())
+}
+
 /// The RAM volume "ram", that the NVMe subsystem has too, is LUN 0 of [`DISKS`],
 /// which is reached through two portal groups: 1 at listener 2, 2 at listener 3.
 /// `volumes` are its LUNs from 1; the last of them is LUN 7 of [`MORE`] too.
-pub fn serve(volumes: Vec<store::Spec>) -> Running {
+pub fn serve_volumes(volumes: Vec<Arc<dyn Volume>>) -> Running {
     let mut disks = IscsiTargetSpec::new(DISKS);
     disks.target.portal_groups = [(1, 2), (2, 3)]
         .map(|(tag, listener)| PortalGroup {
@@ -32,25 +41,21 @@ pub fn serve(volumes: Vec<store::Spec>) -> Running {
             portals: vec![listener],
         })
         .into();
-    disks.luns = vec![LunSpec::new(0, "ram")];
-    let names = volumes.iter().map(|volume| volume.name.clone());
-    disks
-        .luns
-        .extend((1..).zip(names).map(|(lun, name)| LunSpec::new(lun, name)));
+    let names = volumes.iter().map(|volume| volume.info().name.clone());
+    let names = ["ram".to_owned()].into_iter().chain(names);
+    let luns = (0..).zip(names);
+    disks.luns = luns.map(|(lun, name)| LunSpec::new(lun, name)).collect();
     let mut more = IscsiTargetSpec::new(MORE);
-    more.luns = (volumes
-        .last()
-        .map(|volume| LunSpec::new(7, volume.name.clone())))
-    .into_iter()
-    .collect();
+    let last = volumes.last().map(|volume| volume.info().name.clone());
+    more.luns = last.map(|name| LunSpec::new(7, name)).into_iter().collect();
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut config: Config = config(Choice::Epoll, Limits::default(), 128 << 20);
-    config.volumes.extend(volumes);
-    config
-        .listeners
-        .extend([ListenerSpec::iscsi(local), ListenerSpec::iscsi(local)]);
+    let iscsi = ListenerSpec::iscsi(local);
+    config.listeners.extend([iscsi.clone(), iscsi]);
     config.iscsi_targets = vec![disks, more];
-    target::start(config).expect("starts")
+    let mut all = vec![store::open(&ram("ram", 4096)).expect("memory")];
+    all.extend(volumes);
+    parts::start_with(config, all).expect("starts")
 }
 
 /// A RAM volume of 4 MiB with blocks of 512 bytes.
@@ -91,13 +96,16 @@ pub const BOB: &str = "iqn.2004-01.org.example:bob";
 impl Nexus {
     /// Logs in through a listener; the unit attention of a new nexus is seen.
     pub fn login(running: &Running, listener: usize, name: &str, target: &str) -> Nexus {
+        Nexus::connect(running.addresses()[listener], name, target)
+    }
+
+    pub fn connect(address: SocketAddr, name: &str, target: &str) -> Nexus {
         let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
         let driver = EpollDriver::new(&DriverConfig::default(), pool).expect("a driver");
         let initiator = Initiator::new(Some(name)).expect("random bytes");
         let settings = Settings::new(name, target);
         let params = Params::new(settings, &initiator, 1).expect("random bytes");
         let port = scsi::reservation::initiator_port(name, params.isid);
-        let address = running.addresses()[listener];
         let session = Session::open(driver, address, params).expect("logged in");
         let mut nexus = Nexus {
             session,

@@ -9,11 +9,11 @@ use super::{ALICE, BOB, DISKS, Fail, MORE, Nexus, serve, small};
 use crate::common::{BLOCK, ram, stop};
 
 /// Bytes of a block of the small volumes.
-const SMALL: usize = 512;
+pub const SMALL: usize = 512;
 
 /// The NAA designator of a unit: the first of type 3 of its Device
 /// Identification page.
-fn naa(nexus: &mut Nexus) -> Vec<u8> {
+pub fn naa(nexus: &mut Nexus) -> Vec<u8> {
     let page = nexus.take(cdb::inquiry(Some(0x83), 255), 255).unwrap();
     let mut rest = &page[4..];
     loop {
@@ -25,7 +25,7 @@ fn naa(nexus: &mut Nexus) -> Vec<u8> {
     }
 }
 
-fn cscd(designator: &[u8], block: usize) -> Vec<u8> {
+pub fn cscd(designator: &[u8], block: usize) -> Vec<u8> {
     let mut bytes = vec![0xe4, 0, 0, 0, 0x01, 0x03, 0, designator.len() as u8];
     bytes.extend(designator);
     bytes.resize(28, 0);
@@ -34,7 +34,7 @@ fn cscd(designator: &[u8], block: usize) -> Vec<u8> {
 }
 
 /// From and to: index of the CSCD and first block; and how many blocks.
-fn segment(from: (u16, u64), to: (u16, u64), blocks: u16) -> Vec<u8> {
+pub fn segment(from: (u16, u64), to: (u16, u64), blocks: u16) -> Vec<u8> {
     let mut bytes = vec![0x02, 0, 0, 0x18];
     bytes.extend(from.0.to_be_bytes());
     bytes.extend(to.0.to_be_bytes());
@@ -46,7 +46,12 @@ fn segment(from: (u16, u64), to: (u16, u64), blocks: u16) -> Vec<u8> {
 }
 
 /// Copies with a list identifier that is remembered.
-fn copy(nexus: &mut Nexus, id: u8, cscds: &[Vec<u8>], segments: &[Vec<u8>]) -> Result<(), Fail> {
+pub fn copy(
+    nexus: &mut Nexus,
+    id: u8,
+    cscds: &[Vec<u8>],
+    segments: &[Vec<u8>],
+) -> Result<(), Fail> {
     let (cscds, segments) = (cscds.concat(), segments.concat());
     let mut list = vec![id, 0];
     list.extend((cscds.len() as u16).to_be_bytes());
@@ -60,13 +65,13 @@ fn copy(nexus: &mut Nexus, id: u8, cscds: &[Vec<u8>], segments: &[Vec<u8>]) -> R
     nexus.give(cdb, &list)
 }
 
-fn received(nexus: &mut Nexus, action: u8, id: u8) -> Result<Vec<u8>, Fail> {
+pub fn received(nexus: &mut Nexus, action: u8, id: u8) -> Result<Vec<u8>, Fail> {
     let mut cdb = cdb::plain(opcode::RECEIVE_COPY_RESULTS);
     (cdb[1], cdb[2], cdb[13]) = (action, id, 200);
     nexus.take(cdb, 200)
 }
 
-fn aborted(code: u16) -> Result<(), Fail> {
+pub fn aborted(code: u16) -> Result<(), Fail> {
     Err(Fail::Check(key::COPY_ABORTED, code, None))
 }
 

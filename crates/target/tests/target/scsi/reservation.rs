@@ -16,7 +16,7 @@ use super::{ALICE, BOB, DISKS, Fail, Nexus, illegal, serve, small};
 use crate::common::{BLOCK, Host, Queue, stop};
 
 const WRITE_EXCLUSIVE: u8 = 1;
-const EXCLUSIVE_ACCESS: u8 = 3;
+pub const EXCLUSIVE_ACCESS: u8 = 3;
 const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
 const EXCLUSIVE_ACCESS_ALL: u8 = 8;
 
@@ -26,7 +26,7 @@ const ALL_TG_PT: u8 = 0x04;
 const APTPL: u8 = 0x01;
 
 /// The parameter list that most service actions have.
-fn list(current: u64, key: u64, flags: u8) -> Vec<u8> {
+pub fn list(current: u64, key: u64, flags: u8) -> Vec<u8> {
     let mut list = [current, key].map(u64::to_be_bytes).concat();
     list.extend([0, 0, 0, 0, flags, 0, 0, 0]);
     list
@@ -43,16 +43,16 @@ fn id(port: &str) -> Vec<u8> {
 }
 
 impl Nexus {
-    fn reserve_out(&mut self, action: u8, kind: u8, list: &[u8]) -> Result<(), Fail> {
+    pub fn reserve_out(&mut self, action: u8, kind: u8, list: &[u8]) -> Result<(), Fail> {
         let cdb = cdb::persistent_reserve_out(action, kind, list.len() as u32);
         self.give(cdb, list)
     }
 
-    fn register(&mut self, current: u64, key: u64) -> Result<(), Fail> {
+    pub fn register(&mut self, current: u64, key: u64) -> Result<(), Fail> {
         self.reserve_out(reserve_out::REGISTER, 0, &list(current, key, 0))
     }
 
-    fn reserve(&mut self, key: u64, kind: u8) -> Result<(), Fail> {
+    pub fn reserve(&mut self, key: u64, kind: u8) -> Result<(), Fail> {
         self.reserve_out(reserve_out::RESERVE, kind, &list(key, 0, 0))
     }
 
@@ -74,7 +74,7 @@ impl Nexus {
     }
 
     /// Key and type of the reservation.
-    fn reservation(&mut self) -> Option<(u64, u8)> {
+    pub fn reservation(&mut self) -> Option<(u64, u8)> {
         let told = self.reserve_in(reserve_in::READ_RESERVATION).unwrap();
         let key = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
         (told.len() > 8).then(|| (key(&told[8..16]), told[21]))
