@@ -24,8 +24,8 @@ pub enum Fault {
     NoNotices,
     /// A report of reservations does not say who holds it.
     WrongReport,
-    /// A change is answered while what began before is still under way.
-    NoFence,
+    /// Connections stay when the listener that they came in by goes.
+    KeepConnections,
     /// Only one subsystem hears that a volume has another size.
     OneSubsystem,
 }

@@ -66,6 +66,10 @@ impl SimFile {
     /// Brings dirty ones of `sectors` to the medium.
     fn clean(&mut self, sectors: impl Iterator<Item = usize>) {
         for sector in sectors {
+            // Some may have been cut off meanwhile.
+            if sector >= self.dirty.len() {
+                continue;
+            }
             if std::mem::take(&mut self.dirty[sector]) {
                 let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
                 self.medium[bytes.clone()].copy_from_slice(&self.cache[bytes]);
@@ -161,6 +165,13 @@ impl Disk {
         healthy.sync_errors = 0;
         healthy.hangs = 0;
         healthy.interrupts = 0;
+    }
+
+    /// Whether an operation is under way behind byte `from` of a file.
+    pub fn is_busy_behind(&self, file: usize, from: usize) -> bool {
+        let mut ops = self.ops.values();
+        let moves = |op: &FileOp| !matches!(op.what, What::Sync);
+        ops.any(|op| op.file == file && moves(op) && op.len > 0 && op.offset + op.len > from)
     }
 
     /// The file has been cut off, or has grown by a hole.

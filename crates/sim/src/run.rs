@@ -315,7 +315,7 @@ impl Run {
             return Ok(());
         };
         target.turn(driver, &self.world);
-        self.note_cut();
+        self.note_cut()?;
         self.note_media_errors();
         self.note_change()?;
         self.work.settle(false)
@@ -343,7 +343,7 @@ impl Run {
                 if let Some(target) = &self.target {
                     target.shared.run_clerk();
                     target.call(&self.world);
-                    self.note_cut();
+                    self.note_cut()?;
                     self.note_change()?;
                     self.work.settle(true)?;
                 }
@@ -493,16 +493,36 @@ impl Run {
     }
 
     /// Cuts off what the target has cut off of a file.
-    fn note_cut(&mut self) {
+    fn note_cut(&mut self) -> Verdict {
         if !self.changes.is_resizing() && !self.media.iter().any(|medium| medium.is_odd) {
-            return;
+            return Ok(());
         }
-        for medium in &self.media {
+        for (volume, medium) in self.media.iter().enumerate() {
             let cut = medium.file_blocks().filter(|&now| now < medium.blocks);
-            if let Some(blocks) = cut {
-                medium.set_file_blocks(&self.world, blocks);
+            let (Some(blocks), Some(file)) = (cut, medium.file()) else {
+                continue;
+            };
+            let bytes = blocks * u64::from(medium.plan.block_bytes);
+            // A write there would make the file longer again.
+            if self
+                .world
+                .borrow()
+                .disk
+                .is_busy_behind(file, bytes as usize)
+            {
+                let text = format!("volume {volume}: I/O is under way behind the new end");
+                return Err(Violation(text));
             }
+            medium.set_file_blocks(&self.world, blocks);
         }
+        Ok(())
+    }
+
+    /// The hosts that use a subsystem.
+    fn hosts_of(&self, subsystem: usize) -> Vec<usize> {
+        let hosts = self.plan.hosts.iter().enumerate();
+        let theirs = hosts.filter(|(_, host)| host.subsystem == subsystem);
+        theirs.map(|(n, _)| n).collect()
     }
 
     /// Takes note of a change that is made.
@@ -532,9 +552,11 @@ impl Run {
             }
             Step::Made(What::Gone { subsystem, volume }, true) => {
                 self.work.set_absent(subsystem, volume..volume + 1, true);
+                self.work.bar(&self.hosts_of(subsystem), volume..volume + 1);
             }
             Step::Made(What::Inaccessible { subsystem }, true) => {
-                self.work.set_absent(subsystem, all, true);
+                self.work.set_absent(subsystem, all.clone(), true);
+                self.work.bar(&self.hosts_of(subsystem), all);
             }
             Step::Made(What::Unlistened { listener }, true) => {
                 let left = self.world.borrow().net.connections_to(address(listener));
@@ -587,7 +609,7 @@ impl Run {
                 world.power_cut();
             }
         }
-        self.note_cut();
+        self.note_cut()?;
         self.target = None;
         self.changes.forget();
         self.work.killed()?;

@@ -706,13 +706,26 @@ impl Work {
         is_absent: bool,
     ) {
         let now = self.checker.stamp();
-        for served in &mut self.volumes[volumes] {
+        for served in &mut self.volumes[volumes.clone()] {
             let absent = &mut served.absent[subsystem];
             match (is_absent, absent.last_mut()) {
                 (true, _) => absent.push((now, Stamp::MAX)),
                 (false, Some(last)) => last.1 = last.1.min(now),
                 (false, None) => {}
             }
+        }
+        if !is_absent {
+            volumes.for_each(|volume| self.unbar(volume));
+        }
+    }
+
+    /// Nothing that these hosts have under way on these volumes can happen any
+    /// more, unless the volumes come back.
+    pub fn bar(&mut self, hosts: &[usize], volumes: std::ops::Range<usize>) {
+        for volume in volumes {
+            hosts
+                .iter()
+                .for_each(|&host| self.checker.bar(host, volume));
         }
     }
 

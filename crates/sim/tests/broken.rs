@@ -87,8 +87,8 @@ fn reports_of_reservations_that_lie_are_found() {
 }
 
 #[test]
-fn changes_that_wait_for_nothing_are_found() {
-    is_found(Fault::NoFence, &["connections are left of"]);
+fn connections_that_outlive_their_listener_are_found() {
+    is_found(Fault::KeepConnections, &["connections are left of"]);
 }
 
 #[test]

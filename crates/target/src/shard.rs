@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use machine::Nanos;
+use mem::broken::{self, Fault};
 use reactor::{Completion, Driver, Handler, SocketId};
 use store::Volume;
 
@@ -170,7 +171,7 @@ impl Shard {
     fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
         self.close_listeners(driver, |listening| listening.number == number);
         self.for_each(driver, |connection, driver| {
-            if connection.via().listener == number {
+            if connection.via().listener == number && !broken::is(Fault::KeepConnections) {
                 connection.dismiss(driver);
             }
         });

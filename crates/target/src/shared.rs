@@ -357,9 +357,9 @@ impl Shared {
     /// Runs `then`, on some reactor, when what is in `scope` and began before
     /// is over on all of them.
     pub fn fence(&self, scope: Scope, then: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        let scope = match broken::is(Fault::NoFence) {
-            true => Scope::Mail,
-            false => scope,
+        let scope = match scope {
+            Scope::Listener(_) if broken::is(Fault::KeepConnections) => Scope::Mail,
+            scope => scope,
         };
         let fence = Arc::new(Fence::new(scope, self.load.len(), Box::new(then)));
         self.send_all(|| Mail::Fence(fence.clone()));
