@@ -4,7 +4,7 @@ use iscsi::target::Task;
 use link::Data;
 use machine::Tag;
 use reactor::Driver;
-use scsi::{Io, Sense, Unit, asc, key};
+use scsi::{Io, IoKind, Sense, Unit, asc, key};
 use store::Error;
 
 use super::Connection;
@@ -79,6 +79,11 @@ impl Connection {
         let lun = self.place(place);
         let block_bytes = lun.unit.block_bytes;
         let sent = if task.write { task.edtl } else { 0 };
+        if io.kind == IoKind::WriteAtomic && u64::from(sent) < io.len {
+            // Half of it is what it must never be.
+            self.check(tag, &short_data());
+            return true;
+        }
         let whole = sent.min(io.len as u32);
         if want != whole - whole % block_bytes {
             // It was to be refused when its data was about to come.
