@@ -162,7 +162,9 @@ pub enum Op {
         /// Bytes.
         len: u32,
     },
-    /// A task management function; everything before it was delivered. Answer
+    /// A task management function; everything before it was delivered. It
+    /// concerns [`Connection::tasks_before`] its CmdSN (which
+    /// [`Connection::task`] tells), on all connections of the session. Answer
     /// with [`Connection::task_management_done`].
     TaskManagement {
         /// The function.
@@ -171,9 +173,6 @@ pub enum Op {
         function: TaskFunction,
         /// The LUN field, as in [`Task::lun`].
         lun: u64,
-        /// Its CmdSN: it concerns the tasks [`Connection::tasks_before`] that,
-        /// on all connections of the session.
-        cmd_sn: u32,
         /// Of ABORT TASK and QUERY TASK: the task, which may be in any state.
         referenced: Option<Tag>,
     },
@@ -185,13 +184,35 @@ pub enum Op {
         /// The connection, unless all of the session is.
         cid: u16,
     },
-    /// A PDU was refused, and is answered already: for the log.
+    /// The machine has given up on a task whose data broke a rule or its digest,
+    /// and answers it itself: it will not be executed. Forget it; if it is not
+    /// prepared yet, call [`Connection::complete`], with whatever.
+    GivenUp {
+        /// The task.
+        tag: Tag,
+    },
+    /// A PDU was rejected, and is answered already: for the log.
     Refused(Refused),
     /// The connection ends once everything was sent.
     Fatal(FatalError),
 }
 
-/// A PDU that was rejected, or a task that failed before it was executed.
+impl Op {
+    /// The task, NOP-Out or function that it is about.
+    #[inline]
+    pub fn tag(&self) -> Option<Tag> {
+        match self {
+            Op::Prepare { tag, .. }
+            | Op::Execute { tag, .. }
+            | Op::Ping { tag, .. }
+            | Op::TaskManagement { tag, .. }
+            | Op::GivenUp { tag } => Some(*tag),
+            Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => None,
+        }
+    }
+}
+
+/// A PDU that was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its opcode.
@@ -542,6 +563,12 @@ impl Connection {
             ahead => ahead > 0,
         };
         self.tasks().filter(move |(_, task)| is_before(task))
+    }
+
+    /// The SCSI command with this Initiator Task Tag that is not answered yet.
+    pub fn find(&self, itt: u32) -> Option<Tag> {
+        let found = self.tasks().find(|(_, task)| task.itt == itt);
+        found.map(|(tag, _)| tag)
     }
 
     /// What a task in flight is.

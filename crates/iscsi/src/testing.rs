@@ -370,11 +370,11 @@ impl Target {
                 Op::TaskManagement {
                     tag,
                     function,
-                    cmd_sn,
                     referenced,
                     ..
                 } => {
                     self.name(tag);
+                    let cmd_sn = self.end.machine.task(tag).cmd_sn;
                     self.functions.push((tag, function, cmd_sn, referenced));
                 }
                 Op::Logout { reason, cid } => {
@@ -382,6 +382,12 @@ impl Target {
                     let last = reason == LogoutReason::CloseSession || cid == self.role.cid;
                     let response = LogoutResponseCode::Success;
                     self.end.machine.logout_answer(response, last, (2, 20));
+                }
+                Op::GivenUp { tag } => {
+                    assert!(self.named[usize::from(tag)], "a task nobody knows");
+                    if let Some(index) = self.starved.iter().position(|(own, _)| *own == tag) {
+                        self.starve(index);
+                    }
                 }
                 Op::Refused(refused) => self.refused.push(refused),
                 Op::Fatal(error) => self.fatal = Some(error),

@@ -139,7 +139,8 @@ fn is_of(op: &Op, tag: Tag) -> bool {
         Op::Prepare { tag: own, .. }
         | Op::Execute { tag: own, .. }
         | Op::Ping { tag: own, .. }
-        | Op::TaskManagement { tag: own, .. } => own == tag,
+        | Op::TaskManagement { tag: own, .. }
+        | Op::GivenUp { tag: own } => own == tag,
         Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => false,
     }
 }
@@ -393,8 +394,8 @@ impl Connection {
                 referenced,
             } => self.task_management(tag, function, lun, referenced, driver),
             Op::Logout { reason, cid } => self.logout(reason, cid),
+            Op::GivenUp { tag } => self.given_up(tag),
             Op::Refused(refused) => {
-                self.given_up(refused.itt);
                 let (opcode, reason) = (refused.opcode, refused.reason);
                 self.note_refusal(|peer| tracing::warn!(%peer, opcode, %reason, "PDU rejected"));
             }

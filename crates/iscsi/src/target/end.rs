@@ -150,14 +150,9 @@ impl Connection {
         if !self.tasks[tag].is_open() {
             return;
         }
-        self.tell(
-            wire::iscsi::opcode::SCSI_COMMAND,
-            self.tasks[tag].itt,
-            match condition {
-                Condition::ProtocolServiceCrcError => RejectReason::DataDigestError,
-                _ => RejectReason::ProtocolError,
-            },
-        );
+        if self.tasks[tag].is_named {
+            self.ops.push_back(Op::GivenUp { tag });
+        }
         self.end_early(tag, &Done::check_condition(condition.sense()));
         self.settle(tag);
     }

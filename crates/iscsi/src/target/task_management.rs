@@ -101,7 +101,6 @@ impl Connection {
                 tag,
                 function,
                 lun: self.tasks.task(tag).lun,
-                cmd_sn: self.tasks.task(tag).cmd_sn,
                 referenced,
             });
         }

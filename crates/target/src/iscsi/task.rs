@@ -51,8 +51,6 @@ pub(super) struct Slot {
     instance: u32,
     /// It has come.
     has_come: bool,
-    /// Its Initiator Task Tag.
-    itt: u32,
     /// Its order lets it begin.
     may_begin: bool,
     /// All of it is here, and it waits for its order.
@@ -71,7 +69,6 @@ impl Default for Slot {
             place: NOWHERE,
             instance: 0,
             has_come: false,
-            itt: 0,
             may_begin: false,
             is_held: false,
             want: 0,
@@ -101,7 +98,6 @@ impl Connection {
         }
         let mut slot = Slot {
             has_come: true,
-            itt: task.itt,
             may_begin: true,
             ..Slot::default()
         };
@@ -487,17 +483,7 @@ impl Connection {
     /// The machine has given up on a task whose data was wrong or did not come
     /// as promised, and answers it.
     #[cold]
-    pub(super) fn given_up(&mut self, itt: u32) {
-        let of_itt = |slot: &Slot| slot.has_come && slot.itt == itt;
-        let Some(at) = self.own.slots.iter().position(of_itt) else {
-            return;
-        };
-        let tag = at as Tag;
-        let is_open = self.link.machine.tasks().any(|(open, _)| open == tag);
-        if is_open && self.jobs.borrow().find(self.id(), tag).is_some() {
-            // It was about something else that came with the same tag.
-            return;
-        }
+    pub(super) fn given_up(&mut self, tag: Tag) {
         let waited = self.waiting.take(|op| super::is_of(op, tag));
         self.over(tag);
         if waited.is_some() {
