@@ -4,7 +4,11 @@ mod client;
 mod common;
 #[path = "../target/gate.rs"]
 mod gate;
+mod hostile;
+mod live;
 mod login;
+mod memory;
+mod order;
 mod reads;
 mod sessions;
 mod tasks;
