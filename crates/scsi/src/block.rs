@@ -238,12 +238,13 @@ fn write_same(cdb: Cdb<'_>, blocks: Blocks, zeros: bool, unit: &Unit) -> Decoded
     if unmap && !unit.thin {
         return Err(Sense::in_cdb(1, Some(3)));
     }
-    // WSNZ of the Block Limits page: 0 blocks do not mean the whole medium.
+    // WSNZ of the Block Limits page is clear: 0 blocks reach to the end.
+    let blocks = blocks.on_medium(unit)?.or_to_the_end(unit);
     if blocks.count == 0 {
-        return Err(Sense::in_cdb(blocks.count_at, None));
+        return Err(blocks.outside(unit));
     }
     let max = WRITE_SAME_BYTES_MAX / u64::from(unit.block_bytes);
-    blocks.at_most(max)?.on_medium(unit)?.io(
+    blocks.at_most(max)?.io(
         IoKind::WriteSame { unmap, zeros },
         unit.writes_through(),
         unit,

@@ -127,8 +127,13 @@ fn the_same_everywhere_or_nothing() {
     assert_eq!(without, io(same(true, true), 1, 3, false));
     assert_eq!(without.unwrap().data_out_len(512), 0);
     assert_eq!(sixteen(0, 3).unwrap().data_out_len(512), 512);
-    // WSNZ: never the whole medium.
-    assert_eq!(sixteen(0, 0), Err(Sense::in_cdb(10, None)));
+    assert_eq!(sixteen(0, 0), io(same(false, false), 1, 2047, false));
+    let behind = decoded(&[0x41, 0, 0, 0, 8, 0, 0, 0, 0]);
+    assert_eq!(behind, Err(Sense::out_of_range().with_information(2048)));
+    let mut large = unit();
+    large.block_count = 1 << 20;
+    let all = decode(&cdb(&[0x93, 0]), &large);
+    assert_eq!(all, Err(Sense::in_cdb(10, None)));
     let mut thick = unit();
     thick.thin = false;
     let unmap = decode(&cdb(&[0x41, 8, 0, 0, 0, 1, 0, 0, 9]), &thick);
