@@ -360,6 +360,7 @@ impl Login {
             .agreed
             .first_burst_length
             .min(self.agreed.max_burst_length);
+        self.agreed.max_recv_data_segment_length = s.max_recv_data_segment;
         Ok(Next::Done(self.agreed))
     }
 
@@ -417,12 +418,13 @@ impl Login {
                     key: "ImmediateData",
                 });
             }
-            "DataPDUInOrder"
-            | "DataSequenceInOrder"
-            | "DefaultTime2Wait"
-            | "DefaultTime2Retain"
-            | "IFMarker"
-            | "OFMarker" => {}
+            "DefaultTime2Wait" => {
+                agreed.default_time2wait = number("DefaultTime2Wait", 2, 3600)? as u16;
+            }
+            "DefaultTime2Retain" => {
+                agreed.default_time2retain = number("DefaultTime2Retain", 0, 0)? as u16;
+            }
+            "DataPDUInOrder" | "DataSequenceInOrder" | "IFMarker" | "OFMarker" => {}
             _ => self.unknown.push(key.to_owned()),
         }
         Ok(())
