@@ -96,6 +96,8 @@ pub(super) struct Slot {
     pub(super) header: [u8; BHS_LEN],
     /// CmdSN, once it has one.
     pub(super) cmd_sn: u32,
+    /// Which request of the connection it is, once it is to be sent.
+    pub(super) order: u64,
 }
 
 impl Slot {
@@ -111,6 +113,7 @@ impl Slot {
         data_sn: 0,
         header: [0; BHS_LEN],
         cmd_sn: 0,
+        order: 0,
     };
 
     /// Bytes of data still to come.
@@ -161,6 +164,8 @@ pub struct Connection {
     free: Vec<Tag>,
     /// SCSI commands among the slots in use.
     commands: u16,
+    /// Requests so far that were to be sent.
+    requests: u64,
     pub(super) ready: VecDeque<Ready>,
     /// Commands that the window has no room for.
     pub(super) waiting: VecDeque<Tag>,
@@ -221,6 +226,7 @@ impl Connection {
             slots: Vec::new(),
             free: Vec::new(),
             commands: 0,
+            requests: 0,
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             ended: VecDeque::new(),
@@ -437,18 +443,24 @@ impl Connection {
             false if self.waiting.is_empty() => self.session.take_cmd_sn(),
             false => None,
         };
-        let slot = &mut self.slots[usize::from(tag)];
         match cmd_sn {
-            Some(cmd_sn) => {
-                slot.state = State::Ready;
-                slot.cmd_sn = cmd_sn;
-                self.ready.push_back(Ready::Request(tag));
-            }
+            Some(cmd_sn) => self.release(tag, cmd_sn),
             None => {
-                slot.state = State::Waiting;
+                self.slots[usize::from(tag)].state = State::Waiting;
                 self.waiting.push_back(tag);
             }
         }
+    }
+
+    /// A request has its CmdSN and is to be sent.
+    #[inline]
+    fn release(&mut self, tag: Tag, cmd_sn: u32) {
+        self.requests += 1;
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.state = State::Ready;
+        slot.cmd_sn = cmd_sn;
+        slot.order = self.requests;
+        self.ready.push_back(Ready::Request(tag));
     }
 
     /// Commands that the window has room for now are to be sent.
@@ -459,10 +471,7 @@ impl Connection {
                 return;
             };
             self.waiting.pop_front();
-            let slot = &mut self.slots[usize::from(tag)];
-            slot.state = State::Ready;
-            slot.cmd_sn = cmd_sn;
-            self.ready.push_back(Ready::Request(tag));
+            self.release(tag, cmd_sn);
         }
     }
 

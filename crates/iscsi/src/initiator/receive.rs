@@ -5,7 +5,7 @@ use wire::iscsi::{
     AsyncMessage, BHS_LEN, Bhs, DIGEST_LEN, DataIn, LoginResponse, LogoutResponse, NopIn, NopOut,
     R2t, RESPONSE_COMPLETED, Reject, RejectReason, ScsiResponse, TAG_NONE, TaskFunction,
     TaskManagementRequest, TaskManagementResponse, TaskResponse, TextRequest, TextResponse, digest,
-    first, flags, opcode, serial_distance,
+    first, flags, opcode,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -321,7 +321,7 @@ impl Connection {
             _ => response == Some(TaskResponse::Complete),
         };
         if let Some(function) = function.filter(|_| is_over) {
-            self.end_commands(function, &request, slot.cmd_sn);
+            self.end_commands(function, &request, slot.order);
         }
         self.free_slot(tag);
         let op = Op::TaskManaged {
@@ -336,15 +336,18 @@ impl Connection {
     }
 
     /// Notes the commands that `function` has ended: those concerned that were
-    /// sent before it (section 11.5.1).
+    /// sent before it (section 11.5.1). CmdSN does not tell: an immediate command
+    /// has that of the next one.
     fn end_commands(
         &mut self,
         function: TaskFunction,
         request: &TaskManagementRequest,
-        cmd_sn: u32,
+        order: u64,
     ) {
         for (slot, tag) in self.slots.iter().zip(0..) {
-            if slot.kind != Kind::Command || slot.state != State::Sent {
+            // A later one may have the tag of one that it was about.
+            let is_before = slot.state == State::Sent && slot.order < order;
+            if slot.kind != Kind::Command || !is_before {
                 continue;
             }
             let bhs = slot.bhs();
@@ -352,12 +355,8 @@ impl Connection {
                 TaskFunction::AbortTask => bhs.itt == request.referenced_task_tag,
                 TaskFunction::AbortTaskSet
                 | TaskFunction::ClearTaskSet
-                | TaskFunction::LogicalUnitReset => {
-                    bhs.lun == request.lun && serial_distance(slot.cmd_sn, cmd_sn) > 0
-                }
-                TaskFunction::TargetWarmReset | TaskFunction::TargetColdReset => {
-                    serial_distance(slot.cmd_sn, cmd_sn) > 0
-                }
+                | TaskFunction::LogicalUnitReset => bhs.lun == request.lun,
+                TaskFunction::TargetWarmReset | TaskFunction::TargetColdReset => true,
                 _ => false,
             };
             if is_concerned {

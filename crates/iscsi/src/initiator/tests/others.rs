@@ -54,6 +54,30 @@ fn an_aborted_command_ends_before_its_function() {
 }
 
 #[test]
+fn an_abort_that_comes_too_late_ends_no_other_command() {
+    let mut peer = in_full_feature();
+    let tag = peer.plain();
+    let abort = peer
+        .end
+        .machine
+        .task_management(TaskFunction::AbortTask, lun_field(3), Some(tag))
+        .expect("room");
+    let sent = peer.sent();
+    let itt = sent[0].bhs.itt.get();
+    assert_eq!(peer.answer(response(itt).as_bytes(), b""), [good(tag, 0)]);
+    assert_eq!(peer.plain(), tag, "the tag is used again");
+    let again = peer.sent();
+    assert_eq!(again[0].bhs.itt.get(), itt);
+    let ops = peer.answer(task_response(sent[1].bhs.itt.get(), 1).as_bytes(), b"");
+    let managed = Op::TaskManaged {
+        tag: abort,
+        response: 1,
+    };
+    assert_eq!(ops, [managed]);
+    assert_eq!(peer.answer(response(itt).as_bytes(), b""), [good(tag, 0)]);
+}
+
+#[test]
 fn a_function_that_failed_ends_nothing() {
     let mut peer = in_full_feature();
     let tag = peer.plain();
