@@ -107,12 +107,13 @@ impl Blocks {
     }
 }
 
-/// A command that transfers its blocks.
+/// A command that transfers its blocks. That they are not there goes before that
+/// they are too many, which is what initiators expect.
 #[inline]
 fn transfer(kind: IoKind, blocks: Blocks, fua: bool, unit: &Unit) -> Decoded {
     blocks
-        .at_most(unit.transfer_blocks_max().into())?
         .on_medium(unit)?
+        .at_most(unit.transfer_blocks_max().into())?
         .io(kind, fua, unit)
 }
 
@@ -160,7 +161,8 @@ pub(crate) fn write_16(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
 }
 
 pub(crate) fn orwrite_16(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
-    let blocks = of_16(cdb).at_most(u64::from(unit.atomic_bytes / unit.block_bytes))?;
+    let max = unit.atomic_bytes / unit.block_bytes;
+    let blocks = of_16(cdb).on_medium(unit)?.at_most(max.into())?;
     write(IoKind::OrWrite, blocks, fua(cdb), unit)
 }
 
@@ -170,7 +172,8 @@ pub(crate) fn write_atomic_16(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
         count: cdb.u16(12).into(),
         count_at: 12,
     };
-    let blocks = blocks.at_most(unit.atomic_blocks_max().into())?;
+    let max = unit.atomic_blocks_max();
+    let blocks = blocks.on_medium(unit)?.at_most(max.into())?;
     write(IoKind::WriteAtomic, blocks, fua(cdb), unit)
 }
 
@@ -229,7 +232,8 @@ pub(crate) fn compare_and_write(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
         count: cdb.byte(13).into(),
         count_at: 13,
     };
-    let blocks = blocks.at_most(unit.compare_and_write_blocks_max().into())?;
+    let max = unit.compare_and_write_blocks_max();
+    let blocks = blocks.on_medium(unit)?.at_most(max.into())?;
     write(IoKind::CompareAndWrite, blocks, fua(cdb), unit)
 }
 
@@ -238,13 +242,12 @@ fn write_same(cdb: Cdb<'_>, blocks: Blocks, zeros: bool, unit: &Unit) -> Decoded
     if unmap && !unit.thin {
         return Err(Sense::in_cdb(1, Some(3)));
     }
-    // WSNZ of the Block Limits page is clear: 0 blocks reach to the end.
-    let blocks = blocks.on_medium(unit)?.or_to_the_end(unit);
+    // WSNZ of the Block Limits page: 0 blocks do not mean the whole medium.
     if blocks.count == 0 {
-        return Err(blocks.outside(unit));
+        return Err(Sense::in_cdb(blocks.count_at, None));
     }
     let max = WRITE_SAME_BYTES_MAX / u64::from(unit.block_bytes);
-    blocks.at_most(max)?.io(
+    blocks.on_medium(unit)?.at_most(max)?.io(
         IoKind::WriteSame { unmap, zeros },
         unit.writes_through(),
         unit,

@@ -287,8 +287,8 @@ fn block_limits(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
         false => (0, 0),
     };
     let atomic = unit.atomic_blocks_max();
-    // WSNZ is clear.
-    out.extend([0, unit.compare_and_write_blocks_max()]);
+    // WSNZ.
+    out.extend([1, unit.compare_and_write_blocks_max()]);
     out.extend_from_slice(&(physical as u16).to_be_bytes());
     let words = [
         unit.transfer_blocks_max(),

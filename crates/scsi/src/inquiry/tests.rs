@@ -145,7 +145,7 @@ fn limits_of_blocks() {
     let mut unit = unit();
     let limits = page(0xb0, &unit);
     assert_eq!(limits.len(), 0x3c);
-    assert_eq!(limits[..4], [0, 255, 0, 8]);
+    assert_eq!(limits[..4], [1, 255, 0, 8]);
     // Offsets as in the page, whose header has four bytes.
     let at = |limits: &[u8], at: usize| word(limits, at - 4);
     assert_eq!(at(&limits, 8), 1024);
@@ -162,7 +162,7 @@ fn limits_of_blocks() {
     unit.atomic_power_fail_bytes = 4096;
     unit.io_bytes_max = 4 << 20;
     let limits = page(0xb0, &unit);
-    assert_eq!(limits[..4], [0, 1, 0, 1]);
+    assert_eq!(limits[..4], [1, 1, 0, 1]);
     assert_eq!((at(&limits, 8), at(&limits, 12)), (1024, 256));
     assert_eq!(
         (at(&limits, 20), at(&limits, 24), at(&limits, 44)),
