@@ -321,8 +321,7 @@ struct Held {
     bytes: u64,
 }
 
-/// The copies of one nexus at one logical unit: those under way, and what is
-/// remembered of others.
+/// The copies of one nexus: those under way, and what is remembered of others.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
     /// The oldest first.

@@ -200,6 +200,15 @@ fn an_nvme_host_and_a_nexus_refuse_each_other() {
     assert!(!host.acquire(0xa, 1).is_success());
     alice.release(0xb, EXCLUSIVE_ACCESS).unwrap();
     assert_eq!((host.may(), alice.may()), (ALL, ALL));
+    // What a host takes from a nexus, the nexus is told of.
+    assert!(host.register(0xa).is_success());
+    assert!(host.acquire(0xa, 3).is_success());
+    assert_eq!(alice.may(), ALL, "registrants write");
+    let key = 0xa_u64.to_le_bytes();
+    let cleared = host.reserve(io::RESERVATION_RELEASE, action::CLEAR, 0, &key);
+    assert!(cleared.is_success());
+    assert_eq!(alice.settle(), [asc::RESERVATIONS_PREEMPTED]);
+    assert_eq!((alice.keys().0, alice.may()), (vec![], ALL));
     stop(running);
 }
 
