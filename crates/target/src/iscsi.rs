@@ -62,6 +62,8 @@ pub(crate) struct Iscsi {
     refusal_logged: bool,
     /// It closes when everything was sent.
     is_lost: bool,
+    /// It was asked to log out, and is closed at this time.
+    leaves_at: Option<Nanos>,
     /// It is on another reactor now.
     has_moved: bool,
 }
@@ -84,6 +86,7 @@ impl Iscsi {
             slots: Vec::new(),
             refusal_logged: false,
             is_lost: false,
+            leaves_at: None,
             has_moved: false,
         }
     }
@@ -251,6 +254,9 @@ impl Protocol for Iscsi {
 
     fn on_tick<D: Driver>(c: &mut Connection, now: Nanos, driver: &mut D) {
         c.own.refusal_logged = false;
+        if c.own.leaves_at.take_if(|at| *at <= now).is_some() {
+            c.dismiss(driver);
+        }
         if c.link.machine.deadline().is_some_and(|at| at <= now) {
             c.link.machine.on_deadline(now);
             c.run(driver);
@@ -315,11 +321,12 @@ impl Connection {
     }
 
     /// What is behind its target has changed, by a command of the session `by`
-    /// or otherwise.
+    /// or otherwise; its initiator is to be told now, or later.
     pub(crate) fn refresh<D: Driver>(
         &mut self,
         target: &str,
         by: Option<SessionId>,
+        tell: bool,
         driver: &mut D,
     ) {
         let is_open = self.is_open();
@@ -339,7 +346,7 @@ impl Connection {
         bound.served = new.clone();
         let mut session = bound.session.borrow_mut();
         let own = by == Some(session.id);
-        let begins = session.adopt(&new, own);
+        let begins = session.adopt(&new, own, tell);
         drop(session);
         if begins {
             self.note_begun();
@@ -386,7 +393,7 @@ impl Connection {
         match *op {
             Op::Login => self.login(),
             Op::Text => self.text(),
-            Op::Ping { tag, len } => return self.ping(tag, len, driver),
+            Op::Ping { tag, len } => self.ping(tag, len, driver),
             Op::TaskManagement {
                 tag,
                 function,

@@ -567,8 +567,8 @@ impl Shard {
     /// Mail that only iSCSI has.
     fn on_iscsi_mail<D: Driver>(&mut self, driver: &mut D, mail: Mail) {
         match mail {
-            Mail::RefreshTarget(name, by) => self.for_each_iscsi(driver, |c, d| {
-                c.refresh(&name, by, d);
+            Mail::RefreshTarget(name, by, tell) => self.for_each_iscsi(driver, |c, d| {
+                c.refresh(&name, by, tell, d);
             }),
             Mail::EndTasks(ending) => self.for_each_iscsi(driver, |c, d| c.end_tasks(&ending, d)),
             Mail::Attend(volume, told) => self.for_each_iscsi(driver, |c, _| {
@@ -581,6 +581,11 @@ impl Shard {
                 }
             }),
             Mail::Dismiss(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.dismiss(d)),
+            Mail::AskToLeave(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| {
+                if let Some(c) = c.iscsi() {
+                    c.ask_to_leave(d);
+                }
+            }),
             Mail::Join(handover) => self.join(driver, *handover),
             _ => unreachable!("everybody's mail"),
         }
@@ -702,7 +707,8 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             | Mail::Join(_)
             | Mail::EndTasks(_)
             | Mail::Attend(..)
-            | Mail::Dismiss(_) => self.on_iscsi_mail(driver, mail),
+            | Mail::Dismiss(_)
+            | Mail::AskToLeave(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.

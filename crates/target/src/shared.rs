@@ -110,8 +110,8 @@ pub enum Mail {
     /// on this volume.
     Preempt(Arc<dyn Volume>, Arc<BTreeSet<Registrant>>),
     /// What is behind the iSCSI target of this name has changed, by a command of
-    /// this session or otherwise: take it.
-    RefreshTarget(Arc<str>, Option<SessionId>),
+    /// this session or otherwise: take it, and tell initiators if so.
+    RefreshTarget(Arc<str>, Option<SessionId>, bool),
     /// What this connection of yours waited for is over.
     GoOn(ConnectionRef),
     /// A connection for a session of yours.
@@ -123,6 +123,9 @@ pub enum Mail {
     /// Tell the initiator of this connection of yours that its session ends, and
     /// close it.
     Dismiss(ConnectionRef),
+    /// Ask the initiator of this connection of yours to log out, and close it
+    /// when it should have.
+    AskToLeave(ConnectionRef),
     /// Flush this volume, and say how that went. For the first reactor.
     Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
     /// Say what you have done.
@@ -277,20 +280,25 @@ impl Shared {
     /// that is begun after this.
     pub fn republish(&self, registry: &Registry, nqn: &str) {
         if let Some(subsystem) = registry.subsystem(nqn) {
-            self.publish(&subsystem);
+            self.show_subsystem(&subsystem, true);
         }
     }
 
-    /// The I/O path takes a subsystem as it is described here. The registry is
+    /// The I/O path takes a subsystem as it is described here; neither hosts nor
+    /// initiators of targets that share its states are told yet. The registry is
     /// locked meanwhile, so that nobody connects to what was before.
     pub(crate) fn publish(&self, subsystem: &Subsystem) {
+        self.show_subsystem(subsystem, false);
+    }
+
+    fn show_subsystem(&self, subsystem: &Subsystem, tell: bool) {
         if self.state().publish(subsystem) {
             let nqn: Arc<str> = subsystem.nqn.as_str().into();
             self.send_all(|| Mail::Refresh(nqn.clone()));
         }
         let sharing = self.state().iscsi.sharing(&subsystem.nqn);
         for target in sharing {
-            self.show_target(&target, &subsystem.ana_groups, None);
+            self.show_target(&target, &subsystem.ana_groups, None, tell);
         }
     }
 
@@ -299,6 +307,16 @@ impl Shared {
     /// otherwise: every session takes it, before any fence that is begun after
     /// this, and tells its initiator with unit attentions.
     pub fn publish_target(&self, name: &str, by: Option<SessionId>) {
+        self.refresh_target(name, by, true);
+    }
+
+    /// The same, but initiators are not told yet: of what they may do more than
+    /// before they hear when all sessions let them.
+    pub(crate) fn prepare_target(&self, name: &str) {
+        self.refresh_target(name, None, false);
+    }
+
+    fn refresh_target(&self, name: &str, by: Option<SessionId>, tell: bool) {
         let registry = self.registry();
         let source = self.state().iscsi.ana_of(name);
         let groups = match source {
@@ -309,10 +327,10 @@ impl Shared {
             }
             None => return,
         };
-        self.show_target(name, &groups, by);
+        self.show_target(name, &groups, by, tell);
     }
 
-    fn show_target(&self, name: &str, groups: &[AnaGroup], by: Option<SessionId>) {
+    fn show_target(&self, name: &str, groups: &[AnaGroup], by: Option<SessionId>, tell: bool) {
         let iscsi = self.iscsi();
         let Some(target) = iscsi.target(name) else {
             return;
@@ -320,7 +338,7 @@ impl Shared {
         self.state().iscsi.publish(target, groups);
         if self.mailboxes.get().is_some() {
             let name: Arc<str> = name.into();
-            self.send_all(|| Mail::RefreshTarget(name.clone(), by));
+            self.send_all(|| Mail::RefreshTarget(name.clone(), by, tell));
         }
     }
 
@@ -352,6 +370,12 @@ impl Shared {
     pub fn dismiss(&self, packed: u64) {
         let connection = ConnectionRef::unpack(packed);
         self.send(connection.shard as usize, Mail::Dismiss(connection));
+    }
+
+    /// Asks an initiator to log out; the connection is closed if it does not.
+    pub(crate) fn ask_to_leave(&self, packed: u64) {
+        let connection = ConnectionRef::unpack(packed);
+        self.send(connection.shard as usize, Mail::AskToLeave(connection));
     }
 
     /// Runs `then`, on some reactor, when what is in `scope` and began before

@@ -65,8 +65,20 @@ impl Shared {
     pub(super) fn add_lun(&self, name: &str, lun: &LunSpec) -> Result<Left, ChangeError> {
         let name = known(&self.iscsi(), name)?.name.clone();
         place_lun(&mut self.state(), &name, lun)?;
-        self.publish_target(&name, None);
-        Ok(Left::fence(Scope::Mail))
+        Ok(self.widen_targets(vec![name]))
+    }
+
+    /// Sessions with targets allow more than before, and when all do, their
+    /// initiators are told.
+    fn widen_targets(&self, names: Vec<String>) -> Left {
+        names.iter().for_each(|name| self.prepare_target(name));
+        let tell = move |shared: &Arc<Shared>, done: Done| shared.tell_targets(&names, done);
+        Left::Fence(Scope::Mail, Box::new(tell))
+    }
+
+    fn tell_targets(self: &Arc<Self>, names: &[String], done: Done) {
+        names.iter().for_each(|name| self.publish_target(name, None));
+        self.fence(Scope::Mail, move |shared| done(shared, Ok(())));
     }
 
     pub(super) fn remove_lun(&self, name: &str, lun: u16) -> Result<Left, ChangeError> {
@@ -124,7 +136,13 @@ impl Shared {
             check::host(&redirect.host).map_err(ChangeError::Invalid)?;
         }
         let change = self.edit_target(name, |target| target.redirect = redirect)?;
-        Ok(self.dismiss_and_wait(change, Vec::new()))
+        let closing = change.closing.iter();
+        let closing: Vec<_> = closing.map(|packed| ConnectionRef::unpack(*packed)).collect();
+        change.closing.iter().for_each(|packed| self.ask_to_leave(*packed));
+        Ok(match closing.is_empty() {
+            true => Left::Nothing,
+            false => Left::fence(Scope::Connections(closing)),
+        })
     }
 
     pub(super) fn set_discovery(&self, auth: Auth) -> Result<Left, ChangeError> {
@@ -212,10 +230,10 @@ impl Shared {
         state.iscsi.set_ana(&name, Ana::Own(groups));
         let luns = state.iscsi.luns(&name);
         drop(state);
-        self.publish_target(&name, None);
         if ana.is_accessible() {
-            return Ok(Left::fence(Scope::Mail));
+            return Ok(self.widen_targets(vec![name]));
         }
+        self.publish_target(&name, None);
         let members = luns.into_iter().filter(|(.., of)| *of == group);
         let volumes = members.map(|(_, volume, _)| volume).collect();
         Ok(Left::fence(Scope::Volumes(volumes)))
@@ -247,13 +265,35 @@ impl Shared {
         members.map(|(_, volume, _)| volume).collect()
     }
 
-    /// Every logical unit of the volume shows how large it is.
-    pub(super) fn resize_luns(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
+    /// Every logical unit of the volume shows that it is smaller.
+    pub(super) fn shrink_luns(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
+        let names = self.set_block_count(volume, size_bytes);
+        names.iter().for_each(|name| self.publish_target(name, None));
+    }
+
+    /// Every logical unit of the volume shows that it is larger, at first with
+    /// what is `left` to be done for others.
+    pub(super) fn grow_luns(
+        &self,
+        volume: &Arc<dyn Volume>,
+        size_bytes: u64,
+        left: impl FnOnce() -> Left,
+    ) -> Left {
+        let names = self.set_block_count(volume, size_bytes);
+        names.iter().for_each(|name| self.prepare_target(name));
+        let left = left();
+        Left::More(Box::new(move |shared, done| {
+            let others = move |shared: &Arc<Shared>, outcome: Outcome| match outcome {
+                Ok(()) => shared.tell_targets(&names, done),
+                Err(error) => done(shared, Err(error)),
+            };
+            left.run(shared, Box::new(others));
+        }))
+    }
+
+    fn set_block_count(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<String> {
         let blocks = size_bytes / u64::from(volume.info().block_bytes);
-        let targets = self.state().iscsi.set_block_count(volume, blocks);
-        for name in targets {
-            self.publish_target(&name, None);
-        }
+        self.state().iscsi.set_block_count(volume, blocks)
     }
 
     /// A portal came or went: initiators are told of those that there are. The

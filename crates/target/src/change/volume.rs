@@ -95,13 +95,14 @@ impl Shared {
             // A volume refuses by itself to shrink where that is not allowed.
             let result = volume.resize(size_bytes, allow_shrink);
             result.map_err(ChangeError::Resize)?;
-            self.resize_luns(&volume, volume.size_bytes());
-            return Ok(self.widen(self.sizes(&volume, volume.size_bytes())));
+            let size_bytes = volume.size_bytes();
+            let hosts = || self.widen(self.sizes(&volume, size_bytes));
+            return Ok(self.grow_luns(&volume, size_bytes, hosts));
         }
         // Hosts see the end first, then what was under way behind it ends,
         // and only then is anything cut off.
         self.state().resizing.push(volume.clone());
-        self.resize_luns(&volume, size_bytes);
+        self.shrink_luns(&volume, size_bytes);
         let sizes = self.sizes(&volume, size_bytes);
         sizes.into_iter().for_each(|edit| self.narrow(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
@@ -114,8 +115,9 @@ impl Shared {
                     return done(shared, outcome);
                 }
                 // It has the size that it had.
-                shared.resize_luns(&volume, volume.size_bytes());
-                let back = shared.widen(shared.sizes(&volume, volume.size_bytes()));
+                let size_bytes = volume.size_bytes();
+                let hosts = || shared.widen(shared.sizes(&volume, size_bytes));
+                let back = shared.grow_luns(&volume, size_bytes, hosts);
                 back.run(shared, Box::new(move |shared, _| done(shared, outcome)));
             });
         };

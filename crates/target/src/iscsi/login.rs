@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use iscsi::target::{Connection as Machine_, Detached, Role};
+use iscsi::target::{Connection as Machine_, Detached, Done, Role};
 use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, SessionKind, Then};
 use link::Data;
 use machine::{Machine, Nanos, Tag};
@@ -28,6 +28,8 @@ use crate::token::ConnectionId;
 const NOP_TIMEOUT: Nanos = 10_000_000_000;
 /// How often an initiator in a discovery session is asked whether it lives.
 const DISCOVERY_NOP_INTERVAL: Nanos = 30_000_000_000;
+/// So long an initiator may take to log out that was asked to, seconds.
+const LEAVE_S: u16 = 3;
 
 /// What other connections must end before.
 pub(super) enum Waiting {
@@ -221,15 +223,17 @@ impl Connection {
         self.link.machine.text_answer(outcome.text, length);
     }
 
-    /// A NOP-Out with data. False while memory is short.
-    pub(super) fn ping<D: Driver>(&mut self, tag: Tag, len: u32, driver: &mut D) -> bool {
-        let data = driver.pool().get(len).map(Data::owned);
-        let Some(data) = data.or_else(|| self.spare_for(tag, len, driver)) else {
-            return false;
-        };
-        self.link.set_data(tag, data);
-        self.link.machine.prepared(tag, len);
-        true
+    /// A NOP-Out with data, which comes back if there is memory for it.
+    pub(super) fn ping<D: Driver>(&mut self, tag: Tag, len: u32, driver: &mut D) {
+        let pool = driver.pool();
+        let fits = len <= mem::STAGE_BYTES;
+        match (fits.then(|| pool.get(len).or_else(|| pool.get_spare(len)))).flatten() {
+            Some(buf) => {
+                self.link.set_data(tag, Data::owned(buf));
+                self.link.machine.prepared(tag, len);
+            }
+            None => self.link.machine.complete(tag, Done::default()),
+        }
     }
 
     /// The initiator logs out.
@@ -254,6 +258,20 @@ impl Connection {
         if !std::mem::replace(&mut self.own.is_lost, true) {
             let event = AsyncEvent::DropAllConnections;
             self.link.machine.send_async(event, 0, [0, 0, 0], &[]);
+        }
+    }
+
+    /// The initiator is asked to log out, and has some time for it.
+    pub(crate) fn ask_to_leave<D: Driver>(&mut self, driver: &mut D) {
+        let is_normal = (self.own.bound.as_ref()).is_some_and(|b| b.kind == SessionKind::Normal);
+        if !is_normal || !self.is_open() {
+            return self.dismiss(driver);
+        }
+        if self.own.leaves_at.is_none() {
+            let event = AsyncEvent::LogoutRequest;
+            let seconds = [0, 0, LEAVE_S];
+            self.link.machine.send_async(event, 0, seconds, &[]);
+            self.own.leaves_at = Some(driver.now() + u64::from(LEAVE_S) * 1_000_000_000);
         }
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Session {
     /// Who it is to reservations.
     registrant: Registrant,
     served: Served,
+    /// What its initiator was told of last.
+    told: Served,
     /// By the place of the unit.
     units: Vec<OnUnit>,
     /// Tasks that waited for others and may begin now.
@@ -103,6 +105,7 @@ impl Session {
                 .iter()
                 .map(|p| OnUnit::new(p.as_ref()))
                 .collect(),
+            told: served.clone(),
             served,
             begun: Vec::new(),
             copies: super::copy::Copies::default(),
@@ -184,22 +187,25 @@ impl Session {
     }
 
     /// What is behind the target has changed, by a command of this session or
-    /// not: `own`. What the initiator should know becomes unit attentions.
-    /// Whether tasks may begin that waited for others.
-    pub(crate) fn adopt(&mut self, new: &Served, own: bool) -> bool {
+    /// not: `own`. What the initiator should know becomes unit attentions, if it
+    /// is to be told now. Whether tasks may begin that waited for others.
+    pub(crate) fn adopt(&mut self, new: &Served, own: bool, is_told: bool) -> bool {
         let places = new.places.len();
         let len = self.units.len();
         self.units.extend((len..places).map(|_| OnUnit::new(None)));
-        let has_others = self.served.view.luns != new.view.luns;
+        let has_others = is_told && self.told.view.luns != new.view.luns;
         for (at, unit) in self.units.iter_mut().enumerate() {
-            let old = self.served.places.get(at).and_then(Option::as_ref);
+            let old = self.told.places.get(at).and_then(Option::as_ref);
+            let old = old.filter(|_| is_told);
             let lun = new.places.get(at).and_then(Option::as_ref);
             let instance = lun.map_or(0, |lun| lun.instance);
             if instance != unit.instance {
                 let gone = std::mem::replace(unit, OnUnit::new(lun));
                 // They find no unit any more.
                 self.begun.extend(gone.order.into_held());
-            } else if let (Some(old), Some(lun)) = (old, lun) {
+            } else if let (Some(old), Some(lun)) = (old, lun)
+                && old.instance == instance
+            {
                 tell(&mut unit.nexus, old, lun, own);
             }
             if has_others && lun.is_some() {
@@ -207,6 +213,9 @@ impl Session {
             }
         }
         self.served = new.clone();
+        if is_told {
+            self.told = new.clone();
+        }
         !self.begun.is_empty()
     }
 }

@@ -239,7 +239,7 @@ impl Connection {
         let later = self.later(tag);
         let Some(volume) = volume else {
             // Removed in this very moment.
-            return later.answer(Status::INVALID_NAMESPACE.dnr());
+            return later.answer(Status::INVALID_FIELD.dnr());
         };
         self.shared
             .clerk(move |_| later.answer(lba_status(&ask, &*volume)));
@@ -256,7 +256,7 @@ impl Connection {
         let volume = self.bound().served.volume(nsid).cloned();
         let later = self.later(tag);
         let Some(volume) = volume else {
-            return later.answer(Status::INVALID_NAMESPACE.dnr());
+            return later.answer(Status::INVALID_FIELD.dnr());
         };
         if state != WriteProtect::Permanent {
             return protect.make_known(&self.shared, registry, volume, later);
@@ -368,18 +368,38 @@ impl Protect {
     /// Tells every connection, and answers when no write that began before can
     /// land any more.
     fn make_known(
-        &self,
+        self,
         shared: &Arc<Shared>,
         registry: &mut Registry,
         volume: Arc<dyn Volume>,
         later: Later<Answer>,
     ) {
-        let change = registry.set_write_protect(&self.nqn, self.nsid, self.state);
-        shared.republish(registry, &self.nqn);
-        shared.settle(change);
+        if self.state == WriteProtect::Off {
+            return self.lift(shared, registry, later);
+        }
+        self.tell(shared, registry);
         shared.fence(Scope::Volumes(vec![volume]), move |_| {
             later.answer(Answer::default());
         });
+    }
+
+    /// Every queue takes writes before the first host hears of it: who acts on
+    /// the notice is not refused.
+    fn lift(self, shared: &Arc<Shared>, registry: &Registry, later: Later<Answer>) {
+        let lifted = registry.with_write_protect(&self.nqn, self.nsid, self.state);
+        if let Some(subsystem) = lifted {
+            shared.publish(&subsystem);
+        }
+        shared.fence(Scope::Mail, move |shared| {
+            self.tell(shared, &mut shared.registry());
+            later.answer(Answer::default());
+        });
+    }
+
+    fn tell(&self, shared: &Arc<Shared>, registry: &mut Registry) {
+        let change = registry.set_write_protect(&self.nqn, self.nsid, self.state);
+        shared.republish(registry, &self.nqn);
+        shared.settle(change);
     }
 }
 

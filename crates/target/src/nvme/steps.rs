@@ -28,6 +28,10 @@ impl Connection {
     /// command's data (NVM Command Set 1.0, section 3.2.3). All are checked
     /// before the first is touched.
     pub(crate) fn deallocate<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
+        if !io.deallocate {
+            // Hints, which need no look at the ranges.
+            return self.go_on(tag, None, Steps::new(Vec::new(), None), driver);
+        }
         let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
         let bytes = self.descriptors(tag, io.len, &mut bytes);
         let (namespace, geometry) = (io.namespace, self.geometry(io.namespace));

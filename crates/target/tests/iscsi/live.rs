@@ -7,12 +7,14 @@ use host::iscsi::{Error, Initiator, Params, Session, Settings, discover};
 use iscsi::{Auth, Credentials, InitiatorAcl, Redirect};
 use mem::{Budget, Pool};
 use nvmf::command::AnaState;
-use reactor::{DriverConfig, EpollDriver};
-use target::{Ana, Change, IscsiTargetSpec, ListenerSpec, LunSpec, Running};
+use reactor::{Choice, DriverConfig, EpollDriver};
+use target::{Ana, Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
 use wire::iscsi::{AsyncEvent, LoginStatus};
 use wire::scsi::{asc, cdb, key, opcode};
 
-use crate::common::{BLOCK, NQN, PATIENCE, TARGET, on_each_driver, pattern, portal, ram};
+use crate::common::{
+    BLOCK, NQN, PATIENCE, TARGET, config, on_each_driver, pattern, portal, ram, stop,
+};
 
 const ALICE: &str = "iqn.2004-01.org.example:alice";
 const BOB: &str = "iqn.2004-01.org.example:bob";
@@ -83,6 +85,16 @@ impl Host {
         let mut read = vec![0; BLOCK];
         self.0.read(&unit, 1, &mut read).expect("read");
         assert_eq!(read, bytes);
+    }
+
+    /// The target asks for a logout.
+    fn is_asked_to_leave(&mut self) {
+        let said = self
+            .0
+            .next_async(PATIENCE)
+            .expect("an asynchronous message");
+        assert_eq!(said.kind(), Some(AsyncEvent::LogoutRequest));
+        assert!(said.parameters[2] > 0, "there is time for it");
     }
 
     /// The target says that the session ends, and ends it.
@@ -363,31 +375,49 @@ fn discovery_wants_proof_from_now_on() {
     });
 }
 
+fn set_redirect(host: Option<&str>, port: u16) -> Change {
+    let redirect = host.map(|host| Redirect {
+        host: host.into(),
+        port,
+        permanent: false,
+    });
+    let name = TARGET.into();
+    Change::SetRedirect { name, redirect }
+}
+
 #[test]
 fn initiators_are_sent_elsewhere() {
     on_each_driver(|running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
-        let set = |redirect| Change::SetRedirect {
-            name: TARGET.into(),
-            redirect,
-        };
-        let redirect = |host: &str| {
-            Some(Redirect {
-                host: host.into(),
-                port: at.port(),
-                permanent: false,
-            })
-        };
-        refuse(running, set(redirect("a b")), "no host name");
-        make(running, set(redirect("127.0.0.1")));
-        alice.is_dismissed();
+        let set = |host| set_redirect(host, at.port());
+        refuse(running, set(Some("a b")), "no host name");
+        std::thread::scope(|scope| {
+            // True when she is gone, for which she is asked.
+            let change = scope.spawn(|| make(running, set(Some("127.0.0.1"))));
+            alice.is_asked_to_leave();
+            alice.uses(0, 1);
+            alice.0.logout().expect("logged out");
+            change.join().expect("made");
+        });
         let login = try_login(at, ALICE, TARGET);
         let error = login.err().expect("it goes in circles").to_string();
         assert!(error.contains("circles"), "{error}");
         make(running, set(None));
         self::login(at, ALICE, TARGET).uses(0, 2);
     });
+}
+
+#[test]
+fn who_does_not_leave_is_dismissed() {
+    let config = config(Choice::Epoll, Limits::default(), 64 << 20);
+    let running = target::start(config).expect("starts");
+    let at = portal(&running);
+    let mut alice = login(at, ALICE, TARGET);
+    make(&running, set_redirect(Some("127.0.0.1"), at.port()));
+    alice.is_asked_to_leave();
+    alice.is_dismissed();
+    stop(running);
 }
 
 #[test]
