@@ -72,7 +72,7 @@ impl Target {
     }
 }
 
-/// Portals of a target that sessions can span (RFC 7143, section 4.2.5).
+/// Portals of a target that sessions can span (RFC 7143, section 4.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortalGroup {
     /// Target Portal Group Tag.

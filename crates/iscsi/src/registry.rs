@@ -67,7 +67,7 @@ pub enum SessionKind {
     Discovery,
 }
 
-/// The initiator port at the other end of a session (RFC 7143, section 4.2.1).
+/// The initiator port at the other end of a session (RFC 7143, section 4.4.2).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InitiatorPort {
     /// iSCSI name, normalized.

@@ -22,7 +22,7 @@ impl Registry {
         if !is_it {
             return Err(LoginStatus::NoSession);
         }
-        // A session does not span portal groups (section 4.2.5).
+        // A session does not span portal groups (section 4.4.1).
         if session.portal_group_tag != begun.portal_group_tag {
             return Err(LoginStatus::CannotIncludeInSession);
         }
