@@ -10,6 +10,8 @@ use wire::nvme::{
     Status, cdw12, io,
 };
 
+use crate::NSID_MAX;
+
 pub use ranges::{CopyRange, copy_ranges, deallocate_ranges};
 
 /// A command that passed every check that needs no controller.
@@ -293,8 +295,19 @@ fn unknown_namespace(nsid: u32, kind: IoKind) -> Result<(Io, Need), Status> {
             },
             Need::Nothing,
         )),
-        _ if nsid == NSID_ALL => Err(Status::INVALID_FIELD.dnr()),
-        _ => Err(Status::INVALID_NAMESPACE.dnr()),
+        _ => Err(no_namespace(nsid)),
+    }
+}
+
+/// What a command fails with that names no active namespace: an identifier that
+/// a namespace may have, or the broadcast where it means nothing, is another
+/// field's value than it should be; any other is no identifier (Base 2.0,
+/// section 3.2.1.5).
+#[cold]
+pub const fn no_namespace(nsid: u32) -> Status {
+    match nsid {
+        1..=NSID_MAX | NSID_ALL => Status::INVALID_FIELD.dnr(),
+        _ => Status::INVALID_NAMESPACE.dnr(),
     }
 }
 
@@ -358,10 +371,7 @@ pub(crate) fn decode_reservation(
         _ => return Err(Status::INVALID_OPCODE.dnr()),
     };
     let Some(namespace) = find(namespaces, sqe.nsid.get()) else {
-        return Err(match sqe.nsid.get() {
-            NSID_ALL => Status::INVALID_FIELD.dnr(),
-            _ => Status::INVALID_NAMESPACE.dnr(),
-        });
+        return Err(no_namespace(sqe.nsid.get()));
     };
     namespaces[namespace as usize].admits(false)?;
     let sqe = *sqe;
@@ -389,13 +399,11 @@ pub fn recheck(command: &Command, then: &[Geometry], now: &[Geometry]) -> Result
         Command::Reservation { namespace, .. } => (*namespace, false, 0),
         _ => return Ok(()),
     };
-    let (then, now) = (then.get(namespace as usize), now.get(namespace as usize));
-    let (Some(then), Some(now)) = (then, now) else {
-        return Err(Status::INVALID_NAMESPACE.dnr());
+    let then = &then[namespace as usize];
+    let now = now.get(namespace as usize);
+    let Some(now) = now.filter(|now| (then.nsid, then.instance) == (now.nsid, now.instance)) else {
+        return Err(no_namespace(then.nsid));
     };
-    if (then.nsid, then.instance) != (now.nsid, now.instance) {
-        return Err(Status::INVALID_NAMESPACE.dnr());
-    }
     now.admits(writes)?;
     if end > now.block_count << now.block_shift {
         return Err(Status::LBA_OUT_OF_RANGE.dnr());
@@ -404,14 +412,11 @@ pub fn recheck(command: &Command, then: &[Geometry], now: &[Geometry]) -> Result
 }
 
 fn decode_dsm(sqe: &Sqe, mut io: Io) -> Result<(Io, Need), Status> {
-    if sqe.cdw11.get() & DSM_AD == 0 {
-        // The other attributes are hints, and a hint needs no look at the ranges.
-        return Err(Status::SUCCESS);
-    }
     let range_bytes = size_of::<DsmRange>() as u32;
     let len = ((sqe.cdw10.get() & 0xff) + 1) * range_bytes;
     io.len = u64::from(len);
-    io.deallocate = true;
+    // The other attributes are hints.
+    io.deallocate = sqe.cdw11.get() & DSM_AD != 0;
     // Hosts send the whole table, whatever Number of Ranges says.
     Ok((
         io,

@@ -203,7 +203,7 @@ impl World {
         if self.dice.one_in(10) {
             // Refused at once, whatever data it has: the stream must go on.
             sqe.nsid = 2.into();
-            expected.status = Status::INVALID_NAMESPACE.dnr();
+            expected.status = Status::INVALID_FIELD.dnr();
             (expected.data, expected.writes) = (None, None);
         }
         if self.put(&sqe, data, memory, expected).is_some() {

@@ -565,7 +565,7 @@ pub fn had_no_effect(status: Status) -> bool {
     [
         Status::FUSED_FAILED,
         Status::FUSED_MISSING,
-        Status::INVALID_NAMESPACE,
+        Status::INVALID_FIELD,
         Status::WRITE_PROTECTED,
         Status::COMMAND_INTERRUPTED,
         Status::TRANSIENT_TRANSPORT,

@@ -415,6 +415,15 @@ impl Book {
         self.pending.is_some() && self.number == number
     }
 
+    /// Whether the command under way may end like this.
+    pub fn may_end(&self, end: End) -> bool {
+        let ends = |state: &State| {
+            let under_way = self.pending;
+            under_way.is_some_and(|(host, ask)| state.clone().apply(host, ask) == end)
+        };
+        self.states.iter().any(ends)
+    }
+
     /// Whom the command under way must have told of what, if it is done.
     pub fn must_tell(&self) -> Vec<(Host, Notice)> {
         let (Some((host, ask)), [before]) = (self.pending, &self.states[..]) else {

@@ -321,10 +321,13 @@ impl Work {
     ) -> Verdict {
         let status = cqe.status;
         let now = self.checker.stamp();
+        let was_there = self.plan.faults.changes == 0;
+        let may_be_invalid = self.volumes[volume].book.may_end(End::Invalid);
         let end = match status.code() {
             Status::SUCCESS => End::Done,
             Status::RESERVATION_CONFLICT => End::Conflict,
-            Status::INVALID_FIELD => End::Invalid,
+            // Where there is no namespace every field is wrong.
+            Status::INVALID_FIELD if was_there || may_be_invalid => End::Invalid,
             _ => {
                 let work = Some(Vec::new());
                 self.unsettled.push(Unsettled {

@@ -64,7 +64,22 @@ fn every_refusal_has_its_status() {
     for (name, sqe, status) in [
         ("directive", directive, Status::INVALID_FIELD),
         ("opcode", sqe(0x0d, 1, 0, 1), Status::INVALID_OPCODE),
-        ("nsid", sqe(io::READ, 2, 0, 1), Status::INVALID_NAMESPACE),
+        ("inactive", sqe(io::READ, 2, 0, 1), Status::INVALID_FIELD),
+        (
+            "inactive, the last",
+            sqe(io::READ, NSID_MAX, 0, 1),
+            Status::INVALID_FIELD,
+        ),
+        (
+            "nsid",
+            sqe(io::READ, NSID_MAX + 1, 0, 1),
+            Status::INVALID_NAMESPACE,
+        ),
+        (
+            "nsid, the last",
+            sqe(io::READ, NSID_ALL - 1, 0, 1),
+            Status::INVALID_NAMESPACE,
+        ),
         ("nsid 0", sqe(io::READ, 0, 0, 1), Status::INVALID_NAMESPACE),
         (
             "broadcast",
@@ -119,11 +134,35 @@ fn commands_without_blocks() {
     let mut trim = Sqe::new(io::DATASET_MANAGEMENT);
     trim.nsid = 1.into();
     trim.cdw10 = 1.into();
-    assert_eq!(decode(&trim), Err(Status::SUCCESS), "hints only");
-    trim.cdw11 = DSM_AD.into();
-    let (io, need) = decode(&trim).unwrap();
-    assert_eq!((io.kind, io.len), (IoKind::Deallocate, 32));
-    assert_eq!(need, Need::Out { min: 32, max: 4096 });
+    // Hints only: what reservations say of the command counts all the same.
+    for (attributes, deallocate) in [(0, false), (DSM_AD, true), (!DSM_AD, false)] {
+        trim.cdw11 = attributes.into();
+        let (io, need) = decode(&trim).unwrap();
+        assert_eq!((io.kind, io.len), (IoKind::Deallocate, 32));
+        assert_eq!(io.deallocate, deallocate);
+        assert_eq!(need, Need::Out { min: 32, max: 4096 });
+    }
+}
+
+/// No namespace has metadata, let alone protection information: PRINFO and the
+/// tags mean nothing (NVM Command Set 1.0, section 5.2).
+#[test]
+fn protection_information_is_ignored() {
+    let prinfo = 0xf << 26;
+    for opcode in (0..32).filter(|opcode| is_io(*opcode) && *opcode != io::COPY) {
+        let plain = sqe(opcode, 1, 0, 1);
+        let mut checked = plain;
+        checked.cdw12 = (checked.cdw12.get() | prinfo).into();
+        checked.cdw14 = 0x1234_5678.into();
+        checked.cdw15 = 0xffff_ffff.into();
+        assert_eq!(decode(&checked), decode(&plain), "{opcode:#x}");
+    }
+    let plain = sqe(io::COPY, 1, 0, 1);
+    let mut checked = plain;
+    // PRINFOR and PRINFOW.
+    checked.cdw12 = (checked.cdw12.get() | 0xf << 12 | 0xf << 26).into();
+    checked.cdw14 = 7.into();
+    assert_eq!(decode(&checked), decode(&plain));
 }
 
 #[test]
@@ -232,12 +271,7 @@ fn ana_states_refuse_access() {
     ] {
         let namespaces = [with(1, |geometry| geometry.ana = state)];
         for opcode in (0..32).filter(|opcode| is_io(*opcode)) {
-            let mut sqe = sqe(opcode, 1, 0, 1);
-            sqe.cdw11 = if opcode == io::DATASET_MANAGEMENT {
-                DSM_AD.into()
-            } else {
-                0.into()
-            };
+            let sqe = sqe(opcode, 1, 0, 1);
             let got = decode_io(&sqe, &namespaces, 4096).err();
             assert_eq!(got, expected, "{opcode:#x} in {state:?}");
         }
@@ -254,10 +288,13 @@ fn empty_places_are_no_namespaces() {
     let empty = with(0, |_| {});
     let namespaces = [empty, with(2, |_| {}), empty, with(1, |_| {})];
     let index = |nsid| decode_io(&sqe(io::FLUSH, nsid, 0, 1), &namespaces, 4096).map(|x| x.0);
-    let gone = Err(Status::INVALID_NAMESPACE.dnr());
+    let (none, gone) = (
+        Err(Status::INVALID_NAMESPACE.dnr()),
+        Err(Status::INVALID_FIELD.dnr()),
+    );
     assert_eq!(index(1).unwrap().namespace, 3);
     assert_eq!(index(2).unwrap().namespace, 1);
-    assert_eq!((index(0), index(3)), (gone, gone));
+    assert_eq!((index(0), index(3)), (none, gone));
 }
 
 #[test]
@@ -281,7 +318,9 @@ fn reservation_commands_bring_their_data() {
     assert_eq!(report(1024), Err(Status::INVALID_FIELD.dnr()));
     assert_eq!(report(u32::MAX), Err(Status::INVALID_FIELD.dnr()));
     let gone = decode(&sqe(io::RESERVATION_REPORT, 3, 0, 1));
-    assert_eq!(gone, Err(Status::INVALID_NAMESPACE.dnr()));
+    assert_eq!(gone, Err(Status::INVALID_FIELD.dnr()));
+    let none = decode(&sqe(io::RESERVATION_REPORT, 0, 0, 1));
+    assert_eq!(none, Err(Status::INVALID_NAMESPACE.dnr()));
     let all = decode(&sqe(io::RESERVATION_REPORT, NSID_ALL, 0, 1));
     assert_eq!(all, Err(Status::INVALID_FIELD.dnr()));
     for opcode in [0x12, 0x1d, 0x7e, 0x80, 0xff] {
@@ -501,7 +540,7 @@ fn decoded_commands_are_checked_again() {
         check(write, &[with(1, |now| now.block_count = 998)]),
         Ok(())
     );
-    let gone = Err(Status::INVALID_NAMESPACE.dnr());
+    let gone = Err(Status::INVALID_FIELD.dnr());
     assert_eq!(check(write, &[]), gone);
     assert_eq!(check(write, &[with(0, |_| {})]), gone);
     assert_eq!(check(write, &[with(1, |now| now.instance = 1)]), gone);

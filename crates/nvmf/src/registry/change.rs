@@ -98,9 +98,20 @@ impl Registry {
     /// Features, see [`Outcome::WriteProtect`](crate::Outcome::WriteProtect).
     /// Nothing happens if there is no such namespace (any more).
     pub fn set_write_protect(&mut self, nqn: &str, nsid: u32, state: WriteProtect) -> Change {
-        let Some(mut subsystem) = self.subsystem(nqn) else {
-            return Change::default();
-        };
+        match self.with_write_protect(nqn, nsid, state) {
+            Some(subsystem) => self.replace_subsystem(subsystem),
+            None => Change::default(),
+        }
+    }
+
+    /// The subsystem as [`Registry::set_write_protect`] makes it.
+    pub fn with_write_protect(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        state: WriteProtect,
+    ) -> Option<Arc<Subsystem>> {
+        let mut subsystem = self.subsystem(nqn)?;
         let mut namespaces = subsystem.namespaces.to_vec();
         for namespace in &mut namespaces {
             if namespace.nsid == nsid {
@@ -108,7 +119,7 @@ impl Registry {
             }
         }
         Arc::make_mut(&mut subsystem).namespaces = namespaces.into();
-        self.replace_subsystem(subsystem)
+        Some(subsystem)
     }
 
     /// Sets where hosts reach the target. Controllers whose listener is gone

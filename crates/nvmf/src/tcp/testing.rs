@@ -188,6 +188,7 @@ impl Target {
             // Here only a pattern tells.
             IoKind::WriteUncorrectable => self.media[range].fill(0xbd),
             IoKind::WriteZeroes => self.media[range].fill(0),
+            IoKind::Deallocate if !io.deallocate => {}
             IoKind::Deallocate | IoKind::Copy => return self.execute_ranges(tag, io),
         }
         Done::default()

@@ -246,7 +246,7 @@ fn a_command_that_waits_for_memory_sees_its_namespace_go() {
                 tell.send(()).expect("somebody waits");
                 for tag in &tags[begun..] {
                     let ended = io.wait(*tag);
-                    assert_eq!(ended.status, Status::INVALID_NAMESPACE.dnr());
+                    assert_eq!(ended.status, Status::INVALID_FIELD.dnr());
                 }
                 assert_eq!(gate.hanging(), begun, "none of them began");
                 gate.open();

@@ -220,7 +220,7 @@ fn what_cannot_be_is_refused_as_the_standard_says() {
         let block = vec![0; BLOCK];
         let outside = Status::LBA_OUT_OF_RANGE.dnr();
         let protected = Status::WRITE_PROTECTED.dnr();
-        let nowhere = Status::INVALID_NAMESPACE.dnr();
+        let nowhere = Status::INVALID_FIELD.dnr();
         for (opcode, carry) in [
             (opcode::READ, Carry::In(BLOCK)),
             (opcode::WRITE, Carry::Out(&block)),

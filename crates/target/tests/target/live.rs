@@ -25,7 +25,7 @@ const ANA: u8 = 0x0c;
 const DISCOVERY_LOG: u8 = 0x70;
 
 /// Statuses as the standard numbers them: SCT in bits 10:8, SC in 7:0.
-const INVALID_NAMESPACE: u16 = 0x00b;
+const INVALID_FIELD: u16 = 0x002;
 const LBA_OUT_OF_RANGE: u16 = 0x080;
 const ANA_PERSISTENT_LOSS: u16 = 0x301;
 const ANA_INACCESSIBLE: u16 = 0x302;
@@ -171,7 +171,7 @@ fn namespaces_come_and_go_under_open_queues() {
     on_each_driver(Limits::default(), 64 << 20, |running| {
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
         admin.arm();
-        assert_eq!(code(io.write(2, 0, 1)), INVALID_NAMESPACE);
+        assert_eq!(code(io.write(2, 0, 1)), INVALID_FIELD);
         make(running, Change::AddVolume(ram("more", 64)));
         refuse(
             running,
@@ -199,8 +199,8 @@ fn namespaces_come_and_go_under_open_queues() {
         make(running, remove_namespace(2));
         assert_eq!(admin.changed_namespaces(), [2]);
         assert_eq!(admin.active_namespaces(), [1]);
-        assert_eq!(code(io.write(2, 5, 1)), INVALID_NAMESPACE);
-        assert_eq!(io.read(2, 5).map_err(code), Err(INVALID_NAMESPACE));
+        assert_eq!(code(io.write(2, 5, 1)), INVALID_FIELD);
+        assert_eq!(io.read(2, 5).map_err(code), Err(INVALID_FIELD));
         refuse(running, remove_namespace(2), "no namespace 2");
 
         // Its place is taken by another, under another identifier.
@@ -576,7 +576,7 @@ fn a_namespace_may_be_for_some_hosts_only() {
         assert_eq!(friends_admin.active_namespaces(), [1, 2]);
         assert_eq!(friends_io.write(2, 0, 1), Status::SUCCESS);
         assert_eq!(admin.active_namespaces(), [1]);
-        assert_eq!(code(io.write(2, 0, 1)), INVALID_NAMESPACE);
+        assert_eq!(code(io.write(2, 0, 1)), INVALID_FIELD);
         assert_eq!(admin.events_seen(), 0);
     });
 }

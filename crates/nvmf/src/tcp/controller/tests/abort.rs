@@ -146,11 +146,11 @@ fn commands_on_their_way_see_a_live_change() {
     let same = geometry(1, 0);
     for (name, now, expected) in [
         ("nothing", same, Status::SUCCESS),
-        ("removed", geometry(0, 0), Status::INVALID_NAMESPACE.dnr()),
+        ("removed", geometry(0, 0), Status::INVALID_FIELD.dnr()),
         (
             "another in its place",
             geometry(1, 7),
-            Status::INVALID_NAMESPACE.dnr(),
+            Status::INVALID_FIELD.dnr(),
         ),
         (
             "write protected",
@@ -223,13 +223,13 @@ fn new_commands_see_the_new_namespaces() {
         nsid: nsid.into(),
         ..sqe(io::FLUSH, 1, (Sgl::TRANSPORT, 0))
     };
-    let gone = Status::INVALID_NAMESPACE.dnr();
+    let (none, gone) = (Status::INVALID_NAMESPACE.dnr(), Status::INVALID_FIELD.dnr());
     peer.target.end.machine.set_namespaces(Arc::new([
         geometry(0, 0),
         geometry(9, 1),
         geometry(0, 0),
     ]));
-    for (nsid, expected) in [(1, gone), (9, Status::SUCCESS), (2, gone), (0, gone)] {
+    for (nsid, expected) in [(1, gone), (9, Status::SUCCESS), (2, gone), (0, none)] {
         assert_eq!(peer.status_of(&flush(nsid), &[]), expected, "{nsid}");
     }
 }
