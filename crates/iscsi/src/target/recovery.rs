@@ -126,22 +126,21 @@ impl Connection {
 
     /// Answers are asked for once more.
     fn snack_status(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
-        let (beg_run, run_length) = (request.beg_run.get(), request.run_length.get());
         let first = self.kept.front().map_or(self.stat_sn, |(sn, _)| *sn);
+        let count = self.stat_sn.wrapping_sub(first);
+        let (beg_run, run_length) = (request.beg_run.get(), request.run_length.get());
         // 0 and 0: all that are not acknowledged.
-        let next = match (beg_run, run_length) {
-            (0, 0) => first,
-            _ => beg_run,
+        let from = match (beg_run, run_length) {
+            (0, 0) => 0,
+            _ => beg_run.wrapping_sub(first),
         };
-        let end = match run_length {
-            0 => self.stat_sn,
-            len => next.wrapping_add(len),
-        };
-        let is_inside =
-            serial_distance(first, next) >= 0 && serial_distance(end, self.stat_sn) >= 0;
-        if !is_inside || serial_distance(next, end) < 0 {
+        let left = count.checked_sub(from).ok_or(RejectReason::ProtocolError)?;
+        let len = if run_length == 0 { left } else { run_length };
+        if len > left {
             return Err(RejectReason::ProtocolError);
         }
+        let next = first.wrapping_add(from);
+        let end = next.wrapping_add(len);
         if next != end {
             self.push_item(Item::Answers { next, end });
         }

@@ -108,13 +108,13 @@ impl World {
     /// Puts a command on the wire.
     fn start(&mut self, command: &Command) {
         let peer = &mut self.peer;
-        let (mut data, mut bytes) = (Vec::new(), Vec::new());
-        match *command {
+        let mut data = Vec::new();
+        let bytes = match *command {
             Command::Read { lba, blocks, edtl } => {
                 let cdb = cdb::read(lba.into(), blocks.into());
-                bytes = peer.command(READ, cdb, edtl, &[]);
+                peer.command(READ, cdb, edtl, &[])
             }
-            Command::Ready => bytes = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]),
+            Command::Ready => peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]),
             Command::Write {
                 lba,
                 blocks,
@@ -133,18 +133,19 @@ impl World {
                 let more = more && !self.keys.initial_r2t && (now as u32) < first;
                 let flags = if more { WRITE_MORE } else { WRITE };
                 let cdb = cdb::write(lba.into(), blocks.into());
-                bytes = peer.command(flags, cdb, edtl, &data[..now]);
+                let mut bytes = peer.command(flags, cdb, edtl, &data[..now]);
                 if more {
                     let len = 1 + self.dice.below(self.keys.max_recv_data_segment_length);
                     let ids = (peer.itt, UNSOLICITED);
                     bytes.extend(peer.sequence(ids, &data, (now, first as usize), len as usize));
                 }
+                bytes
             }
             Command::Ping { len } => {
                 peer.itt += 1;
                 let len = u32::from(len).min(self.keys.max_recv_data_segment_length);
                 data = pattern(3, len as usize);
-                bytes = peer.pdus.nop_out(peer.itt, TAG_NONE, peer.cmd_sn, &data);
+                peer.pdus.nop_out(peer.itt, TAG_NONE, peer.cmd_sn, &data)
             }
             Command::Reset => {
                 if self.reset.is_some() {
@@ -154,9 +155,9 @@ impl World {
                 self.reset = Some(peer.itt);
                 let ids = (peer.itt, peer.cmd_sn);
                 let function = TaskFunction::LogicalUnitReset as u8;
-                bytes = peer.pdus.function(ids, function, (TAG_NONE, 0));
+                peer.pdus.function(ids, function, (TAG_NONE, 0))
             }
-        }
+        };
         self.wire.extend(bytes);
         self.open.push(Open {
             itt: self.peer.itt,

@@ -72,8 +72,16 @@ fn lost_answers_come_once_more_until_they_are_acknowledged() {
             [RejectReason::ProtocolError as u8]
         );
     }
+    // Runs that come round to the beginning.
+    for run in [(1 << 30, 7 << 28), (5, u32::MAX), (0, u32::MAX)] {
+        let answers = peer.snack(SnackType::Status, NOBODY, 4, run);
+        assert_eq!(
+            reject_reasons(&answers),
+            [RejectReason::ProtocolError as u8]
+        );
+    }
     assert_eq!(peer.target.end.released.len(), 3);
-    let answers = peer.acknowledge(11);
+    let answers = peer.acknowledge(14);
     assert_eq!(opcodes(&answers), [opcode::NOP_IN]);
     assert_eq!(peer.target.end.released.len(), 5);
     assert!(peer.target.named.iter().all(|named| !named));
