@@ -175,7 +175,7 @@ impl Protocol for Iscsi {
 
     fn refuse_late<D: Driver>(c: &mut Connection, op: Op, driver: &mut D) {
         if let Op::Prepare { tag, .. } | Op::Execute { tag, .. } | Op::Ping { tag, .. } = op {
-            c.end_task(tag, Done::status(scsi::status::TASK_SET_FULL), driver);
+            c.end_task(tag, Done::status(scsi::status::BUSY), driver);
         }
     }
 

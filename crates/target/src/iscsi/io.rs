@@ -106,7 +106,9 @@ impl Connection {
             }
             let (pool, len) = (driver.pool(), bytes.len() as u32);
             let Some(buf) = pool.get(len).or_else(|| pool.get_spare(len)) else {
-                return false;
+                // Nothing is received while it lies there: see `prepare`.
+                self.no_room(tag);
+                return true;
             };
             mem::copy_in(buf.range(), bytes);
             self.link.set_data(tag, Data::owned(buf));
@@ -135,7 +137,7 @@ impl Connection {
     #[cold]
     pub(super) fn io_failed(&mut self, tag: Tag, (place, at): (u32, u64), error: Error) {
         if let Error::Busy = error {
-            return self.status(tag, scsi::status::TASK_SET_FULL);
+            return self.no_room(tag);
         }
         let lun = self.bound().served.at(place);
         let sense = sense_of(error, lun.map(|lun| &*lun.unit), at);

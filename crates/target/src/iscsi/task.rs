@@ -209,13 +209,39 @@ impl Connection {
             };
             let data = data.or_else(|| driver.pool().get(want).map(Data::owned));
             let Some(data) = data.or_else(|| self.spare_for(tag, want, driver)) else {
-                return false;
+                return self.refuse_in_the_way(tag);
             };
             self.link.set_data(tag, data);
         }
         self.slot(tag).want = want;
         self.link.machine.prepared(tag, want);
         true
+    }
+
+    /// There is no memory for a command. Whether it was refused: its data stands
+    /// before data that others were promised memory for, which nobody would ever
+    /// give back then. Initiators send it again when others of theirs have ended.
+    #[cold]
+    pub(super) fn refuse_in_the_way(&mut self, tag: Tag) -> bool {
+        let is_in_the_way = self.link.machine.is_blocked_on(tag);
+        if is_in_the_way {
+            self.no_room(tag);
+        }
+        is_in_the_way
+    }
+
+    /// Completes a command that there is no memory for: to be sent again when
+    /// another has ended, or, if there is none, later (SAM-5, section 5.3.1).
+    #[cold]
+    pub(super) fn no_room(&mut self, tag: Tag) {
+        let has_others = self.link.machine.in_flight() > 1;
+        self.status(
+            tag,
+            match has_others {
+                true => scsi::status::TASK_SET_FULL,
+                false => scsi::status::BUSY,
+            },
+        );
     }
 
     /// Memory that is kept for commands that keep everything behind them from

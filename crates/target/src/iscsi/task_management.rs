@@ -9,7 +9,7 @@ use machine::Tag;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{Attention, Modes};
-use wire::iscsi::{TaskFunction, TaskResponse, serial_distance};
+use wire::iscsi::{TaskFunction, TaskResponse};
 
 use super::{Answer, Connection};
 use crate::fence::Scope;
@@ -148,15 +148,22 @@ impl Connection {
         if ending.only_own && !is_own {
             return;
         }
-        let is_meant = |task: &Task| {
-            let is_there = match ending.lun {
-                Some(lun) => Address::parse(task.lun) == Address::Unit(lun),
-                None => true,
-            };
-            // What came behind the function is none of its business.
-            is_there && (!is_own || serial_distance(task.cmd_sn, cmd_sn) > 0)
+        let is_meant = |task: &Task| match ending.lun {
+            Some(lun) => Address::parse(task.lun) == Address::Unit(lun),
+            None => true,
         };
-        for tag in self.tasks(is_meant) {
+        let tags: Vec<Tag> = match is_own {
+            // What came behind the function is none of its business.
+            true => {
+                let before = self.link.machine.tasks_before(cmd_sn);
+                before
+                    .filter(|(_, task)| is_meant(task))
+                    .map(|(tag, _)| tag)
+                    .collect()
+            }
+            false => self.tasks(is_meant),
+        };
+        for tag in tags {
             self.abort_task(tag, driver);
         }
         if !ending.only_own {

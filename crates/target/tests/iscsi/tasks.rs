@@ -147,3 +147,47 @@ fn a_write_whose_data_does_not_come_is_aborted() {
         assert!(client.command_out(0, &write_16(0, 64), &data).is_good());
     });
 }
+
+/// What a volume says is wrong, as SCSI says it.
+#[test]
+fn a_volume_that_fails_says_what_and_where() {
+    use store::{Errno, Error};
+    use wire::scsi::key;
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let data = pattern(1, BLOCK);
+        for (error, sense) in [
+            (
+                Error::ReadFailed(Errno(5)),
+                (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
+            ),
+            (
+                Error::Unreadable,
+                (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
+            ),
+            (
+                Error::WriteFailed(Errno(5)),
+                (key::MEDIUM_ERROR, asc::WRITE_ERROR),
+            ),
+            (
+                Error::OutOfSpace(Errno(28)),
+                (
+                    key::DATA_PROTECT,
+                    asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
+                ),
+            ),
+            (Error::ReadOnly, (key::DATA_PROTECT, asc::WRITE_PROTECTED)),
+        ] {
+            gate.fail(Some(error));
+            let failed = client.command(0, &read_16(3, 1), BLOCK as u32);
+            assert_eq!(failed.sense, Some(sense), "{error:?}");
+            assert!(failed.data.is_empty());
+            let failed = client.command_out(0, &write_16(3, 1), &data);
+            assert_eq!(failed.sense, Some(sense), "{error:?}");
+        }
+        gate.fail(None);
+        assert!(client.command_out(0, &write_16(3, 1), &data).is_good());
+    });
+}

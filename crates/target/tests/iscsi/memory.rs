@@ -1,0 +1,123 @@
+//! Less memory than initiators ask for.
+
+use std::time::Duration;
+
+use reactor::Choice;
+use store::Kind;
+use target::{Config, Limits};
+use wire::iscsi::opcode;
+use wire::scsi::status;
+
+use crate::client::{Client, Who, read_16, write_16};
+use crate::common::{BLOCK, backends, config, pattern, portal, stop, until};
+
+/// Blocks of one command: 1 MiB.
+const BLOCKS: u32 = 256;
+
+/// Volumes that are files: everything goes through buffers.
+fn on_files(backend: Choice, folder: &std::path::Path, memory_max: u64) -> Config {
+    let mut config = config(backend, Limits::default(), memory_max);
+    for volume in &mut config.volumes {
+        volume.kind = Kind::File {
+            path: folder.join(&volume.name),
+        };
+    }
+    config
+}
+
+/// Two initiators together ask for four times as much as there is: all of it is
+/// done, in turns.
+#[test]
+fn everybody_has_a_turn_where_memory_is_short() {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+        std::thread::scope(|scope| {
+            for number in 1..=2u8 {
+                let address = portal(&running);
+                scope.spawn(move || {
+                    let client = Client::login(address, &Who::new(number)).expect("in");
+                    let mut client = client.calm(&[0]);
+                    let first = u64::from(number) * 8 * u64::from(BLOCKS) - u64::from(BLOCKS) * 8;
+                    let data = pattern(number, BLOCKS as usize * BLOCK);
+                    let lba = |n: u64| first + (n % 8) * u64::from(BLOCKS);
+                    let mut open: Vec<(u32, u64)> = Vec::new();
+                    let start = |client: &mut Client, n: u64, immediate: usize| {
+                        let cdb = write_16(lba(n), BLOCKS);
+                        (client.start_write(0, &cdb, &data, immediate), n)
+                    };
+                    // Some of the data of each at once: what there is no memory
+                    // for is refused. Later only what is asked for.
+                    open.extend((0..48).map(|n| start(&mut client, n, 8192)));
+                    while !open.is_empty() {
+                        let pdu = client.receive().expect("an answer");
+                        if pdu.opcode() == opcode::R2T {
+                            client.answer_r2t(&pdu, &data);
+                            continue;
+                        }
+                        assert_eq!(pdu.opcode(), opcode::SCSI_RESPONSE);
+                        let at = open.iter().position(|(itt, _)| *itt == pdu.itt());
+                        let (_, n) = open.remove(at.expect("one of ours"));
+                        match pdu.bhs[3] {
+                            status::GOOD => {}
+                            status::TASK_SET_FULL | status::BUSY => {
+                                open.push(start(&mut client, n, 0))
+                            }
+                            other => panic!("status {other:#x}"),
+                        }
+                    }
+                    for n in 0..8 {
+                        let read =
+                            client.command(0, &read_16(lba(n), BLOCKS), BLOCKS * BLOCK as u32);
+                        assert!(
+                            read.is_good() && read.data == data,
+                            "initiator {number}, {n}"
+                        );
+                    }
+                });
+            }
+        });
+        let report = running.report();
+        assert!(
+            report.pool_bytes <= 24 << 20,
+            "{} bytes of buffers",
+            report.pool_bytes
+        );
+        stop(running);
+    }
+}
+
+/// Connections that vanish with everything under way leave nothing behind.
+#[test]
+fn what_is_under_way_when_a_connection_vanishes_is_given_back() {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+        for round in 0..12u8 {
+            let client = Client::login(portal(&running), &Who::new(round)).expect("in");
+            let mut client = client.calm(&[0]);
+            let data = pattern(round, BLOCKS as usize * BLOCK);
+            for n in 0..8 {
+                client.start_write(0, &write_16(n * 256, BLOCKS), &data, 8192);
+                client.start_read(0, &read_16(n * 256, BLOCKS), BLOCKS * BLOCK as u32);
+            }
+            // Half of the asked for, then nothing more.
+            let pdu = client.receive().expect("an answer");
+            if pdu.opcode() == opcode::R2T {
+                client.answer_r2t(&pdu, &data);
+            }
+            drop(client);
+        }
+        until("nothing is left", || {
+            std::thread::sleep(Duration::from_millis(20));
+            running.report().orphans == 0
+        });
+        let mut client = Client::login(portal(&running), &Who::new(77))
+            .expect("in")
+            .calm(&[0]);
+        let data = pattern(1, BLOCKS as usize * BLOCK);
+        let itt = client.start_write(0, &write_16(0, BLOCKS), &data, 8192);
+        assert!(client.end_of(itt, &data).is_good());
+        stop(running);
+    }
+}

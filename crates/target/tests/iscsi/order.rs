@@ -1,0 +1,83 @@
+//! Task attributes: what waits for what (SAM-5, section 8).
+
+use wire::iscsi::{TaskAttribute, TaskFunction, TaskResponse, flags};
+
+use crate::client::{Client, Who, read_16, write_16};
+use crate::common::{BLOCK, pattern, portal, until, with_gate};
+
+fn start(client: &mut Client, lba: u64, attribute: TaskAttribute) -> u32 {
+    let (header, itt) = client.command_header(
+        0,
+        &read_16(lba, 1),
+        (flags::READ, BLOCK as u32),
+        attribute as u8,
+    );
+    client.send(header, &[]);
+    itt
+}
+
+/// The next answer: whose it is.
+fn next(client: &mut Client) -> u32 {
+    let answer = client.receive().expect("an answer");
+    client.exp_stat_sn = answer.word(24).wrapping_add(1);
+    answer.itt()
+}
+
+#[test]
+fn an_ordered_task_waits_and_is_waited_for() {
+    with_gate(|running, gate| {
+        use TaskAttribute::{HeadOfQueue, Ordered, Simple};
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        gate.shut();
+        let before = [start(&mut client, 0, Simple), start(&mut client, 1, Simple)];
+        until("they hang", || gate.hanging() == 2);
+        let ordered = start(&mut client, 2, Ordered);
+        let behind = start(&mut client, 3, Simple);
+        let head = start(&mut client, 4, HeadOfQueue);
+        until("the head of the queue begins", || gate.hanging() == 3);
+        // What waits holds up no other unit and no other nexus.
+        assert!(client.test_unit_ready(1).is_good());
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0]);
+        start(&mut other, 9, Simple);
+        until("another's begins", || gate.hanging() == 4);
+        assert_eq!(gate.hanging(), 4, "nothing else has begun");
+        gate.open();
+        let mut ended: Vec<u32> = (0..3).map(|_| next(&mut client)).collect();
+        ended.sort_unstable();
+        assert_eq!(
+            ended,
+            [before[0], before[1], head],
+            "before the ordered one"
+        );
+        assert_eq!([next(&mut client), next(&mut client)], [ordered, behind]);
+    });
+}
+
+#[test]
+fn an_aborted_ordered_task_lets_the_others_go() {
+    with_gate(|running, gate| {
+        use TaskAttribute::{Ordered, Simple};
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        gate.shut();
+        let first = start(&mut client, 0, Simple);
+        until("it hangs", || gate.hanging() == 1);
+        let ordered = start(&mut client, 1, Ordered);
+        start(&mut client, 2, Simple);
+        let response = client.function(TaskFunction::AbortTask, 0, ordered);
+        assert_eq!(response, TaskResponse::Complete);
+        until("the one behind it begins", || gate.hanging() == 2);
+        let response = client.function(TaskFunction::AbortTask, 0, first);
+        assert_eq!(response, TaskResponse::Complete);
+        let response = client.function(TaskFunction::AbortTaskSet, 0, u32::MAX);
+        assert_eq!(response, TaskResponse::Complete);
+        gate.open();
+        let data = pattern(4, BLOCK);
+        assert!(client.command_out(0, &write_16(0, 1), &data).is_good());
+    });
+}
