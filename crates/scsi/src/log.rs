@@ -33,10 +33,10 @@ pub(crate) fn sense(page: u8, subpage: u8, out: &mut Vec<u8>) -> Result<(), Sens
                     .flat_map(|(page, subpage, _)| [*page, *subpage]),
             );
         }
-        // Parameter 0, binary list: no exception, no temperature.
+        // Parameter 0, binary list: no exception, and FFh for no temperature.
         (INFORMATIONAL_EXCEPTIONS, 0) => {
             out.extend([INFORMATIONAL_EXCEPTIONS, 0, 0, 8]);
-            out.extend([0, 0, 0x03, 4, 0, 0, 0, 0]);
+            out.extend([0, 0, 0x03, 4, 0, 0, 0xff, 0xff]);
         }
         (SUPPORTED | INFORMATIONAL_EXCEPTIONS, _) => return Err(Sense::in_cdb(3, None)),
         _ => return Err(Sense::in_cdb(2, Some(5))),

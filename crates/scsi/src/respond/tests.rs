@@ -140,7 +140,7 @@ fn logs() {
     );
     assert_eq!(
         ask(0x6f, 0),
-        Ok(vec![0x2f, 0, 0, 8, 0, 0, 3, 4, 0, 0, 0, 0])
+        Ok(vec![0x2f, 0, 0, 8, 0, 0, 3, 4, 0, 0, 0xff, 0xff])
     );
     assert_eq!(ask(0x0d, 0), Err(Sense::in_cdb(2, Some(5))));
     assert_eq!(ask(0x2f, 1), Err(Sense::in_cdb(3, None)));
