@@ -1,10 +1,10 @@
-//! Replays the corpus of the fuzz targets of login text and PDU headers, so that
-//! what fuzzing once reached stays reached without a fuzzer.
+//! Replays the corpus of the fuzz targets, so that what fuzzing once reached
+//! stays reached without a fuzzer.
 
 use std::fs;
 use std::path::Path;
 
-use iscsi::fuzz;
+use iscsi::{fuzz, testing};
 
 fn replay(name: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -29,4 +29,9 @@ fn iscsi_login_text() {
 #[test]
 fn iscsi_pdu() {
     replay("iscsi_pdu", fuzz::pdu);
+}
+
+#[test]
+fn iscsi_target() {
+    replay("iscsi_target", testing::fuzz::iscsi_target);
 }
