@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use store::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
-use target::{Config, check};
+use target::{Config, Limits, check};
 use toml::de::DeTable;
 use uuid::Uuid;
 
@@ -65,6 +65,7 @@ pub const SCHEMA: &[Keys] = &[
     (
         ISCSI,
         &[
+            "io_bytes_max",
             "queue_depth",
             "max_recv_data_segment_bytes",
             "first_burst_bytes",
@@ -230,7 +231,10 @@ pub(crate) fn parse(
         memory_max: policy::memory_max(sink, policy, cpus.len()),
         zero_copy_min_bytes: policy::zero_copy_min_bytes(sink, policy),
         cpus,
-        limits,
+        limits: Limits {
+            scsi_io_bytes_max: iscsi.io_bytes_max,
+            ..limits
+        },
     };
     match sink.take() {
         problems if problems.is_empty() => Ok(config),

@@ -26,7 +26,17 @@ const PORT: u16 = 3260;
 pub(crate) struct Iscsi {
     pub targets: Vec<IscsiTargetSpec>,
     pub discovery: Auth,
+    /// Of one command.
+    pub io_bytes_max: u32,
 }
+
+/// One buffer holds a command's data.
+const IO_BYTES_MAX: Number = size(
+    "io_bytes_max",
+    64 << 10,
+    mem::BUF_BYTES_MAX as u64,
+    Rule::Multiple(4096),
+);
 
 /// What targets of a file are checked against.
 pub(crate) struct Rest<'r> {
@@ -41,12 +51,15 @@ pub(crate) fn read(
     secrets: &mut Secrets,
     rest: &Rest,
 ) -> Iscsi {
+    let io_bytes_max = target::Limits::default().scsi_io_bytes_max;
     let Some(iscsi) = iscsi else {
         return Iscsi {
             targets: Vec::new(),
             discovery: Auth::default(),
+            io_bytes_max,
         };
     };
+    let io_bytes_max = IO_BYTES_MAX.read(sink, Some(iscsi), io_bytes_max);
     let groups = portal_groups(sink, iscsi, rest.listeners);
     let general = Terms::read(sink, iscsi, &Terms::default());
     let discovery = discovery(sink, iscsi, secrets, &general);
@@ -65,7 +78,11 @@ pub(crate) fn read(
         targets.push(spec);
     }
     secrets.compare(sink);
-    Iscsi { targets, discovery }
+    Iscsi {
+        targets,
+        discovery,
+        io_bytes_max,
+    }
 }
 
 /// What may be said for all targets and for one.

@@ -208,6 +208,7 @@ fn config(plan: &Plan) -> Config {
         zero_copy_min_bytes: None,
         limits: Limits {
             io_bytes_max: plan.io_bytes_max,
+            scsi_io_bytes_max: plan.io_bytes_max,
             in_capsule_bytes_max: plan.in_capsule_max,
             h2c_data_bytes_max: plan.h2c_data_max,
             cpda: plan.cpda,

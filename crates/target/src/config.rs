@@ -236,8 +236,10 @@ pub struct Limits {
     pub io_queues_max: u16,
     /// Entries of one submission queue.
     pub queue_entries_max: u16,
-    /// Data of one command, bytes (MDTS).
+    /// Data of one NVMe command, bytes (MDTS).
     pub io_bytes_max: u32,
+    /// Data of one SCSI command, bytes (MAXIMUM TRANSFER LENGTH).
+    pub scsi_io_bytes_max: u32,
     /// In-capsule data of an I/O queue, bytes (IOCCSZ).
     pub in_capsule_bytes_max: u32,
     /// Data of one H2CData PDU, bytes (MAXH2CDATA).
@@ -261,6 +263,7 @@ impl Default for Limits {
             io_queues_max: 128,
             queue_entries_max: 1024,
             io_bytes_max: 1 << 20,
+            scsi_io_bytes_max: 1 << 20,
             in_capsule_bytes_max: 8192,
             h2c_data_bytes_max: 1 << 20,
             cpda: 0,

@@ -109,6 +109,9 @@ fn every_limit_holds_for_all_targets_or_one() {
         assert_eq!(target.data_digest, DigestPolicy::None);
         assert_eq!(target.auth.algorithms, [Algorithm::Md5, Algorithm::Sha1]);
     }
+    let config = read(&file("io_bytes_max = \"512KiB\"", &plain, "")).unwrap();
+    assert_eq!(config.limits.scsi_io_bytes_max, 512 << 10);
+    assert_eq!(config.limits.io_bytes_max, Limits::default().io_bytes_max);
     // What one says does not hold for the others.
     let other = format!("[[iscsi.target]]\nname = \"iqn.2026-01.io.weft:b\"\n{plain}");
     let config = read(&file(
@@ -287,6 +290,16 @@ fn logical_units_are_checked() {
 fn impossible_limits_say_what_is_possible() {
     let iscsi = |text: &str| file(text, &format!("{ANY}\n{VOLUMES}"), "");
     expect(&iscsi("queue_depth = 0"), "13:15", &["from 1 to 1024"]);
+    expect(
+        &iscsi("io_bytes_max = 65535"),
+        "13:16",
+        &["from 64KiB to 2MiB"],
+    );
+    expect(
+        &iscsi("io_bytes_max = 66000"),
+        "13:16",
+        &["a multiple of 4096"],
+    );
     expect(
         &iscsi("max_burst_bytes = 511"),
         "13:19",
