@@ -216,6 +216,61 @@ fn serve_says_how_initiators_connect() {
     assert_eq!(code, Some(0), "{rest}");
 }
 
+/// One that proves itself with what is in a file is let in, and the target
+/// proves itself to it; no secret is shown on either side.
+#[test]
+fn secrets_are_proved_and_never_shown() {
+    let port = free_port();
+    let chap = "allow_any_initiator = true\n\
+                chap = { user = \"alice\", secret_file = \"alice.secret\" }\n\
+                mutual_chap = { user = \"weft\", secret_file = \"weft.secret\" }";
+    let file = file(&iscsi(port, chap));
+    let secret = |name: &str, text: &str| {
+        let path = file.path.with_file_name(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let alice = secret("alice.secret", "correct horse\n");
+    let own = secret("weft.secret", "battery staple\n");
+    let wrong = secret("wrong.secret", "incorrect horse\n");
+    let serving = serve(&file.path);
+    assert!(serving.shown.contains("it wants CHAP"), "{}", serving.shown);
+    let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-01.io.weft:cli/0");
+    let perf = |secret: &str, mutual: &str| {
+        let run = ["--rw", "randread", "--runtime", "100ms", "--ramp-time", "0"];
+        let proof = ["--chap-user", "alice", "--chap-secret-file", secret];
+        let mut arguments = vec!["perf", &url, "--mutual-secret-file", mutual];
+        arguments.extend(run);
+        arguments.extend(proof);
+        let output = weft(&arguments);
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        assert!(
+            !shown.contains("horse") && !shown.contains("staple"),
+            "{shown}"
+        );
+        (output.status.code(), shown)
+    };
+    let (code, shown) = perf(&alice, &own);
+    assert_eq!(code, Some(0), "{shown}");
+    let (code, shown) = perf(&wrong, &own);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("Authentication failure"), "{shown}");
+    let (code, shown) = perf(&alice, &wrong);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(
+        shown.contains("the target does not know the secret"),
+        "{shown}"
+    );
+    serving.signal("TERM");
+    let (code, rest) = serving.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(
+        !rest.contains("horse") && !rest.contains("staple"),
+        "{rest}"
+    );
+}
+
 #[test]
 fn check_and_serve_refuse_a_bad_file_with_its_place() {
     let file = file(&good(4420).replace("size = ", "sise = "));
