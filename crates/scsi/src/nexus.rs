@@ -143,10 +143,10 @@ mod tests {
     fn a_reset_goes_first_and_is_told_once() {
         let mut nexus = Nexus::new();
         nexus.post(Attention::MODE_PARAMETERS_CHANGED);
-        nexus.post(Attention::NEXUS_LOSS);
+        nexus.post(Attention::of(0x2907));
         nexus.post(Attention::RESET);
         nexus.post(Attention::CAPACITY_CHANGED);
-        nexus.post(Attention::NEXUS_LOSS);
+        nexus.post(Attention::of(0x2907));
         assert_eq!(codes(&mut nexus), [0x2903, 0x2a01, 0x2a09]);
     }
 
@@ -186,7 +186,7 @@ mod tests {
             Attention::REGISTRATIONS_PREEMPTED,
             Attention::ACCESS_STATE_CHANGED,
             Attention::CAPACITY_CHANGED,
-            Attention::COMMANDS_CLEARED,
+            Attention::of(0x2f00),
             Attention::of(0x3807),
             Attention::INQUIRY_CHANGED,
         ];

@@ -232,8 +232,6 @@ impl Attention {
     pub const POWER_ON: Attention = Attention(asc::POWER_ON_RESET_OR_BUS_DEVICE_RESET_OCCURRED);
     /// LOGICAL UNIT RESET or TARGET RESET: BUS DEVICE RESET FUNCTION OCCURRED.
     pub const RESET: Attention = Attention(asc::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
-    /// I_T NEXUS LOSS OCCURRED.
-    pub const NEXUS_LOSS: Attention = Attention(asc::I_T_NEXUS_LOSS_OCCURRED);
     /// MODE PARAMETERS CHANGED.
     pub const MODE_PARAMETERS_CHANGED: Attention = Attention(asc::MODE_PARAMETERS_CHANGED);
     /// RESERVATIONS PREEMPTED.
@@ -246,8 +244,6 @@ impl Attention {
     pub const ACCESS_STATE_CHANGED: Attention = Attention(asc::ASYMMETRIC_ACCESS_STATE_CHANGED);
     /// CAPACITY DATA HAS CHANGED.
     pub const CAPACITY_CHANGED: Attention = Attention(asc::CAPACITY_DATA_HAS_CHANGED);
-    /// COMMANDS CLEARED BY ANOTHER INITIATOR.
-    pub const COMMANDS_CLEARED: Attention = Attention(asc::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
     /// INQUIRY DATA HAS CHANGED.
     pub const INQUIRY_CHANGED: Attention = Attention(asc::INQUIRY_DATA_HAS_CHANGED);
     /// REPORTED LUNS DATA HAS CHANGED.
@@ -260,13 +256,12 @@ impl Attention {
     }
 
     /// All that there are, with their names.
-    pub(crate) const ALL: [(Attention, &'static str); 12] = [
+    pub(crate) const ALL: [(Attention, &'static str); 10] = [
         (
             Attention::POWER_ON,
             "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED",
         ),
         (Attention::RESET, "BUS DEVICE RESET FUNCTION OCCURRED"),
-        (Attention::NEXUS_LOSS, "I_T NEXUS LOSS OCCURRED"),
         (
             Attention::MODE_PARAMETERS_CHANGED,
             "MODE PARAMETERS CHANGED",
@@ -282,10 +277,6 @@ impl Attention {
             "ASYMMETRIC ACCESS STATE CHANGED",
         ),
         (Attention::CAPACITY_CHANGED, "CAPACITY DATA HAS CHANGED"),
-        (
-            Attention::COMMANDS_CLEARED,
-            "COMMANDS CLEARED BY ANOTHER INITIATOR",
-        ),
         (Attention::INQUIRY_CHANGED, "INQUIRY DATA HAS CHANGED"),
         (Attention::LUNS_CHANGED, "REPORTED LUNS DATA HAS CHANGED"),
     ];
@@ -295,8 +286,7 @@ impl Attention {
         self.0
     }
 
-    /// Whether it tells of a reset or a nexus that is new: everything that was
-    /// established before it is over, so it goes first and alone.
+    /// Whether it tells of a reset or of a nexus that is new, and so goes first.
     pub(crate) const fn is_reset(self) -> bool {
         self.0 >> 8 == 0x29
     }
