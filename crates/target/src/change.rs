@@ -320,7 +320,8 @@ impl Shared {
         }
         let tell = move |shared: &Arc<Shared>, done: Done| {
             edits.into_iter().for_each(|edit| shared.narrow(edit));
-            done(shared, Ok(()));
+            // Then all are told.
+            shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
         Left::Fence(Scope::Mail, Box::new(tell))
     }
