@@ -294,11 +294,16 @@ fn config(setup: &Setup, address: SocketAddr) -> String {
 /// Fills the target's folder. Binary and launcher are copied into it: the
 /// build folder may lie where `nobody` cannot look.
 fn prepare_home(home: &Path, setup: &Setup, config: &str) {
-    fs::write(home.join("weft.toml"), config).expect("a configuration");
+    let file = home.join("weft.toml");
+    fs::write(&file, config).expect("a configuration");
+    // Secrets may stand in it.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("a mode");
     copy_program(binary(), &home.join("weft"));
     fs::set_permissions(home, fs::Permissions::from_mode(0o755)).expect("a mode");
     if setup.unprivileged && crate::is_root() {
-        std::os::unix::fs::chown(home, Some(NOBODY), Some(NOBODY)).expect("a new owner");
+        for path in [home, &file] {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("a new owner");
+        }
     }
 }
 
