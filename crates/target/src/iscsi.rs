@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use iscsi::target::{Connection as Machine_, Done, Op, Settings};
+use iscsi::target::{Connection as Transport, Done, Op, Settings};
 use iscsi::{LoginState, SessionId, SessionKind};
 use machine::{Machine, Nanos, Tag};
 use reactor::Driver;
@@ -70,11 +70,11 @@ pub(crate) struct Iscsi {
 
 impl Iscsi {
     /// Of a connection that just came.
-    pub(crate) fn open(shared: &Shared, local: Rc<Local>, now: Nanos) -> (Machine_, Iscsi) {
+    pub(crate) fn open(shared: &Shared, local: Rc<Local>, now: Nanos) -> (Transport, Iscsi) {
         let settings = Settings {
             handshake_timeout: u64::from(shared.limits.handshake_timeout_ms) * 1_000_000,
         };
-        (Machine_::new(settings, now), Iscsi::new(local))
+        (Transport::new(settings, now), Iscsi::new(local))
     }
 
     fn new(local: Rc<Local>) -> Iscsi {
@@ -149,7 +149,7 @@ fn is_of(op: &Op, tag: Tag) -> bool {
 }
 
 impl Protocol for Iscsi {
-    type Machine = Machine_;
+    type Machine = Transport;
     type Answer = Answer;
 
     #[inline]

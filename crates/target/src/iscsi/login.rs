@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use iscsi::target::{Connection as Machine_, Detached, Done, Role};
+use iscsi::target::{Connection as Transport, Detached, Done, Role};
 use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, SessionKind, Then};
 use link::Data;
 use machine::{Machine, Nanos, Tag};
@@ -337,7 +337,7 @@ impl Handover {
         let socket = driver.add_socket(fd)?;
         let mut own = Iscsi::new(local.iscsi.clone());
         own.waiting = Some(Box::new(Waiting::Arrived(answer, joined)));
-        let parts = (Machine_::resume(machine), own);
+        let parts = (Transport::resume(machine), own);
         let jobs = local.jobs.clone();
         Ok(Connection::new(
             parts,

@@ -117,3 +117,35 @@ fn a_target_that_stops_says_so() {
         client.expect_end();
     }
 }
+
+/// Who is idle is asked whether it lives; who does not answer is gone.
+#[test]
+fn an_idle_initiator_is_asked_whether_it_lives() {
+    for backend in backends() {
+        let mut config = config(backend, Limits::default(), 64 << 20);
+        config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
+        let running = target::start(config).expect("starts");
+        let mut lives = Client::login(portal(&running), &Who::new(1)).expect("in");
+        let mut silent = Client::login(portal(&running), &Who::new(2)).expect("in");
+        for _ in 0..2 {
+            let asked = lives.receive().expect("a question");
+            assert_eq!(asked.opcode(), opcode::NOP_IN);
+            let mut bhs = [0; wire::iscsi::BHS_LEN];
+            bhs[0] = opcode::NOP_OUT | 0x40;
+            bhs[1] = wire::iscsi::flags::FINAL;
+            bhs[16..20].fill(0xff);
+            // Target Transfer Tag, as it came.
+            bhs[20..24].copy_from_slice(&asked.bhs[20..24]);
+            bhs[24..28].copy_from_slice(&lives.cmd_sn.to_be_bytes());
+            bhs[28..32].copy_from_slice(&lives.exp_stat_sn.to_be_bytes());
+            lives.send(bhs, &[]);
+        }
+        let asked = silent.receive().expect("a question");
+        assert_eq!(asked.opcode(), opcode::NOP_IN);
+        silent.expect_end();
+        let itt = lives.start_read(0, &[0; 6], 0);
+        let ended = std::iter::from_fn(|| lives.receive()).find(|pdu| pdu.itt() == itt);
+        assert!(ended.is_some(), "who answers lives on");
+        stop(running);
+    }
+}
