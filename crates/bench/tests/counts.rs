@@ -8,7 +8,9 @@ use std::time::Duration;
 use bench::perf::{DEFAULT_NQN, PerfArgs, measure};
 use clap::Parser;
 use reactor::Choice;
-use target::{Config, NamespaceSpec, Report, Running, SubsystemSpec};
+use target::{
+    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Report, Running, SubsystemSpec,
+};
 
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
@@ -19,6 +21,24 @@ struct PerfLine {
     args: PerfArgs,
 }
 
+const TARGET: &str = "iqn.2026-01.io.weft:default";
+
+/// Which protocol a load speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Nvme,
+    Iscsi,
+}
+
+impl Way {
+    fn url(self, running: &Running) -> String {
+        match self {
+            Way::Nvme => format!("nvme-tcp://{}/{DEFAULT_NQN}", running.addresses()[0]),
+            Way::Iscsi => format!("iscsi://{}/{TARGET}/0", running.addresses()[1]),
+        }
+    }
+}
+
 /// One RAM volume behind one reactor.
 fn start(backend: Choice) -> Running {
     start_on(store::Kind::Ram, backend)
@@ -26,6 +46,7 @@ fn start(backend: Choice) -> Running {
 
 /// One volume behind one reactor.
 fn start_on(kind: store::Kind, backend: Choice) -> Running {
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let config = Config {
         volumes: vec![store::Spec {
             name: "volume".into(),
@@ -47,7 +68,11 @@ fn start_on(kind: store::Kind, backend: Choice) -> Running {
             }],
             ..SubsystemSpec::default()
         }],
-        listeners: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        iscsi_targets: vec![IscsiTargetSpec {
+            luns: vec![LunSpec::new(0, "volume")],
+            ..IscsiTargetSpec::new(TARGET)
+        }],
+        listeners: vec![any.into(), ListenerSpec::iscsi(any)],
         cpus: vec![reactor::available_cpus()[0]],
         backend,
         spin_us_max: 0,
@@ -66,12 +91,12 @@ struct Spent {
 impl Spent {
     /// Runs a load once to warm up and once to count, until the count rests
     /// on at least `ios_min` I/Os.
-    fn on(running: &Running, words: &str, ios_min: u64) -> Spent {
-        run(running, words, "200ms");
+    fn on((running, way): (&Running, Way), words: &str, ios_min: u64) -> Spent {
+        run((running, way), words, "200ms");
         let mut runtime_ms = 400;
         loop {
             let before = running.report();
-            run(running, words, &format!("{runtime_ms}ms"));
+            run((running, way), words, &format!("{runtime_ms}ms"));
             let after = running.report();
             if after.ios - before.ios >= ios_min || runtime_ms > 10_000 {
                 return Spent { before, after };
@@ -91,9 +116,9 @@ impl Spent {
     }
 }
 
-fn run(running: &Running, words: &str, runtime: &str) {
-    let port = running.addresses()[0].port();
-    let line = format!("perf -s {port} --spin-us=0 --runtime {runtime} --ramp-time 0s {words}");
+fn run((running, way): (&Running, Way), words: &str, runtime: &str) {
+    let url = way.url(running);
+    let line = format!("perf {url} --spin-us=0 --runtime {runtime} --ramp-time 0s {words}");
     let line = PerfLine::try_parse_from(line.split_whitespace()).expect("a good line");
     let report = measure(&line.args, &AtomicBool::new(false)).expect("the load runs");
     assert_eq!(report.errors, bench::perf::Errors::default(), "{words}");
@@ -122,16 +147,24 @@ fn an_io_of_4_kib_costs_what_is_promised() {
     }
     for backend in backends {
         let running = start(backend);
-        for (words, copies_max) in [
-            ("--rw randread --bs 4k --iodepth 128", 0.0),
-            ("--rw randwrite --bs 4k --iodepth 128", 1.0),
+        for (way, words, copies_max) in [
+            (Way::Nvme, "--rw randread --bs 4k --iodepth 128", 0.0),
+            (Way::Nvme, "--rw randwrite --bs 4k --iodepth 128", 1.0),
+            (Way::Iscsi, "--rw randread --bs 4k --iodepth 128", 0.0),
+            (Way::Iscsi, "--rw randread --bs 4k --iodepth 128 -g -G", 0.0),
+            (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 128", 1.0),
+            (
+                Way::Iscsi,
+                "--rw randwrite --bs 4k --iodepth 128 -g -G",
+                1.0,
+            ),
         ] {
-            let spent = Spent::on(&running, words, IOS_MIN);
+            let spent = Spent::on((&running, way), words, IOS_MIN);
             let allocations = spent.per_io(|r| r.memory.allocations);
             let syscalls = spent.per_io(|r| r.driver.syscalls);
             let copies = spent.copies_per_byte();
             println!(
-                "{backend:?} {words}: {syscalls:.4} syscalls, {allocations:.4} allocations an I/O, \
+                "{backend:?} {way:?} {words}: {syscalls:.4} syscalls, {allocations:.4} allocations an I/O, \
                  {copies:.4} copies a byte"
             );
             assert!(
@@ -152,14 +185,16 @@ fn an_io_of_4_kib_costs_what_is_promised() {
 fn large_payload_is_never_copied() {
     for backend in [Choice::Auto, Choice::Epoll] {
         let running = start(backend);
-        for words in [
-            "--rw randread --bs 128k --iodepth 32",
-            "--rw randwrite --bs 128k --iodepth 32",
-        ] {
-            let spent = Spent::on(&running, words, 2000);
-            let copies = spent.copies_per_byte();
-            println!("{backend:?} {words}: {copies:.5} copies a byte");
-            assert!(copies < 0.002, "{words}: {copies} copies");
+        for way in [Way::Nvme, Way::Iscsi] {
+            for words in [
+                "--rw randread --bs 128k --iodepth 32",
+                "--rw randwrite --bs 128k --iodepth 32",
+            ] {
+                let spent = Spent::on((&running, way), words, 2000);
+                let copies = spent.copies_per_byte();
+                println!("{backend:?} {way:?} {words}: {copies:.5} copies a byte");
+                assert!(copies < 0.002, "{way:?} {words}: {copies} copies");
+            }
         }
         end(running);
     }
@@ -171,8 +206,9 @@ fn large_payload_is_never_copied() {
 fn a_fragmented_volume_costs_no_copies_either() {
     for backend in [Choice::Auto, Choice::Epoll] {
         let running = start(backend);
-        run(&running, "--rw write --bs 128k --iodepth 8", "300ms");
-        run(&running, "--rw randwrite --bs 16k --iodepth 32", "1s");
+        let all = (&running, Way::Nvme);
+        run(all, "--rw write --bs 128k --iodepth 8", "300ms");
+        run(all, "--rw randwrite --bs 16k --iodepth 32", "1s");
         let volume = &running.volumes()[0];
         let lent = volume.lend(0, 1 << 20).expect("memory");
         assert!(lent.pieces().len() > 8, "in one piece: {lent:?}");
@@ -183,7 +219,7 @@ fn a_fragmented_volume_costs_no_copies_either() {
             // Both ends of every write lie inside frames: 4 KiB of 32 each.
             "--rw randwrite --bs 128k --iodepth 32 --offset 4k",
         ] {
-            let spent = Spent::on(&running, words, 2000);
+            let spent = Spent::on(all, words, 2000);
             let copies = spent.copies_per_byte();
             let allocations = spent.per_io(|r| r.memory.allocations);
             let syscalls = spent.per_io(|r| r.driver.syscalls);
@@ -210,14 +246,20 @@ fn an_io_on_a_file_allocates_nothing_either() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("disk");
         let running = start_on(store::Kind::File { path }, backend);
-        run(&running, "--rw write --bs 1m --iodepth 4", "300ms");
-        for words in [
-            "--rw randread --bs 4k --iodepth 32",
-            "--rw randwrite --bs 4k --iodepth 32",
+        run(
+            (&running, Way::Nvme),
+            "--rw write --bs 1m --iodepth 4",
+            "300ms",
+        );
+        for (way, words) in [
+            (Way::Nvme, "--rw randread --bs 4k --iodepth 32"),
+            (Way::Nvme, "--rw randwrite --bs 4k --iodepth 32"),
+            (Way::Iscsi, "--rw randread --bs 4k --iodepth 32"),
+            (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 32"),
         ] {
-            let spent = Spent::on(&running, words, IOS_MIN / 2);
+            let spent = Spent::on((&running, way), words, IOS_MIN / 2);
             let allocations = spent.per_io(|r| r.memory.allocations);
-            println!("{backend:?} {words} on a file: {allocations:.4} allocations an I/O");
+            println!("{backend:?} {way:?} {words} on a file: {allocations:.4} allocations an I/O");
             assert!(allocations < ALLOCATIONS_MAX, "{words}: {allocations}");
         }
         end(running);

@@ -9,9 +9,12 @@ use std::time::Duration;
 use bench::discover::{self, DiscoverArgs};
 use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
 use clap::Parser;
-use target::{Config, NamespaceSpec, Running, SubsystemSpec};
+use target::{
+    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
+};
 
 const SIZE: u64 = 8 << 20;
+const TARGET: &str = "iqn.2026-01.io.weft:default";
 
 #[derive(Parser)]
 struct PerfLine {
@@ -43,6 +46,7 @@ impl Served {
             uuid: None,
             state: None,
         };
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = target::start(Config {
             volumes: vec![volume],
             subsystems: vec![SubsystemSpec {
@@ -56,7 +60,11 @@ impl Served {
                 }],
                 ..SubsystemSpec::default()
             }],
-            listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            iscsi_targets: vec![IscsiTargetSpec {
+                luns: vec![LunSpec::new(3, "ram")],
+                ..IscsiTargetSpec::new(TARGET)
+            }],
+            listeners: vec![any.into(), ListenerSpec::iscsi(any)],
             cpus: vec![reactor::available_cpus()[0]],
             spin_us_max: 0,
             memory_max: 64 << 20,
@@ -76,6 +84,11 @@ impl Served {
     /// Runs a load as [`until`] does.
     fn perf_until(&self, words: &str, is_enough: impl Fn(&Report) -> bool) -> Report {
         until(&format!("-s {} {words}", self.address().port()), is_enough)
+    }
+
+    /// LUN 3, which is the same volume.
+    fn url(&self) -> String {
+        format!("iscsi://{}/{TARGET}/3", self.0.addresses()[1])
     }
 
     /// Writes every block of the first 512 KiB with `--verify`.
@@ -397,4 +410,75 @@ fn discovery_lists_the_subsystem() {
     assert_eq!(ours["trtype"], "tcp");
     assert_eq!(ours["traddr"], "127.0.0.1");
     assert_eq!(ours["trsvcid"], served.address().port().to_string());
+}
+
+#[test]
+fn discovery_lists_the_iscsi_target() {
+    let served = Served::start();
+    let portal = served.0.addresses()[1];
+    let line = DiscoverLine::try_parse_from(["discover", &format!("iscsi://{portal}")]);
+    let (listing, errors) = discover::discover(&line.expect("parses").args);
+    assert_eq!(errors, Vec::<String>::new());
+    assert!(
+        listing.records.is_none(),
+        "no discovery controller was asked"
+    );
+    let targets = listing.targets.expect("an answer");
+    let found: Vec<_> = targets
+        .iter()
+        .map(|t| (t.target.as_str(), t.tpgt))
+        .collect();
+    assert_eq!(found, [(TARGET, 1)]);
+    assert_eq!(targets[0].portal, portal.to_string());
+}
+
+#[test]
+fn iscsi_writes_are_read_back_over_nvme() {
+    let served = Served::start();
+    let url = served.url();
+    for digests in ["", "-g", "-G", "-g -G"] {
+        let words = format!(
+            "{url} --rw randrw --bs 4k --iodepth 8 --numjobs 2 --verify --size 1m {digests}"
+        );
+        let report = until(&words, |report| {
+            report.read.ios >= 100 && report.write.ios >= 100
+        });
+        assert!(report.is_clean(), "{}", report.text());
+        let checked = report.verify.expect("checked").checked;
+        assert!(checked > 100, "{checked} blocks");
+        let t = &report.targets[0];
+        assert_eq!((t.size_bytes, t.block_bytes), (SIZE, 512));
+        assert!(t.name.to_string().ends_with("LUN 3"), "{}", t.name);
+    }
+    // What one protocol wrote, the other reads.
+    let words = format!("{url} --rw write --iodepth 4 --verify --size 512k");
+    let report = until(&words, |report| report.write.ios >= 128);
+    assert!(report.is_clean(), "{}", report.text());
+    let report = served.perf_until("--rw read --verify --size 512k", |r| r.read.ios >= 128);
+    assert!(report.is_clean(), "{}", report.text());
+    assert!(report.verify.expect("checked").checked >= 128);
+}
+
+#[test]
+fn an_iscsi_load_says_what_goes_wrong() {
+    let served = Served::with(true);
+    let url = served.url();
+    let report = until(&format!("{url} --rw randwrite --iodepth 2"), |report| {
+        !report.errors.failed.is_empty()
+    });
+    let failed = &report.errors.failed;
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(failed[0].status.starts_with("DATA PROTECT"), "{failed:?}");
+    let portal = served.0.addresses()[1];
+    for (url, why) in [
+        (format!("iscsi://{portal}/{TARGET}/9"), "LUN 9 is no disk"),
+        (format!("iscsi://{portal}/{TARGET}x/3"), "weft discover"),
+        (format!("{url} --multipath"), "--multipath is NVMe's"),
+        (format!("{url} --bs 100"), "no multiple"),
+    ] {
+        let line = format!("perf {url} --runtime 100ms");
+        let line = PerfLine::try_parse_from(line.split_whitespace()).expect("parses");
+        let error = measure(&line.args, &AtomicBool::new(false)).expect_err("refused");
+        assert!(error.contains(why), "{url}: {error}");
+    }
 }

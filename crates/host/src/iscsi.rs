@@ -13,8 +13,8 @@ mod session;
 
 pub use ::iscsi::check_initiator_name;
 pub use ::iscsi::initiator::{
-    Async, Chap, Command, Completion, Data, Digest, Outcome, Residual, Session as SessionState,
-    Settings, lun_field,
+    Async, Chap, Command, Completion, Data, Digest, FatalError, Outcome, Residual,
+    Session as SessionState, Settings, lun_field,
 };
 pub use address::{Address, Initiator, resolve_portal};
 pub use auth::{Algorithm, Secret};

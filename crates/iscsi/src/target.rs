@@ -52,6 +52,8 @@ const STAGE_HEADERS: u32 = 2 * (BHS_LEN as u32 + 8);
 /// From so many bytes of Data-Out still to come, a receive for each PDU costs
 /// less than copying them.
 const BULK_MIN: u64 = 16 * 1024;
+/// After a command that came with so much data, as many more are taken to do so.
+const BULK_COMMANDS: u8 = 4;
 /// Most R2Ts outstanding for one task, whatever the initiator would take.
 const R2TS_MAX: u16 = 16;
 /// Tasks beyond the queue depth: immediate commands, task management functions,
@@ -440,6 +442,8 @@ pub struct Connection {
     acknowledged: Vec<Tag>,
     /// Bytes of Data-Out whose PDU has not begun.
     data_out_bytes: u64,
+    /// So many commands more are taken to bring bulk data with them.
+    bulk: u8,
     /// Initiator Task Tags of aborted tasks.
     aborted: VecDeque<u32>,
     /// A PDU for Text and Reject is put together here.
@@ -520,6 +524,7 @@ impl Connection {
             kept: VecDeque::new(),
             acknowledged: Vec::new(),
             data_out_bytes: 0,
+            bulk: 0,
             aborted: VecDeque::new(),
             scratch: Vec::new(),
             keep_alive: KeepAlive::default(),
@@ -709,6 +714,47 @@ impl Connection {
         }
     }
 
+    /// [`Machine::poll_step`] with its result written in place, because moving it
+    /// costs as much as parsing it.
+    #[inline(always)]
+    fn walk(&mut self, staged: &[u8], at: &mut usize, step: &mut Option<Step<Op>>) {
+        self.was_held = false;
+        while matches!(self.phase, Phase::FullFeature | Phase::Login) {
+            if self.has_news() && self.news(step) {
+                return;
+            }
+            match self.inbound.walk(staged, at) {
+                Walk::Header => {
+                    if self.is_held() {
+                        self.was_held = true;
+                        return;
+                    }
+                    self.hold = Hold::None;
+                    match self.pdu(&staged[*at..], step) {
+                        Ok(0) => {
+                            self.was_held = self.hold != Hold::None;
+                            return;
+                        }
+                        Ok(used) => *at += used,
+                        Err(error) => self.fail(error),
+                    }
+                }
+                Walk::More => {
+                    self.was_held = self.inbound.is_blocked();
+                    return;
+                }
+                Walk::Step(found) => *step = Some(found),
+                Walk::Data { tag, is_intact } => self.received(tag, is_intact, step),
+                Walk::Text { is_intact } => self.text_received(is_intact),
+            }
+            if step.is_some() {
+                return;
+            }
+        }
+        *at = staged.len();
+        self.news(step);
+    }
+
     /// Ends the connection.
     #[cold]
     fn fail(&mut self, error: FatalError) {
@@ -738,15 +784,19 @@ impl Connection {
         }
     }
 
-    /// What there is to do besides what the stream brings.
+    /// Takes one of the things to do besides what the stream brings; whether
+    /// there was one.
     #[cold]
-    fn news(&mut self) -> Option<Op> {
-        if let Some(tag) = self.due.pop_front() {
+    fn news(&mut self, step: &mut Option<Step<Op>>) -> bool {
+        let op = if let Some(tag) = self.due.pop_front() {
             self.tasks[tag].state = State::Executing;
             let task = *self.tasks.task(tag);
-            return Some(Op::Execute { tag, task });
-        }
-        self.ops.pop_front().or_else(|| self.next_function())
+            Some(Op::Execute { tag, task })
+        } else {
+            self.ops.pop_front().or_else(|| self.next_function())
+        };
+        *step = op.map(Step::Op);
+        step.is_some()
     }
 }
 
@@ -777,7 +827,7 @@ impl Machine for Connection {
         }
         let stage_max = if self.phase != Phase::FullFeature {
             STAGE_LOGIN
-        } else if self.data_out_bytes >= BULK_MIN {
+        } else if self.data_out_bytes >= BULK_MIN || self.bulk > 0 {
             STAGE_HEADERS
         } else {
             STAGE_LARGE
@@ -796,51 +846,9 @@ impl Machine for Connection {
 
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
-        if self.has_news() {
-            let op = self.news();
-            if op.is_some() {
-                return op.map(Step::Op);
-            }
-        }
-        self.was_held = false;
         let mut step = None;
-        while matches!(self.phase, Phase::FullFeature | Phase::Login) {
-            match self.inbound.walk(staged, at) {
-                Walk::Header => {
-                    if self.is_held() {
-                        self.was_held = true;
-                        return None;
-                    }
-                    self.hold = Hold::None;
-                    match self.pdu(&staged[*at..], &mut step) {
-                        Ok(0) => {
-                            self.was_held = self.hold != Hold::None;
-                            return None;
-                        }
-                        Ok(used) => *at += used,
-                        Err(error) => self.fail(error),
-                    }
-                }
-                Walk::More => {
-                    self.was_held = self.inbound.is_blocked();
-                    return None;
-                }
-                Walk::Step(step) => return Some(step),
-                Walk::Data { tag, is_intact } => self.received(tag, is_intact, &mut step),
-                Walk::Text { is_intact } => self.text_received(is_intact),
-            }
-            if step.is_some() {
-                return step;
-            }
-            if self.has_news() {
-                let op = self.news();
-                if op.is_some() {
-                    return op.map(Step::Op);
-                }
-            }
-        }
-        *at = staged.len();
-        self.news().map(Step::Op)
+        self.walk(staged, at, &mut step);
+        step
     }
 
     fn on_digest(&mut self, tag: Tag, matches: bool) {

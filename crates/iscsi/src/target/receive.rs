@@ -12,7 +12,7 @@ use super::control::Item;
 use super::end::{Condition, fixed_sense};
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
-use super::{Connection, Done, FatalError, Hold, Op, Phase, Task};
+use super::{BULK_COMMANDS, BULK_MIN, Connection, Done, FatalError, Hold, Op, Phase, Task};
 use crate::session::Turn;
 
 /// A PDU's header, and how much it takes up.
@@ -213,7 +213,9 @@ impl Connection {
             return Ok(frame.used);
         };
         self.tasks[tag].holds_window = holds_window;
-        let task = Task {
+        // Made once for the table and once for the step: a copy of it would wait
+        // for its fields.
+        let task = || Task {
             lun: u64::from_be_bytes(command.lun),
             cdb: command.cdb,
             attribute,
@@ -225,9 +227,15 @@ impl Connection {
             itt: command.itt.get(),
             cmd_sn: command.cmd_sn.get(),
         };
-        self.tasks.set_task(tag, task);
-        if !task.write && frame.data_len == 0 && bhs.total_ahs_length == 0 {
+        self.tasks.set_task(tag, task());
+        self.bulk = match u64::from(frame.data_len) >= BULK_MIN {
+            true => BULK_COMMANDS,
+            false => self.bulk.saturating_sub(1),
+        };
+        let is_write = command.flags & flags::WRITE != 0;
+        if !is_write && frame.data_len == 0 && bhs.total_ahs_length == 0 {
             self.tasks[tag].is_named = true;
+            let task = task();
             *step = Some(Step::Op(Op::Execute { tag, task }));
         } else {
             self.start_write(tag, task, bhs, frame, step);
@@ -288,26 +296,28 @@ impl Connection {
     fn start_write(
         &mut self,
         tag: Tag,
-        task: Task,
+        task: impl Fn() -> Task,
         bhs: &Bhs,
         frame: &Frame,
         step: &mut Option<Step<Op>>,
     ) {
-        let (len, edtl) = (frame.data_len, task.edtl);
+        let command: &ScsiCommand = bhs.cast();
+        let (len, edtl) = (frame.data_len, command.expected_data_transfer_length.get());
         let is_final = bhs.flags & flags::FINAL != 0;
         let first_burst = self.keys.first_burst_length.min(edtl);
         let may_follow = !is_final && !self.keys.initial_r2t;
-        let is_good = is_plain(bhs, &task)
-            && task.write
+        let is_good = is_plain(bhs)
+            && bhs.flags & flags::WRITE != 0
             && len <= first_burst
             && (len == 0 || self.keys.immediate_data)
             && (is_final || may_follow);
         if !is_good {
-            return self.refuse_write(tag, task, bhs, frame);
+            return self.refuse_write(tag, &task(), bhs, frame);
         }
         let slot = &mut self.tasks[tag];
         slot.is_named = true;
         if edtl == 0 {
+            let task = task();
             *step = Some(Step::Op(Op::Execute { tag, task }));
             return;
         }
@@ -325,7 +335,7 @@ impl Connection {
         let whole = frame.used + padded(len) as usize + trailer;
         *step = Some(Step::Op(Op::Prepare {
             tag,
-            task,
+            task: task(),
             staged: len == edtl && is_final && frame.staged >= whole,
         }));
     }
@@ -342,7 +352,7 @@ impl Connection {
 
     /// A command that the driver never sees, and what becomes of it.
     #[cold]
-    fn refuse_write(&mut self, tag: Tag, task: Task, bhs: &Bhs, frame: &Frame) {
+    fn refuse_write(&mut self, tag: Tag, task: &Task, bhs: &Bhs, frame: &Frame) {
         let len = frame.data_len;
         let is_final = bhs.flags & flags::FINAL != 0;
         self.skip(len);
@@ -352,7 +362,7 @@ impl Connection {
             let first_burst = self.keys.first_burst_length.min(task.edtl);
             self.expect_unsolicited(tag, len.min(first_burst), first_burst);
         }
-        if is_plain(bhs, &task) {
+        if is_plain(bhs) {
             let is_too_long = len > task.edtl.min(self.keys.first_burst_length);
             let is_allowed = task.write && self.keys.immediate_data;
             return self.give_up(
@@ -448,8 +458,9 @@ impl Connection {
 /// Whether it is a command as disks have them: data in one direction, and a CDB
 /// of 16 bytes at most.
 #[inline]
-fn is_plain(bhs: &Bhs, task: &Task) -> bool {
-    bhs.total_ahs_length == 0 && !(task.read && task.write)
+fn is_plain(bhs: &Bhs) -> bool {
+    const BOTH: u8 = flags::READ | flags::WRITE;
+    bhs.total_ahs_length == 0 && bhs.flags & BOTH != BOTH
 }
 
 /// Whether the digest behind `header_len` bytes is theirs.
