@@ -30,16 +30,12 @@ pub mod status {
     pub const GOOD: u8 = 0x00;
     /// CHECK CONDITION.
     pub const CHECK_CONDITION: u8 = 0x02;
-    /// CONDITION MET.
-    pub const CONDITION_MET: u8 = 0x04;
     /// BUSY.
     pub const BUSY: u8 = 0x08;
     /// RESERVATION CONFLICT.
     pub const RESERVATION_CONFLICT: u8 = 0x18;
     /// TASK SET FULL.
     pub const TASK_SET_FULL: u8 = 0x28;
-    /// ACA ACTIVE.
-    pub const ACA_ACTIVE: u8 = 0x30;
     /// TASK ABORTED.
     pub const TASK_ABORTED: u8 = 0x40;
 }

@@ -11,8 +11,6 @@ pub type Cdb = [u8; CDB_BYTES];
 pub const FUA: u8 = 1 << 3;
 /// UNMAP in byte 1 of WRITE SAME.
 pub const UNMAP_BIT: u8 = 1 << 3;
-/// ANCHOR in byte 1 of WRITE SAME.
-pub const ANCHOR_BIT: u8 = 1 << 4;
 /// NDOB in byte 1 of WRITE SAME(16): no data comes, blocks of zeros are meant.
 pub const NDOB: u8 = 1 << 0;
 /// BYTCHK in byte 1 of VERIFY and WRITE AND VERIFY: compare with data that comes.

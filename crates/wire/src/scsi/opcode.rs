@@ -33,7 +33,6 @@ codes! {
     READ_DEFECT_DATA_10 = 0x37,
     WRITE_SAME_10 = 0x41,
     UNMAP = 0x42,
-    SANITIZE = 0x48,
     LOG_SENSE = 0x4d,
     MODE_SELECT_10 = 0x55,
     RESERVE_10 = 0x56,
@@ -41,7 +40,6 @@ codes! {
     MODE_SENSE_10 = 0x5a,
     PERSISTENT_RESERVE_IN = 0x5e,
     PERSISTENT_RESERVE_OUT = 0x5f,
-    VARIABLE_LENGTH = 0x7f,
     EXTENDED_COPY = 0x83,
     RECEIVE_COPY_RESULTS = 0x84,
     READ_16 = 0x88,
@@ -75,8 +73,6 @@ pub mod service_action_in {
 
 /// Service actions of MAINTENANCE IN (SPC-4, annex F.3.5).
 pub mod maintenance_in {
-    /// REPORT IDENTIFYING INFORMATION.
-    pub const REPORT_IDENTIFYING_INFORMATION: u8 = 0x05;
     /// REPORT TARGET PORT GROUPS.
     pub const REPORT_TARGET_PORT_GROUPS: u8 = 0x0a;
     /// REPORT SUPPORTED OPERATION CODES.
