@@ -82,6 +82,8 @@ pub(crate) struct Inner {
     data: Region,
     zeros: &'static Region,
     words: Table<AtomicU64>,
+    /// There are fewer frames than parts; any part has any frame.
+    is_thin: bool,
     /// By frame: pins of a frame that is no longer in the table. Below zero
     /// while a pin goes before the writer has counted those it found.
     retired: Table<AtomicI32>,
@@ -157,6 +159,15 @@ impl Frames {
     /// `max_bytes`, for which address space is set aside.
     pub fn new(size_bytes: u64, max_bytes: u64) -> io::Result<Frames> {
         let inner = Inner::take(size_bytes, max_bytes, None)?;
+        Ok(Frames { inner })
+    }
+
+    /// A volume of `address_bytes` of zeros, parts for `content_bytes` of which
+    /// may hold data at a time: the caller counts them, and makes holes of all
+    /// that it has written before it drops the volume. Memory is taken close
+    /// together however far apart the parts lie.
+    pub fn thin(address_bytes: u64, content_bytes: u64) -> io::Result<Frames> {
+        let inner = Inner::take_thin(address_bytes, content_bytes)?;
         Ok(Frames { inner })
     }
 

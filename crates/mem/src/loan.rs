@@ -83,6 +83,15 @@ impl Loan {
         self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << FLAGS | BORROWED
     }
 
+    /// The same for any place that lies in a unit of `unit_bytes`, a power of
+    /// two, where the loan's does.
+    pub(crate) fn is_borrowed_in(&self, of: &'static Inner, offset: u64, unit_bytes: u32) -> bool {
+        let there = (self.place >> FLAGS) ^ offset;
+        self.of.is_some_and(|own| std::ptr::eq(own, of))
+            && self.place & BORROWED != 0
+            && there & u64::from(unit_bytes - 1) == 0
+    }
+
     /// What was lent is not the loan's any more.
     pub(crate) fn end(&mut self) {
         self.of = None;

@@ -160,10 +160,21 @@ impl Frames {
     /// place of those that are there, all in one step. The loan is empty then;
     /// on an error it is as before. Panics over any other loan.
     pub fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), Refused> {
-        let inner = self.inner;
         assert!(
             loan.is_borrowed(self.inner, offset),
             "a loan is committed where it was borrowed"
+        );
+        self.commit_at(loan, offset)
+    }
+
+    /// The same at any place that lies in a frame where the loan's does: for
+    /// content that finds its place only when it is there. Panics over a loan
+    /// that does not fit.
+    pub fn commit_at(&self, loan: &mut Loan, offset: u64) -> Result<(), Refused> {
+        let inner = self.inner;
+        assert!(
+            loan.is_borrowed_in(self.inner, offset, FRAME_BYTES),
+            "a loan is committed where it fits"
         );
         let len = loan.len();
         let (first, last) = span(offset, len);
@@ -343,9 +354,10 @@ impl Frames {
     /// Changes the size, up to what was set aside: larger ones are refused
     /// with [`Refused::OutOfRange`]. What lies behind a smaller one is gone;
     /// loans of it stay as they are. May take long, and is called by one
-    /// thread at a time.
+    /// thread at a time. Not for thin volumes.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Refused> {
         let inner = self.inner;
+        assert!(!inner.is_thin, "a thin volume is not resized");
         let mut withdrawn = inner.withdrawn();
         let old_bytes = self.size_bytes();
         if size_bytes.div_ceil(u64::from(FRAME_BYTES)) > inner.parts_max() {
@@ -371,6 +383,9 @@ impl Frames {
     pub(super) fn empty(&self) {
         let inner = self.inner;
         let size_bytes = inner.size_bytes.swap(0, Ordering::AcqRel);
+        if inner.is_thin {
+            return;
+        }
         let end = size_bytes.next_multiple_of(u64::from(FRAME_BYTES));
         // Nobody else changes anything any more, so that no lock is in the way.
         let emptied = self.make_holes(0, end, true);
@@ -385,7 +400,8 @@ impl Inner {
     fn take_run(&self, index: usize, last: usize) -> Option<(u32, u32)> {
         let left = (last - index + 1).min(64) as u32;
         let in_word = left.min(64 - (index % 64) as u32);
-        if self.free.take_these(index as u32, in_word) {
+        // Parts of a thin volume lie far apart and have no frame of their own.
+        if !self.is_thin && self.free.take_these(index as u32, in_word) {
             return Some((index as u32, in_word));
         }
         self.free.take_run(left)

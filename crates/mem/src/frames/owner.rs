@@ -57,6 +57,12 @@ fn pins_max(spare: u32) -> i64 {
     i64::from(spare) * 3 / 8
 }
 
+/// Frames beyond one for each part.
+fn spare_of(size_bytes: u64) -> u32 {
+    let bytes = (size_bytes / 8).clamp(SPARE_BYTES_MIN, SPARE_BYTES_MAX);
+    (bytes >> FRAME_SHIFT) as u32
+}
+
 fn parts_of(bytes: u64) -> u64 {
     bytes.div_ceil(u64::from(FRAME_BYTES))
 }
@@ -80,7 +86,8 @@ impl Parked {
         let fits = |inner: &&Inner| {
             // Far larger tables would be no bargain.
             let has = inner.parts_max();
-            has >= parts_max
+            !inner.is_thin
+                && has >= parts_max
                 && has / 4 <= parts_max
                 && inner.spare.max == i64::from(spare)
                 && inner.data.is_cold() == is_cold
@@ -98,10 +105,7 @@ impl Inner {
         max_bytes: u64,
         spare: Option<u32>,
     ) -> io::Result<&'static Inner> {
-        let spare = spare.unwrap_or_else(|| {
-            let bytes = (size_bytes / 8).clamp(SPARE_BYTES_MIN, SPARE_BYTES_MAX);
-            (bytes >> FRAME_SHIFT) as u32
-        });
+        let spare = spare.unwrap_or_else(|| spare_of(size_bytes));
         let is_cold = size_bytes >= COLD_BYTES_MIN;
         let is_huge = size_bytes >= HUGE_TABLE_BYTES_MIN;
         let most = parts_max_of(max_bytes.max(size_bytes));
@@ -118,7 +122,51 @@ impl Inner {
         Ok(inner)
     }
 
+    /// The same for a thin volume: parts for `address_bytes`, frames for
+    /// `content_bytes`.
+    pub(super) fn take_thin(address_bytes: u64, content_bytes: u64) -> io::Result<&'static Inner> {
+        let parts = parts_max_of(address_bytes);
+        let spare = spare_of(content_bytes);
+        let frames = parts_max_of(content_bytes);
+        let same = |inner: &&Inner| {
+            inner.is_thin
+                && inner.parts() == parts
+                && inner.parts_max() == frames
+                && inner.spare.max == i64::from(spare)
+        };
+        let found = {
+            let mut parked = parked();
+            parked.sweep();
+            let found = parked.idle.iter().position(same);
+            found.map(|found| parked.idle.swap_remove(found))
+        };
+        let inner = match found {
+            Some(inner) => inner,
+            None => {
+                let is_cold = content_bytes >= COLD_BYTES_MIN;
+                let is_huge = content_bytes >= HUGE_TABLE_BYTES_MIN;
+                let words = Table::new(parts, is_huge)?;
+                let made = Inner::map_with(words, true, frames, spare, is_cold)?;
+                Box::leak(Box::new(made))
+            }
+        };
+        inner.begin(frames << FRAME_SHIFT);
+        inner.size_bytes.store(address_bytes, Ordering::Release);
+        Ok(inner)
+    }
+
     fn map(parts_max: u64, spare: u32, is_cold: bool, is_huge: bool) -> io::Result<Inner> {
+        let words = Table::new(parts_max, is_huge)?;
+        Inner::map_with(words, false, parts_max, spare, is_cold)
+    }
+
+    fn map_with(
+        table: Table<AtomicU64>,
+        is_thin: bool,
+        parts_max: u64,
+        spare: u32,
+        is_cold: bool,
+    ) -> io::Result<Inner> {
         let frames = parts_max + u64::from(spare);
         if frames > FRAMES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -127,7 +175,8 @@ impl Inner {
         Ok(Inner {
             data: Region::map(frames << FRAME_SHIFT, is_cold, true)?,
             zeros: zeros()?,
-            words: Table::new(parts_max, is_huge)?,
+            words: table,
+            is_thin,
             retired: Table::new(frames, false)?,
             free: Free::new(
                 Table::new(words, false)?,
@@ -175,7 +224,13 @@ impl Inner {
             .expect("nothing panics under this lock")
     }
 
-    /// Parts that the volume may have.
+    /// Words of the table.
+    fn parts(&self) -> u64 {
+        self.words.all().len() as u64
+    }
+
+    /// Parts that the volume may have; of a thin one, those that may hold data
+    /// at a time.
     pub(super) fn parts_max(&self) -> u64 {
         (self.data.len() >> FRAME_SHIFT) - self.spare.max as u64
     }
