@@ -93,6 +93,13 @@ impl fmt::Display for Report {
                 self.driver.zero_copy_sends, self.driver.zero_copy_copied
             )?;
         }
+        if self.refusals > 0 {
+            writeln!(
+                f,
+                "iSCSI refusals        {:>14}  of logins and PDUs; the log says why",
+                self.refusals
+            )?;
+        }
         let copied = self.memory.copied_bytes;
         write!(
             f,

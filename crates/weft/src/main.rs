@@ -54,7 +54,7 @@ enum Command {
     /// List the subsystems that a target serves
     Discover(bench::discover::DiscoverArgs),
     /// Load a target and measure; Ctrl-C ends it early
-    Perf(bench::perf::PerfArgs),
+    Perf(Box<bench::perf::PerfArgs>),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
 }

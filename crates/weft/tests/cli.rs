@@ -269,6 +269,9 @@ fn secrets_are_proved_and_never_shown() {
         !rest.contains("horse") && !rest.contains("staple"),
         "{rest}"
     );
+    let refusals = rest.lines().find(|line| line.starts_with("iSCSI refusals"));
+    let refusals = refusals.and_then(|line| line.split_whitespace().nth(2));
+    assert_eq!(refusals, Some("1"), "the login with a wrong secret: {rest}");
 }
 
 #[test]

@@ -99,6 +99,10 @@ impl Shared {
         registry
             .subsystem(nqn)
             .ok_or_else(|| unknown_subsystem(nqn))?;
+        if let Some(target) = self.state().iscsi.sharing(nqn).first() {
+            let text = format!("the states of its paths are those of {target}: remove that first");
+            return Err(ChangeError::Invalid(text));
+        }
         let change = registry.remove_subsystem(nqn);
         self.state().nvme.forget(nqn);
         Ok(self.settle_and_wait(change))

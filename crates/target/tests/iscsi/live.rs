@@ -503,6 +503,8 @@ fn states_of_paths_are_the_same_by_either_name() {
         make(running, set(NQN, None, AnaState::Optimized));
         assert_eq!(second.attentions(0), changed);
         second.uses(0, 3);
+        let remove = Change::RemoveSubsystem { nqn: NQN.into() };
+        refuse(running, remove, &format!("are those of {MORE}"));
         let nowhere = set(TARGET, Some(running.addresses()[0]), AnaState::Optimized);
         refuse(running, nowhere, "is not reached on");
         let nobody = set("iqn.2026-01.a:b", None, AnaState::Optimized);
