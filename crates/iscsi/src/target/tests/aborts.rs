@@ -179,6 +179,24 @@ fn a_task_all_of_whose_data_came_is_not_executed_behind_its_abort() {
 }
 
 #[test]
+fn a_task_that_became_complete_with_its_memory_is_not_executed_behind_its_abort() {
+    let mut peer = Peer::live(keys());
+    // Nothing of its data is wanted.
+    let bytes = peer.command(WRITE, [0x99; 16], 512, &[]);
+    peer.push(&bytes);
+    let (tag, wanted) = peer.target.starved.remove(0);
+    assert_eq!(wanted, 0);
+    let machine = &mut peer.target.end.machine;
+    machine.prepared(tag, wanted);
+    assert!(machine.has_step());
+    peer.target.abort(tag);
+    assert!(!peer.target.end.machine.has_step());
+    assert!(peer.send(&[]).is_empty());
+    let answers = peer.do_command(WRITE, [0x99; 16], 512, &[]);
+    assert_eq!(response(&answers[0]), (2, 5, 0x2000));
+}
+
+#[test]
 fn functions_for_many_end_all_and_are_answered_last() {
     let mut peer = Peer::live(keys());
     let mut bytes = Vec::new();

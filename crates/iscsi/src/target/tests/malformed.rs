@@ -204,7 +204,14 @@ fn more_immediate_commands_than_there_are_places() {
     let answers = peer.transmit(1);
     let reason = RejectReason::ImmediateCommandReject;
     assert_eq!(reject_reasons(&answers), [reason as u8]);
-    assert_eq!(peer.send(&[]).len(), 8 + EXTRA_TASKS_MAX);
+    // One that is not immediate waits for its place.
+    let bytes = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    let mut stream = bytes.into();
+    peer.target.end.receive(&mut stream, usize::MAX);
+    peer.target.take_ops();
+    assert_eq!(peer.target.end.machine.recv_plan().stage_max, 0);
+    assert_eq!(peer.target.work.len(), 8 + EXTRA_TASKS_MAX);
+    assert_eq!(peer.send(&[]).len(), 8 + EXTRA_TASKS_MAX + 1);
     goes_on(&mut peer);
 }
 

@@ -210,6 +210,9 @@ fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
     let answers = peer.text(9, TAG_NONE, 0, b"a=b\0");
     let (text_flags, ttt) = text(&answers[0]);
     assert!(text_flags == 0 && ttt != TAG_NONE);
+    let answers = peer.text(8, ttt, flags::FINAL, b"c=d\0");
+    let reason = RejectReason::InvalidPduField;
+    assert_eq!(reject_reasons(&answers), [reason as u8], "another task's");
     let answers = peer.text(9, ttt, flags::FINAL, b"c=d\0");
     assert_eq!(text(&answers[0]), (flags::FINAL, TAG_NONE));
     // One that is left for another.

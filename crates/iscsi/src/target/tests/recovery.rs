@@ -165,6 +165,23 @@ fn data_in_comes_once_more_as_there_is_room() {
 }
 
 #[test]
+fn what_is_to_come_once_more_is_kept_until_it_has() {
+    let mut peer = Peer::live(level_1());
+    let sent = peer.do_command(READ, cdb::read(0, 12), 6144, &[]);
+    let task = (peer.itt, TAG_NONE);
+    let again = peer.pdus.snack(SnackType::DataOrR2t, task, 1, (0, 0));
+    // And acknowledges it in the same breath.
+    let ack = peer.pdus.snack(SnackType::Status, NOBODY, 2, (2, 0));
+    peer.push(&[again, ack].concat());
+    let mut found = peer.transmit(1);
+    assert!(peer.target.end.released.is_empty());
+    found.extend(peer.transmit(9));
+    assert_eq!(without_window(&found), without_window(&sent));
+    peer.acknowledge(2);
+    assert_eq!(peer.target.end.released.len(), 1);
+}
+
+#[test]
 fn r_data_is_cut_anew_and_its_answer_says_so() {
     let mut peer = Peer::live(level_1());
     peer.do_command(READ, cdb::read(0, 12), 6144, &[]);

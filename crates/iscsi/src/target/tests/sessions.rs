@@ -1,5 +1,7 @@
 //! Several connections in one session.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Two connections of one session.
@@ -125,4 +127,65 @@ fn a_wait_that_ended_is_not_counted_on() {
     second.target.end.machine.on_deadline(200 * ORDER_TIMEOUT);
     assert_eq!(second.target.end.machine.deadline(), None);
     assert!(!second.target.end.machine.is_finished());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_connection_they_take_commands_arrive_in_their_order(
+        ways in proptest::collection::vec(any::<bool>(), 1..60),
+        seed in any::<u64>(),
+    ) {
+        let mut dice = Dice::new(seed);
+        let (first, second) = pair();
+        let mut peers = [first, second];
+        let mut wires = [VecDeque::new(), VecDeque::new()];
+        let (mut cmd_sn, mut arrived, mut answered) = (CMD_SN, CMD_SN, 0);
+        let mut ways = ways.iter().peekable();
+        let count = ways.len();
+        for _ in 0..100_000 {
+            let (_, max_cmd_sn) = peers[0].window();
+            let is_open = wire::iscsi::serial_distance(cmd_sn, max_cmd_sn) >= 0;
+            if let Some(second) = ways.next_if(|_| is_open && dice.one_in(2)) {
+                let at = usize::from(*second);
+                let ids = (cmd_sn & 0xff, cmd_sn);
+                let bytes = peers[at].pdus.command(ids, NONE, cdb::TEST_UNIT_READY, 0, &[]);
+                wires[at].extend(bytes);
+                cmd_sn = cmd_sn.wrapping_add(1);
+            }
+            let mut at = dice.below(2) as usize;
+            let len = 1 + dice.below(100) as usize;
+            peers[at].target.end.receive(&mut wires[at], len);
+            loop {
+                let before = peers[at].target.work.len();
+                peers[at].target.take_ops();
+                for (_, task) in &peers[at].target.work[before..] {
+                    prop_assert_eq!(task.cmd_sn, arrived);
+                    arrived = arrived.wrapping_add(1);
+                }
+                match due(&peers[at]) {
+                    Some(cid) => at = usize::from(cid),
+                    None => break,
+                }
+            }
+            let target = &mut peers[at].target;
+            if !target.work.is_empty() && dice.one_in(2) {
+                target.execute(dice.below(target.work.len() as u32) as usize);
+            }
+            let before = peers[at].target.work.len();
+            answered += peers[at].transmit(1).len();
+            for (_, task) in &peers[at].target.work[before..] {
+                prop_assert_eq!(task.cmd_sn, arrived);
+                arrived = arrived.wrapping_add(1);
+            }
+            if answered == count {
+                break;
+            }
+        }
+        prop_assert_eq!(answered, count);
+        let (exp_cmd_sn, max_cmd_sn) = peers[0].window();
+        prop_assert_eq!(exp_cmd_sn, cmd_sn);
+        prop_assert_eq!(max_cmd_sn, exp_cmd_sn.wrapping_add(7));
+    }
 }
