@@ -145,6 +145,10 @@ impl Session {
     #[inline]
     pub(crate) fn leave(&mut self, place: u32, instance: u32, id: TaskId) -> bool {
         let Session { units, begun, .. } = self;
+        if !begun.is_empty() {
+            // It was let go, and ended before it heard of it.
+            begun.retain(|known| *known != id);
+        }
         let unit = &mut units[place as usize];
         // Those of a unit that was removed were let go of then.
         if unit.instance == instance {
