@@ -250,10 +250,13 @@ impl Connection {
         self.link.machine.logout(LogoutReason::CloseConnection, cid)
     }
 
-    /// Sends what was submitted, with one call, unless a send is under way.
+    /// Sends what was submitted, with one call, unless a send is under way. Of a
+    /// session with several connections flush all: what one receives may open
+    /// the command window of another.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
         if !matches!(self.state, State::Opening | State::Closing | State::Closed) {
+            self.link.machine.release_waiting();
             self.link.flush(driver);
         }
     }

@@ -463,9 +463,10 @@ impl Connection {
         self.ready.push_back(Ready::Request(tag));
     }
 
-    /// Commands that the window has room for now are to be sent.
+    /// Commands that the window has room for now are to be sent. What opens it
+    /// may come on another connection of the session: call it before a send.
     #[inline]
-    pub(super) fn release_waiting(&mut self) {
+    pub fn release_waiting(&mut self) {
         while let Some(&tag) = self.waiting.front() {
             let Some(cmd_sn) = self.session.take_cmd_sn() else {
                 return;

@@ -429,3 +429,22 @@ fn a_failure_of_the_target_is_no_status() {
     let ops = peer.answer(failed.as_bytes(), b"");
     assert_eq!(ops, [ended(tag, Outcome::TargetFailure(1))]);
 }
+
+#[test]
+fn what_one_connection_receives_opens_the_window_of_another() {
+    let mut first = Peer::logged_in(settings(), ANSWER, 1);
+    let mut second = Peer::of(settings(), first.end.machine.session().clone(), 1);
+    let request = second.sent().pop().expect("a request");
+    assert_eq!(second.answer_login(&request, "", 1), [Op::Ready]);
+    let tag = first.plain();
+    let itt = first.sent()[0].bhs.itt.get();
+    second.plain();
+    assert_eq!(second.sent().len(), 0, "the window is closed");
+    let mut end = response(itt);
+    end.exp_cmd_sn = CMD_SN.wrapping_add(1).into();
+    end.max_cmd_sn = CMD_SN.wrapping_add(1).into();
+    assert_eq!(first.answer(end.as_bytes(), b""), [good(tag, 0)]);
+    second.end.machine.release_waiting();
+    let sent = second.sent();
+    assert_eq!(sent[0].command().cmd_sn.get(), CMD_SN.wrapping_add(1));
+}
