@@ -55,6 +55,23 @@ const DIGEST_ROWS: &[Row] = &[
     row("randwrite", "128k", "32", "1"),
 ];
 
+/// Which protocol a run speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Nvme,
+    Iscsi,
+}
+
+/// iSCSI: the ceiling, digests, and the same over NVMe/TCP.
+const ISCSI_ROWS: &[Row] = &[
+    row("randread", "4k", "128", "1"),
+    row("randwrite", "4k", "128", "1"),
+    row("randread", "4k", "1", "1"),
+    row("randwrite", "4k", "1", "1"),
+    row("randread", "128k", "32", "1"),
+    row("randwrite", "128k", "32", "1"),
+];
+
 /// What one run gave.
 #[derive(Clone, Copy)]
 struct Sample {
@@ -85,7 +102,13 @@ const DIGESTS_HEAD: &str = "\
 | load | without digests, a second | with both | of without |
 |---|---|---|---|";
 
-/// Runs both tables and prints them as Markdown.
+/// The head of the third table: iSCSI against the hot and cold ceilings of its
+/// own byte counts, with digests, and against NVMe/TCP.
+const ISCSI_HEAD: &str = "\
+| iSCSI load | hot ceiling, a second | cold ceiling | weft | of hot | of cold | with digests, of without | p50 us: weft, NVMe/TCP | p50 of NVMe/TCP's |
+|---|---|---|---|---|---|---|---|---|";
+
+/// Runs the tables and prints them as Markdown.
 pub fn run(settings: &Settings) -> Result<(), String> {
     let weft = binary()?;
     let wanted = |name: &str| {
@@ -96,9 +119,9 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     for row in ROWS.iter().filter(|row| wanted(&name(row))) {
         let (mut hot, mut cold, mut served) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..settings.runs {
-            cold.push(ceiling_run(&weft, row, "1g", settings)?);
-            hot.push(ceiling_run(&weft, row, "0", settings)?);
-            served.push(weft_run(&weft, row, false, settings)?);
+            cold.push(ceiling_run(&weft, (row, Protocol::Nvme), "1g", settings)?);
+            hot.push(ceiling_run(&weft, (row, Protocol::Nvme), "0", settings)?);
+            served.push(weft_run(&weft, (row, Protocol::Nvme), false, settings)?);
         }
         println!("{}", line(&name(row), &hot, &cold, &served));
     }
@@ -107,8 +130,8 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     for row in DIGEST_ROWS.iter().filter(|row| wanted(&digests(row))) {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for _ in 0..settings.runs {
-            without.push(weft_run(&weft, row, false, settings)?);
-            with.push(weft_run(&weft, row, true, settings)?);
+            without.push(weft_run(&weft, (row, Protocol::Nvme), false, settings)?);
+            with.push(weft_run(&weft, (row, Protocol::Nvme), true, settings)?);
         }
         println!(
             "| {} | {} | {} | {} |",
@@ -118,7 +141,48 @@ pub fn run(settings: &Settings) -> Result<(), String> {
             ratio(&with, &without)
         );
     }
+    iscsi(&weft, settings, wanted)
+}
+
+/// The third table.
+fn iscsi(weft: &Path, settings: &Settings, wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+    println!("\n{ISCSI_HEAD}");
+    let named = |row: &Row| format!("iscsi {}", name(row));
+    for row in ISCSI_ROWS.iter().filter(|row| wanted(&named(row))) {
+        let here = (row, Protocol::Iscsi);
+        let (mut hot, mut cold, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut digests, mut nvme) = (Vec::new(), Vec::new());
+        for _ in 0..settings.runs {
+            cold.push(ceiling_run(weft, here, "1g", settings)?);
+            hot.push(ceiling_run(weft, here, "0", settings)?);
+            served.push(weft_run(weft, here, false, settings)?);
+            digests.push(weft_run(weft, here, true, settings)?);
+            nvme.push(weft_run(weft, (row, Protocol::Nvme), false, settings)?);
+        }
+        println!(
+            "{}",
+            iscsi_line(&name(row), [&hot, &cold, &served, &digests, &nvme])
+        );
+    }
     Ok(())
+}
+
+/// One row of the third table: both ceilings, weft, weft with digests, NVMe/TCP.
+fn iscsi_line(name: &str, [hot, cold, served, digests, nvme]: [&[Sample]; 5]) -> String {
+    let p50 = |samples: &[Sample]| spread(samples.iter().map(|x| x.p50_us))[1];
+    let pairs = served.iter().zip(nvme);
+    let [low, middle, high] = spread(pairs.map(|(a, b)| a.p50_us / b.p50_us));
+    format!(
+        "| {name} | {} | {} | {} | {} | {} | {} | {:.1}, {:.1} | {middle:.2} ({low:.2} to {high:.2}) |",
+        iops(hot),
+        iops(cold),
+        iops(served),
+        ratio(served, hot),
+        ratio(served, cold),
+        ratio(digests, served),
+        p50(served),
+        p50(nvme),
+    )
 }
 
 /// One row of the first table.
@@ -178,11 +242,22 @@ fn binary() -> Result<PathBuf, String> {
     Ok(target.join("release/weft"))
 }
 
-fn ceiling_run(weft: &Path, row: &Row, span: &str, settings: &Settings) -> Result<Sample, String> {
+fn ceiling_run(
+    weft: &Path,
+    (row, protocol): (&Row, Protocol),
+    span: &str,
+    settings: &Settings,
+) -> Result<Sample, String> {
+    let headers = match protocol {
+        Protocol::Nvme => "nvme-tcp",
+        Protocol::Iscsi => "iscsi",
+    };
     let shape = row.rw.trim_start_matches("rand");
     let report = json(Command::new(weft).args([
         "ceiling",
         "--json",
+        "--headers",
+        headers,
         "--rw",
         shape,
         "--bs",
@@ -207,8 +282,17 @@ fn ceiling_run(weft: &Path, row: &Row, span: &str, settings: &Settings) -> Resul
     })
 }
 
-fn weft_run(weft: &Path, row: &Row, digests: bool, settings: &Settings) -> Result<Sample, String> {
+fn weft_run(
+    weft: &Path,
+    (row, protocol): (&Row, Protocol),
+    digests: bool,
+    settings: &Settings,
+) -> Result<Sample, String> {
     let server = Server::start(weft)?;
+    let url = match protocol {
+        Protocol::Nvme => server.url.as_str(),
+        Protocol::Iscsi => ISCSI_URL,
+    };
     // Every page is there before anything is measured.
     json(Command::new(weft).args([
         "perf",
@@ -223,8 +307,7 @@ fn weft_run(weft: &Path, row: &Row, digests: bool, settings: &Settings) -> Resul
         "0s",
         "--cpus",
         "1",
-        "-s",
-        &server.port,
+        url,
     ]))?;
     let mut perf = Command::new(weft);
     perf.args([
@@ -244,8 +327,7 @@ fn weft_run(weft: &Path, row: &Row, digests: bool, settings: &Settings) -> Resul
         "1s",
         "--cpus",
         "1",
-        "-s",
-        &server.port,
+        url,
     ]);
     if digests {
         perf.args(["-g", "-G"]);
@@ -274,16 +356,27 @@ allow_any_host = true
 [[nvme.subsystem.namespace]]
 nsid = 1
 volume = "default"
+[[iscsi.target]]
+name = "iqn.2026-01.io.weft:default"
+allow_any_initiator = true
+volumes = ["default"]
 [[listener]]
 address = "127.0.0.1:4429"
+[[listener]]
+address = "127.0.0.1:3269"
+protocol = "iscsi"
 [policy]
 cpus = "0"
 "#;
 
+/// The volume behind the iSCSI listener.
+const ISCSI_URL: &str = "iscsi://127.0.0.1:3269/iqn.2026-01.io.weft:default/0";
+
 /// A target on CPU 0 with one RAM volume, ended when dropped.
 struct Server {
     child: Child,
-    port: String,
+    /// The volume behind the NVMe/TCP listener.
+    url: String,
     config: PathBuf,
 }
 
@@ -312,7 +405,7 @@ impl Server {
         let port = listening.ok_or("weft says no address")?;
         Ok(Server {
             child,
-            port,
+            url: format!("nvme-tcp://127.0.0.1:{port}/nqn.2026-01.io.weft:default"),
             config,
         })
     }
@@ -403,5 +496,17 @@ mod tests {
         );
         let columns = |line: &str| line.matches('|').count();
         assert!(HEAD.lines().all(|head| columns(head) == columns(&line)));
+        let line = iscsi_line("load", [&hot, &cold, &served, &cold, &hot]);
+        assert_eq!(
+            line,
+            "| load | 200 (100 to 400) | 100 (50 to 200) | 160 (90 to 200) \
+             | 0.80 (0.50 to 0.90) | 1.60 (1.00 to 1.80) | 0.62 (0.56 to 1.00) | 16.0, 20.0 \
+             | 0.80 (0.50 to 0.90) |"
+        );
+        assert!(
+            ISCSI_HEAD
+                .lines()
+                .all(|head| columns(head) == columns(&line))
+        );
     }
 }

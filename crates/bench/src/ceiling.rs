@@ -1,8 +1,8 @@
-//! The ceiling: what plain sockets give for the byte counts of NVMe/TCP when
-//! there is no protocol. Figures of the target are read against these.
+//! The ceiling: what plain sockets give for the byte counts of NVMe/TCP or iSCSI
+//! when there is no protocol. Figures of the target are read against these.
 //!
-//! A read is a 72-byte request answered by 24 + N bytes; a write is 72 + N
-//! bytes answered by 24. Client and server each have one thread that polls
+//! Of NVMe/TCP a read is a 72-byte request answered by 24 + N bytes, a write is
+//! 72 + N bytes answered by 24; of iSCSI all four are 48. Client and server each have one thread that polls
 //! nonblocking sockets, takes all that arrived with one receive and answers it
 //! with one send.
 
@@ -23,10 +23,8 @@ use crate::latency::{Latencies, Summary};
 use crate::random::Random;
 use crate::units::{parse_bytes, parse_duration, show_bytes, show_count};
 
-/// A command capsule with its PDU header (NVMe/TCP 3.6.2.6: 8 + 64).
-const REQUEST_BYTES: usize = 72;
-/// A C2HData header, or a response capsule with its PDU header (8 + 16).
-const REPLY_BYTES: usize = 24;
+/// The longest reply without payload.
+const REPLY_BYTES_MAX: usize = 48;
 /// What one receive takes at most, and what a pattern of messages measures.
 const HOT_BYTES: usize = 512 << 10;
 /// Pauses after a receive that found nothing: some 100 ns.
@@ -38,10 +36,33 @@ const SLICES_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
-    /// 72-byte request, 24 + N byte reply.
+    /// A bare request, a reply with N bytes.
     Read,
-    /// 72 + N byte request, 24-byte reply.
+    /// A request with N bytes, a bare reply.
     Write,
+}
+
+/// Whose headers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Headers {
+    /// NVMe/TCP's.
+    NvmeTcp,
+    /// iSCSI's.
+    Iscsi,
+}
+
+impl Headers {
+    /// Bytes of a request and of a reply without payload.
+    const fn bytes(self) -> (usize, usize) {
+        match self {
+            // A command capsule with its PDU header (NVMe/TCP 3.6.2.6: 8 + 64); a
+            // C2HData header, or a response capsule with its PDU header (8 + 16).
+            Headers::NvmeTcp => (72, 24),
+            // Basic Header Segments (RFC 7143, section 11.2.1).
+            Headers::Iscsi => (48, 48),
+        }
+    }
 }
 
 /// Arguments of `weft ceiling`.
@@ -50,6 +71,9 @@ pub struct CeilingArgs {
     /// Which way the payload goes
     #[arg(long, value_enum, default_value = "read")]
     pub rw: Shape,
+    /// Whose headers go with it
+    #[arg(long, value_enum, default_value = "nvme-tcp")]
+    pub headers: Headers,
     /// Payload of one operation
     #[arg(long, value_parser = parse_bytes, default_value = "4k")]
     pub bs: u64,
@@ -85,6 +109,8 @@ pub struct CeilingArgs {
 pub struct Report {
     /// Which way the payload went.
     pub rw: Shape,
+    /// Whose headers went with it.
+    pub headers: Headers,
     /// Payload bytes of one operation.
     pub bs: u64,
     /// Operations in flight on each connection.
@@ -135,10 +161,11 @@ fn show(r: &Report) -> String {
         span => format!("random in {}", show_bytes(span)),
     };
     format!(
-        "bare TCP, {:?} shape, bs {}, iodepth {}, connections {}, server memory: {memory}\n  \
+        "bare TCP, {:?} shape of {:?}, bs {}, iodepth {}, connections {}, server memory: {memory}\n  \
          IOPS {}  {:.1} MB/s  ({:.1} s)\n{}\n  \
          server CPU: {:.3} s/GB, {:.3} s/GB without idle polling\n",
         r.rw,
+        r.headers,
         show_bytes(r.bs),
         r.iodepth,
         r.numjobs,
@@ -195,6 +222,7 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
     let cpu_s = served.cpu_ns as f64 / 1e9;
     Ok(Report {
         rw: args.rw,
+        headers: args.headers,
         bs: args.bs,
         iodepth: args.iodepth,
         numjobs: args.numjobs,
@@ -279,6 +307,7 @@ struct Serving {
 
 /// The server's payload memory when it is large: chunks of one operation each.
 struct Span<'a> {
+    headers: Headers,
     chunks: Vec<&'a mut [u8]>,
     random: Random,
     /// Chunks and headers of one vectored receive.
@@ -293,11 +322,7 @@ fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
     let mut hot = vec![0u8; HOT_BYTES];
     // Written once, so that its pages are there before the measurement.
     let mut memory = vec![1u8; args.span as usize / bs * bs];
-    let mut span = (args.span > 0).then(|| Span {
-        chunks: memory.chunks_exact_mut(bs).collect(),
-        random: Random::new(1),
-        taken: Vec::with_capacity(SLICES_MAX),
-    });
+    let mut span = (args.span > 0).then(|| Span::new(args, &mut memory));
     let mut connections: Vec<Serving> = streams
         .into_iter()
         .map(|stream| Serving {
@@ -357,9 +382,19 @@ fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
     })
 }
 
-impl Span<'_> {
+impl<'a> Span<'a> {
+    fn new(args: &CeilingArgs, memory: &'a mut [u8]) -> Span<'a> {
+        Span {
+            headers: args.headers,
+            chunks: memory.chunks_exact_mut(args.bs as usize).collect(),
+            random: Random::new(1),
+            taken: Vec::with_capacity(SLICES_MAX),
+        }
+    }
+
     /// Receives requests with their payload, each payload into a random chunk.
     fn receive(&mut self, c: &mut Serving, bs: usize, headers: &mut [u8]) -> io::Result<usize> {
+        let (request, _) = self.headers.bytes();
         let messages = (HOT_BYTES * 2 / bs).clamp(2, SLICES_MAX / 2);
         let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(2 * messages);
         for _ in 0..messages {
@@ -371,7 +406,7 @@ impl Span<'_> {
                 .push((index, std::mem::take(&mut self.chunks[index])));
         }
         let mut skip = c.partial;
-        let headers = headers.chunks_exact_mut(REQUEST_BYTES);
+        let headers = headers.chunks_exact_mut(request);
         for (header, (_, chunk)) in headers.zip(&mut self.taken) {
             for part in [header, &mut **chunk] {
                 let skipped = skip.min(part.len());
@@ -391,11 +426,11 @@ impl Span<'_> {
 
     /// Sends replies, each payload from its own chunk.
     fn send(&mut self, c: &mut Serving, reply: usize) -> io::Result<usize> {
-        let header = [0x5a; REPLY_BYTES];
+        let header = &[0x5a; REPLY_BYTES_MAX][..self.headers.bytes().1];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (mut used, mut skip) = (0, c.at);
         for source in c.sources.iter().take(SLICES_MAX / 2) {
-            for part in [&header[..], &*self.chunks[*source]] {
+            for part in [header, &*self.chunks[*source]] {
                 let skipped = skip.min(part.len());
                 skip -= skipped;
                 if skipped < part.len() {
@@ -412,9 +447,10 @@ impl Span<'_> {
 
 /// Bytes of a request and of a reply.
 fn message_bytes(args: &CeilingArgs) -> (usize, usize) {
+    let (request, reply) = args.headers.bytes();
     match args.rw {
-        Shape::Read => (REQUEST_BYTES, REPLY_BYTES + args.bs as usize),
-        Shape::Write => (REQUEST_BYTES + args.bs as usize, REPLY_BYTES),
+        Shape::Read => (request, reply + args.bs as usize),
+        Shape::Write => (request + args.bs as usize, reply),
     }
 }
 
@@ -509,6 +545,7 @@ mod tests {
             server_cpu: cpu,
             client_cpu: cpu,
             span,
+            headers: Headers::Iscsi,
             json: false,
         }
     }
