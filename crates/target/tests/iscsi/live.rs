@@ -13,7 +13,8 @@ use wire::iscsi::{AsyncEvent, LoginStatus};
 use wire::scsi::{asc, cdb, key, opcode};
 
 use crate::common::{
-    BLOCK, NQN, PATIENCE, TARGET, config, on_each_driver, pattern, portal, ram, stop,
+    BLOCK, NQN, PATIENCE, TARGET, config, on_each_driver, pattern, portal, ram, stop, until,
+    with_gate,
 };
 
 const ALICE: &str = "iqn.2004-01.org.example:alice";
@@ -194,6 +195,38 @@ fn logical_units_come_and_go() {
         let size = alice.0.unit(2).expect("a disk").size_bytes();
         assert_eq!(size, 8 * BLOCK as u64);
         alice.lives_on();
+    });
+}
+
+/// What hangs on a volume holds up the removal of its logical unit, and nothing
+/// else.
+#[test]
+fn a_removal_is_over_when_nothing_of_it_is_left() {
+    with_gate(|running, gate| {
+        let at = portal(running);
+        let mut bob = login(at, BOB, TARGET);
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                let mut alice = login(at, ALICE, TARGET);
+                let unit = alice.0.unit(0).expect("a disk");
+                gate.shut();
+                let mut block = vec![0; BLOCK];
+                alice.0.read(&unit, 0, &mut block).expect("read");
+            });
+            until("the read has begun", || gate.hanging() == 1);
+            let change = scope.spawn(|| make(running, remove_lun(0)));
+            let gone = (key::ILLEGAL_REQUEST, asc::LOGICAL_UNIT_NOT_SUPPORTED);
+            until("the unit is gone", || bob.ready(0) == Err(gone));
+            assert_eq!(bob.attentions(1), [asc::REPORTED_LUNS_DATA_HAS_CHANGED]);
+            bob.uses(1, 1);
+            assert!(!change.is_finished(), "the read is not over");
+            let name = "ram".into();
+            let remove = Change::RemoveVolume { name };
+            refuse(running, remove, "namespace 1 of");
+            gate.open();
+            reading.join().expect("read");
+            change.join().expect("made");
+        });
     });
 }
 
