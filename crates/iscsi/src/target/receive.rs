@@ -263,10 +263,22 @@ impl Connection {
             return None;
         }
         let (tag, is_unique) = self.tasks.take(itt, tasks_max)?;
-        if !is_unique {
-            self.tasks.free(tag);
+        if is_unique {
+            return Some(tag);
         }
-        is_unique.then_some(tag)
+        self.tasks.free(tag);
+        if self.is_in_progress(itt) {
+            return None;
+        }
+        let (tag, _) = self.tasks.take(itt, tasks_max)?;
+        Some(tag)
+    }
+
+    /// Whether a task has this Initiator Task Tag. Who uses the tag of an answer
+    /// that is kept has had that answer.
+    pub(super) fn is_in_progress(&self, itt: u32) -> bool {
+        let tag = self.tasks.find(itt);
+        tag.is_some_and(|tag| self.tasks[tag].state != State::Kept)
     }
 
     /// A SCSI Command that does not become a task.
@@ -283,7 +295,7 @@ impl Connection {
             RejectReason::ProtocolError
         } else if itt == TAG_NONE || !has_attribute {
             RejectReason::InvalidPduField
-        } else if self.tasks.find(itt).is_some() {
+        } else if self.is_in_progress(itt) {
             RejectReason::TaskInProgress
         } else {
             RejectReason::ImmediateCommandReject
@@ -425,8 +437,9 @@ impl Connection {
             slot.data_in_len = slot.wanted;
             return self.queue(tag);
         }
+        // Its place is free when its memory is: nobody else takes it before.
         let holds_window = slot.holds_window;
-        self.tasks.free(tag);
+        slot.state = State::Responding;
         let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
         self.reject(&bhs, RejectReason::DataDigestError, holds_window);
         self.push_item(Item::Release(tag));

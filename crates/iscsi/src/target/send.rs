@@ -43,6 +43,7 @@ impl Connection {
             if let Item::Release(tag) = item {
                 self.ready.pop_front();
                 self.extras -= 1;
+                self.tasks.free(tag);
                 out.release(tag);
                 continue;
             }

@@ -19,7 +19,7 @@ impl Connection {
         let reason = match function {
             _ if itt == TAG_NONE || self.is_discovery => Some(RejectReason::ProtocolError),
             None => Some(RejectReason::InvalidPduField),
-            Some(_) if self.tasks.find(itt).is_some() => Some(RejectReason::TaskInProgress),
+            Some(_) if self.is_in_progress(itt) => Some(RejectReason::TaskInProgress),
             Some(_) => None,
         };
         if let Some(reason) = reason {

@@ -303,3 +303,22 @@ fn asynchronous_messages_say_what_happens() {
     assert_eq!(header.stat_sn.get(), STAT_SN + 2);
     assert_eq!(answers[1].data, [0, 3, 0x70, 0, 6]);
 }
+
+#[test]
+fn the_memory_of_a_damaged_ping_is_not_given_back_for_another() {
+    let keys = Negotiated {
+        data_digest: true,
+        ..keys()
+    };
+    let mut peer = Peer::live(keys);
+    let mut bytes = peer.pdus.nop_out(5, TAG_NONE, peer.cmd_sn, b"damaged");
+    *bytes.last_mut().expect("a digest") ^= 1;
+    // It comes together with the ping, so that nothing is sent in between.
+    bytes.extend(peer.command(READ, cdb::read(3, 1), BLOCK as u32, &[]));
+    let answers = peer.send(&bytes);
+    assert_eq!(opcodes(&answers[..2]), [opcode::REJECT, opcode::DATA_IN]);
+    let released = &peer.target.end.released;
+    assert_eq!(released.len(), 2);
+    assert_ne!(released[0], released[1], "a tag of two at a time");
+    assert_eq!(peer.in_flight(), 0);
+}

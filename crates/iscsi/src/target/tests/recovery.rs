@@ -315,6 +315,35 @@ fn answers_that_are_never_acknowledged_make_room_in_the_end() {
 }
 
 #[test]
+fn a_task_tag_is_free_again_when_its_answer_has_come() {
+    let mut peer = Peer::live(level_1());
+    // Who knows the answer uses the tag again, with or without a word of it.
+    for acknowledges in [true, false] {
+        let read = peer.do_command(READ, cdb::read(3, 1), BLOCK as u32, &[]);
+        peer.itt -= 1;
+        let mut again = peer.command(READ, cdb::read(4, 1), BLOCK as u32, &[]);
+        if acknowledges {
+            let exp_stat_sn = peer.target.end.machine.stat_sn;
+            again[28..32].copy_from_slice(&exp_stat_sn.to_be_bytes());
+            let digest = wire::iscsi::digest(&again[..48]);
+            again[48..52].copy_from_slice(&digest.to_le_bytes());
+        }
+        let answers = peer.send(&again);
+        assert_eq!(opcodes(&answers), opcodes(&read));
+        assert_ne!(answers[0].data, read[0].data);
+    }
+    // Of what is not answered it is not.
+    let first = peer.command(READ, cdb::read(3, 1), BLOCK as u32, &[]);
+    peer.itt -= 1;
+    let second = peer.command(READ, cdb::read(4, 1), BLOCK as u32, &[]);
+    let answers = peer.send(&[first, second].concat());
+    assert_eq!(
+        reject_reasons(&answers),
+        [RejectReason::TaskInProgress as u8]
+    );
+}
+
+#[test]
 fn without_recovery_nothing_is_kept_or_sent_again() {
     let mut peer = Peer::live(keys());
     peer.do_command(READ, cdb::inquiry(61), 61, &[]);
