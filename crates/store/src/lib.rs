@@ -1,4 +1,4 @@
-//! What is served: volumes.
+//! What is served: volumes, and file systems ([`fs`]).
 //!
 //! A [`Volume`] is a run of logical blocks. It is driven from any number of
 //! reactors at once, never blocks them and holds no state of an I/O: what a
@@ -15,6 +15,7 @@
 mod base;
 mod block;
 mod file;
+pub mod fs;
 mod identity;
 mod io;
 mod kept;

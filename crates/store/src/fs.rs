@@ -1,0 +1,117 @@
+//! What is served as files: file systems.
+//!
+//! A [`FileSystem`] is a tree of objects. It is driven from any number of
+//! reactors at once and holds no state of an operation: what a started one
+//! still needs is a [`Task`] that its driver keeps. Who may do what is decided
+//! here ([`access`]), by POSIX permission bits and the caller's credentials.
+//!
+//! | kind  | holds                                   | lasts                   |
+//! |-------|-----------------------------------------|-------------------------|
+//! | `mem` | its own memory, up to a limit ([`Memory`]) | as long as the process |
+//!
+//! An object that has lost its last name goes, unless somebody has it open:
+//! whoever serves files says [`Op::Open`] for each open of a client and
+//! [`Op::Close`] when that ends, for whatever reason; the last of them takes
+//! the object away. Directories cannot be kept so.
+
+pub mod access;
+mod error;
+mod memory;
+mod name;
+mod op;
+mod types;
+
+pub use access::Rights;
+pub use error::Error;
+pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
+pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
+pub use op::{Entry, Listing, New, Op, Output, Progress, Removable, Seek, SetXattr, Task, Written};
+pub use types::{
+    Attr, Caller, ChangeInfo, Device, FileId, Info, Kind, MODE_MASK, SET_GID, SET_UID, STICKY,
+    SetAttr, SetTime, Statfs, Time,
+};
+
+use std::io::Result as IoResult;
+
+use ::mem::Loan;
+use reactor::{FileIo, Token};
+
+/// A tree of objects.
+pub trait FileSystem: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &Info;
+
+    /// Its uppermost directory, for all time.
+    fn root(&self) -> FileId;
+
+    /// Begins an operation. What completes for it carries `token`, one at a
+    /// time per task.
+    fn start(
+        &self,
+        caller: &Caller<'_>,
+        op: Op<'_>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress;
+
+    /// Goes on with a task whose completion has come with `result`.
+    fn resume(
+        &self,
+        task: Task,
+        result: IoResult<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress;
+
+    /// A whole read of up to `len` bytes, done: where the data lies, as far as
+    /// the file goes, which stays as it is while the loan lives; and whether
+    /// the file ends there. `None` where the data is not memory in one piece
+    /// or will not be lent now: start an [`Op::Read`].
+    #[inline]
+    fn lend(
+        &self,
+        _caller: &Caller<'_>,
+        _file: FileId,
+        _offset: u64,
+        _len: u32,
+    ) -> Option<Result<(Loan, bool), Error>> {
+        None
+    }
+
+    /// Memory to receive a write of `len` bytes to `offset` of some file into,
+    /// which nobody sees before it is given to [`FileSystem::commit`]; dropping
+    /// it takes the write back. Nothing is checked yet. `None` where that does
+    /// not pay or cannot be had now: receive the data into a buffer and start
+    /// an [`Op::Write`].
+    #[inline]
+    fn borrow(&self, _offset: u64, _len: u32) -> Option<Loan> {
+        None
+    }
+
+    /// Makes what [`FileSystem::borrow`] has lent for this very offset the
+    /// content of a file there: a whole write, done when this returns, and
+    /// stable as far as it ever will be. On an error nothing is written; after
+    /// [`Error::Delay`] it may be tried again.
+    fn commit(
+        &self,
+        _caller: &Caller<'_>,
+        _loan: &mut Loan,
+        _file: FileId,
+        _offset: u64,
+    ) -> Result<Written, Error> {
+        unreachable!("this file system lends nothing")
+    }
+
+    /// A whole write of bytes that are at hand, done when this returns. `None`
+    /// if the file system is not memory: start an [`Op::Write`].
+    #[inline]
+    fn write_now(
+        &self,
+        _caller: &Caller<'_>,
+        _file: FileId,
+        _offset: u64,
+        _bytes: &[u8],
+    ) -> Option<Result<Written, Error>> {
+        None
+    }
+}

@@ -1,0 +1,215 @@
+use super::*;
+use crate::fs::{Device, FileId};
+
+fn caller(uid: u32, gids: &[u32]) -> Caller<'_> {
+    Caller {
+        uid,
+        gid: gids[0],
+        gids: &gids[1..],
+        now: Time {
+            seconds: 99,
+            nanos: 9,
+        },
+        is_open: false,
+    }
+}
+
+fn attr(kind: Kind, mode: u32, uid: u32, gid: u32) -> Attr {
+    Attr {
+        file: FileId(5),
+        kind,
+        mode,
+        links: 1,
+        uid,
+        gid,
+        device: Device::default(),
+        size: 0,
+        used_bytes: 0,
+        accessed: Time::default(),
+        modified: Time::default(),
+        changed: Time::default(),
+        created: Time::default(),
+        change: 1,
+    }
+}
+
+fn bits(rights: Rights) -> u32 {
+    u32::from(rights.read) << 2 | u32::from(rights.write) << 1 | u32::from(rights.execute)
+}
+
+#[test]
+fn the_first_class_that_applies_decides() {
+    for mode in 0..0o1000 {
+        let file = attr(Kind::Regular, mode, 10, 20);
+        for (who, expected) in [
+            (caller(10, &[99]), mode >> 6 & 7),
+            (caller(10, &[20]), mode >> 6 & 7),
+            (caller(11, &[20]), mode >> 3 & 7),
+            (caller(11, &[99, 98, 20]), mode >> 3 & 7),
+            (caller(11, &[99]), mode & 7),
+            (caller(0, &[0]), 6 | u32::from(mode & 0o111 != 0)),
+        ] {
+            assert_eq!(bits(rights(&file, &who)), expected, "{mode:o} {who:?}");
+        }
+        let dir = Attr {
+            kind: Kind::Directory,
+            ..file
+        };
+        assert_eq!(bits(rights(&dir, &caller(0, &[0]))), 7);
+    }
+}
+
+#[test]
+fn owners_read_and_write_whatever_the_bits_say_now() {
+    let file = attr(Kind::Regular, 0o001, 10, 20);
+    let other = caller(11, &[1]);
+    assert_eq!(check_read(&file, &caller(10, &[1])), Ok(()));
+    assert_eq!(check_write(&file, &caller(10, &[1])), Ok(()));
+    assert_eq!(
+        check(&file, &caller(10, &[1]), Rights::READ),
+        Err(Error::Access)
+    );
+    assert_eq!(
+        check_read(&file, &other),
+        Ok(()),
+        "who may execute may read"
+    );
+    assert_eq!(check_write(&file, &other), Err(Error::Access));
+    let open = Caller {
+        is_open: true,
+        ..other
+    };
+    assert_eq!(check_write(&file, &open), Ok(()));
+}
+
+#[test]
+fn sticky_directories_protect_entries() {
+    let dir = attr(Kind::Directory, 0o1777, 1, 1);
+    let file = attr(Kind::Regular, 0o666, 2, 2);
+    for (uid, expected) in [(0, Ok(())), (1, Ok(())), (2, Ok(())), (3, Err(Error::Perm))] {
+        assert_eq!(check_sticky(&dir, &file, &caller(uid, &[2])), expected);
+    }
+    let dir = attr(Kind::Directory, 0o777, 1, 1);
+    assert_eq!(check_sticky(&dir, &file, &caller(3, &[2])), Ok(()));
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    }
+}
+
+fn owner(uid: Option<u32>, gid: Option<u32>) -> SetAttr {
+    SetAttr {
+        uid,
+        gid,
+        ..SetAttr::default()
+    }
+}
+
+#[test]
+fn modes_and_owners_are_set_by_owners() {
+    let file = attr(Kind::Regular, 0o6755, 10, 20);
+    let result = |who: &Caller<'_>, wanted: &SetAttr| {
+        set(&file, who, wanted).map(|new| (new.mode, new.uid, new.gid))
+    };
+    let (own, other, root) = (caller(10, &[20, 30]), caller(11, &[20]), caller(0, &[0]));
+    assert_eq!(result(&own, &mode(0o2711)), Ok((0o2711, 10, 20)));
+    // Whoever is not of the group cannot lend it.
+    assert_eq!(
+        result(&caller(10, &[1]), &mode(0o2711)),
+        Ok((0o711, 10, 20))
+    );
+    assert_eq!(result(&other, &mode(0o777)), Err(Error::Perm));
+    assert_eq!(result(&own, &mode(0o10000)), Err(Error::Inval));
+    assert_eq!(result(&root, &mode(0o7777)), Ok((0o7777, 10, 20)));
+    assert_eq!(result(&own, &owner(Some(11), None)), Err(Error::Perm));
+    assert_eq!(
+        result(&own, &owner(Some(10), Some(30))),
+        Ok((0o755, 10, 30))
+    );
+    assert_eq!(result(&own, &owner(None, Some(31))), Err(Error::Perm));
+    assert_eq!(result(&other, &owner(Some(10), None)), Err(Error::Perm));
+    assert_eq!(result(&root, &owner(Some(7), Some(8))), Ok((0o755, 7, 8)));
+    let dir = attr(Kind::Directory, 0o2755, 10, 20);
+    let given = set(&dir, &root, &owner(Some(1), None)).unwrap();
+    assert_eq!(given.mode, 0o2755);
+    let locked = attr(Kind::Regular, 0o2745, 10, 20);
+    let given = set(&locked, &root, &owner(Some(1), None)).unwrap();
+    assert_eq!(given.mode, 0o2745);
+}
+
+#[test]
+fn times_are_the_owners_but_now_is_the_writers() {
+    let file = attr(Kind::Regular, 0o602, 10, 20);
+    let time = Time {
+        seconds: -5,
+        nanos: 1,
+    };
+    let set_to = |accessed, modified| SetAttr {
+        accessed,
+        modified,
+        ..SetAttr::default()
+    };
+    let now = set_to(Some(SetTime::Server), Some(SetTime::Server));
+    let then = set_to(None, Some(SetTime::Client(time)));
+    let writer = caller(11, &[1]);
+    assert_eq!(set(&file, &writer, &now).unwrap().modified, writer.now);
+    assert_eq!(set(&file, &writer, &then), Err(Error::Perm));
+    assert_eq!(set(&file, &caller(11, &[20]), &now), Err(Error::Access));
+    let new = set(&file, &caller(10, &[1]), &then).unwrap();
+    assert_eq!((new.modified, new.accessed), (time, Time::default()));
+    let wrong = Time {
+        seconds: 0,
+        nanos: 1_000_000_000,
+    };
+    let wrong = set_to(Some(SetTime::Client(wrong)), None);
+    assert_eq!(set(&file, &caller(10, &[1]), &wrong), Err(Error::Inval));
+}
+
+#[test]
+fn sizes_are_those_of_files() {
+    let size = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    let of = |kind, uid| set(&attr(kind, 0o400, 10, 20), &caller(uid, &[1]), &size).map(|_| ());
+    assert_eq!(of(Kind::Regular, 10), Ok(()));
+    assert_eq!(of(Kind::Regular, 11), Err(Error::Access));
+    assert_eq!(of(Kind::Directory, 10), Err(Error::IsDir));
+    assert_eq!(of(Kind::Fifo, 10), Err(Error::Inval));
+}
+
+#[test]
+fn new_objects_take_the_group_of_their_directory() {
+    let who = caller(10, &[20]);
+    let plain = attr(Kind::Directory, 0o777, 1, 2);
+    let shared = attr(Kind::Directory, 0o2777, 1, 2);
+    let new = |dir, kind, wanted| {
+        made(dir, &attr(kind, 0, 0, 0), &who, &wanted).map(|new| (new.mode, new.uid, new.gid))
+    };
+    assert_eq!(new(&plain, Kind::Regular, mode(0o644)), Ok((0o644, 10, 20)));
+    // Not of that group, so the file cannot run as it.
+    assert_eq!(
+        new(&shared, Kind::Regular, mode(0o2755)),
+        Ok((0o755, 10, 2))
+    );
+    assert_eq!(
+        new(&shared, Kind::Directory, mode(0o755)),
+        Ok((0o2755, 10, 2))
+    );
+    assert_eq!(new(&plain, Kind::Fifo, SetAttr::default()), Ok((0, 10, 20)));
+    assert_eq!(new(&plain, Kind::Block, mode(0)), Err(Error::Perm));
+    assert_eq!(
+        new(&plain, Kind::Regular, owner(Some(1), None)),
+        Err(Error::Perm)
+    );
+}
+
+#[test]
+fn who_writes_takes_the_powers_of_a_file() {
+    assert_eq!(mode_written(0o6755, &caller(1, &[1])), 0o755);
+    assert_eq!(mode_written(0o6745, &caller(1, &[1])), 0o2745);
+    assert_eq!(mode_written(0o6755, &caller(0, &[0])), 0o6755);
+}

@@ -1,0 +1,174 @@
+//! What a file system consists of.
+
+/// An object of a file system, for all time: no other object of it ever has
+/// the same. It is what a file handle carries and the `fileid` attribute shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// What kind of object (RFC 5661, section 3.2.1, `nfs_ftype4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block device.
+    Block,
+    /// A character device.
+    Character,
+}
+
+/// Numbers of a device (`specdata4`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// `specdata1`.
+    pub major: u32,
+    /// `specdata2`.
+    pub minor: u32,
+}
+
+/// Time since 1970, as `nfstime4`: `nanos` counts upwards from `seconds`, also
+/// before 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// Nanoseconds, below 10^9.
+    pub nanos: u32,
+}
+
+/// Permission bits and the three above them.
+pub const MODE_MASK: u32 = 0o7777;
+/// Runs as its owner.
+pub const SET_UID: u32 = 0o4000;
+/// Runs as its group; of a directory: what is made in it is of its group.
+pub const SET_GID: u32 = 0o2000;
+/// Of a directory: only owners may remove or rename its entries.
+pub const STICKY: u32 = 0o1000;
+
+/// Attributes of an object, all of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Which object.
+    pub file: FileId,
+    /// What kind of object.
+    pub kind: Kind,
+    /// Of [`MODE_MASK`].
+    pub mode: u32,
+    /// Names that it has; of a directory 2 and one for each directory in it.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device.
+    pub device: Device,
+    /// Bytes of a file, of a symbolic link's text; of a directory its entries'.
+    pub size: u64,
+    /// Bytes that it takes.
+    pub used_bytes: u64,
+    /// Last read: kept coarsely, like Linux's `relatime`.
+    pub accessed: Time,
+    /// Last change of the content.
+    pub modified: Time,
+    /// Last change of anything.
+    pub changed: Time,
+    /// When it was made.
+    pub created: Time,
+    /// Grows with every change of the object, also where the clock does not.
+    pub change: u64,
+}
+
+/// A time that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// [`Caller::now`].
+    Server,
+    /// The client's own.
+    Client(Time),
+}
+
+/// Attributes to be set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Of [`MODE_MASK`]; other bits are no mode and refused.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of a file.
+    pub size: Option<u64>,
+    /// Last read.
+    pub accessed: Option<SetTime>,
+    /// Last change of the content.
+    pub modified: Option<SetTime>,
+}
+
+/// On whose behalf an operation runs, and when. Squashing has been done; uid 0
+/// is the superuser.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups.
+    pub gids: &'a [u32],
+    /// The time of day.
+    pub now: Time,
+    /// What the caller may do with the file was checked when it was opened:
+    /// its content is read and written without looking at the mode again.
+    pub is_open: bool,
+}
+
+/// The change attribute of a directory around an operation (`change_info4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeInfo {
+    /// Right before.
+    pub before: u64,
+    /// Right after.
+    pub after: u64,
+    /// Nobody else changed the directory in between.
+    pub is_atomic: bool,
+}
+
+/// What a file system is; never changes while it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `mem` or `dir`.
+    pub kind: &'static str,
+    /// The same for the same content, also after a restart; different for any
+    /// other. File handles carry it beside the [`FileId`].
+    pub instance: u64,
+    /// Writes that were not committed may be lost when this changes (RFC 5661,
+    /// section 18.3, `writeverf`).
+    pub verifier: u64,
+    /// Bytes of a file at most.
+    pub file_bytes_max: u64,
+    /// Names of a file at most.
+    pub links_max: u32,
+    /// CLONE takes ranges in units of this.
+    pub clone_block_bytes: u32,
+}
+
+/// Room in a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statfs {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes that nobody has used.
+    pub bytes_free: u64,
+    /// Objects in all.
+    pub files: u64,
+    /// Objects that may still be made.
+    pub files_free: u64,
+}
