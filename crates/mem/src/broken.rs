@@ -26,6 +26,11 @@ pub enum Fault {
     WrongReport,
     /// Connections stay when the listener that they came in by goes.
     KeepConnections,
+    /// Keep alive timers are looked at before what came while the target stood
+    /// still.
+    HastyTick,
+    /// What a host marks as unreadable can be read.
+    ForgetMarks,
     /// Only one subsystem hears that a volume has another size.
     OneSubsystem,
 }

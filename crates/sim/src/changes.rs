@@ -227,7 +227,8 @@ fn change(plan: &Plan, what: What, is_back: bool) -> Change {
         (What::Denied { host }, _) => {
             let others = (0..8).filter(|&other| other != host).map(host_nqn);
             Change::SetHosts {
-                nqn: subnqn(plan.hosts[host].subsystem),
+                // Denied to an NVMe host, even where the number is an initiator's.
+                nqn: subnqn(plan.hosts[host].subsystem.min(plan.subsystems - 1)),
                 hosts: (!is_back).then(|| others.collect()),
             }
         }

@@ -27,16 +27,17 @@ const ADMIN_ENTRIES: u16 = 32;
 /// CC: enabled, NVM Command Set, 64-byte SQEs, 16-byte CQEs.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 /// A controller that does not come up in this time is given up.
-const CONNECT_TIMEOUT: Nanos = 4 * S;
+pub const CONNECT_TIMEOUT: Nanos = 4 * S;
 /// A command that takes longer makes the host reset the controller.
-const COMMAND_TIMEOUT: Nanos = 6 * S;
+pub const COMMAND_TIMEOUT: Nanos = 6 * S;
 /// Commands of the Admin Queue under way while aborts are sent; fewer than the
 /// limit that controllers announce.
 const ABORTS_MAX: usize = 2;
 /// Tokens of one queue; more than it uses.
-const TOKENS: Token = 8;
+pub const TOKENS: Token = 8;
 
 /// What a host sent and has no answer to.
+#[derive(Debug)]
 enum Sent {
     Enable,
     Ready,
@@ -66,7 +67,7 @@ struct Lane {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub enum Stage {
     /// Nothing is connected before this.
     Down(Nanos),
     /// The controller is being set up.
@@ -451,9 +452,11 @@ impl SimHost {
 
     fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
         let begun = self.lanes.iter().flat_map(Lane::under_way);
-        if let Some(oldest) = begun.map(|command| command.begun_at).min()
-            && now >= oldest + COMMAND_TIMEOUT
+        if let Some(oldest) = begun.min_by_key(|command| command.begun_at)
+            && now >= oldest.begun_at + COMMAND_TIMEOUT
         {
+            let (what, at) = (&oldest.what, oldest.begun_at);
+            work.trace(|| format!("host {}: {what:?} begun at {at} ns", self.number));
             work.timed_out(self.number)?;
             return self.begin_end(work);
         }

@@ -3,21 +3,24 @@
 //! what every block may hold.
 #![forbid(unsafe_code)]
 
+mod actor;
 mod changes;
 pub mod checker;
 pub mod content;
 mod disk;
 mod driver;
 mod host;
+mod initiator;
 mod net;
 mod plan;
 mod random;
 mod reserve;
 mod run;
+mod scsi;
 mod target;
 mod work;
 mod world;
 
 pub use plan::Plan;
 pub use random::Random;
-pub use run::{Failure, Outcome, run};
+pub use run::{Failure, Outcome, run, run_plan};

@@ -80,17 +80,21 @@ fn main() -> ExitCode {
         total.checked += outcome.checked;
         total.failed += outcome.failed;
         total.lives += outcome.lives;
+        total.sessions += outcome.sessions;
+        total.functions += outcome.functions;
         total.faults += outcome.faults;
         seeds += 1;
     }
     println!(
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} faults, {} s",
+         up {} times, {} of them iSCSI sessions, {} task management functions, {} faults, {} s",
         options.from,
         total.ops,
         total.checked,
         total.failed,
         total.lives,
+        total.sessions,
+        total.functions,
         total.faults,
         start.elapsed().as_secs()
     );

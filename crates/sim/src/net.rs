@@ -779,6 +779,12 @@ impl World {
         }
     }
 
+    /// Nothing arrives at the accepting end of a connection before `until`.
+    pub fn stand_still(&mut self, connection: usize, until: Nanos) {
+        let this = &mut self.net.connections[connection].ends[1];
+        this.stalled_until = this.stalled_until.max(until);
+    }
+
     /// A driver's process has died. Its kernel closes its connections, or the
     /// machine has gone with it and nobody hears of that.
     pub fn driver_dies(&mut self, driver: DriverId, silently: bool) {

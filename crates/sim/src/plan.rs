@@ -1,11 +1,12 @@
 //! What a seed stands for.
 
+use host::iscsi::Digest;
 use reactor::Nanos;
 
 use crate::disk::DiskSettings;
 use crate::net::NetSettings;
 use crate::random::Random;
-use crate::world::{MS, US};
+use crate::world::{MS, S, US};
 
 /// Where a volume's data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,47 @@ pub struct HostPlan {
     pub in_capsule_max: u32,
     /// Keep alive timeout, 0 for none.
     pub kato_ms: u32,
+    /// It speaks iSCSI, and of the above only entries and keep alive mean
+    /// something.
+    pub iscsi: Option<IscsiPlan>,
+}
+
+/// What an iSCSI initiator asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct IscsiPlan {
+    /// Connections of its session.
+    pub connections: u16,
+    /// HeaderDigest.
+    pub header_digest: Digest,
+    /// DataDigest.
+    pub data_digest: Digest,
+    /// MaxRecvDataSegmentLength.
+    pub max_recv_data_segment: u32,
+    /// FirstBurstLength.
+    pub first_burst: u32,
+    /// MaxBurstLength.
+    pub max_burst: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u16,
+}
+
+/// What the iSCSI target takes.
+#[derive(Clone, Copy, Debug)]
+pub struct IscsiTargetPlan {
+    /// Commands of a session.
+    pub queue_depth: u16,
+    /// MaxRecvDataSegmentLength.
+    pub max_recv_data_segment: u32,
+    /// FirstBurstLength.
+    pub first_burst: u32,
+    /// MaxBurstLength.
+    pub max_burst: u32,
+    /// MaxOutstandingR2T.
+    pub r2ts_max: u16,
 }
 
 /// How often things go wrong: the weights of one fault against another.
@@ -69,6 +111,8 @@ pub struct FaultPlan {
     pub vanishes: u32,
     /// A reactor or a host is slow for a while.
     pub slow: u32,
+    /// The target's machine stands still for up to 4 seconds.
+    pub standstills: u32,
     /// The target's process is killed and started again.
     pub kills: u32,
     /// The power fails; then the target is started again.
@@ -114,12 +158,18 @@ pub struct Plan {
     pub fua_percent: u64,
     /// How often, of a hundred, an operation is a reservation command.
     pub reserve_percent: u64,
+    /// How often, against the 35 of a write, blocks are made unreadable.
+    pub spoils: u32,
     /// How often, of a hundred turns, a host aborts one of its commands.
     pub abort_percent: u64,
     /// The target has less memory than hosts ask for.
     pub little_memory: bool,
+    /// How long hosts stay connected when they have nothing to ask for any more.
+    pub idle: Nanos,
     /// Mean time between two operations of a queue that has room.
     pub think: Nanos,
+    /// The iSCSI target, beside the subsystems.
+    pub iscsi: IscsiTargetPlan,
 }
 
 impl Plan {
@@ -133,7 +183,7 @@ impl Plan {
         let hosts = (0..r.weighted(&[(2, 1), (4, 2), (3, 3), (1, 4)]))
             .map(|_| host(r, subsystems))
             .collect();
-        Plan {
+        let mut plan = Plan {
             seed,
             shards: r.weighted(&[(3, 1), (3, 2), (1, 3)]),
             volumes,
@@ -158,7 +208,45 @@ impl Plan {
             reserve_percent: r.pick(&[0, 0, 2, 8]),
             abort_percent: r.pick(&[0, 0, 5, 20]),
             little_memory: r.one_in(10),
+            spoils: r.pick(&[0, 0, 3]),
+            idle: 0,
             think: r.pick(&[0, 5, 50]) * US,
+            iscsi: iscsi_target(r),
+        };
+        for host in &mut plan.hosts {
+            if r.one_in(3) {
+                host.subsystem = subsystems;
+                host.iscsi = Some(iscsi(r));
+            }
+        }
+        plan
+    }
+}
+
+impl Plan {
+    /// Nothing goes wrong but that the target stands still once, for longer
+    /// than hosts may be silent.
+    pub fn only_stand_still(&mut self) {
+        self.faults = FaultPlan {
+            interval: 3 * S,
+            count_max: 1,
+            resets: 0,
+            stalls: 0,
+            vanishes: 0,
+            slow: 0,
+            standstills: 1,
+            kills: 0,
+            power_cuts: 0,
+            changes: 0,
+        };
+        let disk = &mut self.disk;
+        (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
+        (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
+        self.net.latency = 2 * US;
+        // Then all that comes is Keep Alives.
+        (self.ops, self.idle) = (60, 8 * S);
+        for host in &mut self.hosts {
+            (host.kato_ms, host.subsystem, host.iscsi) = (1000, 0, None);
         }
     }
 }
@@ -189,6 +277,40 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         no_flow_control: r.percent(50),
         in_capsule_max: r.pick(&[0, 512, 8192]),
         kato_ms: r.pick(&[0, 2000, 5000]),
+        iscsi: None,
+    }
+}
+
+fn iscsi(r: &mut Random) -> IscsiPlan {
+    let digest = |r: &mut Random| {
+        let all = [
+            Digest::Never,
+            Digest::Never,
+            Digest::Preferred,
+            Digest::Required,
+        ];
+        r.pick(&all)
+    };
+    IscsiPlan {
+        connections: r.weighted(&[(3, 1), (1, 2), (1, 3)]),
+        header_digest: digest(r),
+        data_digest: digest(r),
+        max_recv_data_segment: r.pick(&[512, 1001, 8192, 65_536, 262_144]),
+        first_burst: r.pick(&[512, 4096, 65_536]),
+        max_burst: r.pick(&[512, 8192, 262_144, 1 << 20]),
+        initial_r2t: r.percent(50),
+        immediate_data: r.percent(60),
+        max_outstanding_r2t: r.pick(&[1, 2, 8]),
+    }
+}
+
+fn iscsi_target(r: &mut Random) -> IscsiTargetPlan {
+    IscsiTargetPlan {
+        queue_depth: r.pick(&[1, 2, 8, 128]),
+        max_recv_data_segment: r.pick(&[512, 1002, 8192, 262_144]),
+        first_burst: r.pick(&[512, 8192, 65_536]),
+        max_burst: r.pick(&[4096, 65_536, 1 << 20]),
+        r2ts_max: r.pick(&[1, 2, 8]),
     }
 }
 
@@ -224,6 +346,7 @@ fn faults(r: &mut Random) -> FaultPlan {
         stalls: some(r),
         vanishes: some(r),
         slow: some(r),
+        standstills: if r.one_in(6) { 1 } else { 0 },
         kills: if r.one_in(3) { 1 } else { 0 },
         power_cuts: if r.one_in(2) { 1 } else { 0 },
         changes: some(r),

@@ -49,6 +49,13 @@ pub enum Ask {
         key: u64,
     },
     Report,
+    /// SCSI's REGISTER, which with key 0 ends a registration; without an old
+    /// key REGISTER AND IGNORE EXISTING KEY.
+    Enroll {
+        key: Option<u64>,
+        new: u64,
+        persist: bool,
+    },
 }
 
 /// Registrants that a report has room for.
@@ -67,18 +74,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads one, of hosts whose identifiers are their numbers and one.
-    pub fn decode(bytes: &[u8]) -> Option<Report> {
+    /// Reads one, of hosts that are called so.
+    pub fn decode(bytes: &[u8], called: &[[u8; 16]]) -> Option<Report> {
         let (head, mut rest) = Status::read_from_prefix(bytes).ok()?;
         let mut registrants = BTreeMap::new();
         for _ in 0..head.registrants.get() {
             let (one, after) = Registrant::read_from_prefix(rest).ok()?;
-            let number = one.hostid[0];
-            if one.hostid != [number; 16] || number == 0 {
-                return None;
-            }
+            let host = called.iter().position(|called| *called == one.hostid)?;
             let told = (one.rkey.get(), one.rcsts & 1 != 0);
-            registrants.insert(usize::from(number) - 1, told);
+            registrants.insert(host, told);
             rest = after;
         }
         Some(Report {
@@ -143,6 +147,17 @@ impl State {
     fn apply(&mut self, host: Host, ask: Ask) -> End {
         let mine = self.keys.get(&host).copied();
         match ask {
+            Ask::Enroll { key, new, persist } => {
+                // Whoever is not registered has key 0 (SPC-4, section 5.12.7).
+                if key.is_some_and(|key| key != mine.unwrap_or(0)) {
+                    return End::Conflict;
+                }
+                self.persists = persist;
+                match new {
+                    0 => self.leave(host),
+                    new => drop(self.keys.insert(host, new)),
+                }
+            }
             Ask::Register { key, persist } => {
                 if mine.is_some_and(|mine| mine != key) {
                     return End::Conflict;
@@ -153,15 +168,7 @@ impl State {
             Ask::Unregister { key } | Ask::Replace { key, .. } if mine != Some(key) => {
                 return End::Conflict;
             }
-            Ask::Unregister { .. } => {
-                let is_last = self.keys.len() == 1;
-                self.keys.remove(&host);
-                match self.held {
-                    Some((5 | 6, _)) if is_last => self.held = None,
-                    Some((1..=4, holder)) if holder == host => self.held = None,
-                    _ => {}
-                }
-            }
+            Ask::Unregister { .. } => self.leave(host),
             Ask::Replace { new, .. } => {
                 self.keys.insert(host, new);
             }
@@ -196,6 +203,18 @@ impl State {
         End::Done
     }
 
+    /// A host is registered no more.
+    fn leave(&mut self, host: Host) {
+        if self.keys.remove(&host).is_none() {
+            return;
+        }
+        match self.held {
+            Some((5 | 6, _)) if self.keys.is_empty() => self.held = None,
+            Some((1..=4, holder)) if holder == host => self.held = None,
+            _ => {}
+        }
+    }
+
     /// Whether a report tells this.
     fn is_told_by(&self, report: &Report) -> bool {
         let told = self.keys.iter();
@@ -216,7 +235,7 @@ impl State {
         };
         let was_of_registrants = matches!(self.held, Some((3..=6, _)));
         match ask {
-            Ask::Release { .. } | Ask::Unregister { .. }
+            Ask::Release { .. } | Ask::Unregister { .. } | Ask::Enroll { new: 0, .. }
                 if was_of_registrants && after.held.is_none() =>
             {
                 others(notice::RESERVATION_RELEASED)
@@ -363,7 +382,9 @@ impl Book {
         self.told.push(Told {
             to: Stamp::MAX,
             kinds: match ask {
-                Ask::Unregister { .. } | Ask::Release { .. } => &[notice::RESERVATION_RELEASED],
+                Ask::Unregister { .. } | Ask::Release { .. } | Ask::Enroll { new: 0, .. } => {
+                    &[notice::RESERVATION_RELEASED]
+                }
                 Ask::Clear { .. } => &[notice::RESERVATION_PREEMPTED],
                 Ask::Preempt { .. } => {
                     &[notice::REGISTRATION_PREEMPTED, notice::RESERVATION_RELEASED]
@@ -561,6 +582,34 @@ impl Book {
     }
 }
 
+impl Book {
+    /// What an initiator asks for next.
+    pub fn choose_scsi(&self, host: Host, can_persist: bool, random: &mut Random) -> Ask {
+        let persist = can_persist && random.percent(50);
+        loop {
+            return match self.choose(host, can_persist, random) {
+                Ask::Report => continue,
+                Ask::Register { key, .. } => Ask::Enroll {
+                    key: None,
+                    new: key,
+                    persist,
+                },
+                Ask::Unregister { key } => Ask::Enroll {
+                    key: Some(key),
+                    new: 0,
+                    persist,
+                },
+                Ask::Replace { key, new } => Ask::Enroll {
+                    key: Some(key),
+                    new,
+                    persist,
+                },
+                ask => ask,
+            };
+        }
+    }
+}
+
 impl Ask {
     /// The command and its data.
     pub fn encode(self) -> (Sqe, Vec<u8>) {
@@ -607,7 +656,7 @@ impl Ask {
                 (io::RESERVATION_RELEASE, action::RELEASE, rtype, key, None)
             }
             Ask::Clear { key } => (io::RESERVATION_RELEASE, action::CLEAR, 0, key, None),
-            Ask::Report => unreachable!("told above"),
+            Ask::Report | Ask::Enroll { .. } => unreachable!("told above, or SCSI's"),
         };
         let persist = match self {
             Ask::Register {

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use mem::{Budget, Pool};
 use reactor::Nanos;
 
+use crate::actor::Actor;
 use crate::changes::{Changes, Step, What};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
-use crate::host::SimHost;
 use crate::net::Net;
 use crate::plan::{Lies, Plan};
 use crate::random::Random;
@@ -23,6 +23,8 @@ const FAULT: u32 = 1;
 const RESTART: u32 = 2;
 const BURY: u32 = 3;
 const TAKE_BACK: u32 = 4;
+/// Nothing happens but that it is that late.
+const REST: u32 = 5;
 
 /// Reactors and hosts of a run at most.
 const SHARDS_MAX: usize = 3;
@@ -45,6 +47,12 @@ pub struct Outcome {
     pub failed: u64,
     /// Times that hosts came up.
     pub lives: u64,
+    /// Those of them that were iSCSI sessions.
+    pub sessions: u64,
+    /// Task management functions that ended something.
+    pub functions: u64,
+    /// All lives, until everything was to work.
+    pub lives_in_chaos: u64,
     /// Faults of the run's own doing.
     pub faults: u64,
     /// The same for every run of a seed.
@@ -100,7 +108,13 @@ fn pools(little_memory: bool) -> Vec<Pool> {
 
 /// Runs a seed; `trace` is how many lines of what happened a failure shows.
 pub fn run(seed: u64, trace: usize) -> Result<Outcome, Box<Failure>> {
-    let mut run = Run::new(seed, trace > 0);
+    run_plan(Plan::new(seed), trace)
+}
+
+/// Runs what somebody has made of a seed's plan.
+pub fn run_plan(plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
+    let seed = plan.seed;
+    let mut run = Run::new(plan, trace > 0);
     let result = catch_unwind(AssertUnwindSafe(|| run.all()));
     let text = match result {
         Ok(Ok(outcome)) => return Ok(outcome),
@@ -131,17 +145,18 @@ struct Run {
     pools: Vec<Pool>,
     media: Vec<Medium>,
     target: Option<SimTarget>,
-    hosts: Vec<SimHost>,
+    hosts: Vec<Actor>,
     work: Work,
     /// Faults go on.
     is_chaos: bool,
     changes: Changes,
     faults: u64,
+    lives_in_chaos: u64,
 }
 
 impl Run {
-    fn new(seed: u64, traces: bool) -> Run {
-        let plan = Plan::new(seed);
+    fn new(plan: Plan, traces: bool) -> Run {
+        let seed = plan.seed;
         let pools = pools(plan.little_memory);
         let mut net = Net::new(plan.net);
         for pool in &pools {
@@ -164,7 +179,7 @@ impl Run {
         let hosts = (0..plan.hosts.len())
             .map(|n| {
                 let id = SHARDS_MAX + n;
-                SimHost::new(&world, n, id, &plan, pools[id].clone())
+                Actor::new(&world, n, id, &plan, pools[id].clone())
             })
             .collect();
         Run {
@@ -178,6 +193,7 @@ impl Run {
             is_chaos: true,
             changes: Changes::default(),
             faults: 0,
+            lives_in_chaos: 0,
         }
     }
 
@@ -187,6 +203,9 @@ impl Run {
         self.until("the work is done", |run| {
             !run.work.has_more() && run.hosts.iter().all(|host| host.in_flight() == 0)
         })?;
+        let end = self.world.borrow().now + self.plan.idle;
+        self.script_after(self.plan.idle, REST);
+        self.until("time passes", |run| run.world.borrow().now >= end)?;
         self.heal()?;
         self.read_everything()?;
         if self.world.borrow_mut().random.percent(50) {
@@ -200,7 +219,10 @@ impl Run {
             ops: self.work.checker.begun() as u64,
             checked: self.work.checker.checked(),
             failed: self.work.answers[0],
-            lives: self.hosts.iter().map(|host| host.lives).sum(),
+            lives: self.hosts.iter().map(Actor::lives).sum(),
+            sessions: self.hosts.iter().map(Actor::sessions).sum(),
+            functions: self.hosts.iter().map(Actor::functions).sum(),
+            lives_in_chaos: self.lives_in_chaos,
             faults: self.faults,
             digest: self.world.borrow().digest(),
         })
@@ -209,6 +231,7 @@ impl Run {
     /// From here on everything works.
     fn heal(&mut self) -> Verdict {
         self.is_chaos = false;
+        self.lives_in_chaos = self.hosts.iter().map(Actor::lives).sum();
         self.work.heal();
         let must_restart = {
             let mut world = self.world.borrow_mut();
@@ -229,7 +252,7 @@ impl Run {
             self.until("a change is made", |run| !run.changes.is_under_way())?;
         }
         self.until("every host is back", |run| {
-            run.hosts.iter().all(SimHost::is_live) && run.work.is_settled()
+            run.hosts.iter().all(Actor::is_live) && run.work.is_settled()
         })?;
         self.until("hosts hear of what reservations became", |run| {
             run.work.owed().is_none()
@@ -254,7 +277,7 @@ impl Run {
         }
         self.until("all connections have ended", |run| {
             let target = run.target.as_ref();
-            run.hosts.iter().all(SimHost::is_gone)
+            run.hosts.iter().all(Actor::is_gone)
                 && target.is_some_and(|target| target.connections() == 0)
         })?;
         let target = self.target.as_ref().expect("it runs");
@@ -314,6 +337,15 @@ impl Run {
             self.world.borrow_mut().begin_turn(driver);
             return Ok(());
         };
+        {
+            let mut world = self.world.borrow_mut();
+            let until = world.net.driver(driver).busy_until;
+            if world.now < until {
+                // Not even its timers are looked at.
+                world.at(until, Event::Turn(driver));
+                return Ok(());
+            }
+        }
         target.turn(driver, &self.world);
         self.note_cut()?;
         self.note_media_errors();
@@ -373,6 +405,7 @@ impl Run {
             Stall,
             Vanish,
             Slow,
+            StandStill,
             Kill,
             PowerCut,
             Change,
@@ -383,6 +416,7 @@ impl Run {
             (faults.stalls, Fault::Stall),
             (faults.vanishes, Fault::Vanish),
             (faults.slow, Fault::Slow),
+            (faults.standstills, Fault::StandStill),
             (faults.kills, Fault::Kill),
             (faults.power_cuts, Fault::PowerCut),
             (faults.changes, Fault::Change),
@@ -415,6 +449,19 @@ impl Run {
                 let driver = world.random.below(actors as u64) as usize;
                 let until = world.now + world.random.around(MS);
                 world.net.driver(driver).busy_until = until;
+            }
+            Fault::StandStill => {
+                let time = world.random.between(MS, 4 * S);
+                let until = world.now + time;
+                world.trace(|| format!("the target stands still for {} ms", time / MS));
+                for connection in world.net.live_connections() {
+                    // What was sent meanwhile comes right after.
+                    let late = world.random.below(50 * US);
+                    world.stand_still(connection, until + late);
+                }
+                for shard in 0..self.plan.shards {
+                    world.net.driver(shard).busy_until = until;
+                }
             }
             Fault::Change => {
                 drop(world);

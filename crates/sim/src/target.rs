@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use mem::Pool;
 use reactor::{Completion, Driver, Handler, Nanos, Receiver, Wait};
+use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
 use target::parts::{Acceptor, Clerk, Mail, Placer, Shard, assemble};
-use target::{Config, Limits, NamespaceSpec, Placement, SubsystemSpec};
+use target::{
+    Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
+};
 use uuid::Uuid;
 
 use crate::checker::Promise;
@@ -27,6 +30,46 @@ pub fn subnqn(subsystem: usize) -> String {
 /// The namespace of a volume, which each subsystem calls something else.
 pub fn nsid(subsystem: usize, volume: usize) -> u32 {
     (10 * subsystem + volume + 1) as u32
+}
+
+/// The logical unit of the volume that a host calls so.
+pub fn lun_of(nsid: u32) -> u16 {
+    ((nsid - 1) % 10) as u16
+}
+
+/// Name of the iSCSI target.
+pub fn target_name() -> String {
+    "iqn.2026-01.io.weft:sim".into()
+}
+
+/// Where initiators find it.
+pub fn portal() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 3260))
+}
+
+/// Name of an initiator.
+pub fn initiator_name(host: usize) -> String {
+    format!("iqn.2026-01.io.weft:sim-initiator{host}")
+}
+
+/// The ISID of its session.
+pub fn isid(host: usize) -> [u8; 6] {
+    [0x80, 0, 0, host as u8, 0, 1]
+}
+
+/// What a Reservation Report calls a host.
+pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
+    if !speaks_iscsi {
+        return [host as u8 + 1; 16];
+    }
+    let [a, b, c, d, e, f] = isid(host);
+    let port = format!("{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}");
+    let nexus = ScsiNexus {
+        initiator: format!("{},i,0x{port}", initiator_name(host)),
+        target: target_name(),
+        port: 1,
+    };
+    Registrant::ScsiNexus(nexus).host_identifier()
 }
 
 /// A reactor that has slept this long gives unused memory back.
@@ -184,6 +227,22 @@ pub fn namespace(subsystem: usize, volume: usize) -> NamespaceSpec {
     }
 }
 
+fn iscsi_target(plan: &Plan) -> IscsiTargetSpec {
+    let mut spec = IscsiTargetSpec::new(target_name());
+    let volumes = 0..plan.volumes.len();
+    spec.luns = volumes
+        .map(|n| LunSpec::new(n as u16, volume_name(n)))
+        .collect();
+    let limits = &mut spec.target.limits;
+    limits.queue_depth = plan.iscsi.queue_depth;
+    limits.max_recv_data_segment_bytes = plan.iscsi.max_recv_data_segment;
+    limits.first_burst_bytes = plan.iscsi.first_burst.min(plan.iscsi.max_burst);
+    limits.max_burst_bytes = plan.iscsi.max_burst;
+    limits.r2ts_max = plan.iscsi.r2ts_max;
+    limits.connections_max = 4;
+    spec
+}
+
 fn config(plan: &Plan) -> Config {
     let subsystem = |subsystem: usize| SubsystemSpec {
         nqn: subnqn(subsystem),
@@ -198,7 +257,11 @@ fn config(plan: &Plan) -> Config {
     Config {
         volumes: Vec::new(),
         subsystems: (0..plan.subsystems).map(subsystem).collect(),
-        listeners: (0..plan.listeners).map(|n| address(n).into()).collect(),
+        iscsi_targets: vec![iscsi_target(plan)],
+        listeners: (0..plan.listeners)
+            .map(|n| address(n).into())
+            .chain([ListenerSpec::iscsi(portal())])
+            .collect(),
         referrals: Vec::new(),
         cpus: (0..plan.shards).collect(),
         backend: reactor::Choice::Auto,
@@ -223,7 +286,8 @@ impl SimTarget {
     pub fn start(world: &Shared, plan: &Plan, media: &[Medium], pools: &[Pool]) -> SimTarget {
         let volumes = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
         let config = config(plan);
-        let addresses: Vec<SocketAddr> = (0..plan.listeners).map(address).collect();
+        let addresses = (0..plan.listeners).map(address).chain([portal()]);
+        let addresses: Vec<SocketAddr> = addresses.collect();
         let listener = |&address| TcpListener::from(world.borrow_mut().net.listener(address));
         let listeners: Vec<_> = (0..).zip(addresses.iter().map(listener)).collect();
         // Those added later are asked for here, and made before.

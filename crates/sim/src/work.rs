@@ -1,12 +1,14 @@
 //! What hosts ask for, and what is made of the answers.
 
+mod changes;
+mod requests;
+
 use std::collections::{HashMap, VecDeque};
 
 use host::Completion as Cqe;
 use mem::BufRange;
 use reactor::{Nanos, Token};
-use wire::nvme::{DSM_AD, DsmRange, Sqe, Status, cdw12, io};
-use zerocopy::IntoBytes;
+use wire::nvme::{Sqe, Status, io};
 
 use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Violation, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
@@ -14,7 +16,7 @@ use crate::host::had_no_effect;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::reserve::{Ask, Book, End, Notice, REPORT_BYTES, Report};
-use crate::target::nsid;
+use crate::target::{host_identifier, nsid};
 use crate::world::{DriverId, S, Shared, World};
 
 /// An answer that takes longer is a failure where nothing excuses it.
@@ -55,6 +57,8 @@ pub struct Request {
     pub bytes: Vec<u8>,
     /// What it is to the checker.
     pub io: Io,
+    /// A reservation command of an initiator.
+    pub ask: Option<Ask>,
 }
 
 /// What became of one command of a fused pair.
@@ -99,6 +103,8 @@ pub struct Work {
     random: Random,
     plan: Plan,
     volumes: Vec<Served>,
+    /// What reports call each host.
+    called: Vec<[u8; 16]>,
     left: u64,
     /// What each block held when it was last heard of.
     guess: Vec<Vec<Option<Value>>>,
@@ -131,6 +137,9 @@ impl Work {
             random: Random::new(plan.seed ^ 0x776f_726b),
             plan: plan.clone(),
             volumes: Vec::new(),
+            called: (plan.hosts.iter().enumerate())
+                .map(|(n, host)| host_identifier(n, host.iscsi.is_some()))
+                .collect(),
             left: plan.ops,
             guess: Vec::new(),
             fused: HashMap::new(),
@@ -157,8 +166,9 @@ impl Work {
             atomic_blocks: promise.atomic_blocks,
             can_persist,
             book: Book::new(self.plan.hosts.len()),
-            may_be_gone: vec![false; self.plan.subsystems],
-            absent: vec![Vec::new(); self.plan.subsystems],
+            // The iSCSI target is one more, from which nothing goes.
+            may_be_gone: vec![false; self.plan.subsystems + 1],
+            absent: vec![Vec::new(); self.plan.subsystems + 1],
         });
     }
 
@@ -232,6 +242,7 @@ impl Work {
             (3, io::DATASET_MANAGEMENT),
             (4, io::COMPARE),
             (3, io::VERIFY),
+            (self.spoils(host), io::WRITE_UNCORRECTABLE),
             (if room >= 2 { 12 } else { 0 }, FUSED),
         ]);
         let (first, blocks) = self.extent(volume);
@@ -242,6 +253,7 @@ impl Work {
             io::WRITE_ZEROES => vec![self.zero(host, volume, first, blocks)],
             io::DATASET_MANAGEMENT => vec![self.trim(host, volume)],
             io::VERIFY => vec![self.verify(host, volume, first, blocks)],
+            io::WRITE_UNCORRECTABLE => vec![self.spoil(host, volume, first, blocks)],
             _ => self.compare(host, volume, first, blocks, kind == FUSED),
         }
     }
@@ -270,31 +282,22 @@ impl Work {
         nsid(self.plan.hosts[host].subsystem, volume)
     }
 
-    fn request(&self, opcode: u8, volume: usize, op: Value) -> Request {
-        let mut sqe = Sqe::new(opcode);
-        sqe.nsid = self.nsid(self.checker.op(op).host, volume).into();
-        Request {
-            sqe,
-            len: 0,
-            bytes: Vec::new(),
-            io: Io {
-                ops: vec![op],
-                part: Part::Whole,
-                reserve: None,
-            },
-        }
-    }
-
     fn reserve(&mut self, host: usize, volume: usize) -> Request {
         let now = self.checker.stamp();
         let served = &mut self.volumes[volume];
-        let ask = served
-            .book
-            .choose(host, served.can_persist, &mut self.random);
+        let speaks_iscsi = self.plan.hosts[host].iscsi.is_some();
+        let random = &mut self.random;
+        let ask = match speaks_iscsi {
+            true => served.book.choose_scsi(host, served.can_persist, random),
+            false => served.book.choose(host, served.can_persist, random),
+        };
         let number = served.book.begin(host, ask, now);
         self.unbar(volume);
         self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
-        let (mut sqe, bytes) = ask.encode();
+        let (mut sqe, bytes) = match speaks_iscsi {
+            true => (Sqe::new(io::RESERVATION_REGISTER), Vec::new()),
+            false => ask.encode(),
+        };
         sqe.nsid = self.nsid(host, volume).into();
         let len = match ask {
             Ask::Report => REPORT_BYTES,
@@ -309,6 +312,7 @@ impl Work {
                 part: Part::Whole,
                 reserve: Some((volume, number)),
             },
+            ask: speaks_iscsi.then_some(ask),
         }
     }
 
@@ -350,7 +354,8 @@ impl Work {
             (Some(Ask::Report), End::Done) => {
                 let mut bytes = vec![0; cqe.data_len as usize];
                 mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
-                Report::decode(&bytes).is_some_and(|report| book.reported(&report, now))
+                Report::decode(&bytes, &self.called)
+                    .is_some_and(|report| book.reported(&report, now))
             }
             _ => book.answered(end, now),
         };
@@ -367,66 +372,6 @@ impl Work {
         }
         self.unbar(volume);
         Ok(())
-    }
-
-    /// These hosts must hear of what a command that began then did.
-    fn owe(&mut self, volume: usize, begun: Stamp, told: Vec<(usize, Notice)>) {
-        for (host, kind) in told {
-            let hears = self.hears[host].is_some_and(|since| since < begun);
-            let subsystem = self.plan.hosts[host].subsystem;
-            let mut heard = self.heard.iter();
-            if heard.any(|&(what, at)| what == (host, volume, kind) && at > begun) {
-                continue;
-            }
-            if hears && !self.volumes[volume].may_be_gone[subsystem] {
-                self.owed.push((host, volume, kind));
-            }
-        }
-    }
-
-    /// A host has all its queues, or has lost them: from then on it hears of
-    /// what happens, or no more.
-    pub fn set_hears(&mut self, host: usize, hears: bool) {
-        let now = self.checker.stamp();
-        self.hears[host] = hears.then_some(now);
-        if !hears {
-            self.deaf_at[host] = now;
-        }
-        self.owed.retain(|(owed, ..)| *owed != host);
-    }
-
-    /// A host was told of something about a namespace.
-    pub fn noticed(&mut self, host: usize, called: u32, kind: Notice) -> Verdict {
-        self.trace(|| format!("host {host}: notice {kind} of namespace {called}"));
-        let mut volumes = 0..self.volumes.len();
-        let volume = volumes.find(|&volume| self.nsid(host, volume) == called);
-        // Its controller is older than its last queue.
-        let since = self.deaf_at[host];
-        let may = volume.is_some_and(|at| self.volumes[at].book.may_tell(host, kind, since));
-        let Some(volume) = volume.filter(|_| may) else {
-            let text = format!("host {host}: notice {kind} of namespace {called} without a cause");
-            return Err(Violation(text));
-        };
-        let what = (host, volume, kind);
-        self.heard.push((what, self.checker.stamp()));
-        self.owed.retain(|owed| *owed != what);
-        Ok(())
-    }
-
-    /// A host that must hear of something, and has not so far.
-    pub fn owed(&self) -> Option<(usize, usize, Notice)> {
-        self.owed.first().copied()
-    }
-
-    /// A namespace may be gone from now on, or is certainly there.
-    pub fn set_may_be_gone(&mut self, subsystem: usize, volume: usize, may: bool) {
-        self.volumes[volume].may_be_gone[subsystem] = may;
-        if may {
-            let hosts = &self.plan.hosts;
-            let is_theirs = |host: usize| hosts[host].subsystem == subsystem;
-            self.owed
-                .retain(|&(host, of, _)| of != volume || !is_theirs(host));
-        }
     }
 
     /// A reservation command had its effect or not, and has it no more.
@@ -503,233 +448,23 @@ impl Work {
         value
     }
 
-    fn read(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let op = self.begin(Op::new(Kind::Read, host, volume, first, blocks));
-        let mut request = self.request(io::READ, volume, op);
-        request.sqe.set_blocks(first, blocks as u32);
-        request.len = blocks as u32 * self.volumes[volume].block_bytes;
-        request
-    }
-
     fn durable(&mut self) -> bool {
         self.random.percent(self.plan.fua_percent)
     }
 
-    fn write(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let durable = self.durable();
-        let op = self.begin(Op::new(
-            Kind::Write { durable },
-            host,
-            volume,
-            first,
-            blocks,
-        ));
-        self.write_of(op, durable)
-    }
-
-    /// The Write command of an operation, with the content that names it.
-    fn write_of(&self, op: Value, durable: bool) -> Request {
-        let Op {
-            volume,
-            first,
-            blocks,
-            ..
-        } = *self.checker.op(op);
-        let mut request = self.request(io::WRITE, volume, op);
-        request.sqe.set_blocks(first, blocks as u32);
-        if durable {
-            request.sqe.cdw12 = (request.sqe.cdw12.get() | cdw12::FUA).into();
+    /// How often a host makes blocks unreadable; SCSI has no command for it here.
+    fn spoils(&self, host: usize) -> u32 {
+        match self.plan.hosts[host].iscsi {
+            None => self.plan.spoils,
+            Some(_) => 0,
         }
-        let block_bytes = self.volumes[volume].block_bytes;
-        request.len = blocks as u32 * block_bytes;
-        request.bytes = vec![0; request.len as usize];
-        let sectors = u64::from(block_bytes) / SECTOR_BYTES as u64;
-        content::fill(op, first * sectors, &mut request.bytes);
-        request
     }
 
-    fn flush(&mut self, host: usize, volume: usize) -> Request {
-        let op = self.begin(Op::new(Kind::Flush, host, volume, 0, 0));
-        self.request(io::FLUSH, volume, op)
-    }
-
-    fn zero(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let durable = self.durable();
-        let op = self.begin(Op::new(Kind::Zero { durable }, host, volume, first, blocks));
-        let mut request = self.request(io::WRITE_ZEROES, volume, op);
-        request.sqe.set_blocks(first, blocks as u32);
-        let mut dword12 = request.sqe.cdw12.get();
-        if durable {
-            dword12 |= cdw12::FUA;
-        }
-        if self.random.percent(50) {
-            dword12 |= cdw12::DEAC;
-        }
-        request.sqe.cdw12 = dword12.into();
-        request
-    }
-
-    fn trim(&mut self, host: usize, volume: usize) -> Request {
-        let ranges = self.random.between(1, 3);
-        let mut ops = Vec::new();
-        let mut bytes = Vec::new();
-        for _ in 0..ranges {
-            let (first, blocks) = self.extent(volume);
-            ops.push(self.begin(Op::new(Kind::Trim, host, volume, first, blocks)));
-            let range = DsmRange {
-                cattr: 0.into(),
-                length_blocks: (blocks as u32).into(),
-                slba: first.into(),
-            };
-            bytes.extend_from_slice(range.as_bytes());
-        }
-        let mut request = self.request(io::DATASET_MANAGEMENT, volume, ops[0]);
-        request.sqe.cdw10 = (ranges as u32 - 1).into();
-        request.sqe.cdw11 = DSM_AD.into();
-        request.len = bytes.len() as u32;
-        request.bytes = bytes;
-        request.io.ops = ops;
-        request
-    }
-
-    fn verify(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let op = self.begin(Op::new(Kind::Verify, host, volume, first, blocks));
-        let mut request = self.request(io::VERIFY, volume, op);
+    fn spoil(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let op = self.begin(Op::new(Kind::Spoil, host, volume, first, blocks));
+        let mut request = self.request(io::WRITE_UNCORRECTABLE, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         request
-    }
-
-    /// A compare with what was last seen there, perhaps fused with a write.
-    fn compare(
-        &mut self,
-        host: usize,
-        volume: usize,
-        first: u64,
-        blocks: u64,
-        is_fused: bool,
-    ) -> Vec<Request> {
-        let blocks = blocks.min(self.volumes[volume].atomic_blocks);
-        let here = first as usize..(first + blocks) as usize;
-        let guess: Option<Vec<Value>> = self.guess[volume][here].iter().copied().collect();
-        let Some(expected) = guess else {
-            return vec![self.read(host, volume, first, blocks)];
-        };
-        let durable = self.durable();
-        let kind = match is_fused {
-            true => Kind::CompareAndWrite { durable },
-            false => Kind::Compare,
-        };
-        let mut op = Op::new(kind, host, volume, first, blocks);
-        op.expected = expected.clone();
-        let op = self.begin(op);
-        let mut compare = self.compare_of(op, &expected);
-        if !is_fused {
-            return vec![compare];
-        }
-        let mut write = self.write_of(op, durable);
-        compare.sqe.flags |= Sqe::FUSE_FIRST;
-        compare.io.part = Part::First;
-        write.sqe.flags |= Sqe::FUSE_SECOND;
-        write.io.part = Part::Second;
-        vec![compare, write]
-    }
-
-    fn compare_of(&self, op: Value, expected: &[Value]) -> Request {
-        let Op { volume, first, .. } = *self.checker.op(op);
-        let mut request = self.request(io::COMPARE, volume, op);
-        request.sqe.set_blocks(first, expected.len() as u32);
-        let block_bytes = self.volumes[volume].block_bytes as usize;
-        let sectors = (block_bytes / SECTOR_BYTES) as u64;
-        request.bytes = vec![0; expected.len() * block_bytes];
-        request.len = request.bytes.len() as u32;
-        let blocks = request.bytes.chunks_exact_mut(block_bytes);
-        for (n, (bytes, &value)) in blocks.zip(expected).enumerate() {
-            if value != ZEROS {
-                content::fill(value, (first + n as u64) * sectors, bytes);
-            }
-        }
-        request
-    }
-
-    /// A volume is about to have another size, or may have.
-    pub fn resizing(&mut self, volume: usize, blocks: u64) {
-        let now = self.checker.stamp();
-        let served = &mut self.volumes[volume];
-        let (least, most) = (served.blocks.min(blocks), served.blocks.max(blocks));
-        served.sizes.push((now, least, most));
-    }
-
-    /// A volume has another size, and hosts may know it.
-    pub fn resized(&mut self, volume: usize, blocks: u64) {
-        let was = std::mem::replace(&mut self.volumes[volume].blocks, blocks);
-        self.checker.resized(volume, was, blocks);
-        let guess = &mut self.guess[volume];
-        guess.resize(guess.len().max(blocks as usize), Some(ZEROS));
-        guess[was.min(blocks) as usize..was.max(blocks) as usize].fill(Some(ZEROS));
-        self.kept_size(volume);
-    }
-
-    /// A volume has for certain the size that hosts know.
-    pub fn kept_size(&mut self, volume: usize) {
-        let now = self.checker.stamp();
-        let served = &mut self.volumes[volume];
-        served.sizes.push((now, served.blocks, served.blocks));
-    }
-
-    /// Hosts keep away from what may be behind the end of a volume.
-    pub fn keep_below(&mut self, volume: usize, blocks: u64) {
-        let served = &mut self.volumes[volume];
-        served.blocks = served.blocks.min(blocks);
-    }
-
-    /// A volume has the size after all that hosts knew once.
-    pub fn restored(&mut self, volume: usize, blocks: u64) {
-        self.volumes[volume].blocks = blocks;
-        self.kept_size(volume);
-    }
-
-    /// What the size of a volume was at least and at most between these moments.
-    fn size_between(&self, volume: usize, from: Stamp, to: Stamp) -> (u64, u64) {
-        let sizes = &self.volumes[volume].sizes;
-        let (mut least, mut most) = (u64::MAX, 0);
-        for (n, &(since, low, high)) in sizes.iter().enumerate() {
-            let until = sizes.get(n + 1).map_or(Stamp::MAX, |next| next.0);
-            if since <= to && from <= until {
-                (least, most) = (least.min(low), most.max(high));
-            }
-        }
-        (least, most)
-    }
-
-    /// Nobody can use these volumes of a subsystem, from now on or until now.
-    pub fn set_absent(
-        &mut self,
-        subsystem: usize,
-        volumes: std::ops::Range<usize>,
-        is_absent: bool,
-    ) {
-        let now = self.checker.stamp();
-        for served in &mut self.volumes[volumes.clone()] {
-            let absent = &mut served.absent[subsystem];
-            match (is_absent, absent.last_mut()) {
-                (true, _) => absent.push((now, Stamp::MAX)),
-                (false, Some(last)) => last.1 = last.1.min(now),
-                (false, None) => {}
-            }
-        }
-        if !is_absent {
-            volumes.for_each(|volume| self.unbar(volume));
-        }
-    }
-
-    /// Nothing that these hosts have under way on these volumes can happen any
-    /// more, unless the volumes come back.
-    pub fn bar(&mut self, hosts: &[usize], volumes: std::ops::Range<usize>) {
-        for volume in volumes {
-            hosts
-                .iter()
-                .for_each(|&host| self.checker.bar(host, volume));
-        }
     }
 
     /// A command that found no room on its queue: it is as if it had never
@@ -844,6 +579,7 @@ impl Work {
             Status::FUSED_FAILED | Status::FUSED_MISSING => {
                 matches!(self.checker.op(op).kind, Kind::CompareAndWrite { .. })
             }
+            Status::UNRECOVERED_READ if self.checker.may_be_spoiled(op) => true,
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
                 has_errors || disk.hangs > 0
             }

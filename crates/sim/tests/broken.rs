@@ -95,3 +95,24 @@ fn connections_that_outlive_their_listener_are_found() {
 fn a_size_that_one_subsystem_alone_hears_of_is_found() {
     is_found(Fault::OneSubsystem, &["on a volume of"]);
 }
+
+#[test]
+fn hosts_that_a_late_timer_ends_are_found() {
+    set(Some(Fault::HastyTick));
+    let found = (0..60).find(|&seed| {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_stand_still();
+        let hosts = plan.hosts.len() as u64;
+        sim::run_plan(plan, 0).is_ok_and(|outcome| outcome.lives_in_chaos > hosts)
+    });
+    set(None);
+    assert!(found.is_some(), "nobody lost a controller");
+}
+
+#[test]
+fn unreadable_blocks_that_are_read_are_found() {
+    is_found(
+        Fault::ForgetMarks,
+        &["before the other", "nothing explains"],
+    );
+}

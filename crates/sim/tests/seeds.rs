@@ -12,6 +12,8 @@ fn every_seed_keeps_the_promises() {
                 total.checked += outcome.checked;
                 total.failed += outcome.failed;
                 total.lives += outcome.lives;
+                total.sessions += outcome.sessions;
+                total.functions += outcome.functions;
                 total.faults += outcome.faults;
             }
             Err(failure) => panic!("{failure}"),
@@ -22,6 +24,8 @@ fn every_seed_keeps_the_promises() {
     assert!(total.failed > SEEDS, "{total:?}");
     assert!(total.faults > 3 * SEEDS, "{total:?}");
     assert!(total.lives > 3 * SEEDS, "{total:?}");
+    assert!(total.sessions > SEEDS / 2, "{total:?}");
+    assert!(total.functions > SEEDS / 2, "{total:?}");
 }
 
 #[test]
@@ -29,5 +33,19 @@ fn a_seed_runs_the_same_each_time() {
     for seed in 0..20 {
         let run = || sim::run(seed, 0).expect("seeds keep the promises");
         assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// A machine that was paused hears what hosts sent meanwhile before it judges
+/// them by their keep alive timers.
+#[test]
+fn hosts_outlive_a_target_that_stood_still() {
+    for seed in 0..40 {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_stand_still();
+        let hosts = plan.hosts.len() as u64;
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(outcome.faults, 1, "seed {seed}");
+        assert_eq!(outcome.lives_in_chaos, hosts, "seed {seed}");
     }
 }

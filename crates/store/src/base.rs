@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mem::BufRange;
+use mem::broken::{self, Fault};
 
 use crate::kept::Kept;
 use crate::stats::Counters;
@@ -134,12 +135,20 @@ impl Base {
         self.kept.unreadable.clear(offset, len);
     }
 
+    /// Whether an I/O takes a mark away that outlasts the process.
+    #[inline]
+    pub(crate) fn unmarks(&self, io: &Io) -> bool {
+        let (offset, len) = io.extent();
+        io.heals() && self.kept.unreadable.overlaps(offset, len) && self.kept.state.can_persist()
+    }
+
     /// Keeps the marks in step with an I/O that has done its work; whether
     /// they changed.
     #[inline]
     pub(crate) fn mark(&self, io: &Io) -> bool {
         let (offset, len) = io.extent();
         match io {
+            Io::MarkUnreadable { .. } if broken::is(Fault::ForgetMarks) => false,
             Io::MarkUnreadable { .. } => self.kept.unreadable.add(offset, len),
             _ if io.heals() => self.kept.unreadable.clear(offset, len),
             _ => false,

@@ -262,7 +262,7 @@ impl File {
                 let zeros = self.zeros.range(0, part as u32);
                 files.write_at(file, zeros, at, false, token);
             }
-            Step::Sync => files.sync_data(file, token),
+            Step::Sync | Step::SyncThenUnmark => files.sync_data(file, token),
         }
         Progress::Pending(task)
     }
@@ -310,7 +310,15 @@ impl File {
             return self.finish(&task, Err(error));
         }
         // Advice that was not taken leaves everything as it is.
-        let is_idle = matches!(task.io, Io::Deallocate { .. }) && task.step != Step::Punch;
+        let has_done = matches!(task.step, Step::Punch | Step::SyncThenUnmark);
+        let is_idle = matches!(task.io, Io::Deallocate { .. }) && !has_done;
+        // What makes a block readable must be there before that is remembered:
+        // else a power cut would bring back what was there before both.
+        let is_safe = task.io.durable() || task.step == Step::SyncThenUnmark;
+        if !is_idle && !is_safe && self.base.unmarks(&task.io) {
+            task.step = Step::SyncThenUnmark;
+            return self.submit(task, files, token);
+        }
         if is_idle || !self.base.mark(&task.io) || !self.base.state().can_persist() {
             return self.finish(&task, Ok(()));
         }
@@ -371,7 +379,8 @@ impl File {
         let again = interrupted && task.retries < RETRIES_MAX && (begun || !task.is_canceled);
         let unsupported = matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS);
         let full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
-        let syncs = task.step == Step::Sync || task.step == Step::Transfer && task.io.durable();
+        let syncs = matches!(task.step, Step::Sync | Step::SyncThenUnmark)
+            || task.step == Step::Transfer && task.io.durable();
         match task.step {
             _ if again => task.retries += 1,
             // Space may have run out in the write or on the way to the disk:

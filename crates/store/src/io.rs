@@ -330,4 +330,6 @@ pub(crate) enum Step {
     WriteZeros,
     /// Everything written so far.
     Sync,
+    /// The same, so that marks on what was written can be taken away.
+    SyncThenUnmark,
 }

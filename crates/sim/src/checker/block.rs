@@ -297,6 +297,34 @@ impl Checker {
         found
     }
 
+    /// Whether a block that an operation covers may be unreadable, because a
+    /// host has made it so and nothing has surely replaced that.
+    pub fn may_be_spoiled(&self, value: Value) -> bool {
+        let op = self.op(value);
+        let blocks = &self.volumes[op.volume].blocks[op.first as usize..];
+        let mut blocks = blocks.iter().take(op.blocks as usize);
+        blocks.any(|block| self.is_spoiled(block, op.invoked))
+    }
+
+    fn is_spoiled(&self, block: &Block, begin: Stamp) -> bool {
+        let spoils = |value: Value| self.op(value).kind == Kind::Spoil;
+        let replaced = |first_end: Stamp| {
+            let mut others = block.clusters.iter();
+            others.any(|c| {
+                let is_other = c.value != BEFORE && !spoils(c.value);
+                is_other && first_end < c.last_begin && c.first_end < begin
+            })
+        };
+        let was = block.initial.values.iter().any(|&value| spoils(value));
+        let mut since = block.writers.iter().filter(|&&value| spoils(value));
+        was && !replaced(block.epoch())
+            || since.any(|&value| {
+                let op = self.op(value);
+                let end = block.cluster(value).map_or(op.end, |c| c.first_end);
+                !op.is_refused && !replaced(end)
+            })
+    }
+
     /// Whether `value` cannot be lost any more: it was acknowledged with FUA or
     /// before a flush.
     pub(super) fn is_durable(&self, volume: usize, value: Value) -> bool {

@@ -56,6 +56,8 @@ pub enum Kind {
     },
     /// Deallocate: zeros, or what was there.
     Trim,
+    /// Write Uncorrectable: what was there cannot be read any more.
+    Spoil,
     /// Compare.
     Compare,
     /// Compare and Write, fused.
@@ -74,7 +76,11 @@ impl Kind {
     pub fn writes(self) -> bool {
         matches!(
             self,
-            Kind::Write { .. } | Kind::Zero { .. } | Kind::Trim | Kind::CompareAndWrite { .. }
+            Kind::Write { .. }
+                | Kind::Zero { .. }
+                | Kind::Trim
+                | Kind::Spoil
+                | Kind::CompareAndWrite { .. }
         )
     }
 
@@ -244,7 +250,8 @@ impl Checker {
     pub fn begin(&mut self, mut op: Op) -> Value {
         op.invoked = self.tick();
         let volume = &mut self.volumes[op.volume];
-        op.is_atomic = op.kind != Kind::Trim && op.blocks <= volume.promise.atomic_blocks;
+        let is_one = !matches!(op.kind, Kind::Trim | Kind::Spoil);
+        op.is_atomic = is_one && op.blocks <= volume.promise.atomic_blocks;
         let value = self.ops.len() as Value;
         if op.kind.writes() {
             for block in op.first..op.first + op.blocks {
@@ -284,7 +291,7 @@ impl Checker {
                 let was = self.saw(value, &whole(&op.expected))?;
                 self.replaced(value, &was)?;
             }
-            Kind::Write { .. } | Kind::Zero { .. } => {
+            Kind::Write { .. } | Kind::Zero { .. } | Kind::Spoil => {
                 for block in op.first..op.first + op.blocks {
                     self.touch(op.volume, block, value, op.end, op.invoked)?;
                 }

@@ -1,0 +1,80 @@
+//! Who uses the target: NVMe hosts and iSCSI initiators.
+
+use mem::Pool;
+use reactor::Nanos;
+
+use crate::checker::Verdict;
+use crate::host::SimHost;
+use crate::initiator::SimInitiator;
+use crate::plan::Plan;
+use crate::work::Work;
+use crate::world::{DriverId, Shared};
+
+/// A host of one protocol or the other.
+pub enum Actor {
+    /// Speaks NVMe/TCP.
+    Nvme(SimHost),
+    /// Speaks iSCSI.
+    Iscsi(SimInitiator),
+}
+
+macro_rules! forward {
+    ($($(#[$doc:meta])* fn $name:ident($self:ty $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {
+        $($(#[$doc])*
+        pub fn $name(self: $self $(, $arg: $ty)*) $(-> $ret)? {
+            match self {
+                Actor::Nvme(host) => host.$name($($arg),*),
+                Actor::Iscsi(initiator) => initiator.$name($($arg),*),
+            }
+        })*
+    };
+}
+
+impl Actor {
+    /// Host `number` of a plan.
+    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Actor {
+        match plan.hosts[number].iscsi {
+            None => Actor::Nvme(SimHost::new(world, number, id, plan, pool)),
+            Some(_) => Actor::Iscsi(SimInitiator::new(world, number, id, plan, pool)),
+        }
+    }
+
+    /// How often it came up.
+    pub fn lives(&self) -> u64 {
+        match self {
+            Actor::Nvme(host) => host.lives,
+            Actor::Iscsi(initiator) => initiator.lives,
+        }
+    }
+
+    /// How often it came up as an iSCSI session.
+    pub fn sessions(&self) -> u64 {
+        match self {
+            Actor::Nvme(_) => 0,
+            Actor::Iscsi(initiator) => initiator.lives,
+        }
+    }
+
+    /// Its task management functions that ended something.
+    pub fn functions(&self) -> u64 {
+        match self {
+            Actor::Nvme(_) => 0,
+            Actor::Iscsi(initiator) => initiator.functions,
+        }
+    }
+
+    forward! {
+        /// Whether it has all its connections.
+        fn is_live(&Self) -> bool;
+        /// Whether it has ended for good.
+        fn is_gone(&Self) -> bool;
+        /// Commands without an answer.
+        fn in_flight(&Self) -> usize;
+        /// It shall end and not come back.
+        fn end(&mut Self);
+        /// Its machine is gone from one moment to the next; it returns at `at`.
+        fn vanish(&mut Self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict;
+        /// One turn.
+        fn turn(&mut Self, world: &Shared, work: &mut Work) -> Verdict;
+    }
+}

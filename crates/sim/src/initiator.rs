@@ -1,0 +1,515 @@
+//! An iSCSI initiator: the real one on a simulated driver. It asks for the same
+//! as NVMe hosts do, in the words of SCSI; when one connection of its session is
+//! lost, the session is, and it logs in anew under its old name.
+
+use host::iscsi::{
+    Command, Connection, Data, Error, Event as ConnectionEvent, Failure, FatalError, Params,
+    SessionState, Settings, lun_field,
+};
+use host::{Completion as Cqe, Memory};
+use machine::Tag;
+use mem::Pool;
+use reactor::{Completion, Driver, Nanos, Token, Wait};
+use wire::iscsi::TaskFunction;
+use wire::nvme::Status;
+
+use crate::checker::{Verdict, Violation};
+use crate::driver::SimDriver;
+use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, Stage, TOKENS};
+use crate::plan::{HostPlan, IscsiPlan, Plan};
+use crate::scsi::{self, Asked};
+use crate::target::{initiator_name, isid, portal, target_name};
+use crate::work::{Io, Work};
+use crate::world::{DriverId, Event, MS, Shared, US};
+
+/// Task management functions under way at a time.
+const FUNCTIONS_MAX: usize = 2;
+/// CmdSN of a session's first command: it wraps soon.
+const CMD_SN: u32 = u32::MAX - 20;
+
+/// A command that was sent and has no answer.
+struct Sent {
+    asked: Asked,
+    ios: Vec<Io>,
+    begun_at: Nanos,
+}
+
+/// One connection of the session.
+struct Lane {
+    base: Token,
+    connection: Connection,
+    number: Option<usize>,
+    socket: reactor::SocketId,
+    commands: Vec<Option<Sent>>,
+    functions: usize,
+    has_room: bool,
+}
+
+impl Lane {
+    fn under_way(&self) -> impl Iterator<Item = &Sent> {
+        self.commands.iter().flatten()
+    }
+}
+
+/// An initiator.
+pub struct SimInitiator {
+    number: usize,
+    host: HostPlan,
+    plan: IscsiPlan,
+    reserves: bool,
+    driver: SimDriver,
+    stage: Stage,
+    since: Nanos,
+    lanes: Vec<Lane>,
+    next_base: Token,
+    completions: Vec<Completion>,
+    ping_at: Nanos,
+    wants_end: bool,
+    /// No other initiator uses the target.
+    is_only: bool,
+    /// How often it came up.
+    pub lives: u64,
+    /// Task management functions that ended something.
+    pub functions: u64,
+}
+
+impl SimInitiator {
+    /// An initiator that connects soon.
+    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Self {
+        world.borrow_mut().after(US, Event::Turn(id));
+        let host = plan.hosts[number];
+        SimInitiator {
+            number,
+            host,
+            plan: host.iscsi.expect("it speaks iSCSI"),
+            reserves: plan.reserve_percent > 0,
+            driver: SimDriver::new(world, id, pool),
+            stage: Stage::Down(0),
+            since: 0,
+            lanes: Vec::new(),
+            next_base: 0,
+            completions: Vec::new(),
+            ping_at: 0,
+            wants_end: false,
+            is_only: plan
+                .hosts
+                .iter()
+                .filter(|host| host.iscsi.is_some())
+                .count()
+                == 1,
+            lives: 0,
+            functions: 0,
+        }
+    }
+
+    /// Whether it has all its connections.
+    pub fn is_live(&self) -> bool {
+        self.stage == Stage::Live
+    }
+
+    /// Whether it has ended for good.
+    pub fn is_gone(&self) -> bool {
+        self.stage == Stage::Gone
+    }
+
+    /// Commands without an answer.
+    pub fn in_flight(&self) -> usize {
+        self.lanes.iter().flat_map(Lane::under_way).count()
+    }
+
+    /// It shall close its session and not come back.
+    pub fn end(&mut self) {
+        self.wants_end = true;
+    }
+
+    /// Its machine is gone from one moment to the next; it returns at `at`.
+    pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
+        self.lose_all(work)?;
+        self.lanes.clear();
+        let id = self.driver.id();
+        let pool = self.driver.pool().clone();
+        world.borrow_mut().driver_dies(id, true);
+        self.driver = SimDriver::new(world, id, pool);
+        self.stage = Stage::Down(at);
+        world.borrow_mut().at(at, Event::Turn(id));
+        Ok(())
+    }
+
+    /// One turn.
+    pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+        let id = self.driver.id();
+        world.borrow_mut().begin_turn(id);
+        let mut completions = std::mem::take(&mut self.completions);
+        self.driver
+            .poll(Wait::Now, &mut completions)
+            .expect("a simulated driver works");
+        for completion in completions.drain(..) {
+            self.completion(completion, work)?;
+        }
+        self.completions = completions;
+        self.step(world, work)?;
+        for lane in &mut self.lanes {
+            lane.connection.flush(&mut self.driver);
+        }
+        Ok(())
+    }
+
+    fn completion(&mut self, completion: Completion, work: &mut Work) -> Verdict {
+        let token = match &completion {
+            Completion::Connected { token, .. }
+            | Completion::Received { token, .. }
+            | Completion::Sent { token, .. }
+            | Completion::Closed { token } => *token,
+            other => unreachable!("an initiator has no {other:?}"),
+        };
+        let base = token / TOKENS * TOKENS;
+        let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
+            return Ok(());
+        };
+        let connection = &mut self.lanes[at].connection;
+        connection.on_completion(&mut self.driver, completion);
+        while let Some(event) = self.lanes[at].connection.next_event(&mut self.driver) {
+            match event {
+                ConnectionEvent::Live => self.came_up(at),
+                ConnectionEvent::Completed(tag, completion) => {
+                    self.completed(at, tag, &completion, work)?;
+                }
+                ConnectionEvent::TaskManaged(_, response) => {
+                    self.lanes[at].functions -= 1;
+                    self.functions += u64::from(response == 0);
+                }
+                ConnectionEvent::Down(error) => self.went_down(&error, work)?,
+                ConnectionEvent::Async(_) | ConnectionEvent::Pong(_) => {}
+                ConnectionEvent::Text(_)
+                | ConnectionEvent::LoggedOut(..)
+                | ConnectionEvent::Rejected(..) => {
+                    let text = format!("initiator {}: {event:?}", self.number);
+                    return Err(Violation(text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection is lost: so is the session.
+    fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
+        work.trace(|| format!("initiator {}: connection lost: {error}", self.number));
+        match error {
+            Error::Protocol(fatal) if !is_passing(fatal) => {
+                let text = format!("initiator {}: {fatal}", self.number);
+                Err(Violation(text))
+            }
+            _ => self.begin_end(work),
+        }
+    }
+
+    /// Closes every connection; what was in flight has an unknown outcome.
+    fn begin_end(&mut self, work: &mut Work) -> Verdict {
+        self.lose_all(work)?;
+        for lane in &mut self.lanes {
+            lane.connection.close(&mut self.driver);
+        }
+        self.stage = Stage::Ending;
+        Ok(())
+    }
+
+    fn lose_all(&mut self, work: &mut Work) -> Verdict {
+        for lane in &mut self.lanes {
+            for sent in lane.commands.drain(..).flatten() {
+                for io in sent.ios {
+                    work.lost(io, lane.number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection is in full feature phase; behind the leading one come the
+    /// others.
+    fn came_up(&mut self, at: usize) {
+        let lane = &mut self.lanes[at];
+        lane.number = self.driver.connection_of(lane.socket);
+        if at == 0 {
+            let session = lane.connection.session().clone();
+            let wanted = self
+                .plan
+                .connections
+                .min(lane.connection.agreed().max_connections);
+            for cid in 1..wanted {
+                self.open(cid, Some(session.clone()));
+            }
+        }
+    }
+
+    fn open(&mut self, cid: u16, session: Option<SessionState>) {
+        let p = &self.plan;
+        let settings = Settings {
+            header_digest: p.header_digest,
+            data_digest: p.data_digest,
+            max_recv_data_segment: p.max_recv_data_segment,
+            first_burst: p.first_burst,
+            max_burst: p.max_burst,
+            initial_r2t: p.initial_r2t,
+            immediate_data: p.immediate_data,
+            max_outstanding_r2t: p.max_outstanding_r2t,
+            max_connections: p.connections,
+            queue_depth: self.host.entries,
+            ..Settings::new(&initiator_name(self.number), &target_name())
+        };
+        let params = Params {
+            settings,
+            isid: isid(self.number),
+            cid,
+            cmd_sn: CMD_SN,
+            random: [self.number as u8; _],
+        };
+        let session = session.unwrap_or_else(|| SessionState::new(params.isid, params.cmd_sn));
+        let base = self.next_base;
+        self.next_base += TOKENS;
+        let connection = Connection::open_in(&mut self.driver, portal(), params, session, base);
+        self.lanes.push(Lane {
+            base,
+            connection: connection.expect("a simulated socket can be made"),
+            number: None,
+            socket: self.driver.last_connect(),
+            commands: Vec::new(),
+            functions: 0,
+            has_room: true,
+        });
+    }
+
+    fn completed(
+        &mut self,
+        at: usize,
+        tag: Tag,
+        completion: &host::iscsi::Completion,
+        work: &mut Work,
+    ) -> Verdict {
+        let now = self.driver.now();
+        let lane = &mut self.lanes[at];
+        lane.has_room = true;
+        let sent = lane
+            .commands
+            .get_mut(usize::from(tag))
+            .and_then(Option::take);
+        let Some(sent) = sent else {
+            let text = format!("initiator {}: an answer to no command", self.number);
+            return Err(Violation(text));
+        };
+        let memory = lane.connection.take_memory(tag);
+        let failure = Failure::of(completion.outcome, lane.connection.sense());
+        if let Some(failure) = failure
+            && failure.is_unit_attention()
+        {
+            work.trace(|| format!("initiator {}: {failure}", self.number));
+            return self.send(at, sent, work);
+        }
+        let number = lane.number;
+        let took = now - sent.begun_at;
+        let statuses = match failure {
+            None => [Status::SUCCESS; 2],
+            Some(failure) => match scsi::statuses(&failure) {
+                Some(statuses) => statuses,
+                None => {
+                    let text = format!("initiator {}: {failure}", self.number);
+                    return Err(Violation(text));
+                }
+            },
+        };
+        for (io, status) in sent.ios.into_iter().zip(statuses) {
+            let cqe = Cqe {
+                status,
+                result: 0,
+                sqhd: 0,
+                data_len: completion.data_len,
+            };
+            work.answered(io, &cqe, memory.range(), number, took)?;
+        }
+        Ok(())
+    }
+
+    /// What time and circumstances ask for.
+    fn step(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+        let now = self.driver.now();
+        match self.stage {
+            Stage::Gone => {}
+            Stage::Down(_) if self.wants_end => self.stage = Stage::Gone,
+            Stage::Down(until) if now < until => self.wake(world, until),
+            Stage::Down(_) => {
+                self.stage = Stage::Starting;
+                self.since = now;
+                self.lanes.clear();
+                self.open(0, None);
+                self.wake(world, now + CONNECT_TIMEOUT);
+            }
+            Stage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
+            Stage::Starting => {
+                if self.lanes.iter().all(|lane| lane.connection.is_live()) {
+                    self.stage = Stage::Live;
+                    self.lives += 1;
+                    work.trace(|| format!("initiator {} is live", self.number));
+                    self.ping_at = now;
+                    self.live(world, work, now)?;
+                }
+            }
+            Stage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
+            Stage::Live => self.live(world, work, now)?,
+            Stage::Ending => {}
+        }
+        let is_closed = |lane: &Lane| lane.connection.is_closed();
+        if self.stage == Stage::Ending && self.lanes.iter().all(is_closed) {
+            self.lanes.clear();
+            let pause = world.borrow_mut().random.around(MS);
+            self.stage = Stage::Down(now + pause);
+            self.wake(world, now + pause);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, world: &Shared, at: Nanos) {
+        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+    }
+
+    fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
+        let begun = self.lanes.iter().flat_map(Lane::under_way);
+        if let Some(oldest) = begun.map(|sent| sent.begun_at).min()
+            && now >= oldest + COMMAND_TIMEOUT
+        {
+            // Commands of a nexus that is preempted end without a word (SPC-4,
+            // section 5.12.11.2.6).
+            if !self.reserves {
+                work.timed_out(self.number)?;
+            }
+            return self.begin_end(work);
+        }
+        if self.host.kato_ms > 0 && now >= self.ping_at {
+            let half = u64::from(self.host.kato_ms) * MS / 2;
+            self.ping_at = now + half;
+            self.lanes[0].connection.ping();
+            self.wake(world, now + half);
+        }
+        if self.wants_end {
+            return Ok(());
+        }
+        if work.wants_abort() {
+            self.abort_one(world, work)?;
+        }
+        for at in 0..self.lanes.len() {
+            while self.lanes[at].has_room && work.has_more() {
+                let think = work.think();
+                if think > 0 {
+                    self.wake(world, now + think);
+                    break;
+                }
+                if !self.begin(at, world, work)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a command that is under way, or all on its unit.
+    fn abort_one(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+        let (at, is_all, is_reset) = {
+            let random = &mut world.borrow_mut().random;
+            let at = random.below(self.lanes.len() as u64) as usize;
+            // A set spans the connections of a session, a reset all sessions.
+            let is_all = self.lanes.len() == 1 && random.one_in(4);
+            (at, is_all, self.is_only && random.one_in(2))
+        };
+        let lane = &mut self.lanes[at];
+        let tag = lane.commands.iter().position(Option::is_some);
+        let Some(tag) = tag.filter(|_| lane.functions < FUNCTIONS_MAX) else {
+            return Ok(());
+        };
+        if lane.connection.withdraw(tag as Tag) {
+            let sent = lane.commands[tag].take().expect("just seen");
+            return sent.ios.into_iter().try_for_each(|io| work.lost(io, None));
+        }
+        let sent = lane.commands[tag].as_ref().expect("just seen");
+        let lun = lun_field(sent.asked.lun);
+        let (function, tag) = match is_all {
+            true if is_reset => (TaskFunction::LogicalUnitReset, None),
+            true => (TaskFunction::AbortTaskSet, None),
+            false => (TaskFunction::AbortTask, Some(tag as Tag)),
+        };
+        let function = lane.connection.task_management(function, lun, tag);
+        lane.functions += usize::from(function.is_some());
+        Ok(())
+    }
+
+    /// Begins one operation on a connection; false where that is full.
+    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> Result<bool, Violation> {
+        let now = self.driver.now();
+        let room = usize::from(self.lanes[at].connection.room());
+        // Both halves of a pair are one command here.
+        let requests = work.next(self.number, if room > 0 { 2 } else { 0 });
+        if requests.is_empty() {
+            self.lanes[at].has_room = false;
+            return Ok(false);
+        }
+        let asked = scsi::asked(&requests);
+        let ios = requests.into_iter().map(|request| request.io).collect();
+        let sent = Sent {
+            asked,
+            ios,
+            begun_at: now,
+        };
+        self.send(at, sent, work)?;
+        self.wake(world, now + COMMAND_TIMEOUT);
+        Ok(self.lanes[at].has_room)
+    }
+
+    /// Sends a command, perhaps once more.
+    fn send(&mut self, at: usize, sent: Sent, work: &mut Work) -> Verdict {
+        let lane = &mut self.lanes[at];
+        let asked = &sent.asked;
+        let memory = match asked.len {
+            0 => Memory::default(),
+            len => {
+                let buf = self.driver.pool().get(len).expect("hosts have memory");
+                if !asked.bytes.is_empty() {
+                    mem::copy_in(buf.range(), &asked.bytes);
+                }
+                Memory::owned(buf)
+            }
+        };
+        let data = match (asked.len, asked.bytes.is_empty()) {
+            (0, _) => Data::None,
+            (len, true) => Data::In(len),
+            (len, false) => Data::Out(len),
+        };
+        let command = Command::new(asked.lun, asked.cdb);
+        match lane.connection.submit(&command, data, |_| memory) {
+            Some(tag) => {
+                let index = usize::from(tag);
+                if index >= lane.commands.len() {
+                    lane.commands.resize_with(index + 1, || None);
+                }
+                lane.commands[index] = Some(sent);
+            }
+            None => {
+                lane.has_room = false;
+                sent.ios
+                    .into_iter()
+                    .try_for_each(|io| work.lost(io, None))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a login may be refused for this: what it depends on is on its way.
+fn is_passing(error: &FatalError) -> bool {
+    matches!(
+        error,
+        // Target errors, too many connections, not into this session, no such
+        // session.
+        FatalError::LoginRefused { class: 3, .. }
+            | FatalError::LoginRefused {
+                class: 2,
+                detail: 0x06 | 0x08 | 0x0a
+            }
+    )
+}

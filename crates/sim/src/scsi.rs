@@ -1,0 +1,180 @@
+//! What hosts ask for, in the words of SCSI, and what SCSI answers, in those of
+//! NVMe.
+
+use host::iscsi::{Failure, Outcome};
+use wire::nvme::{DSM_AD, DsmRange, Status, cdw12, io};
+use wire::scsi::cdb::{self, Cdb};
+use wire::scsi::{UnmapDescriptor, UnmapHeader, asc, key, opcode, persistent_reserve_out, status};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::reserve::Ask;
+use crate::target::lun_of;
+use crate::work::Request;
+
+/// A command to send.
+pub struct Asked {
+    /// Logical unit.
+    pub lun: u16,
+    /// Command descriptor block.
+    pub cdb: Cdb,
+    /// Bytes of data, in either direction.
+    pub len: u32,
+    /// The data to send.
+    pub bytes: Vec<u8>,
+}
+
+/// The command that requests are: one, or both halves of a pair.
+pub fn asked(requests: &[Request]) -> Asked {
+    let first = &requests[0];
+    let lun = lun_of(first.sqe.nsid.get());
+    if let Some(ask) = first.ask {
+        let (cdb, bytes) = reserve(ask);
+        let len = bytes.len() as u32;
+        return Asked {
+            lun,
+            cdb,
+            len,
+            bytes,
+        };
+    }
+    if let [compare, write] = requests {
+        let mut bytes = compare.bytes.clone();
+        bytes.extend(&write.bytes);
+        return Asked {
+            lun,
+            cdb: cdb::compare_and_write(fua(write), lba(write), blocks(write) as u8),
+            len: bytes.len() as u32,
+            bytes,
+        };
+    }
+    let mut bytes = first.bytes.clone();
+    let at = |opcode, bits| cdb::blocks16(opcode, bits, lba(first), blocks(first));
+    let cdb = match first.sqe.opcode {
+        io::READ => at(opcode::READ_16, 0),
+        io::WRITE => at(opcode::WRITE_16, fua(first)),
+        io::FLUSH => cdb::synchronize_cache16(),
+        io::WRITE_ZEROES => {
+            let deallocates = first.sqe.cdw12.get() & cdw12::DEAC != 0;
+            let unmap = if deallocates { cdb::UNMAP_BIT } else { 0 };
+            at(opcode::WRITE_SAME_16, cdb::NDOB | unmap)
+        }
+        io::VERIFY => at(opcode::VERIFY_16, 0),
+        io::COMPARE => at(opcode::VERIFY_16, cdb::BYTCHK),
+        io::DATASET_MANAGEMENT => {
+            assert_eq!(first.sqe.cdw11.get(), DSM_AD);
+            bytes = unmap_list(&first.bytes);
+            cdb::unmap(0, bytes.len() as u16)
+        }
+        opcode => unreachable!("hosts ask for no {opcode:02x}h"),
+    };
+    let len = match bytes.len() {
+        0 => first.len,
+        len => len as u32,
+    };
+    Asked {
+        lun,
+        cdb,
+        len,
+        bytes,
+    }
+}
+
+fn lba(request: &Request) -> u64 {
+    u64::from(request.sqe.cdw11.get()) << 32 | u64::from(request.sqe.cdw10.get())
+}
+
+fn blocks(request: &Request) -> u32 {
+    (request.sqe.cdw12.get() & 0xffff) + 1
+}
+
+fn fua(request: &Request) -> u8 {
+    match request.sqe.cdw12.get() & cdw12::FUA {
+        0 => 0,
+        _ => cdb::FUA,
+    }
+}
+
+/// The parameter list of UNMAP for the ranges of a Dataset Management command.
+fn unmap_list(ranges: &[u8]) -> Vec<u8> {
+    let count = ranges.len() / size_of::<DsmRange>();
+    let descriptors_len = (count * size_of::<UnmapDescriptor>()) as u16;
+    let header = UnmapHeader {
+        data_len: (descriptors_len + 6).into(),
+        descriptors_len: descriptors_len.into(),
+        reserved4: [0; 4],
+    };
+    let mut list = header.as_bytes().to_vec();
+    for range in ranges.chunks_exact(size_of::<DsmRange>()) {
+        let range = DsmRange::read_from_bytes(range).expect("its size");
+        let descriptor = UnmapDescriptor {
+            lba: range.slba.get().into(),
+            blocks: range.length_blocks.get().into(),
+            reserved12: [0; 4],
+        };
+        list.extend(descriptor.as_bytes());
+    }
+    list
+}
+
+/// PERSISTENT RESERVE OUT and its parameter list (SPC-4, section 6.16).
+fn reserve(ask: Ask) -> (Cdb, Vec<u8>) {
+    use persistent_reserve_out as action;
+    let (action, rtype, key, service_key, persist) = match ask {
+        Ask::Enroll { key, new, persist } => match key {
+            Some(key) => (action::REGISTER, 0, key, new, persist),
+            None => (action::REGISTER_AND_IGNORE_EXISTING_KEY, 0, 0, new, persist),
+        },
+        Ask::Acquire { key, rtype } => (action::RESERVE, rtype, key, 0, false),
+        Ask::Preempt {
+            key,
+            victim,
+            rtype,
+            aborts,
+        } => {
+            let action = match aborts {
+                true => action::PREEMPT_AND_ABORT,
+                false => action::PREEMPT,
+            };
+            (action, rtype, key, victim, false)
+        }
+        Ask::Release { key, rtype } => (action::RELEASE, rtype, key, 0, false),
+        Ask::Clear { key } => (action::CLEAR, 0, key, 0, false),
+        ask => unreachable!("initiators ask for no {ask:?}"),
+    };
+    let mut list = vec![0; 24];
+    list[..8].copy_from_slice(&key.to_be_bytes());
+    list[8..16].copy_from_slice(&service_key.to_be_bytes());
+    list[20] = u8::from(persist);
+    // The types by NVMe's numbers, 1 to 6.
+    let kind = [0, 1, 3, 5, 6, 7, 8][usize::from(rtype)];
+    (
+        cdb::persistent_reserve_out(action, kind, list.len() as u32),
+        list,
+    )
+}
+
+/// What NVMe would call this end of a command, and of the other half of a pair;
+/// `None` where nothing can explain it.
+pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
+    let alone = |status| Some([status, Status::FUSED_FAILED]);
+    let both = |status| Some([status; 2]);
+    match failure.outcome {
+        Outcome::Aborted | Outcome::Status(status::TASK_ABORTED) => both(Status::ABORT_REQUESTED),
+        Outcome::Status(status::RESERVATION_CONFLICT) => alone(Status::RESERVATION_CONFLICT),
+        Outcome::Status(status::BUSY | status::TASK_SET_FULL) => alone(Status::COMMAND_INTERRUPTED),
+        Outcome::Status(status::CHECK_CONDITION) => {
+            let sense = failure.sense?;
+            match (sense.key, sense.code) {
+                (key::MISCOMPARE, _) => alone(Status::COMPARE_FAILURE.dnr()),
+                (_, asc::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE) => alone(Status::LBA_OUT_OF_RANGE),
+                (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR) => alone(Status::UNRECOVERED_READ),
+                (_, asc::WRITE_ERROR) => both(Status::WRITE_FAULT),
+                (_, asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => both(Status::CAPACITY_EXCEEDED),
+                (key::DATA_PROTECT, _) => alone(Status::WRITE_PROTECTED),
+                (key::ILLEGAL_REQUEST, _) => alone(Status::INVALID_FIELD),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,182 @@
+//! The commands of operations.
+
+use wire::nvme::{DSM_AD, DsmRange, Sqe, cdw12, io};
+use zerocopy::IntoBytes;
+
+use super::{Io, Part, Request, Work};
+use crate::checker::{Kind, Op, Value, ZEROS};
+use crate::content::{self, SECTOR_BYTES};
+
+impl Work {
+    pub(super) fn request(&self, opcode: u8, volume: usize, op: Value) -> Request {
+        let mut sqe = Sqe::new(opcode);
+        sqe.nsid = self.nsid(self.checker.op(op).host, volume).into();
+        Request {
+            sqe,
+            len: 0,
+            bytes: Vec::new(),
+            io: Io {
+                ops: vec![op],
+                part: Part::Whole,
+                reserve: None,
+            },
+            ask: None,
+        }
+    }
+
+    pub(super) fn read(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let op = self.begin(Op::new(Kind::Read, host, volume, first, blocks));
+        let mut request = self.request(io::READ, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        request.len = blocks as u32 * self.volumes[volume].block_bytes;
+        request
+    }
+
+    pub(super) fn write(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let durable = self.durable();
+        let op = self.begin(Op::new(
+            Kind::Write { durable },
+            host,
+            volume,
+            first,
+            blocks,
+        ));
+        self.write_of(op, durable)
+    }
+
+    /// The Write command of an operation, with the content that names it.
+    pub(super) fn write_of(&self, op: Value, durable: bool) -> Request {
+        let Op {
+            volume,
+            first,
+            blocks,
+            ..
+        } = *self.checker.op(op);
+        let mut request = self.request(io::WRITE, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        if durable {
+            request.sqe.cdw12 = (request.sqe.cdw12.get() | cdw12::FUA).into();
+        }
+        let block_bytes = self.volumes[volume].block_bytes;
+        request.len = blocks as u32 * block_bytes;
+        request.bytes = vec![0; request.len as usize];
+        let sectors = u64::from(block_bytes) / SECTOR_BYTES as u64;
+        content::fill(op, first * sectors, &mut request.bytes);
+        request
+    }
+
+    pub(super) fn flush(&mut self, host: usize, volume: usize) -> Request {
+        let op = self.begin(Op::new(Kind::Flush, host, volume, 0, 0));
+        self.request(io::FLUSH, volume, op)
+    }
+
+    pub(super) fn zero(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        // WRITE SAME has no FUA.
+        let durable = self.durable() && self.plan.hosts[host].iscsi.is_none();
+        let op = self.begin(Op::new(Kind::Zero { durable }, host, volume, first, blocks));
+        let mut request = self.request(io::WRITE_ZEROES, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        let mut dword12 = request.sqe.cdw12.get();
+        if durable {
+            dword12 |= cdw12::FUA;
+        }
+        if self.random.percent(50) {
+            dword12 |= cdw12::DEAC;
+        }
+        request.sqe.cdw12 = dword12.into();
+        request
+    }
+
+    pub(super) fn trim(&mut self, host: usize, volume: usize) -> Request {
+        let ranges = self.random.between(1, 3);
+        let mut ops = Vec::new();
+        let mut bytes = Vec::new();
+        for _ in 0..ranges {
+            let (first, blocks) = self.extent(volume);
+            ops.push(self.begin(Op::new(Kind::Trim, host, volume, first, blocks)));
+            let range = DsmRange {
+                cattr: 0.into(),
+                length_blocks: (blocks as u32).into(),
+                slba: first.into(),
+            };
+            bytes.extend_from_slice(range.as_bytes());
+        }
+        let mut request = self.request(io::DATASET_MANAGEMENT, volume, ops[0]);
+        request.sqe.cdw10 = (ranges as u32 - 1).into();
+        request.sqe.cdw11 = DSM_AD.into();
+        request.len = bytes.len() as u32;
+        request.bytes = bytes;
+        request.io.ops = ops;
+        request
+    }
+
+    pub(super) fn verify(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> Request {
+        let op = self.begin(Op::new(Kind::Verify, host, volume, first, blocks));
+        let mut request = self.request(io::VERIFY, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        request
+    }
+
+    /// A compare with what was last seen there, perhaps fused with a write.
+    pub(super) fn compare(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+        is_fused: bool,
+    ) -> Vec<Request> {
+        let mut blocks = blocks.min(self.volumes[volume].atomic_blocks);
+        if is_fused && self.plan.hosts[host].iscsi.is_some() {
+            // Both halves are the data of one command.
+            let most = self.plan.io_bytes_max / 2 / self.volumes[volume].block_bytes;
+            blocks = blocks.min(most.max(1).into());
+        }
+        let here = first as usize..(first + blocks) as usize;
+        let guess: Option<Vec<Value>> = self.guess[volume][here].iter().copied().collect();
+        let Some(expected) = guess else {
+            return vec![self.read(host, volume, first, blocks)];
+        };
+        let durable = self.durable();
+        let kind = match is_fused {
+            true => Kind::CompareAndWrite { durable },
+            false => Kind::Compare,
+        };
+        let mut op = Op::new(kind, host, volume, first, blocks);
+        op.expected = expected.clone();
+        let op = self.begin(op);
+        let mut compare = self.compare_of(op, &expected);
+        if !is_fused {
+            return vec![compare];
+        }
+        let mut write = self.write_of(op, durable);
+        compare.sqe.flags |= Sqe::FUSE_FIRST;
+        compare.io.part = Part::First;
+        write.sqe.flags |= Sqe::FUSE_SECOND;
+        write.io.part = Part::Second;
+        vec![compare, write]
+    }
+
+    pub(super) fn compare_of(&self, op: Value, expected: &[Value]) -> Request {
+        let Op { volume, first, .. } = *self.checker.op(op);
+        let mut request = self.request(io::COMPARE, volume, op);
+        request.sqe.set_blocks(first, expected.len() as u32);
+        let block_bytes = self.volumes[volume].block_bytes as usize;
+        let sectors = (block_bytes / SECTOR_BYTES) as u64;
+        request.bytes = vec![0; expected.len() * block_bytes];
+        request.len = request.bytes.len() as u32;
+        let blocks = request.bytes.chunks_exact_mut(block_bytes);
+        for (n, (bytes, &value)) in blocks.zip(expected).enumerate() {
+            if value != ZEROS {
+                content::fill(value, (first + n as u64) * sectors, bytes);
+            }
+        }
+        request
+    }
+}
