@@ -214,8 +214,11 @@ impl Tasks {
             .filter(|tag| usize::from(*tag) < tasks_max && *tag != NO_TASK)?;
         if self.slots.len() == self.chains.len() {
             self.chains = vec![NO_TASK; (self.chains.len() * 2).max(16)];
-            // All slots are taken, or there were one to take.
-            for at in 0..self.slots.len() {
+            // All slots are taken, or there were one to take. Those kept come
+            // last in their chains: others may have their tags.
+            let is_kept = |at: &usize| self.slots[*at].state == State::Kept;
+            let (kept, open): (Vec<_>, Vec<_>) = (0..self.slots.len()).partition(is_kept);
+            for at in kept.into_iter().chain(open) {
                 let chain = self.chain(self.slots[at].itt);
                 self.slots[at].next = self.chains[chain];
                 self.chains[chain] = at as Tag;
@@ -232,7 +235,8 @@ impl Tasks {
         itt as usize & (self.chains.len() - 1)
     }
 
-    /// The task with this Initiator Task Tag, the youngest if there are several.
+    /// The task with this Initiator Task Tag; one that is not kept if there are
+    /// several.
     #[inline]
     pub(super) fn find(&self, itt: u32) -> Option<Tag> {
         if self.chains.is_empty() {
@@ -350,5 +354,21 @@ mod tests {
         assert!(!is_unique);
         tasks.free(second);
         assert_eq!(tasks.find(5), Some(first));
+    }
+
+    #[test]
+    fn a_task_is_found_before_kept_ones_of_the_same_tag_however_many_come() {
+        let mut tasks = Tasks::new();
+        let mut take = |itt| tasks.take(itt, 1000).expect("there is room").0;
+        let (others, kept) = ([take(1), take(2)], take(5));
+        tasks[kept].state = State::Kept;
+        // An older place than the kept one's.
+        tasks.free(others[1]);
+        let (tag, _) = tasks.take(5, 1000).expect("there is room");
+        assert_eq!(tag, others[1]);
+        for itt in 100..200 {
+            tasks.take(itt, 1000).expect("there is room");
+            assert_eq!(tasks.find(5), Some(tag));
+        }
     }
 }
