@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nvmf", &["machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "machine", "wire"]),
+    ("nfs", &["machine", "wire"]),
     ("reactor", &["mem"]),
     ("store", &["mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
@@ -56,7 +57,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const UNSAFE: &[&str] = &["mem", "reactor"];
 
 /// The rooms that hold protocols: no syscall, no clock, no thread.
-const SANS_IO: &[&str] = &["auth", "iscsi", "machine", "nvmf", "scsi", "wire"];
+const SANS_IO: &[&str] = &["auth", "iscsi", "machine", "nfs", "nvmf", "scsi", "wire"];
 
 /// What protocol code has no use for.
 const IO: &[&str] = &[

@@ -1,0 +1,530 @@
+//! One TCP connection of ONC RPC (RFC 5531) with the calls of NFS on it.
+//!
+//! The driver gets a call when all of it is here: its arguments lie together
+//! in a buffer of the call, the data of each WRITE in memory that it was asked
+//! for. It appends results to the call's [`Reply`] and says
+//! [`Connection::send`], in any order of calls. What calls mean, whether one
+//! is a retransmission, and for whom what is allowed, others decide.
+
+mod credential;
+mod receive;
+mod reply;
+mod scan;
+mod slots;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use wire::nfs4::{nfs_opnum4, offset4};
+use wire::rpc::{AUTH_NONE, RPC_VERSION, RecordMark, accept_stat, auth_stat, msg_type};
+use wire::rpc::{call_body, opaque_auth};
+use wire::xdr::{Encode, Opaque};
+
+pub use self::credential::{Credential, Flavor};
+use self::receive::Inbound;
+use self::reply::Refusal;
+pub use self::reply::{Mark, Reply};
+use self::slots::{Slots, State};
+
+/// Calls of ours that may wait for an answer.
+const CALLS_OUT_MAX: usize = 16;
+
+/// What a connection may do; the same for all of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Calls that are worked on at a time; more wait in the socket.
+    pub calls_max: u16,
+    /// Bytes of one call without the data of its WRITEs.
+    pub args_bytes_max: u32,
+    /// The same of all calls that are worked on: beyond it no further call is
+    /// taken.
+    pub args_bytes_all_max: u32,
+    /// Bytes of data in the WRITEs of one call.
+    pub io_bytes_max: u32,
+    /// Operations of one COMPOUND.
+    pub ops_max: u32,
+    /// WRITEs of one COMPOUND.
+    pub writes_max: u16,
+    /// Fragments of one record.
+    pub fragments_max: u32,
+    /// Until a first call must have come.
+    pub handshake_timeout: Nanos,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            calls_max: 256,
+            args_bytes_max: 96 << 10,
+            args_bytes_all_max: 1 << 20,
+            io_bytes_max: 1 << 20,
+            ops_max: 64,
+            writes_max: 8,
+            fragments_max: 1024,
+            handshake_timeout: 10_000_000_000,
+        }
+    }
+}
+
+impl Settings {
+    /// Bytes of a record, in all its fragments.
+    fn record_bytes_max(&self) -> u32 {
+        self.args_bytes_max.saturating_add(self.io_bytes_max)
+    }
+}
+
+/// A procedure that is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Procedure {
+    /// It does nothing, in any program; it is answered here.
+    #[default]
+    Null,
+    /// NFSv4's other one.
+    Compound,
+}
+
+/// Why a COMPOUND has no further operations in [`Call::args`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stop {
+    /// All are there.
+    #[default]
+    End,
+    /// The next cannot be read, or the record ends within it.
+    BadXdr,
+    /// The next has arguments that are not known here: it is not supported.
+    Unsupported,
+    /// More operations, WRITEs or data of them than [`Settings`] have.
+    TooMany,
+}
+
+/// A call, all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Transaction identifier.
+    pub xid: u32,
+    /// Bytes of the whole record, its marks not counted.
+    pub record_bytes: u32,
+    /// Which.
+    pub procedure: Procedure,
+    /// Who calls.
+    pub credential: &'a Credential,
+    /// The arguments of the procedure, without the data of WRITEs: a COMPOUND's
+    /// header, which can be read, and operations.
+    pub args: &'a [u8],
+    /// Operations that can be read, and whose data is there.
+    pub ops: u32,
+    /// Why there are no more.
+    pub stop: Stop,
+    /// For each WRITE among them the tag that names its data; `None` if it has
+    /// none, or the driver had no memory.
+    pub payloads: &'a [Option<Tag>],
+}
+
+impl Call<'_> {
+    /// The number of the operation at which [`Call::stop`] stopped, where
+    /// `args` has no more than its beginning left.
+    pub fn number(args: &[u8]) -> Option<nfs_opnum4> {
+        scan::number(args)
+    }
+}
+
+/// Work for the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Data of a WRITE follows: provide `len` bytes of memory for `tag`, then
+    /// say [`Connection::prepared`], at once or later, or
+    /// [`Connection::refuse`]. Which file it is for,
+    /// [`Connection::write_handle`] may know.
+    Prepare {
+        /// The call that it belongs to.
+        call: Tag,
+        /// What names the data; of the first WRITE, the same.
+        tag: Tag,
+        /// Where it goes in the file.
+        offset: offset4,
+        /// Bytes.
+        len: u32,
+        /// All that is left of the call is staged: its `Place`s and the `Call`
+        /// follow before any byte is received.
+        staged: bool,
+    },
+    /// A call is here: see [`Connection::call`]. Say [`Connection::send`] when
+    /// its results are in [`Connection::reply`].
+    Call {
+        /// Which.
+        tag: Tag,
+    },
+    /// What we called was answered: see [`Connection::answer`], then say
+    /// [`Connection::forget_answer`].
+    Answer {
+        /// Where it is.
+        tag: Tag,
+        /// Of our call.
+        xid: u32,
+    },
+    /// The connection ends once everything was sent.
+    Fatal(FatalError),
+}
+
+/// Why a connection ended: its peer does not speak RPC, or does not keep to
+/// bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FatalError {
+    /// A record that is neither call nor answer, or ends within its header.
+    NoMessage,
+    /// A record of more bytes than any call may have.
+    LongRecord,
+    /// A call with more than [`Settings::args_bytes_max`] beside its data.
+    LongArguments,
+    /// More than [`Settings::fragments_max`].
+    Fragments,
+}
+
+impl fmt::Display for FatalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FatalError::NoMessage => "a record that is no RPC message",
+            FatalError::LongRecord => "a record longer than any call may be",
+            FatalError::LongArguments => "a call with too many arguments",
+            FatalError::Fragments => "a record in too many fragments",
+        })
+    }
+}
+
+/// The server's end of one connection.
+///
+/// Tags that an [`Op`] named, and those that [`Connection::data_tag`] gave, end
+/// with [`Transmit::release`]. Where [`Machine::recv_plan`] wants nothing
+/// (`stage_max` 0), memory is awaited or as many calls are worked on as may be:
+/// walk the staged bytes again after answers, and when a batch has gone.
+#[derive(Debug)]
+pub struct Connection {
+    settings: Settings,
+    inbound: Inbound,
+    slots: Slots,
+    /// Records to be sent, in order; the first may be half gone.
+    ready: VecDeque<Tag>,
+    /// Calls that the driver has.
+    executing: u16,
+    /// Bytes of arguments that it has.
+    args_bytes: u32,
+    /// Our calls that are not answered.
+    calls_out: Vec<u32>,
+    xid_next: u32,
+    is_ended: bool,
+    deadline: Option<Nanos>,
+}
+
+impl Connection {
+    /// The machine of a connection accepted at `now`.
+    pub fn new(settings: Settings, now: Nanos) -> Connection {
+        assert!(settings.calls_max > 0 && settings.args_bytes_max >= 1024);
+        // Each call may be sent while another takes its place, and have further
+        // tags for its data.
+        let slots_max = usize::from(settings.calls_max) * 4 + CALLS_OUT_MAX;
+        Connection {
+            settings,
+            inbound: Inbound::default(),
+            slots: Slots::new(slots_max.min(usize::from(Tag::MAX))),
+            ready: VecDeque::new(),
+            executing: 0,
+            args_bytes: 0,
+            calls_out: Vec::new(),
+            xid_next: 1,
+            is_ended: false,
+            deadline: Some(now.saturating_add(settings.handshake_timeout)),
+        }
+    }
+
+    /// A call that [`Op::Call`] named.
+    #[inline]
+    pub fn call(&self, tag: Tag) -> Call<'_> {
+        let slot = &self.slots[tag];
+        debug_assert!(slot.state == State::Executing);
+        Call {
+            xid: slot.xid,
+            record_bytes: slot.record_bytes,
+            procedure: slot.procedure,
+            credential: &slot.credential,
+            args: &slot.args[slot.args_at as usize..],
+            ops: slot.ops,
+            stop: slot.stop,
+            payloads: &slot.payloads,
+        }
+    }
+
+    /// A call and where its results go: behind the header of an answer that
+    /// says that the call succeeded.
+    #[inline]
+    pub fn reply(&mut self, tag: Tag) -> (Call<'_>, &mut Reply) {
+        let slot = &mut self.slots[tag];
+        assert!(slot.state == State::Executing, "a call that is worked on");
+        let call = Call {
+            xid: slot.xid,
+            record_bytes: slot.record_bytes,
+            procedure: slot.procedure,
+            credential: &slot.credential,
+            args: &slot.args[slot.args_at as usize..],
+            ops: slot.ops,
+            stop: slot.stop,
+            payloads: &slot.payloads,
+        };
+        (call, &mut slot.reply)
+    }
+
+    /// The file handle that the WRITE whose data [`Op::Prepare`] announced will
+    /// be for, where the call says it itself.
+    #[inline]
+    pub fn write_handle(&self, call: Tag) -> Option<&[u8]> {
+        let slot = &self.slots[call];
+        let (at, len) = slot.handle?;
+        slot.args.get(at as usize..(at + len) as usize)
+    }
+
+    /// A tag to name data of an answer with: that of the call if it names
+    /// nothing yet. `None` if there are no more.
+    pub fn data_tag(&mut self, call: Tag) -> Option<Tag> {
+        if !self.slots[call].own_is_used {
+            self.slots[call].own_is_used = true;
+            return Some(call);
+        }
+        let tag = self.slots.take(State::Extra)?;
+        self.slots[call].extras.push(tag);
+        Some(tag)
+    }
+
+    /// The results of a call are all appended.
+    #[inline]
+    pub fn send(&mut self, tag: Tag) {
+        if self.is_ended {
+            return;
+        }
+        self.end_call(tag);
+        self.slots[tag].reply.seal();
+        self.ready.push_back(tag);
+    }
+
+    /// A call is answered by RPC instead of the procedure.
+    pub fn send_status(&mut self, tag: Tag, status: accept_stat) {
+        self.send_refusal(tag, Refusal::stat(status));
+    }
+
+    /// A call is not let in.
+    pub fn send_denied(&mut self, tag: Tag, why: auth_stat) {
+        self.send_refusal(tag, Refusal::auth(why));
+    }
+
+    fn send_refusal(&mut self, tag: Tag, why: Refusal) {
+        if self.is_ended {
+            return;
+        }
+        self.end_call(tag);
+        self.queue_refusal(tag, why);
+    }
+
+    fn queue_refusal(&mut self, tag: Tag, why: Refusal) {
+        let slot = &mut self.slots[tag];
+        slot.state = State::Sending;
+        match why {
+            Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body),
+            Refusal::Denied(why) => slot.reply.denied(slot.xid, why),
+        }
+        slot.reply.seal();
+        self.ready.push_back(tag);
+    }
+
+    #[inline]
+    fn end_call(&mut self, tag: Tag) {
+        let slot = &mut self.slots[tag];
+        assert!(slot.state == State::Executing, "a call that is worked on");
+        slot.state = State::Sending;
+        self.executing -= 1;
+        self.args_bytes -= slot.args.len() as u32;
+    }
+
+    /// Memory for `tag` is there.
+    #[inline]
+    pub fn prepared(&mut self, tag: Tag) {
+        if !self.is_ended {
+            self.inbound.prepared(tag);
+        }
+    }
+
+    /// The driver has no memory for `tag`: its data is skipped, and the WRITE
+    /// has no tag in [`Call::payloads`].
+    pub fn refuse(&mut self, tag: Tag) {
+        if self.is_ended {
+            return;
+        }
+        let call = self.inbound.refuse(tag);
+        let payloads = &mut self.slots[call].payloads;
+        *payloads.last_mut().expect("it was announced") = None;
+    }
+
+    /// Whether nothing more is taken before there is memory for `tag`.
+    #[inline]
+    pub fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.inbound.is_blocked_on(tag)
+    }
+
+    /// Calls that are worked on.
+    pub fn executing(&self) -> usize {
+        usize::from(self.executing)
+    }
+
+    /// Calls the client (RFC 8881, section 2.10.3.1): `procedure` of `program`
+    /// with AUTH_NONE and what `args` appends. The xid by which
+    /// [`Op::Answer`] will name it; `None` if too many wait.
+    pub fn call_back(
+        &mut self,
+        (program, version, procedure): (u32, u32, u32),
+        args: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<u32> {
+        if self.is_ended || self.calls_out.len() >= CALLS_OUT_MAX {
+            return None;
+        }
+        let tag = self.slots.take(State::Sending)?;
+        let xid = self.xid_next;
+        self.xid_next = xid.wrapping_add(1);
+        let none = opaque_auth {
+            flavor: AUTH_NONE,
+            body: Opaque(&[]),
+        };
+        let reply = &mut self.slots[tag].reply;
+        let to = reply.bytes();
+        to.extend_from_slice(&[0; RecordMark::LEN]);
+        xid.encode(to);
+        msg_type::CALL.encode(to);
+        call_body {
+            rpcvers: RPC_VERSION,
+            prog: program,
+            vers: version,
+            proc: procedure,
+            cred: none,
+            verf: none,
+        }
+        .encode(to);
+        args(to);
+        reply.seal();
+        self.calls_out.push(xid);
+        self.ready.push_back(tag);
+        Some(xid)
+    }
+
+    /// Nobody waits for the answer to this call of ours any more.
+    pub fn forget_call(&mut self, xid: u32) {
+        self.calls_out.retain(|&out| out != xid);
+    }
+
+    /// The answer that [`Op::Answer`] named: what follows its xid and type, a
+    /// `reply_body` and results.
+    pub fn answer(&self, tag: Tag) -> &[u8] {
+        &self.slots[tag].args[self.slots[tag].args_at as usize..]
+    }
+
+    /// The answer was read.
+    pub fn forget_answer(&mut self, tag: Tag) {
+        if !self.is_ended {
+            self.slots.free(tag);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: FatalError) -> Step<Op> {
+        self.is_ended = true;
+        self.deadline = None;
+        Step::Op(Op::Fatal(error))
+    }
+
+    /// Whether no further record is begun for now.
+    #[inline]
+    fn is_full(&self) -> bool {
+        let has_work = self.executing > 0 || !self.ready.is_empty();
+        let is_full = self.executing >= self.settings.calls_max
+            || self.slots.in_flight() >= 2 * usize::from(self.settings.calls_max)
+            || self.args_bytes >= self.settings.args_bytes_all_max
+            || !self.slots.has_free();
+        is_full && has_work
+    }
+}
+
+impl Machine for Connection {
+    type Op = Op;
+
+    fn tags_max(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn recv_plan(&self) -> RecvPlan {
+        let waits = self.inbound.is_blocked() || self.inbound.is_between() && self.is_full();
+        if waits && !self.is_ended {
+            return RecvPlan {
+                direct: None,
+                stage_max: 0,
+            };
+        }
+        RecvPlan {
+            direct: self.inbound.direct(),
+            stage_max: self.inbound.stage_max(self.deadline.is_some()),
+        }
+    }
+
+    #[inline]
+    fn on_direct(&mut self, len: u32) {
+        self.inbound.on_direct(len);
+    }
+
+    #[inline]
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        match self.is_ended {
+            false => self.receive(staged, at),
+            true => {
+                *at = staged.len();
+                None
+            }
+        }
+    }
+
+    fn on_digest(&mut self, _: Tag, _: bool) {
+        unreachable!("RPC has no digests");
+    }
+
+    #[inline]
+    fn has_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        while let Some(&tag) = self.ready.front() {
+            if !self.slots[tag].reply.transmit(out) {
+                return;
+            }
+            self.ready.pop_front();
+            while let Some(extra) = self.slots[tag].extras.pop() {
+                out.release(extra);
+                self.slots.free(extra);
+            }
+            out.release(tag);
+            self.slots.free(tag);
+        }
+    }
+
+    /// Ended, and every answer that was ready has gone.
+    fn is_finished(&self) -> bool {
+        self.is_ended
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    fn on_deadline(&mut self, now: Nanos) {
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.is_ended = true;
+            self.deadline = None;
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! The way of the bytes that come: record marks off, arguments into the
+//! buffer of their call, data of WRITEs to its memory.
+
+use machine::{Direct, Step, Tag};
+use wire::rpc::{RecordMark, accept_stat};
+use wire::xdr::{Error, pad};
+
+use super::reply::Refusal;
+use super::scan::{self, Handle, Header, Operation};
+use super::slots::State;
+use super::{Connection, FatalError, Op, Procedure, Stop};
+
+/// Staging when small calls are expected.
+const STAGE_LARGE: u32 = 256 << 10;
+/// Staging before the first call: who sends half a header and waits holds no
+/// more than this.
+const STAGE_HANDSHAKE: u32 = 2048;
+/// Staging when large WRITEs are expected: the rest of one call, and of the next
+/// what stands before the data.
+const STAGE_HEADERS: u32 = 512;
+/// From so many bytes of data, a receive for each WRITE costs less than
+/// copying.
+const BULK_BYTES_MIN: u32 = 16 << 10;
+/// So many calls without such data, and no more of it is expected.
+const BULK_CALLS: u8 = 4;
+/// Bytes of an operation that are looked at first, where it came in pieces.
+const PIECE_BYTES: usize = 64;
+
+/// What comes next of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Header,
+    Compound,
+    Operation,
+    /// All of it belongs to the record's buffer.
+    Rest,
+    /// Nobody wants it.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Payload {
+    #[default]
+    None,
+    /// The driver was asked for memory.
+    Awaited,
+    /// It comes.
+    Taken,
+    /// It comes, and nobody wants it.
+    Skipped,
+}
+
+/// Where the stream stands.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    /// The record that is arriving.
+    tag: Option<Tag>,
+    part: Part,
+    /// Of the fragment that is arriving.
+    left: u32,
+    /// Whether that is the last of its record.
+    is_last: bool,
+    /// Within a fragment.
+    is_inside: bool,
+    record_bytes: u32,
+    fragments: u32,
+    /// Up to where the record's buffer has been read.
+    parsed: usize,
+    ops_left: u32,
+    refusal: Option<Refusal>,
+    payload: Payload,
+    payload_tag: Tag,
+    payload_at: u32,
+    payload_left: u32,
+    /// Padding behind it.
+    pad_left: u32,
+    /// The data of WRITEs in this record.
+    io_bytes: u32,
+    /// Calls for which large data is expected.
+    bulk: u8,
+}
+
+impl Inbound {
+    #[inline]
+    pub(super) fn is_blocked(&self) -> bool {
+        self.payload == Payload::Awaited
+    }
+
+    #[inline]
+    pub(super) fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.is_blocked() && self.payload_tag == tag
+    }
+
+    /// Between two records.
+    #[inline]
+    pub(super) fn is_between(&self) -> bool {
+        self.tag.is_none() && !self.is_inside
+    }
+
+    pub(super) fn prepared(&mut self, tag: Tag) {
+        assert!(self.is_blocked_on(tag), "prepared once");
+        self.payload = Payload::Taken;
+    }
+
+    /// The call whose data is skipped.
+    pub(super) fn refuse(&mut self, tag: Tag) -> Tag {
+        assert!(self.is_blocked_on(tag), "refused once");
+        self.payload = Payload::Skipped;
+        self.tag.expect("data belongs to a call")
+    }
+
+    #[inline]
+    pub(super) fn direct(&self) -> Option<Direct> {
+        let len = self.payload_left.min(self.left);
+        (self.payload == Payload::Taken && len > 0).then_some(Direct {
+            tag: self.payload_tag,
+            offset: self.payload_at,
+            len,
+        })
+    }
+
+    #[inline]
+    pub(super) fn on_direct(&mut self, len: u32) {
+        assert!(
+            len == 0 || self.direct().is_some_and(|direct| len <= direct.len),
+            "more than was planned"
+        );
+        self.payload_arrived(len);
+    }
+
+    #[inline]
+    fn payload_arrived(&mut self, len: u32) {
+        self.left -= len;
+        self.payload_at += len;
+        self.payload_left -= len;
+    }
+
+    #[inline]
+    pub(super) fn stage_max(&self, is_stranger: bool) -> u32 {
+        match () {
+            () if is_stranger => STAGE_HANDSHAKE,
+            () if self.bulk > 0 => STAGE_HEADERS,
+            () => STAGE_LARGE,
+        }
+    }
+
+    /// Takes the data of a WRITE, or its padding, from what is staged. Not to
+    /// be called while it is awaited.
+    #[inline]
+    fn walk_payload(&mut self, available: u32, at: &mut usize) -> Option<Step<Op>> {
+        let available = available.min(self.left);
+        let len = self.payload_left.min(available);
+        if len > 0 {
+            let step = Step::Place {
+                tag: self.payload_tag,
+                offset: self.payload_at,
+                at: *at as u32,
+                len,
+            };
+            *at += len as usize;
+            self.payload_arrived(len);
+            return (self.payload == Payload::Taken).then_some(step);
+        }
+        let len = self.pad_left.min(available);
+        self.pad_left -= len;
+        self.left -= len;
+        *at += len as usize;
+        None
+    }
+}
+
+/// What a piece of a record turned out to be.
+enum Item {
+    Header(Header),
+    Compound(u32),
+    Operation(Operation),
+}
+
+impl Connection {
+    #[inline]
+    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        loop {
+            let inbound = &mut self.inbound;
+            if inbound.payload != Payload::None {
+                if inbound.payload == Payload::Awaited {
+                    return None;
+                }
+                if inbound.payload_left + inbound.pad_left == 0 {
+                    self.end_payload();
+                    continue;
+                }
+            }
+            if !inbound.is_inside {
+                if inbound.is_between() && self.is_full() {
+                    return None;
+                }
+                let mark = staged.get(*at..*at + RecordMark::LEN)?;
+                *at += RecordMark::LEN;
+                let mark = mark.try_into().expect("its length");
+                if let Err(error) = self.begin_fragment(RecordMark::decode(mark)) {
+                    return Some(self.fail(error));
+                }
+                continue;
+            }
+            if inbound.left == 0 {
+                inbound.is_inside = false;
+                if inbound.is_last
+                    && let Some(step) = self.end_record()
+                {
+                    return Some(step);
+                }
+                continue;
+            }
+            let available = staged.len() - *at;
+            if available == 0 {
+                return None;
+            }
+            if inbound.payload != Payload::None {
+                if let Some(step) = inbound.walk_payload(available as u32, at) {
+                    return Some(step);
+                }
+                continue;
+            }
+            let chunk = &staged[*at..*at + available.min(inbound.left as usize)];
+            match self.gather(chunk, available) {
+                Ok((used, step)) => {
+                    *at += used;
+                    if step.is_some() {
+                        return step;
+                    }
+                }
+                Err(error) => return Some(self.fail(error)),
+            }
+        }
+    }
+
+    #[inline]
+    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), FatalError> {
+        if self.inbound.tag.is_none() {
+            let tag = self.slots.take(State::Gathering);
+            self.inbound = Inbound {
+                tag: Some(tag.expect("not full")),
+                bulk: self.inbound.bulk,
+                ..Inbound::default()
+            };
+        }
+        let inbound = &mut self.inbound;
+        inbound.fragments += 1;
+        inbound.record_bytes = inbound.record_bytes.saturating_add(mark.len);
+        inbound.is_inside = true;
+        inbound.left = mark.len;
+        inbound.is_last = mark.is_last;
+        if inbound.record_bytes > self.settings.record_bytes_max() {
+            return Err(FatalError::LongRecord);
+        }
+        match inbound.fragments > self.settings.fragments_max {
+            true => Err(FatalError::Fragments),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes bytes of the record that is arriving from `chunk`, the rest of
+    /// its fragment as far as it is staged. Says how many it took.
+    #[inline]
+    fn gather(
+        &mut self,
+        chunk: &[u8],
+        available: usize,
+    ) -> Result<(usize, Option<Step<Op>>), FatalError> {
+        let tag = self.inbound.tag.expect("inside a record");
+        let part = self.inbound.part;
+        let parsed = self.inbound.parsed;
+        let args = &mut self.slots[tag].args;
+        if matches!(part, Part::Rest | Part::Nothing) {
+            if part == Part::Rest {
+                args.extend_from_slice(chunk);
+            }
+            let used = self.took(tag, chunk.len())?;
+            return Ok((used, None));
+        }
+        let tail = args.len() - parsed;
+        // A whole piece is looked at where it lies; behind the beginning of one
+        // that came before, some bytes more each time.
+        let mut more = 0;
+        let item = loop {
+            let result = match tail {
+                0 => read(part, chunk),
+                _ => {
+                    let piece = (PIECE_BYTES + more).min(chunk.len() - more);
+                    args.extend_from_slice(&chunk[more..more + piece]);
+                    more += piece;
+                    read(part, &args[parsed..])
+                }
+            };
+            match result {
+                Ok(item) => break Some(item),
+                Err(Error::Short) if tail > 0 && more < chunk.len() => {}
+                Err(Error::Short) => break None,
+                Err(_) if part == Part::Header => return Err(FatalError::NoMessage),
+                Err(_) => return Ok((self.garbage(tag, chunk.len())?, None)),
+            }
+        };
+        let Some((len, item)) = item else {
+            if tail == 0 {
+                args.extend_from_slice(chunk);
+            }
+            return Ok((self.took(tag, chunk.len())?, None));
+        };
+        // What was taken beyond the piece came with this chunk; only one that
+        // cannot be read ends before that.
+        let used = len.saturating_sub(tail);
+        args.truncate(parsed + tail);
+        args.extend_from_slice(&chunk[..used]);
+        let used = self.took(tag, used)?;
+        self.inbound.parsed = parsed + len;
+        let step = match item {
+            Item::Header(header) => self.on_header(tag, header),
+            Item::Compound(ops) => {
+                self.inbound.ops_left = ops;
+                self.next_operation(tag);
+                None
+            }
+            Item::Operation(operation) => {
+                self.on_operation(tag, parsed, operation, available - used)
+            }
+        };
+        Ok((used, step))
+    }
+
+    /// Bytes of the fragment have gone into the buffer of `tag`, or nowhere.
+    #[inline]
+    fn took(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
+        self.inbound.left -= len as u32;
+        match self.slots[tag].args.len() > self.settings.args_bytes_max as usize {
+            true => Err(FatalError::LongArguments),
+            false => Ok(len),
+        }
+    }
+
+    /// The header of a COMPOUND is none: nothing of the record is of use.
+    #[cold]
+    fn garbage(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
+        self.inbound.refusal = Some(Refusal::stat(accept_stat::GARBAGE_ARGS));
+        self.inbound.part = Part::Nothing;
+        self.took(tag, len)
+    }
+
+    #[inline]
+    fn on_header(&mut self, tag: Tag, header: Header) -> Option<Step<Op>> {
+        let slot = &mut self.slots[tag];
+        slot.args_at = self.inbound.parsed as u32;
+        match header {
+            Header::Call {
+                xid,
+                procedure,
+                credential,
+            } => {
+                slot.xid = xid;
+                slot.procedure = procedure;
+                slot.credential = credential;
+                self.inbound.part = match procedure {
+                    Procedure::Null => Part::Nothing,
+                    Procedure::Compound => Part::Compound,
+                };
+                self.deadline = None;
+            }
+            Header::Refused { xid, why } => {
+                slot.xid = xid;
+                self.inbound.refusal = Some(why);
+                self.inbound.part = Part::Nothing;
+            }
+            Header::Answer { xid } => {
+                slot.xid = xid;
+                slot.is_answer = true;
+                let is_awaited = self.calls_out.contains(&xid);
+                self.forget_call(xid);
+                self.inbound.part = match is_awaited {
+                    true => Part::Rest,
+                    // Somebody has stopped waiting for it.
+                    false => Part::Nothing,
+                };
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn next_operation(&mut self, tag: Tag) {
+        let inbound = &mut self.inbound;
+        inbound.part = Part::Operation;
+        if inbound.ops_left == 0 {
+            // What follows the last operation means nothing.
+            inbound.part = Part::Nothing;
+        } else if self.slots[tag].ops == self.settings.ops_max {
+            self.slots[tag].stop = Stop::TooMany;
+            inbound.part = Part::Nothing;
+        }
+    }
+
+    #[inline]
+    fn on_operation(
+        &mut self,
+        tag: Tag,
+        begin: usize,
+        operation: Operation,
+        available: usize,
+    ) -> Option<Step<Op>> {
+        let slot = &mut self.slots[tag];
+        match operation {
+            Operation::Whole(handle) => {
+                match handle {
+                    Handle::Keeps => {}
+                    Handle::Put { at, len } => slot.handle = Some((begin as u32 + at, len)),
+                    Handle::Changes => slot.handle = None,
+                }
+                self.operation_is_here(tag);
+            }
+            Operation::Write { offset, len } => {
+                return self.begin_payload(tag, offset, len, available);
+            }
+            Operation::Stop(why) => self.stop(tag, why),
+        }
+        None
+    }
+
+    #[inline]
+    fn operation_is_here(&mut self, tag: Tag) {
+        self.slots[tag].ops += 1;
+        self.inbound.ops_left -= 1;
+        self.next_operation(tag);
+    }
+
+    #[cold]
+    fn stop(&mut self, tag: Tag, why: Stop) {
+        self.slots[tag].stop = why;
+        self.inbound.part = Part::Nothing;
+    }
+
+    /// The data of a WRITE begins.
+    #[inline]
+    fn begin_payload(
+        &mut self,
+        call: Tag,
+        offset: u64,
+        len: u32,
+        available: usize,
+    ) -> Option<Step<Op>> {
+        let inbound = &self.inbound;
+        let is_beyond_record = inbound.is_last && len > inbound.left;
+        if is_beyond_record {
+            self.stop(call, Stop::BadXdr);
+            return None;
+        }
+        if self.slots[call].payloads.len() >= usize::from(self.settings.writes_max)
+            || len > self.settings.io_bytes_max - inbound.io_bytes
+        {
+            self.stop(call, Stop::TooMany);
+            return None;
+        }
+        let tag = match len {
+            0 => None,
+            _ => self.data_tag(call),
+        };
+        self.slots[call].payloads.push(tag);
+        let inbound = &mut self.inbound;
+        inbound.io_bytes += len;
+        inbound.payload_at = 0;
+        inbound.payload_left = len;
+        inbound.pad_left = pad(len as usize) as u32;
+        inbound.payload = Payload::Skipped;
+        if len >= BULK_BYTES_MIN {
+            inbound.bulk = BULK_CALLS;
+        }
+        let tag = tag?;
+        inbound.payload = Payload::Awaited;
+        inbound.payload_tag = tag;
+        let staged = inbound.is_last && inbound.left as usize <= available;
+        Some(Step::Op(Op::Prepare {
+            call,
+            tag,
+            offset,
+            len,
+            staged,
+        }))
+    }
+
+    #[inline]
+    fn end_payload(&mut self) {
+        self.inbound.payload = Payload::None;
+        let tag = self.inbound.tag.expect("inside a record");
+        self.operation_is_here(tag);
+    }
+
+    /// The last fragment is over: all of the record is here, or will never be.
+    #[inline]
+    fn end_record(&mut self) -> Option<Step<Op>> {
+        let tag = self.inbound.tag.take().expect("inside a record");
+        let inbound = &mut self.inbound;
+        if inbound.io_bytes < BULK_BYTES_MIN {
+            inbound.bulk = inbound.bulk.saturating_sub(1);
+        }
+        inbound.payload = Payload::None;
+        self.slots[tag].record_bytes = inbound.record_bytes;
+        if let Some(why) = inbound.refusal.take() {
+            self.queue_refusal(tag, why);
+            return None;
+        }
+        match inbound.part {
+            Part::Header => return Some(self.fail(FatalError::NoMessage)),
+            Part::Compound => {
+                self.queue_refusal(tag, Refusal::stat(accept_stat::GARBAGE_ARGS));
+                return None;
+            }
+            Part::Rest => {
+                let xid = self.slots[tag].xid;
+                return Some(Step::Op(Op::Answer { tag, xid }));
+            }
+            Part::Operation => self.slots[tag].stop = Stop::BadXdr,
+            Part::Nothing => {}
+        }
+        let slot = &mut self.slots[tag];
+        if slot.is_answer {
+            self.slots.free(tag);
+            return None;
+        }
+        slot.reply.begin(slot.xid);
+        if slot.procedure == Procedure::Null {
+            slot.state = State::Sending;
+            slot.reply.seal();
+            self.ready.push_back(tag);
+            return None;
+        }
+        slot.state = State::Executing;
+        self.executing += 1;
+        self.args_bytes += slot.args.len() as u32;
+        Some(Step::Op(Op::Call { tag }))
+    }
+}
+
+#[inline]
+fn read(part: Part, bytes: &[u8]) -> Result<(usize, Item), Error> {
+    match part {
+        Part::Header => scan::header(bytes).map(|(len, header)| (len, Item::Header(header))),
+        Part::Compound => scan::compound(bytes).map(|(len, ops)| (len, Item::Compound(ops))),
+        _ => scan::operation(bytes).map(|(len, op)| (len, Item::Operation(op))),
+    }
+}

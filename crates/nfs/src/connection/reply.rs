@@ -1,0 +1,205 @@
+//! A record that goes out: bytes with payloads between them.
+
+use machine::{Tag, Tail, Transmit};
+use wire::rpc::{
+    RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info, msg_type, rejected_reply,
+    reply_stat,
+};
+use wire::xdr::{Encode, pad};
+
+/// Bytes that are handed on at once.
+const CHUNK_BYTES: usize = 480;
+
+/// Data of a tag that goes out behind the bytes before `at`.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    at: u32,
+    tag: Tag,
+    offset: u32,
+    len: u32,
+}
+
+/// What the answer to a call consists of, in the order in which it is appended.
+#[derive(Debug, Default)]
+pub struct Reply {
+    bytes: Vec<u8>,
+    parts: Vec<Part>,
+    /// Payload with its padding.
+    payload_bytes: u32,
+    sent: usize,
+    parts_sent: usize,
+}
+
+/// A place in a [`Reply`] to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    bytes: usize,
+    parts: usize,
+    payload_bytes: u32,
+}
+
+impl Reply {
+    /// Where bytes are appended. What lies there already stays, apart from
+    /// values written over in place.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends `len` bytes of the data of `tag` and the padding behind them;
+    /// their length was written already.
+    #[inline]
+    pub fn payload(&mut self, tag: Tag, offset: u32, len: u32) {
+        if len == 0 {
+            return;
+        }
+        let at = self.bytes.len() as u32;
+        self.parts.push(Part {
+            at,
+            tag,
+            offset,
+            len,
+        });
+        self.payload_bytes += len + pad(len as usize) as u32;
+    }
+
+    /// Bytes of the whole record, its mark not counted.
+    #[inline]
+    pub fn record_bytes(&self) -> u32 {
+        (self.bytes.len() - RecordMark::LEN) as u32 + self.payload_bytes
+    }
+
+    /// Whether any payload was named.
+    pub fn has_payload(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// What has been appended up to now.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes.len(),
+            parts: self.parts.len(),
+            payload_bytes: self.payload_bytes,
+        }
+    }
+
+    /// Takes back what was appended since.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        self.parts.truncate(mark.parts);
+        self.payload_bytes = mark.payload_bytes;
+    }
+
+    /// The bytes of the results: what follows the header of RPC.
+    pub fn results(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..]
+    }
+
+    pub(super) fn reset(&mut self, keep_bytes: usize) {
+        if self.bytes.capacity() > keep_bytes {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+        self.parts.clear();
+        self.payload_bytes = 0;
+        self.sent = 0;
+        self.parts_sent = 0;
+    }
+
+    /// The header of an answer that was accepted and succeeded.
+    #[inline]
+    pub(super) fn begin(&mut self, xid: u32) {
+        self.begin_accepted(xid);
+        accept_stat::SUCCESS.encode(&mut self.bytes);
+    }
+
+    fn begin_as(&mut self, xid: u32, stat: reply_stat) {
+        self.bytes.clear();
+        self.parts.clear();
+        self.payload_bytes = 0;
+        let to = &mut self.bytes;
+        to.extend_from_slice(&[0; RecordMark::LEN]);
+        xid.encode(to);
+        msg_type::REPLY.encode(to);
+        stat.encode(to);
+    }
+
+    fn begin_accepted(&mut self, xid: u32) {
+        self.begin_as(xid, reply_stat::MSG_ACCEPTED);
+        // The verifier: AUTH_NONE, empty.
+        0u64.encode(&mut self.bytes);
+    }
+
+    /// An answer without results.
+    pub(super) fn accepted(&mut self, xid: u32, body: accepted_body) {
+        self.begin_accepted(xid);
+        body.encode(&mut self.bytes);
+    }
+
+    /// An answer to who was not let in.
+    pub(super) fn denied(&mut self, xid: u32, why: rejected_reply) {
+        self.begin_as(xid, reply_stat::MSG_DENIED);
+        why.encode(&mut self.bytes);
+    }
+
+    /// Writes the record mark: nothing is appended any more.
+    #[inline]
+    pub(super) fn seal(&mut self) {
+        let mark = RecordMark {
+            is_last: true,
+            len: self.record_bytes(),
+        };
+        self.bytes[..RecordMark::LEN].copy_from_slice(&mark.encode());
+    }
+
+    /// Hands on what fits; whether that was all.
+    #[inline]
+    pub(super) fn transmit(&mut self, out: &mut impl Transmit) -> bool {
+        loop {
+            let part = self.parts.get(self.parts_sent);
+            let end = part.map_or(self.bytes.len(), |part| part.at as usize);
+            if self.sent == end && part.is_none() {
+                return true;
+            }
+            if !out.has_room() {
+                return false;
+            }
+            let next = end.min(self.sent + CHUNK_BYTES);
+            if next > self.sent {
+                out.header(&self.bytes[self.sent..next]);
+                self.sent = next;
+            }
+            if let (true, Some(part)) = (next == end, part) {
+                let pad = pad(part.len as usize) as u8;
+                let tail = Tail { pad, digest: false };
+                out.payload(part.tag, part.offset, part.len, tail);
+                self.parts_sent += 1;
+            }
+        }
+    }
+}
+
+/// Bytes before the results of a call that succeeded: the mark, then xid, type,
+/// status, verifier, status.
+const HEADER_BYTES: usize = RecordMark::LEN + 24;
+
+/// An answer that is none of the procedure's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Accepted(accepted_body),
+    Denied(rejected_reply),
+}
+
+impl Refusal {
+    pub(super) fn auth(why: auth_stat) -> Refusal {
+        Refusal::Denied(rejected_reply::AUTH_ERROR(why))
+    }
+
+    pub(super) fn versions(low: u32, high: u32) -> Refusal {
+        Refusal::Accepted(accepted_body::PROG_MISMATCH(mismatch_info { low, high }))
+    }
+
+    pub(super) fn stat(why: accept_stat) -> Refusal {
+        Refusal::Accepted(accepted_body::default(why))
+    }
+}

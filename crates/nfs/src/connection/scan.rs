@@ -1,0 +1,158 @@
+//! What a record is made of, as far as the way of its bytes depends on it: the
+//! header of RPC, that of a COMPOUND, operations up to the data of a WRITE.
+//! Everything here is a function of bytes.
+
+use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
+use wire::nfs4::{nfs_argop4, nfs_opnum4};
+use wire::rpc::{
+    RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type, rejected_reply,
+};
+use wire::xdr::{Decode, Error, Reader};
+
+use super::credential::Credential;
+use super::reply::Refusal;
+use super::{Procedure, Stop};
+
+/// How a record begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    Call {
+        xid: u32,
+        procedure: Procedure,
+        credential: Credential,
+    },
+    /// A call that nothing more is done for than to say why.
+    Refused { xid: u32, why: Refusal },
+    /// The answer to a call of ours.
+    Answer { xid: u32 },
+}
+
+/// Reads the header of a record and says how long it is.
+pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), Error> {
+    let mut from = Reader::new(bytes);
+    let xid = u32::decode(&mut from)?;
+    if msg_type::decode(&mut from)? == msg_type::REPLY {
+        return Ok((from.position(), Header::Answer { xid }));
+    }
+    let mut version = from;
+    if u32::decode(&mut version)? != RPC_VERSION {
+        // What follows in other versions nobody knows.
+        let only = mismatch_info {
+            low: RPC_VERSION,
+            high: RPC_VERSION,
+        };
+        let why = Refusal::Denied(rejected_reply::RPC_MISMATCH(only));
+        return Ok((version.position(), Header::Refused { xid, why }));
+    }
+    let call = match call_body::decode(&mut from) {
+        Err(Error::Short) => return Err(Error::Short),
+        Err(_) => {
+            let why = Refusal::auth(auth_stat::AUTH_BADCRED);
+            return Ok((from.position(), Header::Refused { xid, why }));
+        }
+        Ok(call) => call,
+    };
+    let header = match admit(&call) {
+        Ok((procedure, credential)) => Header::Call {
+            xid,
+            procedure,
+            credential,
+        },
+        Err(why) => Header::Refused { xid, why },
+    };
+    Ok((from.position(), header))
+}
+
+/// What a call calls, and who calls.
+fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
+    let credential = Credential::of(call).map_err(Refusal::auth)?;
+    if call.prog != NFS4_PROGRAM {
+        return Err(Refusal::stat(accept_stat::PROG_UNAVAIL));
+    }
+    if call.vers != NFS_V4 {
+        return Err(Refusal::versions(NFS_V4, NFS_V4));
+    }
+    match call.proc {
+        NFSPROC4_NULL => Ok((Procedure::Null, credential)),
+        NFSPROC4_COMPOUND => Ok((Procedure::Compound, credential)),
+        _ => Err(Refusal::stat(accept_stat::PROC_UNAVAIL)),
+    }
+}
+
+/// Reads what stands before the operations of a COMPOUND: how long it is, and
+/// how many operations follow.
+pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), Error> {
+    let mut from = Reader::new(bytes);
+    let head = compound_head::decode(&mut from)?;
+    Ok((from.position(), head.ops))
+}
+
+/// What an operation does to the current file handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handle {
+    Keeps,
+    /// It becomes these bytes of the operation.
+    Put {
+        at: u32,
+        len: u32,
+    },
+    /// What it becomes is not known here.
+    Changes,
+}
+
+/// An operation as far as its bytes are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Whole(Handle),
+    /// So many bytes for this place of a file follow.
+    Write {
+        offset: u64,
+        len: u32,
+    },
+    /// Nothing behind its number is looked at.
+    Stop(Stop),
+}
+
+/// Bytes of an operation's number.
+const NUMBER_BYTES: usize = 4;
+
+/// Reads an operation, and says how long it is.
+#[inline]
+pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
+    let mut from = Reader::new(bytes);
+    let op = match nfs_argop4::decode(&mut from) {
+        Err(Error::Short) => return Err(Error::Short),
+        Err(_) => return Ok((NUMBER_BYTES, Operation::Stop(Stop::BadXdr))),
+        Ok(op) => op,
+    };
+    let position = from.position();
+    let operation = match op {
+        nfs_argop4::OP_PUTFH(args) => {
+            let len = args.object.0.len() as u32;
+            // The number of the operation and the length stand before it.
+            Operation::Whole(Handle::Put { at: 8, len })
+        }
+        nfs_argop4::OP_WRITE(args) => Operation::Write {
+            offset: args.offset,
+            len: args.data.len,
+        },
+        nfs_argop4::default(_) => Operation::Stop(Stop::Unsupported),
+        nfs_argop4::OP_LOOKUP(_)
+        | nfs_argop4::OP_LOOKUPP
+        | nfs_argop4::OP_OPEN(_)
+        | nfs_argop4::OP_CREATE(_)
+        | nfs_argop4::OP_OPENATTR(_)
+        | nfs_argop4::OP_PUTPUBFH
+        | nfs_argop4::OP_PUTROOTFH
+        | nfs_argop4::OP_RESTOREFH
+        | nfs_argop4::OP_SECINFO(_)
+        | nfs_argop4::OP_SECINFO_NO_NAME(_) => Operation::Whole(Handle::Changes),
+        _ => Operation::Whole(Handle::Keeps),
+    };
+    Ok((position, operation))
+}
+
+/// The number of the operation that `bytes` begin with, if there is one.
+pub(super) fn number(bytes: &[u8]) -> Option<nfs_opnum4> {
+    nfs_opnum4::decode(&mut Reader::new(bytes)).ok()
+}

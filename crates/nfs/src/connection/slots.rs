@@ -1,0 +1,149 @@
+//! The table of what is in flight on one connection.
+
+use std::ops::{Index, IndexMut};
+
+use machine::Tag;
+
+use super::credential::Credential;
+use super::reply::Reply;
+use super::{Procedure, Stop};
+
+/// Capacity that a buffer keeps when its call is over.
+const KEEP_BYTES: usize = 4096;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    #[default]
+    Free,
+    /// Its record is arriving.
+    Gathering,
+    /// The driver has it.
+    Executing,
+    /// Its record goes out.
+    Sending,
+    /// Memory of another call, with this tag.
+    Extra,
+}
+
+/// One record: a call with the answer to it, or a call of ours, or the answer
+/// to that.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub state: State,
+    pub xid: u32,
+    /// It answers a call of ours.
+    pub is_answer: bool,
+    /// Without marks.
+    pub record_bytes: u32,
+    pub procedure: Procedure,
+    pub credential: Credential,
+    /// The record without its marks and payloads.
+    pub args: Vec<u8>,
+    /// Where the arguments of the procedure begin.
+    pub args_at: u32,
+    /// Operations of a COMPOUND that are all there.
+    pub ops: u32,
+    /// Why there are no more.
+    pub stop: Stop,
+    /// The current file handle where the scan stands, if it can be told: where
+    /// it lies, and its length.
+    pub handle: Option<(u32, u32)>,
+    /// The memory of each payload that came; `None` where it was not taken.
+    pub payloads: Vec<Option<Tag>>,
+    /// The tag of the call itself names memory.
+    pub own_is_used: bool,
+    /// Further tags of the call.
+    pub extras: Vec<Tag>,
+    pub reply: Reply,
+}
+
+impl Slot {
+    /// For another record; buffers of a common size are kept.
+    fn reset(&mut self) {
+        if self.args.capacity() > KEEP_BYTES {
+            self.args = Vec::new();
+        }
+        self.args.clear();
+        self.reply.reset(KEEP_BYTES);
+        self.payloads.clear();
+        self.extras.clear();
+        self.is_answer = false;
+        self.args_at = 0;
+        self.ops = 0;
+        self.stop = Stop::End;
+        self.handle = None;
+        self.own_is_used = false;
+    }
+}
+
+/// Slots by tag; those that are free are used again, the last one first.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<Tag>,
+    slots_max: usize,
+}
+
+impl Slots {
+    pub(super) fn new(slots_max: usize) -> Slots {
+        assert!(slots_max <= usize::from(Tag::MAX));
+        Slots {
+            slots_max,
+            ..Slots::default()
+        }
+    }
+
+    /// Slots that there were at one time.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < self.slots_max
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, state: State) -> Option<Tag> {
+        let tag = match self.free.pop() {
+            Some(tag) => tag,
+            None if self.slots.len() < self.slots_max => {
+                self.slots.push(Slot::default());
+                (self.slots.len() - 1) as Tag
+            }
+            None => return None,
+        };
+        self[tag].reset();
+        self[tag].state = state;
+        Some(tag)
+    }
+
+    #[inline]
+    pub(super) fn free(&mut self, tag: Tag) {
+        debug_assert!(self[tag].state != State::Free);
+        self[tag].state = State::Free;
+        self.free.push(tag);
+    }
+}
+
+impl Index<Tag> for Slots {
+    type Output = Slot;
+
+    #[inline]
+    fn index(&self, tag: Tag) -> &Slot {
+        &self.slots[usize::from(tag)]
+    }
+}
+
+impl IndexMut<Tag> for Slots {
+    #[inline]
+    fn index_mut(&mut self, tag: Tag) -> &mut Slot {
+        &mut self.slots[usize::from(tag)]
+    }
+}

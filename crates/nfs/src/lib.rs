@@ -1,0 +1,7 @@
+//! NFS as pure state: [`Connection`] is one TCP connection of ONC RPC, which
+//! knows calls, payloads and answers. No I/O, no clock, no payload bytes.
+#![forbid(unsafe_code)]
+
+pub mod connection;
+
+pub use connection::Connection;
