@@ -430,15 +430,7 @@ impl Run {
         let fault = world.random.weighted(&choices);
         match fault {
             Fault::Reset | Fault::Stall => {
-                let connections = world.net.live_connections();
-                if !connections.is_empty() {
-                    let connection = world.random.pick(&connections);
-                    let time = world.random.around(MS);
-                    match fault {
-                        Fault::Reset => world.reset(connection),
-                        _ => world.stall(connection, time),
-                    }
-                }
+                disturb(&mut world, matches!(fault, Fault::Reset));
             }
             Fault::Vanish => {
                 drop(world);
@@ -451,17 +443,8 @@ impl Run {
                 world.net.driver(driver).busy_until = until;
             }
             Fault::StandStill => {
-                let time = world.random.between(MS, 4 * S);
-                let until = world.now + time;
-                world.trace(|| format!("the target stands still for {} ms", time / MS));
-                for connection in world.net.live_connections() {
-                    // What was sent meanwhile comes right after.
-                    let late = world.random.below(50 * US);
-                    world.stand_still(connection, until + late);
-                }
-                for shard in 0..self.plan.shards {
-                    world.net.driver(shard).busy_until = until;
-                }
+                drop(world);
+                self.stand_still();
             }
             Fault::Change => {
                 drop(world);
@@ -480,6 +463,38 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// The target's machine is paused.
+    fn stand_still(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let time = world.random.between(MS, 4 * S);
+        let until = world.now + time;
+        world.trace(|| format!("the target stands still for {} ms", time / MS));
+        for connection in world.net.live_connections() {
+            // What was sent meanwhile comes right after.
+            let late = world.random.below(50 * US);
+            world.stand_still(connection, until + late);
+        }
+        for shard in 0..self.plan.shards {
+            world.net.driver(shard).busy_until = until;
+        }
+    }
+
+    /// The target's machine stands still for a while.
+    fn stand_still(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let time = world.random.between(MS, 4 * S);
+        let until = world.now + time;
+        world.trace(|| format!("the target stands still for {} ms", time / MS));
+        for connection in world.net.live_connections() {
+            // What was sent meanwhile comes right after.
+            let late = world.random.below(50 * US);
+            world.stand_still(connection, until + late);
+        }
+        for shard in 0..self.plan.shards {
+            world.net.driver(shard).busy_until = until;
+        }
     }
 
     /// A host is gone from one moment to the next; it returns.
@@ -683,5 +698,19 @@ impl Run {
         world.bury();
         let delay = world.random.around(100 * US);
         world.after(delay, Event::Script(BURY));
+    }
+}
+
+/// A connection is reset, or stands still for a while.
+fn disturb(world: &mut World, resets: bool) {
+    let connections = world.net.live_connections();
+    if connections.is_empty() {
+        return;
+    }
+    let connection = world.random.pick(&connections);
+    let time = world.random.around(MS);
+    match resets {
+        true => world.reset(connection),
+        false => world.stall(connection, time),
     }
 }
