@@ -481,22 +481,6 @@ impl Run {
         }
     }
 
-    /// The target's machine stands still for a while.
-    fn stand_still(&mut self) {
-        let mut world = self.world.borrow_mut();
-        let time = world.random.between(MS, 4 * S);
-        let until = world.now + time;
-        world.trace(|| format!("the target stands still for {} ms", time / MS));
-        for connection in world.net.live_connections() {
-            // What was sent meanwhile comes right after.
-            let late = world.random.below(50 * US);
-            world.stand_still(connection, until + late);
-        }
-        for shard in 0..self.plan.shards {
-            world.net.driver(shard).busy_until = until;
-        }
-    }
-
     /// A host is gone from one moment to the next; it returns.
     fn vanish(&mut self) -> Verdict {
         let (host, back) = {
