@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use wire::iscsi::{LogoutReason, LogoutResponseCode};
 
-use crate::config::{Auth, Portal, Target};
+use crate::config::{Auth, Credentials, Portal, Target};
 use crate::login::LoginAnswer;
 use crate::negotiated::Negotiated;
 use crate::text;
@@ -142,6 +142,8 @@ pub struct SessionInfo {
     pub portal_group_tag: u16,
     /// Who is at the other end.
     pub initiator: InitiatorPort,
+    /// What that one proved.
+    pub proved: Option<Credentials>,
     /// InitiatorAlias.
     pub alias: Option<String>,
     /// What was agreed on with the leading connection.

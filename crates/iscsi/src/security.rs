@@ -4,7 +4,7 @@
 use auth::{Algorithm, Challenge, binary, chap};
 use wire::iscsi::LoginStatus;
 
-use crate::config::Auth;
+use crate::config::{Auth, Credentials};
 use crate::support::Key;
 use crate::text::{self, NONE, VALUE_LEN_MAX};
 
@@ -77,6 +77,11 @@ impl Security {
     /// Whether the stage may be left, or left out.
     pub fn is_proved(&self) -> bool {
         self.auth.chap.is_none() || matches!(self.progress, Progress::Done)
+    }
+
+    /// What the initiator proves.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.auth.chap.as_ref()
     }
 
     /// Whether something was begun that is not finished.

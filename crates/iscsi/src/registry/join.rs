@@ -22,6 +22,13 @@ impl Registry {
         if !is_it {
             return Err(LoginStatus::NoSession);
         }
+        // A name alone opens nobody's session: what the leading connection had to
+        // prove, and what it sees for that, holds for all.
+        let is_equal =
+            session.luns == begun.luns && session.proved.as_ref() == begun.security.credentials();
+        if !is_equal {
+            return Err(LoginStatus::CannotIncludeInSession);
+        }
         // A session does not span portal groups (section 4.4.1).
         if session.portal_group_tag != begun.portal_group_tag {
             return Err(LoginStatus::CannotIncludeInSession);
@@ -108,6 +115,7 @@ impl Registry {
             target: begun.target.clone(),
             portal_group_tag: begun.portal_group_tag,
             initiator: begun.initiator.clone(),
+            proved: begun.security.credentials().cloned(),
             alias: begun.alias.clone(),
             negotiated: begun.negotiation.agreed(),
             luns: begun.luns.clone(),

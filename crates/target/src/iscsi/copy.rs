@@ -2,6 +2,7 @@
 //! of ours (SPC-4, section 5.17).
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -160,19 +161,21 @@ impl Connection {
     }
 
     /// The logical units that the initiator is logged in to, by whichever
-    /// session; those of this one first.
+    /// session; those of this one first. A name is easily borrowed: of other
+    /// targets those units alone that it could log in to from here with what it
+    /// has proved here.
     fn parties(&self) -> Vec<Party> {
         let own = self.session();
         let mut parties = Party::all(own.served(), own.registrant());
         let others: Vec<(Registrant, Option<Vec<u16>>)> = {
             let registry = self.shared.iscsi();
-            let me = registry
-                .session(own.id)
-                .map(|session| session.initiator.name.clone());
+            let me = registry.session(own.id);
             let others = registry.sessions().filter(|session| session.id != own.id);
-            let its = others.filter(|session| Some(&session.initiator.name) == me.as_ref());
-            its.filter_map(|session| Some((registrant(session)?, session.luns.clone())))
-                .collect()
+            let its = others.filter_map(|session| {
+                let luns = reached(me?, session, self.via.peer.ip())?;
+                Some((registrant(session)?, luns))
+            });
+            its.collect()
         };
         let state = self.shared.state();
         for (who, luns) in others {
@@ -184,6 +187,20 @@ impl Connection {
         }
         parties
     }
+}
+
+/// The units of another session of the same initiator that `own`, which came
+/// from `address`, could have logged in to as well; the inner `None` is all.
+fn reached(own: &SessionInfo, other: &SessionInfo, address: IpAddr) -> Option<Option<Vec<u16>>> {
+    let target = other.target.as_ref()?;
+    let name = &own.initiator.name;
+    let entry = target.entry_of(name, address)?;
+    let wanted = &target.auth_of(entry).chap;
+    let is_its = !other.has_ended
+        && other.initiator.name == *name
+        && entry.luns == other.luns
+        && (wanted.is_none() || *wanted == own.proved);
+    is_its.then(|| other.luns.clone())
 }
 
 /// The nexus of a session; of a discovery session there is none.

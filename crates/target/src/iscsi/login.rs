@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use iscsi::target::{Connection as Transport, Detached, Done, Role};
 use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, SessionKind, Then};
@@ -350,8 +350,11 @@ impl Handover {
     }
 }
 
-/// Bytes that nobody can foresee.
+/// Bytes that nobody can foresee. The source is opened once: a login must not
+/// fail because so many connections are open.
 fn random(bytes: &mut [u8]) {
-    let filled = File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
+    static SOURCE: LazyLock<File> =
+        LazyLock::new(|| File::open("/dev/urandom").expect("the kernel has random bytes"));
+    let filled = (&*SOURCE).read_exact(bytes);
     filled.expect("the kernel has random bytes");
 }

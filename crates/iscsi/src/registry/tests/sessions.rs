@@ -262,3 +262,45 @@ fn logging_out_closes_what_it_says() {
     assert_eq!(last, outcome(Success, &[], true));
     assert!(registry.session(session).expect("there").has_ended);
 }
+
+#[test]
+fn a_session_is_joined_by_those_alone_who_could_have_begun_it() {
+    let at = |network: &str| InitiatorAcl {
+        networks: vec![network.parse().expect("a network")],
+        ..InitiatorAcl::default()
+    };
+    let trusted = InitiatorAcl {
+        name: Some(INITIATOR.to_owned()),
+        ..at("198.51.100.0/24")
+    };
+    let few = InitiatorAcl {
+        luns: Some(vec![1]),
+        ..at("203.0.113.0/24")
+    };
+    let proving = InitiatorAcl {
+        auth: Some(super::chap::auth()),
+        ..at("192.0.2.0/24")
+    };
+    let acl = vec![trusted, few, proving];
+    let limits = Limits {
+        connections_max: 4,
+        ..Limits::default()
+    };
+    let mut registry = registry(vec![Target {
+        acl,
+        limits,
+        ..target()
+    }]);
+    let (first, _) = Initiator::new(5).log_in(&mut registry, "MaxConnections=4");
+    for (connection, peer) in [(6, "203.0.113.9:1"), (7, "192.0.2.9:1")] {
+        let mut other = Initiator::new(connection).with(first.tsih, 1);
+        other.via.peer = peer.parse().expect("an address");
+        let pairs = format!("{}|AuthMethod=CHAP,None", names());
+        let outcome = other.send(&mut registry, TO_OPERATIONAL, &pairs);
+        assert_eq!(refused(&outcome), Status::CannotIncludeInSession, "{peer}");
+    }
+    let mut own = Initiator::new(8).with(first.tsih, 1);
+    own.via.peer = "198.51.100.8:1".parse().expect("an address");
+    let (joined, _) = own.log_in(&mut registry, "");
+    assert_eq!(joined.session, first.session);
+}
