@@ -400,3 +400,53 @@ fn a_loan_is_not_committed_elsewhere() {
     let mut loan = frames.borrow(0, FRAME_BYTES).unwrap();
     let _ = frames.commit(&mut loan, 512);
 }
+
+/// Parts far apart share huge pages, and what was received finds any place.
+#[test]
+fn thin_content_lies_close_together() {
+    let frames = Frames::thin(1 << 34, 4 << 20).unwrap();
+    let bytes = vec![7; FRAME_BYTES as usize];
+    let far = |i: u64| i * (1 << 28) + 5 * F;
+    for i in 0..60 {
+        frames.write(far(i), &bytes).unwrap();
+        let loan = frames.pin(far(i), FRAME_BYTES).unwrap();
+        assert_eq!(bytes_of(&loan), bytes);
+    }
+    let mut at: Vec<u64> = (0..60)
+        .map(|i| frames.pin(far(i), 1).unwrap().pieces()[0].offset() / F)
+        .collect();
+    at.sort_unstable();
+    assert!(at[59] - at[0] < 256, "not close together: {at:?}");
+    let mut loan = frames.borrow(100, 3 * FRAME_BYTES).unwrap();
+    for &piece in loan.pieces() {
+        copy_in(piece, &vec![9; piece.len() as usize]);
+    }
+    frames.commit_at(&mut loan, far(7) + F + 100).unwrap();
+    assert_eq!(
+        frames.bytes(far(7) + F + 100, 3 * FRAME_BYTES),
+        [9; 3 << 14]
+    );
+    assert_eq!(frames.bytes(far(7) + F, 100), [0; 100]);
+    assert_eq!(frames.extent(far(3) + F, 1 << 34), (false, far(4)));
+    for i in 0..60 {
+        frames.discard(far(i), 8 * F).unwrap();
+    }
+    frames.check_quiet();
+    assert_eq!(
+        frames.inner.free.count() << FRAME_SHIFT,
+        (4 << 20) + (128 << 20)
+    );
+    let used = frames.inner as *const Inner;
+    drop(frames);
+    let again = Frames::thin(1 << 34, 4 << 20).unwrap();
+    assert!(std::ptr::eq(again.inner, used), "used again");
+    assert_eq!(again.extent(0, 1 << 34), (false, 1 << 34));
+}
+
+#[test]
+#[should_panic(expected = "committed where it fits")]
+fn what_was_received_keeps_its_place_in_a_frame() {
+    let frames = Frames::thin(1 << 30, 4 << 20).unwrap();
+    let mut loan = frames.borrow(100, FRAME_BYTES).unwrap();
+    let _ = frames.commit_at(&mut loan, (1 << 20) + 101);
+}

@@ -164,6 +164,16 @@ impl Model {
         Ok(())
     }
 
+    fn lies_in(&self, mut at: FileId, dir: FileId) -> bool {
+        loop {
+            let parent = self.objects[&at].parent;
+            if at == dir || parent == at {
+                return at == dir;
+            }
+            at = parent;
+        }
+    }
+
     fn rename(&mut self, from: (FileId, &[u8]), to: (FileId, &[u8])) -> Done {
         let file = self.lookup(from.0, from.1)?;
         let target = match self.lookup(to.0, to.1) {
@@ -172,16 +182,8 @@ impl Model {
             Err(error) => return Err(error),
         };
         let is_dir = self.object(file)?.attr.kind == Kind::Directory;
-        let mut at = to.0;
-        while is_dir && from.0 != to.0 {
-            if at == file {
-                return Err(Error::Inval);
-            }
-            let parent = self.objects[&at].parent;
-            if parent == at {
-                break;
-            }
-            at = parent;
+        if is_dir && from.0 != to.0 && self.lies_in(to.0, file) {
+            return Err(Error::Inval);
         }
         if target == Some(file) {
             return Ok(());
