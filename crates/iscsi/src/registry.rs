@@ -388,10 +388,10 @@ impl Registry {
     }
 
     /// The driver's name for a connection is another one from now on: it went to
-    /// another reactor. Nothing happens if the connection is in no session.
-    pub fn moved(&mut self, from: u64, to: u64) {
+    /// another reactor. False: the connection is in no session, and nothing happens.
+    pub fn moved(&mut self, from: u64, to: u64) -> bool {
         let Some(id) = self.connections.remove(&from) else {
-            return;
+            return false;
         };
         self.connections.insert(to, id);
         let session = self
@@ -402,6 +402,7 @@ impl Registry {
         for via in of_connection.filter(|via| via.connection == from) {
             via.connection = to;
         }
+        true
     }
 
     /// The connections of all sessions with a target.

@@ -709,7 +709,8 @@ impl Connection {
         match self.hold {
             Hold::None => false,
             Hold::Answer => true,
-            Hold::Turn(cmd_sn) => self.session.borrow().exp_cmd_sn() != cmd_sn,
+            // A function may have passed over it.
+            Hold::Turn(cmd_sn) => serial_distance(self.session.borrow().exp_cmd_sn(), cmd_sn) > 0,
             Hold::Room => !self.tasks.has_room(self.tasks_max()),
         }
     }

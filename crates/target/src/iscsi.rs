@@ -245,8 +245,10 @@ impl Protocol for Iscsi {
         }
     }
 
+    /// In a discovery session anybody may be, and as often as he likes.
     fn is_known(&self) -> bool {
-        self.bound.is_some()
+        let bound = self.bound.as_ref();
+        bound.is_some_and(|bound| bound.kind == SessionKind::Normal)
     }
 
     #[inline]

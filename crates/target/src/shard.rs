@@ -367,10 +367,10 @@ impl Shard {
         let to = to.expect("it was opened");
         let is_over = {
             let mut registry = self.shared.iscsi();
-            registry.moved(from, to);
-            registry
-                .session(session)
-                .is_none_or(|session| session.has_ended)
+            // Meanwhile another may have taken its place in the session.
+            let has_place = registry.moved(from, to);
+            let session = registry.session(session);
+            !has_place || session.is_none_or(|session| session.has_ended)
         };
         let is_late = self.stopping.is_some() || !self.shared.is_listening(listener) || is_over;
         self.with(driver, id, |c, d| match c.iscsi().filter(|_| !is_late) {

@@ -116,6 +116,12 @@ impl<P: Protocol> Connection<P> {
     #[cold]
     pub(crate) fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
         let mut went_on = false;
+        if self.waiting.stalled.is_none() {
+            // Data of one of them may have come since, and stand before its memory.
+            let mut queue = self.waiting.queue.iter();
+            let at = queue.position(|wait| P::stalls(self, &wait.op));
+            self.waiting.stalled = at.and_then(|at| self.waiting.queue.remove(at));
+        }
         if let Some(wait) = self.waiting.stalled.take() {
             went_on = P::execute(self, &wait.op, driver);
             match went_on {

@@ -270,11 +270,16 @@ impl Targets {
     pub fn served(&self, target: &str, tag: u16, mask: Option<Arc<[u16]>>) -> Served {
         let places = self.by_name.get(target);
         let places = places.and_then(|places| places.shown.get(&tag)).cloned();
-        let places = places.unwrap_or_default();
-        let sees = |lun: u16| mask.as_ref().is_none_or(|mask| mask.contains(&lun));
+        let mut places = places.unwrap_or_default();
+        if let Some(mask) = mask {
+            // What it does not see is not there for it, also where it was.
+            let sees = |lun: &Lun| mask.contains(&lun.unit.lun);
+            let seen = places.iter().map(|place| place.clone().filter(sees));
+            places = seen.collect();
+        }
         let shown = (1..).zip(places.iter());
         let shown = shown.filter_map(|(at, place)| Some((at, place.as_ref()?.unit.lun)));
-        let mut shown: Vec<(u16, u16)> = shown.filter(|(_, lun)| sees(*lun)).collect();
+        let mut shown: Vec<(u16, u16)> = shown.collect();
         shown.sort_by_key(|(_, lun)| *lun);
         let mut index = vec![0; shown.last().map_or(0, |(_, lun)| usize::from(*lun) + 1)];
         for (at, lun) in &shown {

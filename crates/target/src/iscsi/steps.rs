@@ -285,16 +285,18 @@ impl Connection {
         let volume = lun.volume.clone();
         match scsi::unmap::parse(&list, &lun.unit) {
             Ok(ranges) => {
-                let steps = ranges.into_iter().map(|range| Step {
+                let zeros = ranges.into_iter().map(|range| store::Io::Zero {
+                    // It reads as zeros then (LBPRZ), whatever is below.
+                    offset: range.offset,
+                    len: range.len,
+                    deallocate: true,
+                    durable: false,
+                });
+                let flush = lun.unit.writes_through().then_some(store::Io::Flush);
+                let steps = zeros.chain(flush).map(|io| Step {
                     unit: place,
                     volume: volume.clone(),
-                    // It reads as zeros then (LBPRZ), whatever is below.
-                    io: store::Io::Zero {
-                        offset: range.offset,
-                        len: range.len,
-                        deallocate: true,
-                        durable: false,
-                    },
+                    io,
                 });
                 let steps = Steps::new(steps.collect(), None);
                 self.go_on(tag, None, steps, driver);

@@ -233,6 +233,7 @@ impl Client {
         let mut bhs = [0; BHS_LEN];
         bhs[0] = opcode::DATA_OUT;
         bhs[1] = flags::FINAL;
+        bhs[8..16].copy_from_slice(&r2t.bhs[8..16]);
         bhs[16..20].copy_from_slice(&r2t.bhs[16..20]);
         bhs[20..24].copy_from_slice(&r2t.bhs[20..24]);
         bhs[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());

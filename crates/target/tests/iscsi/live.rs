@@ -12,6 +12,7 @@ use target::{Ana, Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Runnin
 use wire::iscsi::{AsyncEvent, LoginStatus};
 use wire::scsi::{asc, cdb, key, opcode};
 
+use crate::client::{Client, Who, write_16};
 use crate::common::{
     BLOCK, NQN, PATIENCE, TARGET, config, on_each_driver, pattern, portal, ram, stop, until,
     with_gate,
@@ -542,5 +543,38 @@ fn states_of_paths_are_the_same_by_either_name() {
         refuse(running, nowhere, "is not reached on");
         let nobody = set("iqn.2026-01.a:b", None, AnaState::Optimized);
         refuse(running, nobody, "no target iqn.2026-01.a:b");
+    });
+}
+
+/// What was asked for before ends with the permission, however late its data is.
+#[test]
+fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
+    on_each_driver(|running| {
+        let at = portal(running);
+        let who = Who::new(1);
+        let mut late = Client::login(at, &who).expect("in").calm(&[0, 1]);
+        let data = pattern(7, BLOCK);
+        let asked = [0, 1].map(|lun| late.start_write(lun, &write_16(3, 1), &data, 0));
+        let r2ts = [(); 2].map(|()| late.receive().expect("an R2T"));
+        let acl = InitiatorAcl {
+            luns: Some(vec![1]),
+            ..InitiatorAcl::default()
+        };
+        make(
+            running,
+            Change::SetInitiators {
+                name: TARGET.into(),
+                acl: vec![acl],
+            },
+        );
+        late.answer_r2t(&r2ts[0], &data);
+        let ended = late.end_of(asked[0], &data);
+        let refusal = (key::ILLEGAL_REQUEST, asc::LOGICAL_UNIT_NOT_SUPPORTED);
+        assert_eq!(ended.sense, Some(refusal));
+        // What it still sees goes on, after the attention.
+        late.answer_r2t(&r2ts[1], &data);
+        let ended = late.end_of(asked[1], &data);
+        assert!(ended.is_attention(asc::REPORTED_LUNS_DATA_HAS_CHANGED));
+        assert!(late.command_out(1, &write_16(3, 1), &data).is_good());
     });
 }

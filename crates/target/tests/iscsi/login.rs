@@ -149,3 +149,34 @@ fn an_idle_initiator_is_asked_whether_it_lives() {
         stop(running);
     }
 }
+
+/// Discovery sessions, which anybody may begin, keep nobody out.
+#[test]
+fn those_who_only_look_around_make_room() {
+    for backend in backends() {
+        let limits = Limits {
+            connections_max: 8,
+            ..Limits::default()
+        };
+        let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+        let at = portal(&running);
+        let around = Who {
+            target: None,
+            ..Who::new(1)
+        };
+        let idle: Vec<Client> = (0..8)
+            .map(|_| Client::login(at, &around).expect("in"))
+            .collect();
+        let mut users: Vec<Client> = (2..8)
+            .map(|n| Client::login(at, &Who::new(n)).expect("in").calm(&[0]))
+            .collect();
+        assert!(
+            users
+                .iter_mut()
+                .all(|user| user.test_unit_ready(0).is_good())
+        );
+        drop(idle);
+        drop(users);
+        stop(running);
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reactor::Choice;
 use store::Kind;
 use target::{Config, Limits};
-use wire::iscsi::opcode;
+use wire::iscsi::{BHS_LEN, flags, opcode};
 use wire::scsi::status;
 
 use crate::client::{Client, Who, read_16, write_16};
@@ -118,6 +118,64 @@ fn what_is_under_way_when_a_connection_vanishes_is_given_back() {
         let data = pattern(1, BLOCKS as usize * BLOCK);
         let itt = client.start_write(0, &write_16(0, BLOCKS), &data, 8192);
         assert!(client.end_of(itt, &data).is_good());
+        stop(running);
+    }
+}
+
+/// A command that waits for memory, and whose data comes then, stands before the
+/// data of those that have some: it is refused, though others wait before it.
+#[test]
+fn who_stands_before_others_data_is_refused_before_who_waits_longer() {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+        let who = Who::new(1).with("InitialR2T", "No");
+        let mut client = Client::login(portal(&running), &who)
+            .expect("in")
+            .calm(&[0]);
+        let data = pattern(1, BLOCKS as usize * BLOCK);
+        let write = |n: u32| write_16(u64::from(n % 8 * BLOCKS), BLOCKS);
+        let asked: Vec<u32> = (0..40)
+            .map(|n| client.start_write(0, &write(n), &data, 0))
+            .collect();
+        // What was promised memory is asked for, then nothing more comes.
+        let mut r2ts = vec![client.receive().expect("an R2T")];
+        let (mut bhs, last) =
+            client.command_header(0, &write(0), (flags::WRITE, data.len() as u32), 1);
+        bhs[1] &= !flags::FINAL;
+        client.send(bhs, &[]);
+        let mut bhs = [0; BHS_LEN];
+        (bhs[0], bhs[1]) = (opcode::DATA_OUT, flags::FINAL);
+        bhs[16..20].copy_from_slice(&last.to_be_bytes());
+        bhs[20..24].fill(0xff);
+        client.send(bhs, &data[..64 << 10]);
+        let refused = loop {
+            let pdu = client.receive().expect("an answer");
+            match pdu.opcode() {
+                opcode::R2T => r2ts.push(pdu),
+                _ => break pdu,
+            }
+        };
+        assert_eq!(refused.opcode(), opcode::SCSI_RESPONSE);
+        assert_eq!(refused.itt(), last);
+        assert_eq!(refused.bhs[3], status::TASK_SET_FULL);
+        // The others have their turn.
+        let mut done = 0;
+        while done < asked.len() {
+            if let Some(r2t) = r2ts.pop() {
+                client.answer_r2t(&r2t, &data);
+                continue;
+            }
+            let pdu = client.receive().expect("an answer");
+            match pdu.opcode() {
+                opcode::R2T => r2ts.push(pdu),
+                _ => {
+                    assert_eq!(pdu.bhs[3], status::GOOD);
+                    done += 1;
+                }
+            }
+        }
+        drop(client);
         stop(running);
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use host::Payload;
 use host::iscsi::{Error, Initiator, Outcome, Params, Session, Settings};
 use iscsi::PortalGroup;
+use iscsi::initiator::Chap;
 use mem::{Budget, Pool};
 use reactor::{Choice, DriverConfig, EpollDriver};
 use store::Volume;
@@ -100,10 +101,17 @@ impl Nexus {
     }
 
     pub fn connect(address: SocketAddr, name: &str, target: &str) -> Nexus {
+        Nexus::proving(address, name, target, None)
+    }
+
+    pub fn proving(address: SocketAddr, name: &str, target: &str, chap: Option<Chap>) -> Nexus {
         let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
         let driver = EpollDriver::new(&DriverConfig::default(), pool).expect("a driver");
         let initiator = Initiator::new(Some(name)).expect("random bytes");
-        let settings = Settings::new(name, target);
+        let settings = Settings {
+            chap,
+            ..Settings::new(name, target)
+        };
         let params = Params::new(settings, &initiator, 1).expect("random bytes");
         let port = scsi::reservation::initiator_port(name, params.isid);
         let session = Session::open(driver, address, params).expect("logged in");

@@ -182,8 +182,8 @@ fn handles_are_not_given_out_twice() {
 fn a_connection_that_moves_is_found_by_its_new_name() {
     let mut registry = registry(vec![target()]);
     let (first, _) = Initiator::new(5).log_in(&mut registry, "MaxConnections=2");
-    registry.moved(5, 50);
-    registry.moved(99, 100);
+    assert!(registry.moved(5, 50));
+    assert!(!registry.moved(99, 100));
     assert_eq!(registry.connections_of(TARGET), [50]);
     assert_eq!(registry.closed(5), None);
     let (second, _) = Initiator::new(6)

@@ -78,6 +78,22 @@ fn functions_wait_for_what_they_concern_and_hold_nothing_up() {
 }
 
 #[test]
+fn a_request_that_was_passed_over_holds_up_nothing() {
+    let (mut first, mut second) = pair();
+    let missing = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    second.cmd_sn = first.cmd_sn;
+    let early = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    let nop = second.pdus.nop_out(5, TAG_NONE, second.cmd_sn, &[]);
+    second.push(&early);
+    // Aborted before its turn, by way of the other connection.
+    let sn = first.cmd_sn;
+    let abort = first.pdus.function((9, second.cmd_sn), 1, (second.itt, sn));
+    assert_eq!(first.send(&abort).len(), 1);
+    assert_eq!(first.send(&missing).len(), 1);
+    assert_eq!(opcodes(&second.send(&nop)), [opcode::NOP_IN]);
+}
+
+#[test]
 fn nobody_waits_for_ever() {
     let (mut first, mut second) = pair();
     second.cmd_sn = second.cmd_sn.wrapping_add(1);

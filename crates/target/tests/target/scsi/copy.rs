@@ -1,6 +1,8 @@
 //! EXTENDED COPY and RECEIVE COPY RESULTS.
 
-use target::Running;
+use iscsi::initiator::Chap;
+use iscsi::{Auth, Credentials};
+use target::{Change, Running};
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::receive_copy_results as results;
 use wire::scsi::{asc, cdb, key, opcode};
@@ -276,5 +278,47 @@ fn an_initiator_copies_where_it_is_logged_in() {
     let mut bob_here = Nexus::login(&running, 2, BOB, DISKS);
     copy(&mut bob, 0, &cscds, &[segment((1, 6), (0, 8), 1)]).unwrap();
     assert_eq!(bob_here.read(BLOCK, 8, 1).unwrap(), [9; BLOCK]);
+    stop(running);
+}
+
+/// A name alone does not reach what its owner has proved a secret for.
+#[test]
+fn a_borrowed_name_copies_nothing() {
+    let apart = store::Spec {
+        size_bytes: 1 << 20,
+        ..ram("apart", 1)
+    };
+    let running = serve(vec![apart]);
+    let mut owner = Nexus::of(&running, ALICE);
+    let secret = || auth::Secret::new(*b"battery staple");
+    let auth = Auth {
+        chap: Some(Credentials {
+            user: "alice".into(),
+            secret: secret(),
+        }),
+        ..Auth::default()
+    };
+    running
+        .change(Change::SetAuth {
+            name: DISKS.into(),
+            auth,
+        })
+        .expect("a change that can be made");
+    drop(owner);
+    let chap = Chap::new("alice", secret());
+    owner = Nexus::proving(running.addresses()[2], ALICE, DISKS, Some(chap));
+    owner.write(BLOCK, 5, &[9; BLOCK]).unwrap();
+    // Another who says to be her, at the target where nothing is to be proved.
+    let mut other = Nexus::login(&running, 2, ALICE, MORE).at(7);
+    let cscds = [cscd(&naa(&mut owner), BLOCK), cscd(&naa(&mut other), BLOCK)];
+    for segment in [segment((0, 5), (1, 6), 1), segment((1, 6), (0, 5), 1)] {
+        let refused = copy(&mut other, 0, &cscds, &[segment]);
+        assert_eq!(refused, aborted(asc::COPY_TARGET_DEVICE_NOT_REACHABLE));
+    }
+    assert_eq!(other.read(BLOCK, 6, 1).unwrap(), [0; BLOCK]);
+    assert_eq!(owner.read(BLOCK, 5, 1).unwrap(), [9; BLOCK]);
+    // Who has proved more reaches less, too.
+    copy(&mut owner, 0, &cscds, &[segment((0, 5), (1, 6), 1)]).unwrap();
+    assert_eq!(other.read(BLOCK, 6, 1).unwrap(), [9; BLOCK]);
     stop(running);
 }
