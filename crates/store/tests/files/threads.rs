@@ -196,3 +196,73 @@ fn loans_outlive_the_file() {
     assert!(bytes_of(&loan).iter().all(|&byte| byte == 5));
     drop(loan);
 }
+
+/// Each byte that is ever written says where it stands, so that content of
+/// another place, or of another file's past, would be seen.
+#[test]
+fn contents_change_under_everybodys_hands() {
+    const THREADS: u64 = 4;
+    let fs = memory(64 << 20);
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let free = user.free();
+    let stamp = |offset: u64, len: u64| -> Vec<u8> {
+        let byte = |at: u64| (at / 4096 % 251 + 1) as u8;
+        (offset..offset + len).map(byte).collect()
+    };
+    thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let fs = &fs;
+            scope.spawn(move || {
+                let (mut user, mut random) = (User::root(fs), Random(seed + 100));
+                for _ in 0..1500 {
+                    let names = [b"f", b"g", b"h"];
+                    let name = *random.pick(&names);
+                    let (Ok((one, ..)), Ok((other, ..))) = (
+                        user.create(top, name, New::Unchecked, mode(0o600)),
+                        user.create(top, *random.pick(&names), New::Unchecked, mode(0o600)),
+                    ) else {
+                        continue;
+                    };
+                    let (file, other) = (one.file, other.file);
+                    let offset = random.below(700) << 12;
+                    let len = (random.below(64) + 1) << 12;
+                    let result = match random.below(10) {
+                        0 | 1 => user.receive(file, offset, &stamp(offset, len)).map(|_| ()),
+                        2 => user.write(file, offset, &stamp(offset, len)).map(|_| ()),
+                        3 | 4 => user.read(file, offset, len as u32).map(|(bytes, _)| {
+                            let expected = stamp(offset, bytes.len() as u64);
+                            let pairs = bytes.iter().zip(expected);
+                            assert!(pairs.into_iter().all(|(&b, e)| b == 0 || b == e));
+                        }),
+                        5 => user.set(file, size(offset)).map(|_| ()),
+                        6 => user.run(Op::Deallocate { file, offset, len }).map(|_| ()),
+                        7 => {
+                            let op = Op::Clone {
+                                from: file,
+                                from_offset: 0,
+                                to: other,
+                                to_offset: 0,
+                                len: 0,
+                            };
+                            user.run(op).map(|_| ())
+                        }
+                        8 => user.remove(top, name).map(|_| ()),
+                        _ => user.open(file).map(|()| {
+                            let _ = user.remove(top, name);
+                            let _ = user.write(file, offset, &stamp(offset, len));
+                            assert_eq!(user.run(Op::Close { file }), Ok(Output::Done));
+                        }),
+                    };
+                    let expected = [Error::Delay, Error::Stale, Error::Inval, Error::NoEnt];
+                    assert!(
+                        result.is_ok() || expected.contains(&result.unwrap_err()),
+                        "{result:?}"
+                    );
+                }
+            });
+        }
+    });
+    remove_all(&mut user, top);
+    assert_eq!(user.free(), free);
+}
