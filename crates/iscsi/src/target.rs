@@ -778,11 +778,18 @@ impl Connection {
         self.deadline = None;
     }
 
-    /// The session goes on without this connection.
+    /// The session goes on without this connection, and what it had taken here
+    /// has ended: there is room for as much on the others.
     fn leave(&mut self) {
-        if std::mem::take(&mut self.is_attached) {
-            self.session.borrow_mut().leave(self.cid);
+        if !std::mem::take(&mut self.is_attached) {
+            return;
         }
+        let tasks = self.tags().filter(|tag| self.tasks[*tag].holds_window);
+        let controls = self.controls.iter().filter(|control| control.holds_window);
+        let under_way = tasks.count() + controls.count();
+        let mut session = self.session.borrow_mut();
+        (0..under_way).for_each(|_| session.ended());
+        session.leave(self.cid);
     }
 
     /// Takes one of the things to do besides what the stream brings; whether

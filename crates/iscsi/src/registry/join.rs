@@ -38,6 +38,11 @@ impl Registry {
         if !is_known && session.connections.len() >= connections_max {
             return Err(LoginStatus::TooManyConnections);
         }
+        if is_known && session.connections.len() == 1 {
+            // The session ends with it (section 7.1.5 is for level 2): who hears
+            // this begins anew, and takes its place as the initiator port.
+            return Err(LoginStatus::NoSession);
+        }
         Ok(id)
     }
 
@@ -75,8 +80,7 @@ impl Registry {
         };
         let joined = Joined {
             leading: false,
-            // The lost connection's reactor has the session if no other has.
-            lead_connection: lead_connection.or(replaced.map(|via| via.connection)),
+            lead_connection,
             ..joined(id, begun, tsih)
         };
         Ok((joined, change))

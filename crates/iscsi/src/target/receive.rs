@@ -438,7 +438,7 @@ impl Connection {
             return self.queue(tag);
         }
         // Its place is free when its memory is: nobody else takes it before.
-        let holds_window = slot.holds_window;
+        let holds_window = std::mem::take(&mut slot.holds_window);
         slot.state = State::Responding;
         let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
         self.reject(&bhs, RejectReason::DataDigestError, holds_window);

@@ -131,21 +131,30 @@ fn further_connections_join_within_the_limit() {
 #[test]
 fn a_connection_takes_the_place_of_one_that_was_lost() {
     let mut registry = registry(vec![target()]);
-    let (first, _) = Initiator::new(5).log_in(&mut registry, "");
-    let (again, change) = Initiator::new(6)
+    let (first, _) = Initiator::new(5).log_in(&mut registry, "MaxConnections=2");
+    // Of the only one the session is lost too.
+    let mut alone = Initiator::new(6).with(first.tsih, 0);
+    let outcome = alone.send(&mut registry, TO_FULL_FEATURE, &names());
+    assert_eq!(refused(&outcome), Status::NoSession);
+    let (_, change) = Initiator::new(7)
+        .with(first.tsih, 1)
+        .log_in(&mut registry, "");
+    assert_eq!(change, Change::default());
+    let (again, change) = Initiator::new(8)
         .with(first.tsih, 0)
         .log_in(&mut registry, "");
     assert_eq!(change.closing, [5]);
     assert_eq!(again.session, first.session);
-    assert_eq!((again.leading, again.lead_connection), (false, Some(5)));
-    assert_eq!(registry.closed(5), None, "the session has another");
-    let (_, change) = Initiator::new(7)
+    assert_eq!((again.leading, again.lead_connection), (false, Some(7)));
+    assert_eq!(registry.closed(5), None, "another is in its place");
+    let (_, change) = Initiator::new(9)
         .with(first.tsih, 0)
         .log_in(&mut registry, "");
-    assert_eq!(change.closing, [6]);
-    assert_eq!(registry.closed(7), Some(first.session));
+    assert_eq!(change.closing, [8]);
+    assert_eq!(registry.closed(7), None);
+    assert_eq!(registry.closed(9), Some(first.session));
     assert_eq!(registry.sessions().count(), 0);
-    assert_eq!(registry.closed(6), None, "its session is gone before it");
+    assert_eq!(registry.closed(8), None, "its session is gone before it");
 }
 
 #[test]

@@ -94,6 +94,29 @@ fn a_request_that_was_passed_over_holds_up_nothing() {
 }
 
 #[test]
+fn what_a_lost_connection_had_taken_leaves_room_for_the_others() {
+    let (mut first, mut second) = pair();
+    second.cmd_sn = first.cmd_sn;
+    for _ in 0..8 {
+        let command = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+        second.push(&command);
+    }
+    // The window is closed.
+    first.cmd_sn = second.cmd_sn;
+    let command = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    assert!(first.send(&command).is_empty());
+    drop(second);
+    first.cmd_sn = first.cmd_sn.wrapping_sub(1);
+    for _ in 0..9 {
+        let answers = first.do_command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+        assert_eq!(response(&answers[0]), GOOD);
+    }
+    let session = first.target.session().borrow();
+    let open = session.max_cmd_sn().wrapping_sub(session.exp_cmd_sn());
+    assert_eq!(open, 7);
+}
+
+#[test]
 fn nobody_waits_for_ever() {
     let (mut first, mut second) = pair();
     second.cmd_sn = second.cmd_sn.wrapping_add(1);
