@@ -85,7 +85,7 @@ impl ListenerSpec {
 }
 
 /// What is spoken at a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// NVMe over TCP.
     #[default]

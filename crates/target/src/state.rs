@@ -1,6 +1,7 @@
 //! What is served now, by every protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,15 +18,25 @@ pub(crate) struct Listener {
     pub spec: ListenerSpec,
 }
 
+/// What a listener was that may come back: who named it names it again.
+#[derive(Default)]
+pub(crate) struct Gone {
+    pub number: u16,
+    /// Targets, and the tags of their portal groups.
+    pub groups: Vec<(String, u16)>,
+}
+
 /// What is served now.
 pub(crate) struct State {
     /// Every volume, oldest first.
     pub volumes: Vec<Arc<dyn Volume>>,
     /// What they need for themselves, by name.
     pub files: HashMap<String, Vec<PathBuf>>,
-    /// By number; a number is never used again.
+    /// By number; a number is used again for the same address alone.
     pub listeners: BTreeMap<u16, Listener>,
     pub listener_next: u16,
+    /// Listeners that were removed, by what is spoken where.
+    pub gone: HashMap<(SocketAddr, Protocol), Gone>,
     /// Volumes whose resize is under way.
     pub resizing: Vec<Arc<dyn Volume>>,
     /// What is behind NVM subsystems.
@@ -59,6 +70,7 @@ impl State {
             files: HashMap::new(),
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
+            gone: HashMap::new(),
             resizing: Vec::new(),
             nvme: Subsystems::new(nothing.clone()),
             iscsi: Targets::new(nothing, io_bytes_max),

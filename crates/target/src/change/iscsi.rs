@@ -77,7 +77,9 @@ impl Shared {
     }
 
     fn tell_targets(self: &Arc<Self>, names: &[String], done: Done) {
-        names.iter().for_each(|name| self.publish_target(name, None));
+        names
+            .iter()
+            .for_each(|name| self.publish_target(name, None));
         self.fence(Scope::Mail, move |shared| done(shared, Ok(())));
     }
 
@@ -137,8 +139,13 @@ impl Shared {
         }
         let change = self.edit_target(name, |target| target.redirect = redirect)?;
         let closing = change.closing.iter();
-        let closing: Vec<_> = closing.map(|packed| ConnectionRef::unpack(*packed)).collect();
-        change.closing.iter().for_each(|packed| self.ask_to_leave(*packed));
+        let closing: Vec<_> = closing
+            .map(|packed| ConnectionRef::unpack(*packed))
+            .collect();
+        change
+            .closing
+            .iter()
+            .for_each(|packed| self.ask_to_leave(*packed));
         Ok(match closing.is_empty() {
             true => Left::Nothing,
             false => Left::fence(Scope::Connections(closing)),
@@ -268,7 +275,9 @@ impl Shared {
     /// Every logical unit of the volume shows that it is smaller.
     pub(super) fn shrink_luns(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
         let names = self.set_block_count(volume, size_bytes);
-        names.iter().for_each(|name| self.publish_target(name, None));
+        names
+            .iter()
+            .for_each(|name| self.publish_target(name, None));
     }
 
     /// Every logical unit of the volume shows that it is larger, at first with
@@ -296,11 +305,15 @@ impl Shared {
         self.state().iscsi.set_block_count(volume, blocks)
     }
 
-    /// A portal came or went: initiators are told of those that there are. The
-    /// change, and the targets that are to be published.
+    /// The portal of a number came or went: initiators are told of those that
+    /// there are. One that comes back is in the portal groups that it was in,
+    /// `back_in`, by target and tag. The change, and the targets that are to be
+    /// published.
     pub(super) fn settle_portals(
         registry: &mut ::iscsi::Registry,
         state: &State,
+        number: u16,
+        back_in: &[(String, u16)],
     ) -> (::iscsi::Change, Vec<String>) {
         registry.set_portals(state.portals());
         let is_there = |number: &u16| state.listeners.contains_key(number);
@@ -315,6 +328,12 @@ impl Shared {
                 groups
                     .iter_mut()
                     .for_each(|group| group.portals.retain(is_there));
+                let back = back_in.iter().filter(|(name, _)| *name == target.name);
+                for (_, tag) in back {
+                    if let Some(group) = groups.iter_mut().find(|group| group.tag == *tag) {
+                        group.portals.push(number);
+                    }
+                }
             }
             if groups != target.portal_groups {
                 let edited = Target {

@@ -2,7 +2,21 @@
 
 use super::*;
 use crate::config::Protocol;
-use crate::state::Listener;
+use crate::state::{Gone, Listener, State};
+
+impl State {
+    /// A number that no listener had before.
+    fn new_listener(&mut self) -> Result<Gone, ChangeError> {
+        let number = self.listener_next;
+        self.listener_next = number.checked_add(1).ok_or_else(|| {
+            ChangeError::Invalid("no listener can be added before a restart".to_owned())
+        })?;
+        Ok(Gone {
+            number,
+            ..Gone::default()
+        })
+    }
+}
 
 impl Shared {
     pub(super) fn add_listener(self: &Arc<Self>, spec: ListenerSpec) -> Result<Left, ChangeError> {
@@ -17,17 +31,17 @@ impl Shared {
         let mut registry = self.registry();
         let mut targets = self.iscsi();
         let mut state = self.state();
-        let number = state.listener_next;
-        state.listener_next = number.checked_add(1).ok_or_else(|| {
-            ChangeError::Invalid("no listener can be added before a restart".to_owned())
-        })?;
         let spec = ListenerSpec { address, ..spec };
+        let Gone { number, groups } = match state.gone.remove(&(address, spec.protocol)) {
+            Some(back) => back,
+            None => state.new_listener()?,
+        };
         state.listeners.insert(number, Listener { spec });
         for subsystem in registry.subsystems() {
             state.publish(subsystem);
         }
         let change = registry.set_listeners(state.listener_list());
-        let (dismissed, edited) = Self::settle_portals(&mut targets, &state);
+        let (dismissed, edited) = Self::settle_portals(&mut targets, &state, number, &groups);
         drop(state);
         drop(targets);
         drop(registry);
@@ -80,9 +94,18 @@ impl Shared {
         let mut registry = self.registry();
         let mut targets = self.iscsi();
         let mut state = self.state();
-        state.listeners.remove(&number);
+        if let Some(Listener { spec }) = state.listeners.remove(&number) {
+            let named = targets.targets().flat_map(|target| {
+                let groups = target.portal_groups.iter();
+                let of_it = groups.filter(|group| group.portals.contains(&number));
+                of_it.map(|group| (target.name.clone(), group.tag))
+            });
+            let groups = named.collect();
+            let gone = Gone { number, groups };
+            state.gone.insert((spec.address, spec.protocol), gone);
+        }
         let change = registry.set_listeners(state.listener_list());
-        let (dismissed, edited) = Self::settle_portals(&mut targets, &state);
+        let (dismissed, edited) = Self::settle_portals(&mut targets, &state, number, &[]);
         drop(state);
         drop(targets);
         drop(registry);
