@@ -11,6 +11,8 @@ mod receive;
 mod reply;
 mod scan;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;

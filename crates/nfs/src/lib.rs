@@ -3,5 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
+pub mod server;
+pub mod testing;
 
 pub use connection::Connection;

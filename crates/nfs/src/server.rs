@@ -1,0 +1,234 @@
+//! What the server knows of its clients (RFC 8881, sections 2.4, 2.10, 8, 9),
+//! shared by all connections.
+//!
+//! Requests with a session look at that session's slot and at their client's
+//! lease, and lock nothing that another request would want. The registry here
+//! is locked when clients and sessions come and go. Time comes as an argument.
+
+mod client;
+mod grace;
+pub mod locks;
+mod registry;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use machine::Nanos;
+use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
+
+pub use client::{Client, Principal};
+use grace::Grace;
+pub use session::{Channel, Sequenced, Session};
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a client that says nothing keeps its state for sure.
+    pub lease: Nanos,
+    /// How long it keeps it beyond that as long as nobody is in its way.
+    pub courtesy: Nanos,
+    /// How long clients may reclaim after a start.
+    pub grace: Nanos,
+    /// Clients at most, those included that never came back.
+    pub clients_max: usize,
+    /// Sessions of one client at most.
+    pub sessions_max: usize,
+    /// What a session may carry at most, from client to server.
+    pub fore: Channel,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            lease: 90_000_000_000,
+            courtesy: 86_400_000_000_000,
+            grace: 90_000_000_000,
+            clients_max: 16 * 1024,
+            sessions_max: 16,
+            fore: Channel {
+                request_bytes_max: (1 << 20) + (32 << 10),
+                response_bytes_max: (1 << 20) + (32 << 10),
+                cached_bytes_max: 4096,
+                ops_max: 64,
+                slots: 128,
+            },
+        }
+    }
+}
+
+/// A change of what must be known after a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// This client (`co_ownerid`) may have state.
+    Kept(Box<[u8]>),
+    /// It has none any more.
+    Gone(Box<[u8]>),
+}
+
+/// What happened to clients, in order; the driver takes care of it.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// To be kept where a crash cannot reach it, before the operation that made
+    /// them is answered.
+    pub records: Vec<Record>,
+    /// Clients whose state is to be taken away.
+    pub gone: Vec<Arc<Client>>,
+}
+
+/// What a client is called by, and who answers to it.
+#[derive(Debug, Default)]
+struct Owner {
+    confirmed: Option<clientid4>,
+    unconfirmed: Option<clientid4>,
+}
+
+/// Where CREATE_SESSION stands for a client (section 18.36.4): a slot of its
+/// own.
+#[derive(Debug)]
+struct Entry {
+    client: Arc<Client>,
+    is_confirmed: bool,
+    sequenceid: sequenceid4,
+    /// The last session that was made, for one who asks again.
+    last: Option<Arc<Session>>,
+    sessions: Vec<sessionid4>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    owners: HashMap<Box<[u8]>, Owner>,
+    clients: HashMap<clientid4, Entry>,
+    sessions: HashMap<sessionid4, Arc<Session>>,
+    client_next: u32,
+    session_next: u64,
+    changes: Changes,
+}
+
+/// The state of NFSv4 of one server.
+#[derive(Debug)]
+pub struct Server {
+    settings: Settings,
+    /// Different with every start.
+    boot: u32,
+    registry: Mutex<Registry>,
+    grace: Grace,
+}
+
+impl Server {
+    /// A server that begins at `now`. `boot` must be different with every start;
+    /// `known` are the clients that may have had state when it ended, who may
+    /// reclaim it.
+    pub fn new(
+        settings: Settings,
+        boot: u32,
+        known: impl IntoIterator<Item = Box<[u8]>>,
+        now: Nanos,
+    ) -> Server {
+        assert!(settings.fore.slots > 0 && settings.clients_max > 0);
+        Server {
+            settings,
+            boot,
+            registry: Mutex::default(),
+            grace: Grace::new(known, now.saturating_add(settings.grace)),
+        }
+    }
+
+    /// What it does.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The verifier of this start (`writeverf`, cookies of callbacks).
+    pub fn boot(&self) -> u32 {
+        self.boot
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().expect("nobody panics with it")
+    }
+
+    /// What happened to clients since it was asked last.
+    pub fn take_changes(&self) -> Changes {
+        std::mem::take(&mut self.registry().changes)
+    }
+
+    /// Whether clients reclaim, and others must wait (section 8.4.2.1).
+    pub fn is_in_grace(&self, now: Nanos) -> bool {
+        self.grace.is_on(now)
+    }
+
+    /// A session, to be kept by the connection that asks.
+    pub fn session(&self, id: &sessionid4) -> Option<Arc<Session>> {
+        self.registry().sessions.get(id).cloned()
+    }
+
+    /// A confirmed client.
+    pub fn client(&self, id: clientid4) -> Option<Arc<Client>> {
+        let registry = self.registry();
+        let record = registry.clients.get(&id)?;
+        record.is_confirmed.then(|| record.client.clone())
+    }
+
+    /// Whether the lease of a client has run out: it may keep its state until
+    /// somebody wants it.
+    pub fn is_expired(&self, client: &Client, now: Nanos) -> bool {
+        now.saturating_sub(client.renewed()) > self.settings.lease
+    }
+
+    /// Clients that have been silent for longer than courtesy lasts lose their
+    /// state; call it now and then.
+    pub fn on_tick(&self, now: Nanos) {
+        let silent_max = self.settings.lease.saturating_add(self.settings.courtesy);
+        let mut registry = self.registry();
+        let is_over = |record: &Entry| {
+            let silent = now.saturating_sub(record.client.renewed());
+            silent > silent_max || !record.is_confirmed && silent > self.settings.lease
+        };
+        let over: Vec<_> = registry.clients.values().filter(|r| is_over(r)).collect();
+        let over: Vec<_> = over.iter().map(|record| record.client.id).collect();
+        over.into_iter().for_each(|id| registry.remove(id));
+    }
+
+    /// The lease of a client has run out, and somebody wants what it has: its
+    /// state is taken away. Whether it was so.
+    pub fn expire(&self, id: clientid4, now: Nanos) -> bool {
+        let mut registry = self.registry();
+        let Some(record) = registry.clients.get(&id) else {
+            return true;
+        };
+        let is_expired = self.is_expired(&record.client, now);
+        if is_expired {
+            registry.remove(id);
+        }
+        is_expired
+    }
+
+    /// Clients: how many, and sessions.
+    pub fn counts(&self) -> (usize, usize) {
+        let registry = self.registry();
+        (registry.clients.len(), registry.sessions.len())
+    }
+}
+
+/// What EXCHANGE_ID agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchanged {
+    /// `eir_clientid`.
+    pub clientid: clientid4,
+    /// `eir_sequenceid`: the next of CREATE_SESSION.
+    pub sequenceid: sequenceid4,
+    /// Whether EXCHGID4_FLAG_CONFIRMED_R is set.
+    pub is_confirmed: bool,
+}
+
+/// Who a client says that it is (`client_owner4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientOwner<'a> {
+    /// `co_verifier`.
+    pub verifier: verifier4,
+    /// `co_ownerid`.
+    pub id: &'a [u8],
+}

@@ -1,0 +1,116 @@
+//! One client, and what is agreed with it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use machine::Nanos;
+use wire::nfs4::{clientid4, verifier4};
+
+use crate::connection::{Credential, Flavor};
+
+/// Who made a client's record: only they may change it (RFC 8881, section
+/// 2.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Principal {
+    flavor: Flavor,
+    uid: u32,
+}
+
+impl From<&Credential> for Principal {
+    fn from(credential: &Credential) -> Principal {
+        Principal {
+            flavor: credential.flavor,
+            uid: credential.uid,
+        }
+    }
+}
+
+/// A record of a client (RFC 8881, section 2.4), shared by its sessions.
+#[derive(Debug)]
+pub struct Client {
+    /// Its identifier; no other client of this server ever has the same.
+    pub id: clientid4,
+    /// Which minor version it speaks: 0, or 1 for all with sessions.
+    pub minor: u32,
+    /// `co_ownerid`.
+    pub owner: Box<[u8]>,
+    /// `co_verifier`: of this boot of the client.
+    pub verifier: verifier4,
+    /// Who made the record.
+    pub principal: Principal,
+    /// When the lease was renewed last.
+    renewed: AtomicU64,
+    status_flags: AtomicU32,
+    has_reclaimed: AtomicBool,
+    may_reclaim: AtomicBool,
+}
+
+impl Client {
+    pub(super) fn new(
+        (id, minor): (clientid4, u32),
+        owner: &[u8],
+        verifier: verifier4,
+        principal: Principal,
+        now: Nanos,
+    ) -> Client {
+        Client {
+            id,
+            minor,
+            owner: owner.into(),
+            verifier,
+            principal,
+            renewed: AtomicU64::new(now),
+            status_flags: AtomicU32::new(0),
+            has_reclaimed: AtomicBool::new(false),
+            may_reclaim: AtomicBool::new(false),
+        }
+    }
+
+    /// The client lives.
+    #[inline]
+    pub fn renew(&self, now: Nanos) {
+        // Most requests come long before it matters; a store each would have
+        // the reactors of one client fight for the line.
+        if now.saturating_sub(self.renewed.load(Ordering::Relaxed)) > RENEW_NANOS {
+            self.renewed.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// When its lease was renewed last, to a tenth of a second.
+    pub fn renewed(&self) -> Nanos {
+        self.renewed.load(Ordering::Relaxed)
+    }
+
+    /// SEQ4_STATUS_*.
+    #[inline]
+    pub fn status_flags(&self) -> u32 {
+        self.status_flags.load(Ordering::Relaxed)
+    }
+
+    /// Sets and clears SEQ4_STATUS_*.
+    pub fn set_status_flags(&self, set: u32, clear: u32) {
+        self.status_flags.fetch_or(set, Ordering::Relaxed);
+        self.status_flags.fetch_and(!clear, Ordering::Relaxed);
+    }
+
+    /// RECLAIM_COMPLETE came: it has all back that it had.
+    pub fn has_reclaimed(&self) -> bool {
+        self.has_reclaimed.load(Ordering::Acquire)
+    }
+
+    /// Whether it had state before the server began.
+    pub fn may_reclaim(&self) -> bool {
+        self.may_reclaim.load(Ordering::Acquire)
+    }
+
+    /// Whether this is the first time.
+    pub(super) fn reclaimed(&self) -> bool {
+        !self.has_reclaimed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn let_reclaim(&self) {
+        self.may_reclaim.store(true, Ordering::Release);
+    }
+}
+
+/// A lease renewed less than this ago is not renewed again.
+const RENEW_NANOS: Nanos = 100_000_000;

@@ -1,0 +1,295 @@
+//! Byte-range locks of one file, as POSIX has them (RFC 8881, section 9.3;
+//! RFC 7530, section 9.3): a lock of an owner replaces what the owner has
+//! there, unlocking part of one splits it, neighbours of one kind are one.
+
+/// Who holds locks of a file: unique in the server.
+pub type LockOwner = u64;
+
+/// Locks of one file at most.
+const LOCKS_MAX: usize = 16 * 1024;
+
+/// Bytes from `start` to `end`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub end: u64,
+}
+
+impl Range {
+    /// `length` bytes from `offset`, all ones for as many as there can be.
+    /// `None` for none, or beyond the last that there can be.
+    pub fn new(offset: u64, length: u64) -> Option<Range> {
+        let end = match length {
+            0 => return None,
+            u64::MAX => u64::MAX,
+            _ => offset.checked_add(length - 1)?,
+        };
+        Some(Range { start: offset, end })
+    }
+
+    /// How `length` says it; a range to the last byte has no end.
+    pub fn length(self) -> u64 {
+        match self.end {
+            u64::MAX => u64::MAX,
+            end => end - self.start + 1,
+        }
+    }
+
+    fn overlaps(self, other: Range) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
+    /// Whether one begins where the other ends, or they overlap.
+    fn touches(self, other: Range) -> bool {
+        let after = |a: Range, b: Range| a.end.checked_add(1) == Some(b.start);
+        self.overlaps(other) || after(self, other) || after(other, self)
+    }
+}
+
+/// A lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// What it covers.
+    pub range: Range,
+    /// Who holds it.
+    pub owner: LockOwner,
+    /// A write lock.
+    pub is_exclusive: bool,
+}
+
+/// No more locks fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The locks of one file.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// In the order of their first byte.
+    locks: Vec<Lock>,
+}
+
+impl Locks {
+    /// A lock of somebody else that keeps this one from being had.
+    pub fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
+        let candidates = self.locks.iter();
+        candidates
+            .take_while(|lock| lock.range.start <= wanted.range.end)
+            .find(|lock| {
+                lock.owner != wanted.owner
+                    && (lock.is_exclusive || wanted.is_exclusive)
+                    && lock.range.overlaps(wanted.range)
+            })
+    }
+
+    /// Takes a lock that nothing conflicts with.
+    ///
+    /// # Errors
+    /// [`Full`]; nothing has changed then.
+    pub fn lock(&mut self, wanted: Lock) -> Result<(), Full> {
+        debug_assert!(self.conflict(&wanted).is_none());
+        // It may split one in two, and add one.
+        if self.locks.len() + 2 > LOCKS_MAX {
+            return Err(Full);
+        }
+        let mut new = wanted;
+        self.locks.retain(|lock| {
+            let joins = lock.owner == wanted.owner
+                && lock.is_exclusive == wanted.is_exclusive
+                && lock.range.touches(wanted.range);
+            if joins {
+                new.range.start = new.range.start.min(lock.range.start);
+                new.range.end = new.range.end.max(lock.range.end);
+            }
+            !joins
+        });
+        self.cut(wanted.owner, wanted.range);
+        self.insert(new);
+        Ok(())
+    }
+
+    /// Gives up what the owner has in a range.
+    ///
+    /// # Errors
+    /// [`Full`], where what is left are more locks; nothing has changed then.
+    pub fn unlock(&mut self, owner: LockOwner, range: Range) -> Result<(), Full> {
+        if self.locks.len() + 1 > LOCKS_MAX {
+            return Err(Full);
+        }
+        self.cut(owner, range);
+        Ok(())
+    }
+
+    /// Gives up all that an owner has.
+    pub fn unlock_all(&mut self, owner: LockOwner) {
+        self.locks.retain(|lock| lock.owner != owner);
+    }
+
+    /// Whether an owner has any.
+    pub fn holds(&self, owner: LockOwner) -> bool {
+        self.locks.iter().any(|lock| lock.owner == owner)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// All, in the order of their first byte.
+    pub fn iter(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter()
+    }
+
+    fn insert(&mut self, lock: Lock) {
+        let at = self
+            .locks
+            .partition_point(|other| other.range.start <= lock.range.start);
+        self.locks.insert(at, lock);
+    }
+
+    fn cut(&mut self, owner: LockOwner, range: Range) {
+        let mut behind = Vec::new();
+        self.locks.retain_mut(|lock| {
+            if lock.owner != owner || !lock.range.overlaps(range) {
+                return true;
+            }
+            if lock.range.end > range.end {
+                let start = range.end + 1;
+                let end = lock.range.end;
+                let range = Range { start, end };
+                behind.push(Lock { range, ..*lock });
+            }
+            let has_front = lock.range.start < range.start;
+            if has_front {
+                lock.range.end = range.start - 1;
+            }
+            has_front
+        });
+        // An owner has one lock at most over a byte, so one at most is cut at
+        // the end of the range.
+        behind.into_iter().for_each(|lock| self.insert(lock));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The end of the world: bytes of the model are those below it, and the
+    /// last byte that there can be.
+    const BYTES: u64 = 24;
+
+    fn index(byte: u64) -> u64 {
+        match byte {
+            BYTES => u64::MAX,
+            byte => byte,
+        }
+    }
+
+    /// Who holds what of each byte.
+    #[derive(Clone, Default)]
+    struct Model(std::collections::BTreeMap<(u64, LockOwner), bool>);
+
+    impl Model {
+        fn bytes(range: Range) -> impl Iterator<Item = u64> {
+            (0..=BYTES)
+                .map(index)
+                .filter(move |&byte| range.start <= byte && byte <= range.end)
+        }
+
+        fn conflicts(&self, wanted: &Lock) -> bool {
+            Model::bytes(wanted.range).any(|byte| {
+                self.0.iter().any(|(&(at, owner), &is_exclusive)| {
+                    at == byte && owner != wanted.owner && (is_exclusive || wanted.is_exclusive)
+                })
+            })
+        }
+    }
+
+    fn range() -> impl Strategy<Value = Range> {
+        (0..=BYTES, 0..=BYTES).prop_map(|(a, b)| Range {
+            start: index(a.min(b)),
+            end: index(a.max(b)),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn locks_are_those_of_each_byte(
+            steps in proptest::collection::vec((range(), 0u64..3, 0u8..4), 1..60),
+        ) {
+            let mut locks = Locks::default();
+            let mut model = Model::default();
+            for (range, owner, what) in steps {
+                if what == 3 {
+                    locks.unlock(owner, range).unwrap();
+                    Model::bytes(range).for_each(|byte| { model.0.remove(&(byte, owner)); });
+                } else {
+                    let lock = Lock { range, owner, is_exclusive: what == 0 };
+                    let conflict = locks.conflict(&lock).copied();
+                    prop_assert_eq!(conflict.is_some(), model.conflicts(&lock));
+                    if conflict.is_none() {
+                        locks.lock(lock).unwrap();
+                        Model::bytes(range).for_each(|byte| {
+                            model.0.insert((byte, owner), lock.is_exclusive);
+                        });
+                    }
+                }
+                let mut found = Model::default();
+                let mut last = 0;
+                for lock in locks.iter() {
+                    prop_assert!(lock.range.start <= lock.range.end && last <= lock.range.start);
+                    last = lock.range.start;
+                    for byte in Model::bytes(lock.range) {
+                        let before = found.0.insert((byte, lock.owner), lock.is_exclusive);
+                        prop_assert!(before.is_none(), "one lock of an owner over a byte");
+                    }
+                }
+                prop_assert_eq!(&found.0, &model.0);
+                // Neighbours of one kind are one.
+                let all: Vec<_> = locks.iter().collect();
+                for (at, a) in all.iter().enumerate() {
+                    for b in &all[at + 1..] {
+                        let alike = a.owner == b.owner && a.is_exclusive == b.is_exclusive;
+                        prop_assert!(!alike || !a.range.touches(b.range));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_as_the_standard_has_them() {
+        assert_eq!(Range::new(5, 0), None);
+        assert_eq!(
+            Range::new(2, u64::MAX - 1),
+            Some(Range {
+                start: 2,
+                end: u64::MAX
+            })
+        );
+        assert_eq!(Range::new(3, u64::MAX - 1), None);
+        let all = Range::new(7, u64::MAX).unwrap();
+        assert_eq!((all.end, all.length()), (u64::MAX, u64::MAX));
+        assert_eq!(Range::new(7, 3).unwrap().length(), 3);
+    }
+
+    #[test]
+    fn there_is_an_end_to_locks() {
+        let mut locks = Locks::default();
+        let lock = |at| Lock {
+            range: Range::new(at * 2, 1).unwrap(),
+            owner: 1,
+            is_exclusive: true,
+        };
+        let taken = (0u64..)
+            .take_while(|&at| locks.lock(lock(at)).is_ok())
+            .count();
+        assert_eq!(taken, LOCKS_MAX - 1);
+        locks.unlock_all(1);
+        assert!(locks.is_empty() && !locks.holds(1));
+    }
+}

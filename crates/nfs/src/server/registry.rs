@@ -1,0 +1,328 @@
+//! Clients and sessions come and go (RFC 8881, sections 18.34 to 18.37, 18.50,
+//! 18.51).
+
+use std::sync::Arc;
+
+use machine::Nanos;
+use wire::nfs4::{
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, CREATE_SESSION4_FLAG_CONN_RDMA,
+    CREATE_SESSION4_FLAG_PERSIST, CREATE_SESSION4args, EXCHGID4_FLAG_BIND_PRINC_STATEID,
+    EXCHGID4_FLAG_SUPP_FENCE_OPS, EXCHGID4_FLAG_SUPP_MOVED_MIGR, EXCHGID4_FLAG_SUPP_MOVED_REFER,
+    EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, EXCHGID4_FLAG_USE_NON_PNFS, EXCHGID4_FLAG_USE_PNFS_DS,
+    EXCHGID4_FLAG_USE_PNFS_MDS, channel_attrs4, clientid4, nfsstat4, sessionid4,
+};
+
+use super::client::{Client, Principal};
+use super::session::{Channel, Session};
+use super::{ClientOwner, Entry, Exchanged, Record, Registry, Server};
+
+/// What a client may set in EXCHANGE_ID.
+const EXCHANGE_FLAGS: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
+    | EXCHGID4_FLAG_SUPP_MOVED_MIGR
+    | EXCHGID4_FLAG_SUPP_FENCE_OPS
+    | EXCHGID4_FLAG_BIND_PRINC_STATEID
+    | EXCHGID4_FLAG_USE_NON_PNFS
+    | EXCHGID4_FLAG_USE_PNFS_MDS
+    | EXCHGID4_FLAG_USE_PNFS_DS
+    | EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
+/// What it may set in CREATE_SESSION.
+const SESSION_FLAGS: u32 = CREATE_SESSION4_FLAG_PERSIST
+    | CREATE_SESSION4_FLAG_CONN_BACK_CHAN
+    | CREATE_SESSION4_FLAG_CONN_RDMA;
+/// Less than this holds no SEQUENCE and one operation.
+const CHANNEL_BYTES_MIN: u32 = 256;
+/// Bytes and slots of callbacks: they are small and few.
+const BACK: Channel = Channel {
+    request_bytes_max: 4096,
+    response_bytes_max: 4096,
+    cached_bytes_max: 0,
+    ops_max: 4,
+    slots: 4,
+};
+
+impl Registry {
+    /// Takes a client away with its sessions; its state goes with
+    /// [`super::Changes::gone`].
+    pub(super) fn remove(&mut self, id: clientid4) {
+        let Some(entry) = self.clients.remove(&id) else {
+            return;
+        };
+        for id in &entry.sessions {
+            if let Some(session) = self.sessions.remove(id) {
+                session.end();
+            }
+        }
+        let name = &entry.client.owner;
+        let owner = self.owners.get_mut(name).expect("every client has one");
+        owner.confirmed = owner.confirmed.filter(|&other| other != id);
+        owner.unconfirmed = owner.unconfirmed.filter(|&other| other != id);
+        let is_last = owner.confirmed.is_none();
+        if is_last && owner.unconfirmed.is_none() {
+            self.owners.remove(name);
+        }
+        if entry.is_confirmed && is_last {
+            self.changes.records.push(Record::Gone(name.clone()));
+        }
+        if entry.is_confirmed {
+            self.changes.gone.push(entry.client);
+        }
+    }
+}
+
+impl Server {
+    /// EXCHANGE_ID (section 18.35.4, whose cases are numbered here).
+    ///
+    /// # Errors
+    /// Its status.
+    pub fn exchange_id(
+        &self,
+        owner: ClientOwner<'_>,
+        flags: u32,
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<Exchanged, nfsstat4> {
+        if flags & !EXCHANGE_FLAGS != 0 {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        let is_update = flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A != 0;
+        let mut registry = self.registry();
+        let known = registry.owners.get(owner.id);
+        let unconfirmed = known.and_then(|known| known.unconfirmed);
+        let confirmed = known.and_then(|known| known.confirmed);
+        let confirmed = confirmed.map(|id| &registry.clients[&id]);
+        match (confirmed, is_update) {
+            // 7: there is nothing to update.
+            (None, true) => return Err(nfsstat4::NFS4ERR_NOENT),
+            (Some(entry), true) => {
+                let client = &entry.client;
+                return match () {
+                    // 9, 8, 6
+                    () if client.principal != principal => Err(nfsstat4::NFS4ERR_PERM),
+                    () if client.verifier != owner.verifier => Err(nfsstat4::NFS4ERR_NOT_SAME),
+                    () => Ok(entry.exchanged()),
+                };
+            }
+            (Some(entry), false) if entry.client.principal != principal => {
+                // 3: somebody else has the name, and lives, or not.
+                if !self.is_expired(&entry.client, now) {
+                    return Err(nfsstat4::NFS4ERR_CLID_INUSE);
+                }
+                let id = entry.client.id;
+                registry.remove(id);
+            }
+            // 2: it is known.
+            (Some(entry), false) if entry.client.verifier == owner.verifier => {
+                entry.client.renew(now);
+                return Ok(entry.exchanged());
+            }
+            // 5: it has started again; the old record goes when this one is
+            // confirmed. 1: it is new.
+            (Some(_), false) | (None, false) => {}
+        }
+        // 4: an unconfirmed record is worth nothing.
+        if let Some(id) = unconfirmed {
+            registry.remove(id);
+        }
+        if registry.clients.len() >= self.settings.clients_max
+            && !self.make_room(&mut registry, now)
+        {
+            return Err(nfsstat4::NFS4ERR_DELAY);
+        }
+        registry.client_next += 1;
+        let id = u64::from(self.boot) << 32 | u64::from(registry.client_next);
+        let client = Client::new((id, 1), owner.id, owner.verifier, principal, now);
+        if self.grace.awaits(owner.id) {
+            client.let_reclaim();
+        }
+        let entry = Entry {
+            client: Arc::new(client),
+            is_confirmed: false,
+            sequenceid: 0,
+            last: None,
+            sessions: Vec::new(),
+        };
+        let exchanged = entry.exchanged();
+        registry.clients.insert(id, entry);
+        let known = registry.owners.entry(owner.id.into()).or_default();
+        known.unconfirmed = Some(id);
+        Ok(exchanged)
+    }
+
+    /// Takes the client away that has been silent longest, if its lease has run
+    /// out.
+    fn make_room(&self, registry: &mut Registry, now: Nanos) -> bool {
+        let clients = registry.clients.values().map(|entry| &entry.client);
+        let longest = clients.min_by_key(|client| client.renewed());
+        let Some(id) = longest
+            .filter(|client| self.is_expired(client, now))
+            .map(|c| c.id)
+        else {
+            return false;
+        };
+        registry.remove(id);
+        true
+    }
+
+    /// CREATE_SESSION (section 18.36). A session that was made already, if this
+    /// is asked again.
+    ///
+    /// # Errors
+    /// Its status.
+    pub fn create_session(
+        &self,
+        args: &CREATE_SESSION4args<'_>,
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<Arc<Session>, nfsstat4> {
+        let mut registry = self.registry();
+        let registry = &mut *registry;
+        let entry = registry.clients.get_mut(&args.csa_clientid);
+        let entry = entry.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        if args.csa_sequence == entry.sequenceid
+            && let Some(last) = &entry.last
+        {
+            return Ok(last.clone());
+        }
+        if args.csa_sequence != entry.sequenceid.wrapping_add(1) {
+            return Err(nfsstat4::NFS4ERR_SEQ_MISORDERED);
+        }
+        if !entry.is_confirmed && entry.client.principal != principal {
+            return Err(nfsstat4::NFS4ERR_CLID_INUSE);
+        }
+        if args.csa_flags & !SESSION_FLAGS != 0 {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        let fore = negotiate(&args.csa_fore_chan_attrs, &self.settings.fore)?;
+        let back = match args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN {
+            0 => BACK,
+            _ => negotiate(&args.csa_back_chan_attrs, &BACK)?,
+        };
+        if entry.sessions.len() >= self.settings.sessions_max {
+            return Err(nfsstat4::NFS4ERR_NOSPC);
+        }
+        registry.session_next += 1;
+        let id = session_id(args.csa_clientid, registry.session_next);
+        let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+        let made = (flags, args.csa_cb_program);
+        let session = Arc::new(Session::new(id, entry.client.clone(), (fore, back), made));
+        entry.sequenceid = args.csa_sequence;
+        entry.last = Some(session.clone());
+        entry.sessions.push(id);
+        entry.client.renew(now);
+        registry.sessions.insert(id, session.clone());
+        registry.confirm(args.csa_clientid);
+        Ok(session)
+    }
+
+    /// DESTROY_SESSION (section 18.37).
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_BADSESSION`]; [`nfsstat4::NFS4ERR_WRONG_CRED`] from
+    /// who may not.
+    pub fn destroy_session(&self, id: &sessionid4, principal: Principal) -> Result<(), nfsstat4> {
+        let mut registry = self.registry();
+        let registry = &mut *registry;
+        let session = registry.sessions.get(id);
+        let session = session.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
+        if session.client.principal != principal {
+            return Err(nfsstat4::NFS4ERR_WRONG_CRED);
+        }
+        session.end();
+        if let Some(entry) = registry.clients.get_mut(&session.client.id) {
+            entry.sessions.retain(|other| other != id);
+        }
+        registry.sessions.remove(id);
+        Ok(())
+    }
+
+    /// DESTROY_CLIENTID (section 18.50). Whether the client has state, the
+    /// caller knows.
+    ///
+    /// # Errors
+    /// Its status.
+    pub fn destroy_clientid(&self, id: clientid4, has_state: bool) -> Result<(), nfsstat4> {
+        let mut registry = self.registry();
+        let entry = registry.clients.get(&id);
+        let entry = entry.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        if has_state || !entry.sessions.is_empty() {
+            return Err(nfsstat4::NFS4ERR_CLIENTID_BUSY);
+        }
+        registry.remove(id);
+        Ok(())
+    }
+
+    /// RECLAIM_COMPLETE of everything (section 18.51).
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_COMPLETE_ALREADY`].
+    pub fn reclaim_complete(&self, client: &Client) -> Result<(), nfsstat4> {
+        if !client.reclaimed() {
+            return Err(nfsstat4::NFS4ERR_COMPLETE_ALREADY);
+        }
+        self.grace.done(&client.owner);
+        Ok(())
+    }
+
+    /// Grace is over: the records of clients that never came are.
+    pub fn end_grace(&self) {
+        let absent = self.grace.take_absent();
+        let mut registry = self.registry();
+        for owner in absent {
+            let known = registry.owners.get(&owner);
+            if known.is_none_or(|known| known.confirmed.is_none()) {
+                registry.changes.records.push(Record::Gone(owner));
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// A client has a session: it is there, and what it was before is not.
+    fn confirm(&mut self, id: clientid4) {
+        let entry = self.clients.get_mut(&id).expect("it has a session");
+        if entry.is_confirmed {
+            return;
+        }
+        entry.is_confirmed = true;
+        let name = entry.client.owner.clone();
+        let owner = self.owners.entry(name.clone()).or_default();
+        let before = owner.confirmed.replace(id);
+        owner.unconfirmed = None;
+        self.changes.records.push(Record::Kept(name));
+        if let Some(before) = before {
+            self.remove(before);
+        }
+    }
+}
+
+impl Entry {
+    fn exchanged(&self) -> Exchanged {
+        Exchanged {
+            clientid: self.client.id,
+            sequenceid: self.sequenceid.wrapping_add(1),
+            is_confirmed: self.is_confirmed,
+        }
+    }
+}
+
+/// What is agreed on: no more than the client asks for, nor than there may be.
+fn negotiate(asked: &channel_attrs4<'_>, most: &Channel) -> Result<Channel, nfsstat4> {
+    let smallest = asked.ca_maxrequestsize.min(asked.ca_maxresponsesize);
+    if smallest < CHANNEL_BYTES_MIN || asked.ca_maxoperations == 0 || asked.ca_maxrequests == 0 {
+        return Err(nfsstat4::NFS4ERR_TOOSMALL);
+    }
+    Ok(Channel {
+        request_bytes_max: asked.ca_maxrequestsize.min(most.request_bytes_max),
+        response_bytes_max: asked.ca_maxresponsesize.min(most.response_bytes_max),
+        cached_bytes_max: asked.ca_maxresponsesize_cached.min(most.cached_bytes_max),
+        ops_max: asked.ca_maxoperations.min(most.ops_max),
+        slots: asked.ca_maxrequests.min(most.slots),
+    })
+}
+
+fn session_id(client: clientid4, number: u64) -> sessionid4 {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&client.to_be_bytes());
+    id[8..].copy_from_slice(&number.to_be_bytes());
+    id
+}

@@ -1,0 +1,192 @@
+//! Sessions and their slots (RFC 8881, section 2.10): each request of a client
+//! is executed once, however often it comes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use machine::Nanos;
+use wire::nfs4::{
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQUENCE4args, SEQUENCE4resok, nfsstat4, sessionid4,
+};
+
+use super::client::Client;
+
+/// What a channel of a session may carry (`channel_attrs4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Bytes of a request.
+    pub request_bytes_max: u32,
+    /// Bytes of an answer.
+    pub response_bytes_max: u32,
+    /// Bytes of an answer that is kept.
+    pub cached_bytes_max: u32,
+    /// Operations of a COMPOUND.
+    pub ops_max: u32,
+    /// Slots.
+    pub slots: u32,
+}
+
+/// What is kept of the last request in a slot.
+#[derive(Debug, Default)]
+enum Kept {
+    /// There was none.
+    #[default]
+    Nothing,
+    /// It is being executed.
+    Executing,
+    /// Its answer was not to be kept.
+    Uncached,
+    /// Its results: all behind the header of RPC.
+    Results,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    sequenceid: u32,
+    kept: Kept,
+    results: Vec<u8>,
+}
+
+/// What SEQUENCE came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sequenced {
+    /// A request that was not here before: execute it, then say
+    /// [`Session::finish`]. These are the results of SEQUENCE.
+    New(SEQUENCE4resok),
+    /// It was executed: these are its results.
+    Again(Vec<u8>),
+}
+
+/// A session of a client. A slot is locked by the request in it alone, so
+/// requests on different connections do not wait for each other.
+#[derive(Debug)]
+pub struct Session {
+    /// Its identifier.
+    pub id: sessionid4,
+    /// Whose it is.
+    pub client: Arc<Client>,
+    /// From the client to the server.
+    pub fore: Channel,
+    /// From the server to the client.
+    pub back: Channel,
+    /// CREATE_SESSION4_FLAG_*, as agreed.
+    pub flags: u32,
+    /// The program of callbacks.
+    pub callback_program: u32,
+    slots: Box<[Mutex<Slot>]>,
+    is_gone: AtomicBool,
+}
+
+impl Session {
+    pub(super) fn new(
+        id: sessionid4,
+        client: Arc<Client>,
+        (fore, back): (Channel, Channel),
+        (flags, callback_program): (u32, u32),
+    ) -> Session {
+        let slots = (0..fore.slots).map(|_| Mutex::default()).collect();
+        Session {
+            id,
+            client,
+            fore,
+            back,
+            flags,
+            callback_program,
+            slots,
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the connection that made it carries callbacks.
+    pub fn has_backchannel(&self) -> bool {
+        self.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0
+    }
+
+    /// It, or its client, was destroyed.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn end(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn slot(&self, slotid: u32) -> Option<MutexGuard<'_, Slot>> {
+        let slot = self.slots.get(slotid as usize)?;
+        Some(slot.lock().expect("nobody panics with a slot"))
+    }
+
+    /// SEQUENCE, the first operation of a request of `record_bytes` bytes with
+    /// `ops` operations (section 18.46). It renews the lease.
+    ///
+    /// # Errors
+    /// The status of SEQUENCE, with which the request ends.
+    /// [`nfsstat4::NFS4ERR_DELAY`] where it is being executed.
+    #[inline]
+    pub fn sequence(
+        &self,
+        args: &SEQUENCE4args,
+        (record_bytes, ops): (u32, u32),
+        now: Nanos,
+    ) -> Result<Sequenced, nfsstat4> {
+        if self.is_gone() {
+            return Err(nfsstat4::NFS4ERR_BADSESSION);
+        }
+        let mut slot = self.slot(args.sa_slotid).ok_or(nfsstat4::NFS4ERR_BADSLOT)?;
+        if args.sa_highest_slotid as usize >= self.slots.len() {
+            return Err(nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
+        }
+        let is_next = args.sa_sequenceid == slot.sequenceid.wrapping_add(1);
+        let is_last = args.sa_sequenceid == slot.sequenceid;
+        match (&slot.kept, is_next, is_last) {
+            (Kept::Executing, _, true) => return Err(nfsstat4::NFS4ERR_DELAY),
+            (Kept::Uncached, _, true) => return Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
+            (Kept::Results, _, true) => return Ok(Sequenced::Again(slot.results.clone())),
+            (Kept::Executing, ..) | (_, false, _) => {
+                return Err(nfsstat4::NFS4ERR_SEQ_MISORDERED);
+            }
+            (Kept::Nothing | Kept::Uncached | Kept::Results, true, _) => {}
+        }
+        // A request that ends here does not use its sequence id up.
+        if record_bytes > self.fore.request_bytes_max {
+            return Err(nfsstat4::NFS4ERR_REQ_TOO_BIG);
+        }
+        if ops > self.fore.ops_max {
+            return Err(nfsstat4::NFS4ERR_TOO_MANY_OPS);
+        }
+        slot.sequenceid = args.sa_sequenceid;
+        slot.kept = Kept::Executing;
+        slot.results.clear();
+        drop(slot);
+        self.client.renew(now);
+        let last_slot = self.slots.len() as u32 - 1;
+        Ok(Sequenced::New(SEQUENCE4resok {
+            sr_sessionid: self.id,
+            sr_sequenceid: args.sa_sequenceid,
+            sr_slotid: args.sa_slotid,
+            sr_highest_slotid: last_slot,
+            sr_target_highest_slotid: last_slot,
+            sr_status_flags: self.client.status_flags(),
+        }))
+    }
+
+    /// The request in a slot was executed; `results` are kept where it asked
+    /// for that and they are no longer than agreed.
+    #[inline]
+    pub fn finish(&self, slotid: u32, results: Option<&[u8]>) {
+        let mut slot = self.slot(slotid).expect("a slot that a request is in");
+        let max = self.fore.cached_bytes_max as usize;
+        slot.kept = match results.filter(|results| results.len() <= max) {
+            Some(results) => {
+                slot.results.extend_from_slice(results);
+                Kept::Results
+            }
+            None => {
+                slot.results = Vec::new();
+                Kept::Uncached
+            }
+        };
+    }
+}

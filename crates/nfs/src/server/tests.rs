@@ -1,0 +1,400 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use wire::nfs4::{
+    CREATE_SESSION4args, EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, SEQUENCE4args, channel_attrs4,
+    clientid4, nfsstat4,
+};
+use wire::xdr::List;
+
+use super::*;
+use crate::connection::Credential;
+
+const SECOND: Nanos = 1_000_000_000;
+const UPDATE: u32 = EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
+
+fn server() -> Server {
+    Server::new(Settings::default(), 7, [], 0)
+}
+
+fn user(uid: u32) -> Principal {
+    Principal::from(&Credential::sys(uid, 0, []))
+}
+
+fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
+    let verifier = [boot; 8];
+    ClientOwner { verifier, id }
+}
+
+fn attrs(bytes: u32) -> channel_attrs4<'static> {
+    channel_attrs4 {
+        ca_headerpadsize: 0,
+        ca_maxrequestsize: bytes,
+        ca_maxresponsesize: bytes,
+        ca_maxresponsesize_cached: 100,
+        ca_maxoperations: 8,
+        ca_maxrequests: 4,
+        ca_rdma_ird: List::Of(&[]),
+    }
+}
+
+fn session_args(client: clientid4, sequence: u32) -> CREATE_SESSION4args<'static> {
+    CREATE_SESSION4args {
+        csa_clientid: client,
+        csa_sequence: sequence,
+        csa_flags: 2,
+        csa_fore_chan_attrs: attrs(100_000),
+        csa_back_chan_attrs: attrs(4096),
+        csa_cb_program: 0x4000_0000,
+        csa_sec_parms: List::Of(&[]),
+    }
+}
+
+/// A client that is confirmed, and its session.
+fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
+    let exchanged = server
+        .exchange_id(owner(id, boot), 0, user(0), now)
+        .unwrap();
+    let args = session_args(exchanged.clientid, exchanged.sequenceid);
+    server.create_session(&args, user(0), now).unwrap()
+}
+
+fn sequence(session: &Session, slot: u32, sequenceid: u32) -> Result<Sequenced, nfsstat4> {
+    let args = SEQUENCE4args {
+        sa_sessionid: session.id,
+        sa_sequenceid: sequenceid,
+        sa_slotid: slot,
+        sa_highest_slotid: 0,
+        sa_cachethis: true,
+    };
+    session.sequence(&args, (100, 2), 0)
+}
+
+/// The cases of section 18.35.4 of RFC 8881.
+#[test]
+fn exchange_id_has_nine_cases() {
+    let server = server();
+    // 7: nothing to update. 1: a new owner.
+    let absent = server.exchange_id(owner(b"a", 1), UPDATE, user(0), 0);
+    assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
+    let first = server.exchange_id(owner(b"a", 1), 0, user(0), 0).unwrap();
+    assert!(!first.is_confirmed && server.client(first.clientid).is_none());
+    // 4: an unconfirmed record is replaced; it cannot be updated.
+    let second = server.exchange_id(owner(b"a", 1), 0, user(0), 0).unwrap();
+    assert_ne!(first.clientid, second.clientid);
+    let stale = server.create_session(&session_args(first.clientid, 1), user(0), 0);
+    assert_eq!(stale.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
+    let absent = server.exchange_id(owner(b"a", 1), UPDATE, user(0), 0);
+    assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
+    let session = server
+        .create_session(&session_args(second.clientid, 1), user(0), 0)
+        .unwrap();
+    // 2: it is known. 6: so it can be updated.
+    for flags in [0, UPDATE] {
+        let known = server
+            .exchange_id(owner(b"a", 1), flags, user(0), 0)
+            .unwrap();
+        let (clientid, sequenceid) = (second.clientid, 2);
+        assert_eq!(
+            known,
+            Exchanged {
+                clientid,
+                sequenceid,
+                is_confirmed: true
+            }
+        );
+    }
+    // 8, 9
+    let other = server.exchange_id(owner(b"a", 2), UPDATE, user(0), 0);
+    assert_eq!(other, Err(nfsstat4::NFS4ERR_NOT_SAME));
+    let other = server.exchange_id(owner(b"a", 1), UPDATE, user(1), 0);
+    assert_eq!(other, Err(nfsstat4::NFS4ERR_PERM));
+    // 3: somebody else has the name.
+    let other = server.exchange_id(owner(b"a", 2), 0, user(1), 89 * SECOND);
+    assert_eq!(other, Err(nfsstat4::NFS4ERR_CLID_INUSE));
+    // 5: it has started again: what it had goes when it has a session.
+    let again = server.exchange_id(owner(b"a", 2), 0, user(0), 0).unwrap();
+    assert!(!again.is_confirmed && !session.is_gone());
+    let next = server
+        .create_session(&session_args(again.clientid, 1), user(0), 0)
+        .unwrap();
+    assert!(session.is_gone() && !next.is_gone());
+    assert_eq!(server.take_changes().gone[0].id, second.clientid);
+    // 3 once more, and the other is silent for longer than its lease.
+    let other = server
+        .exchange_id(owner(b"a", 2), 0, user(1), 91 * SECOND)
+        .unwrap();
+    assert!(next.is_gone() && other.clientid != again.clientid);
+    let bad = server.exchange_id(owner(b"b", 1), 8, user(0), 0);
+    assert_eq!(bad, Err(nfsstat4::NFS4ERR_INVAL));
+}
+
+#[test]
+fn create_session_has_a_slot_of_its_own() {
+    let server = server();
+    let client = server
+        .exchange_id(owner(b"a", 1), 0, user(0), 0)
+        .unwrap()
+        .clientid;
+    let create = |args: &CREATE_SESSION4args<'_>, uid| server.create_session(args, user(uid), 0);
+    for (args, uid, error) in [
+        (session_args(99, 1), 0, nfsstat4::NFS4ERR_STALE_CLIENTID),
+        (session_args(client, 0), 0, nfsstat4::NFS4ERR_SEQ_MISORDERED),
+        (session_args(client, 2), 0, nfsstat4::NFS4ERR_SEQ_MISORDERED),
+        (session_args(client, 1), 5, nfsstat4::NFS4ERR_CLID_INUSE),
+    ] {
+        assert_eq!(create(&args, uid).unwrap_err(), error);
+    }
+    let mut small = session_args(client, 1);
+    small.csa_fore_chan_attrs = attrs(100);
+    assert_eq!(create(&small, 0).unwrap_err(), nfsstat4::NFS4ERR_TOOSMALL);
+    let mut flags = session_args(client, 1);
+    flags.csa_flags = 8;
+    assert_eq!(create(&flags, 0).unwrap_err(), nfsstat4::NFS4ERR_INVAL);
+
+    let first = create(&session_args(client, 1), 0).unwrap();
+    assert_eq!(create(&session_args(client, 1), 0).unwrap().id, first.id);
+    let second = create(&session_args(client, 2), 0).unwrap();
+    assert_ne!(second.id, first.id);
+    let old = create(&session_args(client, 1), 0).unwrap_err();
+    assert_eq!(old, nfsstat4::NFS4ERR_SEQ_MISORDERED);
+    assert_eq!(
+        (
+            first.fore.slots,
+            first.fore.ops_max,
+            first.back.request_bytes_max
+        ),
+        (4, 8, 4096)
+    );
+    assert!(first.has_backchannel());
+    assert_eq!(server.counts(), (1, 2));
+    for sequence in 3..=16 {
+        create(&session_args(client, sequence), 0).unwrap();
+    }
+    assert_eq!(
+        create(&session_args(client, 17), 0).unwrap_err(),
+        nfsstat4::NFS4ERR_NOSPC
+    );
+}
+
+#[test]
+fn sessions_and_clients_are_destroyed() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    let (id, client) = (session.id, session.client.id);
+    let busy = server.destroy_clientid(client, false);
+    assert_eq!(busy, Err(nfsstat4::NFS4ERR_CLIENTID_BUSY));
+    assert_eq!(
+        server.destroy_session(&id, user(3)),
+        Err(nfsstat4::NFS4ERR_WRONG_CRED)
+    );
+    assert_eq!(server.destroy_session(&id, user(0)), Ok(()));
+    assert_eq!(
+        server.destroy_session(&id, user(0)),
+        Err(nfsstat4::NFS4ERR_BADSESSION)
+    );
+    assert!(server.session(&id).is_none());
+    assert_eq!(sequence(&session, 0, 1), Err(nfsstat4::NFS4ERR_BADSESSION));
+    assert_eq!(
+        server.destroy_clientid(client, true),
+        Err(nfsstat4::NFS4ERR_CLIENTID_BUSY)
+    );
+    assert_eq!(server.destroy_clientid(client, false), Ok(()));
+    let stale = server.destroy_clientid(client, false);
+    assert_eq!(stale, Err(nfsstat4::NFS4ERR_STALE_CLIENTID));
+    let name: Box<[u8]> = b"a"[..].into();
+    let records = server.take_changes().records;
+    assert_eq!(records, [Record::Kept(name.clone()), Record::Gone(name)]);
+    assert_eq!(server.counts(), (0, 0));
+}
+
+#[test]
+fn sequence_says_what_is_wrong() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    assert_eq!(sequence(&session, 4, 1), Err(nfsstat4::NFS4ERR_BADSLOT));
+    assert_eq!(
+        sequence(&session, 0, 2),
+        Err(nfsstat4::NFS4ERR_SEQ_MISORDERED)
+    );
+    assert_eq!(
+        sequence(&session, 0, 0),
+        Err(nfsstat4::NFS4ERR_SEQ_MISORDERED)
+    );
+    let mut args = SEQUENCE4args {
+        sa_sessionid: session.id,
+        sa_sequenceid: 1,
+        sa_slotid: 0,
+        sa_highest_slotid: 4,
+        sa_cachethis: false,
+    };
+    let high = session.sequence(&args, (100, 2), 0);
+    assert_eq!(high, Err(nfsstat4::NFS4ERR_BAD_HIGH_SLOT));
+    args.sa_highest_slotid = 3;
+    let big = session.sequence(&args, (100_001, 2), 0);
+    assert_eq!(big, Err(nfsstat4::NFS4ERR_REQ_TOO_BIG));
+    let many = session.sequence(&args, (100, 9), 0);
+    assert_eq!(many, Err(nfsstat4::NFS4ERR_TOO_MANY_OPS));
+    // None of these has used the sequence id up.
+    let new = session.sequence(&args, (100, 2), 5 * SECOND).unwrap();
+    assert!(matches!(new, Sequenced::New(ok) if ok.sr_target_highest_slotid == 3));
+    assert_eq!(session.client.renewed(), 5 * SECOND);
+    assert_eq!(sequence(&session, 0, 1), Err(nfsstat4::NFS4ERR_DELAY));
+    assert_eq!(
+        sequence(&session, 0, 2),
+        Err(nfsstat4::NFS4ERR_SEQ_MISORDERED)
+    );
+    session.finish(0, None);
+    assert_eq!(
+        sequence(&session, 0, 1),
+        Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
+    );
+    assert!(matches!(sequence(&session, 0, 2), Ok(Sequenced::New(_))));
+    // An answer that is longer than agreed is not kept.
+    session.finish(0, Some(&[0; 101]));
+    assert_eq!(
+        sequence(&session, 0, 2),
+        Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
+    );
+}
+
+#[test]
+fn silent_clients_are_treated_with_courtesy() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    let id = session.client.id;
+    server.on_tick(91 * SECOND);
+    assert!(server.client(id).is_some(), "nobody is in its way");
+    assert!(!server.expire(id, 90 * SECOND), "its lease has not run out");
+    assert!(server.is_expired(&session.client, 91 * SECOND));
+    // It is back.
+    session.client.renew(92 * SECOND);
+    assert!(!server.expire(id, 93 * SECOND));
+    // Somebody wants what it has.
+    assert!(server.expire(id, 200 * SECOND) && session.is_gone());
+    assert_eq!(server.take_changes().gone.len(), 1);
+    // Nobody does, for a day.
+    let session = confirmed(&server, b"b", 1, 0);
+    server.exchange_id(owner(b"c", 1), 0, user(0), 0).unwrap();
+    server.on_tick(86_400 * SECOND);
+    assert_eq!(
+        server.counts().0,
+        1,
+        "who never had a session has no courtesy"
+    );
+    server.on_tick((86_400 + 91) * SECOND);
+    assert!(session.is_gone());
+    assert_eq!(server.counts(), (0, 0));
+}
+
+#[test]
+fn there_is_an_end_to_clients() {
+    let settings = Settings {
+        clients_max: 3,
+        ..Settings::default()
+    };
+    let server = Server::new(settings, 1, [], 0);
+    let first = confirmed(&server, b"a", 1, 0);
+    confirmed(&server, b"b", 1, 50 * SECOND);
+    confirmed(&server, b"c", 1, 50 * SECOND);
+    let exchange = |now| server.exchange_id(owner(b"d", 1), 0, user(0), now);
+    assert_eq!(exchange(60 * SECOND), Err(nfsstat4::NFS4ERR_DELAY));
+    assert!(exchange(100 * SECOND).is_ok() && first.is_gone());
+    assert_eq!(server.counts().0, 3);
+}
+
+#[test]
+fn grace_ends_with_the_last_who_is_waited_for() {
+    let names = [b"a"[..].into(), b"b"[..].into()];
+    let server = Server::new(Settings::default(), 8, names.clone(), 0);
+    assert!(server.is_in_grace(SECOND));
+    let a = confirmed(&server, b"a", 1, 0);
+    let stranger = confirmed(&server, b"x", 1, 0);
+    assert!(a.client.may_reclaim() && !stranger.client.may_reclaim());
+    assert_eq!(server.reclaim_complete(&stranger.client), Ok(()));
+    assert_eq!(server.reclaim_complete(&a.client), Ok(()));
+    let twice = server.reclaim_complete(&a.client);
+    assert_eq!(twice, Err(nfsstat4::NFS4ERR_COMPLETE_ALREADY));
+    assert!(server.is_in_grace(SECOND), "b is waited for");
+    let b = confirmed(&server, b"b", 1, 0);
+    server.reclaim_complete(&b.client).unwrap();
+    assert!(!server.is_in_grace(SECOND));
+
+    // Nobody comes.
+    let server = Server::new(Settings::default(), 9, names.clone(), 0);
+    assert!(server.is_in_grace(89 * SECOND) && !server.is_in_grace(90 * SECOND));
+    confirmed(&server, b"a", 1, 90 * SECOND);
+    server.take_changes();
+    server.end_grace();
+    let [_, b] = names;
+    assert_eq!(server.take_changes().records, [Record::Gone(b)]);
+    // Nobody is known.
+    assert!(!Server::new(Settings::default(), 1, [], 0).is_in_grace(0));
+}
+
+/// What a client does in one slot.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The next request; whether its answer is to be kept.
+    Next(bool),
+    /// The last one again.
+    Again,
+    /// The server ends what is executed.
+    Finish,
+    /// A request out of order.
+    Stray(u32),
+}
+
+proptest! {
+    /// A request is executed once: slots against a model of them.
+    #[test]
+    fn slots_execute_once(
+        steps in proptest::collection::vec((0u32..4, prop_oneof![
+            any::<bool>().prop_map(Step::Next),
+            Just(Step::Again),
+            Just(Step::Finish),
+            (2u32..u32::MAX - 1).prop_map(Step::Stray),
+        ]), 1..80),
+    ) {
+        let server = server();
+        let session = confirmed(&server, b"a", 1, 0);
+        // Of each slot: the last sequence id, whether it is executed, what is kept.
+        let mut model: HashMap<u32, (u32, Option<bool>, Option<Vec<u8>>)> = HashMap::new();
+        for (slot, step) in steps {
+            let (last, executing, kept) = model.entry(slot).or_default();
+            match step {
+                Step::Next(keeps) => {
+                    let result = sequence(&session, slot, last.wrapping_add(1));
+                    if executing.is_some() {
+                        prop_assert_eq!(result, Err(nfsstat4::NFS4ERR_SEQ_MISORDERED));
+                        continue;
+                    }
+                    prop_assert!(matches!(result, Ok(Sequenced::New(_))));
+                    *last += 1;
+                    *executing = Some(keeps);
+                    *kept = None;
+                }
+                Step::Again => {
+                    let result = sequence(&session, slot, *last);
+                    let expected = match (*last, *executing, kept) {
+                        (0, ..) => Err(nfsstat4::NFS4ERR_SEQ_MISORDERED),
+                        (_, Some(_), _) => Err(nfsstat4::NFS4ERR_DELAY),
+                        (_, None, Some(kept)) => Ok(Sequenced::Again(kept.clone())),
+                        (_, None, None) => Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
+                    };
+                    prop_assert_eq!(result, expected);
+                }
+                Step::Finish => {
+                    let Some(keeps) = executing.take() else { continue };
+                    let results = [slot.to_be_bytes(), last.to_be_bytes()].concat();
+                    session.finish(slot, keeps.then_some(&results[..]));
+                    *kept = keeps.then_some(results);
+                }
+                Step::Stray(by) => {
+                    let result = sequence(&session, slot, last.wrapping_add(by));
+                    prop_assert_eq!(result, Err(nfsstat4::NFS4ERR_SEQ_MISORDERED));
+                }
+            }
+        }
+    }
+}
