@@ -116,7 +116,7 @@ struct Reactor {
     deadline: Option<Nanos>,
     /// It has had nothing to do since, and looks after this long again.
     idle_since: Nanos,
-    trim_at: Option<Nanos>,
+    trim_at: Nanos,
     /// Times that somebody had gone short of memory when it last looked.
     shortages: u64,
 }
@@ -319,7 +319,7 @@ impl SimTarget {
                 let shard = Shard::new(n, shared.clone(), acceptor.take(), &mut driver);
                 Reactor {
                     idle_since: 0,
-                    trim_at: None,
+                    trim_at: 0,
                     shortages: driver.pool().budget().shortages(),
                     driver,
                     mail,
@@ -378,11 +378,10 @@ impl SimTarget {
         if is_short || now >= *idle_since + TRIM_AFTER {
             driver.pool().trim();
         }
-        if trim_at.is_none_or(|at| at <= now) {
-            *trim_at = (driver.pool().reserved_bytes() > 0).then_some(now + TRIM_AFTER);
-            if let Some(at) = *trim_at {
-                world.borrow_mut().at(at, Event::Turn(n));
-            }
+        // Not asking whether memory is reserved: that comes from seeds before.
+        if *trim_at <= now {
+            *trim_at = now + TRIM_AFTER;
+            world.borrow_mut().at(*trim_at, Event::Turn(n));
         }
         let next = Handler::<SimDriver, Mail>::deadline(shard);
         if next != *deadline {
