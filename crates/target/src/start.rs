@@ -264,7 +264,11 @@ pub fn assemble(
 ) -> Result<Arc<Shared>, StartError> {
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
-    let state = State::new(volumes, listeners.collect(), config.limits.scsi_io_bytes_max);
+    let state = State::new(
+        volumes,
+        listeners.collect(),
+        config.limits.scsi_io_bytes_max,
+    );
     let registry = Registry::new(RegistryConfig {
         subsystems: Vec::new(),
         listeners: state.listener_list(),

@@ -9,7 +9,8 @@ use machine::Tag;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{
-    AccessState, Addressed, Attention, Command, ModeSelect, Nexus, decode_elsewhere, groups, mode,
+    AccessState, Addressed, Attention, Command, ModeSelect, Nexus, Sense, decode_elsewhere, groups,
+    mode,
 };
 
 use super::served::ana_state;
@@ -143,7 +144,12 @@ impl Connection {
     pub(super) fn set_target_port_groups(&mut self, tag: Tag, place: u32, list_len: u32) -> bool {
         let unit = &self.place(place).unit;
         let list = self.list(tag, list_len, LIST_BYTES_MAX);
-        let set = match groups::parse_set(&list, unit) {
+        let set = groups::parse_set(&list, unit).and_then(|set| match self.mask() {
+            None => Ok(set),
+            // The states are those of units too that it does not see.
+            Some(_) => Err(Sense::in_list(4, None)),
+        });
+        let set = match set {
             Ok(set) => set,
             Err(sense) => {
                 self.check(tag, &sense);

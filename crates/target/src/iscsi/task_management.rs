@@ -20,15 +20,30 @@ use crate::shared::{Mail, Shared};
 pub struct Ending {
     /// The target that they were sent to.
     target: String,
-    /// The unit; `None` for all.
-    lun: Option<u16>,
+    /// The units; `None` for all.
+    luns: Option<Vec<u16>>,
     /// Who says so, and the CmdSN that its tasks are before.
     by: (SessionId, u32),
     /// Of that nexus alone.
     only_own: bool,
 }
 
+impl Ending {
+    fn concerns(&self, lun: u16) -> bool {
+        self.luns.as_ref().is_none_or(|luns| luns.contains(&lun))
+    }
+}
+
 impl Connection {
+    /// The units that its initiator sees, where those are not all.
+    pub(super) fn mask(&self) -> Option<Vec<u16>> {
+        let id = self.session().id;
+        let registry = self.shared.iscsi();
+        registry
+            .session(id)
+            .and_then(|session| session.luns.clone())
+    }
+
     /// A task management function, which all that was sent before it has come
     /// before.
     pub(super) fn task_management<D: Driver>(
@@ -53,15 +68,19 @@ impl Connection {
                 }
             }
             (TaskFunction::AbortTaskSet | TaskFunction::ClearTaskSet, Some(lun)) => {
-                return self.end_tasks_everywhere(tag, Some(lun), true, driver);
+                return self.end_tasks_everywhere(tag, Some(vec![lun]), true, driver);
             }
             (TaskFunction::LogicalUnitReset, Some(lun)) => {
-                return self.end_tasks_everywhere(tag, Some(lun), false, driver);
+                return self.end_tasks_everywhere(tag, Some(vec![lun]), false, driver);
             }
+            // What it does not see is not its to reset.
             (TaskFunction::TargetWarmReset, _) => {
-                return self.end_tasks_everywhere(tag, None, false, driver);
+                let luns = self.mask();
+                return self.end_tasks_everywhere(tag, luns, false, driver);
             }
-            (TaskFunction::TargetColdReset, _) => return self.cold_reset(tag, driver),
+            (TaskFunction::TargetColdReset, _) if self.mask().is_none() => {
+                return self.cold_reset(tag, driver);
+            }
             (
                 TaskFunction::AbortTaskSet
                 | TaskFunction::ClearTaskSet
@@ -80,11 +99,11 @@ impl Connection {
     fn end_tasks_everywhere<D: Driver>(
         &mut self,
         tag: Tag,
-        lun: Option<u16>,
+        luns: Option<Vec<u16>>,
         only_own: bool,
         driver: &mut D,
     ) {
-        let ending = self.end_tasks_of(tag, lun, only_own, driver);
+        let ending = self.end_tasks_of(tag, luns, only_own, driver);
         let later = self.later(tag);
         self.shared.fence(Scope::Mail, move |shared| {
             if only_own {
@@ -92,7 +111,7 @@ impl Connection {
             }
             // Which may wait for a reservation that is being made.
             shared.clerk(move |shared| {
-                shared.reset_units(&ending.target, ending.lun);
+                shared.reset_units(&ending);
                 shared.fence(Scope::Mail, |_| later.answer(TaskResponse::Complete));
             });
         });
@@ -101,7 +120,7 @@ impl Connection {
     fn end_tasks_of<D: Driver>(
         &mut self,
         tag: Tag,
-        lun: Option<u16>,
+        luns: Option<Vec<u16>>,
         only_own: bool,
         driver: &mut D,
     ) -> Arc<Ending> {
@@ -109,7 +128,7 @@ impl Connection {
         let session = self.session().id;
         let ending = Arc::new(Ending {
             target: self.bound().served.view.name.clone(),
-            lun,
+            luns,
             by: (session, cmd_sn),
             only_own,
         });
@@ -148,9 +167,10 @@ impl Connection {
         if ending.only_own && !is_own {
             return;
         }
-        let is_meant = |task: &Task| match ending.lun {
-            Some(lun) => Address::parse(task.lun) == Address::Unit(lun),
-            None => true,
+        let is_meant = |task: &Task| match (&ending.luns, Address::parse(task.lun)) {
+            (None, _) => true,
+            (Some(_), Address::Unit(lun)) => ending.concerns(lun),
+            (Some(_), _) => false,
         };
         let tags: Vec<Tag> = match is_own {
             // What came behind the function is none of its business.
@@ -167,9 +187,8 @@ impl Connection {
             self.abort_task(tag, driver);
         }
         if !ending.only_own {
-            let is_reset = |lun: u16| ending.lun.is_none_or(|reset| reset == lun);
             let mut session = session.borrow_mut();
-            session.post(Attention::RESET, |lun| is_reset(lun.unit.lun));
+            session.post(Attention::RESET, |lun| ending.concerns(lun.unit.lun));
         }
     }
 }
@@ -183,10 +202,11 @@ impl From<TaskResponse> for Answer {
 impl Shared {
     /// Units of a target were reset: what SCSI-2's RESERVE took is free, mode
     /// parameters are what they were at first. May block.
-    fn reset_units(&self, target: &str, lun: Option<u16>) {
+    fn reset_units(&self, ending: &Ending) {
+        let target = &ending.target;
         let luns = self.state().iscsi.luns(target);
         for (number, volume, _) in luns {
-            if lun.is_none_or(|lun| lun == number) {
+            if ending.concerns(number) {
                 volume.reservations().reset(None);
                 (self.state().iscsi).set_modes(target, number, Modes::default());
             }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use host::iscsi::{Error, Initiator, Params, Session, Settings, discover};
-use iscsi::{Auth, Credentials, InitiatorAcl, Redirect};
+use iscsi::{Auth, Credentials, InitiatorAcl, PortalGroup, Redirect};
 use mem::{Budget, Pool};
 use nvmf::command::AnaState;
 use reactor::{Choice, DriverConfig, EpollDriver};
 use target::{Ana, Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
-use wire::iscsi::{AsyncEvent, LoginStatus};
+use wire::iscsi::{AsyncEvent, LoginStatus, TaskFunction, TaskResponse};
 use wire::scsi::{asc, cdb, key, opcode};
 
 use crate::client::{Client, Who, write_16};
@@ -497,6 +497,46 @@ fn portals_come_and_go() {
     });
 }
 
+/// Its address is what makes a portal the same again: its portal group, and the
+/// state that it had.
+#[test]
+fn a_portal_that_comes_back_is_where_it_was() {
+    on_each_driver(|running| {
+        let (first, second) = (running.addresses()[1], running.addresses()[2]);
+        let group = |tag, number| PortalGroup {
+            tag,
+            portals: vec![number],
+        };
+        let mut more = IscsiTargetSpec::new(MORE);
+        more.luns = vec![LunSpec::new(0, "other")];
+        more.target.portal_groups = vec![group(7, 1), group(8, 2)];
+        make(running, Change::AddTarget(more));
+        let of_more = || {
+            let found = discovered(first, ALICE);
+            let found = found.into_iter().find(|(name, _)| name == MORE);
+            found.expect("it is told").1
+        };
+        let (in_7, in_8) = ((first.to_string(), 7), (second.to_string(), 8));
+        assert_eq!(of_more(), [in_7.clone(), in_8.clone()]);
+        let state = Change::SetAna {
+            nqn: MORE.into(),
+            listener: Some(second),
+            group: 1,
+            state: AnaState::Inaccessible,
+        };
+        make(running, state);
+        for _ in 0..2 {
+            make(running, Change::RemoveListener { address: second });
+            assert_eq!(of_more(), std::slice::from_ref(&in_7));
+            make(running, Change::AddListener(ListenerSpec::iscsi(second)));
+            assert_eq!(of_more(), [in_7.clone(), in_8.clone()]);
+            let mut host = login(second, BOB, MORE);
+            let (key, _) = host.ready(0).expect_err("as inaccessible as before");
+            assert_eq!(key, key::NOT_READY);
+        }
+    });
+}
+
 #[test]
 fn states_of_paths_are_the_same_by_either_name() {
     on_each_driver(|running| {
@@ -576,5 +616,44 @@ fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
         let ended = late.end_of(asked[1], &data);
         assert!(ended.is_attention(asc::REPORTED_LUNS_DATA_HAS_CHANGED));
         assert!(late.command_out(1, &write_16(3, 1), &data).is_good());
+    });
+}
+
+/// A reset is for what its sender sees.
+#[test]
+fn who_sees_a_part_rules_a_part() {
+    on_each_driver(|running| {
+        let at = portal(running);
+        let (few, all) = (Who::new(1), Who::new(2));
+        let acl = vec![
+            InitiatorAcl {
+                name: Some(few.name.clone()),
+                luns: Some(vec![1]),
+                ..InitiatorAcl::default()
+            },
+            InitiatorAcl::default(),
+        ];
+        let name = TARGET.into();
+        make(running, Change::SetInitiators { name, acl });
+        let mut few = Client::login(at, &few).expect("in").calm(&[1]);
+        let mut all = Client::login(at, &all).expect("in").calm(&[0, 1]);
+        let data = pattern(7, BLOCK);
+        let asked = [0, 1].map(|lun| all.start_write(lun, &write_16(3, 1), &data, 0));
+        let r2ts = [(); 2].map(|()| all.receive().expect("an R2T"));
+        let cold = few.function(TaskFunction::TargetColdReset, 1, !0);
+        assert_eq!(cold, TaskResponse::NotSupported);
+        // Nor are the states of all units' paths its to set.
+        let mut cdb = [0; 12];
+        (cdb[0], cdb[1], cdb[9]) = (opcode::MAINTENANCE_OUT, 0x0a, 8);
+        let standby = [0, 0, 0, 0, 2, 0, 0, 1];
+        let refusal = (key::ILLEGAL_REQUEST, asc::INVALID_FIELD_IN_PARAMETER_LIST);
+        assert_eq!(few.command_out(1, &cdb, &standby).sense, Some(refusal));
+        let warm = few.function(TaskFunction::TargetWarmReset, 1, !0);
+        assert_eq!(warm, TaskResponse::Complete);
+        all.answer_r2t(&r2ts[0], &data);
+        assert!(all.end_of(asked[0], &data).is_good());
+        let reset = asc::BUS_DEVICE_RESET_FUNCTION_OCCURRED;
+        assert!(all.test_unit_ready(1).is_attention(reset));
+        assert!(all.test_unit_ready(0).is_good());
     });
 }
