@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use store::fs::Kind;
 
@@ -114,6 +114,100 @@ fn names_move_about_under_everybodys_hands() {
     assert_eq!(user.free(), free);
 }
 
+/// The same where everybody always means the same few names.
+#[test]
+fn names_that_everybody_wants_are_taken_once() {
+    let fs = memory(16 << 20);
+    let mut user = User::root(&fs);
+    let (top, free) = (user.top(), user.free());
+    let dirs = [user.dir(top, b"x"), user.dir(top, b"y")];
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let (mut user, mut random) = (User::root(fs), Random(seed));
+                for _ in 0..30_000 {
+                    let (dir, to) = (*random.pick(&dirs), *random.pick(&dirs));
+                    let (name, other) = (*random.pick(&[b"a", b"b"]), *random.pick(&[b"a", b"b"]));
+                    match random.below(4) {
+                        0 => drop(user.create(dir, name, New::Guarded, mode(0o600))),
+                        1 => drop(user.create(dir, name, New::Directory, mode(0o700))),
+                        2 => drop(user.remove(dir, name)),
+                        _ => drop(user.rename((dir, name), (to, other))),
+                    }
+                }
+            });
+        }
+    });
+    check_tree(&mut user);
+    remove_all(&mut user, top);
+    assert_eq!(user.free(), free);
+}
+
+/// Two who move the same file about: each time one of them does.
+#[test]
+fn a_name_is_moved_by_one() {
+    const ROUNDS: usize = 100_000;
+    let fs = memory(16 << 20);
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let dirs = [user.dir(top, b"x"), user.dir(top, b"y")];
+    let file = user.file(dirs[0], b"f");
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let mut user = User::root(fs);
+                for round in 0..ROUNDS {
+                    let (from, to) = (dirs[round % 2], dirs[(round + 1) % 2]);
+                    match user.rename((from, b"f"), (to, b"f")) {
+                        Ok(replaced) => assert_eq!(replaced, None),
+                        Err(error) => assert_eq!(error, Error::NoEnt),
+                    }
+                }
+            });
+        }
+    });
+    let found = dirs.map(|dir| user.names(dir).len());
+    assert!(found == [0, 1] || found == [1, 0]);
+    assert_eq!(user.attr(file).unwrap().links, 1);
+    check_tree(&mut user);
+}
+
+/// Two directories that go into each other at the same time: one is first.
+#[test]
+fn directories_never_come_to_lie_in_themselves() {
+    const ROUNDS: usize = 150_000;
+    let fs = memory(16 << 20);
+    let mut user = User::root(&fs);
+    let (top, free) = (user.top(), user.free());
+    let (x, y) = (user.dir(top, b"x"), user.dir(top, b"y"));
+    let inside = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let (fs, inside) = (&fs, &inside);
+        let moves = move |name: &'static [u8], into: FileId| {
+            let mut user = User::root(fs);
+            for _ in 0..ROUNDS {
+                match user.rename((top, name), (into, name)) {
+                    Ok(_) => {
+                        let others = inside.fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(others, 0, "each lies in the other");
+                        (0..50).for_each(|_| std::hint::spin_loop());
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        user.rename((into, name), (top, name)).unwrap();
+                    }
+                    Err(error) => assert!(matches!(error, Error::Inval | Error::NoEnt)),
+                }
+            }
+        };
+        scope.spawn(move || moves(b"x", y));
+        scope.spawn(move || moves(b"y", x));
+    });
+    assert_eq!(check_tree(&mut user), 3);
+    remove_all(&mut user, top);
+    assert_eq!(user.free(), free);
+}
+
 /// A read of up to 1 MiB sees a write of up to 1 MiB whole or not at all, by
 /// every way and also where the file's content is cut into chunks.
 #[test]
@@ -132,17 +226,19 @@ fn writes_are_never_seen_in_part() {
                 let (fs, is_over) = (&fs, &is_over);
                 scope.spawn(move || {
                     let mut user = User::root(fs);
-                    let mut last = Vec::new();
-                    while !is_over.load(Ordering::Relaxed) {
+                    loop {
+                        let is_last = is_over.load(Ordering::Relaxed);
                         let (bytes, _) = match by {
                             0 => user.read(file, offset, LEN as u32).unwrap(),
                             _ => user.read_buf(file, offset, LEN as u32).unwrap(),
                         };
                         assert_eq!(bytes.len(), LEN);
                         assert!(bytes.iter().all(|&byte| byte == bytes[0]), "torn");
-                        last = bytes;
+                        assert_ne!(bytes[0], 0);
+                        if is_last {
+                            return;
+                        }
                     }
-                    assert_ne!(last[0], 0);
                 });
             }
             let writers: Vec<_> = (0..2)
