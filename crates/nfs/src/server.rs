@@ -6,6 +6,7 @@
 //! is locked when clients and sessions come and go. Time comes as an argument.
 
 mod client;
+pub mod files;
 mod grace;
 pub mod locks;
 mod registry;
@@ -21,7 +22,7 @@ use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
 pub use client::{Client, Principal};
 use grace::Grace;
-pub use session::{Channel, Sequenced, Session};
+pub use session::{Callback, Channel, ConnectionId, Sequenced, Session};
 
 /// What a server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

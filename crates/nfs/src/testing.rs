@@ -284,15 +284,8 @@ pub fn cut(stream: &mut VecDeque<u8>) -> Vec<Vec<u8>> {
     records
 }
 
-/// Any client against the machine. An input is 4 bytes of seed, then records:
-/// a mode, a length (16 bits, little endian) and so many bytes. Mode bit 0: they
-/// get a record mark; bit 1: and before them the header of a call; bits 2 to 4:
-/// how long fragments are.
-pub fn fuzz(input: &[u8]) {
-    let Some((seed, mut records)) = input.split_first_chunk::<4>() else {
-        return;
-    };
-    let mut dice = Dice::new(u64::from(u32::from_le_bytes(*seed)));
+/// The stream that `records` stand for.
+fn stream_of(mut records: &[u8]) -> VecDeque<u8> {
     let mut stream = VecDeque::new();
     let mut xid = 0;
     while let Some((&[mode, low, high], rest)) = records.split_first_chunk::<3>() {
@@ -315,6 +308,19 @@ pub fn fuzz(input: &[u8]) {
         };
         stream.extend(record(&message, || fragment));
     }
+    stream
+}
+
+/// Any client against the machine. An input is 4 bytes of seed, then records:
+/// a mode, a length (16 bits, little endian) and so many bytes. Mode bit 0: they
+/// get a record mark; bit 1: and before them the header of a call; bits 2 to 4:
+/// how long fragments are.
+pub fn fuzz(input: &[u8]) {
+    let Some((seed, records)) = input.split_first_chunk::<4>() else {
+        return;
+    };
+    let mut dice = Dice::new(u64::from(u32::from_le_bytes(*seed)));
+    let mut stream = stream_of(records);
     let settings = crate::connection::Settings {
         calls_max: 4,
         args_bytes_max: 2048,

@@ -145,7 +145,7 @@ fn operations_end_where_they_cannot_be_read() {
             for fragment in [3, usize::MAX] {
                 let mut server = server(settings);
                 let mut stream: VecDeque<u8> = record(&call(1, parts), || fragment).into();
-                stream.extend(whole(&call(2, &[put.clone()])));
+                stream.extend(whole(&call(2, std::slice::from_ref(&put))));
                 drain(&mut server, &mut stream, step);
                 assert_eq!(server.calls[0].1.ops, *expected, "case {index}");
                 // What follows is not disturbed.

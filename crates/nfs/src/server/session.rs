@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::Nanos;
 use wire::nfs4::{
-    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQUENCE4args, SEQUENCE4resok, nfsstat4, sessionid4,
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQUENCE4args, SEQUENCE4resok, channel_dir_from_client4,
+    channel_dir_from_server4, nfsstat4, sessionid4,
 };
 
 use super::client::Client;
@@ -57,6 +58,47 @@ pub enum Sequenced {
     Again(Vec<u8>),
 }
 
+/// A connection, as its driver numbers it: no other ever has the same.
+pub type ConnectionId = u64;
+
+/// Connections of one session that carry callbacks, at most.
+const CONNECTIONS_MAX: usize = 16;
+
+/// A callback to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callback {
+    /// On which connection.
+    pub connection: ConnectionId,
+    /// The client's program.
+    pub program: u32,
+    /// Its CB_SEQUENCE: `csa_slotid`.
+    pub slotid: u32,
+    /// `csa_sequenceid`.
+    pub sequenceid: u32,
+    /// `csa_highest_slotid`.
+    pub highest_slotid: u32,
+}
+
+/// The backchannel of a session.
+#[derive(Debug)]
+struct Callbacks {
+    program: u32,
+    /// The one bound last comes last, and is used.
+    connections: Vec<ConnectionId>,
+    /// Of each slot its last sequence id, and whether a callback is in it.
+    slots: Vec<(u32, bool)>,
+}
+
+impl Callbacks {
+    fn new(program: u32, channel: &Channel) -> Callbacks {
+        Callbacks {
+            program,
+            connections: Vec::new(),
+            slots: vec![(0, false); channel.slots as usize],
+        }
+    }
+}
+
 /// A session of a client. A slot is locked by the request in it alone, so
 /// requests on different connections do not wait for each other.
 #[derive(Debug)]
@@ -71,8 +113,7 @@ pub struct Session {
     pub back: Channel,
     /// CREATE_SESSION4_FLAG_*, as agreed.
     pub flags: u32,
-    /// The program of callbacks.
-    pub callback_program: u32,
+    callbacks: Mutex<Callbacks>,
     slots: Box<[Mutex<Slot>]>,
     is_gone: AtomicBool,
 }
@@ -91,7 +132,7 @@ impl Session {
             fore,
             back,
             flags,
-            callback_program,
+            callbacks: Mutex::new(Callbacks::new(callback_program, &back)),
             slots,
             is_gone: AtomicBool::new(false),
         }
@@ -110,6 +151,82 @@ impl Session {
 
     pub(super) fn end(&self) {
         self.is_gone.store(true, Ordering::Release);
+    }
+
+    fn callbacks(&self) -> MutexGuard<'_, Callbacks> {
+        self.callbacks.lock().expect("nobody panics with it")
+    }
+
+    /// BIND_CONN_TO_SESSION (section 18.34), or the backchannel that
+    /// CREATE_SESSION asked for: what the connection is for then. Forth, every
+    /// connection may go.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_INVAL`] where too many connections carry callbacks
+    /// and this one is to do nothing else.
+    pub fn bind(
+        &self,
+        connection: ConnectionId,
+        asked: channel_dir_from_client4,
+    ) -> Result<channel_dir_from_server4, nfsstat4> {
+        if asked == channel_dir_from_client4::CDFC4_FORE {
+            return Ok(channel_dir_from_server4::CDFS4_FORE);
+        }
+        let mut callbacks = self.callbacks();
+        callbacks.connections.retain(|&other| other != connection);
+        let has_room = callbacks.connections.len() < CONNECTIONS_MAX;
+        if has_room {
+            callbacks.connections.push(connection);
+        }
+        match (asked, has_room) {
+            (channel_dir_from_client4::CDFC4_BACK, true) => {
+                Ok(channel_dir_from_server4::CDFS4_BACK)
+            }
+            (channel_dir_from_client4::CDFC4_BACK, false) => Err(nfsstat4::NFS4ERR_INVAL),
+            (_, true) => Ok(channel_dir_from_server4::CDFS4_BOTH),
+            (_, false) => Ok(channel_dir_from_server4::CDFS4_FORE),
+        }
+    }
+
+    /// A connection is gone. Whether another carries callbacks; if not,
+    /// SEQ4_STATUS_CB_PATH_DOWN_SESSION is to be said.
+    pub fn unbind(&self, connection: ConnectionId) -> bool {
+        let mut callbacks = self.callbacks();
+        callbacks.connections.retain(|&other| other != connection);
+        !callbacks.connections.is_empty()
+    }
+
+    /// BACKCHANNEL_CTL (section 18.33).
+    pub fn set_callback_program(&self, program: u32) {
+        self.callbacks().program = program;
+    }
+
+    /// A slot for one more callback; `None` if all are in use, or no connection
+    /// carries any. Say [`Session::end_callback`] when it was answered.
+    pub fn begin_callback(&self) -> Option<Callback> {
+        let mut callbacks = self.callbacks();
+        let connection = *callbacks.connections.last()?;
+        let program = callbacks.program;
+        let highest_slotid = callbacks.slots.len() as u32 - 1;
+        let at = callbacks.slots.iter().position(|(_, is_used)| !is_used)?;
+        let (sequenceid, is_used) = &mut callbacks.slots[at];
+        *sequenceid = sequenceid.wrapping_add(1);
+        *is_used = true;
+        Some(Callback {
+            connection,
+            program,
+            slotid: at as u32,
+            sequenceid: *sequenceid,
+            highest_slotid,
+        })
+    }
+
+    /// A callback was answered. If it never was, nobody knows whether its slot
+    /// went on, and it is not used again.
+    pub fn end_callback(&self, slotid: u32, is_answered: bool) {
+        if is_answered {
+            self.callbacks().slots[slotid as usize].1 = false;
+        }
     }
 
     #[inline]

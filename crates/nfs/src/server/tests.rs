@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use wire::nfs4::{
     CREATE_SESSION4args, EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, SEQUENCE4args, channel_attrs4,
-    clientid4, nfsstat4,
+    channel_dir_from_client4, channel_dir_from_server4, clientid4, nfsstat4,
 };
 use wire::xdr::List;
 
@@ -345,6 +345,10 @@ enum Step {
     Stray(u32),
 }
 
+/// The last sequence id of a slot; whether that request is being executed, and
+/// to be kept; what is kept.
+type SlotModel = (u32, Option<bool>, Option<Vec<u8>>);
+
 proptest! {
     /// A request is executed once: slots against a model of them.
     #[test]
@@ -358,8 +362,7 @@ proptest! {
     ) {
         let server = server();
         let session = confirmed(&server, b"a", 1, 0);
-        // Of each slot: the last sequence id, whether it is executed, what is kept.
-        let mut model: HashMap<u32, (u32, Option<bool>, Option<Vec<u8>>)> = HashMap::new();
+        let mut model: HashMap<u32, SlotModel> = HashMap::new();
         for (slot, step) in steps {
             let (last, executing, kept) = model.entry(slot).or_default();
             match step {
@@ -397,4 +400,72 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn callbacks_go_where_a_connection_is_bound() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    assert!(session.begin_callback().is_none(), "no connection yet");
+    for (id, asked, agreed) in [
+        (
+            1,
+            channel_dir_from_client4::CDFC4_FORE,
+            channel_dir_from_server4::CDFS4_FORE,
+        ),
+        (
+            2,
+            channel_dir_from_client4::CDFC4_BACK,
+            channel_dir_from_server4::CDFS4_BACK,
+        ),
+        (
+            3,
+            channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+            channel_dir_from_server4::CDFS4_BOTH,
+        ),
+        (
+            3,
+            channel_dir_from_client4::CDFC4_BACK_OR_BOTH,
+            channel_dir_from_server4::CDFS4_BOTH,
+        ),
+    ] {
+        assert_eq!(session.bind(id, asked), Ok(agreed));
+    }
+    let calls: Vec<_> = std::iter::from_fn(|| session.begin_callback()).collect();
+    assert_eq!(calls.len(), 4, "a slot each");
+    for (slotid, call) in calls.iter().enumerate() {
+        let (sequenceid, program) = (1, 0x4000_0000);
+        let slotid = slotid as u32;
+        let (connection, highest_slotid) = (3, 3);
+        assert_eq!(
+            *call,
+            Callback {
+                connection,
+                program,
+                slotid,
+                sequenceid,
+                highest_slotid
+            }
+        );
+    }
+    // One is answered, of one nothing is known.
+    session.end_callback(2, true);
+    session.end_callback(0, false);
+    session.set_callback_program(9);
+    assert!(session.unbind(3), "2 is left");
+    let next = session.begin_callback().unwrap();
+    assert_eq!(
+        (next.slotid, next.sequenceid, next.connection, next.program),
+        (2, 2, 2, 9)
+    );
+    assert!(session.begin_callback().is_none());
+    session.end_callback(2, true);
+    assert!(!session.unbind(2));
+    assert!(session.begin_callback().is_none(), "no connection is left");
+    let most = (10..100).take_while(|&id| {
+        session
+            .bind(id, channel_dir_from_client4::CDFC4_BACK)
+            .is_ok()
+    });
+    assert_eq!(most.count(), 16);
 }
