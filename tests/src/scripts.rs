@@ -12,6 +12,17 @@ pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
 /// A host whose target is changed under it.
 pub const LIVE: &str = include_str!("../guest/live.sh");
 
+/// What every script of an iSCSI initiator begins with.
+pub const ISCSI: &str = include_str!("../guest/iscsi.sh");
+/// An initiator's whole session.
+pub const ISCSI_SESSION: &str = include_str!("../guest/iscsi-session.sh");
+/// An initiator whose target dies and comes again.
+pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
+/// The SCSI tools, two initiators, and an NVMe host on the same volume.
+pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
+/// Two portals as paths of one disk, while the target is changed.
+pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
+
 /// Where the machine's 127.0.0.1 is, seen from a guest.
 pub const MACHINE: &str = "10.0.2.2";
 

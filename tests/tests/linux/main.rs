@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod host;
+mod iscsi;
 mod live;
 mod peer;
