@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::reserve::Ask;
 use crate::target::lun_of;
-use crate::work::Request;
+use crate::work::{OR_WRITE, Request};
 
 /// A command to send.
 pub struct Asked {
@@ -52,6 +52,7 @@ pub fn asked(requests: &[Request]) -> Asked {
     let cdb = match first.sqe.opcode {
         io::READ => at(opcode::READ_16, 0),
         io::WRITE => at(opcode::WRITE_16, fua(first)),
+        OR_WRITE => at(opcode::ORWRITE_16, fua(first)),
         io::FLUSH => cdb::synchronize_cache16(),
         io::WRITE_ZEROES => {
             let deallocates = first.sqe.cdw12.get() & cdw12::DEAC != 0;

@@ -23,6 +23,8 @@ use crate::world::{DriverId, S, Shared, World};
 const ANSWER_MAX: Nanos = 30 * S;
 /// In place of an opcode: a Compare and a Write, fused.
 const FUSED: u8 = 0xff;
+/// In place of an opcode: ORWRITE, for which NVMe has no command.
+pub const OR_WRITE: u8 = 0xfe;
 /// Blocks that everybody wants.
 const HOT_BLOCKS: u64 = 6;
 
@@ -234,6 +236,7 @@ impl Work {
         if self.random.percent(self.plan.reserve_percent) && !self.volumes[volume].book.is_busy() {
             return vec![self.reserve(host, volume)];
         }
+        let speaks_iscsi = self.plan.hosts[host].iscsi.is_some();
         let kind = self.random.weighted(&[
             (35, io::READ),
             (35, io::WRITE),
@@ -244,6 +247,7 @@ impl Work {
             (3, io::VERIFY),
             (self.spoils(host), io::WRITE_UNCORRECTABLE),
             (if room >= 2 { 12 } else { 0 }, FUSED),
+            (if speaks_iscsi { 6 } else { 0 }, OR_WRITE),
         ]);
         let (first, blocks) = self.extent(volume);
         match kind {
@@ -254,6 +258,7 @@ impl Work {
             io::DATASET_MANAGEMENT => vec![self.trim(host, volume)],
             io::VERIFY => vec![self.verify(host, volume, first, blocks)],
             io::WRITE_UNCORRECTABLE => vec![self.spoil(host, volume, first, blocks)],
+            OR_WRITE => vec![self.or_write(host, volume, first, blocks)],
             _ => self.compare(host, volume, first, blocks, kind == FUSED),
         }
     }
@@ -400,7 +405,7 @@ impl Work {
         let op = self.checker.op(value);
         let (reads, writes) = match op.kind {
             Kind::Read | Kind::Compare | Kind::Verify => (true, false),
-            Kind::CompareAndWrite { .. } => (true, true),
+            Kind::CompareAndWrite { .. } | Kind::OrWrite => (true, true),
             _ => (false, true),
         };
         let (host, begun) = (op.host, op.begun());

@@ -69,6 +69,8 @@ pub enum Kind {
     Flush,
     /// Verify: reads without an answer.
     Verify,
+    /// ORWRITE of zeros: reads and writes, and changes nothing.
+    OrWrite,
 }
 
 impl Kind {
@@ -300,7 +302,7 @@ impl Checker {
                 let volume = &mut self.volumes[op.volume];
                 volume.flushed_before = volume.flushed_before.max(op.invoked);
             }
-            Kind::Trim | Kind::Verify => {}
+            Kind::Trim | Kind::Verify | Kind::OrWrite => {}
         }
         Ok(())
     }

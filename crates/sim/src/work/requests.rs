@@ -3,7 +3,7 @@
 use wire::nvme::{DSM_AD, DsmRange, Sqe, cdw12, io};
 use zerocopy::IntoBytes;
 
-use super::{Io, Part, Request, Work};
+use super::{Io, OR_WRITE, Part, Request, Work};
 use crate::checker::{Kind, Op, Value, ZEROS};
 use crate::content::{self, SECTOR_BYTES};
 
@@ -120,6 +120,26 @@ impl Work {
         let op = self.begin(Op::new(Kind::Verify, host, volume, first, blocks));
         let mut request = self.request(io::VERIFY, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
+        request
+    }
+
+    /// ORWRITE of zeros leaves every block as it is: what is written between its
+    /// reading and its writing would be lost.
+    pub(super) fn or_write(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> Request {
+        let op = self.begin(Op::new(Kind::OrWrite, host, volume, first, blocks));
+        let mut request = self.request(OR_WRITE, volume, op);
+        request.sqe.set_blocks(first, blocks as u32);
+        if self.durable() {
+            request.sqe.cdw12 = (request.sqe.cdw12.get() | cdw12::FUA).into();
+        }
+        request.len = blocks as u32 * self.volumes[volume].block_bytes;
+        request.bytes = vec![0; request.len as usize];
         request
     }
 
