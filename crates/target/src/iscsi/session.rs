@@ -44,17 +44,21 @@ impl Local {
 struct OnUnit {
     /// Of the unit; 0 where there is none.
     instance: u32,
+    /// Different each time that the nexus finds another unit there, or the same
+    /// one again that it did not see for a while.
+    epoch: u32,
     nexus: Nexus,
     grant: Grant,
     order: Order,
 }
 
 impl OnUnit {
-    fn new(lun: Option<&Lun>) -> OnUnit {
+    fn new(lun: Option<&Lun>, epoch: u32) -> OnUnit {
         let mut nexus = Nexus::new();
         nexus.post(Attention::POWER_ON);
         OnUnit {
             instance: lun.map_or(0, |lun| lun.instance),
+            epoch,
             nexus,
             grant: Grant::default(),
             order: Order::default(),
@@ -76,6 +80,7 @@ pub(crate) struct Session {
     told: Served,
     /// By the place of the unit.
     units: Vec<OnUnit>,
+    epoch: u32,
     /// Tasks that waited for others and may begin now.
     begun: Vec<TaskId>,
     /// EXTENDED COPY, as its nexus knows it.
@@ -103,8 +108,9 @@ impl Session {
             units: served
                 .places
                 .iter()
-                .map(|p| OnUnit::new(p.as_ref()))
+                .map(|p| OnUnit::new(p.as_ref(), 0))
                 .collect(),
+            epoch: 0,
             told: served.clone(),
             served,
             begun: Vec::new(),
@@ -135,15 +141,17 @@ impl Session {
         allows(volume.reservations(), &self.registrant, grant, needs)
     }
 
-    /// A task has come for the unit at a place: whether it may begin.
+    /// A task has come for the unit at a place: whether it may begin, and what
+    /// it leaves with, see [`Session::leave`].
     #[inline]
-    pub(crate) fn enter(&mut self, place: u32, id: TaskId, attribute: TaskAttribute) -> bool {
-        self.units[place as usize].order.enter(id, attribute)
+    pub(crate) fn enter(&mut self, place: u32, id: TaskId, with: TaskAttribute) -> (bool, u32) {
+        let unit = &mut self.units[place as usize];
+        (unit.order.enter(id, with), unit.epoch)
     }
 
     /// It has ended. Whether others may begin now: see [`Session::take_begun`].
     #[inline]
-    pub(crate) fn leave(&mut self, place: u32, instance: u32, id: TaskId) -> bool {
+    pub(crate) fn leave(&mut self, place: u32, epoch: u32, id: TaskId) -> bool {
         let Session { units, begun, .. } = self;
         if !begun.is_empty() {
             // It was let go, and ended before it heard of it.
@@ -151,7 +159,7 @@ impl Session {
         }
         let unit = &mut units[place as usize];
         // Those of a unit that was removed were let go of then.
-        if unit.instance == instance {
+        if unit.epoch == epoch {
             unit.order.leave(id, |id| begun.push(id));
         }
         !begun.is_empty()
@@ -196,7 +204,10 @@ impl Session {
     pub(crate) fn adopt(&mut self, new: &Served, own: bool, is_told: bool) -> bool {
         let places = new.places.len();
         let len = self.units.len();
-        self.units.extend((len..places).map(|_| OnUnit::new(None)));
+        self.epoch = self.epoch.wrapping_add(1);
+        let epoch = self.epoch;
+        let new_ones = (len..places).map(|_| OnUnit::new(None, epoch));
+        self.units.extend(new_ones);
         let has_others = is_told && self.told.view.luns != new.view.luns;
         for (at, unit) in self.units.iter_mut().enumerate() {
             let old = self.told.places.get(at).and_then(Option::as_ref);
@@ -204,7 +215,7 @@ impl Session {
             let lun = new.places.get(at).and_then(Option::as_ref);
             let instance = lun.map_or(0, |lun| lun.instance);
             if instance != unit.instance {
-                let gone = std::mem::replace(unit, OnUnit::new(lun));
+                let gone = std::mem::replace(unit, OnUnit::new(lun, epoch));
                 // They find no unit any more.
                 self.begun.extend(gone.order.into_held());
             } else if let (Some(old), Some(lun)) = (old, lun)

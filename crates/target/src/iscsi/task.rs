@@ -49,6 +49,8 @@ pub(super) struct Slot {
     place: u32,
     /// The unit's instance.
     instance: u32,
+    /// What it leaves its unit's order with.
+    epoch: u32,
     /// It has come.
     has_come: bool,
     /// Its order lets it begin.
@@ -68,6 +70,7 @@ impl Default for Slot {
         Slot {
             place: NOWHERE,
             instance: 0,
+            epoch: 0,
             has_come: false,
             may_begin: false,
             is_held: false,
@@ -109,7 +112,8 @@ impl Connection {
         {
             slot.place = place;
             slot.instance = lun.instance;
-            slot.may_begin = bound.session.borrow_mut().enter(place, id, task.attribute);
+            let mut session = bound.session.borrow_mut();
+            (slot.may_begin, slot.epoch) = session.enter(place, id, task.attribute);
         }
         self.own.slots[index] = slot;
     }
@@ -123,7 +127,7 @@ impl Connection {
         }
         let id = (self.id(), tag);
         let session = &self.bound().session;
-        let begins = session.borrow_mut().leave(slot.place, slot.instance, id);
+        let begins = session.borrow_mut().leave(slot.place, slot.epoch, id);
         if begins {
             self.note_begun();
         }

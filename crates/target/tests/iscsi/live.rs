@@ -611,11 +611,30 @@ fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
         let ended = late.end_of(asked[0], &data);
         let refusal = (key::ILLEGAL_REQUEST, asc::LOGICAL_UNIT_NOT_SUPPORTED);
         assert_eq!(ended.sense, Some(refusal));
+        let set = |luns| Change::SetInitiators {
+            name: TARGET.into(),
+            acl: vec![InitiatorAcl {
+                luns,
+                ..InitiatorAcl::default()
+            }],
+        };
         // What it still sees goes on, after the attention.
         late.answer_r2t(&r2ts[1], &data);
         let ended = late.end_of(asked[1], &data);
         assert!(ended.is_attention(asc::REPORTED_LUNS_DATA_HAS_CHANGED));
         assert!(late.command_out(1, &write_16(3, 1), &data).is_good());
+        // What was asked for before the unit went and came back counts no more
+        // among its tasks: an ORDERED one waits for those alone that do.
+        let old = late.start_write(1, &write_16(3, 1), &data, 0);
+        let r2t = late.receive().expect("an R2T");
+        make(running, set(Some(vec![0])));
+        make(running, set(None));
+        let mut late = late.calm(&[0, 1]);
+        late.answer_r2t(&r2t, &data);
+        assert!(late.end_of(old, &data).is_good());
+        let (bhs, ordered) = late.command_header(1, &[0; 6], (0, 0), 2);
+        late.send(bhs, &[]);
+        assert!(late.end_of(ordered, &[]).is_good());
     });
 }
 
