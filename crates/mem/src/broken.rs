@@ -14,6 +14,8 @@ pub enum Fault {
     NoLocks,
     /// Others come between a Compare and the Write that is fused with it.
     SplitFused,
+    /// Others come between what ORWRITE reads and what it writes.
+    SplitOrWrite,
     /// A sync that failed is forgotten.
     ForgetLoss,
     /// Memory that is being sent is written in place.

@@ -72,6 +72,11 @@ fn a_split_fused_pair_is_found() {
 }
 
 #[test]
+fn a_split_orwrite_is_found() {
+    is_found(Fault::SplitOrWrite, &["before the other"]);
+}
+
+#[test]
 fn reservations_that_nobody_looks_at_are_found() {
     is_found(Fault::NoReservations, &["against the reservations"]);
 }

@@ -143,6 +143,7 @@ impl File {
         let moves = !matches!(io, Io::Flush | Io::Verify { .. });
         let locks = moves && len > 0 && !self.base.info.read_only;
         let locks = locks && !broken::is(Fault::NoLocks);
+        let locks = locks && !(matches!(io, Io::OrWrite { .. }) && broken::is(Fault::SplitOrWrite));
         let is_split = matches!(io, Io::CompareAndWrite { .. }) && broken::is(Fault::SplitFused);
         locks.then(|| Claim::new(offset, len, !io.only_looks() && !is_split))
     }
