@@ -1,9 +1,10 @@
 //! Login, discovery and the end of sessions.
 
 use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use target::Limits;
+use target::{Limits, ListenerSpec};
 use wire::iscsi::opcode;
 use wire::scsi::asc;
 
@@ -177,6 +178,32 @@ fn those_who_only_look_around_make_room() {
         );
         drop(idle);
         drop(users);
+        stop(running);
+    }
+}
+
+#[test]
+fn an_initiator_comes_over_ipv6() {
+    let local = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    if let Err(why) = std::net::TcpListener::bind(local) {
+        return eprintln!("SKIPPED: no IPv6: {why}");
+    }
+    for backend in backends() {
+        let mut config = config(backend, Limits::default(), 64 << 20);
+        config.listeners.push(ListenerSpec::iscsi(local));
+        let running = target::start(config).expect("starts");
+        let at = running.addresses()[3];
+        let around = Who {
+            target: None,
+            ..Who::new(1)
+        };
+        let mut client = Client::login(at, &around).expect("in");
+        let answer = client.text("SendTargets=All\0");
+        let address = format!("TargetAddress=[::1]:{},1\0", at.port());
+        assert!(answer.contains(&address), "{answer:?}");
+        let mut client = Client::login(at, &Who::new(1)).expect("in").calm(&[0]);
+        assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+        drop(client);
         stop(running);
     }
 }
