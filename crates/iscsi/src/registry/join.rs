@@ -104,7 +104,10 @@ impl Registry {
             }
         }
         let tsih = self.free_tsih().ok_or(LoginStatus::OutOfResources)?;
-        let closing = previous.map(|id| self.end(id)).unwrap_or_default();
+        if let Some(id) = previous {
+            self.end(id);
+        }
+        let closing = self.ended_before(begun);
         let id = SessionId(self.id_next);
         self.id_next += 1;
         if let Some(nexus) = nexus {
@@ -128,6 +131,23 @@ impl Registry {
         };
         self.sessions.insert(id, session);
         Ok((joined(id, begun, tsih), Change { closing }))
+    }
+
+    /// The connections of sessions with the same ends that are over and not gone:
+    /// what they have under way must end first.
+    fn ended_before(&self, begun: &Begun) -> Vec<u64> {
+        let Some(target) = &begun.target else {
+            return Vec::new();
+        };
+        let is_its = |session: &&SessionInfo| {
+            let its = session.target.as_ref();
+            session.has_ended
+                && session.portal_group_tag == begun.portal_group_tag
+                && session.initiator == begun.initiator
+                && its.is_some_and(|its| its.name == target.name)
+        };
+        let sessions = self.sessions().filter(is_its);
+        sessions.flat_map(SessionInfo::names).collect()
     }
 
     /// The next free handle, in turn; 0 is none.

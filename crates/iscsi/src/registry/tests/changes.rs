@@ -174,11 +174,8 @@ fn a_target_that_goes_takes_its_sessions_along_and_may_come_back() {
         Change::default()
     );
     let (_, change) = finished(log_in(&mut registry));
-    assert_eq!(
-        change,
-        Change::default(),
-        "the old session was of another target"
-    );
+    // What the old session has under way may be on the same volumes.
+    assert_eq!(change.closing, [1]);
     assert_eq!(registry.closed(1), Some(host));
     assert_eq!(registry.target(TARGET).expect("a target").name, TARGET);
 }

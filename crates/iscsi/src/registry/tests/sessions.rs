@@ -313,3 +313,25 @@ fn a_session_is_joined_by_those_alone_who_could_have_begun_it() {
     let (joined, _) = own.log_in(&mut registry, "");
     assert_eq!(joined.session, first.session);
 }
+
+#[test]
+fn a_session_waits_for_all_that_had_its_place_before() {
+    let mut registry = registry(vec![target()]);
+    Initiator::new(5)
+        .log_in(&mut registry, "")
+        .1
+        .closing
+        .clear();
+    let (_, change) = Initiator::new(6).log_in(&mut registry, "");
+    assert_eq!(change.closing, [5]);
+    // The first is not gone yet.
+    let (third, change) = Initiator::new(7).log_in(&mut registry, "");
+    assert_eq!(change.closing, [5, 6]);
+    registry.closed(5);
+    registry.closed(6);
+    // Nor is one that has logged out.
+    let outcome = registry.logout(third.session, 7, LogoutReason::CloseSession, 0);
+    assert!(outcome.closes_own);
+    let (_, change) = Initiator::new(8).log_in(&mut registry, "");
+    assert_eq!(change.closing, [7]);
+}
