@@ -2,6 +2,7 @@
 //! knows calls, payloads and answers. No I/O, no clock, no payload bytes.
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 pub mod connection;
 pub mod server;
 pub mod testing;

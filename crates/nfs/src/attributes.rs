@@ -1,0 +1,600 @@
+//! Attributes by one table (RFC 7530 and RFC 8881, section 5; RFC 7862, section
+//! 12.2; RFC 8276, section 8): which there are, since when, how their values
+//! are written, and which may be set.
+
+use wire::nfs4::{self, bitmap4, fattr4, mode4, nfs_ftype4, nfsstat4, nfstime4, settime4};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader};
+
+/// Words of a bitmap that attributes are in.
+const WORDS: usize = 3;
+/// Bits of a mode.
+const MODE_MASK: u32 = 0o7777;
+
+/// Values of the attributes of one object, and of the file system it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    /// The object.
+    pub object: Object,
+    /// Its file handle.
+    pub handle: &'a [u8],
+    /// Its file system.
+    pub system: System,
+    /// Room in that; only looked at where [`Asked::needs_room`] says so.
+    pub room: Room,
+}
+
+/// One object.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// What it is.
+    pub kind: nfs_ftype4,
+    /// Grows with every change.
+    pub change: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that it takes.
+    pub used_bytes: u64,
+    /// Unique in its file system.
+    pub fileid: u64,
+    /// The same of what a file system covers, where this is its root.
+    pub mounted_on_fileid: u64,
+    /// Permission bits.
+    pub mode: mode4,
+    /// Names that it has.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device: major and minor number.
+    pub device: (u32, u32),
+    /// Last read.
+    pub accessed: nfstime4,
+    /// When it was made.
+    pub created: nfstime4,
+    /// Last change of anything.
+    pub changed: nfstime4,
+    /// Last change of the content.
+    pub modified: nfstime4,
+}
+
+/// A file system, and what is the same of all.
+#[derive(Clone, Copy, Debug)]
+pub struct System {
+    /// `fsid4`.
+    pub fsid: (u64, u64),
+    /// `lease_time`.
+    pub lease_s: u32,
+    /// Bytes of a file at most.
+    pub file_bytes_max: u64,
+    /// Names of a file at most.
+    pub links_max: u32,
+    /// Bytes of a name at most.
+    pub name_bytes_max: u32,
+    /// Bytes of one READ or WRITE at most.
+    pub io_bytes_max: u64,
+    /// CLONE takes ranges in units of this; 0 where there is none.
+    pub clone_block_bytes: u32,
+    /// Whether there are extended attributes.
+    pub has_xattrs: bool,
+}
+
+/// Room in a file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Room {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes that nobody has used.
+    pub bytes_free: u64,
+    /// Objects in all.
+    pub files: u64,
+    /// Objects that may still be made.
+    pub files_free: u64,
+}
+
+type Write = fn(&Values<'_>, u32, &mut Vec<u8>);
+
+/// What may be done with an attribute.
+#[derive(Clone, Copy)]
+enum Use {
+    Get(Write),
+    GetSet(Write),
+    Set,
+}
+
+/// An attribute: its number, the minor version that has it first, its use.
+struct Row(u32, u32, Use);
+
+use Use::{Get, GetSet, Set as SetOnly};
+
+/// All that there are, in the order of their numbers.
+const TABLE: &[Row] = &[
+    Row(
+        nfs4::FATTR4_SUPPORTED_ATTRS,
+        0,
+        Get(|_, minor, to| write_bitmap(SUPPORTED[minor as usize], to)),
+    ),
+    Row(
+        nfs4::FATTR4_TYPE,
+        0,
+        Get(|v, _, to| v.object.kind.encode(to)),
+    ),
+    // FH4_PERSISTENT: file handles never expire.
+    Row(
+        nfs4::FATTR4_FH_EXPIRE_TYPE,
+        0,
+        Get(|_, _, to| 0u32.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_CHANGE,
+        0,
+        Get(|v, _, to| v.object.change.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SIZE,
+        0,
+        GetSet(|v, _, to| v.object.size.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_LINK_SUPPORT,
+        0,
+        Get(|_, _, to| true.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SYMLINK_SUPPORT,
+        0,
+        Get(|_, _, to| true.encode(to)),
+    ),
+    Row(nfs4::FATTR4_NAMED_ATTR, 0, Get(|_, _, to| false.encode(to))),
+    Row(
+        nfs4::FATTR4_FSID,
+        0,
+        Get(|v, _, to| {
+            v.system.fsid.0.encode(to);
+            v.system.fsid.1.encode(to);
+        }),
+    ),
+    Row(
+        nfs4::FATTR4_UNIQUE_HANDLES,
+        0,
+        Get(|_, _, to| true.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_LEASE_TIME,
+        0,
+        Get(|v, _, to| v.system.lease_s.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_RDATTR_ERROR,
+        0,
+        Get(|_, _, to| nfsstat4::NFS4_OK.encode(to)),
+    ),
+    // No ACLs.
+    Row(nfs4::FATTR4_ACLSUPPORT, 0, Get(|_, _, to| 0u32.encode(to))),
+    Row(nfs4::FATTR4_CANSETTIME, 0, Get(|_, _, to| true.encode(to))),
+    Row(
+        nfs4::FATTR4_CASE_INSENSITIVE,
+        0,
+        Get(|_, _, to| false.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_CASE_PRESERVING,
+        0,
+        Get(|_, _, to| true.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_CHOWN_RESTRICTED,
+        0,
+        Get(|_, _, to| true.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_FILEHANDLE,
+        0,
+        Get(|v, _, to| Opaque::<128>(v.handle).encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_FILEID,
+        0,
+        Get(|v, _, to| v.object.fileid.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_FILES_AVAIL,
+        0,
+        Get(|v, _, to| v.room.files_free.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_FILES_FREE,
+        0,
+        Get(|v, _, to| v.room.files_free.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_FILES_TOTAL,
+        0,
+        Get(|v, _, to| v.room.files.encode(to)),
+    ),
+    Row(nfs4::FATTR4_HOMOGENEOUS, 0, Get(|_, _, to| true.encode(to))),
+    Row(
+        nfs4::FATTR4_MAXFILESIZE,
+        0,
+        Get(|v, _, to| v.system.file_bytes_max.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_MAXLINK,
+        0,
+        Get(|v, _, to| v.system.links_max.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_MAXNAME,
+        0,
+        Get(|v, _, to| v.system.name_bytes_max.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_MAXREAD,
+        0,
+        Get(|v, _, to| v.system.io_bytes_max.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_MAXWRITE,
+        0,
+        Get(|v, _, to| v.system.io_bytes_max.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_MODE,
+        0,
+        GetSet(|v, _, to| v.object.mode.encode(to)),
+    ),
+    Row(nfs4::FATTR4_NO_TRUNC, 0, Get(|_, _, to| true.encode(to))),
+    Row(
+        nfs4::FATTR4_NUMLINKS,
+        0,
+        Get(|v, _, to| v.object.links.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_OWNER,
+        0,
+        GetSet(|v, _, to| write_id(v.object.uid, to)),
+    ),
+    Row(
+        nfs4::FATTR4_OWNER_GROUP,
+        0,
+        GetSet(|v, _, to| write_id(v.object.gid, to)),
+    ),
+    Row(
+        nfs4::FATTR4_RAWDEV,
+        0,
+        Get(|v, _, to| {
+            v.object.device.0.encode(to);
+            v.object.device.1.encode(to);
+        }),
+    ),
+    Row(
+        nfs4::FATTR4_SPACE_AVAIL,
+        0,
+        Get(|v, _, to| v.room.bytes_free.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SPACE_FREE,
+        0,
+        Get(|v, _, to| v.room.bytes_free.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SPACE_TOTAL,
+        0,
+        Get(|v, _, to| v.room.bytes.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SPACE_USED,
+        0,
+        Get(|v, _, to| v.object.used_bytes.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_TIME_ACCESS,
+        0,
+        Get(|v, _, to| v.object.accessed.encode(to)),
+    ),
+    Row(nfs4::FATTR4_TIME_ACCESS_SET, 0, SetOnly),
+    Row(
+        nfs4::FATTR4_TIME_CREATE,
+        0,
+        Get(|v, _, to| v.object.created.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_TIME_DELTA,
+        0,
+        Get(|_, _, to| {
+            nfstime4 {
+                seconds: 0,
+                nseconds: 1,
+            }
+            .encode(to)
+        }),
+    ),
+    Row(
+        nfs4::FATTR4_TIME_METADATA,
+        0,
+        Get(|v, _, to| v.object.changed.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_TIME_MODIFY,
+        0,
+        Get(|v, _, to| v.object.modified.encode(to)),
+    ),
+    Row(nfs4::FATTR4_TIME_MODIFY_SET, 0, SetOnly),
+    Row(
+        nfs4::FATTR4_MOUNTED_ON_FILEID,
+        0,
+        Get(|v, _, to| v.object.mounted_on_fileid.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_SUPPATTR_EXCLCREAT,
+        1,
+        Get(|_, minor, to| write_bitmap(settable(minor), to)),
+    ),
+    Row(
+        nfs4::FATTR4_CLONE_BLKSIZE,
+        2,
+        Get(|v, _, to| v.system.clone_block_bytes.encode(to)),
+    ),
+    Row(
+        nfs4::FATTR4_CHANGE_ATTR_TYPE,
+        2,
+        Get(|_, _, to| {
+            nfs4::change_attr_type4::NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR.encode(to);
+        }),
+    ),
+    Row(nfs4::FATTR4_MODE_UMASK, 2, SetOnly),
+    Row(
+        nfs4::FATTR4_XATTR_SUPPORT,
+        2,
+        Get(|v, _, to| v.system.has_xattrs.encode(to)),
+    ),
+];
+
+type Bits = [u32; WORDS];
+
+/// By minor version, those that there are.
+const SUPPORTED: [Bits; 3] = [bits(0), bits(1), bits(2)];
+
+const fn bits(minor: u32) -> Bits {
+    let mut bits = [0; WORDS];
+    let mut at = 0;
+    while at < TABLE.len() {
+        let Row(number, since, _) = TABLE[at];
+        if since <= minor {
+            bits[number as usize / 32] |= 1 << (number % 32);
+        }
+        at += 1;
+    }
+    bits
+}
+
+/// Those that may be set with an exclusive create: all that may be set.
+fn settable(minor: u32) -> Bits {
+    let mut bits = [0; WORDS];
+    for Row(number, since, usage) in TABLE {
+        if *since <= minor && !matches!(usage, Get(_)) {
+            bits[*number as usize / 32] |= 1 << (number % 32);
+        }
+    }
+    bits
+}
+
+#[inline]
+fn has(bits: &Bits, number: u32) -> bool {
+    bits[number as usize / 32] >> (number % 32) & 1 == 1
+}
+
+/// Without words that hold nothing at the end.
+fn write_bitmap(bits: Bits, to: &mut Vec<u8>) {
+    let len = bits
+        .iter()
+        .rposition(|&word| word != 0)
+        .map_or(0, |at| at + 1);
+    List::<u32, WORDS>::Of(&bits[..len]).encode(to);
+}
+
+/// An owner or group by its number (RFC 8881, section 5.9).
+fn write_id(id: u32, to: &mut Vec<u8>) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    let mut rest = id;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    Opaque::<10>(&digits[at..]).encode(to);
+}
+
+/// Only as it would be written: digits, without leading zeros.
+fn read_id(text: &[u8]) -> Result<u32, nfsstat4> {
+    let is_number =
+        matches!(text, [b'0'] | [b'1'..=b'9', ..]) && text.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(text).ok().filter(|_| is_number);
+    let id = text.and_then(|text| text.parse().ok());
+    id.ok_or(nfsstat4::NFS4ERR_BADOWNER)
+}
+
+/// Attributes that a client asks for, those of them that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    bits: Bits,
+    minor: u32,
+}
+
+impl Asked {
+    /// What GETATTR and READDIR of a minor version (at most 2) ask for.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_INVAL`] for what can only be set.
+    pub fn new(asked: &bitmap4<'_>, minor: u32) -> Result<Asked, nfsstat4> {
+        let mut bits = [0; WORDS];
+        bits.iter_mut()
+            .zip(asked.iter())
+            .for_each(|(to, word)| *to = word);
+        for (word, supported) in bits.iter_mut().zip(SUPPORTED[minor as usize]) {
+            *word &= supported;
+        }
+        let set_only = |row: &&Row| has(&bits, row.0) && matches!(row.2, SetOnly);
+        match TABLE.iter().any(|row| set_only(&row)) {
+            true => Err(nfsstat4::NFS4ERR_INVAL),
+            false => Ok(Asked { bits, minor }),
+        }
+    }
+
+    /// Whether a value is about [`Room`].
+    pub fn needs_room(&self) -> bool {
+        let rooms = [
+            nfs4::FATTR4_FILES_AVAIL,
+            nfs4::FATTR4_FILES_FREE,
+            nfs4::FATTR4_FILES_TOTAL,
+            nfs4::FATTR4_SPACE_AVAIL,
+            nfs4::FATTR4_SPACE_FREE,
+            nfs4::FATTR4_SPACE_TOTAL,
+        ];
+        rooms.iter().any(|&number| has(&self.bits, number))
+    }
+
+    /// Whether READDIR is to go on over entries whose attributes cannot be had.
+    pub fn has_rdattr_error(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_RDATTR_ERROR)
+    }
+
+    /// Appends a `fattr4` with the values asked for.
+    pub fn write(&self, values: &Values<'_>, to: &mut Vec<u8>) {
+        write_bitmap(self.bits, to);
+        let at = to.len();
+        0u32.encode(to);
+        for Row(number, _, usage) in TABLE {
+            if let Get(write) | GetSet(write) = usage
+                && has(&self.bits, *number)
+            {
+                write(values, self.minor, to);
+            }
+        }
+        let len = (to.len() - at - 4) as u32;
+        to[at..at + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+/// VERIFY: whether the attributes are what a client takes them for.
+///
+/// # Errors
+/// [`nfsstat4::NFS4ERR_ATTRNOTSUPP`] for one that there is not,
+/// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be compared.
+pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bool, nfsstat4> {
+    check_supported(&wanted.attrmask, minor)?;
+    let asked = Asked::new(&wanted.attrmask, minor)?;
+    if asked.has_rdattr_error() {
+        return Err(nfsstat4::NFS4ERR_INVAL);
+    }
+    let mut is = Vec::new();
+    asked.write(values, &mut is);
+    let is = fattr4::decode(&mut Reader::new(&is)).expect("it was just written");
+    Ok(is.attr_vals == wanted.attr_vals)
+}
+
+fn check_supported(mask: &bitmap4<'_>, minor: u32) -> Result<(), nfsstat4> {
+    let supported = SUPPORTED[minor as usize]
+        .into_iter()
+        .chain(std::iter::repeat(0));
+    let mut words = mask.iter().zip(supported);
+    match words.all(|(word, supported)| word & !supported == 0) {
+        true => Ok(()),
+        false => Err(nfsstat4::NFS4ERR_ATTRNOTSUPP),
+    }
+}
+
+/// Attributes to be set; `None` where one is to stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Bytes of a file.
+    pub size: Option<u64>,
+    /// Permission bits.
+    pub mode: Option<mode4>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub accessed: Option<settime4>,
+    /// Last change of the content.
+    pub modified: Option<settime4>,
+}
+
+impl SetAttributes {
+    /// What a `fattr4` asks to be set. With `is_new`, of an object that is
+    /// being made: only then there is a umask (RFC 8275).
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_ATTRNOTSUPP`] for one that there is not,
+    /// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be set, or not so,
+    /// [`nfsstat4::NFS4ERR_BADOWNER`], [`nfsstat4::NFS4ERR_BADXDR`].
+    pub fn read(wanted: &fattr4<'_>, minor: u32, is_new: bool) -> Result<SetAttributes, nfsstat4> {
+        check_supported(&wanted.attrmask, minor)?;
+        let mut bits = [0; WORDS];
+        let words = wanted.attrmask.iter();
+        bits.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        if bits
+            .iter()
+            .zip(settable(minor))
+            .any(|(word, settable)| word & !settable != 0)
+        {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        let has_both = has(&bits, nfs4::FATTR4_MODE) && has(&bits, nfs4::FATTR4_MODE_UMASK);
+        if has_both || has(&bits, nfs4::FATTR4_MODE_UMASK) && !is_new {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        let mut set = SetAttributes::default();
+        let mut from = Reader::new(wanted.attr_vals.0);
+        for Row(number, ..) in TABLE.iter().filter(|row| has(&bits, row.0)) {
+            set.read_one(*number, &mut from)?;
+        }
+        match from.rest().is_empty() {
+            true => Ok(set),
+            false => Err(nfsstat4::NFS4ERR_BADXDR),
+        }
+    }
+
+    fn read_one(&mut self, number: u32, from: &mut Reader<'_>) -> Result<(), nfsstat4> {
+        match number {
+            nfs4::FATTR4_SIZE => self.size = Some(value(from)?),
+            nfs4::FATTR4_MODE => self.mode = Some(value(from)?),
+            nfs4::FATTR4_OWNER => self.uid = Some(read_id(value::<Text<'_>>(from)?.0)?),
+            nfs4::FATTR4_OWNER_GROUP => self.gid = Some(read_id(value::<Text<'_>>(from)?.0)?),
+            nfs4::FATTR4_TIME_ACCESS_SET => self.accessed = Some(time(from)?),
+            nfs4::FATTR4_TIME_MODIFY_SET => self.modified = Some(time(from)?),
+            nfs4::FATTR4_MODE_UMASK => {
+                let mode: u32 = value(from)?;
+                self.mode = Some(mode & !value::<u32>(from)?);
+            }
+            _ => unreachable!("only what may be set"),
+        }
+        match self.mode.is_some_and(|mode| mode & !MODE_MASK != 0) {
+            true => Err(nfsstat4::NFS4ERR_INVAL),
+            false => Ok(()),
+        }
+    }
+}
+
+type Text<'a> = Opaque<'a, 1024>;
+
+fn value<'a, T: Decode<'a>>(from: &mut Reader<'a>) -> Result<T, nfsstat4> {
+    T::decode(from).map_err(|_| nfsstat4::NFS4ERR_BADXDR)
+}
+
+fn time(from: &mut Reader<'_>) -> Result<settime4, nfsstat4> {
+    match value(from)? {
+        settime4::SET_TO_CLIENT_TIME4(time) if time.nseconds >= 1_000_000_000 => {
+            Err(nfsstat4::NFS4ERR_INVAL)
+        }
+        time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+use wire::nfs4::nfs_ftype4;
+
+use super::*;
+
+const TIME: nfstime4 = nfstime4 {
+    seconds: 5,
+    nseconds: 6,
+};
+
+fn values() -> Values<'static> {
+    Values {
+        object: Object {
+            kind: nfs_ftype4::NF4REG,
+            change: 1,
+            size: 2,
+            used_bytes: 3,
+            fileid: 4,
+            mounted_on_fileid: 4,
+            mode: 0o644,
+            links: 1,
+            uid: 1000,
+            gid: 0,
+            device: (8, 9),
+            accessed: TIME,
+            created: TIME,
+            changed: TIME,
+            modified: TIME,
+        },
+        handle: b"handle",
+        system: System {
+            fsid: (1, 2),
+            lease_s: 90,
+            file_bytes_max: 1 << 40,
+            links_max: 100,
+            name_bytes_max: 255,
+            io_bytes_max: 1 << 20,
+            clone_block_bytes: 4096,
+            has_xattrs: true,
+        },
+        room: Room::default(),
+    }
+}
+
+fn mask(numbers: &[u32]) -> Vec<u32> {
+    let mut words = vec![0; 3];
+    for number in numbers {
+        words[*number as usize / 32] |= 1 << (number % 32);
+    }
+    words
+}
+
+fn fattr<'a>(words: &'a [u32], vals: &'a [u8]) -> fattr4<'a> {
+    fattr4 {
+        attrmask: List::Of(words),
+        attr_vals: Opaque(vals),
+    }
+}
+
+fn encoded(values: &[&dyn Encode]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    values.iter().for_each(|value| value.encode(&mut bytes));
+    bytes
+}
+
+#[test]
+fn the_table_is_in_order() {
+    assert!(TABLE.windows(2).all(|rows| rows[0].0 < rows[1].0));
+    // What every server must have (RFC 8881, section 5.6), but for the
+    // settable times.
+    let required = (0..=11).chain([nfs4::FATTR4_FILEHANDLE]);
+    assert!(
+        required
+            .into_iter()
+            .all(|number| has(&SUPPORTED[0], number))
+    );
+    assert!(!has(&SUPPORTED[0], nfs4::FATTR4_SUPPATTR_EXCLCREAT));
+    assert!(has(&SUPPORTED[1], nfs4::FATTR4_SUPPATTR_EXCLCREAT));
+    assert!(!has(&SUPPORTED[1], nfs4::FATTR4_XATTR_SUPPORT));
+}
+
+#[test]
+fn values_come_in_the_order_of_their_numbers() {
+    let words = mask(&[
+        nfs4::FATTR4_OWNER_GROUP,
+        nfs4::FATTR4_OWNER,
+        nfs4::FATTR4_SIZE,
+        nfs4::FATTR4_MODE,
+        nfs4::FATTR4_TYPE,
+        nfs4::FATTR4_ACL,
+        nfs4::FATTR4_TIME_MODIFY,
+    ]);
+    let asked = Asked::new(&List::Of(&words), 0).unwrap();
+    assert!(!asked.needs_room() && !asked.has_rdattr_error());
+    let mut bytes = Vec::new();
+    asked.write(&values(), &mut bytes);
+    let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+    // No ACL, which there is not, and no third word.
+    let words: Vec<u32> = read.attrmask.iter().collect();
+    assert_eq!(words, [0x12, 0x0020_0032]);
+    let group = Opaque::<4>(b"0");
+    let expected = encoded(&[
+        &nfs_ftype4::NF4REG,
+        &2u64,
+        &0o644u32,
+        &Opaque::<4>(b"1000"),
+        &group,
+        &TIME,
+    ]);
+    assert_eq!(read.attr_vals.0, expected);
+}
+
+#[test]
+fn everything_that_there_is_can_be_read() {
+    for minor in 0..=2 {
+        let set_only = TABLE.iter().filter(|row| matches!(row.2, SetOnly));
+        let mut words = SUPPORTED[minor as usize];
+        for Row(number, ..) in set_only {
+            words[*number as usize / 32] &= !(1 << (number % 32));
+        }
+        let asked = Asked::new(&List::Of(&words), minor).unwrap();
+        assert!(asked.needs_room() && asked.has_rdattr_error());
+        let mut bytes = Vec::new();
+        asked.write(&values(), &mut bytes);
+        let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+        let mut from = Reader::new(read.attr_vals.0);
+        let supported = bitmap4::decode(&mut from).unwrap();
+        let expected = SUPPORTED[minor as usize]
+            .into_iter()
+            .filter(|&word| word != 0);
+        assert!(supported.iter().eq(expected));
+        // It is what VERIFY takes it for, but for the one that is no attribute.
+        words[0] &= !(1 << nfs4::FATTR4_RDATTR_ERROR);
+        let asked = Asked::new(&List::Of(&words), minor).unwrap();
+        bytes.clear();
+        asked.write(&values(), &mut bytes);
+        let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+        assert_eq!(verify(&read, minor, &values()), Ok(true));
+        let mut other = values();
+        other.object.change += 1;
+        assert_eq!(verify(&read, minor, &other), Ok(false));
+    }
+    for number in [nfs4::FATTR4_TIME_ACCESS_SET, nfs4::FATTR4_MODE_UMASK] {
+        let words = mask(&[number]);
+        let asked = Asked::new(&List::Of(&words), 2);
+        assert_eq!(asked, Err(nfsstat4::NFS4ERR_INVAL));
+    }
+}
+
+#[test]
+fn what_is_set_is_checked() {
+    let words = mask(&[
+        nfs4::FATTR4_SIZE,
+        nfs4::FATTR4_OWNER,
+        nfs4::FATTR4_TIME_ACCESS_SET,
+        nfs4::FATTR4_TIME_MODIFY_SET,
+    ]);
+    let accessed = settime4::SET_TO_SERVER_TIME4;
+    let modified = settime4::SET_TO_CLIENT_TIME4(TIME);
+    let vals = encoded(&[&7u64, &Opaque::<9>(b"65534"), &accessed, &modified]);
+    let set = SetAttributes::read(&fattr(&words, &vals), 0, false);
+    let expected = SetAttributes {
+        size: Some(7),
+        uid: Some(65534),
+        accessed: Some(accessed),
+        modified: Some(modified),
+        ..SetAttributes::default()
+    };
+    assert_eq!(set, Ok(expected));
+    let bad_time = settime4::SET_TO_CLIENT_TIME4(nfstime4 {
+        seconds: 0,
+        nseconds: 1_000_000_000,
+    });
+    let late = [0, 0, 0, 1];
+    for (numbers, vals, error) in [
+        (
+            &[nfs4::FATTR4_ACL][..],
+            vec![],
+            nfsstat4::NFS4ERR_ATTRNOTSUPP,
+        ),
+        (&[nfs4::FATTR4_CHANGE], vec![0; 8], nfsstat4::NFS4ERR_INVAL),
+        (&[nfs4::FATTR4_SIZE], vec![0; 7], nfsstat4::NFS4ERR_BADXDR),
+        (&[nfs4::FATTR4_SIZE], vec![0; 12], nfsstat4::NFS4ERR_BADXDR),
+        (
+            &[nfs4::FATTR4_MODE],
+            encoded(&[&0o10000u32]),
+            nfsstat4::NFS4ERR_INVAL,
+        ),
+        (
+            &[nfs4::FATTR4_OWNER],
+            encoded(&[&Opaque::<9>(b"root")]),
+            nfsstat4::NFS4ERR_BADOWNER,
+        ),
+        (
+            &[nfs4::FATTR4_OWNER],
+            encoded(&[&Opaque::<9>(b"007")]),
+            nfsstat4::NFS4ERR_BADOWNER,
+        ),
+        (
+            &[nfs4::FATTR4_OWNER],
+            encoded(&[&Opaque::<9>(b"+7")]),
+            nfsstat4::NFS4ERR_BADOWNER,
+        ),
+        (
+            &[nfs4::FATTR4_OWNER_GROUP],
+            encoded(&[&Opaque::<10>(b"4294967296")]),
+            nfsstat4::NFS4ERR_BADOWNER,
+        ),
+        (
+            &[nfs4::FATTR4_TIME_MODIFY_SET],
+            encoded(&[&bad_time]),
+            nfsstat4::NFS4ERR_INVAL,
+        ),
+    ] {
+        let words = mask(numbers);
+        let result = SetAttributes::read(&fattr(&words, &vals), 2, false);
+        assert_eq!(result, Err(error), "{numbers:?}");
+    }
+    // A fourth word.
+    let result = SetAttributes::read(&fattr(&late, &[]), 2, false);
+    assert_eq!(result, Err(nfsstat4::NFS4ERR_ATTRNOTSUPP));
+}
+
+#[test]
+fn a_umask_is_for_what_is_made() {
+    let words = mask(&[nfs4::FATTR4_MODE_UMASK]);
+    let vals = encoded(&[&0o777u32, &0o022u32]);
+    let set = SetAttributes::read(&fattr(&words, &vals), 2, true).unwrap();
+    assert_eq!(set.mode, Some(0o755));
+    let set = SetAttributes::read(&fattr(&words, &vals), 2, false);
+    assert_eq!(set, Err(nfsstat4::NFS4ERR_INVAL));
+    let set = SetAttributes::read(&fattr(&words, &vals), 1, true);
+    assert_eq!(set, Err(nfsstat4::NFS4ERR_ATTRNOTSUPP));
+    let both = mask(&[nfs4::FATTR4_MODE, nfs4::FATTR4_MODE_UMASK]);
+    let vals = encoded(&[&0o777u32, &0o777u32, &0o022u32]);
+    let set = SetAttributes::read(&fattr(&both, &vals), 2, true);
+    assert_eq!(set, Err(nfsstat4::NFS4ERR_INVAL));
+}
