@@ -405,9 +405,9 @@ impl Book {
         self.begun
     }
 
-    /// What is asked for, as long as it is under way.
-    pub fn asked(&self) -> Option<Ask> {
-        self.pending.map(|(_, ask)| ask)
+    /// Who asks, and for what, as long as it is under way.
+    pub fn asked(&self) -> Option<(Host, Ask)> {
+        self.pending
     }
 
     /// A report was the answer; false where that cannot be.
@@ -434,15 +434,6 @@ impl Book {
     /// Whether this command is the one under way: a restart ends them all.
     pub fn awaits(&self, number: u64) -> bool {
         self.pending.is_some() && self.number == number
-    }
-
-    /// Whether the command under way may end like this.
-    pub fn may_end(&self, end: End) -> bool {
-        let ends = |state: &State| {
-            let under_way = self.pending;
-            under_way.is_some_and(|(host, ask)| state.clone().apply(host, ask) == end)
-        };
-        self.states.iter().any(ends)
     }
 
     /// Whom the command under way must have told of what, if it is done.

@@ -93,6 +93,8 @@ struct Served {
     book: Book,
     /// Subsystems where its namespace may be gone.
     may_be_gone: Vec<bool>,
+    /// Since when it is certainly there, by subsystem, where it is.
+    there_since: Vec<Stamp>,
     /// When nobody could use it, by subsystem: from one moment to another.
     absent: Vec<Vec<(Stamp, Stamp)>>,
 }
@@ -170,6 +172,7 @@ impl Work {
             book: Book::new(self.plan.hosts.len()),
             // The iSCSI target is one more, from which nothing goes.
             may_be_gone: vec![false; self.plan.subsystems + 1],
+            there_since: vec![0; self.plan.subsystems + 1],
             absent: vec![Vec::new(); self.plan.subsystems + 1],
         });
     }
@@ -330,13 +333,12 @@ impl Work {
     ) -> Verdict {
         let status = cqe.status;
         let now = self.checker.stamp();
-        let was_there = self.plan.faults.changes == 0;
-        let may_be_invalid = self.volumes[volume].book.may_end(End::Invalid);
+        let was_there = self.was_there(volume);
         let end = match status.code() {
             Status::SUCCESS => End::Done,
             Status::RESERVATION_CONFLICT => End::Conflict,
             // Where there is no namespace every field is wrong.
-            Status::INVALID_FIELD if was_there || may_be_invalid => End::Invalid,
+            Status::INVALID_FIELD if was_there => End::Invalid,
             _ => {
                 let work = Some(Vec::new());
                 self.unsettled.push(Unsettled {
@@ -356,7 +358,7 @@ impl Work {
             _ => Vec::new(),
         };
         let fits = match (book.asked(), end) {
-            (Some(Ask::Report), End::Done) => {
+            (Some((_, Ask::Report)), End::Done) => {
                 let mut bytes = vec![0; cqe.data_len as usize];
                 mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
                 Report::decode(&bytes, &self.called)
@@ -377,6 +379,17 @@ impl Work {
         }
         self.unbar(volume);
         Ok(())
+    }
+
+    /// Whether the host of the reservation command under way has found the
+    /// volume all the time since it asked.
+    fn was_there(&self, volume: usize) -> bool {
+        let served = &self.volumes[volume];
+        served.book.asked().is_some_and(|(host, _)| {
+            let subsystem = self.plan.hosts[host].subsystem;
+            let since = served.there_since[subsystem];
+            !served.may_be_gone[subsystem] && since < served.book.begun()
+        })
     }
 
     /// A reservation command had its effect or not, and has it no more.
@@ -737,8 +750,10 @@ impl Work {
     pub fn killed(&mut self) -> Verdict {
         self.unsettled.clear();
         self.owed.clear();
+        let now = self.checker.stamp();
         for served in &mut self.volumes {
             served.may_be_gone.fill(false);
+            served.there_since.fill(now);
         }
         for subsystem in 0..self.plan.subsystems {
             self.set_absent(subsystem, 0..self.volumes.len(), false);

@@ -57,7 +57,10 @@ impl Work {
 
     /// A namespace may be gone from now on, or is certainly there.
     pub fn set_may_be_gone(&mut self, subsystem: usize, volume: usize, may: bool) {
-        self.volumes[volume].may_be_gone[subsystem] = may;
+        let now = self.checker.stamp();
+        let served = &mut self.volumes[volume];
+        served.may_be_gone[subsystem] = may;
+        served.there_since[subsystem] = now;
         if may {
             let hosts = &self.plan.hosts;
             let is_theirs = |host: usize| hosts[host].subsystem == subsystem;
