@@ -3,7 +3,7 @@
 
 use machine::{Direct, Step, Tag};
 use wire::rpc::{RecordMark, accept_stat};
-use wire::xdr::{Error, pad};
+use wire::xdr::{Decode, Error, Reader, pad};
 
 use super::reply::Refusal;
 use super::scan::{self, Handle, Header, Operation};
@@ -33,6 +33,8 @@ enum Part {
     Header,
     Compound,
     Operation,
+    /// The number of an operation that is one too many.
+    Last,
     /// All of it belongs to the record's buffer.
     Rest,
     /// Nobody wants it.
@@ -393,8 +395,7 @@ impl Connection {
             // What follows the last operation means nothing.
             inbound.part = Part::Nothing;
         } else if self.slots[tag].ops == self.settings.ops_max {
-            self.slots[tag].stop = Stop::TooMany;
-            inbound.part = Part::Nothing;
+            inbound.part = Part::Last;
         }
     }
 
@@ -516,7 +517,7 @@ impl Connection {
                 let xid = self.slots[tag].xid;
                 return Some(Step::Op(Op::Answer { tag, xid }));
             }
-            Part::Operation => self.slots[tag].stop = Stop::BadXdr,
+            Part::Operation | Part::Last => self.slots[tag].stop = Stop::BadXdr,
             Part::Nothing => {}
         }
         let slot = &mut self.slots[tag];
@@ -543,6 +544,10 @@ fn read(part: Part, bytes: &[u8]) -> Result<(usize, Item), Error> {
     match part {
         Part::Header => scan::header(bytes).map(|(len, header)| (len, Item::Header(header))),
         Part::Compound => scan::compound(bytes).map(|(len, ops)| (len, Item::Compound(ops))),
+        Part::Last => {
+            let one_more = Item::Operation(Operation::Stop(Stop::TooMany));
+            u32::decode(&mut Reader::new(bytes)).map(|_| (size_of::<u32>(), one_more))
+        }
         _ => scan::operation(bytes).map(|(len, op)| (len, Item::Operation(op))),
     }
 }

@@ -1,0 +1,226 @@
+//! A COMPOUND as a row of operations (RFC 8881, sections 2.10.2 and 16.2; RFC
+//! 7530, section 15.2): which comes next and may stand there, and how the
+//! answer is put together. What an operation does is decided elsewhere.
+
+use machine::Tag;
+use wire::nfs4::{compound_head, nfs_argop4, nfs_opnum4, nfsstat4};
+use wire::xdr::{Decode, Encode, Reader};
+
+use crate::connection::{Call, Reply, Stop};
+
+/// The highest minor version.
+pub const MINOR_MAX: u32 = 2;
+
+/// Where a COMPOUND stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compound {
+    minor: u32,
+    ops: u32,
+    /// Operations that were taken.
+    taken: u32,
+    /// WRITEs with data among them.
+    writes: u32,
+    /// Where the next begins in the arguments.
+    at: u32,
+    /// Where the status stands in the answer, and the number of results.
+    status_at: u32,
+    count_at: u32,
+    results: u32,
+    status: nfsstat4,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// This operation; of a WRITE, what names its data.
+    Op(nfs_argop4<'a>, Option<Tag>),
+    /// An operation that cannot be executed: its result is this status, and the
+    /// last one.
+    Refused(nfs_opnum4, nfsstat4),
+    /// Nothing.
+    End,
+}
+
+impl Compound {
+    /// The beginning of a call, and of its answer.
+    pub fn begin(call: &Call<'_>, reply: &mut Reply) -> Compound {
+        let mut from = Reader::new(call.args);
+        let head = compound_head::decode(&mut from).expect("the connection has read it");
+        let to = reply.bytes();
+        let status_at = to.len() as u32;
+        let is_known = head.minorversion <= MINOR_MAX;
+        let status = match is_known {
+            true => nfsstat4::NFS4_OK,
+            false => nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH,
+        };
+        status.encode(to);
+        head.tag.encode(to);
+        let count_at = to.len() as u32;
+        0u32.encode(to);
+        Compound {
+            minor: head.minorversion.min(MINOR_MAX),
+            ops: if is_known { head.ops } else { 0 },
+            taken: 0,
+            writes: 0,
+            at: from.position() as u32,
+            status_at,
+            count_at,
+            results: 0,
+            status,
+        }
+    }
+
+    /// Its minor version.
+    pub fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// Operations in all.
+    pub fn ops(&self) -> u32 {
+        self.ops
+    }
+
+    /// Operations that were taken.
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// The next operation of the call that it began with.
+    #[inline]
+    pub fn next<'a>(&mut self, call: &Call<'a>) -> Next<'a> {
+        if self.taken == self.ops || self.status != nfsstat4::NFS4_OK {
+            return Next::End;
+        }
+        let rest = &call.args[self.at as usize..];
+        let number = Call::number(rest);
+        let index = self.taken;
+        self.taken += 1;
+        let Some(number) = number else {
+            return match call.stop {
+                // The record ends before the number does.
+                Stop::BadXdr if rest.len() < size_of::<u32>() => {
+                    Next::Refused(nfs_opnum4::OP_ILLEGAL, nfsstat4::NFS4ERR_BADXDR)
+                }
+                _ => Next::Refused(nfs_opnum4::OP_ILLEGAL, nfsstat4::NFS4ERR_OP_ILLEGAL),
+            };
+        };
+        if let Err(status) = self.check(number, index) {
+            let number = match status {
+                nfsstat4::NFS4ERR_OP_ILLEGAL => nfs_opnum4::OP_ILLEGAL,
+                _ => number,
+            };
+            return Next::Refused(number, status);
+        }
+        if index >= call.ops {
+            return match call.stop {
+                Stop::Unsupported => Next::Refused(number, nfsstat4::NFS4ERR_NOTSUPP),
+                Stop::TooMany => Next::Refused(number, self.too_many()),
+                Stop::BadXdr | Stop::End => Next::Refused(number, nfsstat4::NFS4ERR_BADXDR),
+            };
+        }
+        let mut from = Reader::new(rest);
+        let op = nfs_argop4::decode(&mut from).expect("the connection has read it");
+        self.at += from.position() as u32;
+        let payload = match op {
+            nfs_argop4::OP_WRITE(_) => {
+                self.writes += 1;
+                call.payloads[self.writes as usize - 1]
+            }
+            _ => None,
+        };
+        Next::Op(op, payload)
+    }
+
+    fn too_many(&self) -> nfsstat4 {
+        match self.minor {
+            0 => nfsstat4::NFS4ERR_RESOURCE,
+            _ => nfsstat4::NFS4ERR_TOO_MANY_OPS,
+        }
+    }
+
+    /// Whether an operation is one of the minor version, and may stand there.
+    #[inline]
+    fn check(&self, number: nfs_opnum4, index: u32) -> Result<(), nfsstat4> {
+        use nfs_opnum4 as op;
+        let last = match self.minor {
+            0 => op::OP_RELEASE_LOCKOWNER,
+            1 => op::OP_RECLAIM_COMPLETE,
+            _ => op::OP_REMOVEXATTR,
+        };
+        if number as u32 > last as u32 {
+            return Err(nfsstat4::NFS4ERR_OP_ILLEGAL);
+        }
+        if self.minor == 0 {
+            return Ok(());
+        }
+        if GONE_WITH_SESSIONS.contains(&number) {
+            return Err(nfsstat4::NFS4ERR_NOTSUPP);
+        }
+        let is_alone = self.ops == 1;
+        match (number, index) {
+            (op::OP_SEQUENCE, 0) => Ok(()),
+            (op::OP_SEQUENCE, _) => Err(nfsstat4::NFS4ERR_SEQUENCE_POS),
+            (op::OP_BIND_CONN_TO_SESSION, _) if !is_alone => Err(nfsstat4::NFS4ERR_NOT_ONLY_OP),
+            (_, 1..) => Ok(()),
+            _ if !WITHOUT_SESSION.contains(&number) => Err(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION),
+            _ if !is_alone => Err(nfsstat4::NFS4ERR_NOT_ONLY_OP),
+            _ => Ok(()),
+        }
+    }
+
+    /// The result of the operation that was taken last begins with its number
+    /// and status; what more it has is to be appended. An error ends the
+    /// COMPOUND.
+    #[inline]
+    pub fn result(&mut self, number: nfs_opnum4, status: nfsstat4, reply: &mut Reply) {
+        let to = reply.bytes();
+        number.encode(to);
+        status.encode(to);
+        self.results += 1;
+        self.status = status;
+    }
+
+    /// The result that was appended last becomes another one, taken back up to
+    /// `mark`, which was made before it: an answer grew too long.
+    pub fn instead(
+        &mut self,
+        mark: crate::connection::Mark,
+        number: nfs_opnum4,
+        status: nfsstat4,
+        reply: &mut Reply,
+    ) {
+        reply.back_to(mark);
+        self.results -= 1;
+        self.result(number, status, reply);
+    }
+
+    /// All results are there.
+    #[inline]
+    pub fn end(&self, reply: &mut Reply) {
+        let (status_at, count_at) = (self.status_at as usize, self.count_at as usize);
+        let to = reply.bytes();
+        to[status_at..status_at + 4].copy_from_slice(&(self.status as u32).to_be_bytes());
+        to[count_at..count_at + 4].copy_from_slice(&self.results.to_be_bytes());
+    }
+}
+
+/// What needs no SEQUENCE before it, and then stands alone.
+const WITHOUT_SESSION: &[nfs_opnum4] = &[
+    nfs_opnum4::OP_BIND_CONN_TO_SESSION,
+    nfs_opnum4::OP_EXCHANGE_ID,
+    nfs_opnum4::OP_CREATE_SESSION,
+    nfs_opnum4::OP_DESTROY_SESSION,
+    nfs_opnum4::OP_DESTROY_CLIENTID,
+];
+
+/// What version 4.1 must not have any more (RFC 8881, section 17).
+const GONE_WITH_SESSIONS: &[nfs_opnum4] = &[
+    nfs_opnum4::OP_OPEN_CONFIRM,
+    nfs_opnum4::OP_RENEW,
+    nfs_opnum4::OP_SETCLIENTID,
+    nfs_opnum4::OP_SETCLIENTID_CONFIRM,
+    nfs_opnum4::OP_RELEASE_LOCKOWNER,
+];
+
+#[cfg(test)]
+mod tests;
