@@ -437,8 +437,10 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     proptest::collection::vec(part, 0..8)
 }
 
+const CASES: u32 = 200;
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     /// Calls are the same however they are cut.
     #[test]
@@ -469,6 +471,28 @@ proptest! {
             }).collect();
             prop_assert_eq!(&seen.data, &data);
         }
+    }
+
+    /// Calls with some bytes changed, cut anyhow, from clients and to servers of
+    /// any mood.
+    #[test]
+    fn broken_calls_cost_the_connection_at_most(
+        seed in any::<[u8; 4]>(),
+        calls in proptest::collection::vec((parts(), any::<u8>()), 1..12),
+        changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..6),
+    ) {
+        let mut input = seed.to_vec();
+        for (parts, mode) in calls {
+            let (wire, _) = compound(&parts);
+            input.push(mode | 3);
+            input.extend((wire.len() as u16).to_le_bytes());
+            input.extend(wire);
+        }
+        for (at, to) in changes {
+            let at = 4 + usize::from(at) % (input.len() - 4);
+            input[at] = to;
+        }
+        crate::testing::fuzz(&input);
     }
 
     #[test]
