@@ -468,7 +468,23 @@ impl Reservations {
         if !self.rules().is_reserved_by(who) {
             return false;
         }
-        let _turn = self.turn.lock().expect("nothing panics under this lock");
+        let turn = self.turn.lock().expect("nothing panics under this lock");
+        self.reset_in_turn(&turn, who)
+    }
+
+    /// The same for whoever it is, where nothing is to be waited for; false: a
+    /// change is being made, nothing was done.
+    pub fn try_reset(&self) -> bool {
+        if self.rules().is_reserved_by(None) {
+            let Ok(turn) = self.turn.try_lock() else {
+                return false;
+            };
+            self.reset_in_turn(&turn, None);
+        }
+        true
+    }
+
+    fn reset_in_turn(&self, _: &MutexGuard<'_, ()>, who: Option<&Registrant>) -> bool {
         let mut after = Rules::clone(&self.rules());
         let is_free = after.reset(who);
         if is_free {

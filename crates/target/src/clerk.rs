@@ -1,4 +1,6 @@
-//! Work that may block (opening, resizing, state files), off the reactors.
+//! Work that may block (opening, resizing, state files), off the reactors. What
+//! only looks something up is done apart: a file system that does not answer
+//! keeps no change waiting.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -69,17 +71,15 @@ impl Desk {
     }
 }
 
-/// Starts the thread; it ends when the last of `shared` is gone.
-pub(crate) fn start(desk: Arc<Desk>, shared: Weak<Shared>) -> io::Result<()> {
-    thread::Builder::new()
-        .name("weft-clerk".into())
-        .spawn(move || {
-            while let Some(work) = desk.take() {
-                let Some(shared) = shared.upgrade() else {
-                    return;
-                };
-                work(&shared);
-            }
-        })?;
+/// Starts a thread for a desk; it ends when the last of `shared` is gone.
+pub(crate) fn start(name: &str, desk: Arc<Desk>, shared: Weak<Shared>) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(move || {
+        while let Some(work) = desk.take() {
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            work(&shared);
+        }
+    })?;
     Ok(())
 }

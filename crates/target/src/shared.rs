@@ -159,6 +159,8 @@ pub struct Shared {
     pub(crate) changes: Mutex<()>,
     pub(crate) bind: Bind,
     desk: Arc<Desk>,
+    /// What is to be looked up.
+    questions: Arc<Desk>,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
     /// When a connection last went short of memory; 0 for never.
@@ -189,6 +191,7 @@ impl Shared {
             changes: Mutex::new(()),
             bind,
             desk: Arc::default(),
+            questions: Arc::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             short_at: AtomicU64::new(0),
@@ -394,10 +397,17 @@ impl Shared {
         self.desk.add(Box::new(work));
     }
 
+    /// Has something looked up that may block and changes nothing: no change
+    /// waits for it.
+    pub fn look_up(&self, work: impl FnOnce() + Send + 'static) {
+        self.questions.add(Box::new(|_| work()));
+    }
+
     /// Does the clerk's work where there is no thread for it; how many pieces.
     pub fn run_clerk(self: &Arc<Self>) -> usize {
         let mut done = 0;
-        while let Some(work) = self.desk.try_take() {
+        let take = || self.desk.try_take().or_else(|| self.questions.try_take());
+        while let Some(work) = take() {
             work(self);
             done += 1;
         }
@@ -405,7 +415,9 @@ impl Shared {
     }
 
     pub(crate) fn start_clerk(self: &Arc<Self>) -> io::Result<()> {
-        clerk::start(self.desk.clone(), Arc::downgrade(self))
+        let (desk, questions) = (self.desk.clone(), self.questions.clone());
+        clerk::start("weft-clerk", desk, Arc::downgrade(self))?;
+        clerk::start("weft-lookup", questions, Arc::downgrade(self))
     }
 
     /// Ends it in order: no new connections, open ones closed, volumes synced.
@@ -444,6 +456,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.desk.close();
+        self.questions.close();
     }
 }
 

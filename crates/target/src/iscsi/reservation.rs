@@ -112,9 +112,13 @@ impl Connection {
             }
         };
         let volume = self.place(place).volume.clone();
-        self.clerks_answer(tag, allocation_len.into(), driver, move |later| {
-            later.answer(report(&*volume, command));
-        })
+        let Some(later) = self.later_with(tag, allocation_len.into(), driver) else {
+            return false;
+        };
+        // Behind the changes that were asked for before.
+        self.shared
+            .clerk(move |_| later.answer(report(&*volume, command)));
+        true
     }
 
     /// PERSISTENT RESERVE OUT; false while memory is short.

@@ -330,31 +330,30 @@ impl Connection {
     ) -> bool {
         let lun = self.place(place);
         let (volume, unit) = (lun.volume.clone(), lun.unit.clone());
-        self.clerks_answer(tag, allocation_len, driver, move |later| {
+        let Some(later) = self.later_with(tag, allocation_len, driver) else {
+            return false;
+        };
+        self.shared.look_up(move || {
             later.answer(lba_status(&*volume, &unit, offset, allocation_len));
-        })
+        });
+        true
     }
 
-    /// Has the clerk answer, with `len` bytes at most, for which there must be
-    /// room; false while there is none.
-    pub(super) fn clerks_answer<D: Driver>(
+    /// For an answer from elsewhere, with `len` bytes at most, for which there
+    /// must be room; `None` while there is none.
+    pub(super) fn later_with<D: Driver>(
         &mut self,
         tag: Tag,
         len: u32,
         driver: &mut D,
-        work: impl FnOnce(Later<Answer>) + Send + 'static,
-    ) -> bool {
-        let Some(buf) = driver.pool().get(len.clamp(1, ANSWER_BYTES_MAX)) else {
-            return false;
-        };
+    ) -> Option<Later<Answer>> {
+        let buf = driver.pool().get(len.clamp(1, ANSWER_BYTES_MAX))?;
         self.link.set_data(tag, Data::owned(buf));
-        let later = self.later(tag);
-        self.shared.clerk(move |_| work(later));
-        true
+        Some(self.later(tag))
     }
 }
 
-/// Bytes of an answer that the clerk makes at most: as many as the longest
+/// Bytes of an answer from elsewhere at most: as many as the longest
 /// allocation length of two bytes.
 pub(super) const ANSWER_BYTES_MAX: u32 = 64 << 10;
 

@@ -9,6 +9,7 @@ use machine::Tag;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{Attention, Modes};
+use store::Volume;
 use wire::iscsi::{TaskFunction, TaskResponse};
 
 use super::{Answer, Connection};
@@ -109,11 +110,15 @@ impl Connection {
             if only_own {
                 return later.answer(TaskResponse::Complete);
             }
-            // Which may wait for a reservation that is being made.
-            shared.clerk(move |shared| {
-                shared.reset_units(&ending);
-                shared.fence(Scope::Mail, |_| later.answer(TaskResponse::Complete));
-            });
+            let waiting = shared.reset_units(&ending);
+            if !waiting.is_empty() {
+                shared.clerk(move |_| {
+                    for volume in waiting {
+                        volume.reservations().reset(None);
+                    }
+                });
+            }
+            shared.fence(Scope::Mail, |_| later.answer(TaskResponse::Complete));
         });
     }
 
@@ -201,16 +206,22 @@ impl From<TaskResponse> for Answer {
 
 impl Shared {
     /// Units of a target were reset: what SCSI-2's RESERVE took is free, mode
-    /// parameters are what they were at first. May block.
-    fn reset_units(&self, ending: &Ending) {
+    /// parameters are what they were at first. The volumes whose reservations
+    /// are being changed just now, which may take as long as a sync does: those
+    /// are freed behind that change, and the function does not wait for it.
+    fn reset_units(&self, ending: &Ending) -> Vec<Arc<dyn Volume>> {
         let target = &ending.target;
+        let mut waiting = Vec::new();
         let luns = self.state().iscsi.luns(target);
         for (number, volume, _) in luns {
             if ending.concerns(number) {
-                volume.reservations().reset(None);
                 (self.state().iscsi).set_modes(target, number, Modes::default());
+                if !volume.reservations().try_reset() {
+                    waiting.push(volume);
+                }
             }
         }
         self.publish_target(target, None);
+        waiting
     }
 }

@@ -103,6 +103,30 @@ fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it() {
     });
 }
 
+/// A file system that does not say where a file has data holds up the question
+/// alone: neither a reset nor reservations.
+#[test]
+fn a_question_that_hangs_keeps_nothing_else_waiting() {
+    with_gate(|running, gate| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0]);
+        gate.shut();
+        let mut get_lba_status = [0; 16];
+        (get_lba_status[0], get_lba_status[1], get_lba_status[13]) = (0x9e, 0x12, 24);
+        other.start_read(0, &get_lba_status, 24);
+        let response = client.function(TaskFunction::LogicalUnitReset, 0, u32::MAX);
+        assert_eq!(response, TaskResponse::Complete);
+        client = client.calm(&[0]);
+        let read_keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+        assert!(client.command(0, &read_keys, 8).is_good());
+        gate.open();
+    });
+}
+
 #[test]
 fn a_cold_reset_ends_the_sessions_too() {
     with_gate(|running, gate| {
