@@ -432,10 +432,16 @@ impl Connection {
         }
     }
 
+    /// Nothing is taken any more; answers that are ready still go.
+    fn end(&mut self) {
+        self.is_ended = true;
+        self.inbound = Inbound::default();
+        self.deadline = None;
+    }
+
     #[cold]
     fn fail(&mut self, error: FatalError) -> Step<Op> {
-        self.is_ended = true;
-        self.deadline = None;
+        self.end();
         Step::Op(Op::Fatal(error))
     }
 
@@ -525,8 +531,7 @@ impl Machine for Connection {
 
     fn on_deadline(&mut self, now: Nanos) {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.is_ended = true;
-            self.deadline = None;
+            self.end();
         }
     }
 }

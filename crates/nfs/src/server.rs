@@ -11,6 +11,7 @@ mod grace;
 pub mod locks;
 mod registry;
 mod session;
+mod set_clientid;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,8 @@ use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 pub use client::{Client, Principal};
 use grace::Grace;
 pub use session::{Callback, Channel, ConnectionId, Sequenced, Session};
+pub use set_clientid::CallbackAddress;
+use set_clientid::ConfirmedBy;
 
 /// What a server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +99,16 @@ struct Entry {
     /// The last session that was made, for one who asks again.
     last: Option<Arc<Session>>,
     sessions: Vec<sessionid4>,
+    /// Of version 4.0.
+    callback: Option<ConfirmedBy>,
+    /// Likewise, to be confirmed.
+    callback_next: Option<ConfirmedBy>,
 }
 
 #[derive(Debug, Default)]
 struct Registry {
-    owners: HashMap<Box<[u8]>, Owner>,
+    /// Those with sessions, and those of version 4.0: they may go by one name.
+    owners: [HashMap<Box<[u8]>, Owner>; 2],
     clients: HashMap<clientid4, Entry>,
     sessions: HashMap<sessionid4, Arc<Session>>,
     client_next: u32,

@@ -65,6 +65,11 @@ impl Client {
         }
     }
 
+    /// Which of the registry's owners it is among.
+    pub(super) fn owners(&self) -> usize {
+        usize::from(self.minor > 0)
+    }
+
     /// The client lives.
     #[inline]
     pub fn renew(&self, now: Nanos) {

@@ -29,6 +29,8 @@ const EXCHANGE_FLAGS: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
 const SESSION_FLAGS: u32 = CREATE_SESSION4_FLAG_PERSIST
     | CREATE_SESSION4_FLAG_CONN_BACK_CHAN
     | CREATE_SESSION4_FLAG_CONN_RDMA;
+/// Of the registry's owners, those with sessions.
+const SESSIONS: usize = 1;
 /// Less than this holds no SEQUENCE and one operation.
 const CHANNEL_BYTES_MIN: u32 = 256;
 /// Bytes and slots of callbacks: they are small and few.
@@ -53,14 +55,16 @@ impl Registry {
             }
         }
         let name = &entry.client.owner;
-        let owner = self.owners.get_mut(name).expect("every client has one");
+        let owners = &mut self.owners[entry.client.owners()];
+        let owner = owners.get_mut(name).expect("every client has one");
         owner.confirmed = owner.confirmed.filter(|&other| other != id);
         owner.unconfirmed = owner.unconfirmed.filter(|&other| other != id);
-        let is_last = owner.confirmed.is_none();
-        if is_last && owner.unconfirmed.is_none() {
-            self.owners.remove(name);
+        if owner.confirmed.is_none() && owner.unconfirmed.is_none() {
+            owners.remove(name);
         }
-        if entry.is_confirmed && is_last {
+        // A client of the other kind may go by the same name.
+        let mut known = self.owners.iter().filter_map(|owners| owners.get(name));
+        if entry.is_confirmed && known.all(|known| known.confirmed.is_none()) {
             self.changes.records.push(Record::Gone(name.clone()));
         }
         if entry.is_confirmed {
@@ -86,7 +90,7 @@ impl Server {
         }
         let is_update = flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A != 0;
         let mut registry = self.registry();
-        let known = registry.owners.get(owner.id);
+        let known = registry.owners[SESSIONS].get(owner.id);
         let unconfirmed = known.and_then(|known| known.unconfirmed);
         let confirmed = known.and_then(|known| known.confirmed);
         let confirmed = confirmed.map(|id| &registry.clients[&id]);
@@ -123,29 +127,40 @@ impl Server {
         if let Some(id) = unconfirmed {
             registry.remove(id);
         }
-        if registry.clients.len() >= self.settings.clients_max
-            && !self.make_room(&mut registry, now)
-        {
+        let entry = self.add(&mut registry, 1, owner, principal, now)?;
+        Ok(entry.exchanged())
+    }
+
+    /// One more client, not confirmed yet.
+    pub(super) fn add<'r>(
+        &self,
+        registry: &'r mut Registry,
+        minor: u32,
+        owner: ClientOwner<'_>,
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<&'r mut Entry, nfsstat4> {
+        let is_full = registry.clients.len() >= self.settings.clients_max;
+        if is_full && !self.make_room(registry, now) {
             return Err(nfsstat4::NFS4ERR_DELAY);
         }
         registry.client_next += 1;
         let id = u64::from(self.boot) << 32 | u64::from(registry.client_next);
-        let client = Client::new((id, 1), owner.id, owner.verifier, principal, now);
+        let client = Client::new((id, minor), owner.id, owner.verifier, principal, now);
         if self.grace.awaits(owner.id) {
             client.let_reclaim();
         }
-        let entry = Entry {
+        let owners = &mut registry.owners[client.owners()];
+        owners.entry(owner.id.into()).or_default().unconfirmed = Some(id);
+        Ok(registry.clients.entry(id).or_insert(Entry {
             client: Arc::new(client),
             is_confirmed: false,
             sequenceid: 0,
             last: None,
             sessions: Vec::new(),
-        };
-        let exchanged = entry.exchanged();
-        registry.clients.insert(id, entry);
-        let known = registry.owners.entry(owner.id.into()).or_default();
-        known.unconfirmed = Some(id);
-        Ok(exchanged)
+            callback: None,
+            callback_next: None,
+        }))
     }
 
     /// Takes the client away that has been silent longest, if its lease has run
@@ -177,6 +192,7 @@ impl Server {
         let mut registry = self.registry();
         let registry = &mut *registry;
         let entry = registry.clients.get_mut(&args.csa_clientid);
+        let entry = entry.filter(|entry| entry.client.minor > 0);
         let entry = entry.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
         if args.csa_sequence == entry.sequenceid
             && let Some(last) = &entry.last
@@ -268,8 +284,11 @@ impl Server {
         let absent = self.grace.take_absent();
         let mut registry = self.registry();
         for owner in absent {
-            let known = registry.owners.get(&owner);
-            if known.is_none_or(|known| known.confirmed.is_none()) {
+            let mut known = registry
+                .owners
+                .iter()
+                .filter_map(|owners| owners.get(&owner));
+            if known.all(|known| known.confirmed.is_none()) {
                 registry.changes.records.push(Record::Gone(owner));
             }
         }
@@ -278,14 +297,15 @@ impl Server {
 
 impl Registry {
     /// A client has a session: it is there, and what it was before is not.
-    fn confirm(&mut self, id: clientid4) {
-        let entry = self.clients.get_mut(&id).expect("it has a session");
+    pub(super) fn confirm(&mut self, id: clientid4) {
+        let entry = self.clients.get_mut(&id).expect("it is there");
         if entry.is_confirmed {
             return;
         }
         entry.is_confirmed = true;
         let name = entry.client.owner.clone();
-        let owner = self.owners.entry(name.clone()).or_default();
+        let owners = &mut self.owners[entry.client.owners()];
+        let owner = owners.entry(name.clone()).or_default();
         let before = owner.confirmed.replace(id);
         owner.unconfirmed = None;
         self.changes.records.push(Record::Kept(name));

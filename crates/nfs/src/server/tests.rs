@@ -469,3 +469,61 @@ fn callbacks_go_where_a_connection_is_bound() {
     });
     assert_eq!(most.count(), 16);
 }
+
+#[test]
+fn clients_of_version_4_0_confirm_what_they_say() {
+    let server = server();
+    let address = |ident| CallbackAddress {
+        program: 1,
+        netid: b"tcp"[..].into(),
+        address: b"127.0.0.1.8.1"[..].into(),
+        ident,
+    };
+    let set = |boot, ident, uid, now| {
+        server.set_clientid(owner(b"a", boot), address(ident), user(uid), now)
+    };
+    let confirm = |id, verifier, uid| server.confirm_clientid(id, verifier, user(uid), 0);
+    let stale = Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
+    let in_use = Err(nfsstat4::NFS4ERR_CLID_INUSE);
+    let (first, verifier) = set(1, 1, 0, 0).unwrap();
+    assert_eq!(server.renew(first, 0), stale, "not confirmed");
+    // What was never confirmed is replaced.
+    let (id, verifier2) = set(1, 2, 0, 0).unwrap();
+    assert_eq!(confirm(first, verifier, 0), stale);
+    assert_eq!(confirm(id, verifier, 0), stale);
+    assert_eq!(confirm(id, verifier2, 4), in_use);
+    for _ in 0..2 {
+        assert_eq!(confirm(id, verifier2, 0), Ok(()));
+    }
+    assert_eq!(server.renew(id, SECOND), Ok(()));
+    assert_eq!(server.callback_address(id), Some(address(2)));
+    // Callbacks go elsewhere once that is confirmed.
+    let (same, verifier3) = set(1, 3, 0, 0).unwrap();
+    assert_eq!((same, server.callback_address(id)), (id, Some(address(2))));
+    assert_eq!(confirm(id, verifier3, 0), Ok(()));
+    assert_eq!(server.callback_address(id), Some(address(3)));
+    assert_eq!(confirm(id, verifier2, 0), stale);
+    // Somebody else; itself, started again; one with sessions of that name.
+    assert_eq!(set(1, 4, 9, 2 * SECOND), Err(nfsstat4::NFS4ERR_CLID_INUSE));
+    let session = confirmed(&server, b"a", 1, 0);
+    let (again, verifier4) = set(2, 5, 0, 0).unwrap();
+    assert!(again != id && server.client(id).is_some());
+    assert_eq!(confirm(again, verifier4, 0), Ok(()));
+    assert!(server.client(id).is_none() && !session.is_gone());
+    let gone = server.take_changes().gone;
+    assert_eq!(
+        gone.iter().map(|client| client.id).collect::<Vec<_>>(),
+        [id]
+    );
+    let (other, _) = set(1, 6, 9, 200 * SECOND).unwrap();
+    let name: Box<[u8]> = b"a"[..].into();
+    assert!(
+        !server.take_changes().records.contains(&Record::Gone(name)),
+        "one has a session"
+    );
+    assert!(other != again && server.client(again).is_none());
+    // A client id of the one kind is none of the other.
+    assert_eq!(server.renew(session.client.id, 0), stale);
+    let created = server.create_session(&session_args(other, 1), user(9), 0);
+    assert_eq!(created.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
+}

@@ -1,0 +1,125 @@
+//! Clients of version 4.0, which have no sessions (RFC 7530, sections 9.1,
+//! 16.33, 16.34, 16.29).
+
+use machine::Nanos;
+use wire::nfs4::{clientid4, nfsstat4, verifier4};
+
+use super::client::Principal;
+use super::{ClientOwner, Server};
+
+/// Where a client of version 4.0 takes callbacks (`cb_client4`, and
+/// `callback_ident`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackAddress {
+    /// `cb_program`.
+    pub program: u32,
+    /// `r_netid`.
+    pub netid: Box<[u8]>,
+    /// `r_addr`.
+    pub address: Box<[u8]>,
+    /// `callback_ident`.
+    pub ident: u32,
+}
+
+/// A callback address, and what its client says to make it count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConfirmedBy {
+    verifier: verifier4,
+    address: CallbackAddress,
+}
+
+/// Of the registry's owners, those of version 4.0.
+const WITHOUT_SESSIONS: usize = 0;
+
+impl Server {
+    /// SETCLIENTID: the client id, and what SETCLIENTID_CONFIRM is to say.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_CLID_INUSE`]; [`nfsstat4::NFS4ERR_DELAY`] with too
+    /// many clients.
+    pub fn set_clientid(
+        &self,
+        owner: ClientOwner<'_>,
+        address: CallbackAddress,
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<(clientid4, verifier4), nfsstat4> {
+        let mut registry = self.registry();
+        let registry = &mut *registry;
+        registry.session_next += 1;
+        let mut verifier = [0; 8];
+        verifier[..4].copy_from_slice(&self.boot.to_be_bytes());
+        verifier[4..].copy_from_slice(&(registry.session_next as u32).to_be_bytes());
+        let by = ConfirmedBy { verifier, address };
+        let known = registry.owners[WITHOUT_SESSIONS].get(owner.id);
+        let unconfirmed = known.and_then(|known| known.unconfirmed);
+        let confirmed = known.and_then(|known| known.confirmed);
+        if let Some(id) = unconfirmed {
+            registry.remove(id);
+        }
+        if let Some(id) = confirmed {
+            let entry = registry.clients.get_mut(&id).expect("it is confirmed");
+            if entry.client.principal != principal {
+                // Somebody else has the name, and lives, or not.
+                if !self.is_expired(&entry.client, now) {
+                    return Err(nfsstat4::NFS4ERR_CLID_INUSE);
+                }
+                registry.remove(id);
+            } else if entry.client.verifier == owner.verifier {
+                // It is known, and takes callbacks elsewhere.
+                entry.callback_next = Some(by);
+                return Ok((id, verifier));
+            }
+        }
+        let entry = self.add(registry, 0, owner, principal, now)?;
+        entry.callback_next = Some(by);
+        Ok((entry.client.id, verifier))
+    }
+
+    /// SETCLIENTID_CONFIRM. What its client had before it started again goes.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_STALE_CLIENTID`], [`nfsstat4::NFS4ERR_CLID_INUSE`].
+    pub fn confirm_clientid(
+        &self,
+        id: clientid4,
+        verifier: verifier4,
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<(), nfsstat4> {
+        let mut registry = self.registry();
+        let entry = registry.clients.get_mut(&id);
+        let entry = entry.filter(|entry| entry.client.minor == 0);
+        let entry = entry.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        if entry.client.principal != principal {
+            return Err(nfsstat4::NFS4ERR_CLID_INUSE);
+        }
+        let says = |by: &Option<ConfirmedBy>| by.as_ref().is_some_and(|by| by.verifier == verifier);
+        if says(&entry.callback_next) {
+            entry.callback = entry.callback_next.take();
+        } else if !says(&entry.callback) {
+            return Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
+        }
+        entry.client.renew(now);
+        registry.confirm(id);
+        Ok(())
+    }
+
+    /// Where a client takes callbacks; of version 4.0 alone.
+    pub fn callback_address(&self, id: clientid4) -> Option<CallbackAddress> {
+        let registry = self.registry();
+        let by = registry.clients.get(&id)?.callback.as_ref();
+        by.map(|by| by.address.clone())
+    }
+
+    /// RENEW.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_STALE_CLIENTID`].
+    pub fn renew(&self, id: clientid4, now: Nanos) -> Result<(), nfsstat4> {
+        let client = self.client(id).filter(|client| client.minor == 0);
+        let client = client.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        client.renew(now);
+        Ok(())
+    }
+}
