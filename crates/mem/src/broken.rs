@@ -16,6 +16,8 @@ pub enum Fault {
     SplitFused,
     /// Others come between what ORWRITE reads and what it writes.
     SplitOrWrite,
+    /// A copy of several ranges leaves its last step out.
+    ShortCopy,
     /// A sync that failed is forgotten.
     ForgetLoss,
     /// Memory that is being sent is written in place.

@@ -160,6 +160,8 @@ pub struct Plan {
     pub reserve_percent: u64,
     /// How often, against the 35 of a write, blocks are made unreadable.
     pub spoils: u32,
+    /// How often, against the 35 of a write, hosts have blocks copied.
+    pub copies: u32,
     /// How often, of a hundred turns, a host aborts one of its commands.
     pub abort_percent: u64,
     /// The target has less memory than hosts ask for.
@@ -209,6 +211,7 @@ impl Plan {
             abort_percent: r.pick(&[0, 0, 5, 20]),
             little_memory: r.one_in(10),
             spoils: r.pick(&[0, 0, 3]),
+            copies: r.pick(&[0, 0, 8]),
             idle: 0,
             think: r.pick(&[0, 5, 50]) * US,
             iscsi: iscsi_target(r),

@@ -1,6 +1,7 @@
 //! What hosts ask for, and what is made of the answers.
 
 mod changes;
+mod copies;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
@@ -36,6 +37,8 @@ enum Part {
     First,
     /// The write of a fused pair.
     Second,
+    /// The write of what a copy is to find at its source.
+    Stage,
 }
 
 /// A command in flight, as the checker sees it.
@@ -114,6 +117,7 @@ pub struct Work {
     guess: Vec<Vec<Option<Value>>>,
     fused: HashMap<Value, Fate>,
     unsettled: Vec<Unsettled>,
+    copies: copies::Copies,
     /// Since when each host hears of what happens.
     hears: Vec<Option<Stamp>>,
     /// When each lost its queues last.
@@ -148,6 +152,7 @@ impl Work {
             guess: Vec::new(),
             fused: HashMap::new(),
             unsettled: Vec::new(),
+            copies: copies::Copies::default(),
             hears: vec![None; plan.hosts.len()],
             deaf_at: vec![0; plan.hosts.len()],
             owed: Vec::new(),
@@ -184,7 +189,7 @@ impl Work {
 
     /// Whether hosts have something left to ask for.
     pub fn has_more(&self) -> bool {
-        self.left > 0 || !self.verify.is_empty()
+        self.left > 0 || !self.verify.is_empty() || !self.copies.ready.is_empty()
     }
 
     /// From now on nothing excuses an error or a late answer.
@@ -198,7 +203,7 @@ impl Work {
         for (volume, served) in self.volumes.iter().enumerate() {
             let most = u64::from(self.plan.io_bytes_max / served.block_bytes);
             let step = most.min(served.atomic_blocks).min(16);
-            let mut first = 0;
+            let mut first = self.plan.stage_blocks();
             while first < served.blocks {
                 let blocks = step.min(served.blocks - first);
                 self.verify.push_back((volume, first, blocks));
@@ -231,6 +236,9 @@ impl Work {
         if let Some((volume, first, blocks)) = self.verify.pop_front() {
             return vec![self.read(host, volume, first, blocks)];
         }
+        if let Some(copy) = self.staged(host) {
+            return vec![copy];
+        }
         if self.left == 0 {
             return Vec::new();
         }
@@ -251,6 +259,7 @@ impl Work {
             (self.spoils(host), io::WRITE_UNCORRECTABLE),
             (if room >= 2 { 12 } else { 0 }, FUSED),
             (if speaks_iscsi { 6 } else { 0 }, OR_WRITE),
+            (if speaks_iscsi { 0 } else { self.plan.copies }, io::COPY),
         ]);
         let (first, blocks) = self.extent(volume);
         match kind {
@@ -261,6 +270,7 @@ impl Work {
             io::DATASET_MANAGEMENT => vec![self.trim(host, volume)],
             io::VERIFY => vec![self.verify(host, volume, first, blocks)],
             io::WRITE_UNCORRECTABLE => vec![self.spoil(host, volume, first, blocks)],
+            io::COPY => vec![self.stage(host, volume, first, blocks)],
             OR_WRITE => vec![self.or_write(host, volume, first, blocks)],
             _ => self.compare(host, volume, first, blocks, kind == FUSED),
         }
@@ -270,7 +280,8 @@ impl Work {
     fn extent(&mut self, volume: usize) -> (u64, u64) {
         let served = &self.volumes[volume];
         let r = &mut self.random;
-        let most = u64::from(self.plan.io_bytes_max / served.block_bytes).min(served.blocks);
+        let (from, blocks) = (self.plan.stage_blocks(), served.blocks);
+        let most = u64::from(self.plan.io_bytes_max / served.block_bytes).min(blocks - from);
         let blocks = match r.below(10) {
             0..4 => 1,
             4..8 => r.between(1, most.min(8)),
@@ -279,8 +290,8 @@ impl Work {
         };
         let last = served.blocks - blocks;
         let first = match r.percent(self.plan.hot_percent) {
-            true => r.below(HOT_BLOCKS.min(last + 1)),
-            false => r.below(last + 1),
+            true => r.between(from, last.min(from + HOT_BLOCKS - 1)),
+            false => r.between(from, last),
         };
         (first, blocks)
     }
@@ -418,7 +429,7 @@ impl Work {
         let op = self.checker.op(value);
         let (reads, writes) = match op.kind {
             Kind::Read | Kind::Compare | Kind::Verify => (true, false),
-            Kind::CompareAndWrite { .. } | Kind::OrWrite => (true, true),
+            Kind::CompareAndWrite { .. } | Kind::OrWrite | Kind::Copy { .. } => (true, true),
             _ => (false, true),
         };
         let (host, begun) = (op.host, op.begun());
@@ -493,6 +504,7 @@ impl Work {
                 .ops
                 .into_iter()
                 .try_for_each(|op| self.checker.refused(op)),
+            Part::Stage => self.checker.refused(io.ops[0]),
             // The other half is answered as one without a partner.
             _ => self.half(io, Fate::Answered(Status::FUSED_MISSING), None),
         }
@@ -500,6 +512,9 @@ impl Work {
 
     /// The connection of a command was lost.
     pub fn lost(&mut self, io: Io, connection: Option<usize>) -> Verdict {
+        if io.part == Part::Stage {
+            return self.checker.refused(io.ops[0]);
+        }
         if io.part != Part::Whole {
             return self.half(io, Fate::Lost, connection);
         }
@@ -544,6 +559,9 @@ impl Work {
         if let Some((volume, number)) = io.reserve {
             return self.reserved((volume, number), cqe, memory);
         }
+        if io.part == Part::Stage {
+            return self.has_staged(io.ops[0], status);
+        }
         if io.part != Part::Whole {
             return self.half(io, Fate::Answered(status), connection);
         }
@@ -561,12 +579,16 @@ impl Work {
                 for value in io.ops {
                     self.checker.succeeded(value, &[])?;
                     self.learn(value);
+                    self.has_copied(value);
                 }
                 Ok(())
             }
             (Kind::Compare, Status::COMPARE_FAILURE) => self.checker.miscompared(io.ops[0]),
             (kind, _) if !kind.writes() => self.checker.ended(io.ops[0]),
-            (kind, code) if kind != Kind::Trim && had_no_effect(code) => {
+            // What goes from place to place may fail on its way.
+            (kind, code)
+                if !matches!(kind, Kind::Trim | Kind::Copy { .. }) && had_no_effect(code) =>
+            {
                 self.checker.refused(io.ops[0])
             }
             _ => {
@@ -652,7 +674,7 @@ impl Work {
     fn learn(&mut self, value: Value) {
         let op = self.checker.op(value);
         let holds = match op.kind {
-            Kind::Write { .. } | Kind::CompareAndWrite { .. } => value,
+            Kind::Write { .. } | Kind::CompareAndWrite { .. } | Kind::Copy { .. } => value,
             Kind::Zero { .. } => ZEROS,
             _ => return,
         };
@@ -762,7 +784,8 @@ impl Work {
             let now = self.checker.stamp();
             self.volumes[volume].book.restarted(now);
         }
-        self.checker.killed()
+        self.checker.killed()?;
+        self.forget_copies()
     }
 
     /// Whether nothing is left whose outcome is open.

@@ -77,6 +77,11 @@ fn a_split_orwrite_is_found() {
 }
 
 #[test]
+fn a_copy_that_ends_early_is_found() {
+    is_found(Fault::ShortCopy, &["before the other", "survived"]);
+}
+
+#[test]
 fn reservations_that_nobody_looks_at_are_found() {
     is_found(Fault::NoReservations, &["against the reservations"]);
 }

@@ -69,6 +69,11 @@ pub enum Kind {
     Flush,
     /// Verify: reads without an answer.
     Verify,
+    /// Copy of blocks that hold what names it: they come one by one.
+    Copy {
+        /// Done only when it survives a power cut.
+        durable: bool,
+    },
     /// ORWRITE of zeros: reads and writes, and changes nothing.
     OrWrite,
 }
@@ -83,6 +88,7 @@ impl Kind {
                 | Kind::Trim
                 | Kind::Spoil
                 | Kind::CompareAndWrite { .. }
+                | Kind::Copy { .. }
         )
     }
 
@@ -96,6 +102,7 @@ impl Kind {
             Kind::Write { durable: true }
                 | Kind::Zero { durable: true }
                 | Kind::CompareAndWrite { durable: true }
+                | Kind::Copy { durable: true }
         )
     }
 }
@@ -252,7 +259,7 @@ impl Checker {
     pub fn begin(&mut self, mut op: Op) -> Value {
         op.invoked = self.tick();
         let volume = &mut self.volumes[op.volume];
-        let is_one = !matches!(op.kind, Kind::Trim | Kind::Spoil);
+        let is_one = !matches!(op.kind, Kind::Trim | Kind::Spoil | Kind::Copy { .. });
         op.is_atomic = is_one && op.blocks <= volume.promise.atomic_blocks;
         let value = self.ops.len() as Value;
         if op.kind.writes() {
@@ -293,7 +300,7 @@ impl Checker {
                 let was = self.saw(value, &whole(&op.expected))?;
                 self.replaced(value, &was)?;
             }
-            Kind::Write { .. } | Kind::Zero { .. } | Kind::Spoil => {
+            Kind::Write { .. } | Kind::Zero { .. } | Kind::Spoil | Kind::Copy { .. } => {
                 for block in op.first..op.first + op.blocks {
                     self.touch(op.volume, block, value, op.end, op.invoked)?;
                 }

@@ -3,6 +3,7 @@
 
 use machine::Tag;
 use mem::Buf;
+use mem::broken::{self, Fault};
 use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
 use reactor::Driver;
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
@@ -96,7 +97,10 @@ impl Connection {
         let Some(buf) = driver.pool().get(largest as u32) else {
             return false;
         };
-        let steps = self.copy_steps(&io, &ranges, &buf);
+        let mut steps = self.copy_steps(&io, &ranges, &buf);
+        if steps.len() > 2 && broken::is(Fault::ShortCopy) {
+            steps.pop();
+        }
         self.go_on(tag, None, Steps::new(steps, Some(buf)), driver);
         true
     }

@@ -1,0 +1,118 @@
+//! Copies. The content of a block names the write and the place that it is for,
+//! so a copy takes two commands: what names it is written to blocks of its own,
+//! which nobody else uses, and copied from there.
+
+use wire::nvme::{CopySource, Status, cdw12, io};
+use zerocopy::IntoBytes;
+
+use super::{Part, Request, Work};
+use crate::checker::{Kind, Op, Value, Verdict};
+use crate::plan::Plan;
+
+/// Blocks that one copy moves at most.
+const BLOCKS_MAX: u64 = 4;
+/// Copies under way on a volume at most.
+const SLOTS: usize = 2;
+
+/// Copies under way.
+#[derive(Default)]
+pub(super) struct Copies {
+    /// Places that are taken: volume, slot, and who took it. That of a command
+    /// of unknown outcome is, until the target starts again.
+    taken: Vec<(usize, usize, Value)>,
+    /// Those whose content is in its place.
+    pub(super) ready: Vec<Value>,
+}
+
+impl Plan {
+    /// Blocks at the beginning of each volume that only copies use.
+    pub(super) fn stage_blocks(&self) -> u64 {
+        match self.copies {
+            0 => 0,
+            _ => BLOCKS_MAX * SLOTS as u64,
+        }
+    }
+}
+
+impl Work {
+    /// The first command of a copy; a write, where no place is free.
+    pub(super) fn stage(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        let taken = &self.copies.taken;
+        let is_free = |slot: &usize| !taken.iter().any(|&(v, s, _)| (v, s) == (volume, *slot));
+        let Some(slot) = (0..SLOTS).find(is_free) else {
+            return self.write(host, volume, first, blocks);
+        };
+        let durable = self.durable();
+        let kind = Kind::Copy { durable };
+        let op = self.begin(Op::new(kind, host, volume, first, blocks.min(BLOCKS_MAX)));
+        self.copies.taken.push((volume, slot, op));
+        let mut request = self.write_of(op, false);
+        let blocks = self.checker.op(op).blocks as u32;
+        request.sqe.set_blocks(slot as u64 * BLOCKS_MAX, blocks);
+        request.io.part = Part::Stage;
+        request
+    }
+
+    /// What a copy shall find was written, or was not.
+    pub(super) fn has_staged(&mut self, op: Value, status: Status) -> Verdict {
+        self.check_status(op, status)?;
+        match status.is_success() {
+            true => {
+                self.copies.ready.push(op);
+                Ok(())
+            }
+            false => self.checker.refused(op),
+        }
+    }
+
+    /// The second command of a copy of a host, if one is ready.
+    pub(super) fn staged(&mut self, host: usize) -> Option<Request> {
+        let mut ready = self.copies.ready.iter();
+        let at = ready.position(|&op| self.checker.op(op).host == host)?;
+        let op = self.copies.ready.remove(at);
+        let Op {
+            volume,
+            first,
+            blocks,
+            kind,
+            ..
+        } = *self.checker.op(op);
+        let place = self.copies.taken.iter().find(|taken| taken.2 == op);
+        let from = place.expect("it has one").1 as u64 * BLOCKS_MAX;
+        // One range, or two.
+        let cut = self.random.between(1, blocks);
+        let ranges = [(from, cut), (from + cut, blocks - cut)];
+        let mut bytes = Vec::new();
+        for (from, blocks) in ranges.into_iter().filter(|(_, blocks)| *blocks > 0) {
+            let range = CopySource {
+                slba: from.into(),
+                nlb: (blocks as u16 - 1).into(),
+                ..CopySource::default()
+            };
+            bytes.extend_from_slice(range.as_bytes());
+        }
+        let mut request = self.request(io::COPY, volume, op);
+        request.sqe.set_blocks(first, 1);
+        let mut dword12 = (bytes.len() / size_of::<CopySource>()) as u32 - 1;
+        if kind == (Kind::Copy { durable: true }) {
+            dword12 |= cdw12::FUA;
+        }
+        request.sqe.cdw12 = dword12.into();
+        request.len = bytes.len() as u32;
+        request.bytes = bytes;
+        Some(request)
+    }
+
+    /// The copy was carried out: its place is another's.
+    pub(super) fn has_copied(&mut self, op: Value) {
+        self.copies.taken.retain(|taken| taken.2 != op);
+    }
+
+    /// The target has ended: nothing is under way, and nothing in its place.
+    pub(super) fn forget_copies(&mut self) -> Verdict {
+        let Copies { ready, .. } = std::mem::take(&mut self.copies);
+        ready
+            .into_iter()
+            .try_for_each(|op| self.checker.refused(op))
+    }
+}
