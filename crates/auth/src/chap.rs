@@ -53,11 +53,6 @@ impl Algorithm {
             .find(|algorithm| *algorithm as u8 == number)
     }
 
-    /// Whether it is to be used only where somebody asked for it.
-    pub fn is_weak(self) -> bool {
-        matches!(self, Algorithm::Md5 | Algorithm::Sha1)
-    }
-
     /// What people write: `md5`, `sha1`, `sha256`, `sha3-256`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -5,7 +5,6 @@
 //! [`Session`] is what the connections of one session share.
 
 mod connection;
-mod inbound;
 mod login;
 mod receive;
 mod send;

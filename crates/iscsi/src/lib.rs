@@ -7,6 +7,7 @@ mod config;
 pub mod digest;
 mod discovery;
 pub mod fuzz;
+mod inbound;
 pub mod initiator;
 mod keys;
 mod login;

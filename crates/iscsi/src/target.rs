@@ -3,7 +3,6 @@
 mod control;
 mod data_out;
 mod end;
-mod inbound;
 mod login;
 mod receive;
 mod recovery;
@@ -28,12 +27,12 @@ use wire::iscsi::{
 use wire::scsi::{SenseBytes, status};
 
 use self::control::{Control, Item};
-use self::inbound::{Inbound, Walk};
 use self::login::Login;
 use self::recovery::{Hole, Kept};
 use self::tasks::{Kind, State, Tasks};
 use self::text::Exchange;
 use self::transfers::{NO_TRANSFER, Transfers};
+use crate::inbound::{Inbound, Walk};
 use crate::negotiated::Negotiated;
 use crate::session::Session;
 

@@ -244,12 +244,6 @@ impl Connection {
         self.link.machine.logout(LogoutReason::CloseSession, 0)
     }
 
-    /// Asks the target to close one connection of the session, perhaps another
-    /// one. `None`: no room, or not live.
-    pub fn logout_connection(&mut self, cid: u16) -> Option<Tag> {
-        self.link.machine.logout(LogoutReason::CloseConnection, cid)
-    }
-
     /// Sends what was submitted, with one call, unless a send is under way. Of a
     /// session with several connections flush all: what one receives may open
     /// the command window of another.

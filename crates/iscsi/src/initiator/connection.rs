@@ -9,10 +9,10 @@ use wire::iscsi::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::inbound::{Inbound, Walk};
 use super::login::{Login, RANDOM_LEN};
 use super::{Command, Completion, Data, FatalError, Op, Outcome, Residual, Session, Settings};
 use crate::Negotiated;
+use crate::inbound::{Inbound, Walk};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -607,11 +607,11 @@ impl Machine for Connection {
             {
                 return Some(Step::Op(op));
             }
-            let result = match self.inbound.walk(staged, at, &mut self.segment) {
+            let result = match self.inbound.walk(staged, at) {
                 Walk::More => return None,
                 Walk::Step(step) => return Some(step),
                 Walk::Data { tag, is_intact } => Ok(self.received(tag, is_intact)),
-                Walk::Segment { is_intact } => self.segment_received(is_intact),
+                Walk::Text { is_intact } => self.segment_received(is_intact),
                 Walk::Header => match self.pdu(&staged[*at..]) {
                     Ok((0, _)) => return None,
                     Ok((used, op)) => {

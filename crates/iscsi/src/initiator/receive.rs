@@ -66,7 +66,7 @@ impl Connection {
             return Ok((used, op));
         }
         self.segment_of = *bhs;
-        self.inbound.begin_segment(len, self.data_digest);
+        self.inbound.begin_text(len, self.data_digest);
         Ok((used, None))
     }
 
@@ -74,6 +74,7 @@ impl Connection {
     #[cold]
     pub(super) fn segment_received(&mut self, is_intact: bool) -> Result<Option<Op>> {
         let bhs = self.segment_of;
+        self.segment.extend_from_slice(self.inbound.text());
         if !is_intact {
             return Err(FatalError::DataDigest {
                 opcode: bhs.opcode(),
@@ -161,8 +162,9 @@ impl Connection {
         if len == 0 {
             return Ok(self.received(tag, true));
         }
+        let start = pdu.buffer_offset.get();
         self.inbound
-            .begin_data(tag, pdu.buffer_offset.get(), len, self.data_digest);
+            .begin(tag, start, len, start + len, self.data_digest);
         Ok(None)
     }
 

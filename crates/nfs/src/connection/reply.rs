@@ -69,11 +69,6 @@ impl Reply {
         (self.bytes.len() - RecordMark::LEN) as u32 + self.payload_bytes
     }
 
-    /// Whether any payload was named.
-    pub fn has_payload(&self) -> bool {
-        !self.parts.is_empty()
-    }
-
     /// What has been appended up to now.
     pub fn mark(&self) -> Mark {
         Mark {

@@ -28,16 +28,6 @@ impl Shared {
         })
     }
 
-    /// Takes a volume that is open already, which a [`Change`] cannot carry.
-    ///
-    /// # Errors
-    /// One of its name is there.
-    pub fn adopt_volume(&self, volume: Arc<dyn Volume>) -> Outcome {
-        self.expect_no_volume(&volume.info().name)?;
-        self.state().volumes.push(volume);
-        Ok(())
-    }
-
     fn expect_no_volume(&self, name: &str) -> Outcome {
         match self.state().volume(name) {
             Some(_) => Err(ChangeError::Exists("volume", format!("\"{name}\""))),

@@ -118,14 +118,6 @@ pub const fn report_target_port_groups(allocation_len: u32) -> Cdb {
     with_len_at_6(cdb, allocation_len)
 }
 
-/// MODE SENSE(10) of the current values (SPC-4).
-pub const fn mode_sense10(page: u8, allocation_len: u16) -> Cdb {
-    let mut cdb = plain(MODE_SENSE_10);
-    cdb[2] = page;
-    [cdb[7], cdb[8]] = allocation_len.to_be_bytes();
-    cdb
-}
-
 /// PERSISTENT RESERVE IN, see [`super::persistent_reserve_in`] (SPC-4).
 pub const fn persistent_reserve_in(service_action: u8, allocation_len: u16) -> Cdb {
     let mut cdb = plain(PERSISTENT_RESERVE_IN);

@@ -1,4 +1,4 @@
-//! Where the stream stands inside a PDU's data segment.
+//! Where the stream stands inside a PDU's data segment, on either side.
 
 use machine::{Direct, Step, Tag};
 use wire::iscsi::{DIGEST_LEN, PAD, digest};
@@ -6,14 +6,14 @@ use wire::iscsi::{DIGEST_LEN, PAD, digest};
 use crate::digest::without_pad;
 
 /// What [`Inbound::walk`] came to.
-pub(super) enum Walk<O> {
+pub(crate) enum Walk<O> {
     /// A PDU header is next.
     Header,
     /// More bytes are needed.
     More,
     /// The driver has something to do.
     Step(Step<O>),
-    /// The data segment of a task's PDU is complete.
+    /// The data segment that is a task's is complete.
     Data {
         /// The task that it belongs to.
         tag: Tag,
@@ -43,7 +43,7 @@ enum State {
 
 /// The data segment of at most one PDU, walked over.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     state: State,
     tag: Tag,
     digest: bool,
@@ -62,7 +62,7 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    pub(super) fn new() -> Inbound {
+    pub(crate) fn new() -> Inbound {
         Inbound {
             state: State::Header,
             tag: 0,
@@ -93,14 +93,14 @@ impl Inbound {
     /// `len` bytes of the data of `tag` follow, to byte `start`; of them, only
     /// those before byte `wanted` have memory.
     #[inline]
-    pub(super) fn begin(&mut self, tag: Tag, start: u32, len: u32, wanted: u32, digest: bool) {
+    pub(crate) fn begin(&mut self, tag: Tag, start: u32, len: u32, wanted: u32, digest: bool) {
         self.begin_blocked(tag, start, len, digest);
         self.unblock(tag, wanted);
     }
 
     /// The same, but no memory is there yet.
     #[inline]
-    pub(super) fn begin_blocked(&mut self, tag: Tag, start: u32, len: u32, digest: bool) {
+    pub(crate) fn begin_blocked(&mut self, tag: Tag, start: u32, len: u32, digest: bool) {
         self.set(State::Blocked, tag, start, len, digest);
         if digest {
             self.bytes.clear();
@@ -109,7 +109,7 @@ impl Inbound {
 
     /// The memory for `tag` is there, up to byte `wanted`.
     #[inline]
-    pub(super) fn unblock(&mut self, tag: Tag, wanted: u32) {
+    pub(crate) fn unblock(&mut self, tag: Tag, wanted: u32) {
         debug_assert!(self.is_blocked_on(tag));
         let useful = wanted.saturating_sub(self.start).min(self.left);
         self.excess = self.left - useful;
@@ -118,18 +118,18 @@ impl Inbound {
     }
 
     /// `len` bytes follow for the machine: see [`Inbound::text`].
-    pub(super) fn begin_text(&mut self, len: u32, digest: bool) {
+    pub(crate) fn begin_text(&mut self, len: u32, digest: bool) {
         self.set(State::Text, 0, 0, len, digest);
         self.bytes.clear();
     }
 
     /// What [`Inbound::begin_text`] brought, without its padding.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.bytes[..self.offset as usize]
     }
 
     /// `len` bytes, their padding and their digest follow that nobody wants.
-    pub(super) fn skip(&mut self, len: u32, digest: bool) {
+    pub(crate) fn skip(&mut self, len: u32, digest: bool) {
         self.set(State::Skip, 0, 0, len, false);
         self.left += u32::from(std::mem::take(&mut self.pad));
         self.left += if digest { DIGEST_LEN as u32 } else { 0 };
@@ -137,7 +137,7 @@ impl Inbound {
 
     /// Nobody wants the rest of the data any more. A receive that is under way
     /// into its memory may still end.
-    pub(super) fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         match self.state {
             State::Blocked | State::Data => {
                 let digest = if self.digest { DIGEST_LEN as u32 } else { 0 };
@@ -152,34 +152,34 @@ impl Inbound {
 
     /// Whether a header is next.
     #[inline]
-    pub(super) fn is_at_header(&self) -> bool {
+    pub(crate) fn is_at_header(&self) -> bool {
         self.state == State::Header
     }
 
     #[inline]
-    pub(super) fn is_blocked_on(&self, tag: Tag) -> bool {
+    pub(crate) fn is_blocked_on(&self, tag: Tag) -> bool {
         self.state == State::Blocked && self.tag == tag
     }
 
     #[inline]
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.state == State::Blocked
     }
 
     /// Whether data of `tag` is arriving, or stands before its memory.
     #[inline]
-    pub(super) fn is_on(&self, tag: Tag) -> bool {
+    pub(crate) fn is_on(&self, tag: Tag) -> bool {
         matches!(self.state, State::Blocked | State::Data | State::Verdict) && self.tag == tag
     }
 
     /// The bytes of the PDU that were for memory: first and last plus one.
     #[inline]
-    pub(super) fn range(&self) -> (u32, u32) {
+    pub(crate) fn range(&self) -> (u32, u32) {
         (self.start, self.offset)
     }
 
     #[inline]
-    pub(super) fn direct(&self) -> Option<Direct> {
+    pub(crate) fn direct(&self) -> Option<Direct> {
         (self.state == State::Data && self.left > 0).then_some(Direct {
             tag: self.tag,
             offset: self.offset,
@@ -188,7 +188,7 @@ impl Inbound {
     }
 
     #[inline]
-    pub(super) fn on_direct(&mut self, len: u32) {
+    pub(crate) fn on_direct(&mut self, len: u32) {
         if len > 0 {
             assert!(
                 matches!(self.state, State::Data | State::Skip) && len <= self.left,
@@ -199,7 +199,7 @@ impl Inbound {
         }
     }
 
-    pub(super) fn on_digest(&mut self, tag: Tag, matches: bool) {
+    pub(crate) fn on_digest(&mut self, tag: Tag, matches: bool) {
         assert!(
             self.state == State::Verdict && self.tag == tag,
             "no digest was handed out"
@@ -209,7 +209,7 @@ impl Inbound {
 
     /// Takes what `staged[*at..]` holds of the data and its digest.
     #[inline]
-    pub(super) fn walk<O>(&mut self, staged: &[u8], at: &mut usize) -> Walk<O> {
+    pub(crate) fn walk<O>(&mut self, staged: &[u8], at: &mut usize) -> Walk<O> {
         match self.state {
             State::Header => Walk::Header,
             State::Blocked => Walk::More,
