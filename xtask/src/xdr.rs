@@ -24,7 +24,7 @@ fn head(body: &str, of_others: &[String]) -> String {
         head += "use super::*;\n";
     }
     let used = [
-        "Decode", "Encode", "Error", "List", "Opaque", "Payload", "Reader",
+        "Chain", "Decode", "Encode", "Error", "List", "Opaque", "Payload", "Reader",
     ];
     let used = used.into_iter().filter(|name| uses(body, name));
     format!(

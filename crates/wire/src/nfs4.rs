@@ -9,9 +9,12 @@ mod basic;
 #[rustfmt::skip]
 mod callback;
 #[rustfmt::skip]
+mod resop;
+#[rustfmt::skip]
 mod results;
 
 pub use arguments::*;
 pub use basic::*;
 pub use callback::*;
+pub use resop::*;
 pub use results::*;

@@ -6,6 +6,7 @@
 //! Every variable length has a bound.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 /// What cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +318,63 @@ impl<'a, T: Decode<'a> + Copy + PartialEq, const MAX: usize> PartialEq for List<
 
 impl<'a, T: Decode<'a> + Copy + Eq, const MAX: usize> Eq for List<'a, T, MAX> {}
 
+/// Values of one type, each with TRUE before it, and FALSE behind the last: what
+/// XDR makes of a struct that points to the next of its kind (section 4.19).
+#[derive(Clone, Copy)]
+pub struct Chain<'a, T> {
+    /// All bytes but the last FALSE; all are known to be right.
+    bytes: &'a [u8],
+    of: PhantomData<T>,
+}
+
+impl<'a, T: Decode<'a>> Chain<'a, T> {
+    /// The values in order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let mut from = Reader::new(self.bytes);
+        std::iter::from_fn(move || {
+            bool::decode(&mut from).ok()?;
+            T::decode(&mut from).ok()
+        })
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Chain<'a, T> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
+        let (rest, begin) = (from.rest(), from.position());
+        loop {
+            let len = from.position() - begin;
+            if !bool::decode(from)? {
+                return Ok(Chain {
+                    bytes: &rest[..len],
+                    of: PhantomData,
+                });
+            }
+            T::decode(from)?;
+        }
+    }
+}
+
+impl<T> Encode for Chain<'_, T> {
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.bytes);
+        false.encode(to);
+    }
+}
+
+impl<'a, T: Decode<'a> + fmt::Debug> fmt::Debug for Chain<'a, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a, T: Decode<'a> + PartialEq> PartialEq for Chain<'a, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<'a, T: Decode<'a> + Eq> Eq for Chain<'a, T> {}
+
 /// Variable-length opaque data whose bytes are in memory of their own: neither
 /// they nor their padding are among the bytes that are read or written here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -390,6 +448,24 @@ mod tests {
             prop_assert_eq!(written(&read), written(&list));
             prop_assert_eq!(Option::<u32>::decode(&mut from), Ok(some));
             prop_assert!(from.rest().is_empty());
+        }
+
+        #[test]
+        fn chains_end_where_they_say(values in proptest::collection::vec(any::<u64>(), 0..20)) {
+            let mut bytes = Vec::new();
+            for value in &values {
+                true.encode(&mut bytes);
+                value.encode(&mut bytes);
+            }
+            let cut = bytes.len();
+            false.encode(&mut bytes);
+            prop_assert_eq!(Chain::<u64>::decode(&mut Reader::new(&bytes[..cut])), Err(Error::Short));
+            bytes.push(7);
+            let mut from = Reader::new(&bytes);
+            let chain = Chain::<u64>::decode(&mut from).unwrap();
+            prop_assert_eq!(from.rest(), [7]);
+            prop_assert_eq!(chain.iter().collect::<Vec<_>>(), values);
+            prop_assert_eq!(written(&chain), &bytes[..bytes.len() - 1]);
         }
 
         #[test]

@@ -1,7 +1,8 @@
-//! Reads descriptions in the XDR language (RFC 4506, section 6), with three
+//! Reads descriptions in the XDR language (RFC 4506, section 6), with four
 //! things of our own: every variable length has a bound, `/// text` documents
-//! the definition behind it, and `payload NAME;` is variable-length opaque data
-//! whose bytes are not here but in memory of their own.
+//! the definition behind it, `payload NAME;` is variable-length opaque data
+//! whose bytes are not here but in memory of their own, and `chain T NAME;` is
+//! what the standards describe as a struct that points to the next of its kind.
 
 use std::collections::BTreeMap;
 
@@ -55,6 +56,8 @@ pub enum Type {
     Optional(Box<Type>),
     /// `payload NAME`.
     Payload,
+    /// `chain T NAME`.
+    Chain(Box<Type>),
     /// Defined elsewhere in the group.
     Named(String),
 }
@@ -302,6 +305,13 @@ impl Parser {
             return Ok(Field {
                 name: self.word()?,
                 kind: Type::Payload,
+            });
+        }
+        if base == "chain" {
+            let of = Type::Named(self.word()?);
+            return Ok(Field {
+                name: self.word()?,
+                kind: Type::Chain(Box::new(of)),
             });
         }
         let is_bytes = base == "opaque" || base == "string";

@@ -49,7 +49,7 @@ impl<'g> Group<'g> {
 
     fn borrows(&self, kind: &Type) -> bool {
         match kind {
-            Type::Opaque(_) | Type::List(..) => true,
+            Type::Opaque(_) | Type::List(..) | Type::Chain(_) => true,
             Type::Array(of, _) | Type::Optional(of) => self.borrows(of),
             Type::Named(name) => self.borrowing.contains(name.as_str()),
             _ => false,
@@ -72,6 +72,7 @@ impl<'g> Group<'g> {
             Type::I64 => "i64".into(),
             Type::Bool => "bool".into(),
             Type::Payload => "Payload".into(),
+            Type::Chain(of) => format!("Chain<'a, {}>", self.kind(of)?),
             Type::OpaqueFixed(len) => format!("[u8; {}]", self.number(len)?),
             Type::Opaque(max) => format!("Opaque<'a, {}>", self.number(max)?),
             Type::List(of, max) => format!("List<'a, {}, {}>", self.kind(of)?, self.number(max)?),
