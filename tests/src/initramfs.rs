@@ -19,6 +19,7 @@ const PROGRAMS: &[&str] = &[
     "sbin/mkfs.ext4",
     "sbin/fsck.ext4",
     "sbin/mkfs.xfs",
+    "sbin/mount.nfs",
     "sbin/multipath",
     "sbin/multipathd",
     "sbin/xfs_repair",
@@ -50,6 +51,7 @@ const PROGRAMS: &[&str] = &[
 const FILES: &[&str] = &[
     "etc/iscsi/iscsid.conf",
     "etc/mke2fs.conf",
+    "etc/netconfig",
     "lib/multipath/libchecktur.so",
     "lib/multipath/libprioalua.so",
     "lib/multipath/libprioconst.so",
@@ -77,12 +79,15 @@ const LOADABLE: &[&str] = &[
     "dm_round_robin",
     "dm_service_time",
     "iscsi_tcp",
+    "nfsv3",
+    "nfsv4",
     "null_blk",
     "nvmet",
     "nvmet_tcp",
     "scsi_dh_alua",
     "sd_mod",
     "sg",
+    "virtio_blk",
 ];
 
 /// The guest's first program: mounts, loads, configures, then runs the script
