@@ -2,15 +2,15 @@
 //! is executed once, however often it comes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use machine::Nanos;
 use wire::nfs4::{
-    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQUENCE4args, SEQUENCE4resok, channel_dir_from_client4,
-    channel_dir_from_server4, nfsstat4, sessionid4,
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQ4_STATUS_CB_PATH_DOWN_SESSION, SEQUENCE4args,
+    SEQUENCE4resok, channel_dir_from_client4, channel_dir_from_server4, nfsstat4, sessionid4,
 };
 
-use super::client::Client;
+use super::client::{Client, Principal};
 
 /// What a channel of a session may carry (`channel_attrs4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,34 @@ enum Kept {
     Results,
 }
 
+/// A request as far as it can be told from another one that bears its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Bytes of its record.
+    pub record_bytes: u32,
+    /// Operations in it.
+    pub ops: u32,
+    /// Who makes it.
+    pub principal: Principal,
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     sequenceid: u32,
     kept: Kept,
+    /// What was asked last, and whether its answer was to be kept.
+    request: Option<(Request, bool)>,
     results: Vec<u8>,
 }
+
+/// Slots that come into being together, when one of them is used first: clients
+/// ask for many and use few.
+const SLOTS_TOGETHER: usize = 8;
+
+type Slots = [Mutex<Slot>; SLOTS_TOGETHER];
+
+/// Memory for results that a slot keeps from one request to the next.
+const RESULTS_BYTES_KEPT: usize = 512;
 
 /// What SEQUENCE came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -114,8 +136,10 @@ pub struct Session {
     /// CREATE_SESSION4_FLAG_*, as agreed.
     pub flags: u32,
     callbacks: Mutex<Callbacks>,
-    slots: Box<[Mutex<Slot>]>,
+    slots: Box<[OnceLock<Box<Slots>>]>,
     is_gone: AtomicBool,
+    /// It had connections that carry callbacks, and has none any more.
+    is_callback_path_down: AtomicBool,
 }
 
 impl Session {
@@ -125,7 +149,7 @@ impl Session {
         (fore, back): (Channel, Channel),
         (flags, callback_program): (u32, u32),
     ) -> Session {
-        let slots = (0..fore.slots).map(|_| Mutex::default()).collect();
+        let chunks = (fore.slots as usize).div_ceil(SLOTS_TOGETHER);
         Session {
             id,
             client,
@@ -133,8 +157,9 @@ impl Session {
             back,
             flags,
             callbacks: Mutex::new(Callbacks::new(callback_program, &back)),
-            slots,
+            slots: (0..chunks).map(|_| OnceLock::new()).collect(),
             is_gone: AtomicBool::new(false),
+            is_callback_path_down: AtomicBool::new(false),
         }
     }
 
@@ -177,6 +202,7 @@ impl Session {
         let has_room = callbacks.connections.len() < CONNECTIONS_MAX;
         if has_room {
             callbacks.connections.push(connection);
+            self.is_callback_path_down.store(false, Ordering::Release);
         }
         match (asked, has_room) {
             (channel_dir_from_client4::CDFC4_BACK, true) => {
@@ -188,12 +214,22 @@ impl Session {
         }
     }
 
-    /// A connection is gone. Whether another carries callbacks; if not,
-    /// SEQ4_STATUS_CB_PATH_DOWN_SESSION is to be said.
+    /// A connection is gone. Whether another carries callbacks; if it was the
+    /// last, SEQUENCE says SEQ4_STATUS_CB_PATH_DOWN_SESSION.
     pub fn unbind(&self, connection: ConnectionId) -> bool {
         let mut callbacks = self.callbacks();
+        let before = callbacks.connections.len();
         callbacks.connections.retain(|&other| other != connection);
-        !callbacks.connections.is_empty()
+        let left = callbacks.connections.len();
+        if left == 0 && before > 0 {
+            self.is_callback_path_down.store(true, Ordering::Release);
+        }
+        left > 0
+    }
+
+    /// Whether a connection carries callbacks now.
+    pub fn has_callback_path(&self) -> bool {
+        !self.callbacks().connections.is_empty()
     }
 
     /// BACKCHANNEL_CTL (section 18.33).
@@ -231,34 +267,44 @@ impl Session {
 
     #[inline]
     fn slot(&self, slotid: u32) -> Option<MutexGuard<'_, Slot>> {
-        let slot = self.slots.get(slotid as usize)?;
+        if slotid >= self.fore.slots {
+            return None;
+        }
+        let at = slotid as usize;
+        let slots = self.slots[at / SLOTS_TOGETHER].get_or_init(Box::default);
+        let slot = &slots[at % SLOTS_TOGETHER];
         Some(slot.lock().expect("nobody panics with a slot"))
     }
 
-    /// SEQUENCE, the first operation of a request of `record_bytes` bytes with
-    /// `ops` operations (section 18.46). It renews the lease.
+    /// SEQUENCE, the first operation of a request (section 18.46). It renews
+    /// the lease.
     ///
     /// # Errors
     /// The status of SEQUENCE, with which the request ends.
-    /// [`nfsstat4::NFS4ERR_DELAY`] where it is being executed.
+    /// [`nfsstat4::NFS4ERR_DELAY`] where it is being executed,
+    /// [`nfsstat4::NFS4ERR_SEQ_FALSE_RETRY`] where another one was.
     #[inline]
     pub fn sequence(
         &self,
         args: &SEQUENCE4args,
-        (record_bytes, ops): (u32, u32),
+        request: &Request,
         now: Nanos,
     ) -> Result<Sequenced, nfsstat4> {
         if self.is_gone() {
             return Err(nfsstat4::NFS4ERR_BADSESSION);
         }
         let mut slot = self.slot(args.sa_slotid).ok_or(nfsstat4::NFS4ERR_BADSLOT)?;
-        if args.sa_highest_slotid as usize >= self.slots.len() {
+        if args.sa_highest_slotid >= self.fore.slots {
             return Err(nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
         }
         let is_next = args.sa_sequenceid == slot.sequenceid.wrapping_add(1);
         let is_last = args.sa_sequenceid == slot.sequenceid;
+        let asked = Some((*request, args.sa_cachethis));
         match (&slot.kept, is_next, is_last) {
             (Kept::Executing, _, true) => return Err(nfsstat4::NFS4ERR_DELAY),
+            (Kept::Uncached | Kept::Results, _, true) if slot.request != asked => {
+                return Err(nfsstat4::NFS4ERR_SEQ_FALSE_RETRY);
+            }
             (Kept::Uncached, _, true) => return Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
             (Kept::Results, _, true) => return Ok(Sequenced::Again(slot.results.clone())),
             (Kept::Executing, ..) | (_, false, _) => {
@@ -267,26 +313,37 @@ impl Session {
             (Kept::Nothing | Kept::Uncached | Kept::Results, true, _) => {}
         }
         // A request that ends here does not use its sequence id up.
-        if record_bytes > self.fore.request_bytes_max {
+        if request.record_bytes > self.fore.request_bytes_max {
             return Err(nfsstat4::NFS4ERR_REQ_TOO_BIG);
         }
-        if ops > self.fore.ops_max {
+        if request.ops > self.fore.ops_max {
             return Err(nfsstat4::NFS4ERR_TOO_MANY_OPS);
         }
         slot.sequenceid = args.sa_sequenceid;
         slot.kept = Kept::Executing;
+        slot.request = asked;
         slot.results.clear();
         drop(slot);
         self.client.renew(now);
-        let last_slot = self.slots.len() as u32 - 1;
+        let last_slot = self.fore.slots - 1;
         Ok(Sequenced::New(SEQUENCE4resok {
             sr_sessionid: self.id,
             sr_sequenceid: args.sa_sequenceid,
             sr_slotid: args.sa_slotid,
             sr_highest_slotid: last_slot,
             sr_target_highest_slotid: last_slot,
-            sr_status_flags: self.client.status_flags(),
+            sr_status_flags: self.status_flags(),
         }))
+    }
+
+    /// SEQ4_STATUS_*, of its client and its own.
+    #[inline]
+    fn status_flags(&self) -> u32 {
+        let own = match self.is_callback_path_down.load(Ordering::Acquire) {
+            true => SEQ4_STATUS_CB_PATH_DOWN_SESSION,
+            false => 0,
+        };
+        self.client.status_flags() | own
     }
 
     /// The request in a slot was executed; `results` are kept where it asked
@@ -301,7 +358,9 @@ impl Session {
                 Kept::Results
             }
             None => {
-                slot.results = Vec::new();
+                if slot.results.capacity() > RESULTS_BYTES_KEPT {
+                    slot.results = Vec::new();
+                }
                 Kept::Uncached
             }
         };

@@ -2,8 +2,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use wire::nfs4::{
-    CREATE_SESSION4args, EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, SEQUENCE4args, channel_attrs4,
-    channel_dir_from_client4, channel_dir_from_server4, clientid4, nfsstat4,
+    CREATE_SESSION4args, EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, SEQ4_STATUS_CB_PATH_DOWN_SESSION,
+    SEQ4_STATUS_RECALLABLE_STATE_REVOKED, SEQUENCE4args, channel_attrs4, channel_dir_from_client4,
+    channel_dir_from_server4, clientid4, nfsstat4,
 };
 use wire::xdr::List;
 
@@ -59,6 +60,14 @@ fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
     server.create_session(&args, user(0), now).unwrap()
 }
 
+fn request(record_bytes: u32, ops: u32) -> Request {
+    Request {
+        record_bytes,
+        ops,
+        principal: user(0),
+    }
+}
+
 fn sequence(session: &Session, slot: u32, sequenceid: u32) -> Result<Sequenced, nfsstat4> {
     let args = SEQUENCE4args {
         sa_sessionid: session.id,
@@ -67,7 +76,7 @@ fn sequence(session: &Session, slot: u32, sequenceid: u32) -> Result<Sequenced, 
         sa_highest_slotid: 0,
         sa_cachethis: true,
     };
-    session.sequence(&args, (100, 2), 0)
+    session.sequence(&args, &request(100, 2), 0)
 }
 
 /// The cases of section 18.35.4 of RFC 8881.
@@ -228,15 +237,17 @@ fn sequence_says_what_is_wrong() {
         sa_highest_slotid: 4,
         sa_cachethis: false,
     };
-    let high = session.sequence(&args, (100, 2), 0);
+    let high = session.sequence(&args, &request(100, 2), 0);
     assert_eq!(high, Err(nfsstat4::NFS4ERR_BAD_HIGH_SLOT));
     args.sa_highest_slotid = 3;
-    let big = session.sequence(&args, (100_001, 2), 0);
+    let big = session.sequence(&args, &request(100_001, 2), 0);
     assert_eq!(big, Err(nfsstat4::NFS4ERR_REQ_TOO_BIG));
-    let many = session.sequence(&args, (100, 9), 0);
+    let many = session.sequence(&args, &request(100, 9), 0);
     assert_eq!(many, Err(nfsstat4::NFS4ERR_TOO_MANY_OPS));
     // None of these has used the sequence id up.
-    let new = session.sequence(&args, (100, 2), 5 * SECOND).unwrap();
+    let new = session
+        .sequence(&args, &request(100, 2), 5 * SECOND)
+        .unwrap();
     assert!(matches!(new, Sequenced::New(ok) if ok.sr_target_highest_slotid == 3));
     assert_eq!(session.client.renewed(), 5 * SECOND);
     assert_eq!(sequence(&session, 0, 1), Err(nfsstat4::NFS4ERR_DELAY));
@@ -245,9 +256,21 @@ fn sequence_says_what_is_wrong() {
         Err(nfsstat4::NFS4ERR_SEQ_MISORDERED)
     );
     session.finish(0, None);
+    let again = session.sequence(&args, &request(100, 2), 0);
+    assert_eq!(again, Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP));
+    // Another request that bears its numbers.
+    let other_user = Request {
+        principal: user(1),
+        ..request(100, 2)
+    };
+    for other in [request(104, 2), request(100, 3), other_user] {
+        let false_retry = session.sequence(&args, &other, 0);
+        assert_eq!(false_retry, Err(nfsstat4::NFS4ERR_SEQ_FALSE_RETRY));
+    }
     assert_eq!(
         sequence(&session, 0, 1),
-        Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
+        Err(nfsstat4::NFS4ERR_SEQ_FALSE_RETRY),
+        "its answer is to be kept"
     );
     assert!(matches!(sequence(&session, 0, 2), Ok(Sequenced::New(_))));
     // An answer that is longer than agreed is not kept.
@@ -400,6 +423,36 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn sequence_tells_a_client_how_it_stands() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    let mut next = 0;
+    let mut flags = || {
+        next += 1;
+        let Ok(Sequenced::New(ok)) = sequence(&session, 0, next) else {
+            panic!("it is the next");
+        };
+        session.finish(0, None);
+        ok.sr_status_flags
+    };
+    assert_eq!(flags(), 0);
+    let revoked = SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+    session.client.set_status_flags(revoked, 0);
+    assert_eq!(flags(), revoked);
+    session.client.set_status_flags(0, revoked);
+    assert_eq!(flags(), 0);
+    // Callbacks had a way, and have none any more, until one is bound again.
+    let both = channel_dir_from_client4::CDFC4_FORE_OR_BOTH;
+    session.bind(1, both).unwrap();
+    session.unbind(2);
+    assert_eq!(flags(), 0);
+    session.unbind(1);
+    assert_eq!(flags(), SEQ4_STATUS_CB_PATH_DOWN_SESSION);
+    session.bind(3, both).unwrap();
+    assert_eq!(flags(), 0);
 }
 
 #[test]
