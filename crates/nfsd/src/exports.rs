@@ -1,0 +1,488 @@
+//! What is exported, and to whom.
+//!
+//! [`Exports`] never changes; whoever changes exports makes new ones and swaps
+//! them whole. What one client sees of them is its [`crate::pseudo::View`].
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use nfs::connection::{Credential, Flavor};
+use store::fs::{FileSystem, Time, check_name};
+
+/// Exports at most.
+pub const EXPORTS_MAX: usize = 1024;
+/// Bytes of a path at most (RFC 1813, section 5.1.1, `MNTPATHLEN`).
+pub const PATH_BYTES_MAX: usize = 1024;
+/// Rules of an export at most.
+pub const RULES_MAX: usize = 256;
+/// The user and the group that squashing makes of others, unless it is told.
+pub const NOBODY: u32 = 65_534;
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Net {
+    /// The addresses whose first `prefix` bits are those of `address`; `None`
+    /// if it has not so many. Bits behind them do not matter. An IPv4 address
+    /// written in IPv6 is that IPv4 address.
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Net> {
+        let mapped = match (address, address.to_canonical()) {
+            (IpAddr::V6(_), IpAddr::V4(v4)) if prefix >= 96 => Some((v4, prefix - 96)),
+            _ => None,
+        };
+        let (address, prefix) = match mapped {
+            Some((v4, prefix)) => (IpAddr::V4(v4), prefix),
+            None => (address, prefix),
+        };
+        let bits = bits_of(address).1;
+        (u32::from(prefix) <= bits).then_some(Net { address, prefix })
+    }
+
+    /// One address.
+    pub fn host(address: IpAddr) -> Net {
+        let address = address.to_canonical();
+        let prefix = bits_of(address).1 as u8;
+        Net { address, prefix }
+    }
+
+    /// Whether an address is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let ((own, bits), (other, other_bits)) = (bits_of(self.address), bits_of(address));
+        let host_bits = bits - u32::from(self.prefix);
+        let differs = (own ^ other).checked_shr(host_bits).unwrap_or(0);
+        bits == other_bits && differs == 0
+    }
+}
+
+/// An address as a number, and how many bits it has.
+fn bits_of(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    }
+}
+
+/// `10.0.0.0/8`, `fd00::/8`, `192.0.2.7`.
+impl FromStr for Net {
+    type Err = NotANet;
+
+    fn from_str(text: &str) -> Result<Net, NotANet> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NotANet)?;
+        match prefix {
+            None => Ok(Net::host(address)),
+            Some(prefix) => {
+                let prefix = prefix.parse().map_err(|_| NotANet)?;
+                Net::new(address, prefix).ok_or(NotANet)
+            }
+        }
+    }
+}
+
+/// A text that names no addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotANet;
+
+impl fmt::Display for NotANet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("neither an address nor ADDRESS/BITS")
+    }
+}
+
+impl std::error::Error for NotANet {}
+
+/// Shortest first: `10.0.0.0/8`, or the address alone.
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u32::from(self.prefix) == bits_of(self.address).1 {
+            true => self.address.fmt(f),
+            false => write!(f, "{}/{}", self.address, self.prefix),
+        }
+    }
+}
+
+/// Whom a rule is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Everybody.
+    Any,
+    /// Who has one of these addresses; of a host by name all that it had when
+    /// the configuration was read.
+    Nets(Vec<Net>),
+}
+
+impl Clients {
+    /// Whether somebody with this address is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match self {
+            Clients::Any => true,
+            Clients::Nets(nets) => nets.iter().any(|net| net.contains(address)),
+        }
+    }
+}
+
+/// Whose word about users is not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// The superuser's: user 0 and group 0 become the anonymous ones.
+    #[default]
+    Root,
+    /// Everybody's.
+    All,
+    /// Nobody's.
+    None,
+}
+
+/// What some clients may do with an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Which.
+    pub clients: Clients,
+    /// Nothing may be changed.
+    pub is_read_only: bool,
+    /// Who becomes anonymous; who comes with [`Flavor::None`] always is.
+    pub squash: Squash,
+    /// The anonymous user.
+    pub anon_uid: u32,
+    /// The anonymous group.
+    pub anon_gid: u32,
+    /// How one may say who one is, the preferred first.
+    pub flavors: Vec<Flavor>,
+}
+
+impl Default for Rule {
+    /// Everybody reads and writes with AUTH_SYS, and the superuser is nobody.
+    fn default() -> Rule {
+        Rule {
+            clients: Clients::Any,
+            is_read_only: false,
+            squash: Squash::Root,
+            anon_uid: NOBODY,
+            anon_gid: NOBODY,
+            flavors: vec![Flavor::Sys],
+        }
+    }
+}
+
+impl Rule {
+    /// Whether a caller may say so who it is (else NFS4ERR_WRONGSEC, or
+    /// AUTH_TOOWEAK in NFSv3).
+    #[inline]
+    pub fn takes(&self, flavor: Flavor) -> bool {
+        self.flavors.contains(&flavor)
+    }
+
+    /// On whose behalf a caller acts.
+    #[inline]
+    pub fn identity(&self, said: &Credential) -> Credential {
+        let anonymous = Credential::sys(self.anon_uid, self.anon_gid, []);
+        match (said.flavor, self.squash) {
+            (Flavor::None, _) | (_, Squash::All) => anonymous,
+            (Flavor::Sys, Squash::None) => *said,
+            (Flavor::Sys, Squash::Root) => {
+                let or = |id: u32, anon: u32| if id == 0 { anon } else { id };
+                Credential::sys(
+                    or(said.uid, self.anon_uid),
+                    or(said.gid, self.anon_gid),
+                    said.gids().iter().map(|&gid| or(gid, self.anon_gid)),
+                )
+            }
+        }
+    }
+}
+
+/// A file system with a path that clients know it by, and who may use it.
+#[derive(Clone)]
+pub struct Export {
+    path: String,
+    fs: Arc<dyn FileSystem>,
+    rules: Vec<Rule>,
+    id: u32,
+    junction: u64,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fs = &self.fs.info().name;
+        write!(f, "{} ({fs}) {:?}", self.path, self.rules)
+    }
+}
+
+impl Export {
+    /// `fs` as `path`, `/` or `/a/b`; the first rule whose clients match
+    /// decides about a client, and who is in none may not see it.
+    ///
+    /// # Errors
+    /// A path that is none, or too many rules.
+    pub fn new(
+        path: &str,
+        fs: Arc<dyn FileSystem>,
+        rules: Vec<Rule>,
+    ) -> Result<Export, ExportsError> {
+        check_path(path)?;
+        if rules.len() > RULES_MAX {
+            return Err(ExportsError::Rules(path.to_owned()));
+        }
+        let junction = id_of_path(path);
+        Ok(Export {
+            path: path.to_owned(),
+            fs,
+            rules,
+            // 0 is no export.
+            id: ((junction >> 32 ^ junction) as u32).max(1),
+            junction,
+        })
+    }
+
+    /// As clients know it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What is exported.
+    #[inline]
+    pub fn fs(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
+    }
+
+    /// In order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Of its path, and never 0: what file handles carry.
+    #[inline]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The `fileid` of the directory that it is mounted on
+    /// (`mounted_on_fileid`).
+    pub fn junction(&self) -> u64 {
+        self.junction
+    }
+
+    /// The `fsid` of what lies in it.
+    pub fn fsid(&self) -> (u64, u64) {
+        (self.fs.info().instance, u64::from(self.id))
+    }
+
+    /// The rule for a client.
+    pub fn rule(&self, address: IpAddr) -> Option<&Rule> {
+        self.rules
+            .iter()
+            .find(|rule| rule.clients.contains(address))
+    }
+}
+
+/// Whether something can be exported as `path`.
+///
+/// # Errors
+/// [`ExportsError::Path`].
+pub fn check_path(path: &str) -> Result<(), ExportsError> {
+    let is_whole = path.starts_with('/') && path.len() <= PATH_BYTES_MAX;
+    let are_names = names(path).all(|name| check_name(name.as_bytes()).is_ok());
+    let is_plain = path == "/" || !path.ends_with('/');
+    match is_whole && are_names && is_plain {
+        true => Ok(()),
+        false => Err(ExportsError::Path(path.to_owned())),
+    }
+}
+
+/// Why two paths cannot both be exported, if they cannot.
+pub fn clash(one: &str, other: &str) -> Option<ExportsError> {
+    let is_below = |outer: &str, inner: &str| {
+        let rest = inner.strip_prefix(outer.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    match () {
+        () if one == other => Some(ExportsError::Twice(one.to_owned())),
+        () if is_below(one, other) => Some(ExportsError::Nested(one.into(), other.into())),
+        () if is_below(other, one) => Some(ExportsError::Nested(other.into(), one.into())),
+        () => None,
+    }
+}
+
+/// The names that a path consists of.
+pub(crate) fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.strip_prefix('/')
+        .unwrap_or(path)
+        .split('/')
+        .filter(move |_| path.len() > 1)
+}
+
+/// What a path is known by, the same after every restart: its FNV-1a in 62
+/// bits, because it serves as a cookie of directories too.
+pub(crate) fn id_of_path(path: &str) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = path.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    // Cookies 0, 1 and 2 mean something else.
+    ((hash ^ hash >> 62) & (u64::MAX >> 2)).max(3)
+}
+
+/// Why exports cannot be as they are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportsError {
+    /// This path is none.
+    Path(String),
+    /// Too many rules for this one.
+    Rules(String),
+    /// Two of one path.
+    Twice(String),
+    /// The second lies below the first.
+    Nested(String, String),
+    /// Two paths that are known by the same number.
+    Alike(String, String),
+    /// More than [`EXPORTS_MAX`].
+    TooMany,
+}
+
+impl fmt::Display for ExportsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExportsError::Path(path) => write!(
+                f,
+                "{path:?} is no path to export as: use / or /a/b, without . and .., up to \
+                 {PATH_BYTES_MAX} bytes"
+            ),
+            ExportsError::Rules(path) => {
+                write!(f, "{path} has more than {RULES_MAX} rules: use networks")
+            }
+            ExportsError::Twice(path) => {
+                write!(f, "{path} is exported twice: give one of them another path")
+            }
+            ExportsError::Nested(outer, inner) => write!(
+                f,
+                "{inner} would lie within {outer}, which is exported too: export {outer} under a \
+                 path beside it"
+            ),
+            ExportsError::Alike(one, other) => write!(
+                f,
+                "{one} and {other} happen to get the same number: rename one of them"
+            ),
+            ExportsError::TooMany => write!(f, "more than {EXPORTS_MAX} exports"),
+        }
+    }
+}
+
+impl std::error::Error for ExportsError {}
+
+/// All that is exported at a time.
+#[derive(Debug)]
+pub struct Exports {
+    /// By path.
+    pub(crate) exports: Vec<Export>,
+    /// Ids of exports with their indices, ascending.
+    by_id: Vec<(u32, u32)>,
+    /// Directories of the pseudo file system, the root first; also where an
+    /// export takes its place, for who may not see that.
+    pub(crate) directories: Vec<crate::pseudo::Directory>,
+    /// When they became so.
+    pub(crate) since: Time,
+}
+
+impl Default for Exports {
+    /// Nothing.
+    fn default() -> Exports {
+        Exports::new(Vec::new(), Time::default()).expect("nothing stands in the way of nothing")
+    }
+}
+
+impl Exports {
+    /// Exports as they are from `since` on.
+    ///
+    /// # Errors
+    /// Two of them cannot stand beside each other, or they are too many.
+    pub fn new(mut exports: Vec<Export>, since: Time) -> Result<Exports, ExportsError> {
+        if exports.len() > EXPORTS_MAX {
+            return Err(ExportsError::TooMany);
+        }
+        exports.sort_by(|a, b| names(&a.path).cmp(names(&b.path)));
+        for pair in exports.windows(2) {
+            if let Some(error) = clash(&pair[0].path, &pair[1].path) {
+                return Err(error);
+            }
+        }
+        let by_id = exports.iter().zip(0..).map(|(export, at)| (export.id, at));
+        let mut by_id: Vec<(u32, u32)> = by_id.collect();
+        by_id.sort_unstable();
+        if let Some(pair) = by_id.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let path = |at: u32| exports[at as usize].path.clone();
+            return Err(ExportsError::Alike(path(pair[0].1), path(pair[1].1)));
+        }
+        let directories = crate::pseudo::directories(&exports)?;
+        Ok(Exports {
+            exports,
+            by_id,
+            directories,
+            since,
+        })
+    }
+
+    /// By path.
+    pub fn iter(&self) -> impl Iterator<Item = &Export> {
+        self.exports.iter()
+    }
+
+    /// The export with this id.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&Export> {
+        self.index(id).map(|at| &self.exports[at])
+    }
+
+    #[inline]
+    pub(crate) fn index(&self, id: u32) -> Option<usize> {
+        let at = self.by_id.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        Some(self.by_id[at].1 as usize)
+    }
+}
+
+/// The exports of a server, which may be swapped at any time.
+#[derive(Debug, Default)]
+pub struct Live {
+    exports: RwLock<Arc<Exports>>,
+    generation: AtomicU64,
+}
+
+impl Live {
+    /// These.
+    pub fn new(exports: Exports) -> Live {
+        Live {
+            exports: RwLock::new(Arc::new(exports)),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// As they are now. Takes a lock: calls look at [`Live::generation`] first.
+    pub fn load(&self) -> Arc<Exports> {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&exports)
+    }
+
+    /// They become these; calls under way end with what they began with.
+    pub fn swap(&self, exports: Exports) {
+        let mut live = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        *live = Arc::new(exports);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever exports do.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests;

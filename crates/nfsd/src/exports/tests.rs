@@ -1,0 +1,164 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+
+use store::fs::Memory;
+
+use super::*;
+
+fn fs() -> Arc<dyn FileSystem> {
+    static FS: OnceLock<Arc<Memory>> = OnceLock::new();
+    let new = || Arc::new(Memory::new("m", 1 << 20, 1, Time::default()).unwrap());
+    FS.get_or_init(new).clone()
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn exports(paths: &[&str]) -> Result<Exports, ExportsError> {
+    let export = |path: &&str| Export::new(path, fs(), vec![Rule::default()]);
+    let all: Result<_, _> = paths.iter().map(export).collect();
+    Exports::new(all?, Time::default())
+}
+
+#[test]
+fn nets_hold_the_addresses_that_begin_alike() {
+    let cases = [
+        ("10.1.0.0/16", "10.1.255.255", true),
+        ("10.1.0.0/16", "10.2.0.0", false),
+        ("10.1.2.3/16", "10.1.9.9", true),
+        ("192.0.2.128/25", "192.0.2.127", false),
+        ("192.0.2.128/25", "192.0.2.128", true),
+        ("192.0.2.7", "192.0.2.7", true),
+        ("192.0.2.7", "192.0.2.6", false),
+        ("0.0.0.0/0", "255.255.255.255", true),
+        ("0.0.0.0/0", "::1", false),
+        ("::/0", "2001:db8::1", true),
+        ("::/0", "192.0.2.1", false),
+        ("fd00::/8", "fdff::9", true),
+        ("fd00::/8", "fe00::9", false),
+        ("2001:db8::1/127", "2001:db8::", true),
+        // An IPv4 client on a socket of IPv6, and a net that is written so.
+        ("10.0.0.0/8", "::ffff:10.9.8.7", true),
+        ("10.0.0.0/8", "::ffff:11.9.8.7", false),
+        ("::ffff:10.0.0.0/104", "10.9.8.7", true),
+        ("::ffff:10.0.0.0/104", "11.9.8.7", false),
+        ("::ffff:192.0.2.7", "192.0.2.7", true),
+    ];
+    for (net, who, expected) in cases {
+        let net: Net = net.parse().unwrap();
+        assert_eq!(net.contains(address(who)), expected, "{who} in {net}");
+    }
+    for text in [
+        "",
+        "10.0.0.0/33",
+        "10.0.0/8",
+        "::/129",
+        "10.0.0.0/",
+        "a/8",
+        "10.0.0.0/-1",
+    ] {
+        assert_eq!(text.parse::<Net>(), Err(NotANet), "{text}");
+    }
+    for text in ["10.0.0.0/8", "192.0.2.7", "fd00::/8", "::1"] {
+        assert_eq!(text.parse::<Net>().unwrap().to_string(), text);
+    }
+    assert_eq!(Net::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 33), None);
+    assert!(Net::host(IpAddr::V6(Ipv6Addr::LOCALHOST)).contains(address("::1")));
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let nets = |text: &str| Clients::Nets(vec![text.parse().unwrap()]);
+    let rule = |clients, anon_uid| Rule {
+        clients,
+        anon_uid,
+        ..Rule::default()
+    };
+    let rules = vec![
+        rule(nets("10.0.0.1"), 1),
+        rule(nets("10.0.0.0/24"), 2),
+        rule(Clients::Nets(Vec::new()), 3),
+    ];
+    let export = Export::new("/a", fs(), rules).unwrap();
+    let uid = |who: &str| export.rule(address(who)).map(|rule| rule.anon_uid);
+    assert_eq!(uid("10.0.0.1"), Some(1));
+    assert_eq!(uid("::ffff:10.0.0.2"), Some(2));
+    assert_eq!(uid("10.0.1.2"), None);
+    let export = Export::new("/a", fs(), vec![rule(Clients::Any, 4)]).unwrap();
+    assert_eq!(export.rule(address("2001:db8::1")).unwrap().anon_uid, 4);
+}
+
+#[test]
+fn squashing_makes_nobody_of_whom_it_should() {
+    let rule = |squash| Rule {
+        squash,
+        anon_uid: 77,
+        anon_gid: 78,
+        ..Rule::default()
+    };
+    let root = Credential::sys(0, 0, [0, 5]);
+    let user = Credential::sys(1000, 100, [0, 5]);
+    let nobody = Credential::sys(77, 78, []);
+    let cases = [
+        (Squash::None, root, root),
+        (Squash::None, user, user),
+        (Squash::Root, root, Credential::sys(77, 78, [78, 5])),
+        (Squash::Root, user, Credential::sys(1000, 100, [78, 5])),
+        (Squash::All, root, nobody),
+        (Squash::All, user, nobody),
+    ];
+    for (squash, said, expected) in cases {
+        assert_eq!(rule(squash).identity(&said), expected, "{squash:?}");
+    }
+    // Who says nothing is nobody, not user 0.
+    for squash in [Squash::None, Squash::Root, Squash::All] {
+        assert_eq!(rule(squash).identity(&Credential::default()), nobody);
+    }
+    assert!(Rule::default().takes(Flavor::Sys) && !Rule::default().takes(Flavor::None));
+}
+
+#[test]
+fn exports_stand_beside_each_other() {
+    let all = exports(&["/a", "/a.b", "/b/c/d", "/b/c/e", "/ab"]).unwrap();
+    let paths: Vec<&str> = all.iter().map(Export::path).collect();
+    assert_eq!(paths, ["/a", "/a.b", "/ab", "/b/c/d", "/b/c/e"]);
+    for export in all.iter() {
+        assert_eq!(all.get(export.id()).unwrap().path(), export.path());
+    }
+    assert!(all.get(0).is_none());
+    let nested = |outer: &str, inner: &str| ExportsError::Nested(outer.into(), inner.into());
+    let cases = [
+        (vec!["/a", "/b", "/a"], ExportsError::Twice("/a".into())),
+        (vec!["/a/b", "/a"], nested("/a", "/a/b")),
+        // What sorts between them as a text does not hide it.
+        (vec!["/a/b", "/a.b", "/a"], nested("/a", "/a/b")),
+        (vec!["/x", "/"], nested("/", "/x")),
+    ];
+    for (paths, expected) in cases {
+        assert_eq!(exports(&paths).unwrap_err(), expected);
+    }
+    assert!(exports(&["/"]).is_ok() && exports(&[]).is_ok());
+    let long = format!("/{}", "x".repeat(256));
+    for path in [
+        "", "a", "/a/", "//", "/a//b", "/a/../b", "/.", &long, "/a\0",
+    ] {
+        assert_eq!(
+            exports(&[path]).unwrap_err(),
+            ExportsError::Path(path.into())
+        );
+    }
+}
+
+/// File handles of yesterday carry these.
+#[test]
+fn ids_are_the_same_for_all_time() {
+    let all = exports(&["/srv/data"]).unwrap();
+    let export = all.iter().next().unwrap();
+    assert_eq!(export.junction(), id_of_path("/srv/data"));
+    assert_eq!(
+        (export.id(), export.junction()),
+        (0xdc1a_3595, 0x3d44_6ac1_e15e_5f54)
+    );
+    assert_eq!(id_of_path("/"), 0x2f63_a24c_8601_89fc);
+}

@@ -1,0 +1,373 @@
+//! What one client sees of the exports: a tree whose upper directories are the
+//! pseudo file system (RFC 8881, section 7.3), and whose branches end in
+//! exports. Directories that lead to no export that the client may use are not
+//! there for it.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use store::fs::{Attr, Device, FileId, Kind, Time};
+
+use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
+use crate::handle::Handle;
+
+/// A directory of the pseudo file system.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    id: FileId,
+    path: String,
+    /// Index of the directory that it lies in; of the root, itself.
+    parent: usize,
+    /// By id.
+    children: Vec<Child>,
+    /// Indices of the exports below.
+    exports: Range<usize>,
+}
+
+/// An entry of a directory.
+#[derive(Debug)]
+struct Child {
+    /// Of what it is here: the pseudo directory, or the one that an export is
+    /// mounted on.
+    id: u64,
+    name: String,
+    what: Below,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Below {
+    /// Index of a directory.
+    Directory(usize),
+    /// Index of an export.
+    Export(usize),
+}
+
+/// The directories above `exports`, which are in the order of their names.
+pub(crate) fn directories(exports: &[Export]) -> Result<Vec<Directory>, ExportsError> {
+    let directory = |path: &str, parent, first| Directory {
+        id: FileId(id_of_path(path)),
+        path: path.to_owned(),
+        parent,
+        children: Vec::new(),
+        exports: first..first,
+    };
+    let mut all = vec![directory("/", 0, 0)];
+    for (index, export) in exports.iter().enumerate() {
+        let mut at = 0;
+        let mut end = 0;
+        let mut left: Vec<&str> = names(export.path()).collect();
+        let Some(last) = left.pop() else {
+            // The root itself is an export, and then the only one.
+            break;
+        };
+        for name in left {
+            end += 1 + name.len();
+            let path = &export.path()[..end];
+            all[at].exports.end = index + 1;
+            at = match all.iter().position(|known| known.path == path) {
+                Some(known) => known,
+                None => {
+                    let id = id_of_path(path);
+                    all.push(directory(path, at, index));
+                    let below = Below::Directory(all.len() - 1);
+                    all[at].add(id, name, below);
+                    all.len() - 1
+                }
+            };
+        }
+        all[at].exports.end = index + 1;
+        all[at].add(export.junction(), last, Below::Export(index));
+    }
+    let mut ids: Vec<(u64, &str)> = all.iter().map(|d| (d.id.0, &*d.path)).collect();
+    ids.extend(
+        exports
+            .iter()
+            .map(|export| (export.junction(), export.path())),
+    );
+    ids.sort_unstable();
+    let alike = |pair: &&[(u64, &str)]| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1;
+    if let Some(pair) = ids.windows(2).find(alike) {
+        let path = |at: usize| pair[at].1.to_owned();
+        return Err(ExportsError::Alike(path(0), path(1)));
+    }
+    Ok(all)
+}
+
+impl Directory {
+    fn add(&mut self, id: u64, name: &str, what: Below) {
+        let at = self.children.partition_point(|child| child.id < id);
+        let name = name.to_owned();
+        self.children.insert(at, Child { id, name, what });
+    }
+}
+
+/// Where a client may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a directory of the pseudo file system.
+    Pseudo(FileId),
+    /// At an object of an export.
+    File {
+        /// [`Export::id`].
+        export: u32,
+        /// Which object.
+        file: FileId,
+    },
+}
+
+/// Why a file handle leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// None of ours ever was so (NFS4ERR_BADHANDLE).
+    BadHandle,
+    /// What it names is not there any more, or not for this client
+    /// (NFS4ERR_STALE).
+    Stale,
+}
+
+/// An export that a client may use, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted<'a> {
+    /// Which.
+    pub export: &'a Export,
+    /// How.
+    pub rule: &'a Rule,
+}
+
+/// What one client sees of the exports.
+#[derive(Debug)]
+pub struct View {
+    exports: Arc<Exports>,
+    generation: u64,
+    address: IpAddr,
+    /// For each export the rule for this client.
+    rules: Vec<Option<u16>>,
+}
+
+impl View {
+    /// What a client with this address sees now.
+    pub fn new(live: &Live, address: IpAddr) -> View {
+        // Read first: exports that are newer than their generation are looked
+        // at once more, not once too seldom.
+        let generation = live.generation();
+        let exports = live.load();
+        let rule_of = |export: &Export| {
+            let rules = export.rules().iter();
+            let mut matching = rules.map(|rule| rule.clients.contains(address));
+            matching.position(|matches| matches).map(|at| at as u16)
+        };
+        let rules = exports.iter().map(rule_of).collect();
+        View {
+            exports,
+            generation,
+            address,
+            rules,
+        }
+    }
+
+    /// Looks again, if exports have changed.
+    #[inline]
+    pub fn refresh(&mut self, live: &Live) {
+        if live.generation() != self.generation {
+            *self = View::new(live, self.address);
+        }
+    }
+
+    /// The exports that it is a view of.
+    pub fn exports(&self) -> &Exports {
+        &self.exports
+    }
+
+    /// The export with this id, if the client may use it.
+    #[inline]
+    pub fn granted(&self, export: u32) -> Option<Granted<'_>> {
+        self.granted_at(self.exports.index(export)?)
+    }
+
+    #[inline]
+    fn granted_at(&self, index: usize) -> Option<Granted<'_>> {
+        let rule = usize::from(self.rules[index]?);
+        let export = &self.exports.exports[index];
+        Some(Granted {
+            export,
+            rule: &export.rules()[rule],
+        })
+    }
+
+    /// The exports that the client may use, by path.
+    pub fn all_granted(&self) -> impl Iterator<Item = Granted<'_>> {
+        (0..self.rules.len()).filter_map(|index| self.granted_at(index))
+    }
+
+    /// The uppermost directory.
+    pub fn root(&self) -> Place {
+        let first = self.exports.exports.first();
+        match first.filter(|export| export.path() == "/") {
+            Some(_) if self.rules[0].is_some() => self.place(Below::Export(0)),
+            _ => self.place(Below::Directory(0)),
+        }
+    }
+
+    fn place(&self, what: Below) -> Place {
+        match what {
+            Below::Directory(index) => Place::Pseudo(self.exports.directories[index].id),
+            Below::Export(index) => {
+                let export = &self.exports.exports[index];
+                Place::File {
+                    export: export.id(),
+                    file: export.fs().root(),
+                }
+            }
+        }
+    }
+
+    /// The bytes of a file handle.
+    #[inline]
+    pub fn handle(&self, place: Place) -> Option<Handle> {
+        match place {
+            Place::Pseudo(file) => Some(Handle::Pseudo(file)),
+            Place::File { export, file } => {
+                let instance = self.exports.get(export)?.fs().info().instance;
+                Some(Handle::File {
+                    export,
+                    instance,
+                    file,
+                })
+            }
+        }
+    }
+
+    /// Where a file handle leads. Whether there still is such an object, its
+    /// file system says.
+    #[inline]
+    pub fn find(&self, handle: &[u8]) -> Result<Place, Lost> {
+        match Handle::decode(handle).ok_or(Lost::BadHandle)? {
+            Handle::File {
+                export,
+                instance,
+                file,
+            } => {
+                let granted = self.granted(export).ok_or(Lost::Stale)?;
+                match granted.export.fs().info().instance == instance {
+                    true => Ok(Place::File { export, file }),
+                    false => Err(Lost::Stale),
+                }
+            }
+            Handle::Pseudo(file) => match self.directory(file) {
+                Some(_) => Ok(Place::Pseudo(file)),
+                None => Err(Lost::Stale),
+            },
+        }
+    }
+
+    fn directory(&self, file: FileId) -> Option<&Directory> {
+        let mut all = self.exports.directories.iter();
+        let found = all.find(|directory| directory.id == file)?;
+        let is_root = found.path == "/";
+        (is_root || self.leads_on(found)).then_some(found)
+    }
+
+    fn leads_on(&self, directory: &Directory) -> bool {
+        let below = &self.rules[directory.exports.clone()];
+        below.iter().any(Option::is_some)
+    }
+
+    fn is_visible(&self, child: &Child) -> bool {
+        match child.what {
+            Below::Directory(index) => self.leads_on(&self.exports.directories[index]),
+            Below::Export(index) => self.rules[index].is_some(),
+        }
+    }
+
+    /// What an entry of a pseudo directory is.
+    pub fn lookup(&self, dir: FileId, name: &[u8]) -> Option<Place> {
+        let children = &self.directory(dir)?.children;
+        let named = |child: &&Child| child.name.as_bytes() == name && self.is_visible(child);
+        children
+            .iter()
+            .find(named)
+            .map(|child| self.place(child.what))
+    }
+
+    /// The directory that a pseudo directory lies in, or the root of an export
+    /// is mounted in; `None` for the uppermost one.
+    pub fn parent(&self, place: Place) -> Option<Place> {
+        let directories = &self.exports.directories;
+        match place {
+            Place::Pseudo(file) => {
+                let own = self.directory(file)?;
+                let parent = &directories[own.parent];
+                (parent.id != own.id).then_some(Place::Pseudo(parent.id))
+            }
+            Place::File { export, .. } => {
+                let index = self.exports.index(export)?;
+                let is_in = |child: &Child| matches!(child.what, Below::Export(at) if at == index);
+                let mut all = directories.iter();
+                let found = all.find(|directory| directory.children.iter().any(is_in))?;
+                Some(Place::Pseudo(found.id))
+            }
+        }
+    }
+
+    /// Attributes of a pseudo directory.
+    pub fn attr(&self, dir: FileId) -> Option<Attr> {
+        let directory = self.directory(dir)?;
+        let children = directory.children.iter();
+        let visible = children.filter(|child| self.is_visible(child)).count();
+        let since = self.exports.since;
+        Some(Attr {
+            file: dir,
+            kind: Kind::Directory,
+            mode: 0o555,
+            links: 2 + visible as u32,
+            uid: 0,
+            gid: 0,
+            device: Device::default(),
+            size: visible as u64,
+            used_bytes: 0,
+            accessed: since,
+            modified: since,
+            changed: since,
+            created: since,
+            change: change_of(since),
+        })
+    }
+
+    /// The entries of a pseudo directory behind `cookie`: their cookies, names
+    /// and what they are. A cookie stays what it is when exports change.
+    pub fn list(
+        &self,
+        dir: FileId,
+        cookie: u64,
+    ) -> Option<impl Iterator<Item = (u64, &str, Place)>> {
+        let children = self.directory(dir)?.children.iter();
+        let behind = children.filter(move |child| child.id > cookie && self.is_visible(child));
+        Some(behind.map(|child| (child.id, &*child.name, self.place(child.what))))
+    }
+
+    /// The export that a path leads to or into, with the names that are left;
+    /// `None` if the path ends before any.
+    pub fn export_at<'a>(
+        &self,
+        path: &'a str,
+    ) -> Option<(Granted<'_>, impl Iterator<Item = &'a str>)> {
+        let all = self.all_granted();
+        let mut with_rest = all.filter_map(|granted| {
+            let own = granted.export.path().trim_end_matches('/');
+            let rest = path.strip_prefix(own)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some((granted, rest))
+        });
+        let (granted, rest) = with_rest.next()?;
+        Some((granted, rest.split('/').filter(|name| !name.is_empty())))
+    }
+}
+
+/// A change attribute that grows whenever exports change, also over restarts.
+fn change_of(since: Time) -> u64 {
+    let seconds = u64::try_from(since.seconds).unwrap_or(0);
+    seconds.wrapping_mul(1_000_000_000) + u64::from(since.nanos)
+}
+
+#[cfg(test)]
+mod tests;

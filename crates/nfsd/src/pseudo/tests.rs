@@ -1,0 +1,239 @@
+use std::sync::OnceLock;
+
+use store::fs::Memory;
+
+use super::*;
+use crate::exports::Clients;
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// File systems by instance, used again by all tests.
+fn fs(instance: u64) -> Arc<Memory> {
+    static ALL: OnceLock<Vec<Arc<Memory>>> = OnceLock::new();
+    let new = |instance| Memory::new("m", 1 << 20, instance, Time::default()).unwrap();
+    let all = ALL.get_or_init(|| (0..10).map(|instance| Arc::new(new(instance))).collect());
+    all[instance as usize].clone()
+}
+
+fn export(path: &str, instance: u64, clients: Clients) -> Export {
+    let fs = fs(instance);
+    let rule = Rule {
+        clients,
+        ..Rule::default()
+    };
+    Export::new(path, fs, vec![rule]).unwrap()
+}
+
+fn only(net: &str) -> Clients {
+    Clients::Nets(vec![net.parse().unwrap()])
+}
+
+fn live(exports: Vec<Export>) -> Live {
+    let since = Time {
+        seconds: 5,
+        nanos: 6,
+    };
+    Live::new(Exports::new(exports, since).unwrap())
+}
+
+/// A tree with something for everybody, for one net, and for nobody else.
+fn tree() -> Live {
+    live(vec![
+        export("/pub", 1, Clients::Any),
+        export("/a/one/x", 2, only("10.0.0.0/8")),
+        export("/a/one/y", 3, Clients::Any),
+        export("/a/two/z", 4, only("10.0.0.0/8")),
+        export("/b", 5, only("192.0.2.1")),
+    ])
+}
+
+/// Every path that can be walked to.
+fn walk(view: &View) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut left = vec![(view.root(), String::new())];
+    while let Some((place, path)) = left.pop() {
+        let Place::Pseudo(dir) = place else {
+            found.push(path);
+            continue;
+        };
+        let mut last = 0;
+        for (cookie, name, below) in view.list(dir, 0).unwrap() {
+            assert!(cookie > last && cookie > 2, "cookies ascend");
+            last = cookie;
+            assert_eq!(view.lookup(dir, name.as_bytes()), Some(below));
+            assert_eq!(view.parent(below), Some(place));
+            let rest: Vec<_> = view.list(dir, cookie).unwrap().collect();
+            let all: Vec<_> = view.list(dir, 0).unwrap().collect();
+            let at = all.iter().position(|entry| entry.0 == cookie).unwrap();
+            assert_eq!(rest, all[at + 1..]);
+            left.push((below, format!("{path}/{name}")));
+        }
+        found.push(path + "/");
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn everybody_sees_the_ways_to_what_they_may_use() {
+    let live = tree();
+    let stranger = View::new(&live, address("203.0.113.9"));
+    assert_eq!(walk(&stranger), ["/", "/a/", "/a/one/", "/a/one/y", "/pub"]);
+    let friend = View::new(&live, address("::ffff:10.1.1.1"));
+    let all = [
+        "/", "/a/", "/a/one/", "/a/one/x", "/a/one/y", "/a/two/", "/a/two/z", "/pub",
+    ];
+    assert_eq!(walk(&friend), all);
+    let Place::Pseudo(root) = stranger.root() else {
+        panic!("a pseudo root");
+    };
+    assert_eq!(stranger.attr(root).unwrap().links, 4);
+    assert_eq!(stranger.attr(root).unwrap().change, 5_000_000_006);
+    assert_eq!(stranger.parent(stranger.root()), None);
+    assert_eq!(stranger.lookup(root, b"b"), None);
+    // Nobody is told whether there is what they may not see.
+    let Some(Place::Pseudo(a)) = friend.lookup(root, b"a") else {
+        panic!("a directory");
+    };
+    let Some(Place::Pseudo(two)) = friend.lookup(a, b"two") else {
+        panic!("a directory");
+    };
+    assert_eq!(stranger.lookup(a, b"two"), None);
+    assert_eq!(stranger.attr(two), None);
+    assert!(stranger.list(two, 0).is_none());
+}
+
+#[test]
+fn one_export_may_be_the_root() {
+    let live = live(vec![export("/", 9, only("10.0.0.0/8"))]);
+    let friend = View::new(&live, address("10.0.0.1"));
+    let Place::File { export, file } = friend.root() else {
+        panic!("the export");
+    };
+    let granted = friend.granted(export).unwrap();
+    assert_eq!(file, granted.export.fs().root());
+    assert_eq!(friend.parent(friend.root()), None);
+    // Who may not use it has a root, and nothing in it.
+    let stranger = View::new(&live, address("11.0.0.1"));
+    assert_eq!(walk(&stranger), ["/"]);
+    assert!(stranger.granted(export).is_none());
+    let nothing = View::new(&Live::default(), address("11.0.0.1"));
+    assert_eq!(walk(&nothing), ["/"]);
+}
+
+#[test]
+fn handles_lead_back_for_whom_they_are() {
+    let live = tree();
+    let friend = View::new(&live, address("10.1.1.1"));
+    let stranger = View::new(&live, address("203.0.113.9"));
+    let bytes = |place| friend.handle(place).unwrap().encode();
+    let id = |path: &str| {
+        let exports = friend.exports();
+        exports.iter().find(|e| e.path() == path).unwrap().id()
+    };
+    let file = FileId(12);
+    let place = |path: &str| Place::File {
+        export: id(path),
+        file,
+    };
+    for path in ["/pub", "/a/one/x"] {
+        assert_eq!(friend.find(&bytes(place(path))), Ok(place(path)));
+    }
+    assert_eq!(stranger.find(&bytes(place("/pub"))), Ok(place("/pub")));
+    // Of an export that is not theirs, of another life of it, of none.
+    assert_eq!(stranger.find(&bytes(place("/a/one/x"))), Err(Lost::Stale));
+    let foreign = |export, instance| {
+        Handle::File {
+            export,
+            instance,
+            file,
+        }
+        .encode()
+    };
+    assert_eq!(friend.find(&foreign(id("/pub"), 77)), Err(Lost::Stale));
+    assert_eq!(friend.find(&foreign(id("/pub"), 1)), Ok(place("/pub")));
+    assert_eq!(friend.find(&foreign(3, 1)), Err(Lost::Stale));
+    assert_eq!(friend.find(&[]), Err(Lost::BadHandle));
+    assert_eq!(friend.find(&[1; 24]), Err(Lost::BadHandle));
+    // Directories above exports.
+    let Place::Pseudo(root) = friend.root() else {
+        panic!("a pseudo root");
+    };
+    let a = friend.lookup(root, b"a").unwrap();
+    assert_eq!(friend.find(&bytes(a)), Ok(a));
+    assert_eq!(friend.find(&bytes(friend.root())), Ok(friend.root()));
+    let nowhere = Handle::Pseudo(FileId(99)).encode();
+    assert_eq!(friend.find(&nowhere), Err(Lost::Stale));
+}
+
+#[test]
+fn exports_change_under_a_view_when_it_looks_again() {
+    let live = tree();
+    let mut view = View::new(&live, address("203.0.113.9"));
+    view.refresh(&live);
+    assert_eq!(walk(&view).len(), 5);
+    let other = live.generation();
+    live.swap(Exports::new(vec![export("/c", 6, Clients::Any)], Time::default()).unwrap());
+    assert_ne!(live.generation(), other);
+    assert_eq!(walk(&view).len(), 5);
+    view.refresh(&live);
+    assert_eq!(walk(&view), ["/", "/c"]);
+}
+
+#[test]
+fn paths_lead_to_exports_and_into_them() {
+    let live = tree();
+    let view = View::new(&live, address("203.0.113.9"));
+    let at = |path: &str| {
+        let (granted, rest) = view.export_at(path)?;
+        Some((
+            granted.export.path().to_owned(),
+            rest.collect::<Vec<_>>().join("|"),
+        ))
+    };
+    let found = |export: &str, rest: &str| Some((export.to_owned(), rest.to_owned()));
+    assert_eq!(at("/pub"), found("/pub", ""));
+    assert_eq!(at("/pub/"), found("/pub", ""));
+    assert_eq!(at("/a/one/y/d/e"), found("/a/one/y", "d|e"));
+    for path in ["/", "/a", "/a/one", "/public", "/a/one/x", "", "pub", "/b"] {
+        assert_eq!(at(path), None, "{path}");
+    }
+    let root = self::live(vec![export("/", 9, Clients::Any)]);
+    let view = View::new(&root, address("203.0.113.9"));
+    let (granted, rest) = view.export_at("/x//y").unwrap();
+    assert_eq!(granted.export.path(), "/");
+    assert_eq!(rest.collect::<Vec<_>>(), ["x", "y"]);
+}
+
+proptest::proptest! {
+    /// Whatever is exported to whom, each client finds just what is its own.
+    #[test]
+    fn every_export_is_found_by_who_may_use_it(
+        paths in proptest::collection::btree_map("(/[ab]{1,2}){1,3}", 0u8..4, 0..8),
+    ) {
+        let clients = |mask: u8| {
+            let nets = (0..2).filter(|bit| mask >> bit & 1 == 1);
+            Clients::Nets(nets.map(|bit| format!("10.0.0.{bit}").parse().unwrap()).collect())
+        };
+        let exports = paths.iter().map(|(path, &mask)| export(path, 1, clients(mask)));
+        let Ok(exports) = Exports::new(exports.collect(), Time::default()) else {
+            return Ok(());
+        };
+        let live = Live::new(exports);
+        for bit in 0..2 {
+            let view = View::new(&live, address(&format!("10.0.0.{bit}")));
+            let own = paths.iter().filter(|(_, mask)| **mask >> bit & 1 == 1);
+            let own: Vec<&str> = own.map(|(path, _)| path.as_str()).collect();
+            let walked = walk(&view);
+            let (ways, leaves): (Vec<&str>, Vec<&str>) =
+                walked.iter().map(String::as_str).partition(|path| path.ends_with('/'));
+            proptest::prop_assert_eq!(&leaves, &own);
+            // Every directory leads on.
+            for way in ways.into_iter().filter(|way| *way != "/") {
+                proptest::prop_assert!(own.iter().any(|path| path.starts_with(way)));
+            }
+        }
+    }
+}
