@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mem", &[]),
     ("wire", &[]),
     ("auth", &[]),
+    ("tune", &[]),
     ("nvmf", &["machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "machine", "wire"]),
@@ -17,6 +18,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reactor", &["mem"]),
     ("store", &["mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
+    (
+        "nfsd",
+        &["link", "machine", "mem", "nfs", "reactor", "store", "wire"],
+    ),
     (
         "target",
         &[
@@ -48,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "bench", "control", "host", "mem", "reactor", "store", "target",
+            "bench", "control", "host", "mem", "reactor", "store", "target", "tune",
         ],
     ),
 ];

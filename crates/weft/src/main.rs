@@ -57,6 +57,8 @@ enum Command {
     Perf(Box<bench::perf::PerfArgs>),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
+    /// Look at the machine's settings, and set a profile that can be undone
+    Tune(tune::TuneArgs),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
             }
         },
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
+        Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
 }
 
