@@ -12,7 +12,7 @@ use store::Volume;
 use store::reservation::Registrant;
 
 use crate::config;
-use crate::connection::{Connection, Protocol, Via};
+use crate::connection::{Blocks, Connection, Protocol, Via};
 use crate::iscsi::{self, Iscsi, session};
 use crate::job::{Job, JobId, Jobs};
 use crate::later::Answer;
@@ -139,13 +139,13 @@ impl AnyConnection {
     }
 
     /// The answer to a command that ended elsewhere.
-    pub(crate) fn on_answer(&mut self, job: &Job, answer: Answer) {
+    pub(crate) fn on_answer<D: Driver>(&mut self, job: &Job, answer: Answer, driver: &mut D) {
         match (self, answer) {
             (AnyConnection::Nvme(c), Answer::Nvme(answer)) => {
-                c.on_answer(job.tag, &job.work, answer);
+                c.on_answer(job.tag, &job.work, answer, driver);
             }
             (AnyConnection::Iscsi(c), Answer::Iscsi(answer)) => {
-                c.on_answer(job.tag, &job.work, answer);
+                c.on_answer(job.tag, &job.work, answer, driver);
             }
             _ => unreachable!("an answer comes in the words of its command"),
         }

@@ -59,6 +59,12 @@ pub(crate) trait Protocol: Sized {
     /// It can go on, because of something that happened elsewhere.
     fn resume<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
 
+    /// Whether nothing may be received now.
+    #[inline]
+    fn holds(&self) -> bool {
+        false
+    }
+
     /// Whether it ends as soon as everything was sent, whatever the machine
     /// says.
     #[inline]
@@ -70,30 +76,33 @@ pub(crate) trait Protocol: Sized {
     #[inline]
     fn turn_ends<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
 
-    /// The volume at an index of what is served here.
-    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>>;
-
-    /// An I/O has succeeded, and with it the command, which has so much data
-    /// for the peer.
-    fn succeeded(c: &mut Connection<Self>, tag: Tag, data_len: u32, then: Then);
-
-    /// An I/O has failed at a byte of a volume, and with it the command.
-    fn failed(c: &mut Connection<Self>, tag: Tag, at: (u32, u64), error: store::Error, then: Then);
-
-    /// A command ended elsewhere.
-    fn answered(c: &mut Connection<Self>, tag: Tag, work: &Work, answer: Self::Answer);
-
-    /// Nobody waits any more for work of this connection.
-    fn forsaken(c: &mut Connection<Self>, work: &Work);
-
-    /// The registrations of these hosts on a volume were preempted: if the peer
-    /// is one of them, what it has under way there ends.
-    fn preempt<D: Driver>(
+    /// What a command waited for ended elsewhere.
+    fn answered<D: Driver>(
         c: &mut Connection<Self>,
-        volume: &Arc<dyn Volume>,
-        hosts: &BTreeSet<Registrant>,
+        tag: Tag,
+        work: &Work,
+        answer: Self::Answer,
         driver: &mut D,
     );
+
+    /// Nobody waits any more for work of this connection.
+    fn forsaken(_: &mut Connection<Self>, _: &Work) {}
+
+    /// Whether the command of a tag is worked on, so that memory it has is not
+    /// its peer's to give back.
+    fn is_worked_on(c: &Connection<Self>, tag: Tag) -> bool {
+        c.jobs.borrow().find(c.id(), tag).is_some()
+    }
+
+    /// The socket is about to be closed.
+    fn closing<D: Driver>(c: &mut Connection<Self>, driver: &mut D) {
+        c.orphan_all(driver);
+    }
+
+    /// Whether it may go once its socket has.
+    fn has_ended(_: &Connection<Self>) -> bool {
+        true
+    }
 
     /// Whether the peer has said who it is.
     fn is_known(&self) -> bool;
@@ -110,6 +119,28 @@ pub(crate) trait Protocol: Sized {
 
     /// Nothing of the connection is left.
     fn left(c: &mut Connection<Self>);
+}
+
+/// A protocol whose commands go to volumes.
+pub(crate) trait Blocks: Protocol {
+    /// The volume at an index of what is served here.
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>>;
+
+    /// An I/O has succeeded, and with it the command, which has so much data
+    /// for the peer.
+    fn succeeded(c: &mut Connection<Self>, tag: Tag, data_len: u32, then: Then);
+
+    /// An I/O has failed at a byte of a volume, and with it the command.
+    fn failed(c: &mut Connection<Self>, tag: Tag, at: (u32, u64), error: store::Error, then: Then);
+
+    /// The registrations of these hosts on a volume were preempted: if the peer
+    /// is one of them, what it has under way there ends.
+    fn preempt<D: Driver>(
+        c: &mut Connection<Self>,
+        volume: &Arc<dyn Volume>,
+        hosts: &BTreeSet<Registrant>,
+        driver: &mut D,
+    );
 }
 
 /// How far a connection has come.
@@ -197,7 +228,7 @@ impl<P: Protocol> Connection<P> {
     /// Whether nothing of it is left to wait for.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
-        self.state == State::Closed
+        self.state == State::Closed && P::has_ended(self)
     }
 
     /// Whether an operation waits for memory: look again next turn.
@@ -255,8 +286,8 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if self.state == State::Open {
             self.state = State::Closing;
+            P::closing(self, driver);
             self.waiting.clear();
-            self.orphan_all(driver);
             driver.close(self.link.socket(), Subject::Close(self.id).token());
         }
     }
@@ -288,15 +319,6 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Says in the log that an I/O failed, at most once a tick.
-    #[cold]
-    pub(crate) fn log_failure(&mut self, unit: u32, error: store::Error) {
-        if !std::mem::replace(&mut self.failure_logged, true) {
-            let volume = self.own.volume(unit).map(|volume| &volume.info().name);
-            tracing::warn!(volume, %error, peer = %self.via.peer, "I/O failed");
-        }
-    }
-
     /// The end of a turn that touched it: everything ready leaves in one
     /// batch, and the next bytes are asked for. Whether it found memory and
     /// waits for more.
@@ -314,7 +336,7 @@ impl<P: Protocol> Connection<P> {
             if !self.link.is_sending() {
                 self.close(driver);
             }
-        } else if !self.waiting.is_stalled() {
+        } else if !self.waiting.is_stalled() && !self.own.holds() {
             self.link.receive(driver);
         }
         P::turn_ends(self, driver);
@@ -334,6 +356,17 @@ impl<P: Protocol> Connection<P> {
         P::on_tick(self, now, driver);
         if self.state == State::Open {
             self.memory_tick(now, driver);
+        }
+    }
+}
+
+impl<P: Blocks> Connection<P> {
+    /// Says in the log that an I/O failed, at most once a tick.
+    #[cold]
+    pub(crate) fn log_failure(&mut self, unit: u32, error: store::Error) {
+        if !std::mem::replace(&mut self.failure_logged, true) {
+            let volume = self.own.volume(unit).map(|volume| &volume.info().name);
+            tracing::warn!(volume, %error, peer = %self.via.peer, "I/O failed");
         }
     }
 }

@@ -8,7 +8,7 @@ use mem::Buf;
 use reactor::Driver;
 use store::{Error, Progress, Volume};
 
-use crate::connection::{Connection, Protocol};
+use crate::connection::{Blocks, Connection};
 use crate::job::{Job, JobId, OnVolume, Work};
 use crate::steps::{Step, Steps};
 use crate::token::Subject;
@@ -39,7 +39,7 @@ impl Then {
 /// A job that goes on: its place, and when it began.
 type Kept = Option<(JobId, u64)>;
 
-impl<P: Protocol> Connection<P> {
+impl<P: Blocks> Connection<P> {
     #[inline]
     fn volume(&self, unit: u32) -> &Arc<dyn Volume> {
         let volume = self.own.volume(unit);
@@ -93,7 +93,8 @@ impl<P: Protocol> Connection<P> {
                 task,
                 then: Then::Complete { data_len: 0 },
             };
-            self.jobs.borrow_mut().insert_orphan(id, self.id(), on);
+            let mut jobs = self.jobs.borrow_mut();
+            jobs.insert_orphan(id, self.id(), Work::Volume(on));
         }
     }
 
@@ -229,7 +230,7 @@ impl<P: Protocol> Connection<P> {
         let on = match work {
             Work::Volume(on) => on,
             Work::Turn(steps) => return self.go_on(tag, kept, steps, driver),
-            Work::Elsewhere | Work::Abort => unreachable!("file work is a volume's"),
+            Work::Files(_) | Work::Elsewhere | Work::Abort => unreachable!("file work is a volume's"),
         };
         let token = Subject::File(id).token();
         match on.volume.resume(on.task, result, driver, token) {

@@ -31,7 +31,7 @@ use self::login::Waiting;
 use self::served::{Lun, Served};
 use self::session::{Local, Session};
 use self::task::Slot;
-use crate::connection::{self, Protocol, Via};
+use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
@@ -201,48 +201,8 @@ impl Protocol for Iscsi {
         c.begin_held(driver);
     }
 
-    #[inline]
-    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
-        let lun = self.bound.as_ref()?.served.at(unit)?;
-        Some(&lun.volume)
-    }
-
-    #[inline]
-    fn succeeded(c: &mut Connection, tag: Tag, _: u32, then: Then) {
-        if let Then::Steps(mut steps) = then
-            && let Some(answer) = steps.verdict()
-        {
-            return c.answer(tag, answer);
-        }
-        c.succeed(tag);
-    }
-
-    #[cold]
-    fn failed(c: &mut Connection, tag: Tag, at: (u32, u64), error: store::Error, then: Then) {
-        if let Then::Steps(mut steps) = then
-            && let Some(answer) = steps.failed(error)
-        {
-            return c.answer(tag, answer);
-        }
-        c.io_failed(tag, at, error);
-    }
-
-    fn answered(c: &mut Connection, tag: Tag, _: &Work, answer: Answer) {
+    fn answered<D: Driver>(c: &mut Connection, tag: Tag, _: &Work, answer: Answer, _: &mut D) {
         c.answer(tag, answer);
-    }
-
-    fn forsaken(_: &mut Connection, _: &Work) {}
-
-    fn preempt<D: Driver>(
-        c: &mut Connection,
-        volume: &Arc<dyn Volume>,
-        hosts: &BTreeSet<Registrant>,
-        driver: &mut D,
-    ) {
-        let is_meant = |bound: &Bound| hosts.contains(bound.session.borrow().registrant());
-        if c.own.bound.as_ref().is_some_and(is_meant) {
-            c.end_tasks_on(volume, driver);
-        }
     }
 
     /// In a discovery session anybody may be, and as often as he likes.
@@ -271,6 +231,46 @@ impl Protocol for Iscsi {
 
     fn left(c: &mut Connection) {
         c.leave();
+    }
+}
+
+impl Blocks for Iscsi {
+    #[inline]
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
+        let lun = self.bound.as_ref()?.served.at(unit)?;
+        Some(&lun.volume)
+    }
+
+    #[inline]
+    fn succeeded(c: &mut Connection, tag: Tag, _: u32, then: Then) {
+        if let Then::Steps(mut steps) = then
+            && let Some(answer) = steps.verdict()
+        {
+            return c.answer(tag, answer);
+        }
+        c.succeed(tag);
+    }
+
+    #[cold]
+    fn failed(c: &mut Connection, tag: Tag, at: (u32, u64), error: store::Error, then: Then) {
+        if let Then::Steps(mut steps) = then
+            && let Some(answer) = steps.failed(error)
+        {
+            return c.answer(tag, answer);
+        }
+        c.io_failed(tag, at, error);
+    }
+
+    fn preempt<D: Driver>(
+        c: &mut Connection,
+        volume: &Arc<dyn Volume>,
+        hosts: &BTreeSet<Registrant>,
+        driver: &mut D,
+    ) {
+        let is_meant = |bound: &Bound| hosts.contains(bound.session.borrow().registrant());
+        if c.own.bound.as_ref().is_some_and(is_meant) {
+            c.end_tasks_on(volume, driver);
+        }
     }
 }
 

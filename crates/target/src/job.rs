@@ -7,11 +7,13 @@
 //! backend that hangs holds up nobody, and a write that it wakes up with never
 //! lands on a newer one.
 
+use std::io;
 use std::sync::Arc;
 
 use link::Data;
 use machine::Tag;
 use reactor::FileIo;
+use store::fs::{self, FileSystem};
 use store::{Progress, Task, Volume};
 
 use crate::engine::Then;
@@ -44,6 +46,8 @@ pub(crate) enum Work {
     Volume(OnVolume),
     /// It goes on when others have had their turn.
     Turn(Box<Steps>),
+    /// The file system is at it.
+    Files(OnFiles),
     /// Somebody else's answer comes by mail, see [`crate::later::Later`].
     Elsewhere,
     /// The same, of an Abort.
@@ -59,6 +63,31 @@ pub(crate) struct OnVolume {
     pub offset: u64,
     pub task: Task,
     pub then: Then,
+}
+
+/// A call whose file system is at it.
+pub(crate) struct OnFiles {
+    pub fs: Arc<dyn FileSystem>,
+    pub task: fs::Task,
+}
+
+impl Work {
+    /// The kernel has done something for work that nobody waits for: what is
+    /// left of it, if anything.
+    fn resume(self, result: io::Result<u32>, files: &mut dyn FileIo, id: JobId) -> Option<Work> {
+        let token = Subject::File(id).token();
+        match self {
+            Work::Volume(on) => match on.volume.resume(on.task, result, files, token) {
+                Progress::Pending(task) => Some(Work::Volume(OnVolume { task, ..on })),
+                Progress::Done(_) => None,
+            },
+            Work::Files(on) => match on.fs.resume(on.task, result, files, token) {
+                fs::Progress::Pending(task) => Some(Work::Files(OnFiles { task, ..on })),
+                fs::Progress::Done(_) => None,
+            },
+            Work::Turn(_) | Work::Elsewhere | Work::Abort => None,
+        }
+    }
 }
 
 impl Job {
@@ -88,8 +117,13 @@ impl Job {
         match &self.work {
             Work::Volume(on) => Arc::ptr_eq(&on.volume, volume) || on.then.touches(volume),
             Work::Turn(steps) => steps.touches(volume),
-            Work::Elsewhere | Work::Abort => false,
+            Work::Files(_) | Work::Elsewhere | Work::Abort => false,
         }
+    }
+
+    /// Whether it is at this file system.
+    pub(crate) fn is_in(&self, fs: &Arc<dyn FileSystem>) -> bool {
+        matches!(&self.work, Work::Files(on) if Arc::ptr_eq(&on.fs, fs))
     }
 }
 
@@ -118,11 +152,12 @@ impl Jobs {
     }
 
     /// Whether a job that began before `mark` and that somebody waits for is
-    /// at this volume. Orphans do not count: they hold their range.
-    pub(crate) fn busy_before(&self, mark: u64, volume: &Arc<dyn Volume>) -> bool {
+    /// one of those that are `meant`. Orphans do not count: they hold what they
+    /// are at against whatever comes later.
+    pub(crate) fn busy_before(&self, mark: u64, meant: impl Fn(&Job) -> bool) -> bool {
         let jobs = self.entries.iter().filter_map(|entry| entry.job.as_ref());
         jobs.filter(|job| job.owner.is_some())
-            .any(|job| job.mark <= mark && job.touches(volume))
+            .any(|job| job.mark <= mark && meant(job))
     }
 
     /// Jobs that nobody waits for.
@@ -159,8 +194,8 @@ impl Jobs {
     }
 
     /// The same of work that nobody waits for from the start.
-    pub(crate) fn insert_orphan(&mut self, id: JobId, owner: ConnectionId, on: OnVolume) {
-        self.insert(id, owner, 0, Work::Volume(on));
+    pub(crate) fn insert_orphan(&mut self, id: JobId, owner: ConnectionId, work: Work) {
+        self.insert(id, owner, 0, work);
         let job = self.entries[id.index as usize].job.as_mut();
         job.expect("just put in").owner = None;
         self.orphans += 1;
@@ -223,15 +258,19 @@ impl Jobs {
         let has_begun = match &job.work {
             Work::Volume(on) => !on.task.is_waiting(),
             Work::Turn(_) => false,
-            Work::Elsewhere | Work::Abort => true,
+            Work::Files(_) | Work::Elsewhere | Work::Abort => true,
         };
         if !has_begun {
             entry.job = None;
             return self.release(id);
         }
-        if let Work::Volume(on) = &mut job.work {
-            on.task.cancel();
-            files.cancel_file(Subject::File(id).token());
+        match &mut job.work {
+            Work::Volume(on) => {
+                on.task.cancel();
+                files.cancel_file(Subject::File(id).token());
+            }
+            Work::Files(on) => on.task.cancel(),
+            _ => {}
         }
         job.owner = None;
         job.held = held;
@@ -243,24 +282,16 @@ impl Jobs {
     pub(crate) fn resume_orphan(
         &mut self,
         id: JobId,
-        job: Job,
-        result: std::io::Result<u32>,
+        mut job: Job,
+        result: io::Result<u32>,
         files: &mut dyn FileIo,
     ) {
-        let Job {
-            work: Work::Volume(on),
-            ..
-        } = job
-        else {
-            return self.bury(id);
-        };
-        let token = Subject::File(id).token();
-        match on.volume.resume(on.task, result, files, token) {
-            Progress::Pending(task) => {
-                let work = Work::Volume(OnVolume { task, ..on });
-                self.put_back(id, Job { work, ..job });
+        match job.work.resume(result, files, id) {
+            Some(work) => {
+                job.work = work;
+                self.put_back(id, job);
             }
-            Progress::Done(_) => self.bury(id),
+            None => self.bury(id),
         }
     }
 

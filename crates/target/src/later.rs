@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use machine::Tag;
+use reactor::Driver;
 
 use crate::connection::{Connection, Protocol};
 use crate::job::{JobId, Work};
@@ -76,9 +77,15 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// The answer to [`Connection::later`].
-    pub(crate) fn on_answer(&mut self, tag: Tag, work: &Work, answer: P::Answer) {
+    pub(crate) fn on_answer<D: Driver>(
+        &mut self,
+        tag: Tag,
+        work: &Work,
+        answer: P::Answer,
+        driver: &mut D,
+    ) {
         self.jobs_open -= 1;
-        P::answered(self, tag, work, answer);
+        P::answered(self, tag, work, answer, driver);
     }
 
     /// Puts data that came with an answer into the buffer of its command; how

@@ -22,7 +22,7 @@ use wire::nvme::Status;
 
 use self::reservation::Rights;
 use self::served::Served;
-use crate::connection::{self, Protocol, Via};
+use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
@@ -187,22 +187,13 @@ impl Protocol for Nvme {
         c.refuse(op, status);
     }
 
-    #[inline]
-    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
-        self.bound.as_ref()?.served.volumes.get(unit as usize)
-    }
-
-    #[inline]
-    fn succeeded(c: &mut Connection, tag: Tag, data_len: u32, then: Then) {
-        c.io_succeeded(tag, data_len, &then);
-    }
-
-    #[cold]
-    fn failed(c: &mut Connection, tag: Tag, at: (u32, u64), error: store::Error, then: Then) {
-        c.io_failed(tag, at, error, &then);
-    }
-
-    fn answered(c: &mut Connection, tag: Tag, work: &Work, answer: Answer) {
+    fn answered<D: Driver>(
+        c: &mut Connection,
+        tag: Tag,
+        work: &Work,
+        answer: Answer,
+        _: &mut D,
+    ) {
         Self::forsaken(c, work);
         let Answer {
             status,
@@ -225,15 +216,6 @@ impl Protocol for Nvme {
         if let Work::Abort = work {
             c.abort_done();
         }
-    }
-
-    fn preempt<D: Driver>(
-        c: &mut Connection,
-        volume: &Arc<dyn Volume>,
-        hosts: &BTreeSet<Registrant>,
-        driver: &mut D,
-    ) {
-        c.preempt(volume, hosts, driver);
     }
 
     fn is_known(&self) -> bool {
@@ -263,6 +245,32 @@ impl Protocol for Nvme {
 
     fn left(c: &mut Connection) {
         c.leave();
+    }
+}
+
+impl Blocks for Nvme {
+    #[inline]
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
+        self.bound.as_ref()?.served.volumes.get(unit as usize)
+    }
+
+    #[inline]
+    fn succeeded(c: &mut Connection, tag: Tag, data_len: u32, then: Then) {
+        c.io_succeeded(tag, data_len, &then);
+    }
+
+    #[cold]
+    fn failed(c: &mut Connection, tag: Tag, at: (u32, u64), error: store::Error, then: Then) {
+        c.io_failed(tag, at, error, &then);
+    }
+
+    fn preempt<D: Driver>(
+        c: &mut Connection,
+        volume: &Arc<dyn Volume>,
+        hosts: &BTreeSet<Registrant>,
+        driver: &mut D,
+    ) {
+        c.preempt(volume, hosts, driver);
     }
 }
 

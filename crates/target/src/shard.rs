@@ -425,7 +425,7 @@ impl Shard {
         };
         jobs.release(id);
         drop(jobs);
-        self.with(driver, owner, |c, _| c.on_answer(&job, answer));
+        self.with(driver, owner, |c, d| c.on_answer(&job, answer, d));
     }
 
     /// Abort of a command of one of our connections.
@@ -547,7 +547,8 @@ impl Shard {
             Scope::Mail => false,
             Scope::Volumes(volumes) => {
                 let jobs = self.local.jobs.borrow();
-                (volumes.iter()).any(|volume| jobs.busy_before(pending.mark, volume))
+                (volumes.iter())
+                    .any(|volume| jobs.busy_before(pending.mark, |job| job.touches(volume)))
             }
             Scope::Connections(list) => list.iter().any(|connection| {
                 let entry = self.table.get(connection.id.index as usize);

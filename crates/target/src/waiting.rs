@@ -168,12 +168,11 @@ impl<P: Protocol> Connection<P> {
         if self.link.sending_ticks() >= max {
             return true;
         }
-        let jobs = self.jobs.borrow();
         // Whatever a volume is at, or waits itself, is not the peer's doing.
         (self.link.held()).any(|(tag, ticks)| {
             ticks >= max
                 && !self.waiting.has(|op| P::is_of(op, tag))
-                && jobs.find(self.id(), tag).is_none()
+                && !P::is_worked_on(self, tag)
         })
     }
 }
