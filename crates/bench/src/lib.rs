@@ -9,6 +9,7 @@ pub mod ceiling;
 pub mod chap;
 pub mod clock;
 pub mod discover;
+pub mod figures;
 pub mod latency;
 pub mod perf;
 pub mod random;

@@ -1,0 +1,4 @@
+//! Figures as the papers of storage and NIC vendors have them, measured on this
+//! machine.
+
+pub mod statistics;
