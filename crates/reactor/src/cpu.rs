@@ -23,7 +23,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 
 /// Lets the calling thread run wherever the process might before a thread of
 /// it was pinned. A refusal leaves it where it is, which is slower only.
-pub(crate) fn unpin() {
+pub fn unpin() {
     if let Some(cpus) = UNPINNED.get() {
         let _ = set_affinity(cpus);
     }
