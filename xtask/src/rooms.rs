@@ -25,7 +25,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "target",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
+            "auth", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "scsi",
+            "store", "wire",
         ],
     ),
     (
@@ -36,7 +37,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "control",
-        &["auth", "iscsi", "mem", "nvmf", "reactor", "store", "target"],
+        &[
+            "auth", "iscsi", "mem", "nfsd", "nvmf", "reactor", "store", "target",
+        ],
     ),
     (
         "bench",
@@ -47,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "host", "link", "machine", "mem", "nvmf", "reactor", "store", "target", "wire",
+            "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store", "target", "wire",
         ],
     ),
     (

@@ -20,8 +20,10 @@ pub struct Compound {
     taken: u32,
     /// WRITEs with data among them.
     writes: u32,
-    /// Where the next begins in the arguments.
+    /// Where the next begins in the arguments, and the one that was taken last.
     at: u32,
+    op_at: u32,
+    number: nfs_opnum4,
     /// Where the status stands in the answer, and the number of results.
     status_at: u32,
     count_at: u32,
@@ -63,6 +65,8 @@ impl Compound {
             taken: 0,
             writes: 0,
             at: from.position() as u32,
+            op_at: 0,
+            number: nfs_opnum4::OP_ILLEGAL,
             status_at,
             count_at,
             results: 0,
@@ -85,13 +89,20 @@ impl Compound {
         self.taken
     }
 
-    /// The next operation of the call that it began with.
+    /// The number of the one that was taken last.
     #[inline]
-    pub fn next<'a>(&mut self, call: &Call<'a>) -> Next<'a> {
+    pub fn number(&self) -> nfs_opnum4 {
+        self.number
+    }
+
+    /// The next operation of the call that it began with, which has these
+    /// arguments ([`Call::args`]).
+    #[inline]
+    pub fn next<'a>(&mut self, args: &'a [u8], call: &Call<'_>) -> Next<'a> {
         if self.taken == self.ops || self.status != nfsstat4::NFS4_OK {
             return Next::End;
         }
-        let rest = &call.args[self.at as usize..];
+        let rest = &args[self.at as usize..];
         let number = Call::number(rest);
         let index = self.taken;
         self.taken += 1;
@@ -111,6 +122,7 @@ impl Compound {
             };
             return Next::Refused(number, status);
         }
+        self.number = number;
         if index >= call.ops {
             return match call.stop {
                 Stop::Unsupported => Next::Refused(number, nfsstat4::NFS4ERR_NOTSUPP),
@@ -120,6 +132,7 @@ impl Compound {
         }
         let mut from = Reader::new(rest);
         let op = nfs_argop4::decode(&mut from).expect("the connection has read it");
+        self.op_at = self.at;
         self.at += from.position() as u32;
         let payload = match op {
             nfs_argop4::OP_WRITE(_) => {
@@ -129,6 +142,13 @@ impl Compound {
             _ => None,
         };
         Next::Op(op, payload)
+    }
+
+    /// The operation that [`Compound::next`] gave last, once more.
+    #[inline]
+    pub fn again<'a>(&self, args: &'a [u8]) -> nfs_argop4<'a> {
+        let mut from = Reader::new(&args[self.op_at as usize..]);
+        nfs_argop4::decode(&mut from).expect("it was read before")
     }
 
     fn too_many(&self) -> nfsstat4 {

@@ -123,6 +123,24 @@ pub struct Call<'a> {
     pub payloads: &'a [Option<Tag>],
 }
 
+/// The arguments of a call, held by who executes it: see
+/// [`Connection::take_args`].
+#[derive(Debug, Default)]
+pub struct Args {
+    bytes: Vec<u8>,
+    at: u32,
+}
+
+impl std::ops::Deref for Args {
+    type Target = [u8];
+
+    /// As [`Call::args`].
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.at as usize..]
+    }
+}
+
 impl Call<'_> {
     /// The number of the operation at which [`Call::stop`] stopped, where
     /// `args` has no more than its beginning left.
@@ -249,7 +267,7 @@ impl Connection {
             record_bytes: slot.record_bytes,
             procedure: slot.procedure,
             credential: &slot.credential,
-            args: &slot.args[slot.args_at as usize..],
+            args: slot.args.get(slot.args_at as usize..).unwrap_or_default(),
             ops: slot.ops,
             stop: slot.stop,
             payloads: &slot.payloads,
@@ -267,12 +285,31 @@ impl Connection {
             record_bytes: slot.record_bytes,
             procedure: slot.procedure,
             credential: &slot.credential,
-            args: &slot.args[slot.args_at as usize..],
+            args: slot.args.get(slot.args_at as usize..).unwrap_or_default(),
             ops: slot.ops,
             stop: slot.stop,
             payloads: &slot.payloads,
         };
         (call, &mut slot.reply)
+    }
+
+    /// Takes the arguments of a call out, so that they can be read while the
+    /// connection is used; [`Call::args`] is empty until
+    /// [`Connection::give_args`], which comes before the answer.
+    #[inline]
+    pub fn take_args(&mut self, tag: Tag) -> Args {
+        let slot = &mut self.slots[tag];
+        debug_assert!(slot.state == State::Executing, "a call that is worked on");
+        Args {
+            bytes: std::mem::take(&mut slot.args),
+            at: slot.args_at,
+        }
+    }
+
+    /// The arguments that were taken out, back again.
+    #[inline]
+    pub fn give_args(&mut self, tag: Tag, args: Args) {
+        self.slots[tag].args = args.bytes;
     }
 
     /// The file handle that the WRITE whose data [`Op::Prepare`] announced will

@@ -46,7 +46,7 @@ fn execute(call: &[u8]) -> Executed {
     let mut executed = Vec::new();
     loop {
         let number = Call::number(&call.args[compound.at as usize..]);
-        match compound.next(&call) {
+        match compound.next(call.args, &call) {
             Next::Op(_, payload) => {
                 let number = number.unwrap();
                 executed.push((number, payload.is_some()));
@@ -163,12 +163,12 @@ fn a_result_that_is_too_long_is_taken_back() {
     let tag = server.calls[0].0;
     let (call, reply) = server.end.machine.reply(tag);
     let mut compound = Compound::begin(&call, reply);
-    compound.next(&call);
+    compound.next(call.args, &call);
     let mark = reply.mark();
     compound.result(op::OP_PUTROOTFH, nfsstat4::NFS4_OK, reply);
     reply.bytes().extend([0; 1000]);
     compound.instead(mark, op::OP_PUTROOTFH, nfsstat4::NFS4ERR_REP_TOO_BIG, reply);
-    assert_eq!(compound.next(&call), Next::End);
+    assert_eq!(compound.next(call.args, &call), Next::End);
     compound.end(reply);
     let mut from = Reader::new(reply.results());
     let head = compound_res_head::decode(&mut from).unwrap();

@@ -1,0 +1,93 @@
+//! What NFS calls do to file systems: the operations of NFSv4 (RFC 7530, 8881,
+//! 7862, 8276) and the procedures of NFSv3 and MOUNT, executed over
+//! [`store::fs`]. No socket: a driver hands in what a connection's machine has
+//! received, and keeps what waits for a file system.
+//!
+//! A call is an [`Execution`], which its driver keeps by the call's tag. It
+//! goes on as far as it can and says what it waits for as a [`Step`]. What all
+//! connections share is [`Nfsd`]; what one connection has, [`Peer`].
+#![forbid(unsafe_code)]
+
+mod attributes;
+pub mod callback;
+mod data;
+pub mod exports;
+pub mod handle;
+mod lock;
+mod names;
+pub mod offload;
+mod open;
+mod peer;
+pub mod pseudo;
+pub mod recovery;
+mod run;
+mod sequence;
+mod session;
+
+use machine::Nanos;
+use nfs::server::Server;
+use nfs::server::files::Files;
+
+pub use data::prepare;
+pub use exports::Exports;
+pub use peer::Peer;
+pub use pseudo::{Granted, Lost, Place, View};
+pub use run::{Around, Elsewhere, Execution, Step};
+
+/// Read delegations of all clients together at most.
+const DELEGATIONS_MAX: u32 = 64 * 1024;
+
+/// What a server of NFS does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// As to clients and sessions.
+    pub server: nfs::server::Settings,
+    /// Bytes of one READ or WRITE at most.
+    pub io_bytes_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            server: nfs::server::Settings::default(),
+            io_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// One server, shared by all connections of all reactors.
+pub struct Nfsd {
+    /// What it does.
+    pub settings: Settings,
+    /// Clients and sessions.
+    pub server: Server,
+    /// What clients have of files.
+    pub files: Files,
+    /// Copies under way.
+    pub copies: offload::Copies,
+    /// Calls to clients that are to be made.
+    pub outbox: callback::Outbox,
+    /// What is exported.
+    pub exports: exports::Live,
+}
+
+impl Nfsd {
+    /// A server that begins at `now`. `boot` must be different with every start;
+    /// `known` are the clients on record, who may reclaim what they had.
+    pub fn new(
+        settings: Settings,
+        boot: u32,
+        known: impl IntoIterator<Item = Box<[u8]>>,
+        exports: Exports,
+        now: Nanos,
+    ) -> Nfsd {
+        Nfsd {
+            settings,
+            server: Server::new(settings.server, boot, known, now),
+            files: Files::new(boot, DELEGATIONS_MAX),
+            copies: offload::Copies::default(),
+            outbox: callback::Outbox::default(),
+            exports: exports::Live::new(exports),
+        }
+    }
+}

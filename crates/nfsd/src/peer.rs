@@ -1,0 +1,79 @@
+//! What belongs to one connection.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nfs::server::Session;
+use wire::nfs4::sessionid4;
+
+use crate::pseudo::View;
+use crate::{Nfsd, open};
+
+/// Sessions that a connection remembers: a client has one for each server that
+/// it takes this one for.
+const SESSIONS_MAX: usize = 8;
+
+/// One connection: what it sees of the exports, its sessions, states that it
+/// has seen.
+pub struct Peer {
+    /// Never used again for another.
+    pub id: u64,
+    /// Of the other side.
+    pub address: SocketAddr,
+    /// States that it has seen.
+    pub(crate) states: open::Seen,
+    /// What it sees of the exports.
+    pub(crate) view: View,
+    /// The one used last comes last.
+    sessions: Vec<Rc<Held>>,
+}
+
+/// A session that a connection has used. Counted here, not in the session, so
+/// that reactors which share it do not fight for its line.
+pub(crate) struct Held {
+    pub(crate) session: Arc<Session>,
+}
+
+impl Peer {
+    /// A connection from `address` that was just accepted.
+    pub fn new(nfsd: &Nfsd, id: u64, address: SocketAddr) -> Peer {
+        Peer {
+            id,
+            address,
+            states: open::Seen::default(),
+            view: View::new(&nfsd.exports, address.ip()),
+            sessions: Vec::new(),
+        }
+    }
+
+    /// A session by its name.
+    #[inline]
+    pub(crate) fn session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<Held>> {
+        if let Some(held) = self.sessions.last()
+            && held.session.id == *id
+            && !held.session.is_gone()
+        {
+            return Some(held.clone());
+        }
+        self.find_session(nfsd, id)
+    }
+
+    #[cold]
+    fn find_session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<Held>> {
+        self.sessions.retain(|held| !held.session.is_gone());
+        let known = self.sessions.iter().position(|held| held.session.id == *id);
+        let held = match known {
+            Some(at) => self.sessions.remove(at),
+            None => {
+                let session = nfsd.server.session(id)?;
+                Rc::new(Held { session })
+            }
+        };
+        if self.sessions.len() == SESSIONS_MAX {
+            self.sessions.remove(0);
+        }
+        self.sessions.push(held.clone());
+        Some(held)
+    }
+}

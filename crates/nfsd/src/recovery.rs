@@ -1,0 +1,1 @@
+//! What clients may have back after a restart.

@@ -1,0 +1,699 @@
+//! A COMPOUND under way: takes one operation after the other, asks file
+//! systems, waits where it must, and puts the answer together.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use link::Link;
+use machine::{Nanos, Tag};
+use mem::Pool;
+use nfs::compound::{self, Compound};
+use nfs::connection::{Args, Connection, Credential, Mark, Reply};
+use nfs::server::Client;
+use reactor::{FileIo, Token};
+use store::fs::{self, Caller, FileSystem, Output, Progress, Task, Time};
+use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
+use wire::xdr::{Encode, List};
+
+use crate::peer::{Held, Peer};
+use crate::pseudo::Place;
+use crate::{Nfsd, attributes, data, lock, names, offload, open, sequence, session};
+
+/// What a call finds around it while it runs.
+pub struct Around<'a> {
+    /// The server.
+    pub nfsd: &'a Nfsd,
+    /// What belongs to its connection.
+    pub peer: &'a mut Peer,
+    /// Its connection.
+    pub link: &'a mut Link<Connection>,
+    /// File work of its reactor.
+    pub files: &'a mut dyn FileIo,
+    /// Buffers of its reactor.
+    pub pool: &'a Pool,
+    /// What completions for it are to carry, one at a time.
+    pub token: Token,
+    /// The monotonic clock.
+    pub now: Nanos,
+    /// The time of day.
+    pub time: Time,
+}
+
+/// How far a call has come.
+#[must_use]
+pub enum Step {
+    /// Its answer is in the machine: [`Link::flush`]. The execution may be used
+    /// for another call.
+    Sent,
+    /// A completion with the token is to come: then [`Execution::resume`], even
+    /// if nobody waits for the answer any more.
+    Pending(Arc<dyn FileSystem>, Task),
+    /// Something is to be done that may block: then [`Execution::go_on`].
+    Elsewhere(Elsewhere),
+    /// There is no buffer: [`Execution::go_on`] when there may be one again.
+    NoMemory,
+}
+
+/// What a call waits for that is no file system's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// What [`nfs::server::Server::take_changes`] tells is to be kept where a
+    /// crash cannot reach it.
+    Records,
+}
+
+/// What an operation came to: an error is its result, without a body.
+pub(crate) type Outcome<'a> = Result<Next<'a>, nfsstat4>;
+
+/// What happens next.
+pub(crate) enum Next<'a> {
+    /// The result was appended.
+    Done,
+    /// The file system of the current file handle is asked.
+    Ask(Ask<'a>),
+    /// Another one is asked.
+    AskOf(Arc<dyn FileSystem>, Ask<'a>),
+    /// See [`Step::Elsewhere`].
+    Elsewhere(Elsewhere, Then),
+    /// The operation begins again when there is memory; nothing was appended.
+    NoMemory,
+    /// There is no further operation, or all results are there.
+    End,
+}
+
+/// A question to a file system.
+pub(crate) struct Ask<'a> {
+    pub(crate) op: fs::Op<'a>,
+    /// See [`Caller::is_open`].
+    pub(crate) is_open: bool,
+    /// What becomes of the answer.
+    pub(crate) then: Then,
+}
+
+/// How an operation goes on when what it asked for is there: in the family that
+/// it belongs to.
+pub(crate) enum Then {
+    Names(names::Then),
+    Attributes(attributes::Then),
+    Data(data::Then),
+    Session(session::Then),
+    Open(open::Then),
+    Lock(lock::Then),
+    Offload(offload::Then),
+}
+
+/// The current or the saved file handle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Current {
+    pub(crate) place: Place,
+    /// The state id that goes with it (RFC 8881, section 16.2.3.1.2).
+    pub(crate) stateid: Option<stateid4>,
+}
+
+/// The slot of a session that a call is in.
+pub(crate) struct InSlot {
+    pub(crate) held: Rc<Held>,
+    pub(crate) slotid: u32,
+    /// The results are to be kept.
+    pub(crate) keeps: bool,
+}
+
+/// What a call has been told so far.
+pub(crate) struct Flow {
+    pub(crate) tag: Tag,
+    pub(crate) compound: Compound,
+    /// Who calls, as the call says.
+    pub(crate) credential: Credential,
+    /// On whose behalf it acts in the export that `identity_in` names.
+    identity: Credential,
+    identity_in: Option<u32>,
+    pub(crate) current: Option<Current>,
+    pub(crate) saved: Option<Current>,
+    pub(crate) slot: Option<InSlot>,
+    /// Of NFSv4.0: the client that an operation has named.
+    pub(crate) client: Option<Arc<Client>>,
+    /// Before the results of the COMPOUND, and of the operation under way.
+    pub(crate) begin: Mark,
+    mark: Mark,
+    /// What names the data of the WRITE under way.
+    pub(crate) payload: Option<Tag>,
+    /// All results are there: those of the first time.
+    pub(crate) is_replayed: bool,
+}
+
+/// One call under way, and when it is over, the next one: kept by its driver in
+/// a table by the call's tag.
+#[derive(Default)]
+pub struct Execution {
+    flow: Option<Flow>,
+    args: Args,
+    waits: Waits,
+}
+
+/// What an execution goes on with.
+#[derive(Default)]
+enum Waits {
+    #[default]
+    Nothing,
+    /// With this, when what it waits for is there.
+    For(Then),
+    /// With the operation under way, from its start.
+    Again,
+}
+
+const UNDER_WAY: &str = "a call is under way";
+
+impl Execution {
+    /// Begins with a COMPOUND that has all arrived
+    /// ([`nfs::connection::Op::Call`]).
+    pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
+        around.peer.view.refresh(&around.nfsd.exports);
+        let machine = &mut around.link.machine;
+        let (call, reply) = machine.reply(tag);
+        let begin = reply.mark();
+        let credential = *call.credential;
+        self.flow = Some(Flow {
+            tag,
+            compound: Compound::begin(&call, reply),
+            credential,
+            identity: credential,
+            identity_in: None,
+            current: None,
+            saved: None,
+            slot: None,
+            client: None,
+            begin,
+            mark: begin,
+            payload: None,
+            is_replayed: false,
+        });
+        self.args = machine.take_args(tag);
+        self.go(around, |run| run.take())
+    }
+
+    /// Goes on when the completion that it waited for has come with `result`.
+    pub fn resume(
+        &mut self,
+        fs: &Arc<dyn FileSystem>,
+        task: Task,
+        result: io::Result<u32>,
+        around: &mut Around<'_>,
+    ) -> Step {
+        around.peer.view.refresh(&around.nfsd.exports);
+        match fs.resume(task, result, around.files, around.token) {
+            Progress::Pending(task) => Step::Pending(fs.clone(), task),
+            Progress::Done(result) => {
+                let Waits::For(then) = std::mem::take(&mut self.waits) else {
+                    panic!("it waits for a file system");
+                };
+                self.go(around, |run| after(run, then, result))
+            }
+        }
+    }
+
+    /// Goes on when what it waited for elsewhere is done, or there may be
+    /// memory again.
+    pub fn go_on(&mut self, around: &mut Around<'_>) -> Step {
+        around.peer.view.refresh(&around.nfsd.exports);
+        match std::mem::take(&mut self.waits) {
+            Waits::For(then) => self.go(around, |run| after(run, then, Ok(Output::Done))),
+            Waits::Again => self.go(around, |run| dispatch(run, run.op())),
+            Waits::Nothing => panic!("it waits for something"),
+        }
+    }
+
+    /// The call is given up: nobody will hear its answer, and what it has done
+    /// so far stays done.
+    pub fn abandon(&mut self) {
+        if let Some(slot) = self.flow.take().and_then(|flow| flow.slot) {
+            slot.held.session.finish(slot.slotid, None);
+        }
+        *self = Execution::default();
+    }
+
+    #[inline]
+    fn go(
+        &mut self,
+        around: &mut Around<'_>,
+        first: impl for<'a> FnOnce(&mut Run<'a>) -> Outcome<'a>,
+    ) -> Step {
+        let flow = self.flow.as_mut().expect(UNDER_WAY);
+        let mut run = Run {
+            nfsd: around.nfsd,
+            peer: around.peer,
+            link: around.link,
+            pool: around.pool,
+            files: around.files,
+            token: around.token,
+            now: around.now,
+            time: around.time,
+            args: &self.args,
+            flow,
+        };
+        let next = first(&mut run);
+        let step = run.go(next, &mut self.waits);
+        match step {
+            Step::Sent => {
+                let args = std::mem::take(&mut self.args);
+                self.send(args, around);
+            }
+            _ => data::secure(&mut run),
+        }
+        step
+    }
+
+    /// All results are there.
+    #[inline]
+    fn send(&mut self, args: Args, around: &mut Around<'_>) {
+        let flow = self.flow.take().expect(UNDER_WAY);
+        let machine = &mut around.link.machine;
+        machine.give_args(flow.tag, args);
+        let (_, reply) = machine.reply(flow.tag);
+        if !flow.is_replayed {
+            flow.compound.end(reply);
+        }
+        if let Some(slot) = flow.slot {
+            // SEQUENCE alone is kept anyway: it costs nothing.
+            let keeps = slot.keeps || flow.compound.ops() == 1;
+            let results = keeps.then(|| reply.results());
+            slot.held.session.finish(slot.slotid, results);
+        }
+        machine.send(flow.tag);
+    }
+}
+
+/// A call while it runs.
+pub(crate) struct Run<'a> {
+    pub(crate) nfsd: &'a Nfsd,
+    pub(crate) peer: &'a mut Peer,
+    pub(crate) link: &'a mut Link<Connection>,
+    pub(crate) pool: &'a Pool,
+    pub(crate) files: &'a mut dyn FileIo,
+    pub(crate) token: Token,
+    pub(crate) now: Nanos,
+    pub(crate) time: Time,
+    args: &'a [u8],
+    pub(crate) flow: &'a mut Flow,
+}
+
+impl<'a> Run<'a> {
+    /// Goes on as far as it can.
+    fn go(&mut self, mut next: Outcome<'a>, waits: &mut Waits) -> Step {
+        loop {
+            next = match next {
+                Ok(Next::Done) => {
+                    self.settle();
+                    self.take()
+                }
+                Err(status) => {
+                    self.refuse(status);
+                    self.take()
+                }
+                Ok(Next::End) => return Step::Sent,
+                Ok(Next::Ask(ask)) => match self.ask(ask) {
+                    Asked::Done(then, result) => after(self, then, result),
+                    Asked::Pending(fs, task, then) => {
+                        *waits = Waits::For(then);
+                        return Step::Pending(fs, task);
+                    }
+                },
+                Ok(Next::AskOf(fs, ask)) => match self.ask_of(&fs, ask) {
+                    (Progress::Done(result), then) => after(self, then, result),
+                    (Progress::Pending(task), then) => {
+                        *waits = Waits::For(then);
+                        return Step::Pending(fs, task);
+                    }
+                },
+                Ok(Next::Elsewhere(what, then)) => {
+                    *waits = Waits::For(then);
+                    return Step::Elsewhere(what);
+                }
+                Ok(Next::NoMemory) => {
+                    *waits = Waits::Again;
+                    return Step::NoMemory;
+                }
+            }
+        }
+    }
+
+    /// Takes the next operation and begins it.
+    #[inline]
+    fn take(&mut self) -> Outcome<'a> {
+        let (call, reply) = self.link.machine.reply(self.flow.tag);
+        self.flow.mark = reply.mark();
+        match self.flow.compound.next(self.args, &call) {
+            compound::Next::Op(op, payload) => {
+                self.flow.payload = payload;
+                dispatch(self, op)
+            }
+            compound::Next::Refused(number, status) => {
+                self.flow.compound.result(number, status, reply);
+                without_body(number, reply);
+                Ok(Next::End)
+            }
+            compound::Next::End => Ok(Next::End),
+        }
+    }
+
+    /// The operation under way, once more.
+    #[inline]
+    pub(crate) fn op(&self) -> nfs_argop4<'a> {
+        self.flow.compound.again(self.args)
+    }
+
+    /// The operation ends with this status and no body.
+    #[cold]
+    fn refuse(&mut self, status: nfsstat4) {
+        let number = self.flow.compound.number();
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        self.flow.compound.result(number, status, reply);
+        without_body(number, reply);
+    }
+
+    /// A result was appended: is it within what was agreed?
+    #[inline]
+    fn settle(&mut self) {
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let bytes = reply.record_bytes();
+        if let Err(status) = self.flow.check_room(bytes, self.nfsd) {
+            let number = self.flow.compound.number();
+            let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
+            compound.instead(mark, number, status, reply);
+            without_body(number, reply);
+        }
+    }
+
+    /// Refuses an operation that changes something and whose result would not
+    /// fit: before it does.
+    ///
+    /// # Errors
+    /// As RFC 8881, section 2.10.6.4 says.
+    #[inline]
+    pub(crate) fn reserve(&mut self, result_bytes: u32) -> Result<(), nfsstat4> {
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let bytes = reply.record_bytes().saturating_add(result_bytes);
+        self.flow.check_room(bytes, self.nfsd)
+    }
+
+    /// Bytes that the answer may still grow by.
+    #[inline]
+    pub(crate) fn room(&mut self) -> u32 {
+        let max = self.flow.answer_bytes_max(self.nfsd);
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        max.saturating_sub(reply.record_bytes())
+    }
+
+    /// The answer, to be appended to.
+    #[inline]
+    pub(crate) fn reply(&mut self) -> &mut Reply {
+        self.link.machine.reply(self.flow.tag).1
+    }
+
+    /// The operation succeeded: `body` appends what its result has beyond that.
+    #[inline]
+    pub(crate) fn ok(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Outcome<'a> {
+        self.answer(nfsstat4::NFS4_OK, body)
+    }
+
+    /// The operation ended with a status whose result has a body.
+    #[inline]
+    pub(crate) fn answer(
+        &mut self,
+        status: nfsstat4,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Outcome<'a> {
+        let number = self.flow.compound.number();
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        self.flow.compound.result(number, status, reply);
+        body(reply.bytes());
+        Ok(Next::Done)
+    }
+
+    #[inline]
+    fn ask(&mut self, ask: Ask<'a>) -> Asked {
+        let place = self.flow.current.map(|current| current.place);
+        let (export, identity) = match place {
+            Some(Place::File { export, .. }) => (export, &self.flow.identity),
+            Some(Place::Pseudo(_)) => {
+                return Asked::Done(ask.then, names::pseudo(&self.peer.view, &ask.op));
+            }
+            None => unreachable!("who asks has looked for the current file handle"),
+        };
+        let Some(granted) = self.peer.view.granted(export) else {
+            // The export went while the call waited.
+            return Asked::Done(ask.then, Err(fs::Error::Stale));
+        };
+        let caller = caller(identity, self.time, ask.is_open);
+        let fs = granted.export.fs();
+        match fs.start(&caller, ask.op, self.files, self.token) {
+            Progress::Done(result) => Asked::Done(ask.then, result),
+            Progress::Pending(task) => Asked::Pending(fs.clone(), task, ask.then),
+        }
+    }
+
+    fn ask_of(&mut self, fs: &Arc<dyn FileSystem>, ask: Ask<'a>) -> (Progress, Then) {
+        let caller = caller(&self.flow.identity, self.time, ask.is_open);
+        let progress = fs.start(&caller, ask.op, self.files, self.token);
+        (progress, ask.then)
+    }
+
+    /// On whose behalf it acts at the current file handle.
+    #[inline]
+    pub(crate) fn caller(&self, is_open: bool) -> Caller<'_> {
+        caller(&self.flow.identity, self.time, is_open)
+    }
+
+    /// Its minor version.
+    #[inline]
+    pub(crate) fn minor(&self) -> u32 {
+        self.flow.compound.minor()
+    }
+
+    /// The current file handle, for who may use what it leads to.
+    ///
+    /// # Errors
+    /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE.
+    #[inline]
+    pub(crate) fn current(&self) -> Result<Place, nfsstat4> {
+        let current = self.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+        self.check_security(current.place)?;
+        Ok(current.place)
+    }
+
+    /// Whether the caller may be at a place, by how it says who it is (RFC 8881,
+    /// section 2.6.3).
+    #[inline]
+    pub(crate) fn check_security(&self, place: Place) -> Result<(), nfsstat4> {
+        let Place::File { export, .. } = place else {
+            return Ok(());
+        };
+        let granted = self.peer.view.granted(export);
+        let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
+        match granted.rule.takes(self.flow.credential.flavor) {
+            true => Ok(()),
+            false => Err(nfsstat4::NFS4ERR_WRONGSEC),
+        }
+    }
+
+    /// This becomes the current file handle; it has no state id.
+    #[inline]
+    pub(crate) fn set_current(&mut self, place: Place) {
+        let stateid = None;
+        self.put_current(Current { place, stateid });
+    }
+
+    #[inline]
+    pub(crate) fn put_current(&mut self, current: Current) {
+        self.flow.current = Some(current);
+        if let Place::File { export, .. } = current.place
+            && self.flow.identity_in != Some(export)
+            && let Some(granted) = self.peer.view.granted(export)
+        {
+            self.flow.identity = granted.rule.identity(&self.flow.credential);
+            self.flow.identity_in = Some(export);
+        }
+    }
+
+    /// The state id that an operation names: the current one, if it says so.
+    ///
+    /// # Errors
+    /// NFS4ERR_BAD_STATEID where there is no current one.
+    #[inline]
+    pub(crate) fn stateid(&self, named: &stateid4) -> Result<stateid4, nfsstat4> {
+        let is_current = named.seqid == 1 && named.other == [0; 12] && self.minor() > 0;
+        match (is_current, self.flow.current) {
+            (false, _) => Ok(*named),
+            (true, Some(current)) => current.stateid.ok_or(nfsstat4::NFS4ERR_BAD_STATEID),
+            (true, None) => Err(nfsstat4::NFS4ERR_NOFILEHANDLE),
+        }
+    }
+
+    /// The current file handle has this state id now.
+    pub(crate) fn set_stateid(&mut self, stateid: stateid4) {
+        if let Some(current) = &mut self.flow.current {
+            current.stateid = Some(stateid);
+        }
+    }
+
+    /// The session of the call, and its client.
+    #[inline]
+    pub(crate) fn session(&self) -> Option<&Arc<nfs::server::Session>> {
+        self.flow.slot.as_ref().map(|slot| &slot.held.session)
+    }
+
+    /// Who calls: the client of its session, or with NFSv4.0 the one that an
+    /// operation has named.
+    #[inline]
+    pub(crate) fn client(&self) -> Option<&Arc<Client>> {
+        match &self.flow.slot {
+            Some(slot) => Some(&slot.held.session.client),
+            None => self.flow.client.as_ref(),
+        }
+    }
+}
+
+/// How a question stands.
+enum Asked {
+    Done(Then, Result<Output, fs::Error>),
+    Pending(Arc<dyn FileSystem>, Task, Then),
+}
+
+#[inline]
+fn caller(identity: &Credential, now: Time, is_open: bool) -> Caller<'_> {
+    Caller {
+        uid: identity.uid,
+        gid: identity.gid,
+        gids: identity.gids(),
+        now,
+        is_open,
+    }
+}
+
+/// What the result of an operation has even where it failed: SETATTR's
+/// attributes that were set.
+#[inline]
+fn without_body(number: nfs_opnum4, reply: &mut Reply) {
+    if number == nfs_opnum4::OP_SETATTR {
+        let none: bitmap4<'_> = List::Of(&[]);
+        none.encode(reply.bytes());
+    }
+}
+
+impl Flow {
+    #[inline]
+    fn answer_bytes_max(&self, nfsd: &Nfsd) -> u32 {
+        match &self.slot {
+            Some(slot) => {
+                let fore = &slot.held.session.fore;
+                match slot.keeps {
+                    true => fore.response_bytes_max.min(fore.cached_bytes_max),
+                    false => fore.response_bytes_max,
+                }
+            }
+            None => nfsd.settings.server.fore.response_bytes_max,
+        }
+    }
+
+    #[inline]
+    fn check_room(&self, bytes: u32, nfsd: &Nfsd) -> Result<(), nfsstat4> {
+        match bytes <= self.answer_bytes_max(nfsd) {
+            true => Ok(()),
+            false => Err(self.too_big(bytes)),
+        }
+    }
+
+    #[cold]
+    fn too_big(&self, bytes: u32) -> nfsstat4 {
+        match &self.slot {
+            None => nfsstat4::NFS4ERR_RESOURCE,
+            Some(slot) if bytes > slot.held.session.fore.response_bytes_max => {
+                nfsstat4::NFS4ERR_REP_TOO_BIG
+            }
+            Some(_) => nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE,
+        }
+    }
+}
+
+/// Begins an operation.
+#[inline]
+fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
+    use nfs_argop4::*;
+    match op {
+        OP_ACCESS(args) => attributes::access(run, &args),
+        OP_CLOSE(args) => open::close(run, &args),
+        OP_COMMIT(args) => data::commit(run, &args),
+        OP_CREATE(args) => names::create(run, &args),
+        OP_DELEGPURGE(args) => open::delegpurge(run, &args),
+        OP_DELEGRETURN(args) => open::delegreturn(run, &args),
+        OP_GETATTR(args) => attributes::getattr(run, &args),
+        OP_GETFH => names::getfh(run),
+        OP_LINK(args) => names::link(run, &args),
+        OP_LOCK(args) => lock::lock(run, &args),
+        OP_LOCKT(args) => lock::lockt(run, &args),
+        OP_LOCKU(args) => lock::locku(run, &args),
+        OP_LOOKUP(args) => names::lookup(run, &args),
+        OP_LOOKUPP => names::lookupp(run),
+        OP_NVERIFY(args) => attributes::verify(run, &args),
+        OP_OPEN(args) => open::open(run, &args),
+        OP_OPENATTR(_) => Err(nfsstat4::NFS4ERR_NOTSUPP),
+        OP_OPEN_CONFIRM(args) => open::open_confirm(run, &args),
+        OP_OPEN_DOWNGRADE(args) => open::open_downgrade(run, &args),
+        OP_PUTFH(args) => names::putfh(run, &args),
+        OP_PUTPUBFH | OP_PUTROOTFH => names::putrootfh(run),
+        OP_READ(args) => data::read(run, &args),
+        OP_READDIR(args) => names::readdir(run, &args),
+        OP_READLINK => names::readlink(run),
+        OP_REMOVE(args) => names::remove(run, &args),
+        OP_RENAME(args) => names::rename(run, &args),
+        OP_RENEW(args) => session::renew(run, &args),
+        OP_RESTOREFH => names::restorefh(run),
+        OP_SAVEFH => names::savefh(run),
+        OP_SECINFO(args) => names::secinfo(run, &args),
+        OP_SETATTR(args) => attributes::setattr(run, &args),
+        OP_SETCLIENTID(args) => session::setclientid(run, &args),
+        OP_SETCLIENTID_CONFIRM(args) => session::setclientid_confirm(run, &args),
+        OP_VERIFY(args) => attributes::verify(run, &args),
+        OP_WRITE(args) => data::write(run, &args),
+        OP_RELEASE_LOCKOWNER(args) => lock::release_lockowner(run, &args),
+        OP_BACKCHANNEL_CTL(args) => session::backchannel_ctl(run, &args),
+        OP_BIND_CONN_TO_SESSION(args) => session::bind_conn_to_session(run, &args),
+        OP_EXCHANGE_ID(args) => session::exchange_id(run, &args),
+        OP_CREATE_SESSION(args) => session::create_session(run, &args),
+        OP_DESTROY_SESSION(args) => session::destroy_session(run, &args),
+        OP_FREE_STATEID(args) => open::free_stateid(run, &args),
+        OP_SECINFO_NO_NAME(args) => names::secinfo_no_name(run, &args),
+        OP_SEQUENCE(args) => sequence::sequence(run, &args),
+        OP_TEST_STATEID(args) => open::test_stateid(run, &args),
+        OP_DESTROY_CLIENTID(args) => session::destroy_clientid(run, &args),
+        OP_RECLAIM_COMPLETE(args) => session::reclaim_complete(run, &args),
+        OP_ALLOCATE(args) => data::allocate(run, &args),
+        OP_COPY(args) => offload::copy(run, &args),
+        OP_DEALLOCATE(args) => data::deallocate(run, &args),
+        OP_IO_ADVISE(args) => data::io_advise(run, &args),
+        OP_OFFLOAD_CANCEL(args) => offload::offload_cancel(run, &args),
+        OP_OFFLOAD_STATUS(args) => offload::offload_status(run, &args),
+        OP_READ_PLUS(args) => data::read_plus(run, &args),
+        OP_SEEK(args) => data::seek(run, &args),
+        OP_CLONE(args) => data::clone(run, &args),
+        OP_GETXATTR(args) => attributes::getxattr(run, &args),
+        OP_SETXATTR(args) => attributes::setxattr(run, &args),
+        OP_LISTXATTRS(args) => attributes::listxattrs(run, &args),
+        OP_REMOVEXATTR(args) => attributes::removexattr(run, &args),
+        nfs_argop4::default(_) => Err(nfsstat4::NFS4ERR_NOTSUPP),
+    }
+}
+
+/// An operation goes on: what it asked for is there.
+#[inline]
+fn after<'a>(run: &mut Run<'a>, then: Then, result: Result<Output, fs::Error>) -> Outcome<'a> {
+    match then {
+        Then::Attributes(then) => attributes::after(run, then, result),
+        Then::Names(then) => names::after(run, then, result),
+        Then::Data(then) => data::after(run, then, result),
+        Then::Session(then) => session::after(run, then, result),
+        Then::Open(then) => open::after(run, then, result),
+        Then::Lock(then) => lock::after(run, then, result),
+        Then::Offload(then) => offload::after(run, then, result),
+    }
+}

@@ -1,0 +1,35 @@
+//! SEQUENCE (RFC 8881, section 18.46): the slot that a call is in.
+
+use nfs::server::{Principal, Request, Sequenced};
+use wire::nfs4::{SEQUENCE4args, nfsstat4};
+use wire::xdr::Encode;
+
+use crate::run::{InSlot, Next, Outcome, Run};
+
+pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'a> {
+    let held = run.peer.session(run.nfsd, &args.sa_sessionid);
+    let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
+    let request = Request {
+        record_bytes: run.link.machine.call(run.flow.tag).record_bytes,
+        ops: run.flow.compound.ops(),
+        principal: Principal::from(&run.flow.credential),
+    };
+    match held.session.sequence(args, &request, run.now)? {
+        Sequenced::New(resok) => {
+            run.flow.slot = Some(InSlot {
+                held,
+                slotid: args.sa_slotid,
+                keeps: args.sa_cachethis,
+            });
+            run.ok(|to| resok.encode(to))
+        }
+        Sequenced::Again(results) => {
+            run.flow.is_replayed = true;
+            let begin = run.flow.begin;
+            let reply = run.reply();
+            reply.back_to(begin);
+            reply.bytes().extend_from_slice(&results);
+            Ok(Next::End)
+        }
+    }
+}
