@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod iscsi;
+pub mod mount3;
+pub mod nfs3;
 pub mod nfs4;
 pub mod nvme;
 pub mod nvme_tcp;
