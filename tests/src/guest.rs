@@ -32,6 +32,8 @@ pub struct Config {
     pub limit: Duration,
     /// Ports of this machine's 127.0.0.1, and the guest's port that each leads to.
     pub forwards: Vec<(u16, u16)>,
+    /// A program of this machine that the guest finds as its first virtio disk.
+    pub program: Option<PathBuf>,
     /// More words on the kernel's command line.
     pub kernel_words: String,
 }
@@ -46,6 +48,7 @@ impl Config {
             cpus: 1,
             limit: Duration::from_secs(240),
             forwards: Vec::new(),
+            program: None,
             kernel_words: String::new(),
         }
     }
@@ -134,6 +137,11 @@ impl Guest {
         }
         command.args(["-netdev", &network]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+        if let Some(program) = &config.program {
+            let file = escaped(program);
+            command.arg("-drive");
+            command.arg(format!("file={file},format=raw,if=virtio,readonly=on"));
+        }
         command
             .arg("-chardev")
             .arg(to_file("out", &logs.join(OUTPUT)));
