@@ -18,6 +18,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use wire::mount3::mount_proc3;
+use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
 use wire::rpc::{AUTH_NONE, RPC_VERSION, RecordMark, accept_stat, auth_stat, msg_type};
 use wire::rpc::{call_body, opaque_auth};
@@ -84,9 +86,14 @@ pub enum Procedure {
     Null,
     /// NFSv4's other one.
     Compound,
+    /// One of NFSv3, never its NULL.
+    Nfs3(nfs_proc3),
+    /// One of MOUNT, never its NULL.
+    Mount3(mount_proc3),
 }
 
-/// Why a COMPOUND has no further operations in [`Call::args`].
+/// Why a COMPOUND has no further operations in [`Call::args`]; of NFSv3's WRITE,
+/// why it has no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stop {
     /// All are there.
@@ -112,9 +119,10 @@ pub struct Call<'a> {
     /// Who calls.
     pub credential: &'a Credential,
     /// The arguments of the procedure, without the data of WRITEs: a COMPOUND's
-    /// header, which can be read, and operations.
+    /// header, which can be read, and operations. Others nobody has read yet.
     pub args: &'a [u8],
-    /// Operations that can be read, and whose data is there.
+    /// Operations that can be read, and whose data is there; an NFSv3 WRITE that
+    /// is so counts as one.
     pub ops: u32,
     /// Why there are no more.
     pub stop: Stop,

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use machine::testing::{Dice, End};
 use machine::{Machine, Tag};
+use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3};
+use wire::nfs3::{NFS_V3, WRITE3args, nfs_proc3, stable_how};
 use wire::nfs4::{
     GETATTR4args, NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, PUTFH4args, WRITE4args, compound_head,
     nfs_argop4, stable_how4, stateid4,
@@ -253,6 +255,43 @@ pub fn compound(parts: &[Part]) -> (Vec<u8>, Vec<u8>) {
     (wire, args)
 }
 
+/// The procedures of NFSv3 and MOUNT, by what [`fuzz`] picks them with.
+const OTHERS: [(u32, u32, u32); 3] = [
+    (NFS4_PROGRAM, NFS_V3, nfs_proc3::NFSPROC3_WRITE as u32),
+    (NFS4_PROGRAM, NFS_V3, nfs_proc3::NFSPROC3_LOOKUP as u32),
+    (MOUNT_PROGRAM, MOUNT_V3, mount_proc3::MOUNTPROC3_MNT as u32),
+];
+
+/// The header of a call of another program, version and procedure by AUTH_SYS
+/// as root.
+pub fn call_header_of(xid: u32, (program, version, procedure): (u32, u32, u32)) -> Vec<u8> {
+    call_header(xid, |call| {
+        call.prog = program;
+        call.vers = version;
+        call.proc = procedure;
+    })
+}
+
+/// A call of NFSv3's WRITE: as on the wire, and its arguments without the data.
+pub fn write3(xid: u32, handle: &[u8], offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut args = Vec::new();
+    WRITE3args {
+        file: Opaque(handle),
+        offset,
+        count: data.len() as u32,
+        stable: stable_how::FILE_SYNC,
+        data: Payload {
+            len: data.len() as u32,
+        },
+    }
+    .encode(&mut args);
+    let mut wire = call_header_of(xid, OTHERS[0]);
+    wire.extend(&args);
+    wire.extend(data);
+    wire.extend(&[0; 3][..pad(data.len())]);
+    (wire, args)
+}
+
 /// A record in fragments of at most so many bytes each, in turn.
 pub fn record(bytes: &[u8], mut fragment: impl FnMut() -> usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -299,7 +338,10 @@ fn stream_of(mut records: &[u8]) -> VecDeque<u8> {
         xid += 1;
         let mut message = match mode & 2 {
             0 => Vec::new(),
-            _ => call_header(xid, |_| {}),
+            _ => match mode >> 5 {
+                which @ 1..=3 => call_header_of(xid, OTHERS[usize::from(which) - 1]),
+                _ => call_header(xid, |_| {}),
+            },
         };
         message.extend(bytes);
         let fragment = match mode >> 2 & 7 {
@@ -314,7 +356,7 @@ fn stream_of(mut records: &[u8]) -> VecDeque<u8> {
 /// Any client against the machine. An input is 4 bytes of seed, then records:
 /// a mode, a length (16 bits, little endian) and so many bytes. Mode bit 0: they
 /// get a record mark; bit 1: and before them the header of a call; bits 2 to 4:
-/// how long fragments are.
+/// how long fragments are; bits 5 to 7: of which procedure, COMPOUND or another.
 pub fn fuzz(input: &[u8]) {
     let Some((seed, records)) = input.split_first_chunk::<4>() else {
         return;

@@ -2,6 +2,7 @@
 //! buffer of their call, data of WRITEs to its memory.
 
 use machine::{Direct, Step, Tag};
+use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
 use wire::xdr::{Decode, Error, Reader, pad};
 
@@ -35,7 +36,11 @@ enum Part {
     Operation,
     /// The number of an operation that is one too many.
     Last,
-    /// All of it belongs to the record's buffer.
+    /// The arguments of NFSv3's WRITE.
+    Write3,
+    /// All of it belongs to the record's buffer: of a call.
+    Args,
+    /// Likewise, of an answer.
     Rest,
     /// Nobody wants it.
     Nothing,
@@ -177,6 +182,14 @@ enum Item {
     Header(Header),
     Compound(u32),
     Operation(Operation),
+    Write3(Write3),
+}
+
+/// An NFSv3 WRITE up to its data.
+struct Write3 {
+    handle_bytes: u32,
+    offset: u64,
+    len: u32,
 }
 
 impl Connection {
@@ -274,8 +287,8 @@ impl Connection {
         let part = self.inbound.part;
         let parsed = self.inbound.parsed;
         let args = &mut self.slots[tag].args;
-        if matches!(part, Part::Rest | Part::Nothing) {
-            if part == Part::Rest {
+        if matches!(part, Part::Args | Part::Rest | Part::Nothing) {
+            if part != Part::Nothing {
                 args.extend_from_slice(chunk);
             }
             let used = self.took(tag, chunk.len())?;
@@ -326,6 +339,7 @@ impl Connection {
             Item::Operation(operation) => {
                 self.on_operation(tag, parsed, operation, available - used)
             }
+            Item::Write3(write) => self.on_write3(tag, parsed, &write, available - used),
         };
         Ok((used, step))
     }
@@ -340,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// The header of a COMPOUND is none: nothing of the record is of use.
+    /// Arguments are none: nothing of the record is of use.
     #[cold]
     fn garbage(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
         self.inbound.refusal = Some(Refusal::stat(accept_stat::GARBAGE_ARGS));
@@ -364,6 +378,8 @@ impl Connection {
                 self.inbound.part = match procedure {
                     Procedure::Null => Part::Nothing,
                     Procedure::Compound => Part::Compound,
+                    Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => Part::Write3,
+                    Procedure::Nfs3(_) | Procedure::Mount3(_) => Part::Args,
                 };
                 self.deadline = None;
             }
@@ -423,6 +439,21 @@ impl Connection {
             Operation::Stop(why) => self.stop(tag, why),
         }
         None
+    }
+
+    #[inline]
+    fn on_write3(
+        &mut self,
+        tag: Tag,
+        begin: usize,
+        write: &Write3,
+        available: usize,
+    ) -> Option<Step<Op>> {
+        // The length of the handle stands before it.
+        let at = begin + size_of::<u32>();
+        self.slots[tag].handle = Some((at as u32, write.handle_bytes));
+        self.inbound.ops_left = 1;
+        self.begin_payload(tag, write.offset, write.len, available)
     }
 
     #[inline]
@@ -509,7 +540,7 @@ impl Connection {
         }
         match inbound.part {
             Part::Header => return Some(self.fail(FatalError::NoMessage)),
-            Part::Compound => {
+            Part::Compound | Part::Write3 => {
                 self.queue_refusal(tag, Refusal::stat(accept_stat::GARBAGE_ARGS));
                 return None;
             }
@@ -518,7 +549,7 @@ impl Connection {
                 return Some(Step::Op(Op::Answer { tag, xid }));
             }
             Part::Operation | Part::Last => self.slots[tag].stop = Stop::BadXdr,
-            Part::Nothing => {}
+            Part::Args | Part::Nothing => {}
         }
         let slot = &mut self.slots[tag];
         if slot.is_answer {
@@ -544,6 +575,14 @@ fn read(part: Part, bytes: &[u8]) -> Result<(usize, Item), Error> {
     match part {
         Part::Header => scan::header(bytes).map(|(len, header)| (len, Item::Header(header))),
         Part::Compound => scan::compound(bytes).map(|(len, ops)| (len, Item::Compound(ops))),
+        Part::Write3 => scan::write3(bytes).map(|(len, args)| {
+            let write = Write3 {
+                handle_bytes: args.file.0.len() as u32,
+                offset: args.offset,
+                len: args.data.len,
+            };
+            (len, Item::Write3(write))
+        }),
         Part::Last => {
             let one_more = Item::Operation(Operation::Stop(Stop::TooMany));
             u32::decode(&mut Reader::new(bytes)).map(|_| (size_of::<u32>(), one_more))

@@ -1,7 +1,9 @@
 //! What a record is made of, as far as the way of its bytes depends on it: the
-//! header of RPC, that of a COMPOUND, operations up to the data of a WRITE.
-//! Everything here is a function of bytes.
+//! header of RPC, that of a COMPOUND, operations up to the data of a WRITE, also
+//! that of NFSv3. Everything here is a function of bytes.
 
+use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3};
+use wire::nfs3::{NFS_V3, WRITE3args, nfs_proc3};
 use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
 use wire::nfs4::{nfs_argop4, nfs_opnum4};
 use wire::rpc::{
@@ -66,17 +68,33 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), Error> {
 /// What a call calls, and who calls.
 fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
     let credential = Credential::of(call).map_err(Refusal::auth)?;
-    if call.prog != NFS4_PROGRAM {
-        return Err(Refusal::stat(accept_stat::PROG_UNAVAIL));
+    let procedure = match (call.prog, call.vers) {
+        (NFS4_PROGRAM, NFS_V4) => match call.proc {
+            NFSPROC4_NULL => Some(Procedure::Null),
+            NFSPROC4_COMPOUND => Some(Procedure::Compound),
+            _ => None,
+        },
+        (NFS4_PROGRAM, NFS_V3) => number_of(call.proc).map(|proc| match proc {
+            nfs_proc3::NFSPROC3_NULL => Procedure::Null,
+            proc => Procedure::Nfs3(proc),
+        }),
+        (MOUNT_PROGRAM, MOUNT_V3) => number_of(call.proc).map(|proc| match proc {
+            mount_proc3::MOUNTPROC3_NULL => Procedure::Null,
+            proc => Procedure::Mount3(proc),
+        }),
+        (NFS4_PROGRAM, _) => return Err(Refusal::versions(NFS_V3, NFS_V4)),
+        (MOUNT_PROGRAM, _) => return Err(Refusal::versions(MOUNT_V3, MOUNT_V3)),
+        _ => return Err(Refusal::stat(accept_stat::PROG_UNAVAIL)),
+    };
+    match procedure {
+        Some(procedure) => Ok((procedure, credential)),
+        None => Err(Refusal::stat(accept_stat::PROC_UNAVAIL)),
     }
-    if call.vers != NFS_V4 {
-        return Err(Refusal::versions(NFS_V4, NFS_V4));
-    }
-    match call.proc {
-        NFSPROC4_NULL => Ok((Procedure::Null, credential)),
-        NFSPROC4_COMPOUND => Ok((Procedure::Compound, credential)),
-        _ => Err(Refusal::stat(accept_stat::PROC_UNAVAIL)),
-    }
+}
+
+/// The procedure with this number, if there is one.
+fn number_of<T: for<'a> Decode<'a>>(number: u32) -> Option<T> {
+    T::decode(&mut Reader::new(&number.to_be_bytes())).ok()
 }
 
 /// Reads what stands before the operations of a COMPOUND: how long it is, and
@@ -85,6 +103,18 @@ pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), Error> {
     let mut from = Reader::new(bytes);
     let head = compound_head::decode(&mut from)?;
     Ok((from.position(), head.ops))
+}
+
+/// Reads the arguments of an NFSv3 WRITE up to its data: how long they are, and
+/// what they are. The file handle lies behind its length.
+#[inline]
+pub(super) fn write3(bytes: &[u8]) -> Result<(usize, WRITE3args<'_>), Error> {
+    let mut from = Reader::new(bytes);
+    let args = WRITE3args::decode(&mut from)?;
+    match args.count == args.data.len {
+        true => Ok((from.position(), args)),
+        false => Err(Error::Value { what: "count" }),
+    }
 }
 
 /// What an operation does to the current file handle.

@@ -3,11 +3,13 @@ use std::collections::VecDeque;
 use machine::Machine;
 use machine::testing::Dice;
 use proptest::prelude::*;
-use wire::rpc::{RPCSEC_GSS, auth_stat};
-use wire::xdr::Opaque;
+use wire::nfs4::NFS4_PROGRAM;
+use wire::rpc::{RPCSEC_GSS, accept_stat, auth_stat};
+use wire::xdr::{Decode, Opaque, Reader};
 
 use super::*;
-use crate::testing::{Part, Server, call_header, call_header_as, compound, cut, record};
+use crate::testing::{Part, Server, call_header, call_header_as, call_header_of, compound, cut};
+use crate::testing::{record, write3};
 
 fn server(settings: Settings) -> Server {
     Server::new(Connection::new(settings, 0))
@@ -44,12 +46,27 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 #[test]
 fn what_is_refused_is_refused_as_the_standard_has_it() {
     type Change = fn(&mut call_body<'_>);
-    let cases: [(Change, &[u32]); 9] = [
+    const MOUNT: u32 = 100_005;
+    fn to(call: &mut call_body<'_>, prog: u32, vers: u32, proc: u32) {
+        (call.prog, call.vers, call.proc) = (prog, vers, proc);
+    }
+    let cases: [(Change, &[u32]); 19] = [
         (|call| call.rpcvers = 3, &[1, 0, 2, 2]),
-        (|call| call.prog = 100_005, &[0, 0, 0, 1]),
-        (|call| call.vers = 3, &[0, 0, 0, 2, 4, 4]),
+        (|call| call.prog = 100_021, &[0, 0, 0, 1]),
+        (|call| call.vers = 2, &[0, 0, 0, 2, 3, 4]),
+        (|call| call.vers = 5, &[0, 0, 0, 2, 3, 4]),
         (|call| call.proc = 2, &[0, 0, 0, 3]),
         (|call| call.proc = 0, &[0, 0, 0, 0]),
+        (|call| to(call, NFS4_PROGRAM, 3, 0), &[0, 0, 0, 0]),
+        (|call| to(call, NFS4_PROGRAM, 3, 22), &[0, 0, 0, 3]),
+        (|call| to(call, NFS4_PROGRAM, 3, u32::MAX), &[0, 0, 0, 3]),
+        // A WRITE of NFSv3 that ends before its data does.
+        (|call| to(call, NFS4_PROGRAM, 3, 7), &[0, 0, 0, 4]),
+        (|call| to(call, MOUNT, 1, 0), &[0, 0, 0, 2, 3, 3]),
+        (|call| to(call, MOUNT, 2, 1), &[0, 0, 0, 2, 3, 3]),
+        (|call| to(call, MOUNT, 4, 1), &[0, 0, 0, 2, 3, 3]),
+        (|call| to(call, MOUNT, 3, 0), &[0, 0, 0, 0]),
+        (|call| to(call, MOUNT, 3, 6), &[0, 0, 0, 3]),
         (
             |call| call.cred.flavor = RPCSEC_GSS,
             &[1, 1, auth_stat::AUTH_BADCRED as u32],
@@ -113,6 +130,164 @@ fn who_calls_is_told() {
     assert_eq!(*call.credential, Credential::sys(1000, 100, [4, 5]));
     assert_eq!(call.credential.gids(), [4, 5]);
     assert_eq!(call.record_bytes, bytes.len() as u32);
+}
+
+#[test]
+fn other_procedures_come_with_all_their_arguments() {
+    let proc3 = |number: u32| nfs_proc3::decode(&mut Reader::new(&number.to_be_bytes())).unwrap();
+    let mount = |number: u32| mount_proc3::decode(&mut Reader::new(&number.to_be_bytes())).unwrap();
+    let mut expected = Vec::new();
+    for number in (1..=21).filter(|number| *number != 7) {
+        expected.push(((NFS4_PROGRAM, 3, number), Procedure::Nfs3(proc3(number))));
+    }
+    for number in 1..=5 {
+        expected.push(((100_005, 3, number), Procedure::Mount3(mount(number))));
+    }
+    for (step, fragment) in [(1, 5), (usize::MAX, usize::MAX), (7, 64)] {
+        let mut server = server(Settings::default());
+        let mut stream = VecDeque::new();
+        for (xid, (which, _)) in expected.iter().enumerate() {
+            let mut bytes = call_header_of(xid as u32, *which);
+            bytes.extend([xid as u8; 44]);
+            stream.extend(record(&bytes, || fragment));
+        }
+        drain(&mut server, &mut stream, step);
+        assert_eq!(server.calls.len(), expected.len());
+        for (xid, (_, procedure)) in expected.iter().enumerate() {
+            let (tag, seen) = &server.calls[xid];
+            let call = server.end.machine.call(*tag);
+            assert_eq!(call.procedure, *procedure);
+            assert_eq!(seen.args, [xid as u8; 44]);
+            assert_eq!((seen.ops, seen.data.len()), ((0, Stop::End), 0));
+        }
+    }
+}
+
+#[test]
+fn the_data_of_an_old_write_goes_where_it_belongs() {
+    let data: Vec<u8> = (0..100_001).map(|byte| byte as u8).collect();
+    for (step, fragment) in [(3, 1000), (3000, usize::MAX), (usize::MAX, usize::MAX)] {
+        let mut server = server(Settings {
+            fragments_max: u32::MAX,
+            ..Settings::default()
+        });
+        let mut stream: VecDeque<u8> =
+            record(&write3(1, b"handle", 77, &data).0, || fragment).into();
+        stream.extend(whole(&write3(2, &[9; 64], 5, b"").0));
+        stream.extend(whole(&call(3, &[])));
+        drain(&mut server, &mut stream, step);
+        let all: Vec<_> = server.calls.iter().map(|(_, seen)| seen.clone()).collect();
+        assert_eq!(all[0].args, write3(1, b"handle", 77, &data).1);
+        assert_eq!(
+            (all[0].ops, &all[0].data),
+            ((1, Stop::End), &vec![Some(data.clone())])
+        );
+        assert_eq!((all[1].ops, &all[1].data), ((1, Stop::End), &vec![None]));
+        assert_eq!(all[2].xid, 3);
+        assert_eq!(server.places, [(77, Some(b"handle".to_vec()))]);
+        if step == 3000 {
+            assert!(
+                server.end.placed_bytes < 4 * 3000,
+                "only what came with the header is copied"
+            );
+        }
+    }
+}
+
+/// As long as what was there of it may be, but not what it says.
+#[test]
+fn an_old_write_that_does_not_add_up_is_answered() {
+    let settings = Settings {
+        io_bytes_max: 64,
+        ..Settings::default()
+    };
+    let good = |len: usize| write3(1, b"handle..", 0, &vec![1; len]).0;
+    let change = |at_end: usize, to: u32| {
+        let mut bytes = good(8);
+        let at = bytes.len() - at_end;
+        bytes[at..at + 4].copy_from_slice(&to.to_be_bytes());
+        bytes
+    };
+    // Which: data, its length before it, and before that `stable` and `count`.
+    let garbage = [change(12, 7), change(16, 3), change(20, 9)];
+    for bytes in garbage {
+        for step in [1, usize::MAX] {
+            let mut server = server(settings);
+            let mut stream: VecDeque<u8> = whole(&bytes).into();
+            stream.extend(whole(&call(2, &[])));
+            drain(&mut server, &mut stream, step);
+            assert_eq!(server.calls.len(), 1);
+            assert_eq!(words(&sent(&mut server)[0]), [1, 1, 0, 0, 0, 4]);
+        }
+    }
+    let mut long = good(8);
+    let at = long.len();
+    long[at - 12..at - 8].copy_from_slice(&12u32.to_be_bytes());
+    long[at - 20..at - 16].copy_from_slice(&12u32.to_be_bytes());
+    for (bytes, stop) in [(good(65), Stop::TooMany), (long, Stop::BadXdr)] {
+        for step in [1, usize::MAX] {
+            let mut server = server(settings);
+            let mut stream: VecDeque<u8> = whole(&bytes).into();
+            stream.extend(whole(&call(2, &[])));
+            drain(&mut server, &mut stream, step);
+            assert_eq!(server.calls[0].1.ops, (0, stop));
+            assert_eq!(server.calls[1].1.xid, 2);
+        }
+    }
+}
+
+#[test]
+fn calls_may_be_refused_by_who_executes_them() {
+    let mut server = server(Settings::default());
+    let parts = [Part::Write(0, vec![1; 10]), Part::Write(0, vec![2; 10])];
+    let mut stream = VecDeque::new();
+    for xid in 1..=4 {
+        stream.extend(whole(&call(xid, &parts)));
+    }
+    drain(&mut server, &mut stream, usize::MAX);
+    let tags: Vec<_> = server.calls.drain(..).map(|(tag, _)| tag).collect();
+    let machine = &mut server.end.machine;
+    assert_eq!(machine.executing(), 4);
+    // What was appended already does not go out.
+    machine.reply(tags[1]).1.bytes().extend([7; 100]);
+    machine.send_denied(tags[1], auth_stat::AUTH_TOOWEAK);
+    machine.send_status(tags[0], accept_stat::GARBAGE_ARGS);
+    machine.send_status(tags[3], accept_stat::SYSTEM_ERR);
+    assert_eq!(machine.executing(), 1);
+    let answers = sent(&mut server);
+    let expected: [&[u32]; 3] = [
+        &[2, 1, 1, 1, auth_stat::AUTH_TOOWEAK as u32],
+        &[1, 1, 0, 0, 0, accept_stat::GARBAGE_ARGS as u32],
+        &[4, 1, 0, 0, 0, accept_stat::SYSTEM_ERR as u32],
+    ];
+    assert_eq!(answers.len(), expected.len());
+    for (answer, expected) in answers.iter().zip(expected) {
+        assert_eq!(words(answer), expected);
+    }
+    // All their tags are free, those of the data too, and used again.
+    assert_eq!(server.end.released.len(), 6);
+    let before = server.end.machine.tags_max();
+    let mut stream: VecDeque<u8> = whole(&call(5, &parts)).into();
+    drain(&mut server, &mut stream, usize::MAX);
+    assert_eq!(server.end.machine.tags_max(), before);
+    // The one that is left can still be answered, and nothing after the end.
+    server
+        .end
+        .machine
+        .send_status(tags[2], accept_stat::SYSTEM_ERR);
+    assert_eq!(words(&sent(&mut server)[0])[..2], [3, 1]);
+    let last = server.calls[0].0;
+    drain(
+        &mut server,
+        &mut vec![0, 0, 0, 0, 0x80, 0, 0, 1, 0].into(),
+        usize::MAX,
+    );
+    assert_eq!(server.fatal, Some(FatalError::NoMessage));
+    server
+        .end
+        .machine
+        .send_denied(last, auth_stat::AUTH_TOOWEAK);
+    assert!(!server.end.machine.has_transmit());
 }
 
 /// Where a COMPOUND ends early, and why.
@@ -471,6 +646,43 @@ proptest! {
             }).collect();
             prop_assert_eq!(&seen.data, &data);
         }
+    }
+
+    /// Writes of NFSv3 between other calls come as they were sent.
+    #[test]
+    fn old_writes_come_as_they_were_sent(
+        writes in proptest::collection::vec(
+            (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..600), 0usize..65, any::<bool>()),
+            1..6,
+        ),
+        seed in any::<u64>(),
+        step in 1usize..400,
+        fragment in 1u32..300,
+    ) {
+        let mut dice = Dice::new(seed);
+        let mut stream = VecDeque::new();
+        let mut expected = Vec::new();
+        for (xid, (offset, data, handle, is_old)) in writes.iter().enumerate() {
+            let handle = vec![xid as u8; *handle];
+            let data_of = |data: &Vec<u8>| vec![(!data.is_empty()).then(|| data.clone())];
+            let (bytes, args) = match is_old {
+                true => write3(xid as u32, &handle, *offset, data),
+                false => {
+                    let parts = [Part::Put(handle), Part::Write(*offset, data.clone())];
+                    (call(xid as u32, &parts), compound(&parts).1)
+                }
+            };
+            expected.push((args, data_of(data)));
+            stream.extend(record(&bytes, || 1 + dice.below(fragment) as usize));
+        }
+        let mut server = server(Settings { fragments_max: u32::MAX, ..Settings::default() });
+        drain(&mut server, &mut stream, step);
+        prop_assert_eq!(server.fatal, None);
+        let seen: Vec<_> = server.calls.iter().map(|(_, seen)| (seen.args.clone(), seen.data.clone())).collect();
+        prop_assert_eq!(seen, expected);
+        let places: Vec<_> = server.places.iter().map(|(offset, handle)| (*offset, handle.is_some())).collect();
+        let with_data = writes.iter().filter(|write| !write.1.is_empty());
+        prop_assert_eq!(places, with_data.map(|write| (write.0, true)).collect::<Vec<_>>());
     }
 
     /// Calls with some bytes changed, cut anyhow, from clients and to servers of
