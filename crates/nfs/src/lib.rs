@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+pub mod client;
 pub mod compound;
 pub mod connection;
 pub mod server;

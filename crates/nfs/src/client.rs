@@ -1,0 +1,23 @@
+//! The client of NFSv4.1 and 4.2 as pure state: [`Connection`] is one TCP
+//! connection of ONC RPC with calls out and answers in, [`Slots`] are those of a
+//! session, [`Backchannel`] answers what the server asks.
+//!
+//! A COMPOUND is written with [`Compound`], its answer read with [`Results`].
+//! What is sent over and over is written once, as a [`Template`].
+
+mod callback;
+mod compound;
+mod connection;
+mod receive;
+mod requests;
+mod slots;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use callback::Backchannel;
+pub use compound::{Compound, Results, Wrong};
+pub use connection::{Answer, Auth, Connection, Data, FatalError, Op, Refused, Settings};
+pub use requests::{Channels, create_session, exchange_id};
+pub use slots::{Sequenced, Slot, Slots};
+pub use template::Template;

@@ -1,0 +1,679 @@
+//! One connection: calls that wait for their answers, and what is to be sent.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
+use wire::nfs4::{
+    CB_COMPOUND, CB_NULL, NFS_CB, NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL,
+};
+use wire::rpc::{
+    AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, accepted_body, accepted_reply,
+    authsys_parms, call_body, mismatch_info, msg_type, opaque_auth, rejected_reply, reply_body,
+};
+use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader, pad};
+
+use super::Slot;
+use super::compound::{Compound, Places, Results};
+use super::receive::Inbound;
+use super::template::Template;
+
+/// Bytes that are handed on at once.
+const CHUNK_BYTES: usize = 480;
+/// Capacity that a buffer keeps when its call is over.
+const KEEP_BYTES: usize = 4096;
+/// Answers to the server's calls that may wait to be sent.
+const REPLIES_MAX: usize = 64;
+/// Staging when small answers are expected.
+const STAGE_LARGE: u32 = 256 << 10;
+/// Staging when large reads are expected: the padding of one, and what stands
+/// before the data of the next.
+const STAGE_HEADERS: u32 = 128;
+/// Reads that are on average this large are worth a receive each.
+const LARGE_READ: u64 = 16 << 10;
+/// Bytes of an AUTH_SYS credential, at most (RFC 5531, section 8.2).
+const AUTH_BYTES_MAX: usize = 400;
+
+/// Who calls: a credential as it goes on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    flavor: u32,
+    body: Vec<u8>,
+}
+
+impl Auth {
+    /// Nobody: AUTH_NONE.
+    pub fn none() -> Auth {
+        Auth {
+            flavor: AUTH_NONE,
+            body: Vec::new(),
+        }
+    }
+
+    /// A user by AUTH_SYS, with at most 16 further groups.
+    pub fn sys(uid: u32, gid: u32, gids: &[u32]) -> Auth {
+        let mut body = Vec::new();
+        let parms = authsys_parms {
+            stamp: 0,
+            machinename: Opaque(b""),
+            uid,
+            gid,
+            gids: List::Of(gids),
+        };
+        parms.encode(&mut body);
+        assert!(body.len() <= AUTH_BYTES_MAX);
+        Auth {
+            flavor: AUTH_SYS,
+            body,
+        }
+    }
+}
+
+/// What a connection may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Calls that wait for their answers at a time.
+    pub calls_max: u16,
+    /// Bytes of one answer, without data that has memory of its own.
+    pub answer_bytes_max: u32,
+    /// The program that the server may call on this connection.
+    pub callback_program: u32,
+    /// Who calls.
+    pub auth: Auth,
+}
+
+/// The data of a call that has memory of its own, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Data {
+    /// None: all of the call and of its answer lies in buffers of the connection.
+    #[default]
+    None,
+    /// The data of the READs, one behind the other: at most so many.
+    In(u32),
+    /// The data of the one WRITE that has been given to [`Compound::op`]: exactly
+    /// so many.
+    Out(u32),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A call was answered; its tag and memory are free. See
+    /// [`Connection::answer`] before the next step.
+    Answered {
+        /// Which.
+        tag: Tag,
+    },
+    /// The server calls CB_COMPOUND: see [`Connection::callback`] before the next
+    /// step, then say [`Connection::answer_callback`].
+    CallBack {
+        /// Transaction identifier.
+        xid: u32,
+    },
+    /// The connection is of no use any more: close it, and
+    /// [`Connection::restart`] on another.
+    Fatal(FatalError),
+}
+
+/// Why a connection ended: the server does not speak RPC, or keeps to no
+/// bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FatalError {
+    /// A record that is neither call nor answer.
+    NoMessage,
+    /// A record longer than what was asked for can be.
+    LongRecord,
+    /// More fragments than a record needs.
+    Fragments,
+    /// More data than was asked for.
+    Overrun,
+    /// It calls and takes no answers.
+    Callbacks,
+}
+
+impl fmt::Display for FatalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FatalError::NoMessage => "a record that is no RPC message",
+            FatalError::LongRecord => "an answer longer than asked for",
+            FatalError::Fragments => "a record in too many fragments",
+            FatalError::Overrun => "more data than asked for",
+            FatalError::Callbacks => "too many callbacks whose answers are not taken",
+        })
+    }
+}
+
+/// Why a call was not executed, where RPC says so (RFC 5531, section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It was let in, but is not served.
+    Accepted(accepted_body),
+    /// It was not let in.
+    Denied(rejected_reply),
+    /// The answer cannot be read.
+    Unreadable(Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Accepted(accepted_body::PROG_MISMATCH(found)) => {
+                write!(f, "PROG_MISMATCH, {} to {}", found.low, found.high)
+            }
+            Refused::Accepted(accepted_body::default(status)) => write!(f, "{status:?}"),
+            Refused::Denied(rejected_reply::AUTH_ERROR(why)) => write!(f, "{why:?}"),
+            Refused::Denied(rejected_reply::RPC_MISMATCH(_)) => f.write_str("RPC_MISMATCH"),
+            Refused::Unreadable(error) => write!(f, "an answer that cannot be read: {error}"),
+        }
+    }
+}
+
+/// The answer to a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// What follows the header of RPC.
+    bytes: Result<&'a [u8], Refused>,
+    /// Data of READs lies in the call's memory, not in `bytes`.
+    is_placed: bool,
+    /// Bytes of data that lie in the call's memory.
+    pub data_len: u32,
+}
+
+impl<'a> Answer<'a> {
+    /// The results of a COMPOUND.
+    ///
+    /// # Errors
+    /// Where RPC refuses, or the answer makes no sense.
+    #[inline]
+    pub fn results(&self) -> Result<Results<'a>, Refused> {
+        Results::read(self.bytes?, self.is_placed).map_err(Refused::Unreadable)
+    }
+
+    /// That a NULL was answered.
+    ///
+    /// # Errors
+    /// Where RPC refuses.
+    pub fn null(&self) -> Result<(), Refused> {
+        self.bytes.map(|_| ())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// In the ready queue.
+    Ready,
+    /// The server has all of it.
+    Sent,
+}
+
+/// A call: its record as it goes out, which stays until it is answered.
+#[derive(Debug, Default)]
+struct Call {
+    state: State,
+    xid: u32,
+    data: Data,
+    /// The record with its mark, without data that has memory of its own.
+    bytes: Vec<u8>,
+    /// Where that data stands.
+    payload_at: u32,
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+enum Ready {
+    Call(Tag),
+    Reply(Vec<u8>),
+}
+
+/// The client's end of one connection.
+///
+/// A tag lives from [`Connection::compound`] to [`Op::Answered`]; its memory must
+/// be known to the driver before the next [`Machine::poll_transmit`].
+/// [`Transmit::release`] is never called. A call that was not answered when the
+/// stream was lost is sent again, as it was, after [`Connection::restart`].
+#[derive(Debug)]
+pub struct Connection {
+    settings: Settings,
+    pub(super) inbound: Inbound,
+    calls: Vec<Call>,
+    free: Vec<Tag>,
+    ready: VecDeque<Ready>,
+    replies: usize,
+    /// Bytes of the first in `ready` that were sent, and whether its data was.
+    sent: usize,
+    is_payload_sent: bool,
+    /// Reads that are not answered, and their bytes.
+    reads: u64,
+    read_bytes: u64,
+    xid_next: u16,
+    /// What stands at the beginning of every call, from its mark on.
+    head: Vec<u8>,
+    is_ended: bool,
+}
+
+/// Where the transaction identifier lies in a record with its mark.
+pub(super) const XID_AT: usize = RecordMark::LEN;
+/// Where the procedure lies.
+const PROCEDURE_AT: usize = XID_AT + 20;
+
+impl Connection {
+    /// The machine of a fresh connection.
+    pub fn new(settings: Settings) -> Connection {
+        assert!(settings.calls_max > 0);
+        let mut head = vec![0; RecordMark::LEN];
+        0u32.encode(&mut head);
+        msg_type::CALL.encode(&mut head);
+        let call = call_body {
+            rpcvers: RPC_VERSION,
+            prog: NFS4_PROGRAM,
+            vers: NFS_V4,
+            proc: NFSPROC4_COMPOUND,
+            cred: opaque_auth {
+                flavor: settings.auth.flavor,
+                body: Opaque(&settings.auth.body),
+            },
+            verf: opaque_auth {
+                flavor: AUTH_NONE,
+                body: Opaque(&[]),
+            },
+        };
+        call.encode(&mut head);
+        Connection {
+            settings,
+            inbound: Inbound::default(),
+            calls: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            replies: 0,
+            sent: 0,
+            is_payload_sent: false,
+            reads: 0,
+            read_bytes: 0,
+            xid_next: 0,
+            head,
+            is_ended: false,
+        }
+    }
+
+    /// The stream is lost, and another one begins: every call without an answer
+    /// is sent again with the same xid, and so the same slot and sequence id.
+    /// Answers to callbacks are not: the server will ask again.
+    pub fn restart(&mut self) {
+        self.inbound.restart();
+        self.ready.clear();
+        self.replies = 0;
+        self.sent = 0;
+        self.is_payload_sent = false;
+        self.is_ended = false;
+        for (call, tag) in self.calls.iter_mut().zip(0..) {
+            if call.state != State::Free {
+                call.state = State::Ready;
+                self.ready.push_back(Ready::Call(tag));
+            }
+        }
+    }
+
+    /// Calls that wait for their answers.
+    #[inline]
+    pub fn in_flight(&self) -> usize {
+        self.calls.len() - self.free.len()
+    }
+
+    /// How many calls would be taken now.
+    #[inline]
+    pub fn room(&self) -> u16 {
+        self.settings.calls_max - self.in_flight() as u16
+    }
+
+    /// Takes a COMPOUND that `write` writes. `None`: as many as may be wait for
+    /// their answers.
+    pub fn compound(
+        &mut self,
+        minor: u32,
+        data: Data,
+        write: impl FnOnce(&mut Compound<'_>),
+    ) -> Option<Tag> {
+        let tag = self.take()?;
+        let call = &mut self.calls[usize::from(tag)];
+        call.bytes.extend_from_slice(&self.head);
+        let places = write_compound(&mut call.bytes, minor, write);
+        assert!(places.payload.is_some() == matches!(data, Data::Out(1..)));
+        call.payload_at = places.payload.unwrap_or(0);
+        self.submit(tag, data);
+        Some(tag)
+    }
+
+    /// Takes a NULL.
+    pub fn null(&mut self) -> Option<Tag> {
+        let tag = self.take()?;
+        let bytes = &mut self.calls[usize::from(tag)].bytes;
+        bytes.extend_from_slice(&self.head);
+        bytes[PROCEDURE_AT..PROCEDURE_AT + 4].copy_from_slice(&NFSPROC4_NULL.to_be_bytes());
+        self.submit(tag, Data::None);
+        Some(tag)
+    }
+
+    /// A COMPOUND of one READ or WRITE that is to be sent over and over; `write`
+    /// as in [`Connection::compound`].
+    pub fn template(
+        &self,
+        minor: u32,
+        data: Data,
+        write: impl FnOnce(&mut Compound<'_>),
+    ) -> Template {
+        let mut bytes = self.head.clone();
+        let places = write_compound(&mut bytes, minor, write);
+        assert!(places.payload.is_some() == matches!(data, Data::Out(1..)));
+        seal(&mut bytes, data);
+        Template::new(bytes, places, data)
+    }
+
+    /// Takes a COMPOUND made of a template, in a slot, for a place in the file.
+    #[inline]
+    pub fn from_template(&mut self, template: &Template, slot: Slot, offset: u64) -> Option<Tag> {
+        let tag = self.take()?;
+        let call = &mut self.calls[usize::from(tag)];
+        template.write(&mut call.bytes, slot, offset);
+        call.payload_at = template.payload_at();
+        self.queue(tag, template.data);
+        Some(tag)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Tag> {
+        let tag = match self.free.pop() {
+            Some(tag) => tag,
+            None if self.calls.len() < usize::from(self.settings.calls_max) => {
+                self.calls.push(Call::default());
+                (self.calls.len() - 1) as Tag
+            }
+            None => return None,
+        };
+        let bytes = &mut self.calls[usize::from(tag)].bytes;
+        bytes.clear();
+        if bytes.capacity() > KEEP_BYTES {
+            *bytes = Vec::new();
+        }
+        Some(tag)
+    }
+
+    fn submit(&mut self, tag: Tag, data: Data) {
+        seal(&mut self.calls[usize::from(tag)].bytes, data);
+        self.queue(tag, data);
+    }
+
+    #[inline]
+    fn queue(&mut self, tag: Tag, data: Data) {
+        // A tag in the low half finds the call, the rest tells answers to
+        // earlier ones apart.
+        let data = match data {
+            Data::In(0) | Data::Out(0) => Data::None,
+            data => data,
+        };
+        let xid = u32::from(self.xid_next) << 16 | u32::from(tag);
+        self.xid_next = self.xid_next.wrapping_add(1);
+        let call = &mut self.calls[usize::from(tag)];
+        call.bytes[XID_AT..XID_AT + 4].copy_from_slice(&xid.to_be_bytes());
+        call.xid = xid;
+        call.data = data;
+        call.state = State::Ready;
+        if let Data::In(len) = data {
+            self.reads += 1;
+            self.read_bytes += u64::from(len);
+        }
+        self.ready.push_back(Ready::Call(tag));
+    }
+
+    /// The call that an answer names: its tag, and the data it may bring.
+    #[inline]
+    pub(super) fn answered(&self, xid: u32) -> Option<(Tag, Option<u32>)> {
+        let tag = xid as Tag;
+        let call = self.calls.get(usize::from(tag))?;
+        let is_it = call.state == State::Sent && call.xid == xid;
+        let data = match call.data {
+            Data::In(len) => Some(len),
+            Data::None | Data::Out(_) => None,
+        };
+        is_it.then_some((tag, data))
+    }
+
+    /// All of an answer is here.
+    #[inline]
+    pub(super) fn finish(&mut self, tag: Tag) -> Op {
+        let call = &mut self.calls[usize::from(tag)];
+        if let Data::In(len) = call.data {
+            self.reads -= 1;
+            self.read_bytes -= u64::from(len);
+        }
+        call.state = State::Free;
+        self.free.push(tag);
+        Op::Answered { tag }
+    }
+
+    /// Bytes that an answer may have.
+    #[inline]
+    pub(super) fn record_bytes_max(&self) -> u32 {
+        // Which call it answers is not known yet.
+        let data_max = self.read_bytes.min(u64::from(u32::MAX >> 2)) as u32;
+        self.settings.answer_bytes_max.saturating_add(data_max)
+    }
+
+    /// The answer that [`Op::Answered`] told of.
+    #[inline]
+    pub fn answer(&self) -> Answer<'_> {
+        let bytes = self.inbound.message();
+        Answer {
+            bytes: results(bytes),
+            is_placed: self.inbound.is_placed(),
+            data_len: self.inbound.data_len(),
+        }
+    }
+
+    /// The arguments of the CB_COMPOUND that [`Op::CallBack`] told of.
+    pub fn callback(&self) -> &[u8] {
+        self.inbound.callback()
+    }
+
+    /// Answers a callback with the results that `results` appends.
+    pub fn answer_callback(&mut self, xid: u32, results: impl FnOnce(&mut Vec<u8>)) {
+        self.reply(xid, accepted_body::default(accept_stat::SUCCESS), results);
+    }
+
+    fn reply(&mut self, xid: u32, body: accepted_body, results: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = vec![0; RecordMark::LEN];
+        xid.encode(&mut bytes);
+        msg_type::REPLY.encode(&mut bytes);
+        let verf = opaque_auth {
+            flavor: AUTH_NONE,
+            body: Opaque(&[]),
+        };
+        reply_body::MSG_ACCEPTED(accepted_reply { verf, body }).encode(&mut bytes);
+        results(&mut bytes);
+        seal(&mut bytes, Data::None);
+        self.replies += 1;
+        self.ready.push_back(Ready::Reply(bytes));
+    }
+
+    /// A call of the server's is here: answers it, or says where the arguments
+    /// of its CB_COMPOUND begin.
+    pub(super) fn called(&mut self) -> Result<Option<Op>, FatalError> {
+        let bytes = self.inbound.message();
+        let mut from = Reader::new(bytes);
+        let xid = u32::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
+        msg_type::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
+        let call = call_body::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
+        if self.replies >= REPLIES_MAX {
+            return Err(FatalError::Callbacks);
+        }
+        let is_ours = call.prog == self.settings.callback_program;
+        let body = match (is_ours, call.vers, call.proc) {
+            (true, NFS_CB, CB_COMPOUND) => {
+                let at = from.position();
+                self.inbound.set_callback(at);
+                return Ok(Some(Op::CallBack { xid }));
+            }
+            (true, NFS_CB, CB_NULL) => accepted_body::default(accept_stat::SUCCESS),
+            (true, NFS_CB, _) => accepted_body::default(accept_stat::PROC_UNAVAIL),
+            (true, ..) => accepted_body::PROG_MISMATCH(mismatch_info {
+                low: NFS_CB,
+                high: NFS_CB,
+            }),
+            (false, ..) => accepted_body::default(accept_stat::PROG_UNAVAIL),
+        };
+        self.reply(xid, body, |_| {});
+        Ok(None)
+    }
+
+    #[cold]
+    pub(super) fn fail(&mut self, error: FatalError) -> Op {
+        self.is_ended = true;
+        Op::Fatal(error)
+    }
+}
+
+fn write_compound(
+    bytes: &mut Vec<u8>,
+    minor: u32,
+    write: impl FnOnce(&mut Compound<'_>),
+) -> Places {
+    let mut compound = Compound::begin(bytes, minor);
+    write(&mut compound);
+    compound.end()
+}
+
+/// Writes the record mark.
+fn seal(bytes: &mut [u8], data: Data) {
+    let payload = match data {
+        Data::Out(len) => len + pad(len as usize) as u32,
+        Data::None | Data::In(_) => 0,
+    };
+    let mark = RecordMark {
+        is_last: true,
+        len: (bytes.len() - RecordMark::LEN) as u32 + payload,
+    };
+    bytes[..RecordMark::LEN].copy_from_slice(&mark.encode());
+}
+
+/// Behind xid and type of an answer that was accepted and succeeded, without a
+/// verifier: MSG_ACCEPTED, AUTH_NONE, no bytes, SUCCESS.
+const SUCCESS: [u8; 16] = [0; 16];
+
+/// What an answer's header says, and what follows it.
+#[inline]
+fn results(message: &[u8]) -> Result<&[u8], Refused> {
+    let body = &message[8..];
+    if body.starts_with(&SUCCESS) {
+        return Ok(&body[SUCCESS.len()..]);
+    }
+    let mut from = Reader::new(body);
+    match reply_body::decode(&mut from).map_err(Refused::Unreadable)? {
+        reply_body::MSG_ACCEPTED(accepted_reply {
+            body: accepted_body::default(accept_stat::SUCCESS),
+            ..
+        }) => Ok(&body[from.position()..]),
+        reply_body::MSG_ACCEPTED(accepted) => Err(Refused::Accepted(accepted.body)),
+        reply_body::MSG_DENIED(why) => Err(Refused::Denied(why)),
+    }
+}
+
+impl Machine for Connection {
+    type Op = Op;
+
+    fn tags_max(&self) -> usize {
+        self.calls.len()
+    }
+
+    #[inline]
+    fn recv_plan(&self) -> RecvPlan {
+        let is_large = self.reads > 0 && self.read_bytes >= self.reads * LARGE_READ;
+        RecvPlan {
+            direct: self.inbound.direct(),
+            stage_max: if is_large { STAGE_HEADERS } else { STAGE_LARGE },
+        }
+    }
+
+    #[inline]
+    fn on_direct(&mut self, len: u32) {
+        self.inbound.on_direct(len);
+    }
+
+    #[inline]
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        match self.is_ended {
+            false => self.receive(staged, at),
+            true => {
+                *at = staged.len();
+                None
+            }
+        }
+    }
+
+    fn on_digest(&mut self, _: Tag, _: bool) {
+        unreachable!("RPC has no digests");
+    }
+
+    #[inline]
+    fn has_transmit(&self) -> bool {
+        !self.ready.is_empty() && !self.is_ended
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        if self.is_ended {
+            return;
+        }
+        while let Some(ready) = self.ready.front() {
+            let (bytes, payload) = match ready {
+                Ready::Reply(bytes) => (bytes, None),
+                Ready::Call(tag) => {
+                    let call = &self.calls[usize::from(*tag)];
+                    let payload = match call.data {
+                        Data::Out(len) if !self.is_payload_sent => {
+                            Some((*tag, call.payload_at as usize, len))
+                        }
+                        _ => None,
+                    };
+                    (&call.bytes, payload)
+                }
+            };
+            if !out.has_room() {
+                return;
+            }
+            let end = payload.map_or(bytes.len(), |(_, at, _)| at);
+            let next = end.min(self.sent + CHUNK_BYTES);
+            if next > self.sent {
+                out.header(&bytes[self.sent..next]);
+            }
+            self.sent = next;
+            if next < end {
+                continue;
+            }
+            if let Some((tag, _, len)) = payload {
+                let pad = pad(len as usize) as u8;
+                out.payload(tag, 0, len, Tail { pad, digest: false });
+                self.is_payload_sent = true;
+                if next < bytes.len() {
+                    continue;
+                }
+            }
+            self.sent = 0;
+            self.is_payload_sent = false;
+            match self.ready.pop_front() {
+                Some(Ready::Call(tag)) => self.calls[usize::from(tag)].state = State::Sent,
+                _ => self.replies -= 1,
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_ended
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn on_deadline(&mut self, _: Nanos) {}
+}

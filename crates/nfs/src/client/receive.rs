@@ -1,0 +1,464 @@
+//! The way of the bytes that come: record marks off, messages into one buffer,
+//! the data of READs to its memory.
+
+use machine::{Direct, Step, Tag};
+use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4};
+use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
+use wire::xdr::{Decode, Error, Reader, pad};
+
+use super::connection::{Connection, FatalError, Op};
+
+/// Fragments of one record.
+const FRAGMENTS_MAX: u32 = 1024;
+/// Bytes that are looked at first, where what comes next came in pieces.
+const PIECE_BYTES: usize = 64;
+/// Capacity that the buffer of messages keeps.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// What comes next of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// Its transaction identifier and type.
+    #[default]
+    Head,
+    /// The header of RPC and that of a COMPOUND's results.
+    Answer,
+    /// A result: so many are left.
+    Results(u32),
+    /// Bytes of the message.
+    Rest,
+    /// Nobody wants them.
+    Nothing,
+}
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Message {
+    #[default]
+    Unknown,
+    /// The answer to this call.
+    Answer(Tag),
+    /// A call of the server's.
+    Call,
+}
+
+/// Where the stream stands.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    /// The record without its marks and without data that has memory.
+    bytes: Vec<u8>,
+    /// Up to where it has been understood.
+    parsed: usize,
+    part: Part,
+    message: Message,
+    /// The record is over; what it was is kept until the next step.
+    is_over: bool,
+    /// Of the fragment that is arriving.
+    left: u32,
+    /// Whether that is the last of its record.
+    is_last: bool,
+    is_inside: bool,
+    fragments: u32,
+    record_bytes: u32,
+    /// Data that the call has memory for.
+    data_max: Option<u32>,
+    data_len: u32,
+    payload_left: u32,
+    /// Padding behind it.
+    pad_left: u32,
+    /// Where the arguments of a callback begin.
+    callback_at: usize,
+}
+
+impl Inbound {
+    /// Before the first byte of a stream.
+    pub(super) fn restart(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        *self = Inbound {
+            bytes,
+            ..Inbound::default()
+        };
+        self.bytes.clear();
+    }
+
+    /// The message that the last step told of.
+    #[inline]
+    pub(super) fn message(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    pub(super) fn is_placed(&self) -> bool {
+        self.data_max.is_some()
+    }
+
+    #[inline]
+    pub(super) fn data_len(&self) -> u32 {
+        self.data_len
+    }
+
+    pub(super) fn set_callback(&mut self, at: usize) {
+        self.callback_at = at;
+    }
+
+    pub(super) fn callback(&self) -> &[u8] {
+        &self.bytes[self.callback_at..]
+    }
+
+    #[inline]
+    fn payload_tag(&self) -> Tag {
+        match self.message {
+            Message::Answer(tag) => tag,
+            Message::Unknown | Message::Call => unreachable!("only answers bring data"),
+        }
+    }
+
+    #[inline]
+    pub(super) fn direct(&self) -> Option<Direct> {
+        let len = self.payload_left.min(self.left);
+        (len > 0).then(|| Direct {
+            tag: self.payload_tag(),
+            offset: self.data_len,
+            len,
+        })
+    }
+
+    #[inline]
+    pub(super) fn on_direct(&mut self, len: u32) {
+        assert!(len <= self.payload_left.min(self.left), "more than planned");
+        self.payload_arrived(len);
+    }
+
+    #[inline]
+    fn payload_arrived(&mut self, len: u32) {
+        self.left -= len;
+        self.payload_left -= len;
+        self.data_len += len;
+    }
+
+    /// Takes data or its padding from what is staged.
+    #[inline]
+    fn walk_payload(&mut self, available: usize, at: &mut usize) -> Option<Step<Op>> {
+        let available = (available as u32).min(self.left);
+        let len = self.payload_left.min(available);
+        if len > 0 {
+            let step = Step::Place {
+                tag: self.payload_tag(),
+                offset: self.data_len,
+                at: *at as u32,
+                len,
+            };
+            *at += len as usize;
+            self.payload_arrived(len);
+            return Some(step);
+        }
+        let len = self.pad_left.min(available);
+        self.pad_left -= len;
+        self.left -= len;
+        *at += len as usize;
+        None
+    }
+
+    #[inline]
+    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), FatalError> {
+        self.fragments += 1;
+        self.record_bytes = self.record_bytes.saturating_add(mark.len);
+        self.is_inside = true;
+        self.left = mark.len;
+        self.is_last = mark.is_last;
+        match self.fragments > FRAGMENTS_MAX {
+            true => Err(FatalError::Fragments),
+            false => Ok(()),
+        }
+    }
+
+    /// Another record begins.
+    #[inline]
+    fn begin_record(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > KEEP_BYTES {
+            self.bytes = Vec::new();
+        }
+        self.parsed = 0;
+        self.part = Part::Head;
+        self.message = Message::Unknown;
+        self.is_over = false;
+        self.fragments = 0;
+        self.record_bytes = 0;
+        self.data_max = None;
+        self.data_len = 0;
+        self.payload_left = 0;
+        self.pad_left = 0;
+    }
+}
+
+/// What a piece of a record turned out to be.
+enum Item {
+    Head(u32, msg_type),
+    /// A COMPOUND's answer with so many results.
+    Answer(u32),
+    /// No COMPOUND was executed: what follows has no data.
+    Refused,
+    Result,
+    /// A READ's, and so much data follows.
+    Data(u32),
+}
+
+impl Connection {
+    #[inline]
+    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+        loop {
+            let inbound = &mut self.inbound;
+            if !inbound.is_inside {
+                let mark = staged.get(*at..*at + RecordMark::LEN)?;
+                *at += RecordMark::LEN;
+                if inbound.is_over {
+                    inbound.begin_record();
+                }
+                let mark = RecordMark::decode(mark.try_into().expect("its length"));
+                let begun = inbound.begin_fragment(mark);
+                let is_long = self.inbound.record_bytes > self.record_bytes_max();
+                let error = match begun {
+                    Err(error) => Some(error),
+                    Ok(()) => is_long.then_some(FatalError::LongRecord),
+                };
+                if let Some(error) = error {
+                    return Some(Step::Op(self.fail(error)));
+                }
+                continue;
+            }
+            if inbound.left == 0 {
+                inbound.is_inside = false;
+                if inbound.is_last
+                    && let Some(op) = self.end_record()
+                {
+                    return Some(Step::Op(op));
+                }
+                continue;
+            }
+            let available = staged.len() - *at;
+            if available == 0 {
+                return None;
+            }
+            if inbound.payload_left + inbound.pad_left > 0 {
+                if let Some(step) = inbound.walk_payload(available, at) {
+                    return Some(step);
+                }
+                continue;
+            }
+            let chunk = &staged[*at..*at + available.min(inbound.left as usize)];
+            match self.gather(chunk) {
+                Ok(used) => {
+                    *at += used;
+                    self.inbound.left -= used as u32;
+                }
+                Err(error) => {
+                    *at = staged.len();
+                    return Some(Step::Op(self.fail(error)));
+                }
+            }
+        }
+    }
+
+    /// Takes bytes of the message from `chunk`; how many.
+    #[inline]
+    fn gather(&mut self, chunk: &[u8]) -> Result<usize, FatalError> {
+        let Inbound {
+            bytes,
+            parsed,
+            part,
+            ..
+        } = &mut self.inbound;
+        match part {
+            Part::Rest => bytes.extend_from_slice(chunk),
+            Part::Nothing => {}
+            Part::Head | Part::Answer | Part::Results(_) => {
+                let tail = bytes.len() - *parsed;
+                let Some((len, item)) = next_item(*part, bytes, tail, chunk) else {
+                    return Ok(chunk.len());
+                };
+                // What was looked at beyond the piece is taken when its turn comes.
+                let used = len - tail;
+                bytes.truncate(*parsed + tail);
+                bytes.extend_from_slice(&chunk[..used]);
+                *parsed += len;
+                self.on_item(item)?;
+                return Ok(used);
+            }
+        }
+        Ok(chunk.len())
+    }
+
+    #[inline]
+    fn on_item(&mut self, item: Item) -> Result<(), FatalError> {
+        match item {
+            Item::Head(xid, msg_type::REPLY) => {
+                let found = self.answered(xid);
+                let inbound = &mut self.inbound;
+                inbound.part = match found {
+                    // Nobody waits for it any more.
+                    None => Part::Nothing,
+                    Some((tag, data_max)) => {
+                        inbound.message = Message::Answer(tag);
+                        inbound.data_max = data_max;
+                        match data_max {
+                            Some(_) => Part::Answer,
+                            None => Part::Rest,
+                        }
+                    }
+                };
+            }
+            Item::Head(_, msg_type::CALL) => {
+                self.inbound.message = Message::Call;
+                self.inbound.part = Part::Rest;
+            }
+            Item::Answer(results) => self.inbound.part = Part::Results(results),
+            Item::Refused => self.inbound.part = Part::Rest,
+            Item::Result => self.inbound.next_result(),
+            Item::Data(len) => {
+                let inbound = &mut self.inbound;
+                inbound.next_result();
+                let data_max = inbound.data_max.unwrap_or(0);
+                if len > data_max - inbound.data_len {
+                    return Err(FatalError::Overrun);
+                }
+                inbound.payload_left = len;
+                inbound.pad_left = pad(len as usize) as u32;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last fragment is over.
+    #[inline]
+    fn end_record(&mut self) -> Option<Op> {
+        let inbound = &mut self.inbound;
+        inbound.is_over = true;
+        if inbound.payload_left + inbound.pad_left > 0 {
+            return Some(self.fail(FatalError::NoMessage));
+        }
+        match inbound.message {
+            Message::Answer(tag) => Some(self.finish(tag)),
+            Message::Call => match self.called() {
+                Ok(op) => op,
+                Err(error) => Some(self.fail(error)),
+            },
+            Message::Unknown if inbound.part == Part::Nothing => None,
+            Message::Unknown => Some(self.fail(FatalError::NoMessage)),
+        }
+    }
+}
+
+impl Inbound {
+    #[inline]
+    fn next_result(&mut self) {
+        self.part = match self.part {
+            Part::Results(left) if left > 1 => Part::Results(left - 1),
+            _ => Part::Rest,
+        };
+    }
+}
+
+/// The next piece: how long it is, and what. `tail` bytes of it are at the end
+/// of `bytes`, the rest in `chunk`; where that is not all, all of `chunk` goes to
+/// `bytes`.
+#[inline]
+fn next_item(part: Part, bytes: &mut Vec<u8>, tail: usize, chunk: &[u8]) -> Option<(usize, Item)> {
+    if tail == 0 {
+        let item = read(part, chunk);
+        if item.is_none() {
+            bytes.extend_from_slice(chunk);
+        }
+        return item;
+    }
+    let begin = bytes.len() - tail;
+    let mut pieces = chunk;
+    while !pieces.is_empty() {
+        let (piece, rest) = pieces.split_at(PIECE_BYTES.min(pieces.len()));
+        bytes.extend_from_slice(piece);
+        pieces = rest;
+        let item = read(part, &bytes[begin..]);
+        // A piece that cannot be read ends where it was first seen.
+        if let Some((len, item)) = item {
+            return Some((len.max(tail), item));
+        }
+    }
+    None
+}
+
+/// Reads a piece; `None`: it is not all there.
+#[inline]
+fn read(part: Part, bytes: &[u8]) -> Option<(usize, Item)> {
+    let mut from = Reader::new(bytes);
+    let item = match part {
+        Part::Head => u32::decode(&mut from)
+            .and_then(|xid| msg_type::decode(&mut from).map(|kind| Item::Head(xid, kind))),
+        Part::Answer => answer(&mut from),
+        _ => result(&mut from),
+    };
+    match item {
+        Ok(item) => Some((from.position(), item)),
+        Err(Error::Short) => None,
+        // Who reads the answer will find out.
+        Err(_) => Some((0, Item::Refused)),
+    }
+}
+
+/// Reads what stands before the results of a COMPOUND.
+#[inline]
+fn answer(from: &mut Reader<'_>) -> Result<Item, Error> {
+    let reply_body::MSG_ACCEPTED(accepted_reply {
+        body: accepted_body::default(accept_stat::SUCCESS),
+        ..
+    }) = reply_body::decode(from)?
+    else {
+        return Ok(Item::Refused);
+    };
+    let head = compound_res_head::decode(from)?;
+    Ok(match head.results {
+        0 => Item::Refused,
+        results => Item::Answer(results),
+    })
+}
+
+/// Bytes behind the status of a result that always has the same, where that is
+/// among the common ones before a READ.
+#[inline]
+fn fixed_bytes(number: nfs_opnum4) -> Option<usize> {
+    match number {
+        nfs_opnum4::OP_SEQUENCE => Some(16 + 5 * 4),
+        nfs_opnum4::OP_PUTFH
+        | nfs_opnum4::OP_PUTROOTFH
+        | nfs_opnum4::OP_LOOKUP
+        | nfs_opnum4::OP_SAVEFH
+        | nfs_opnum4::OP_RESTOREFH => Some(0),
+        _ => None,
+    }
+}
+
+/// Reads one result, of READ up to its data.
+#[inline]
+fn result(from: &mut Reader<'_>) -> Result<Item, Error> {
+    let mut result = *from;
+    let number = nfs_opnum4::decode(&mut result)?;
+    let status = u32::decode(&mut result)?;
+    if status != nfsstat4::NFS4_OK as u32 {
+        // It is the last, and has no data.
+        return Ok(Item::Refused);
+    }
+    if let Some(len) = fixed_bytes(number) {
+        result.take(len)?;
+        *from = result;
+        return Ok(Item::Result);
+    }
+    if number == nfs_opnum4::OP_READ {
+        let read = READ4resok::decode(&mut result)?;
+        *from = result;
+        return Ok(Item::Data(read.data.len));
+    }
+    Ok(match nfs_resop4::decode(from)? {
+        // What its contents are is told by themselves.
+        nfs_resop4::OP_READ_PLUS(_) => Item::Refused,
+        _ => Item::Result,
+    })
+}
