@@ -16,6 +16,7 @@ mod set_clientid;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::Nanos;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub sessions_max: usize,
     /// What a session may carry at most, from client to server.
     pub fore: Channel,
+    /// Bytes of answers that all sessions together may have to keep.
+    pub cached_bytes_max: u64,
 }
 
 impl Default for Settings {
@@ -59,6 +62,7 @@ impl Default for Settings {
                 ops_max: 64,
                 slots: 128,
             },
+            cached_bytes_max: 512 << 20,
         }
     }
 }
@@ -72,14 +76,20 @@ pub enum Record {
     Gone(Box<[u8]>),
 }
 
-/// What happened to clients, in order; the driver takes care of it.
+/// What has happened to clients and is to be taken care of.
 #[derive(Debug, Default)]
-pub struct Changes {
-    /// To be kept where a crash cannot reach it, before the operation that made
-    /// them is answered.
-    pub records: Vec<Record>,
-    /// Clients whose state is to be taken away.
-    pub gone: Vec<Arc<Client>>,
+struct Changes {
+    records: Vec<Record>,
+    /// How many there have been.
+    recorded: Arc<AtomicU64>,
+    gone: Vec<Arc<Client>>,
+}
+
+impl Changes {
+    fn record(&mut self, record: Record) {
+        self.records.push(record);
+        self.recorded.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// What a client is called by, and who answers to it.
@@ -113,6 +123,8 @@ struct Registry {
     sessions: HashMap<sessionid4, Arc<Session>>,
     client_next: u32,
     session_next: u64,
+    /// Bytes of answers that sessions may have to keep.
+    cached_bytes: u64,
     changes: Changes,
 }
 
@@ -124,6 +136,10 @@ pub struct Server {
     boot: u32,
     registry: Mutex<Registry>,
     grace: Grace,
+    /// Records that there have been.
+    recorded: Arc<AtomicU64>,
+    /// Of these, those that are where a crash cannot reach them.
+    saved: AtomicU64,
 }
 
 impl Server {
@@ -137,10 +153,13 @@ impl Server {
         now: Nanos,
     ) -> Server {
         assert!(settings.fore.slots > 0 && settings.clients_max > 0);
+        let registry = Registry::default();
         Server {
             settings,
             boot,
-            registry: Mutex::default(),
+            recorded: registry.changes.recorded.clone(),
+            registry: Mutex::new(registry),
+            saved: AtomicU64::new(0),
             grace: Grace::new(known, now.saturating_add(settings.grace)),
         }
     }
@@ -159,14 +178,31 @@ impl Server {
         self.registry.lock().expect("nobody panics with it")
     }
 
-    /// What happened to clients since it was asked last.
-    pub fn take_changes(&self) -> Changes {
-        std::mem::take(&mut self.registry().changes)
+    /// Records that are to be kept where a crash cannot reach them, in order,
+    /// and what [`Server::saved`] is to be told then. Whoever takes them saves
+    /// them before the next does.
+    pub fn take_records(&self) -> (Vec<Record>, u64) {
+        let changes = &mut self.registry().changes;
+        let recorded = changes.recorded.load(Ordering::Acquire);
+        (std::mem::take(&mut changes.records), recorded)
     }
 
-    /// Whether clients reclaim, and others must wait (section 8.4.2.1).
-    pub fn is_in_grace(&self, now: Nanos) -> bool {
-        self.grace.is_on(now)
+    /// All records up to this are safe.
+    pub fn saved(&self, recorded: u64) {
+        self.saved.fetch_max(recorded, Ordering::AcqRel);
+    }
+
+    /// Whether there are records that are not safe yet: nobody may have state
+    /// before they are (section 8.4.3).
+    #[inline]
+    pub fn has_unsaved(&self) -> bool {
+        self.recorded.load(Ordering::Acquire) > self.saved.load(Ordering::Acquire)
+    }
+
+    /// Clients that are gone since it was asked last: their state is to be taken
+    /// away.
+    pub fn take_gone(&self) -> Vec<Arc<Client>> {
+        std::mem::take(&mut self.registry().changes.gone)
     }
 
     /// A session, to be kept by the connection that asks.
@@ -179,6 +215,34 @@ impl Server {
         let registry = self.registry();
         let record = registry.clients.get(&id)?;
         record.is_confirmed.then(|| record.client.clone())
+    }
+
+    /// All confirmed clients.
+    pub fn clients(&self) -> Vec<Arc<Client>> {
+        let registry = self.registry();
+        let confirmed = registry.clients.values().filter(|entry| entry.is_confirmed);
+        confirmed.map(|entry| entry.client.clone()).collect()
+    }
+
+    /// The sessions of a client, for callbacks.
+    pub fn sessions_of(&self, id: clientid4) -> Vec<Arc<Session>> {
+        let registry = self.registry();
+        let Some(entry) = registry.clients.get(&id) else {
+            return Vec::new();
+        };
+        let sessions = entry.sessions.iter();
+        sessions
+            .filter_map(|id| registry.sessions.get(id).cloned())
+            .collect()
+    }
+
+    /// The administrator takes a client away with all that it has. Whether
+    /// there was one.
+    pub fn evict(&self, id: clientid4) -> bool {
+        let mut registry = self.registry();
+        let is_there = registry.clients.contains_key(&id);
+        registry.remove(id);
+        is_there
     }
 
     /// Whether the lease of a client has run out: it may keep its state until

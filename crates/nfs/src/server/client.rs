@@ -42,6 +42,7 @@ pub struct Client {
     status_flags: AtomicU32,
     has_reclaimed: AtomicBool,
     may_reclaim: AtomicBool,
+    is_recorded: AtomicBool,
 }
 
 impl Client {
@@ -62,6 +63,7 @@ impl Client {
             status_flags: AtomicU32::new(0),
             has_reclaimed: AtomicBool::new(false),
             may_reclaim: AtomicBool::new(false),
+            is_recorded: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +112,18 @@ impl Client {
     /// Whether this is the first time.
     pub(super) fn reclaimed(&self) -> bool {
         !self.has_reclaimed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it is on record since this start of the server: it may have
+    /// state back after the next one.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// Whether this is the first time.
+    pub(super) fn recorded(&self) -> bool {
+        !self.is_recorded.swap(true, Ordering::AcqRel)
     }
 
     pub(super) fn let_reclaim(&self) {

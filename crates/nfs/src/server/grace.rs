@@ -1,7 +1,7 @@
 //! The time after a start in which clients take back what they had (RFC 8881,
 //! section 8.4.2).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,13 +12,14 @@ pub(super) struct Grace {
     until: Nanos,
     /// Nobody is waited for any more.
     is_over: AtomicBool,
-    /// Clients that have not said that they are done.
-    awaited: Mutex<HashSet<Box<[u8]>>>,
+    /// Clients that have not said that they are done, and whether they are on
+    /// record again since the start.
+    awaited: Mutex<HashMap<Box<[u8]>, bool>>,
 }
 
 impl Grace {
     pub(super) fn new(known: impl IntoIterator<Item = Box<[u8]>>, until: Nanos) -> Grace {
-        let awaited: HashSet<_> = known.into_iter().collect();
+        let awaited: HashMap<_, _> = known.into_iter().map(|owner| (owner, false)).collect();
         Grace {
             until,
             is_over: AtomicBool::new(awaited.is_empty()),
@@ -26,22 +27,31 @@ impl Grace {
         }
     }
 
-    pub(super) fn is_on(&self, now: Nanos) -> bool {
-        if self.is_over.load(Ordering::Acquire) {
-            return false;
-        }
-        if now >= self.until {
-            self.is_over.store(true, Ordering::Release);
-        }
-        now < self.until
+    /// Whether it is over, whatever the time.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_run_out(&self, now: Nanos) -> bool {
+        now >= self.until
     }
 
     /// Whether a client had state before, and may have it back.
     pub(super) fn awaits(&self, owner: &[u8]) -> bool {
-        self.awaited.lock().expect("nobody panics").contains(owner)
+        let awaited = self.awaited.lock().expect("nobody panics");
+        awaited.contains_key(owner)
     }
 
-    /// A client is done; with the last one grace ends.
+    /// A client is on record again.
+    pub(super) fn recorded(&self, owner: &[u8]) {
+        let mut awaited = self.awaited.lock().expect("nobody panics");
+        if let Some(is_recorded) = awaited.get_mut(owner) {
+            *is_recorded = true;
+        }
+    }
+
+    /// A client is done, or will never be; with the last one grace ends.
     pub(super) fn done(&self, owner: &[u8]) {
         let mut awaited = self.awaited.lock().expect("nobody panics");
         awaited.remove(owner);
@@ -50,9 +60,12 @@ impl Grace {
         }
     }
 
-    /// Those that never came.
-    pub(super) fn take_absent(&self) -> Vec<Box<[u8]>> {
+    /// It ends. Those that did not take back what they had: somebody else may
+    /// have it from now on.
+    pub(super) fn end(&self) -> Vec<Box<[u8]>> {
         let mut awaited = self.awaited.lock().expect("nobody panics");
-        awaited.drain().collect()
+        self.is_over.store(true, Ordering::Release);
+        let absent = awaited.drain().filter(|(_, is_recorded)| !is_recorded);
+        absent.map(|(owner, _)| owner).collect()
     }
 }

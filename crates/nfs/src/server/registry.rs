@@ -33,6 +33,8 @@ const SESSION_FLAGS: u32 = CREATE_SESSION4_FLAG_PERSIST
 const SESSIONS: usize = 1;
 /// Less than this holds no SEQUENCE and one operation.
 const CHANNEL_BYTES_MIN: u32 = 256;
+/// Slots of a session where hardly anything is left for the answers in them.
+const SLOTS_MIN: u32 = 4;
 /// Bytes and slots of callbacks: they are small and few.
 const BACK: Channel = Channel {
     request_bytes_max: 4096,
@@ -43,6 +45,13 @@ const BACK: Channel = Channel {
 };
 
 impl Registry {
+    fn end_session(&mut self, id: &sessionid4) {
+        if let Some(session) = self.sessions.remove(id) {
+            session.end();
+            self.cached_bytes -= session.cached_bytes_max();
+        }
+    }
+
     /// Takes a client away with its sessions; its state goes with
     /// [`super::Changes::gone`].
     pub(super) fn remove(&mut self, id: clientid4) {
@@ -50,9 +59,7 @@ impl Registry {
             return;
         };
         for id in &entry.sessions {
-            if let Some(session) = self.sessions.remove(id) {
-                session.end();
-            }
+            self.end_session(id);
         }
         let name = &entry.client.owner;
         let owners = &mut self.owners[entry.client.owners()];
@@ -65,7 +72,7 @@ impl Registry {
         // A client of the other kind may go by the same name.
         let mut known = self.owners.iter().filter_map(|owners| owners.get(name));
         if entry.is_confirmed && known.all(|known| known.confirmed.is_none()) {
-            self.changes.records.push(Record::Gone(name.clone()));
+            self.changes.record(Record::Gone(name.clone()));
         }
         if entry.is_confirmed {
             self.changes.gone.push(entry.client);
@@ -163,6 +170,14 @@ impl Server {
         }))
     }
 
+    /// Slots for one more session: no session takes more than a part of what is
+    /// left for answers that are kept, and none goes without.
+    fn slots_left(&self, cached_bytes: u64, fore: &Channel) -> u32 {
+        let left = self.settings.cached_bytes_max.saturating_sub(cached_bytes);
+        let slots = left / 16 / u64::from(fore.cached_bytes_max.max(1));
+        (slots.min(u64::from(u32::MAX)) as u32).max(SLOTS_MIN)
+    }
+
     /// Takes the client away that has been silent longest, if its lease has run
     /// out.
     fn make_room(&self, registry: &mut Registry, now: Nanos) -> bool {
@@ -208,7 +223,10 @@ impl Server {
         if args.csa_flags & !SESSION_FLAGS != 0 {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
-        let fore = negotiate(&args.csa_fore_chan_attrs, &self.settings.fore)?;
+        let mut fore = negotiate(&args.csa_fore_chan_attrs, &self.settings.fore)?;
+        fore.slots = fore
+            .slots
+            .min(self.slots_left(registry.cached_bytes, &fore));
         let back = match args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN {
             0 => BACK,
             _ => negotiate(&args.csa_back_chan_attrs, &BACK)?,
@@ -221,6 +239,7 @@ impl Server {
         let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
         let made = (flags, args.csa_cb_program);
         let session = Arc::new(Session::new(id, entry.client.clone(), (fore, back), made));
+        registry.cached_bytes += session.cached_bytes_max();
         entry.sequenceid = args.csa_sequence;
         entry.last = Some(session.clone());
         entry.sessions.push(id);
@@ -243,11 +262,10 @@ impl Server {
         if session.client.principal != principal {
             return Err(nfsstat4::NFS4ERR_WRONG_CRED);
         }
-        session.end();
         if let Some(entry) = registry.clients.get_mut(&session.client.id) {
             entry.sessions.retain(|other| other != id);
         }
-        registry.sessions.remove(id);
+        registry.end_session(id);
         Ok(())
     }
 
@@ -267,7 +285,8 @@ impl Server {
         Ok(())
     }
 
-    /// RECLAIM_COMPLETE of everything (section 18.51).
+    /// RECLAIM_COMPLETE of everything (section 18.51). Its record is to be
+    /// durable before it is answered ([`Server::is_on_record`]).
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_COMPLETE_ALREADY`].
@@ -275,22 +294,70 @@ impl Server {
         if !client.reclaimed() {
             return Err(nfsstat4::NFS4ERR_COMPLETE_ALREADY);
         }
+        self.record(client);
         self.grace.done(&client.owner);
         Ok(())
     }
 
-    /// Grace is over: the records of clients that never came are.
-    pub fn end_grace(&self) {
-        let absent = self.grace.take_absent();
+    /// A client is about to have state that it may reclaim after a restart: one
+    /// with sessions when it has said RECLAIM_COMPLETE, one of version 4.0 with
+    /// its first OPEN. Nothing if it is known.
+    pub fn record(&self, client: &Client) {
+        if client.is_recorded() || !client.recorded() {
+            return;
+        }
         let mut registry = self.registry();
-        for owner in absent {
-            let mut known = registry
-                .owners
-                .iter()
-                .filter_map(|owners| owners.get(&owner));
-            if known.all(|known| known.confirmed.is_none()) {
-                registry.changes.records.push(Record::Gone(owner));
-            }
+        registry.changes.record(Record::Kept(client.owner.clone()));
+        self.grace.recorded(&client.owner);
+    }
+
+    /// Whether a client may take state now, as one that it had before a restart
+    /// (`is_reclaim`) or not (RFC 8881, section 8.4.2.1; RFC 7530, section
+    /// 9.6.2).
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_GRACE`], [`nfsstat4::NFS4ERR_NO_GRACE`],
+    /// [`nfsstat4::NFS4ERR_RECLAIM_BAD`].
+    pub fn check_grace(
+        &self,
+        client: &Client,
+        is_reclaim: bool,
+        now: Nanos,
+    ) -> Result<(), nfsstat4> {
+        let has_reclaimed = client.minor > 0 && client.has_reclaimed();
+        match (is_reclaim, self.is_in_grace(now)) {
+            (true, false) => Err(nfsstat4::NFS4ERR_NO_GRACE),
+            (true, true) if has_reclaimed => Err(nfsstat4::NFS4ERR_NO_GRACE),
+            (true, true) if !client.may_reclaim() => Err(nfsstat4::NFS4ERR_RECLAIM_BAD),
+            (false, true) => Err(nfsstat4::NFS4ERR_GRACE),
+            // It must say first that it has nothing (more) to reclaim.
+            (false, false) if client.minor > 0 && !has_reclaimed => Err(nfsstat4::NFS4ERR_GRACE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether clients reclaim, and others must wait (section 8.4.2.1). Once
+    /// they do no longer, who never came is off the record.
+    #[inline]
+    pub fn is_in_grace(&self, now: Nanos) -> bool {
+        if self.grace.is_over() {
+            return false;
+        }
+        let is_on = !self.grace.has_run_out(now);
+        if !is_on {
+            self.end_grace();
+        }
+        is_on
+    }
+
+    /// Grace is over, by its time or because the administrator says so: who has
+    /// not taken back what it had may not do so after the next start either
+    /// (section 8.4.3).
+    #[cold]
+    pub fn end_grace(&self) {
+        let mut registry = self.registry();
+        for owner in self.grace.end() {
+            registry.changes.record(Record::Gone(owner));
         }
     }
 }
@@ -305,10 +372,9 @@ impl Registry {
         entry.is_confirmed = true;
         let name = entry.client.owner.clone();
         let owners = &mut self.owners[entry.client.owners()];
-        let owner = owners.entry(name.clone()).or_default();
+        let owner = owners.entry(name).or_default();
         let before = owner.confirmed.replace(id);
         owner.unconfirmed = None;
-        self.changes.records.push(Record::Kept(name));
         if let Some(before) = before {
             self.remove(before);
         }

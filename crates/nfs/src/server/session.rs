@@ -178,6 +178,11 @@ impl Session {
         self.is_gone.store(true, Ordering::Release);
     }
 
+    /// Bytes of answers that it may have to keep.
+    pub(super) fn cached_bytes_max(&self) -> u64 {
+        u64::from(self.fore.slots) * u64::from(self.fore.cached_bytes_max)
+    }
+
     fn callbacks(&self) -> MutexGuard<'_, Callbacks> {
         self.callbacks.lock().expect("nobody panics with it")
     }

@@ -1,10 +1,12 @@
 //! Clients of version 4.0, which have no sessions (RFC 7530, sections 9.1,
 //! 16.33, 16.34, 16.29).
 
+use std::sync::Arc;
+
 use machine::Nanos;
 use wire::nfs4::{clientid4, nfsstat4, verifier4};
 
-use super::client::Principal;
+use super::client::{Client, Principal};
 use super::{ClientOwner, Server};
 
 /// Where a client of version 4.0 takes callbacks (`cb_client4`, and
@@ -112,14 +114,23 @@ impl Server {
         by.map(|by| by.address.clone())
     }
 
-    /// RENEW.
+    /// RENEW, which whatever such a client does with its state is too.
     ///
     /// # Errors
-    /// [`nfsstat4::NFS4ERR_STALE_CLIENTID`].
-    pub fn renew(&self, id: clientid4, now: Nanos) -> Result<(), nfsstat4> {
-        let client = self.client(id).filter(|client| client.minor == 0);
-        let client = client.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
-        client.renew(now);
-        Ok(())
+    /// [`nfsstat4::NFS4ERR_STALE_CLIENTID`]; [`nfsstat4::NFS4ERR_EXPIRED`] of
+    /// one that was, and has lost its state.
+    pub fn renew(&self, id: clientid4, now: Nanos) -> Result<Arc<Client>, nfsstat4> {
+        let registry = self.registry();
+        let entry = registry.clients.get(&id);
+        let is_of_now = id >> 32 == u64::from(self.boot);
+        let was_given = is_of_now && id as u32 != 0 && id as u32 <= registry.client_next;
+        match entry {
+            Some(entry) if entry.is_confirmed && entry.client.minor == 0 => {
+                entry.client.renew(now);
+                Ok(entry.client.clone())
+            }
+            None if was_given => Err(nfsstat4::NFS4ERR_EXPIRED),
+            _ => Err(nfsstat4::NFS4ERR_STALE_CLIENTID),
+        }
     }
 }

@@ -60,6 +60,20 @@ fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
     server.create_session(&args, user(0), now).unwrap()
 }
 
+/// A client of version 4.0 that is confirmed.
+fn old_client(server: &Server, id: &[u8], now: Nanos) -> Arc<Client> {
+    let address = CallbackAddress {
+        program: 1,
+        netid: b"tcp"[..].into(),
+        address: b"127.0.0.1.8.1"[..].into(),
+        ident: 0,
+    };
+    let set = server.set_clientid(owner(id, 1), address, user(0), now);
+    let (id, verifier) = set.unwrap();
+    server.confirm_clientid(id, verifier, user(0), now).unwrap();
+    server.renew(id, now).unwrap()
+}
+
 fn request(record_bytes: u32, ops: u32) -> Request {
     Request {
         record_bytes,
@@ -128,7 +142,7 @@ fn exchange_id_has_nine_cases() {
         .create_session(&session_args(again.clientid, 1), user(0), 0)
         .unwrap();
     assert!(session.is_gone() && !next.is_gone());
-    assert_eq!(server.take_changes().gone[0].id, second.clientid);
+    assert_eq!(server.take_gone()[0].id, second.clientid);
     // 3 once more, and the other is silent for longer than its lease.
     let other = server
         .exchange_id(owner(b"a", 2), 0, user(1), 91 * SECOND)
@@ -212,8 +226,7 @@ fn sessions_and_clients_are_destroyed() {
     let stale = server.destroy_clientid(client, false);
     assert_eq!(stale, Err(nfsstat4::NFS4ERR_STALE_CLIENTID));
     let name: Box<[u8]> = b"a"[..].into();
-    let records = server.take_changes().records;
-    assert_eq!(records, [Record::Kept(name.clone()), Record::Gone(name)]);
+    assert_eq!(server.take_records().0, [Record::Gone(name)]);
     assert_eq!(server.counts(), (0, 0));
 }
 
@@ -295,7 +308,7 @@ fn silent_clients_are_treated_with_courtesy() {
     assert!(!server.expire(id, 93 * SECOND));
     // Somebody wants what it has.
     assert!(server.expire(id, 200 * SECOND) && session.is_gone());
-    assert_eq!(server.take_changes().gone.len(), 1);
+    assert_eq!(server.take_gone().len(), 1);
     // Nobody does, for a day.
     let session = confirmed(&server, b"b", 1, 0);
     server.exchange_id(owner(b"c", 1), 0, user(0), 0).unwrap();
@@ -334,25 +347,118 @@ fn grace_ends_with_the_last_who_is_waited_for() {
     let a = confirmed(&server, b"a", 1, 0);
     let stranger = confirmed(&server, b"x", 1, 0);
     assert!(a.client.may_reclaim() && !stranger.client.may_reclaim());
+    let may =
+        |session: &Session, is_reclaim, now| server.check_grace(&session.client, is_reclaim, now);
+    let (grace, no_grace) = (nfsstat4::NFS4ERR_GRACE, nfsstat4::NFS4ERR_NO_GRACE);
+    assert_eq!(may(&a, true, SECOND), Ok(()));
+    assert_eq!(
+        may(&stranger, true, SECOND),
+        Err(nfsstat4::NFS4ERR_RECLAIM_BAD)
+    );
+    assert_eq!(may(&a, false, SECOND), Err(grace));
     assert_eq!(server.reclaim_complete(&stranger.client), Ok(()));
     assert_eq!(server.reclaim_complete(&a.client), Ok(()));
+    assert_eq!(may(&a, true, SECOND), Err(no_grace), "it has said so");
     let twice = server.reclaim_complete(&a.client);
     assert_eq!(twice, Err(nfsstat4::NFS4ERR_COMPLETE_ALREADY));
     assert!(server.is_in_grace(SECOND), "b is waited for");
     let b = confirmed(&server, b"b", 1, 0);
     server.reclaim_complete(&b.client).unwrap();
     assert!(!server.is_in_grace(SECOND));
-
-    // Nobody comes.
-    let server = Server::new(Settings::default(), 9, names.clone(), 0);
-    assert!(server.is_in_grace(89 * SECOND) && !server.is_in_grace(90 * SECOND));
-    confirmed(&server, b"a", 1, 90 * SECOND);
-    server.take_changes();
-    server.end_grace();
-    let [_, b] = names;
-    assert_eq!(server.take_changes().records, [Record::Gone(b)]);
+    assert_eq!(may(&a, false, SECOND), Ok(()));
+    assert_eq!(may(&b, true, SECOND), Err(no_grace));
+    let late = confirmed(&server, b"y", 1, 0);
+    assert_eq!(
+        may(&late, false, SECOND),
+        Err(grace),
+        "RECLAIM_COMPLETE first"
+    );
     // Nobody is known.
     assert!(!Server::new(Settings::default(), 1, [], 0).is_in_grace(0));
+}
+
+/// RFC 8881, section 8.4.3: what others may have had meanwhile is not taken
+/// back after the next start.
+#[test]
+fn who_has_not_taken_back_what_it_had_is_off_the_record() {
+    let name = |name: &[u8]| Box::<[u8]>::from(name);
+    let names = [&b"a"[..], b"b", b"c", b"d"].map(name);
+    let server = Server::new(Settings::default(), 9, names, 0);
+    let a = confirmed(&server, b"a", 1, 0);
+    server.reclaim_complete(&a.client).unwrap();
+    // It came, and is silent since; of version 4.0, it has taken something back.
+    confirmed(&server, b"b", 1, 0);
+    let old = old_client(&server, b"c", 0);
+    assert_eq!(server.check_grace(&old, true, SECOND), Ok(()));
+    server.record(&old);
+    server.record(&old);
+    let (records, number) = server.take_records();
+    assert_eq!(
+        records,
+        [Record::Kept(name(b"a")), Record::Kept(name(b"c"))]
+    );
+    assert!(server.has_unsaved());
+    server.saved(number);
+    assert!(!server.has_unsaved() && server.is_in_grace(89 * SECOND));
+    assert!(!server.is_in_grace(90 * SECOND) && server.has_unsaved());
+    let (mut records, number) = server.take_records();
+    records.sort_by_key(|record| format!("{record:?}"));
+    assert_eq!(
+        records,
+        [Record::Gone(name(b"d")), Record::Gone(name(b"b"))]
+    );
+    server.saved(number);
+    assert!(!server.is_in_grace(91 * SECOND) && !server.has_unsaved());
+    // A client whose lease has run out, and whose state somebody wants.
+    let (id, now) = (a.client.id, 200 * SECOND);
+    assert!(server.expire(id, now) && server.has_unsaved());
+    assert_eq!(server.take_records().0, [Record::Gone(name(b"a"))]);
+}
+
+#[test]
+fn the_administrator_evicts_a_client() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    let id = session.client.id;
+    assert_eq!(server.sessions_of(id).len(), 1);
+    assert_eq!(server.clients()[0].id, id);
+    assert!(server.evict(id) && session.is_gone() && !server.evict(id));
+    assert_eq!(server.take_gone()[0].id, id);
+    let old = old_client(&server, b"b", 0);
+    assert!(server.evict(old.id));
+    assert_eq!(
+        server.renew(old.id, 0).unwrap_err(),
+        nfsstat4::NFS4ERR_EXPIRED
+    );
+}
+
+#[test]
+fn many_sessions_have_fewer_slots() {
+    let settings = Settings {
+        cached_bytes_max: 64 * 100 * 4,
+        ..Settings::default()
+    };
+    let server = Server::new(settings, 7, [], 0);
+    let mut args = session_args(0, 1);
+    args.csa_fore_chan_attrs.ca_maxrequests = 64;
+    let mut create = |name: &[u8]| {
+        let exchanged = server.exchange_id(owner(name, 1), 0, user(0), 0).unwrap();
+        args.csa_clientid = exchanged.clientid;
+        server.create_session(&args, user(0), 0).unwrap()
+    };
+    let first = create(b"a");
+    let slots = [first.fore.slots, create(b"b").fore.slots];
+    assert_eq!(slots, [16, 15]);
+    let ids = [first.id];
+    for id in 0..40u8 {
+        create(&[id]);
+    }
+    assert_eq!(create(b"c").fore.slots, 4, "as few as there are");
+    let before = server.registry().cached_bytes;
+    server.destroy_session(&ids[0], user(0)).unwrap();
+    assert_eq!(server.registry().cached_bytes, before - 16 * 100);
+    let high = sequence(&create(b"d"), 4, 1);
+    assert_eq!(high, Err(nfsstat4::NFS4ERR_BADSLOT));
 }
 
 /// What a client does in one slot.
@@ -538,8 +644,11 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     let confirm = |id, verifier, uid| server.confirm_clientid(id, verifier, user(uid), 0);
     let stale = Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
     let in_use = Err(nfsstat4::NFS4ERR_CLID_INUSE);
+    let renew = |id, now| server.renew(id, now).map(|_| ());
     let (first, verifier) = set(1, 1, 0, 0).unwrap();
-    assert_eq!(server.renew(first, 0), stale, "not confirmed");
+    assert_eq!(renew(first, 0), stale, "not confirmed");
+    assert_eq!(renew(0, 0), stale);
+    assert_eq!(renew(first + 1, 0), stale, "not given yet");
     // What was never confirmed is replaced.
     let (id, verifier2) = set(1, 2, 0, 0).unwrap();
     assert_eq!(confirm(first, verifier, 0), stale);
@@ -548,7 +657,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     for _ in 0..2 {
         assert_eq!(confirm(id, verifier2, 0), Ok(()));
     }
-    assert_eq!(server.renew(id, SECOND), Ok(()));
+    assert_eq!(renew(id, SECOND), Ok(()));
     assert_eq!(server.callback_address(id), Some(address(2)));
     // Callbacks go elsewhere once that is confirmed.
     let (same, verifier3) = set(1, 3, 0, 0).unwrap();
@@ -563,7 +672,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert!(again != id && server.client(id).is_some());
     assert_eq!(confirm(again, verifier4, 0), Ok(()));
     assert!(server.client(id).is_none() && !session.is_gone());
-    let gone = server.take_changes().gone;
+    let gone = server.take_gone();
     assert_eq!(
         gone.iter().map(|client| client.id).collect::<Vec<_>>(),
         [id]
@@ -571,12 +680,12 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     let (other, _) = set(1, 6, 9, 200 * SECOND).unwrap();
     let name: Box<[u8]> = b"a"[..].into();
     assert!(
-        !server.take_changes().records.contains(&Record::Gone(name)),
+        !server.take_records().0.contains(&Record::Gone(name)),
         "one has a session"
     );
     assert!(other != again && server.client(again).is_none());
     // A client id of the one kind is none of the other.
-    assert_eq!(server.renew(session.client.id, 0), stale);
+    assert_eq!(renew(session.client.id, 0), stale);
     let created = server.create_session(&session_args(other, 1), user(9), 0);
     assert_eq!(created.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
 }

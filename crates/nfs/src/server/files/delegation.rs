@@ -1,0 +1,179 @@
+//! Read delegations: given, recalled, returned, and taken away from who does
+//! not return them (RFC 8881, sections 10.2 and 10.4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use machine::Nanos;
+use wire::nfs4::{clientid4, nfsstat4, stateid4};
+
+use super::state::{GONE, READ, RECALLED, REVOKED, WRITE, stateid};
+use super::{File, FileKey, Files, Kind, Open, OpenArgs, Refused, Share, State};
+
+/// A file whose delegation was recalled gets none for so long: somebody writes
+/// it now and then.
+const REST: Nanos = 30_000_000_000;
+
+/// Places that remember recalls; files share them.
+pub(super) const RECALLS: usize = 1024;
+
+/// A delegation to be recalled.
+#[derive(Clone, Debug)]
+pub struct Recall {
+    /// Which.
+    pub state: Arc<State>,
+    /// Its state id.
+    pub stateid: stateid4,
+    /// The file handle by which its client has it.
+    pub handle: Arc<[u8]>,
+}
+
+/// A delegation of a file.
+#[derive(Debug)]
+pub(super) struct Delegation {
+    pub(super) state: Arc<State>,
+    handle: Arc<[u8]>,
+}
+
+impl File {
+    /// Refuses while others have delegations.
+    pub(super) fn check_delegations(
+        &self,
+        files: &Files,
+        client: clientid4,
+        now: Nanos,
+    ) -> Result<(), Refused> {
+        let others = || self.delegations.iter().filter(|d| d.state.client != client);
+        if others().next().is_none() {
+            return Ok(());
+        }
+        let clients = others().map(|delegation| delegation.state.client).collect();
+        let mut recalls = Vec::new();
+        for Delegation { state, handle } in others().filter(|d| !d.state.is_recalled()) {
+            state.mark(RECALLED);
+            recalls.push(Recall {
+                state: state.clone(),
+                stateid: stateid(files.boot, state),
+                handle: handle.clone(),
+            });
+        }
+        files.remember_recalls(&recalls, now);
+        Err(Refused::Recall(recalls, clients))
+    }
+}
+
+impl Files {
+    fn recall_place(&self, (system, file): FileKey) -> &std::sync::atomic::AtomicU64 {
+        let hash = (system ^ file).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.recalls[hash as usize % RECALLS]
+    }
+
+    fn remember_recalls(&self, recalls: &[Recall], now: Nanos) {
+        if recalls.is_empty() {
+            return;
+        }
+        let mut recalled = self.recalled.lock().expect("nobody panics with it");
+        for recall in recalls {
+            recalled.push_back((now, recall.state.clone()));
+            let place = self.recall_place(recall.state.file);
+            place.store(now.saturating_add(REST), Ordering::Relaxed);
+        }
+    }
+
+    /// A read delegation for a file that nobody writes, if its client has none.
+    pub(super) fn delegate(&self, file: &mut File, args: &OpenArgs<'_>) -> Option<Arc<State>> {
+        let handle = args.delegate?;
+        let writes = |open: &Open| open.state.share().access & WRITE != 0;
+        let in_the_way = |state: &State| state.client == args.client || state.is_recalled();
+        let is_free = args.share.access & WRITE == 0
+            && !file.opens.iter().any(writes)
+            && !file.delegations.iter().any(|d| in_the_way(&d.state));
+        let rests_until = self.recall_place(args.file).load(Ordering::Relaxed);
+        let has_room = self.delegations.load(Ordering::Relaxed) < self.delegations_max;
+        if !is_free || !has_room || args.now < rests_until {
+            return None;
+        }
+        let share = Share {
+            access: READ,
+            deny: 0,
+        };
+        let state = self.add(args.client, Kind::Delegation, args.file, b"", share)?;
+        self.delegations.fetch_add(1, Ordering::Relaxed);
+        file.delegations.push(Delegation {
+            state: state.clone(),
+            handle: handle.into(),
+        });
+        Some(state)
+    }
+
+    /// Somebody is about to write, set attributes of, link, rename or remove
+    /// the file: delegations of others are to be recalled first.
+    ///
+    /// # Errors
+    /// [`Refused::Recall`].
+    #[inline]
+    pub fn break_delegations(
+        &self,
+        client: clientid4,
+        file: FileKey,
+        now: Nanos,
+    ) -> Result<(), Refused> {
+        if self.delegations.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let shard = self.shard(file);
+        match shard.get(&file) {
+            Some(file) => file.check_delegations(self, client, now),
+            None => Ok(()),
+        }
+    }
+
+    /// DELEGRETURN.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_BAD_STATEID`].
+    pub fn return_delegation(&self, state: &State) -> Result<(), nfsstat4> {
+        self.end_delegation(state, GONE)?;
+        self.drop_state(state);
+        Ok(())
+    }
+
+    fn end_delegation(&self, state: &State, flag: u64) -> Result<(), nfsstat4> {
+        let bad = nfsstat4::NFS4ERR_BAD_STATEID;
+        let mut shard = self.shard(state.file);
+        let file = shard.get_mut(&state.file).ok_or(bad)?;
+        let mut delegations = file.delegations.iter();
+        let at = delegations.position(|d| std::ptr::eq(&*d.state, state));
+        file.delegations.swap_remove(at.ok_or(bad)?);
+        if file.is_empty() {
+            shard.remove(&state.file);
+        }
+        self.delegations.fetch_sub(1, Ordering::Relaxed);
+        state.mark(flag);
+        Ok(())
+    }
+
+    /// Takes delegations away that were recalled more than `patience` ago and
+    /// not returned: their clients must say FREE_STATEID for them.
+    pub fn revoke_overdue(&self, patience: Nanos, now: Nanos) -> Vec<Arc<State>> {
+        let mut overdue = Vec::new();
+        {
+            let mut recalled = self.recalled.lock().expect("nobody panics with it");
+            while let Some((since, _)) = recalled.front()
+                && now.saturating_sub(*since) > patience
+            {
+                overdue.extend(recalled.pop_front().map(|(_, state)| state));
+            }
+            // Those that were returned are not kept from going.
+            recalled.retain(|(_, state)| !state.is_over());
+        }
+        overdue.retain(|state| {
+            let is_revoked = !state.is_over() && self.end_delegation(state, REVOKED).is_ok();
+            if is_revoked {
+                self.count_revoked(state.client);
+            }
+            is_revoked
+        });
+        overdue
+    }
+}

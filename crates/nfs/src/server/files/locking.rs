@@ -1,0 +1,262 @@
+//! LOCK, LOCKT, LOCKU and who waits for locks (RFC 8881, sections 9.4 and 20.11;
+//! RFC 7530, section 9).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wire::nfs4::{clientid4, nfsstat4, stateid4};
+
+use super::super::locks::{Lock, LockOwner, Range};
+use super::state::{GONE, READ, WRITE, stateid};
+use super::{File, FileKey, Files, Kind, OwnerKind, Refused, Share, State};
+
+/// Who waits for locks of one file, at most.
+const WAITERS_MAX: usize = 256;
+
+/// A LOCK, LOCKT or LOCKU by a state.
+#[derive(Clone, Copy, Debug)]
+pub struct LockArgs {
+    /// What.
+    pub range: Range,
+    /// A write lock.
+    pub is_exclusive: bool,
+}
+
+impl LockArgs {
+    fn by(self, owner: LockOwner) -> Lock {
+        Lock {
+            range: self.range,
+            owner,
+            is_exclusive: self.is_exclusive,
+        }
+    }
+}
+
+/// Somebody who was refused a lock and would rather have waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Whose owner.
+    pub client: clientid4,
+    /// Which.
+    pub owner: Box<[u8]>,
+    /// The file handle by which its client has the file.
+    pub handle: Box<[u8]>,
+}
+
+/// A waiter, and for what.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    waiter: Waiter,
+    args: LockArgs,
+}
+
+impl Files {
+    /// LOCK by an owner who has no locks in the file yet, or has: the state of
+    /// its locks, under this open, and its state id.
+    ///
+    /// # Errors
+    /// As [`Files::lock`]; nothing is made then.
+    pub fn lock_first(
+        &self,
+        open: &State,
+        owner: &[u8],
+        args: LockArgs,
+    ) -> Result<(Arc<State>, stateid4), Refused> {
+        let bad = Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
+        let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
+        let mut shard = self.shard(open.file);
+        let file = shard.get_mut(&open.file).ok_or(bad.clone())?;
+        let at = file.open_of(open).ok_or(bad)?;
+        let share = file.opens[at].state.share();
+        let id = self.owner_id(open.client, OwnerKind::Lock, owner);
+        let known = file.lock_states.iter().find(|state| state.owner.id == id);
+        if let Some(state) = known.cloned() {
+            let stateid = self.lock_in(file, &state, args)?;
+            return Ok((state, stateid));
+        }
+        check_lock(file, id, share, args)?;
+        let kind = Kind::Lock { open: open.number };
+        let state = self.add(open.client, kind, open.file, owner, share);
+        let state = state.ok_or(full.clone())?;
+        if file.locks.lock(args.by(state.owner.id)).is_err() {
+            state.mark(GONE);
+            self.drop_state(&state);
+            return Err(full);
+        }
+        file.lock_states.push(state.clone());
+        let stateid = stateid(self.boot, &state);
+        Ok((state, stateid))
+    }
+
+    /// LOCK by a state of locks: its state id then.
+    ///
+    /// # Errors
+    /// [`Refused::Denied`]; [`nfsstat4::NFS4ERR_OPENMODE`],
+    /// [`nfsstat4::NFS4ERR_BAD_STATEID`], [`nfsstat4::NFS4ERR_RESOURCE`].
+    pub fn lock(&self, state: &State, args: LockArgs) -> Result<stateid4, Refused> {
+        let mut shard = self.shard(state.file);
+        let bad = Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
+        let file = shard.get_mut(&state.file).ok_or(bad.clone())?;
+        let is_there = file.lock_states.iter().any(|s| std::ptr::eq(&**s, state));
+        match is_there {
+            true => self.lock_in(file, state, args),
+            false => Err(bad),
+        }
+    }
+
+    fn lock_in(&self, file: &mut File, state: &State, args: LockArgs) -> Result<stateid4, Refused> {
+        check_lock(file, state.owner.id, state.share(), args)?;
+        let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
+        let locked = file.locks.lock(args.by(state.owner.id));
+        locked.map_err(|_| full)?;
+        state.change(state.share());
+        // A write lock may have become a read lock.
+        self.wake(file);
+        Ok(stateid(self.boot, state))
+    }
+
+    /// LOCKT: whether an owner could have this lock.
+    ///
+    /// # Errors
+    /// [`Refused::Denied`].
+    pub fn test_lock(
+        &self,
+        client: clientid4,
+        owner: &[u8],
+        file: FileKey,
+        args: LockArgs,
+    ) -> Result<(), Refused> {
+        let shard = self.shard(file);
+        let owner = self.owner_id(client, OwnerKind::Lock, owner);
+        match shard.get(&file) {
+            Some(file) => check_free(file, owner, args),
+            None => Ok(()),
+        }
+    }
+
+    /// LOCKU: the state id then.
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_BAD_STATEID`], [`nfsstat4::NFS4ERR_RESOURCE`].
+    pub fn unlock(&self, state: &State, range: Range) -> Result<stateid4, nfsstat4> {
+        let mut shard = self.shard(state.file);
+        let file = shard.get_mut(&state.file);
+        let file = file.filter(|f| f.lock_states.iter().any(|s| std::ptr::eq(&**s, state)));
+        let file = file.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
+        let unlocked = file.locks.unlock(state.owner.id, range);
+        unlocked.map_err(|_| nfsstat4::NFS4ERR_RESOURCE)?;
+        state.change(state.share());
+        self.wake(file);
+        Ok(stateid(self.boot, state))
+    }
+
+    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37).
+    ///
+    /// # Errors
+    /// [`nfsstat4::NFS4ERR_LOCKS_HELD`].
+    pub fn release_lock_owner(&self, client: clientid4, name: &[u8]) -> Result<(), nfsstat4> {
+        let Some(owner) = self.find_owner(client, OwnerKind::Lock, name) else {
+            return Ok(());
+        };
+        let states = self.states_of(client, |state| state.owner.id == owner.id);
+        for state in &states {
+            let shard = self.shard(state.file);
+            let file = shard.get(&state.file);
+            if file.is_some_and(|file| file.locks.holds(owner.id)) {
+                return Err(nfsstat4::NFS4ERR_LOCKS_HELD);
+            }
+        }
+        for state in &states {
+            // Who takes a lock meanwhile keeps it.
+            self.free(state)?;
+        }
+        self.drop_owner(client, &owner);
+        Ok(())
+    }
+
+    /// States of locks that `which` names go, and the locks with them.
+    pub(super) fn drop_locks(&self, file: &mut File, which: impl Fn(&State) -> bool) {
+        let File {
+            lock_states, locks, ..
+        } = file;
+        let before = lock_states.len();
+        lock_states.retain(|state| {
+            let goes = which(state);
+            if goes {
+                locks.unlock_all(state.owner.id);
+                state.mark(GONE);
+                self.drop_state(state);
+            }
+            !goes
+        });
+        if lock_states.len() < before {
+            self.wake(file);
+        }
+    }
+
+    /// Somebody was refused a lock, and would have waited for it: it comes with
+    /// [`Files::take_woken`] once it could have it. Who was not remembered asks
+    /// again anyway.
+    pub fn wait_for_lock(&self, file: FileKey, waiter: Waiter, args: LockArgs) {
+        let mut shard = self.shard(file);
+        let Some(file) = shard.get_mut(&file) else {
+            return;
+        };
+        let is_same = |w: &Waiter| w.client == waiter.client && w.owner == waiter.owner;
+        file.waiting.retain(|waiting| !is_same(&waiting.waiter));
+        if file.waiting.len() < WAITERS_MAX {
+            file.waiting.push(Waiting { waiter, args });
+        }
+    }
+
+    /// Locks have gone: who waited for them is told.
+    pub(super) fn wake(&self, file: &mut File) {
+        if file.waiting.is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut file.waiting);
+        let mut woken = self.woken.lock().expect("nobody panics with it");
+        for one in waiting {
+            let owner = self.owner_id(one.waiter.client, OwnerKind::Lock, &one.waiter.owner);
+            match file.locks.conflict(&one.args.by(owner)) {
+                Some(_) => file.waiting.push(one),
+                None => woken.push(one.waiter),
+            }
+        }
+        self.has_woken.store(!woken.is_empty(), Ordering::Release);
+    }
+
+    /// Who could have the lock now that it was refused.
+    #[inline]
+    pub fn take_woken(&self) -> Vec<Waiter> {
+        if !self.has_woken.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut woken = self.woken.lock().expect("nobody panics with it");
+        self.has_woken.store(false, Ordering::Release);
+        std::mem::take(&mut woken)
+    }
+}
+
+/// Whether the open lets one lock so, and nobody else has.
+fn check_lock(file: &File, owner: LockOwner, share: Share, args: LockArgs) -> Result<(), Refused> {
+    let needs = match args.is_exclusive {
+        true => WRITE,
+        false => READ,
+    };
+    if share.access & needs == 0 {
+        return Err(Refused::Status(nfsstat4::NFS4ERR_OPENMODE));
+    }
+    check_free(file, owner, args)
+}
+
+fn check_free(file: &File, owner: LockOwner, args: LockArgs) -> Result<(), Refused> {
+    let Some(held) = file.locks.conflict(&args.by(owner)) else {
+        return Ok(());
+    };
+    let mut states = file.lock_states.iter();
+    let state = states.find(|state| state.owner.id == held.owner);
+    let state = state.expect("who holds a lock has a state");
+    let name = state.owner.name.clone();
+    Err(Refused::Denied(*held, state.client, name))
+}
