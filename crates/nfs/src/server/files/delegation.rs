@@ -106,6 +106,12 @@ impl Files {
         Some(state)
     }
 
+    /// Whether anybody has a delegation of anything.
+    #[inline]
+    pub fn has_delegations(&self) -> bool {
+        self.delegations.load(Ordering::Relaxed) > 0
+    }
+
     /// Somebody is about to write, set attributes of, link, rename or remove
     /// the file: delegations of others are to be recalled first.
     ///
@@ -118,7 +124,7 @@ impl Files {
         file: FileKey,
         now: Nanos,
     ) -> Result<(), Refused> {
-        if self.delegations.load(Ordering::Relaxed) == 0 {
+        if !self.has_delegations() {
             return Ok(());
         }
         let shard = self.shard(file);
