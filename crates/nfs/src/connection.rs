@@ -21,7 +21,7 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
-use wire::rpc::{AUTH_NONE, RPC_VERSION, RecordMark, accept_stat, auth_stat, msg_type};
+use wire::rpc::{AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, auth_stat, msg_type};
 use wire::rpc::{call_body, opaque_auth};
 use wire::xdr::{Encode, Opaque};
 
@@ -31,6 +31,9 @@ use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{Slots, State};
 
+/// Bytes of AUTH_SYS for root of no machine, in no further groups: stamp, name,
+/// ids and groups, each of which is a zero.
+const AUTH_SYS_BYTES_MIN: usize = 20;
 /// Calls of ours that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
 
@@ -421,7 +424,8 @@ impl Connection {
     }
 
     /// Calls the client (RFC 8881, section 2.10.3.1): `procedure` of `program`
-    /// with AUTH_NONE and what `args` appends. The xid by which
+    /// by AUTH_SYS as root, which clients want even where they could do without,
+    /// and what `args` appends. The xid by which
     /// [`Op::Answer`] will name it; `None` if too many wait.
     pub fn call_back(
         &mut self,
@@ -438,6 +442,10 @@ impl Connection {
             flavor: AUTH_NONE,
             body: Opaque(&[]),
         };
+        let cred = opaque_auth {
+            flavor: AUTH_SYS,
+            body: Opaque(&[0; AUTH_SYS_BYTES_MIN]),
+        };
         let reply = &mut self.slots[tag].reply;
         let to = reply.bytes();
         to.extend_from_slice(&[0; RecordMark::LEN]);
@@ -448,7 +456,7 @@ impl Connection {
             prog: program,
             vers: version,
             proc: procedure,
-            cred: none,
+            cred,
             verf: none,
         }
         .encode(to);

@@ -547,7 +547,25 @@ fn the_client_is_called_on_its_own_connection() {
     let third = machine.call_back((0x4000_0000, 1, 0), |_| {}).unwrap();
     machine.forget_call(third);
     let calls = sent(&mut server);
-    let header = [first, 0, 2, 0x4000_0000, 1, 1, 0, 0, 0, 0, 5];
+    // By AUTH_SYS (1), whose 20 bytes are zero.
+    let header = [
+        first,
+        0,
+        2,
+        0x4000_0000,
+        1,
+        1,
+        1,
+        20,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        5,
+    ];
     assert_eq!(words(&calls[0]), header);
     let answer = |xid: u32, more: u32| {
         let words = [xid, 1, 0, 0, 0, 0, more];

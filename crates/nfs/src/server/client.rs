@@ -29,7 +29,8 @@ impl From<&Credential> for Principal {
 pub struct Client {
     /// Its identifier; no other client of this server ever has the same.
     pub id: clientid4,
-    /// Which minor version it speaks: 0, or 1 for all with sessions.
+    /// The minor version by which it came; those with sessions may speak others
+    /// of them too.
     pub minor: u32,
     /// `co_ownerid`.
     pub owner: Box<[u8]>,

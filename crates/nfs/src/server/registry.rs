@@ -81,12 +81,14 @@ impl Registry {
 }
 
 impl Server {
-    /// EXCHANGE_ID (section 18.35.4, whose cases are numbered here).
+    /// EXCHANGE_ID of a minor version (section 18.35.4, whose cases are numbered
+    /// here).
     ///
     /// # Errors
     /// Its status.
     pub fn exchange_id(
         &self,
+        minor: u32,
         owner: ClientOwner<'_>,
         flags: u32,
         principal: Principal,
@@ -134,7 +136,7 @@ impl Server {
         if let Some(id) = unconfirmed {
             registry.remove(id);
         }
-        let entry = self.add(&mut registry, 1, owner, principal, now)?;
+        let entry = self.add(&mut registry, minor, owner, principal, now)?;
         Ok(entry.exchanged())
     }
 

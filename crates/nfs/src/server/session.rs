@@ -262,6 +262,19 @@ impl Session {
         })
     }
 
+    /// A callback that was not answered, once more: in its slot, with its number,
+    /// on the connection that is used now. `None` if there is none.
+    pub fn repeat_callback(&self, slotid: u32) -> Option<Callback> {
+        let callbacks = self.callbacks();
+        Some(Callback {
+            connection: *callbacks.connections.last()?,
+            program: callbacks.program,
+            slotid,
+            sequenceid: callbacks.slots[slotid as usize].0,
+            highest_slotid: callbacks.slots.len() as u32 - 1,
+        })
+    }
+
     /// A callback was answered. If it never was, nobody knows whether its slot
     /// went on, and it is not used again.
     pub fn end_callback(&self, slotid: u32, is_answered: bool) {

@@ -54,7 +54,7 @@ fn session_args(client: clientid4, sequence: u32) -> CREATE_SESSION4args<'static
 /// A client that is confirmed, and its session.
 fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
     let exchanged = server
-        .exchange_id(owner(id, boot), 0, user(0), now)
+        .exchange_id(1, owner(id, boot), 0, user(0), now)
         .unwrap();
     let args = session_args(exchanged.clientid, exchanged.sequenceid);
     server.create_session(&args, user(0), now).unwrap()
@@ -98,16 +98,20 @@ fn sequence(session: &Session, slot: u32, sequenceid: u32) -> Result<Sequenced, 
 fn exchange_id_has_nine_cases() {
     let server = server();
     // 7: nothing to update. 1: a new owner.
-    let absent = server.exchange_id(owner(b"a", 1), UPDATE, user(0), 0);
+    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), 0);
     assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
-    let first = server.exchange_id(owner(b"a", 1), 0, user(0), 0).unwrap();
+    let first = server
+        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
+        .unwrap();
     assert!(!first.is_confirmed && server.client(first.clientid).is_none());
     // 4: an unconfirmed record is replaced; it cannot be updated.
-    let second = server.exchange_id(owner(b"a", 1), 0, user(0), 0).unwrap();
+    let second = server
+        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
+        .unwrap();
     assert_ne!(first.clientid, second.clientid);
     let stale = server.create_session(&session_args(first.clientid, 1), user(0), 0);
     assert_eq!(stale.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
-    let absent = server.exchange_id(owner(b"a", 1), UPDATE, user(0), 0);
+    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), 0);
     assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
     let session = server
         .create_session(&session_args(second.clientid, 1), user(0), 0)
@@ -115,7 +119,7 @@ fn exchange_id_has_nine_cases() {
     // 2: it is known. 6: so it can be updated.
     for flags in [0, UPDATE] {
         let known = server
-            .exchange_id(owner(b"a", 1), flags, user(0), 0)
+            .exchange_id(1, owner(b"a", 1), flags, user(0), 0)
             .unwrap();
         let (clientid, sequenceid) = (second.clientid, 2);
         assert_eq!(
@@ -128,15 +132,17 @@ fn exchange_id_has_nine_cases() {
         );
     }
     // 8, 9
-    let other = server.exchange_id(owner(b"a", 2), UPDATE, user(0), 0);
+    let other = server.exchange_id(1, owner(b"a", 2), UPDATE, user(0), 0);
     assert_eq!(other, Err(nfsstat4::NFS4ERR_NOT_SAME));
-    let other = server.exchange_id(owner(b"a", 1), UPDATE, user(1), 0);
+    let other = server.exchange_id(1, owner(b"a", 1), UPDATE, user(1), 0);
     assert_eq!(other, Err(nfsstat4::NFS4ERR_PERM));
     // 3: somebody else has the name.
-    let other = server.exchange_id(owner(b"a", 2), 0, user(1), 89 * SECOND);
+    let other = server.exchange_id(1, owner(b"a", 2), 0, user(1), 89 * SECOND);
     assert_eq!(other, Err(nfsstat4::NFS4ERR_CLID_INUSE));
     // 5: it has started again: what it had goes when it has a session.
-    let again = server.exchange_id(owner(b"a", 2), 0, user(0), 0).unwrap();
+    let again = server
+        .exchange_id(1, owner(b"a", 2), 0, user(0), 0)
+        .unwrap();
     assert!(!again.is_confirmed && !session.is_gone());
     let next = server
         .create_session(&session_args(again.clientid, 1), user(0), 0)
@@ -145,10 +151,10 @@ fn exchange_id_has_nine_cases() {
     assert_eq!(server.take_gone()[0].id, second.clientid);
     // 3 once more, and the other is silent for longer than its lease.
     let other = server
-        .exchange_id(owner(b"a", 2), 0, user(1), 91 * SECOND)
+        .exchange_id(1, owner(b"a", 2), 0, user(1), 91 * SECOND)
         .unwrap();
     assert!(next.is_gone() && other.clientid != again.clientid);
-    let bad = server.exchange_id(owner(b"b", 1), 8, user(0), 0);
+    let bad = server.exchange_id(1, owner(b"b", 1), 8, user(0), 0);
     assert_eq!(bad, Err(nfsstat4::NFS4ERR_INVAL));
 }
 
@@ -156,7 +162,7 @@ fn exchange_id_has_nine_cases() {
 fn create_session_has_a_slot_of_its_own() {
     let server = server();
     let client = server
-        .exchange_id(owner(b"a", 1), 0, user(0), 0)
+        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
         .unwrap()
         .clientid;
     let create = |args: &CREATE_SESSION4args<'_>, uid| server.create_session(args, user(uid), 0);
@@ -311,7 +317,9 @@ fn silent_clients_are_treated_with_courtesy() {
     assert_eq!(server.take_gone().len(), 1);
     // Nobody does, for a day.
     let session = confirmed(&server, b"b", 1, 0);
-    server.exchange_id(owner(b"c", 1), 0, user(0), 0).unwrap();
+    server
+        .exchange_id(1, owner(b"c", 1), 0, user(0), 0)
+        .unwrap();
     server.on_tick(86_400 * SECOND);
     assert_eq!(
         server.counts().0,
@@ -333,7 +341,7 @@ fn there_is_an_end_to_clients() {
     let first = confirmed(&server, b"a", 1, 0);
     confirmed(&server, b"b", 1, 50 * SECOND);
     confirmed(&server, b"c", 1, 50 * SECOND);
-    let exchange = |now| server.exchange_id(owner(b"d", 1), 0, user(0), now);
+    let exchange = |now| server.exchange_id(1, owner(b"d", 1), 0, user(0), now);
     assert_eq!(exchange(60 * SECOND), Err(nfsstat4::NFS4ERR_DELAY));
     assert!(exchange(100 * SECOND).is_ok() && first.is_gone());
     assert_eq!(server.counts().0, 3);
@@ -442,7 +450,9 @@ fn many_sessions_have_fewer_slots() {
     let mut args = session_args(0, 1);
     args.csa_fore_chan_attrs.ca_maxrequests = 64;
     let mut create = |name: &[u8]| {
-        let exchanged = server.exchange_id(owner(name, 1), 0, user(0), 0).unwrap();
+        let exchanged = server
+            .exchange_id(1, owner(name, 1), 0, user(0), 0)
+            .unwrap();
         args.csa_clientid = exchanged.clientid;
         server.create_session(&args, user(0), 0).unwrap()
     };
@@ -607,6 +617,11 @@ fn callbacks_go_where_a_connection_is_bound() {
             }
         );
     }
+    let again = session.repeat_callback(1).unwrap();
+    assert_eq!(
+        (again.slotid, again.sequenceid, again.connection),
+        (1, 1, 3)
+    );
     // One is answered, of one nothing is known.
     session.end_callback(2, true);
     session.end_callback(0, false);
