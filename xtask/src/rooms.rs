@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "host",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "wire",
+            "auth", "iscsi", "link", "machine", "mem", "nfs", "nvmf", "reactor", "scsi", "wire",
         ],
     ),
     (

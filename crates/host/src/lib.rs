@@ -17,6 +17,7 @@ mod error;
 pub mod iscsi;
 mod keeper;
 mod multipath;
+pub mod nfs;
 mod queue;
 
 pub use address::{Address, HostIdentity};

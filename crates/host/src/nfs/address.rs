@@ -1,0 +1,129 @@
+//! Where a file is, and who asks for it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+
+use wire::nfs4::verifier4;
+
+/// The port of NFS (RFC 8881, section 2.9.3).
+const PORT: u16 = 2049;
+
+/// A place in the files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Where to connect.
+    pub socket: SocketAddr,
+    /// Names from the root of all exports on.
+    pub path: Vec<String>,
+}
+
+impl Address {
+    /// Reads `nfs://host[:port]/path`.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let rest = url
+            .strip_prefix("nfs://")
+            .ok_or_else(|| format!("`{url}` is no NFS URL: write nfs://host:port/path"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let names = path.split('/').filter(|name| !name.is_empty());
+        let path: Vec<String> = names.map(str::to_owned).collect();
+        if let Some(dots) = path.iter().find(|name| matches!(name.as_str(), "." | "..")) {
+            return Err(format!("`{url}`: `{dots}` is no name on a server"));
+        }
+        Ok(Address {
+            socket: resolve(authority)?,
+            path,
+        })
+    }
+}
+
+/// The first address of `host`, `host:port`, `[v6]` or `[v6]:port`.
+fn resolve(authority: &str) -> Result<SocketAddr, String> {
+    let has_port = match authority.rfind(']') {
+        Some(end) => authority[end..].contains(':'),
+        None => authority.contains(':'),
+    };
+    let full = match has_port {
+        true => authority.to_owned(),
+        false => format!("{authority}:{PORT}"),
+    };
+    full.to_socket_addrs()
+        .map_err(|error| format!("`{authority}`: {error}"))?
+        .next()
+        .ok_or_else(|| format!("`{authority}` has no address"))
+}
+
+/// What this process is called as a client (`client_owner4`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `co_ownerid`.
+    pub owner: Vec<u8>,
+    /// `co_verifier`: of this start of the client.
+    pub verifier: verifier4,
+}
+
+impl Identity {
+    /// A client that nobody has seen before.
+    ///
+    /// # Errors
+    /// Where the system has no random bytes.
+    pub fn new() -> io::Result<Identity> {
+        let mut random = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let (name, verifier) = random.split_at(8);
+        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Identity {
+            owner: format!("weft {name}").into_bytes(),
+            verifier: verifier.try_into().expect("8 bytes"),
+        })
+    }
+}
+
+/// Uid and gid of this process.
+///
+/// # Errors
+/// Where there is no `/proc`.
+pub fn user() -> io::Result<(u32, u32)> {
+    let process = std::fs::metadata("/proc/self")?;
+    Ok((process.uid(), process.gid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_server_and_a_path() {
+        let full = Address::parse("nfs://127.0.0.1:20490/a//b c/").expect("a URL");
+        assert_eq!(full.socket, "127.0.0.1:20490".parse().expect("address"));
+        assert_eq!(full.path, ["a", "b c"]);
+        for (url, socket) in [
+            ("nfs://[::1]", "[::1]:2049"),
+            ("nfs://[::1]:9/", "[::1]:9"),
+            ("nfs://127.0.0.1/", "127.0.0.1:2049"),
+        ] {
+            let root = Address::parse(url).expect("a URL");
+            assert_eq!(root.socket, socket.parse().expect("address"));
+            assert!(root.path.is_empty());
+        }
+        for url in [
+            "127.0.0.1:/a",
+            "nfs://127.0.0.1/a/../b",
+            "nfs://127.0.0.1:99999/",
+        ] {
+            assert!(Address::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_apart() {
+        let (a, b) = (Identity::new(), Identity::new());
+        let (a, b) = (a.expect("random"), b.expect("random"));
+        assert_ne!(a.owner, b.owner);
+        assert_ne!(a.verifier, b.verifier);
+    }
+}
