@@ -92,6 +92,7 @@ struct Terms {
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
     algorithms: Vec<Algorithm>,
+    space_warning_bytes: Option<u64>,
 }
 
 const QUEUE_DEPTH: Number = within("queue_depth", iscsi_bounds::QUEUE_DEPTH);
@@ -104,6 +105,13 @@ const ERROR_RECOVERY_LEVEL: Number =
 const CONNECTIONS_MAX: Number = within("session_connections_max", iscsi_bounds::CONNECTIONS_MAX);
 const SESSIONS_MAX: Number = within("sessions_max", iscsi_bounds::SESSIONS_MAX);
 const NOP_IN_INTERVAL: Number = within("nop_in_interval_ms", iscsi_bounds::NOP_IN_INTERVAL_MS);
+/// A threshold counts in MiB, with 32 bits.
+const SPACE_WARNING: Number = size(
+    "space_warning",
+    1 << 20,
+    u32::MAX as u64 * (1 << 20),
+    Rule::Any,
+);
 const PORTAL_GROUP_TAG: Number = count("tag", 1, 65_535);
 
 const fn within(key: &'static str, range: RangeInclusive<u64>) -> Number {
@@ -157,6 +165,7 @@ impl Terms {
             header_digest: digest("header_digest", general.header_digest),
             data_digest: digest("data_digest", general.data_digest),
             algorithms: algorithms(sink, section).unwrap_or_else(|| general.algorithms.clone()),
+            space_warning_bytes: (SPACE_WARNING.find(sink, from)).or(general.space_warning_bytes),
         }
     }
 }
@@ -225,6 +234,8 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
             };
             sink.add(&text.span, why);
         }
+        let mut digest = |key| pick(sink, Some(&section), key, DIGESTS);
+        let (header_digest, data_digest) = (digest("header_digest"), digest("data_digest"));
         let Some(tag) = tag.map(|tag| tag as u16) else {
             continue;
         };
@@ -232,7 +243,12 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
             let text = format!("a portal group with tag {tag} is there already");
             sink.add(&section.span_of("tag"), text);
         }
-        groups.push(PortalGroup { tag, portals });
+        groups.push(PortalGroup {
+            tag,
+            portals,
+            header_digest,
+            data_digest,
+        });
     }
     groups
 }
@@ -306,7 +322,7 @@ fn target(
     let portal_groups = reached(sink, section, groups);
     let shared = subsystem(sink, section, rest);
     let luns = luns(sink, section, rest, shared);
-    let acl = acl(sink, section, secrets, &auth, &luns);
+    let acl = acl(sink, section, secrets, &auth, (&luns, &portal_groups));
     let ana = ana(sink, section, shared, &luns, rest, &portal_groups);
     let redirect = redirect(sink, section);
     let target = Target {
@@ -320,7 +336,12 @@ fn target(
         data_digest: terms.data_digest,
         redirect,
     };
-    Some(IscsiTargetSpec { target, luns, ana })
+    Some(IscsiTargetSpec {
+        target,
+        luns,
+        ana,
+        space_warning_bytes: terms.space_warning_bytes,
+    })
 }
 
 /// The portal groups where a target is reached; empty: one of every portal.
@@ -443,7 +464,7 @@ fn acl(
     section: &Section,
     secrets: &mut Secrets,
     general: &Auth,
-    luns: &[LunSpec],
+    rest: (&[LunSpec], &[PortalGroup]),
 ) -> Vec<InitiatorAcl> {
     let any = section.flag(sink, "allow_any_initiator").unwrap_or(false);
     let networks = networks(sink, section).unwrap_or_default();
@@ -458,9 +479,10 @@ fn acl(
     }
     let mut acl: Vec<InitiatorAcl> = Vec::new();
     for section in &own {
-        let entry = initiator(sink, section, secrets, general, luns, &networks);
+        let entry = initiator(sink, section, secrets, general, rest, &networks);
         let is_named = entry.name.is_some();
-        if is_named && acl.iter().any(|known| known.name == entry.name) {
+        let is_same = |known: &InitiatorAcl| known.name == entry.name && known.meets(&entry);
+        if is_named && acl.iter().any(is_same) {
             let text = "the initiator is there already in this target";
             sink.add(&section.span_of("name"), text);
         }
@@ -468,7 +490,8 @@ fn acl(
     }
     for text in section.texts(sink, "initiators").unwrap_or_default() {
         let name = initiator_name(sink, &text);
-        if name.is_some() && acl.iter().any(|known| known.name == name) {
+        let is_same = |known: &InitiatorAcl| known.name == name && known.portal_groups.is_empty();
+        if name.is_some() && acl.iter().any(is_same) {
             let why = format!("{} is there already in this target", text.value);
             sink.add(&text.span, why);
         }
@@ -491,14 +514,19 @@ fn initiator(
     section: &Section,
     secrets: &mut Secrets,
     general: &Auth,
-    luns: &[LunSpec],
+    (luns, reached): (&[LunSpec], &[PortalGroup]),
     elsewhere: &[Network],
 ) -> InitiatorAcl {
     let name = section.text(sink, "name");
     let name = name.and_then(|name| initiator_name(sink, &name));
     let networks = networks(sink, section);
-    if !section.has("name") && networks.as_ref().is_none_or(Vec::is_empty) {
-        let text = format!("{INITIATOR} needs `name`, or `networks` for all that come from there");
+    let portal_groups = holds_at(sink, section, reached);
+    let is_anybody = networks.as_ref().is_none_or(Vec::is_empty) && !section.has("portal_groups");
+    if !section.has("name") && is_anybody {
+        let text = format!(
+            "{INITIATOR} needs `name`, or `networks` or `portal_groups` for all that come from \
+             there or by them"
+        );
         sink.add(&section.span, text);
     }
     let titles = (INITIATOR_CHAP, INITIATOR_MUTUAL);
@@ -514,9 +542,39 @@ fn initiator(
     InitiatorAcl {
         name,
         networks: networks.unwrap_or_else(|| elsewhere.to_vec()),
+        portal_groups,
         auth: has_own.then_some(auth),
         luns: mask(sink, section, luns),
     }
+}
+
+/// The tags of the portal groups where an entry holds; empty: all.
+fn holds_at(sink: &mut Sink, section: &Section, reached: &[PortalGroup]) -> Vec<u16> {
+    let Some(tags) = section.numbers(sink, "portal_groups") else {
+        return Vec::new();
+    };
+    if tags.is_empty() {
+        let text = "`portal_groups` is empty: nobody could come in";
+        sink.add(&section.span_of("portal_groups"), text);
+    }
+    let mut found = Vec::new();
+    for At { value, span } in tags {
+        // Without portal groups of the file's own there is one, with tag 1.
+        let is_reached = match reached {
+            [] => value == 1,
+            groups => groups.iter().any(|group| u64::from(group.tag) == value),
+        };
+        let why = match is_reached {
+            false => format!("the target is not reached by a portal group {value}"),
+            true if found.contains(&(value as u16)) => format!("{value} is in the list already"),
+            true => {
+                found.push(value as u16);
+                continue;
+            }
+        };
+        sink.add(&span, why);
+    }
+    found
 }
 
 fn initiator_name(sink: &mut Sink, name: &At<&str>) -> Option<String> {

@@ -56,11 +56,15 @@ impl Target {
             .find(|group| group.portals.contains(&listener))
     }
 
-    /// What holds for an initiator: the first entry that names it and has its
-    /// address, else the first without a name that has its address. `None`: it
-    /// may not use the target. `name` is normalized.
-    pub fn entry_of(&self, name: &str, address: IpAddr) -> Option<&InitiatorAcl> {
-        let reaching = || self.acl.iter().filter(|entry| entry.has_address(address));
+    /// What holds for an initiator at the portal group of a tag: the first entry
+    /// that names it and has its address, else the first without a name that has
+    /// its address, of those that hold there. `None`: it may not use the target
+    /// there. `name` is normalized.
+    pub fn entry_of(&self, name: &str, address: IpAddr, tag: u16) -> Option<&InitiatorAcl> {
+        let reaching = || {
+            let entries = self.acl.iter();
+            entries.filter(|entry| entry.has_address(address) && entry.holds_at(tag))
+        };
         reaching()
             .find(|entry| entry.name.as_deref() == Some(name))
             .or_else(|| reaching().find(|entry| entry.name.is_none()))
@@ -73,12 +77,16 @@ impl Target {
 }
 
 /// Portals of a target that sessions can span (RFC 7143, section 4.4.1).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortalGroup {
     /// Target Portal Group Tag.
     pub tag: u16,
     /// Numbers of the listeners.
     pub portals: Vec<u16>,
+    /// Header digests of who comes in here, if not what the target says.
+    pub header_digest: Option<DigestPolicy>,
+    /// Data digests, likewise.
+    pub data_digest: Option<DigestPolicy>,
 }
 
 /// Initiators that may use a target.
@@ -88,6 +96,8 @@ pub struct InitiatorAcl {
     pub name: Option<String>,
     /// Where they may come from; empty: from anywhere.
     pub networks: Vec<Network>,
+    /// Tags of the portal groups that they may come in by; empty: by any.
+    pub portal_groups: Vec<u16>,
     /// What they prove, if not what the target says.
     pub auth: Option<Auth>,
     /// The logical units that they see; `None` for all.
@@ -97,6 +107,17 @@ pub struct InitiatorAcl {
 impl InitiatorAcl {
     fn has_address(&self, address: IpAddr) -> bool {
         self.networks.is_empty() || self.networks.iter().any(|network| network.has(address))
+    }
+
+    /// Whether there is a portal group where both hold.
+    pub fn meets(&self, other: &InitiatorAcl) -> bool {
+        let (own, others) = (&self.portal_groups, &other.portal_groups);
+        own.is_empty() || others.is_empty() || own.iter().any(|tag| others.contains(tag))
+    }
+
+    /// Whether it holds at the portal group of a tag.
+    pub fn holds_at(&self, tag: u16) -> bool {
+        self.portal_groups.is_empty() || self.portal_groups.contains(&tag)
     }
 }
 
@@ -367,8 +388,8 @@ mod tests {
                 .map(|n| n.parse().expect("a network"))
                 .into_iter()
                 .collect(),
-            auth: None,
             luns: Some(vec![lun]),
+            ..InitiatorAcl::default()
         };
         let target = Target {
             acl: vec![
@@ -380,7 +401,7 @@ mod tests {
             ..Target::new("iqn.t")
         };
         let lun = |name, address: &str| {
-            let entry = target.entry_of(name, address.parse().expect("an address"));
+            let entry = target.entry_of(name, address.parse().expect("an address"), 1);
             entry.map(|entry| entry.luns.as_ref().expect("each has one")[0])
         };
         assert_eq!(lun("iqn.x", "192.0.2.1"), Some(1));
@@ -392,7 +413,7 @@ mod tests {
         assert_eq!(lun("iqn.b", "192.0.2.1"), Some(4));
         assert!(
             Target::new("iqn.t")
-                .entry_of("iqn.x", IpAddr::from([1, 2, 3, 4]))
+                .entry_of("iqn.x", IpAddr::from([1, 2, 3, 4]), 1)
                 .is_some()
         );
     }

@@ -1,27 +1,22 @@
 //! What SendTargets tells (RFC 7143, appendix C): the targets that an initiator
 //! may use, at the addresses where it reaches them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::{Portal, Target};
 use crate::text;
 
-/// A listener as an initiator reaches it.
-pub(crate) struct Port {
-    number: u16,
-    /// As TargetAddress has it, without the tag.
-    address: String,
-}
+/// The listeners that an initiator reaches: their addresses as TargetAddress has
+/// them, without the tag, by their numbers.
+pub(crate) type Ports = BTreeMap<u16, String>;
 
 /// The listeners that an initiator reaches which reached us at `local`.
-pub(crate) fn ports(portals: &[Portal], local: SocketAddr) -> Vec<Port> {
+pub(crate) fn ports(portals: &[Portal], local: SocketAddr) -> Ports {
     let local = local.ip().to_canonical();
     let reached = portals.iter().filter_map(|portal| {
         let (host, port) = reachable(portal, local)?;
-        Some(Port {
-            number: portal.number,
-            address: domain_address(&host, port),
-        })
+        Some((portal.number, domain_address(&host, port)))
     });
     reached.collect()
 }
@@ -53,26 +48,24 @@ pub(crate) fn domain_address(host: &str, port: u16) -> String {
     }
 }
 
-/// Appends the record of a target, unless it is reached at none of `ports`.
-/// One address is told once in a portal group.
-pub(crate) fn describe(target: &Target, ports: &[Port], out: &mut Vec<u8>) {
-    let mut addresses: Vec<String> = Vec::new();
-    for group in &target.portal_groups {
-        let reached = ports
-            .iter()
-            .filter(|port| group.portals.contains(&port.number));
-        for port in reached {
-            let address = format!("{},{}", port.address, group.tag);
-            if !addresses.contains(&address) {
-                addresses.push(address);
+/// Appends the record of a target: its portal groups where the initiator may use
+/// it (`may` says so by the tag), as far as they are reached at `ports`; nothing if
+/// there are none. One address is told once in a portal group.
+pub(crate) fn describe(
+    target: &Target,
+    may: impl Fn(u16) -> bool,
+    ports: &Ports,
+    out: &mut Vec<u8>,
+) {
+    let mut is_named = false;
+    for group in target.portal_groups.iter().filter(|group| may(group.tag)) {
+        let mut told = BTreeSet::new();
+        let reached = group.portals.iter().filter_map(|number| ports.get(number));
+        for address in reached.filter(|address| told.insert(*address)) {
+            if !std::mem::replace(&mut is_named, true) {
+                text::push(out, "TargetName", &target.name);
             }
+            text::push(out, "TargetAddress", &format!("{address},{}", group.tag));
         }
-    }
-    if addresses.is_empty() {
-        return;
-    }
-    text::push(out, "TargetName", &target.name);
-    for address in addresses {
-        text::push(out, "TargetAddress", &address);
     }
 }

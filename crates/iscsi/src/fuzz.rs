@@ -188,6 +188,7 @@ fn registry() -> Registry {
         portal_groups: vec![PortalGroup {
             tag: 1,
             portals: vec![1],
+            ..PortalGroup::default()
         }],
         ..Target::new(format!("iqn.2026-01.io.weft:{name}"))
     };

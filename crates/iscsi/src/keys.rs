@@ -1,6 +1,6 @@
 //! Operational keys, as the target answers them (RFC 7143, sections 6.2 and 13).
 
-use crate::config::{DigestPolicy, Limits, Target};
+use crate::config::{DigestPolicy, Limits, PortalGroup, Target};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 use crate::registry::SessionKind;
 use crate::support::Key;
@@ -247,14 +247,15 @@ pub(crate) struct Negotiation {
 
 impl Negotiation {
     /// The negotiation of the leading connection of a session with `target`,
-    /// or of a discovery session (`None`).
-    pub fn leading(target: Option<&Target>) -> Self {
+    /// or of a discovery session (`None`); what its portal group says of digests
+    /// goes before what the target says.
+    pub fn leading(target: Option<(&Target, &PortalGroup)>) -> Self {
         let kind = match target {
             Some(_) => SessionKind::Normal,
             None => SessionKind::Discovery,
         };
-        let none = Target::new("");
-        let target = target.unwrap_or(&none);
+        let none = (&Target::new(""), &PortalGroup::default());
+        let (target, group) = target.unwrap_or(none);
         let limits = target.limits;
         let agreed = Negotiated {
             max_recv_data_segment_length: limits.max_recv_data_segment_bytes,
@@ -264,8 +265,8 @@ impl Negotiation {
             kind,
             is_leading: true,
             limits,
-            header_digest: target.header_digest,
-            data_digest: target.data_digest,
+            header_digest: group.header_digest.unwrap_or(target.header_digest),
+            data_digest: group.data_digest.unwrap_or(target.data_digest),
             agreed,
             came: 0,
             offered: 0,
@@ -275,7 +276,7 @@ impl Negotiation {
 
     /// The negotiation of a further connection of a session with `target` whose
     /// keys are `agreed`.
-    pub fn joining(target: &Target, agreed: &Negotiated) -> Self {
+    pub fn joining(target: (&Target, &PortalGroup), agreed: &Negotiated) -> Self {
         let own = Negotiation::leading(Some(target));
         let of_connection = own.agreed;
         Negotiation {

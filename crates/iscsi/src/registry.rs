@@ -6,7 +6,7 @@ mod login;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -214,6 +214,8 @@ pub struct Registry {
     sessions: BTreeMap<SessionId, SessionInfo>,
     /// Sessions that have not ended.
     nexuses: BTreeMap<Nexus, SessionId>,
+    /// Sessions that have ended and still have connections.
+    ending: BTreeSet<SessionId>,
     /// Which session a connection is of.
     connections: BTreeMap<u64, SessionId>,
     /// All sessions: a handle is not given out again before its session is gone.
@@ -235,6 +237,7 @@ impl Registry {
             portals: config.portals,
             sessions: BTreeMap::new(),
             nexuses: BTreeMap::new(),
+            ending: BTreeSet::new(),
             connections: BTreeMap::new(),
             tsihs: BTreeMap::new(),
             id_next: 0,
@@ -319,10 +322,10 @@ impl Registry {
         }
         let ports = discovery::ports(&self.portals, via.local);
         let peer = via.peer.ip();
+        let initiator = &session.initiator.name;
         for target in self.targets().filter(visible) {
-            if target.entry_of(&session.initiator.name, peer).is_some() {
-                discovery::describe(target, &ports, out);
-            }
+            let reached = |tag| target.entry_of(initiator, peer, tag).is_some();
+            discovery::describe(target, reached, &ports, out);
         }
     }
 
@@ -383,6 +386,7 @@ impl Registry {
         }
         self.end(id);
         let session = self.sessions.remove(&id).expect("found before");
+        self.ending.remove(&id);
         self.tsihs.remove(&session.tsih);
         Some(id)
     }
@@ -415,10 +419,26 @@ impl Registry {
         sessions.flat_map(SessionInfo::names).collect()
     }
 
+    /// The nexuses with a target whose sessions have not ended.
+    fn nexuses_of(&self, target: &str) -> impl Iterator<Item = (&Nexus, SessionId)> {
+        let first = Nexus {
+            target: target.to_owned(),
+            portal_group_tag: 0,
+            initiator: InitiatorPort {
+                name: String::new(),
+                isid: [0; 6],
+            },
+        };
+        let nexuses = self.nexuses.range(first..);
+        let nexuses = nexuses.map(|(nexus, id)| (nexus, *id));
+        nexuses.take_while(move |(nexus, _)| nexus.target == target)
+    }
+
     /// The session is found no more; returns its connections.
     fn end(&mut self, id: SessionId) -> Vec<u64> {
         let session = self.sessions.get_mut(&id).expect("the caller found it");
         session.has_ended = true;
+        self.ending.insert(id);
         if let Some(nexus) = session.nexus()
             && self.nexuses.get(&nexus) == Some(&id)
         {

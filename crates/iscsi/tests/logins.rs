@@ -40,6 +40,7 @@ fn base() -> Target {
         portal_groups: vec![PortalGroup {
             tag: 1,
             portals: vec![1],
+            ..PortalGroup::default()
         }],
         ..Target::new(TARGET)
     }

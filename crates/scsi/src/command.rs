@@ -71,6 +71,12 @@ pub enum Command {
         /// ALLOCATION LENGTH.
         allocation_len: u16,
     },
+    /// LOG SENSE of the space below a thin unit: answered with
+    /// [`crate::provisioning::log_page`].
+    ProvisioningLog {
+        /// ALLOCATION LENGTH.
+        allocation_len: u16,
+    },
     /// START STOP UNIT. There is nothing to stop, and nobody may stop the unit
     /// for others: it stays ready.
     StartStop {
@@ -294,6 +300,7 @@ impl Command {
             Command::RequestSense { allocation_len, .. } => allocation_len.into(),
             Command::Inquiry { allocation_len, .. }
             | Command::LogSense { allocation_len, .. }
+            | Command::ProvisioningLog { allocation_len }
             | Command::PersistentReserveIn { allocation_len, .. }
             | Command::ModeSense(ModeSense { allocation_len, .. }) => allocation_len.into(),
             Command::ReadCapacity10 => 8,
@@ -324,6 +331,7 @@ impl Command {
             | Command::ReadCapacity10
             | Command::ReadCapacity16 { .. }
             | Command::LogSense { .. }
+            | Command::ProvisioningLog { .. }
             | Command::PreventAllow
             | Command::ReportTargetPortGroups { .. }
             | Command::StartStop { start: true, .. } => Access::Inspect,

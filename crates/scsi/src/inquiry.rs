@@ -325,7 +325,7 @@ fn block_device_characteristics(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
 fn logical_block_provisioning(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend(match unit.thin {
         // LBPU, LBPWS, LBPWS10, LBPRZ 001b; PROVISIONING TYPE thin.
-        true => [0, 0xe4, 0x02, 0],
+        true => [unit.threshold_exponent(), 0xe4, 0x02, 0],
         false => [0; 4],
     });
 }

@@ -30,6 +30,7 @@ pub mod mode;
 mod nexus;
 mod opcodes;
 mod primary;
+pub mod provisioning;
 pub mod reservation;
 mod respond;
 mod sense;

@@ -6,6 +6,7 @@
 use wire::scsi::{SENSE_MAX, asc};
 
 use crate::command::{ModeSelect, ModeSense};
+use crate::provisioning::{self, AVAILABLE, AVAILABLE_AT, Threshold, USED, USED_AT};
 use crate::sense::Sense;
 use crate::unit::{Modes, Unit};
 
@@ -42,20 +43,24 @@ struct Page {
     take: fn(&Parameters, &mut Modes),
     /// Which they are, for the documents.
     settings: &'static str,
+    /// Of thin units alone.
+    is_thin: bool,
 }
 
 /// By code and subpage; a host that asks for all wants this order.
-static PAGES: [Page; 5] = [
+static PAGES: [Page; 6] = [
     // Nothing is retried or reallocated that a host could have a say in.
     Page {
         name: "Read-Write Error Recovery",
         code: 0x01,
         subpage: 0,
         len: 10,
-        values: |_, _, _| {},
+        // LBPERE: thresholds of thin provisioning are told.
+        values: |unit, _, page| page[5] = u8::from(provisioning::is_offered(unit)) * LBPERE,
         changeable: |_, _| {},
         take: |_, _| {},
         settings: "",
+        is_thin: false,
     },
     Page {
         name: "Caching",
@@ -69,6 +74,7 @@ static PAGES: [Page; 5] = [
         changeable: |unit, page| page[0] = u8::from(unit.volatile_cache) * WCE,
         take: |page, modes| modes.write_cache = page[0] & WCE != 0,
         settings: "WCE, where there is a volatile write cache",
+        is_thin: false,
     },
     Page {
         name: "Control",
@@ -93,6 +99,7 @@ static PAGES: [Page; 5] = [
             modes.write_protected = page[2] & SWP != 0;
         },
         settings: "D_SENSE, SWP",
+        is_thin: false,
     },
     Page {
         name: "Control Extension",
@@ -108,6 +115,7 @@ static PAGES: [Page; 5] = [
         changeable: |_, _| {},
         take: |_, _| {},
         settings: "",
+        is_thin: false,
     },
     // DEXCPT: none are reported.
     Page {
@@ -119,6 +127,51 @@ static PAGES: [Page; 5] = [
         changeable: |_, _| {},
         take: |_, _| {},
         settings: "",
+        is_thin: false,
+    },
+    // SITUA is 0: every nexus is told.
+    Page {
+        name: "Logical Block Provisioning",
+        code: 0x1c,
+        subpage: 0x02,
+        len: 28,
+        values: |_, modes, page| {
+            for (at, resource, arming, threshold) in [
+                (
+                    AVAILABLE_AT,
+                    AVAILABLE,
+                    DECREASING,
+                    modes.thresholds.available,
+                ),
+                (USED_AT, USED, INCREASING, modes.thresholds.used),
+            ] {
+                let descriptor = &mut page[usize::from(at) - SUBPAGE_HEADER_BYTES..][..8];
+                descriptor[0] = (u8::from(threshold.enabled) * ENABLED) | arming;
+                descriptor[1] = resource;
+                descriptor[4..].copy_from_slice(&threshold.count.to_be_bytes());
+            }
+        },
+        changeable: |_, page| {
+            for at in [AVAILABLE_AT, USED_AT] {
+                let descriptor = &mut page[usize::from(at) - SUBPAGE_HEADER_BYTES..][..8];
+                descriptor[0] = ENABLED;
+                descriptor[4..].fill(0xff);
+            }
+        },
+        take: |page, modes| {
+            let threshold = |at: u8| {
+                let descriptor = &page[usize::from(at) - SUBPAGE_HEADER_BYTES..][..8];
+                let count = [descriptor[4], descriptor[5], descriptor[6], descriptor[7]];
+                Threshold {
+                    enabled: descriptor[0] & ENABLED != 0,
+                    count: u32::from_be_bytes(count),
+                }
+            };
+            modes.thresholds.available = threshold(AVAILABLE_AT);
+            modes.thresholds.used = threshold(USED_AT);
+        },
+        settings: "ENABLED and THRESHOLD COUNT of two thresholds; of thin units",
+        is_thin: true,
     },
 ];
 
@@ -129,10 +182,19 @@ pub(crate) fn pages() -> impl Iterator<Item = (&'static str, u8, u8, &'static st
         .map(|page| (page.name, page.code, page.subpage, page.settings))
 }
 
+const LBPERE: u8 = 0x80;
 const WCE: u8 = 0x04;
 const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
 const SWP: u8 = 0x08;
+
+/// Of threshold descriptors (SBC-3, section 6.5.9.2): ENABLED, THRESHOLD ARMING.
+const ENABLED: u8 = 0x80;
+const DECREASING: u8 = 0b000;
+const INCREASING: u8 = 0b001;
+
+/// What stands before the parameters of a page with a subpage code.
+const SUBPAGE_HEADER_BYTES: usize = 4;
 
 /// DEVICE-SPECIFIC PARAMETER (SBC-3).
 const WRITE_PROTECT: u8 = 0x80;
@@ -142,11 +204,15 @@ const DPOFUA: u8 = 0x10;
 const LONG_LBA: u8 = 0x01;
 
 impl Page {
+    fn is_offered(&self, unit: &Unit) -> bool {
+        !self.is_thin || provisioning::is_offered(unit)
+    }
+
     fn values(&self, control: u8, unit: &Unit) -> Parameters {
         let mut parameters = [0; PAGE_BYTES_MAX];
         match control {
             CHANGEABLE => (self.changeable)(unit, &mut parameters),
-            DEFAULT => (self.values)(unit, &Modes::default(), &mut parameters),
+            DEFAULT => (self.values)(unit, &unit.default_modes, &mut parameters),
             _ => (self.values)(unit, &unit.modes, &mut parameters),
         }
         parameters
@@ -183,13 +249,14 @@ pub(crate) fn sense(command: &ModeSense, unit: &Unit, out: &mut Vec<u8>) -> Resu
     }
     block_descriptor(descriptor_len, unit, out);
     let all = command.page == ALL_PAGES;
+    let offered = || PAGES.iter().filter(|page| page.is_offered(unit));
     let matches = |page: &&Page| {
         (all || page.code == command.page)
             && (command.subpage == ALL_SUBPAGES || page.subpage == command.subpage)
     };
-    let mut found = PAGES.iter().filter(matches).peekable();
+    let mut found = offered().filter(matches).peekable();
     if found.peek().is_none() {
-        let is_known = all || PAGES.iter().any(|page| page.code == command.page);
+        let is_known = all || offered().any(|page| page.code == command.page);
         let at = if is_known { (3, None) } else { (2, Some(5)) };
         return Err(Sense::in_cdb(at.0, at.1));
     }
@@ -288,7 +355,8 @@ fn select_page(list: &[u8], at: usize, unit: &Unit, modes: &mut Modes) -> Result
     let subpage = if has_subpage { list[1] } else { 0 };
     let found = PAGES
         .iter()
-        .find(|page| page.code == list[0] & 0x3f && page.subpage == subpage);
+        .find(|page| page.code == list[0] & 0x3f && page.subpage == subpage)
+        .filter(|page| page.is_offered(unit));
     let page = found.ok_or(Sense::in_list(at, Some(5)))?;
     let len_at = at + header_len as u16 - 1;
     let is_long = has_subpage && list[2] != 0;

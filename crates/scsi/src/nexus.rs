@@ -1,6 +1,6 @@
 //! What a device server remembers for one I_T_L nexus.
 
-use wire::scsi::{key, opcode};
+use wire::scsi::opcode;
 
 use crate::sense::{Attention, Sense, Specific};
 
@@ -95,7 +95,7 @@ impl Nexus {
     pub fn take(&mut self) -> Option<Sense> {
         let first = self.waiting[0].take()?;
         self.waiting.rotate_left(1);
-        let mut sense = Sense::new(key::UNIT_ATTENTION, first.code());
+        let mut sense = first.sense();
         if core::mem::take(&mut self.has_overflowed) {
             sense.specific = Specific::Overflow;
         }
@@ -143,10 +143,10 @@ mod tests {
     fn a_reset_goes_first_and_is_told_once() {
         let mut nexus = Nexus::new();
         nexus.post(Attention::MODE_PARAMETERS_CHANGED);
-        nexus.post(Attention::of(0x2907));
+        nexus.post(Attention::plain(0x2907));
         nexus.post(Attention::RESET);
         nexus.post(Attention::CAPACITY_CHANGED);
-        nexus.post(Attention::of(0x2907));
+        nexus.post(Attention::plain(0x2907));
         assert_eq!(codes(&mut nexus), [0x2903, 0x2a01, 0x2a09]);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn a_reset_always_finds_a_place() {
         let mut nexus = Nexus::new();
         for code in 0x2a00..0x2a00 + ATTENTIONS_MAX as u16 {
-            nexus.post(Attention::of(code));
+            nexus.post(Attention::plain(code));
         }
         nexus.post(Attention::RESET);
         let first = nexus.take().unwrap();
@@ -186,8 +186,8 @@ mod tests {
             Attention::REGISTRATIONS_PREEMPTED,
             Attention::ACCESS_STATE_CHANGED,
             Attention::CAPACITY_CHANGED,
-            Attention::of(0x2f00),
-            Attention::of(0x3807),
+            Attention::plain(0x2f00),
+            Attention::plain(0x3807),
             Attention::INQUIRY_CHANGED,
         ];
         all.into_iter().for_each(|attention| nexus.post(attention));

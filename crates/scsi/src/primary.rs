@@ -4,6 +4,7 @@ use wire::scsi::{asc, opcode};
 
 use crate::cdb::Cdb;
 use crate::command::{Command, ModeSelect, ModeSense};
+use crate::provisioning;
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -78,11 +79,18 @@ fn mode_select(cdb: Cdb<'_>, long: bool, list_len: u16) -> Decoded {
     Ok(Command::ModeSelect(ModeSelect { long, list_len }))
 }
 
-pub(crate) fn log_sense(cdb: Cdb<'_>, _: &Unit) -> Decoded {
-    Ok(Command::LogSense {
-        page: cdb.byte(2) & 0x3f,
-        subpage: cdb.byte(3),
-        allocation_len: cdb.u16(7),
+pub(crate) fn log_sense(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
+    let (page, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
+    let allocation_len = cdb.u16(7);
+    Ok(match (page, subpage) {
+        (provisioning::LOG_PAGE, 0) if provisioning::is_offered(unit) => {
+            Command::ProvisioningLog { allocation_len }
+        }
+        _ => Command::LogSense {
+            page,
+            subpage,
+            allocation_len,
+        },
     })
 }
 

@@ -59,7 +59,7 @@ pub fn respond(
         Command::ReadCapacity16 { .. } => read_capacity_16(to.unit()?, out),
         Command::ReadDefectData { long, lists, .. } => read_defect_data(long, lists, out),
         Command::ModeSense(command) => mode::sense(&command, to.unit()?, out)?,
-        Command::LogSense { page, subpage, .. } => log::sense(page, subpage, out)?,
+        Command::LogSense { page, subpage, .. } => log::sense(page, subpage, to.unit()?, out)?,
         Command::ReportSupportedOperationCodes { .. } => {
             opcodes::operation_codes(command, to.unit()?, out)?;
         }
@@ -72,6 +72,7 @@ pub fn respond(
         Command::Io(_)
         | Command::Unmap { .. }
         | Command::GetLbaStatus { .. }
+        | Command::ProvisioningLog { .. }
         | Command::ModeSelect(_)
         | Command::SetTargetPortGroups { .. }
         | Command::PersistentReserveIn { .. }

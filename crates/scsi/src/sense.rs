@@ -2,6 +2,8 @@
 
 use wire::scsi::{SenseBytes, asc, key};
 
+use crate::provisioning;
+
 /// Why a command ended with CHECK CONDITION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
@@ -222,41 +224,60 @@ impl Specific {
 }
 
 /// A unit attention condition (SAM-5, section 5.14): which, by its additional
-/// sense code.
+/// sense code, and what its INFORMATION field says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attention(u16);
+pub struct Attention {
+    code: u16,
+    /// 0 for none.
+    information: u8,
+}
 
 impl Attention {
     /// A new I_T nexus, or the target device has started: POWER ON, RESET, OR BUS
     /// DEVICE RESET OCCURRED.
-    pub const POWER_ON: Attention = Attention(asc::POWER_ON_RESET_OR_BUS_DEVICE_RESET_OCCURRED);
+    pub const POWER_ON: Attention =
+        Attention::plain(asc::POWER_ON_RESET_OR_BUS_DEVICE_RESET_OCCURRED);
     /// LOGICAL UNIT RESET or TARGET RESET: BUS DEVICE RESET FUNCTION OCCURRED.
-    pub const RESET: Attention = Attention(asc::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
+    pub const RESET: Attention = Attention::plain(asc::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
     /// MODE PARAMETERS CHANGED.
-    pub const MODE_PARAMETERS_CHANGED: Attention = Attention(asc::MODE_PARAMETERS_CHANGED);
+    pub const MODE_PARAMETERS_CHANGED: Attention = Attention::plain(asc::MODE_PARAMETERS_CHANGED);
     /// RESERVATIONS PREEMPTED.
-    pub const RESERVATIONS_PREEMPTED: Attention = Attention(asc::RESERVATIONS_PREEMPTED);
+    pub const RESERVATIONS_PREEMPTED: Attention = Attention::plain(asc::RESERVATIONS_PREEMPTED);
     /// RESERVATIONS RELEASED.
-    pub const RESERVATIONS_RELEASED: Attention = Attention(asc::RESERVATIONS_RELEASED);
+    pub const RESERVATIONS_RELEASED: Attention = Attention::plain(asc::RESERVATIONS_RELEASED);
     /// REGISTRATIONS PREEMPTED.
-    pub const REGISTRATIONS_PREEMPTED: Attention = Attention(asc::REGISTRATIONS_PREEMPTED);
+    pub const REGISTRATIONS_PREEMPTED: Attention = Attention::plain(asc::REGISTRATIONS_PREEMPTED);
     /// ASYMMETRIC ACCESS STATE CHANGED.
-    pub const ACCESS_STATE_CHANGED: Attention = Attention(asc::ASYMMETRIC_ACCESS_STATE_CHANGED);
+    pub const ACCESS_STATE_CHANGED: Attention =
+        Attention::plain(asc::ASYMMETRIC_ACCESS_STATE_CHANGED);
     /// CAPACITY DATA HAS CHANGED.
-    pub const CAPACITY_CHANGED: Attention = Attention(asc::CAPACITY_DATA_HAS_CHANGED);
+    pub const CAPACITY_CHANGED: Attention = Attention::plain(asc::CAPACITY_DATA_HAS_CHANGED);
     /// INQUIRY DATA HAS CHANGED.
-    pub const INQUIRY_CHANGED: Attention = Attention(asc::INQUIRY_DATA_HAS_CHANGED);
+    pub const INQUIRY_CHANGED: Attention = Attention::plain(asc::INQUIRY_DATA_HAS_CHANGED);
     /// REPORTED LUNS DATA HAS CHANGED.
-    pub const LUNS_CHANGED: Attention = Attention(asc::REPORTED_LUNS_DATA_HAS_CHANGED);
+    pub const LUNS_CHANGED: Attention = Attention::plain(asc::REPORTED_LUNS_DATA_HAS_CHANGED);
+
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED: that of what is available.
+    pub const SPACE_AVAILABLE: Attention = Attention {
+        code: asc::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
+        information: provisioning::AVAILABLE_AT,
+    };
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED: that of what is used.
+    pub const SPACE_USED: Attention = Attention {
+        information: provisioning::USED_AT,
+        ..Attention::SPACE_AVAILABLE
+    };
 
     /// The one with this additional sense code and qualifier.
-    #[cfg(test)]
-    pub(crate) const fn of(code: u16) -> Attention {
-        Attention(code)
+    pub(crate) const fn plain(code: u16) -> Attention {
+        Attention {
+            code,
+            information: 0,
+        }
     }
 
     /// All that there are, with their names.
-    pub(crate) const ALL: [(Attention, &'static str); 10] = [
+    pub(crate) const ALL: [(Attention, &'static str); 11] = [
         (
             Attention::POWER_ON,
             "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED",
@@ -277,18 +298,31 @@ impl Attention {
             "ASYMMETRIC ACCESS STATE CHANGED",
         ),
         (Attention::CAPACITY_CHANGED, "CAPACITY DATA HAS CHANGED"),
+        (
+            Attention::SPACE_AVAILABLE,
+            "THIN PROVISIONING SOFT THRESHOLD REACHED",
+        ),
         (Attention::INQUIRY_CHANGED, "INQUIRY DATA HAS CHANGED"),
         (Attention::LUNS_CHANGED, "REPORTED LUNS DATA HAS CHANGED"),
     ];
 
     /// Its additional sense code and qualifier.
     pub const fn code(self) -> u16 {
-        self.0
+        self.code
+    }
+
+    /// What the initiator is told.
+    pub(crate) const fn sense(self) -> Sense {
+        let mut sense = Sense::new(key::UNIT_ATTENTION, self.code);
+        if self.information != 0 {
+            sense.information = Some(self.information as u64);
+        }
+        sense
     }
 
     /// Whether it tells of a reset or of a nexus that is new, and so goes first.
     pub(crate) const fn is_reset(self) -> bool {
-        self.0 >> 8 == 0x29
+        self.code >> 8 == 0x29
     }
 }
 

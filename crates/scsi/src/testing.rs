@@ -8,7 +8,9 @@ use crate::respond::{Addressed, respond};
 use crate::sense::{Attention, Sense, Specific};
 use crate::table::{Row, rows};
 use crate::unit::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
-use crate::{Nexus, copy, decode, decode_elsewhere, groups, mode, name, reservation, unmap};
+use crate::{
+    Nexus, copy, decode, decode_elsewhere, groups, mode, name, provisioning, reservation, unmap,
+};
 
 /// A thin unit of 2048 blocks of 512 bytes that can do everything, LUN 0, behind
 /// two target port groups.
@@ -29,6 +31,7 @@ pub fn unit() -> Unit {
         io_bytes_max: 512 << 10,
         can_persist: true,
         modes: Modes::default(),
+        default_modes: Modes::default(),
         here: Port { group: 1, id: 1 },
         state: AccessState::ActiveOptimized,
         groups: [
@@ -150,6 +153,12 @@ fn run(command: &Command, unit: &Unit, data: &[u8]) {
             let mut out = Vec::new();
             let extents = [(u64::from(unit.block_bytes), true); 3];
             unmap::lba_status(unit, offset, extents, allocation_len, &mut out);
+            assert!(out.len() as u64 <= command.data_in_len_max());
+            None
+        }
+        Command::ProvisioningLog { allocation_len } => {
+            let mut out = Vec::new();
+            provisioning::log_page(None, allocation_len, &mut out);
             assert!(out.len() as u64 <= command.data_in_len_max());
             None
         }

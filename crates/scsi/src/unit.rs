@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::scsi::asc;
 
+use crate::provisioning::{THRESHOLD_SET_BYTES, Thresholds};
 use crate::sense::Sense;
 use wire::scsi::key;
 
@@ -43,6 +44,8 @@ pub struct Unit {
     pub can_persist: bool,
     /// What MODE SELECT has set.
     pub modes: Modes,
+    /// What the mode parameters are at first, and after a reset.
+    pub default_modes: Modes,
     /// The target port through which the nexus goes.
     pub here: Port,
     /// The access state of the unit there.
@@ -73,6 +76,11 @@ impl Unit {
     /// The largest number of blocks that one command transfers.
     pub fn transfer_blocks_max(&self) -> u32 {
         self.io_bytes_max / self.block_bytes
+    }
+
+    /// THRESHOLD EXPONENT: a threshold set has two to this power blocks.
+    pub fn threshold_exponent(&self) -> u8 {
+        (THRESHOLD_SET_BYTES / u64::from(self.block_bytes)).trailing_zeros() as u8
     }
 
     /// Whether nothing may be written now.
@@ -140,6 +148,9 @@ pub struct Modes {
     /// Caching, WCE: a write may be done before it is durable. Without effect
     /// where there is no volatile cache.
     pub write_cache: bool,
+    /// Logical Block Provisioning: when initiators are told that space is short.
+    /// Without effect on a unit that is not thin.
+    pub thresholds: Thresholds,
 }
 
 impl Default for Modes {
@@ -148,6 +159,7 @@ impl Default for Modes {
             descriptor_sense: false,
             write_protected: false,
             write_cache: true,
+            thresholds: Thresholds::default(),
         }
     }
 }

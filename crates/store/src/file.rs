@@ -44,7 +44,7 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::Problem;
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, ResizeError, Spec, State, Volume, block, kept, open,
+    Base, Errno, Error, Extent, Io, Progress, ResizeError, Space, Spec, State, Volume, block, kept, open,
     regular, resize,
 };
 
@@ -631,6 +631,19 @@ impl Volume for File {
             at = next;
         }
         Ok(())
+    }
+
+    fn space(&self) -> Option<Space> {
+        if self.below != Below::File {
+            return None;
+        }
+        // st_blocks counts 512 bytes whatever the file system's blocks are.
+        let used = rustix::fs::fstat(&self.file).ok()?.st_blocks;
+        let below = rustix::fs::fstatvfs(&self.file).ok()?;
+        Some(Space {
+            used_bytes: u64::try_from(used).ok()?.saturating_mul(512),
+            available_bytes: below.f_bavail.saturating_mul(below.f_frsize),
+        })
     }
 }
 

@@ -95,6 +95,15 @@ pub struct Extent {
     pub allocated: bool,
 }
 
+/// What a volume takes of what is below it, as of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that it takes.
+    pub used_bytes: u64,
+    /// Bytes that are left for it and for everything else that is kept there.
+    pub available_bytes: u64,
+}
+
 /// A run of logical blocks that can be read and written.
 pub trait Volume: Send + Sync {
     /// What it has in common with every other volume.
@@ -192,6 +201,13 @@ pub trait Volume: Send + Sync {
         max: usize,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error>;
+
+    /// What it takes of the file system or the machine's memory below it, and
+    /// what is left there; `None` where space is not taken as it is written, or
+    /// is not known. Blocks: not for a reactor at work.
+    fn space(&self) -> Option<Space> {
+        None
+    }
 
     /// The parts of a range that are marked with [`Io::MarkUnreadable`], in
     /// order, `max` at most.

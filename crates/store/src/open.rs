@@ -421,11 +421,16 @@ fn check_memory(size_bytes: u64) -> Result<(), Problem> {
 
 /// The machine's memory.
 pub(crate) fn machine_bytes() -> Option<u64> {
-    mem_total_bytes(&fs::read_to_string("/proc/meminfo").ok()?)
+    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-fn mem_total_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+/// What of it can still be had.
+pub(crate) fn machine_available_bytes() -> Option<u64> {
+    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
@@ -480,10 +485,10 @@ mod tests {
     #[test]
     fn meminfo_is_understood() {
         let text = "Whatever: 1 kB\nMemTotal:       24576 kB\nMemFree: 3 kB\n";
-        assert_eq!(mem_total_bytes(text), Some(24576 << 10));
-        assert_eq!(mem_total_bytes("MemTotal: many kB\n"), None);
-        assert_eq!(mem_total_bytes(""), None);
+        assert_eq!(meminfo_bytes(text, "MemTotal:"), Some(24576 << 10));
+        assert_eq!(meminfo_bytes("MemTotal: many kB\n", "MemTotal:"), None);
+        assert_eq!(meminfo_bytes("", "MemTotal:"), None);
         let real = fs::read_to_string("/proc/meminfo").unwrap();
-        assert!(mem_total_bytes(&real).unwrap() > 1 << 20);
+        assert!(meminfo_bytes(&real, "MemAvailable:").unwrap() > 1 << 20);
     }
 }

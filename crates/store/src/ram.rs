@@ -22,8 +22,8 @@ use mem::{BUF_BYTES_MAX, BufRange, Frames, Loan, Refused};
 use reactor::{FileIo, Token};
 
 use crate::io::Task;
-use crate::open::machine_bytes;
-use crate::{Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
+use crate::open::{machine_available_bytes, machine_bytes};
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Volume, resize};
 
 /// What is deallocated, or zeroed, before others have their turn: below a
 /// millisecond's work.
@@ -284,5 +284,20 @@ impl Volume for Ram {
             left -= 1;
         }
         Ok(())
+    }
+
+    /// What is left is the machine's.
+    fn space(&self) -> Option<Space> {
+        let (mut at, end) = (0, self.size_bytes());
+        let mut used_bytes = 0;
+        while at < end {
+            let (allocated, to) = self.frames.extent(at, end);
+            used_bytes += if allocated { to - at } else { 0 };
+            at = to;
+        }
+        Some(Space {
+            used_bytes,
+            available_bytes: machine_available_bytes()?,
+        })
     }
 }

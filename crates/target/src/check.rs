@@ -192,8 +192,8 @@ pub fn iscsi_limits(limits: &iscsi::Limits) -> Result<(), String> {
     }
 }
 
-/// Initiators that may use a target: each named once, in the form in which names
-/// are compared.
+/// Initiators that may use a target: each named once for a portal group, in the
+/// form in which names are compared.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -203,9 +203,10 @@ pub fn acl(acl: &[InitiatorAcl]) -> Result<Vec<InitiatorAcl>, String> {
         let mut entry = entry.clone();
         if let Some(name) = &entry.name {
             let name = iscsi::check_initiator_name(name).map_err(|why| why.to_string())?;
+            let is_same = |known: &InitiatorAcl| known.name.as_ref() == Some(&name);
             if checked
                 .iter()
-                .any(|known| known.name.as_ref() == Some(&name))
+                .any(|known| is_same(known) && known.meets(&entry))
             {
                 return Err(format!("the initiator {name} is named twice"));
             }

@@ -163,6 +163,9 @@ pub struct IscsiTargetSpec {
     pub luns: Vec<LunSpec>,
     /// How good its paths are.
     pub ana: Ana,
+    /// Initiators are told when less than this is left below a thin unit, bytes;
+    /// they may set another threshold.
+    pub space_warning_bytes: Option<u64>,
 }
 
 impl IscsiTargetSpec {
@@ -173,6 +176,7 @@ impl IscsiTargetSpec {
             target: Target::new(name),
             luns: Vec::new(),
             ana: Ana::default(),
+            space_warning_bytes: None,
         }
     }
 }
@@ -187,6 +191,7 @@ pub fn default_portal_group<'l>(
     PortalGroup {
         tag: 1,
         portals: portals.map(|(number, _)| number).collect(),
+        ..PortalGroup::default()
     }
 }
 

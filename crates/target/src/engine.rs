@@ -230,7 +230,9 @@ impl<P: Blocks> Connection<P> {
         let on = match work {
             Work::Volume(on) => on,
             Work::Turn(steps) => return self.go_on(tag, kept, steps, driver),
-            Work::Files(_) | Work::Elsewhere | Work::Abort => unreachable!("file work is a volume's"),
+            Work::Files(_) | Work::Elsewhere | Work::Abort => {
+                unreachable!("file work is a volume's")
+            }
         };
         let token = Subject::File(id).token();
         match on.volume.resume(on.task, result, driver, token) {

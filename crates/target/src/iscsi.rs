@@ -8,6 +8,7 @@ mod order;
 pub(crate) mod reservation;
 pub(crate) mod served;
 pub(crate) mod session;
+mod space;
 mod steps;
 mod task;
 pub(crate) mod task_management;

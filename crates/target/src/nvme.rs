@@ -187,13 +187,7 @@ impl Protocol for Nvme {
         c.refuse(op, status);
     }
 
-    fn answered<D: Driver>(
-        c: &mut Connection,
-        tag: Tag,
-        work: &Work,
-        answer: Answer,
-        _: &mut D,
-    ) {
+    fn answered<D: Driver>(c: &mut Connection, tag: Tag, work: &Work, answer: Answer, _: &mut D) {
         Self::forsaken(c, work);
         let Answer {
             status,

@@ -581,6 +581,9 @@ impl Shard {
                     c.run(d);
                 }
             }),
+            Mail::Warn(name, lun, attention) => self.for_each_iscsi(driver, |c, _| {
+                c.warn(&name, lun, attention);
+            }),
             Mail::Dismiss(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.dismiss(d)),
             Mail::AskToLeave(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| {
                 if let Some(c) = c.iscsi() {
@@ -708,6 +711,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             | Mail::Join(_)
             | Mail::EndTasks(_)
             | Mail::Attend(..)
+            | Mail::Warn(..)
             | Mail::Dismiss(_)
             | Mail::AskToLeave(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
@@ -748,6 +752,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
         self.refusal_logged = false;
+        self.shared.watch_space(now);
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|id| self.is_stranger(*id));
         self.strangers = strangers;

@@ -120,6 +120,8 @@ pub enum Mail {
     EndTasks(Arc<Ending>),
     /// Tell the sessions of these nexuses what has happened to this volume.
     Attend(Arc<dyn Volume>, Arc<BTreeMap<Registrant, Attention>>),
+    /// Tell all sessions with the iSCSI target of this name this of this unit.
+    Warn(Arc<str>, u16, Attention),
     /// Tell the initiator of this connection of yours that its session ends, and
     /// close it.
     Dismiss(ConnectionRef),
@@ -162,6 +164,10 @@ pub struct Shared {
     /// What is to be looked up.
     questions: Arc<Desk>,
     started: OnceLock<Nanos>,
+    /// When the space below thin provisioned units is to be looked at next, and
+    /// whether that is being done.
+    pub(crate) space_due: AtomicU64,
+    pub(crate) is_looking: AtomicBool,
     is_stopping: AtomicBool,
     /// When a connection last went short of memory; 0 for never.
     short_at: AtomicU64,
@@ -193,6 +199,8 @@ impl Shared {
             desk: Arc::default(),
             questions: Arc::default(),
             started: OnceLock::new(),
+            space_due: AtomicU64::new(0),
+            is_looking: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             short_at: AtomicU64::new(0),
             stopping_left: AtomicUsize::new(reactors),
@@ -399,8 +407,8 @@ impl Shared {
 
     /// Has something looked up that may block and changes nothing: no change
     /// waits for it.
-    pub fn look_up(&self, work: impl FnOnce() + Send + 'static) {
-        self.questions.add(Box::new(|_| work()));
+    pub fn look_up(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        self.questions.add(Box::new(work));
     }
 
     /// Does the clerk's work where there is no thread for it; how many pieces.

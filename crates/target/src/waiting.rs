@@ -170,9 +170,7 @@ impl<P: Protocol> Connection<P> {
         }
         // Whatever a volume is at, or waits itself, is not the peer's doing.
         (self.link.held()).any(|(tag, ticks)| {
-            ticks >= max
-                && !self.waiting.has(|op| P::is_of(op, tag))
-                && !P::is_worked_on(self, tag)
+            ticks >= max && !self.waiting.has(|op| P::is_of(op, tag)) && !P::is_worked_on(self, tag)
         })
     }
 }

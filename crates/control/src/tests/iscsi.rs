@@ -93,7 +93,7 @@ fn every_limit_holds_for_all_targets_or_one() {
                  initial_r2t = true\nimmediate_data = false\nerror_recovery_level = 0\n\
                  session_connections_max = 2\nsessions_max = 5\nnop_in_interval_ms = 0\n\
                  header_digest = \"required\"\ndata_digest = \"none\"\n\
-                 chap_algorithms = [\"md5\", \"sha1\"]";
+                 chap_algorithms = [\"md5\", \"sha1\"]\nspace_warning = \"10GiB\"";
     let plain = format!("{ANY}\n{VOLUMES}");
     for text in [
         file(words, &plain, ""),
@@ -103,7 +103,9 @@ fn every_limit_holds_for_all_targets_or_one() {
             "",
         ),
     ] {
-        let target = only_target(&text).target;
+        let spec = only_target(&text);
+        assert_eq!(spec.space_warning_bytes, Some(10 << 30));
+        let target = spec.target;
         assert_eq!(target.limits, limits);
         assert_eq!(target.header_digest, DigestPolicy::Required);
         assert_eq!(target.data_digest, DigestPolicy::None);
@@ -142,8 +144,8 @@ fn who_may_use_a_target_arrives() {
     let entry = |name: Option<&str>, networks: &[&str], luns: Option<Vec<u16>>| InitiatorAcl {
         name: name.map(str::to_owned),
         networks: networks.iter().map(|text| text.parse().unwrap()).collect(),
-        auth: None,
         luns,
+        ..InitiatorAcl::default()
     };
     let all = ["192.0.2.0/24", "2001:db8::/32"];
     let desk = entry(
@@ -336,6 +338,68 @@ fn impossible_limits_say_what_is_possible() {
         "18:21",
         &["is more than `max_burst_bytes` (1MiB)"],
     );
+    expect(
+        &iscsi("space_warning = \"1KiB\""),
+        "13:17",
+        &["`space_warning` is from 1MiB to"],
+    );
+}
+
+/// What holds at some portal groups alone: digests, who may come in, what they
+/// prove and see there.
+#[test]
+fn policies_of_portal_groups_arrive_and_are_checked() {
+    let groups = "[[listener]]\naddress = \"127.0.0.2:3260\"\nprotocol = \"iscsi\"\n\
+        [[iscsi.portal_group]]\ntag = 1\nlisteners = [\"127.0.0.1:3260\"]\n\
+        header_digest = \"required\"\n\
+        [[iscsi.portal_group]]\ntag = 9\nlisteners = [\"127.0.0.2:3260\"]\n\
+        data_digest = \"none\"\n";
+    let text = |target: &str, tables: &str| {
+        let target = format!("{VOLUMES}\n{target}");
+        file("", &target, &format!("{tables}{groups}"))
+    };
+    let table = |lines: &str| format!("[[iscsi.target.initiator]]\n{lines}\n");
+    let desk = "name = \"iqn.1991-05.com.microsoft:desk7\"\n";
+    let tables = table(&format!("{desk}portal_groups = [9]\nluns = [1]"))
+        + &table(&format!("{desk}portal_groups = [1]"))
+        + &table("portal_groups = [9, 1]\nluns = [0]");
+    let target = only_target(&text("", &tables)).target;
+    let digests = target.portal_groups.iter();
+    let digests = digests.map(|group| (group.tag, group.header_digest, group.data_digest));
+    let required = Some(DigestPolicy::Required);
+    let none = Some(DigestPolicy::None);
+    let expected = [(1, required, None), (9, None, none)];
+    assert_eq!(digests.collect::<Vec<_>>(), expected);
+    let desk7 = Some("iqn.1991-05.com.microsoft:desk7".to_owned());
+    let entry = |name: &Option<String>, portal_groups: &[u16], luns| InitiatorAcl {
+        name: name.clone(),
+        portal_groups: portal_groups.to_vec(),
+        luns,
+        ..InitiatorAcl::default()
+    };
+    let expected = [
+        entry(&desk7, &[9], Some(vec![1])),
+        entry(&desk7, &[1], None),
+        entry(&None, &[9, 1], Some(vec![0])),
+    ];
+    assert_eq!(target.acl, expected);
+
+    let wrong = |lines: &str, at: &str, part: &str| expect(&text("", &table(lines)), at, &[part]);
+    wrong(
+        "portal_groups = [2]",
+        "19:18",
+        "not reached by a portal group 2",
+    );
+    wrong("portal_groups = [1, 1]", "19:21", "in the list already");
+    wrong("portal_groups = []", "19:17", "nobody could come in");
+    wrong("luns = [1]", "18:1", "needs `name`, or `networks` or");
+    let twice = table(&format!("{desk}portal_groups = [9]")) + &table(desk);
+    expect(&text("", &twice), "22:8", &["there already in this target"]);
+    let listed = "initiators = [\"iqn.1991-05.com.microsoft:desk7\"]";
+    let tables = table(&format!("{desk}portal_groups = [9]"));
+    let acl = only_target(&text(listed, &tables)).target.acl;
+    let expected = [entry(&desk7, &[9], None), entry(&desk7, &[], None)];
+    assert_eq!(acl, expected, "what holds everywhere holds elsewhere");
 }
 
 #[test]
@@ -351,6 +415,7 @@ fn portal_groups_arrive_and_are_checked() {
         let groups = portals.iter().map(|(tag, number)| PortalGroup {
             tag: *tag,
             portals: vec![*number],
+            ..PortalGroup::default()
         });
         groups.collect::<Vec<_>>()
     };

@@ -24,6 +24,10 @@ fn target() -> Target {
     }
 }
 
+fn leading(target: &Target) -> Negotiation {
+    Negotiation::leading(Some((target, &PortalGroup::default())))
+}
+
 #[test]
 fn every_key_is_answered_by_its_rule() {
     let table = [
@@ -70,7 +74,7 @@ fn every_key_is_answered_by_its_rule() {
         ("DataDigest", "CRC32C", "CRC32C"),
     ];
     for (key, value, expected) in table {
-        let mut negotiation = Negotiation::leading(Some(&target()));
+        let mut negotiation = leading(&target());
         let answer = answers(&mut negotiation, &[(key, value)]);
         assert_eq!(answer, Ok(format!("{key}={expected}")), "{key}={value}");
     }
@@ -86,7 +90,7 @@ fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
         [("MaxBurstLength", "1024"), ("FirstBurstLength", "60000")],
     ];
     for pairs in orders {
-        let mut negotiation = Negotiation::leading(Some(&target()));
+        let mut negotiation = leading(&target());
         let text = answers(&mut negotiation, &pairs).expect("answers");
         assert!(text.contains("FirstBurstLength=1024"), "{text}");
         // The answers stand as the questions do.
@@ -94,14 +98,14 @@ fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
         assert_eq!(negotiation.agreed().first_burst_length, 1024);
     }
     // The default of a key that nobody sends is bounded as well.
-    let mut negotiation = Negotiation::leading(Some(&target()));
+    let mut negotiation = leading(&target());
     answers(&mut negotiation, &[("MaxBurstLength", "512")]).expect("answers");
     assert_eq!(negotiation.agreed().first_burst_length, 512);
 }
 
 #[test]
 fn what_the_peer_takes_is_declared_and_not_answered() {
-    let mut negotiation = Negotiation::leading(Some(&target()));
+    let mut negotiation = leading(&target());
     let text = answers(
         &mut negotiation,
         &[("MaxRecvDataSegmentLength", "16777216")],
@@ -111,7 +115,7 @@ fn what_the_peer_takes_is_declared_and_not_answered() {
     assert_eq!(agreed.max_send_data_segment_length, (1 << 24) - 1);
     assert_eq!(agreed.max_recv_data_segment_length, 100_000);
     for value in ["511", "-1", "many"] {
-        let mut negotiation = Negotiation::leading(Some(&target()));
+        let mut negotiation = leading(&target());
         let pairs = [("MaxRecvDataSegmentLength", value)];
         assert_eq!(answers(&mut negotiation, &pairs), Err(Failed), "{value}");
     }
@@ -123,10 +127,10 @@ fn what_the_peer_takes_is_declared_and_not_answered() {
 
 #[test]
 fn a_key_is_negotiated_once() {
-    let mut negotiation = Negotiation::leading(Some(&target()));
+    let mut negotiation = leading(&target());
     let twice = [("ImmediateData", "Yes"), ("ImmediateData", "No")];
     assert_eq!(answers(&mut negotiation, &twice), Err(Failed));
-    let mut negotiation = Negotiation::leading(Some(&target()));
+    let mut negotiation = leading(&target());
     answers(&mut negotiation, &twice[..1]).expect("an answer");
     assert_eq!(answers(&mut negotiation, &twice[..1]), Err(Failed));
 }
@@ -155,7 +159,7 @@ fn a_further_connection_negotiates_what_is_its_own() {
         max_send_data_segment_length: 4096,
         ..Negotiated::default()
     };
-    let mut negotiation = Negotiation::joining(&target(), &agreed);
+    let mut negotiation = Negotiation::joining((&target(), &PortalGroup::default()), &agreed);
     let pairs = [
         ("MaxBurstLength", "1024"),
         ("DataDigest", "CRC32C"),
@@ -175,13 +179,36 @@ fn a_further_connection_negotiates_what_is_its_own() {
 }
 
 #[test]
+fn what_a_portal_group_says_of_digests_goes_before_the_target() {
+    let target = Target {
+        header_digest: DigestPolicy::None,
+        data_digest: DigestPolicy::Required,
+        ..target()
+    };
+    let offer = [("HeaderDigest", "CRC32C,None"), ("DataDigest", "None")];
+    let at = |header_digest, data_digest| {
+        let group = PortalGroup {
+            header_digest,
+            data_digest,
+            ..PortalGroup::default()
+        };
+        answers(&mut Negotiation::leading(Some((&target, &group))), &offer)
+    };
+    assert_eq!(at(None, None), Err(Failed));
+    let on = at(Some(DigestPolicy::Required), Some(DigestPolicy::Allowed));
+    assert_eq!(on.as_deref(), Ok("HeaderDigest=CRC32C|DataDigest=None"));
+    let off = at(None, Some(DigestPolicy::None));
+    assert_eq!(off.as_deref(), Ok("HeaderDigest=None|DataDigest=None"));
+}
+
+#[test]
 fn digests_that_are_required_are_asked_for() {
     let required = Target {
         header_digest: DigestPolicy::Required,
         data_digest: DigestPolicy::None,
         ..target()
     };
-    let mut negotiation = Negotiation::leading(Some(&required));
+    let mut negotiation = leading(&required);
     assert!(!negotiation.is_acceptable());
     let mut out = Vec::new();
     negotiation.declare(&mut out);
@@ -199,12 +226,12 @@ fn digests_that_are_required_are_asked_for() {
     assert!(!negotiation.is_open() && negotiation.is_acceptable());
     assert!(negotiation.agreed().header_digest);
 
-    let mut negotiation = Negotiation::leading(Some(&required));
+    let mut negotiation = leading(&required);
     assert_eq!(
         answers(&mut negotiation, &[("HeaderDigest", "None")]),
         Err(Failed)
     );
-    let mut negotiation = Negotiation::leading(Some(&required));
+    let mut negotiation = leading(&required);
     let text = answers(
         &mut negotiation,
         &[
@@ -213,7 +240,7 @@ fn digests_that_are_required_are_asked_for() {
         ],
     );
     assert_eq!(text.as_deref(), Ok("HeaderDigest=CRC32C|DataDigest=None"));
-    let mut negotiation = Negotiation::leading(Some(&required));
+    let mut negotiation = leading(&required);
     assert_eq!(
         answers(&mut negotiation, &[("DataDigest", "CRC32C")]).as_deref(),
         Ok("DataDigest=Reject")
@@ -309,7 +336,7 @@ fn offers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
 proptest! {
     #[test]
     fn both_sides_reach_the_same_values(offers in offers()) {
-        let mut negotiation = Negotiation::leading(Some(&target()));
+        let mut negotiation = leading(&target());
         let pairs: Vec<_> = offers.iter().map(|(key, value)| (*key, value.as_str())).collect();
         let text = answers(&mut negotiation, &pairs).expect("answers");
         let mut expected = as_the_initiator_sees(&offers, &text);
@@ -323,8 +350,9 @@ proptest! {
         key in proptest::sample::select(ROWS.iter().map(|row| row.name).collect::<Vec<_>>()),
         value in prop_oneof![".{0,20}", "[0-9]{1,22}", "0x[0-9a-f]{0,18}"],
     ) {
+        let group = PortalGroup::default();
         for target in [None, Some(&target())] {
-            let mut negotiation = Negotiation::leading(target);
+            let mut negotiation = Negotiation::leading(target.map(|target| (target, &group)));
             let _ = answers(&mut negotiation, &[(key, &value)]);
             let agreed = negotiation.agreed();
             prop_assert!(agreed.first_burst_length <= agreed.max_burst_length);

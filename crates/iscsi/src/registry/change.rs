@@ -61,11 +61,7 @@ impl Registry {
 
     /// The sessions with a target that have not ended.
     fn sessions_of(&self, name: &str) -> Vec<SessionId> {
-        let of_target = self
-            .nexuses
-            .iter()
-            .filter(|(nexus, _)| nexus.target == name);
-        of_target.map(|(_, id)| *id).collect()
+        self.nexuses_of(name).map(|(_, id)| id).collect()
     }
 }
 
@@ -78,8 +74,8 @@ fn may_stay(session: &SessionInfo, previous: &Target, target: &Target) -> bool {
         let group = target.portal_group_of(via.listener);
         let name = &session.initiator.name;
         let (before, now) = (
-            previous.entry_of(name, via.peer.ip()),
-            target.entry_of(name, via.peer.ip()),
+            previous.entry_of(name, via.peer.ip(), session.portal_group_tag),
+            target.entry_of(name, via.peer.ip(), session.portal_group_tag),
         );
         let proved = before.map(|entry| previous.auth_of(entry));
         let wanted = now.map(|entry| target.auth_of(entry));
@@ -93,6 +89,7 @@ fn may_stay(session: &SessionInfo, previous: &Target, target: &Target) -> bool {
 /// The logical units that a session's initiator sees.
 fn luns(session: &SessionInfo, target: &Target) -> Option<Vec<u16>> {
     let via = session.connections.values().next()?;
-    let entry = target.entry_of(&session.initiator.name, via.peer.ip())?;
+    let (name, tag) = (&session.initiator.name, session.portal_group_tag);
+    let entry = target.entry_of(name, via.peer.ip(), tag)?;
     entry.luns.clone()
 }

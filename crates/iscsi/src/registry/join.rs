@@ -95,10 +95,8 @@ impl Registry {
             .and_then(|nexus| self.nexuses.get(nexus))
             .copied();
         if let Some(target) = &begun.target {
-            let others = self
-                .nexuses
-                .iter()
-                .filter(|(nexus, id)| nexus.target == target.name && Some(**id) != previous);
+            let others = self.nexuses_of(&target.name);
+            let others = others.filter(|(_, id)| Some(*id) != previous);
             if others.count() >= usize::from(target.limits.sessions_max) {
                 return Err(LoginStatus::OutOfResources);
             }
@@ -141,12 +139,12 @@ impl Registry {
         };
         let is_its = |session: &&SessionInfo| {
             let its = session.target.as_ref();
-            session.has_ended
-                && session.portal_group_tag == begun.portal_group_tag
+            session.portal_group_tag == begun.portal_group_tag
                 && session.initiator == begun.initiator
                 && its.is_some_and(|its| its.name == target.name)
         };
-        let sessions = self.sessions().filter(is_its);
+        let sessions = self.ending.iter().map(|id| &self.sessions[id]);
+        let sessions = sessions.filter(is_its);
         sessions.flat_map(SessionInfo::names).collect()
     }
 

@@ -139,7 +139,7 @@ impl Registry {
         };
         let group = target.portal_group_of(via.listener);
         let group = group.ok_or(LoginStatus::NotFound)?;
-        let entry = target.entry_of(&begun.initiator.name, via.peer.ip());
+        let entry = target.entry_of(&begun.initiator.name, via.peer.ip(), group.tag);
         let entry = entry.ok_or(LoginStatus::AuthorizationFailure)?;
         if let Some(redirected) = redirect(target) {
             return Err(redirected);
@@ -147,11 +147,12 @@ impl Registry {
         begun.portal_group_tag = group.tag;
         begun.luns = entry.luns.clone();
         begun.security = Security::new(auth_of(target, entry));
-        begun.negotiation = Negotiation::leading(Some(target));
+        begun.negotiation = Negotiation::leading(Some((target, group)));
         begun.target = Some(target.clone());
         if begun.request.tsih.get() != 0 {
             let id = self.find_session(begun)?;
-            begun.negotiation = Negotiation::joining(target, &self.sessions[&id].negotiated);
+            begun.negotiation =
+                Negotiation::joining((target, group), &self.sessions[&id].negotiated);
             begun.joining = Some(id);
         }
         Ok(())

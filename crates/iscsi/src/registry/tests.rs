@@ -22,6 +22,7 @@ fn target() -> Target {
     let group = |tag, portals: &[u16]| PortalGroup {
         tag,
         portals: portals.to_vec(),
+        ..PortalGroup::default()
     };
     Target {
         portal_groups: vec![group(1, &[1, 2]), group(2, &[3])],

@@ -28,8 +28,9 @@ pub(super) struct Exchange {
     holds_window: bool,
     /// What came so far of a text.
     text: Vec<u8>,
-    /// What is still to be sent of the answer.
-    answer: Vec<u8>,
+    /// The answer, and how much of it was sent.
+    pub(super) answer: Vec<u8>,
+    answered: usize,
     /// The Target Transfer Tag that it goes on with.
     ttt: Option<u32>,
     next_ttt: u32,
@@ -42,6 +43,7 @@ impl Default for Exchange {
             holds_window: false,
             text: Vec::new(),
             answer: Vec::new(),
+            answered: 0,
             ttt: None,
             next_ttt: 0,
         }
@@ -110,9 +112,9 @@ impl Connection {
         }
         exchange.text.extend_from_slice(text);
         if header.flags & flags::CONTINUE != 0 {
-            return self.send_text(&[], false, true);
+            return self.send_text(Vec::new(), false, true);
         }
-        if !exchange.answer.is_empty() {
+        if exchange.answered < exchange.answer.len() {
             // What came, if anything, is asked again when the answer is over.
             return self.send_answer_piece();
         }
@@ -138,6 +140,7 @@ impl Connection {
         self.hold = Hold::None;
         self.was_held = true;
         self.exchange.answer = text;
+        self.exchange.answered = 0;
         self.send_answer_piece();
         if let Some(len) = max_send_data_segment_length {
             self.keys.max_send_data_segment_length = len;
@@ -146,16 +149,24 @@ impl Connection {
 
     /// As much of the answer as fits into one PDU.
     fn send_answer_piece(&mut self) {
-        let mut piece = std::mem::take(&mut self.exchange.answer);
         let len_max = PIECE_MAX.min(self.keys.max_send_data_segment_length as usize);
-        let rest = piece.split_off(piece.len().min(len_max));
-        let goes_on = !rest.is_empty();
-        self.exchange.answer = rest;
-        self.send_text(&piece, goes_on, false);
+        // What is not sent yet stays where it is, however long it is.
+        let Exchange {
+            answer, answered, ..
+        } = &mut self.exchange;
+        let rest = &answer[*answered..];
+        let piece = rest[..rest.len().min(len_max)].to_vec();
+        *answered += piece.len();
+        let goes_on = *answered < answer.len();
+        if !goes_on {
+            *answer = Vec::new();
+            *answered = 0;
+        }
+        self.send_text(piece, goes_on, false);
     }
 
     /// A Text Response. It ends the exchange if both sides have said all.
-    fn send_text(&mut self, text: &[u8], goes_on: bool, asks: bool) {
+    fn send_text(&mut self, text: Vec<u8>, goes_on: bool, asks: bool) {
         let exchange = &mut self.exchange;
         let is_over = !goes_on && !asks && exchange.header.flags & flags::FINAL != 0;
         let ttt = match is_over {
@@ -181,7 +192,7 @@ impl Connection {
         let holds_window = exchange.holds_window;
         self.push(Control {
             holds_window,
-            ..Control::new(response.as_bytes(), text.to_vec())
+            ..Control::new(response.as_bytes(), text)
         });
     }
 }

@@ -201,7 +201,8 @@ fn limits_are_kept() {
 #[test]
 fn provisioning_and_the_rest() {
     let mut unit = unit();
-    assert_eq!(page(0xb2, &unit), [0, 0xe4, 2, 0]);
+    // A threshold set is 1 MiB.
+    assert_eq!(page(0xb2, &unit), [11, 0xe4, 2, 0]);
     assert_eq!(
         page(0x86, &unit)[..12],
         [0, 0x27, 1, 0, 0, 0, 0, 0, 0, 44, 0, 0]
@@ -209,6 +210,8 @@ fn provisioning_and_the_rest() {
     assert_eq!(page(0x86, &unit).len(), 0x3c);
     assert_eq!(page(0x87, &unit), [0x3f, 0xff, 0, 0]);
     assert_eq!((page(0xb1, &unit).len(), page(0xb1, &unit)[1]), (0x3c, 1));
+    unit.block_bytes = 4096;
+    assert_eq!(page(0xb2, &unit)[0], 8);
     unit.thin = false;
     unit.volatile_cache = false;
     assert_eq!(page(0xb2, &unit), [0; 4]);

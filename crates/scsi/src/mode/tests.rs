@@ -1,4 +1,5 @@
 use super::*;
+use crate::provisioning::Thresholds;
 use crate::testing::unit;
 
 fn ask(page: u8, subpage: u8, control: u8) -> ModeSense {
@@ -48,7 +49,7 @@ fn pages_as_they_stand() {
     assert_eq!(page(0x0a, 1, 0, &unit), extension);
     assert_eq!(
         page(0x01, 0, 0, &unit),
-        [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        [1, 10, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]
     );
     assert_eq!(
         page(0x1c, 0, 0, &unit),
@@ -63,6 +64,7 @@ fn current_changeable_default_and_saved() {
         descriptor_sense: true,
         write_protected: true,
         write_cache: false,
+        ..Modes::default()
     };
     let bytes = |control, unit: &Unit| {
         let caching = page(0x08, 0, control, unit);
@@ -100,7 +102,14 @@ fn which_pages_are_asked_for() {
     };
     let plain = [(0x01, 0), (0x08, 0), (0x0a, 0), (0x1c, 0)];
     assert_eq!(codes(0x3f, 0), plain);
-    let all = [(0x01, 0), (0x08, 0), (0x0a, 0), (0x0a, 1), (0x1c, 0)];
+    let all = [
+        (0x01, 0),
+        (0x08, 0),
+        (0x0a, 0),
+        (0x0a, 1),
+        (0x1c, 0),
+        (0x1c, 2),
+    ];
     assert_eq!(codes(0x3f, 0xff), all);
     assert_eq!(codes(0x0a, 0xff), [(0x0a, 0), (0x0a, 1)]);
     assert_eq!(codes(0x0a, 1), [(0x0a, 1)]);
@@ -235,4 +244,44 @@ fn the_capacity_stays_as_it_is() {
         select(&SHORT, &[0, 0, 0, 8, 0, 0], &unit),
         Err(Sense::list_length())
     );
+}
+
+#[test]
+fn thresholds_are_set_one_by_one() {
+    let mut unit = unit();
+    unit.default_modes.thresholds.available = Threshold {
+        enabled: true,
+        count: 5,
+    };
+    let head = [0x5c, 2, 0, 28];
+    let none = [0; 12];
+    let page_of =
+        |available: [u8; 8], used: [u8; 8]| [&head[..], &none, &available, &used].concat();
+    let current = page_of([0, 1, 0, 0, 0, 0, 0, 0], [1, 2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(page(0x1c, 2, 0, &unit), current);
+    let changeable = [0x80, 0, 0, 0, 255, 255, 255, 255];
+    assert_eq!(page(0x1c, 2, 1, &unit), page_of(changeable, changeable));
+    let default = page_of([0x80, 1, 0, 0, 0, 0, 0, 5], [1, 2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(page(0x1c, 2, 2, &unit), default);
+
+    let wanted = page_of([0x80, 1, 0, 0, 0, 1, 0, 2], [1, 2, 0, 0, 0, 0, 0, 9]);
+    let modes = selected(&wanted, &unit).expect("modes");
+    let Thresholds { available, used } = modes.thresholds;
+    assert_eq!((available.enabled, available.count), (true, 0x1_0002));
+    assert_eq!((used.enabled, used.count), (false, 9));
+    unit.modes = modes;
+    assert_eq!(page(0x1c, 2, 0, &unit), wanted);
+    // Another resource, arming or type, and SITUA.
+    for (at, bits, bit) in [(17, 0x04, 2), (24, 0x03, 1), (16, 0x08, 3), (4, 0x01, 0)] {
+        let mut wrong = wanted.clone();
+        wrong[at] ^= bits;
+        let expected = Sense::in_list(4 + at as u16, Some(bit));
+        assert_eq!(selected(&wrong, &unit), Err(expected), "byte {at}");
+    }
+
+    unit.thin = false;
+    assert_eq!(sensed(&ask(0x1c, 2, 0), &unit), Err(Sense::in_cdb(3, None)));
+    assert_eq!(selected(&wanted, &unit), Err(Sense::in_list(4, Some(5))));
+    assert_eq!(page(0x01, 0, 0, &unit)[7], 0);
+    assert_eq!(page(0x1c, 0xff, 0, &unit).len(), 12);
 }

@@ -133,10 +133,10 @@ fn no_defects() {
 #[test]
 fn logs() {
     let ask = |page, subpage| answer(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0]);
-    assert_eq!(ask(0x40, 0), Ok(vec![0, 0, 0, 2, 0, 0x2f]));
+    assert_eq!(ask(0x40, 0), Ok(vec![0, 0, 0, 3, 0, 0x0c, 0x2f]));
     assert_eq!(
         ask(0, 0xff),
-        Ok(vec![0x40, 0xff, 0, 6, 0, 0, 0, 0xff, 0x2f, 0])
+        Ok(vec![0x40, 0xff, 0, 8, 0, 0, 0, 0xff, 0x0c, 0, 0x2f, 0])
     );
     assert_eq!(
         ask(0x6f, 0),
@@ -144,6 +144,19 @@ fn logs() {
     );
     assert_eq!(ask(0x0d, 0), Err(Sense::in_cdb(2, Some(5))));
     assert_eq!(ask(0x2f, 1), Err(Sense::in_cdb(3, None)));
+    assert_eq!(ask(0x0c, 1), Err(Sense::in_cdb(3, None)));
+    // Where blocks cannot be given back nothing is told of the space below.
+    let mut thick = unit();
+    thick.thin = false;
+    let of_thick = |page| {
+        let mut cdb = [0; 16];
+        cdb[..9].copy_from_slice(&[0x4d, 0, page, 0, 0, 0, 0, 1, 0]);
+        let command = crate::decode(&cdb, &thick).expect("a CDB");
+        let (mut out, to) = (Vec::new(), Addressed::Unit(&thick));
+        respond(&command, to, &mut Nexus::new(), &target(), &mut out).map(|()| out)
+    };
+    assert_eq!(of_thick(0x40), Ok(vec![0, 0, 0, 2, 0, 0x2f]));
+    assert_eq!(of_thick(0x0c), Err(Sense::in_cdb(2, Some(5))));
 }
 
 #[test]

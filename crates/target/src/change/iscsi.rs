@@ -3,6 +3,8 @@
 
 use ::iscsi::{PortalGroup, Target};
 use nvmf::AnaGroup;
+use scsi::Modes;
+use scsi::provisioning::{Threshold, Thresholds};
 
 use super::namespaces::{busy, subsystem, unknown_volume};
 use super::*;
@@ -42,6 +44,7 @@ impl Shared {
             check_portal_groups(&target.portal_groups, &state)?;
         }
         state.iscsi.set_ana(&name, spec.ana.clone());
+        state.iscsi.set_default_modes(&name, modes_of(spec));
         for lun in &spec.luns {
             if let Err(error) = place_lun(&mut state, &name, lun) {
                 state.forget_target(&name);
@@ -401,6 +404,18 @@ fn check_portal_groups(groups: &[PortalGroup], state: &State) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The mode parameters that units of a target begin with.
+fn modes_of(spec: &IscsiTargetSpec) -> Modes {
+    let available = spec.space_warning_bytes.map(Threshold::at_bytes);
+    Modes {
+        thresholds: Thresholds {
+            available: available.unwrap_or_default(),
+            ..Thresholds::default()
+        },
+        ..Modes::default()
+    }
 }
 
 /// Checks a new logical unit of a target and puts its volume there.

@@ -194,7 +194,7 @@ impl Connection {
 fn reached(own: &SessionInfo, other: &SessionInfo, address: IpAddr) -> Option<Option<Vec<u16>>> {
     let target = other.target.as_ref()?;
     let name = &own.initiator.name;
-    let entry = target.entry_of(name, address)?;
+    let entry = target.entry_of(name, address, other.portal_group_tag)?;
     let wanted = &target.auth_of(entry).chap;
     let is_its = !other.has_ended
         && other.initiator.name == *name

@@ -171,11 +171,18 @@ impl Connection {
             None => ("", 1),
         };
         let mask = joined.luns.as_deref().map(Arc::from);
-        let served = (self.shared.state().iscsi).served(name, joined.portal_group_tag, mask);
+        let (served, reached) = {
+            let state = self.shared.state();
+            let served = state.iscsi.served(name, joined.portal_group_tag, mask);
+            (served, state.iscsi.reached(name))
+        };
         let is_discovery = joined.kind == SessionKind::Discovery;
         let window = iscsi::Session::new(joined.cmd_sn, depth.max(1), is_discovery);
         let window = Rc::new(RefCell::new(window));
-        let session = Session::new(joined.session, &joined.initiator, served, window);
+        let mut session = Session::new(joined.session, &joined.initiator, served, window);
+        for (lun, attention) in reached {
+            session.post(attention, |known| known.unit.lun == lun);
+        }
         let session = Rc::new(RefCell::new(session));
         local.insert(joined.session, &session);
         Some(session)

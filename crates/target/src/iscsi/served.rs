@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
-use scsi::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
+use scsi::provisioning::{Reached, Space};
+use scsi::{AccessState, Attention, Identity, Modes, Port, PortGroup, TargetView, Unit};
 use store::Volume;
 
 use crate::config::Ana;
@@ -64,6 +65,9 @@ struct Place {
     block_count: u64,
     ana_group: u32,
     modes: Modes,
+    default_modes: Modes,
+    /// Which thresholds of space it was told to have reached.
+    reached: Reached,
     instance: u32,
     use_: Use,
 }
@@ -82,6 +86,8 @@ struct Places {
     list: Vec<Place>,
     /// Where the states of its ANA groups are.
     ana: Ana,
+    /// The mode parameters that its units begin with.
+    default_modes: Modes,
     /// By portal group tag.
     shown: BTreeMap<u16, Arc<[Option<Lun>]>>,
 }
@@ -155,12 +161,15 @@ impl Targets {
         self.instance_next = instance.wrapping_add(1).max(1);
         let places = self.by_name.entry(target.to_owned());
         let places = places.or_default();
+        let default_modes = places.default_modes;
         let place = Place {
             lun,
             block_count: volume.size_bytes() / u64::from(volume.info().block_bytes),
             volume,
             ana_group,
-            modes: Modes::default(),
+            modes: default_modes,
+            default_modes,
+            reached: Reached::default(),
             instance,
             use_: Use::Taken,
         };
@@ -197,6 +206,13 @@ impl Targets {
     /// is there from then on.
     pub fn set_ana(&mut self, target: &str, ana: Ana) {
         self.by_name.entry(target.to_owned()).or_default().ana = ana;
+    }
+
+    /// Says with which mode parameters units that come to a target begin.
+    pub fn set_default_modes(&mut self, target: &str, modes: Modes) {
+        if let Some(places) = self.by_name.get_mut(target) {
+            places.default_modes = modes;
+        }
     }
 
     /// Where the states of a target's ANA groups are.
@@ -236,8 +252,52 @@ impl Targets {
     /// Sets the mode parameters of a logical unit, if it is there.
     pub fn set_modes(&mut self, target: &str, lun: u16, modes: Modes) {
         if let Some(place) = self.find(target, lun) {
+            // A threshold that is set is told even if it was reached before.
+            if place.modes.thresholds != modes.thresholds {
+                place.reached = Reached::default();
+            }
             place.modes = modes;
         }
+    }
+
+    /// The mode parameters of a logical unit, if it is there, are what they were
+    /// at first, and its thresholds are told again.
+    pub fn reset_modes(&mut self, target: &str, lun: u16) {
+        if let Some(place) = self.find(target, lun) {
+            place.modes = place.default_modes;
+            place.reached = Reached::default();
+        }
+    }
+
+    /// The units that have a threshold of space: target, LUN, volume.
+    pub fn watched(&self) -> Vec<(String, u16, Arc<dyn Volume>)> {
+        let all = self.by_name.iter();
+        all.flat_map(|(name, places)| places.list.iter().map(move |place| (name, place)))
+            .filter(|(_, place)| place.use_ == Use::Taken && place.is_thin())
+            .filter(|(_, place)| place.modes.thresholds.is_any_enabled())
+            .map(|(name, place)| (name.clone(), place.lun, place.volume.clone()))
+            .collect()
+    }
+
+    /// The thresholds of space that units of a target are beyond, by LUN.
+    pub fn reached(&self, target: &str) -> Vec<(u16, Attention)> {
+        let places = self.by_name.get(target).into_iter();
+        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == Use::Taken);
+        let all = taken.flat_map(|place| {
+            let attentions = place.reached.attentions();
+            attentions.map(move |attention| (place.lun, attention))
+        });
+        all.collect()
+    }
+
+    /// There is so much space below a unit: what its initiators are to be told.
+    pub fn reach(&mut self, target: &str, lun: u16, space: Space) -> Vec<Attention> {
+        let Some(place) = self.find(target, lun) else {
+            return Vec::new();
+        };
+        let (told, reached) = place.modes.thresholds.reach(space, place.reached);
+        place.reached = reached;
+        told
     }
 
     fn find(&mut self, target: &str, lun: u16) -> Option<&mut Place> {
@@ -308,6 +368,10 @@ impl Place {
         Arc::ptr_eq(&self.volume, volume)
     }
 
+    fn is_thin(&self) -> bool {
+        matches!(self.volume.info().kind, "ram" | "file")
+    }
+
     /// What a target port shows of it.
     fn show(&self, tag: u16, groups: &Arc<[PortGroup]>, io_bytes_max: u32) -> Option<Lun> {
         if self.use_ != Use::Taken {
@@ -338,13 +402,14 @@ impl Place {
             physical_exponent: physical.max(1).trailing_zeros() as u8,
             identity,
             read_only: info.read_only || state.is_write_protected(),
-            thin: matches!(info.kind, "ram" | "file"),
+            thin: self.is_thin(),
             volatile_cache: info.volatile_cache,
             atomic_bytes: info.atomic_bytes,
             atomic_power_fail_bytes,
             io_bytes_max,
             can_persist: state.can_persist(),
             modes: self.modes,
+            default_modes: self.default_modes,
             here: Port {
                 group: tag,
                 id: tag,

@@ -333,7 +333,7 @@ impl Connection {
         let Some(later) = self.later_with(tag, allocation_len, driver) else {
             return false;
         };
-        self.shared.look_up(move || {
+        self.shared.look_up(move |_| {
             later.answer(lba_status(&*volume, &unit, offset, allocation_len));
         });
         true

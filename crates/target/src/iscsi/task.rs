@@ -395,6 +395,9 @@ impl Connection {
                 offset,
                 allocation_len,
             } => self.get_lba_status(tag, place, offset, allocation_len, driver),
+            Command::ProvisioningLog { allocation_len } => {
+                self.provisioning_log(tag, place, allocation_len, driver)
+            }
             Command::StartStop { flush: true, .. } => self.flush(tag, place, driver),
             Command::ModeSelect(select) => self.mode_select(tag, place, &select),
             Command::SetTargetPortGroups { list_len } => {

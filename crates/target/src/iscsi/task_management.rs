@@ -7,8 +7,8 @@ use iscsi::SessionId;
 use iscsi::target::Task;
 use machine::Tag;
 use reactor::Driver;
+use scsi::Attention;
 use scsi::lun::Lun as Address;
-use scsi::{Attention, Modes};
 use store::Volume;
 use wire::iscsi::{TaskFunction, TaskResponse};
 
@@ -215,7 +215,7 @@ impl Shared {
         let luns = self.state().iscsi.luns(target);
         for (number, volume, _) in luns {
             if ending.concerns(number) {
-                (self.state().iscsi).set_modes(target, number, Modes::default());
+                self.state().iscsi.reset_modes(target, number);
                 if !volume.reservations().try_reset() {
                     waiting.push(volume);
                 }

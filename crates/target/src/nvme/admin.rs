@@ -242,7 +242,7 @@ impl Connection {
             return later.answer(Status::INVALID_FIELD.dnr());
         };
         self.shared
-            .look_up(move || later.answer(lba_status(&ask, &*volume)));
+            .look_up(move |_| later.answer(lba_status(&ask, &*volume)));
     }
 
     /// Set Features, Namespace Write Protection Config (Base 2.0, section

@@ -35,6 +35,8 @@ pub struct Ended {
     pub status: u8,
     /// Sense key, and additional sense code with its qualifier.
     pub sense: Option<(u8, u16)>,
+    /// INFORMATION of sense data in fixed format.
+    pub information: u32,
     pub data: Vec<u8>,
     /// Residual flags and count.
     pub residual: (u8, u32),
@@ -274,10 +276,15 @@ impl Client {
             }
         });
         let count = pdu.word(44);
+        let information = pdu.data.get(5..9).filter(|_| !is_data);
+        let information = information.map_or(0, |bytes| {
+            u32::from_be_bytes(bytes.try_into().expect("four bytes"))
+        });
         Ended {
             status: pdu.bhs[3],
             sense,
             data,
+            information,
             residual: (pdu.bhs[1] & (flags::OVERFLOW | flags::UNDERFLOW), count),
         }
     }

@@ -506,6 +506,7 @@ fn a_portal_that_comes_back_is_where_it_was() {
         let group = |tag, number| PortalGroup {
             tag,
             portals: vec![number],
+            ..PortalGroup::default()
         };
         let mut more = IscsiTargetSpec::new(MORE);
         more.luns = vec![LunSpec::new(0, "other")];

@@ -11,4 +11,5 @@ mod memory;
 mod order;
 mod reads;
 mod sessions;
+mod space;
 mod tasks;

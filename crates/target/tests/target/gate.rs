@@ -2,10 +2,11 @@
 //! disk that has gone away, or fails with an error of the test's choice.
 
 use std::io::Result as IoResult;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
-use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
+use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume};
 
 pub struct Gate {
     /// RAM.
@@ -13,6 +14,10 @@ pub struct Gate {
     state: Mutex<State>,
     /// The gate was opened.
     opened: Condvar,
+    /// What there is below it, as it says.
+    pub space: Mutex<Option<Space>>,
+    /// How often it was asked that.
+    pub asked: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -28,6 +33,8 @@ impl Gate {
             inner: store::open(spec).expect("memory"),
             state: Mutex::default(),
             opened: Condvar::new(),
+            space: Mutex::default(),
+            asked: AtomicUsize::new(0),
         })
     }
 
@@ -103,5 +110,10 @@ impl Volume for Gate {
         let wait = |state: &mut State| state.is_shut;
         drop(self.opened.wait_while(self.state(), wait));
         self.inner.extents(offset, len, max, out)
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        *self.space.lock().expect("nothing panics under this lock")
     }
 }

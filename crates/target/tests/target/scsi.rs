@@ -40,6 +40,7 @@ pub fn serve_volumes(volumes: Vec<Arc<dyn Volume>>) -> Running {
         .map(|(tag, listener)| PortalGroup {
             tag,
             portals: vec![listener],
+            ..PortalGroup::default()
         })
         .into();
     let names = volumes.iter().map(|volume| volume.info().name.clone());

@@ -236,6 +236,7 @@ fn log_in(peer: &mut Peer, auth: Auth) -> Vec<Op> {
         portal_groups: vec![PortalGroup {
             tag: 1,
             portals: vec![0],
+            ..PortalGroup::default()
         }],
         ..Target::new(TARGET)
     };

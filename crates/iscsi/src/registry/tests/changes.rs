@@ -30,6 +30,7 @@ fn who_may_not_use_the_target_any_more_goes() {
         vec![PortalGroup {
             tag,
             portals: portals.to_vec(),
+            ..PortalGroup::default()
         }]
     };
     let redirect = Some(Redirect {

@@ -14,6 +14,7 @@ fn other() -> Target {
         portal_groups: vec![PortalGroup {
             tag: 7,
             portals: vec![2],
+            ..PortalGroup::default()
         }],
         ..target()
     }
@@ -73,6 +74,57 @@ fn an_initiator_is_told_of_the_targets_that_it_may_use() {
     assert_eq!(ask(&mut registry, INITIATOR, ""), "SendTargets=Reject");
 }
 
+/// Entries that hold at some portal groups alone: who may come in where, with what
+/// proof, and to see what.
+#[test]
+fn entries_hold_at_their_portal_groups() {
+    let entry = |name: Option<&str>, tag: u16, lun: u16| InitiatorAcl {
+        name: name.map(str::to_owned),
+        portal_groups: vec![tag],
+        luns: Some(vec![lun]),
+        ..InitiatorAcl::default()
+    };
+    let acl = vec![entry(Some(INITIATOR), 2, 5), entry(None, 1, 6)];
+    let mut registry = registry(vec![Target { acl, ..target() }]);
+    assert_eq!(ask(&mut registry, INITIATOR, "All"), DISKS);
+    let of_others = "TargetName=iqn.2026-01.io.weft:disks|TargetAddress=192.0.2.1:3260,1|\
+        TargetAddress=192.0.2.2:3261,1";
+    let other = "iqn.2026-01.org.example:x";
+    assert_eq!(ask(&mut registry, other, "All"), of_others);
+    // The name goes before the rest only where it holds.
+    for (listener, lun) in [(1, 6), (3, 5)] {
+        let mut login = Initiator::new(5).on(listener);
+        let (joined, _) = login.log_in(&mut registry, "");
+        assert_eq!(joined.luns, Some(vec![lun]), "by listener {listener}");
+        registry.closed(5);
+    }
+    let pairs = format!("InitiatorName={other}|TargetName={TARGET}|SessionType=Normal");
+    let mut login = Initiator::new(6).on(3);
+    let outcome = login.send(&mut registry, TO_FULL_FEATURE, &pairs);
+    let status = outcome.answer.status();
+    assert_eq!(status, LoginStatus::AuthorizationFailure);
+}
+
+/// One address is told once in a portal group, and every portal once, however many
+/// there are.
+#[test]
+fn portals_that_have_one_address_are_told_once() {
+    let group = |tag| PortalGroup {
+        tag,
+        portals: (1..=2000).collect(),
+        ..PortalGroup::default()
+    };
+    let mut registry = registry(vec![Target {
+        portal_groups: vec![group(1), group(2)],
+        ..target()
+    }]);
+    let portals = (1..=2000).map(|number| portal(number, &format!("192.0.2.1:{}", number / 2)));
+    registry.set_portals(portals.collect());
+    let all = ask(&mut registry, INITIATOR, "All");
+    assert_eq!(all.matches("TargetAddress=").count(), 2 * 1001);
+    assert_eq!(all.matches("192.0.2.1:77,2").count(), 1);
+}
+
 #[test]
 fn a_normal_session_is_told_of_its_own_target() {
     let mut registry = registry(vec![target(), other()]);
@@ -93,6 +145,7 @@ fn portals_are_told_as_the_initiator_reaches_them() {
         portal_groups: vec![PortalGroup {
             tag: 1,
             portals: vec![1, 2, 3, 4, 5],
+            ..PortalGroup::default()
         }],
         ..target()
     }]);

@@ -167,6 +167,7 @@ fn long_answers_go_in_pieces() {
         peer.target.text_answer = long.clone();
         let mut ttt = TAG_NONE;
         let mut found: Vec<u8> = Vec::new();
+        let mut places = Vec::new();
         for (piece, expected) in [2048, 2048, 905].into_iter().enumerate() {
             let said = if piece == 0 {
                 &b"SendTargets=All\0"[..]
@@ -189,7 +190,11 @@ fn long_answers_go_in_pieces() {
             );
             found.extend(&answers[0].data);
             ttt = tag;
+            let left = &peer.target.end.machine.exchange.answer;
+            places.extend((!left.is_empty()).then(|| (left.as_ptr(), left.len())));
         }
+        // What waits is not moved for each piece that leaves.
+        assert_eq!(places, [places[0]; 2]);
         assert_eq!(found, long);
         assert_eq!(peer.target.texts[1..], [b"SendTargets=All\0"]);
         let (exp_cmd_sn, max_cmd_sn) = peer.window();
