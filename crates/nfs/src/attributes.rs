@@ -458,6 +458,33 @@ impl Asked {
         rooms.iter().any(|&number| has(&self.bits, number))
     }
 
+    /// Whether a value is about the object beyond what names it: one must look
+    /// at the object to tell.
+    pub fn needs_object(&self) -> bool {
+        let names = [
+            nfs4::FATTR4_FILEID,
+            nfs4::FATTR4_MOUNTED_ON_FILEID,
+            nfs4::FATTR4_FILEHANDLE,
+            nfs4::FATTR4_RDATTR_ERROR,
+            nfs4::FATTR4_FSID,
+        ];
+        let rest = names.iter().fold(self.bits, |mut bits, number| {
+            bits[*number as usize / 32] &= !(1 << (number % 32));
+            bits
+        });
+        rest != [0; WORDS]
+    }
+
+    /// Appends a `fattr4` that only says why there are no values
+    /// (`rdattr_error`).
+    pub fn write_error(&self, status: nfsstat4, to: &mut Vec<u8>) {
+        let mut bits = [0; WORDS];
+        bits[0] = 1 << nfs4::FATTR4_RDATTR_ERROR;
+        write_bitmap(bits, to);
+        4u32.encode(to);
+        status.encode(to);
+    }
+
     /// Whether READDIR is to go on over entries whose attributes cannot be had.
     pub fn has_rdattr_error(&self) -> bool {
         has(&self.bits, nfs4::FATTR4_RDATTR_ERROR)

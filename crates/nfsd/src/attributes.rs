@@ -1,52 +1,441 @@
-//! Attributes, and extended ones.
+//! Attributes, what they let one do, and extended ones (RFC 8276).
 
-use store::fs::{self, Output};
+use nfs::attributes::{Asked, Object, Room, SetAttributes, System, Values};
+use nfs::server::files::WRITE;
+use store::fs::access::rights;
+use store::fs::{self, Attr, Device, FileId, Kind, Op, Output, SetXattr, Statfs, Time};
 use wire::nfs4::{
-    ACCESS4args, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args, VERIFY4args,
-    XATTR4args, nfsstat4,
+    self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
+    VERIFY4args, XATTR4args, change_info4, component4, nfs_argop4, nfs_ftype4, nfs_opnum4,
+    nfsstat4, nfstime4, setxattr_option4,
 };
+use wire::xdr::{Encode, Opaque, pad};
 
-use crate::run::{Outcome, Run};
+use crate::names::{ANSWERED, change_info, file, set_attr};
+use crate::pseudo::{Place, View};
+use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::{Nfsd, open};
 
 /// How an operation goes on.
-pub(crate) enum Then {}
+pub(crate) enum Then {
+    /// ACCESS, of these rights.
+    Access(u32),
+    /// GETATTR, when the room in the file system is known.
+    GetattrRoom(Asked),
+    Getattr(Asked, Room),
+    VerifyRoom,
+    Verify(Room),
+    Setattr,
+    GetXattr,
+    ChangeXattr,
+    ListXattrs,
+}
 
+fn ask<'a>(op: Op<'a>, then: Then) -> Outcome<'a> {
+    ask_open(op, false, then)
+}
+
+fn ask_open<'a>(op: Op<'a>, is_open: bool, then: Then) -> Outcome<'a> {
+    Ok(Next::Ask(Ask {
+        op,
+        is_open,
+        then: run::Then::Attributes(then),
+    }))
+}
+
+#[inline]
 pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
+    run: &mut Run<'a>,
     then: Then,
-    _result: Result<Output, fs::Error>,
+    result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
-    match then {}
+    let output = run.done(result)?;
+    match (then, output) {
+        (Then::Getattr(asked, room), Output::Attr(attr)) => got_attr(run, asked, &attr, &room),
+        (Then::Access(asked), Output::Attr(attr)) => tell_access(run, asked, &attr),
+        (Then::GetattrRoom(asked), Output::Statfs(stat)) => {
+            let file = file(run.current()?);
+            ask(Op::Getattr { file }, Then::Getattr(asked, room(&stat)))
+        }
+        (Then::VerifyRoom, Output::Statfs(stat)) => {
+            let file = file(run.current()?);
+            ask(Op::Getattr { file }, Then::Verify(room(&stat)))
+        }
+        (Then::Verify(room), Output::Attr(attr)) => verified(run, &attr, &room),
+        (Then::Setattr, Output::Attr(_)) => {
+            let nfs_argop4::OP_SETATTR(args) = run.op() else {
+                unreachable!("SETATTR asked");
+            };
+            run.ok(|to| args.obj_attributes.attrmask.encode(to))
+        }
+        (Then::GetXattr, Output::Bytes(value)) => {
+            let value: Opaque<'_, { nfs4::XATTR_BYTES_MAX as usize }> = Opaque(&value);
+            run.ok(|to| value.encode(to))
+        }
+        (Then::ChangeXattr, Output::Change(change)) => {
+            let change: change_info4 = change_info(&change);
+            run.ok(|to| change.encode(to))
+        }
+        (Then::ListXattrs, Output::Listing(listing)) => list_names(run, &listing),
+        _ => unreachable!("{ANSWERED}"),
+    }
 }
 
-pub(crate) fn access<'a>(_run: &mut Run<'a>, _args: &ACCESS4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// Attributes of nothing in particular.
+pub(crate) fn blank() -> Attr {
+    Attr {
+        file: FileId(0),
+        kind: Kind::Regular,
+        mode: 0,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        device: Device::default(),
+        size: 0,
+        used_bytes: 0,
+        accessed: Time::default(),
+        modified: Time::default(),
+        changed: Time::default(),
+        created: Time::default(),
+        change: 0,
+    }
 }
 
-pub(crate) fn getattr<'a>(_run: &mut Run<'a>, _args: &GETATTR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn room(stat: &Statfs) -> Room {
+    Room {
+        bytes: stat.bytes,
+        bytes_free: stat.bytes_free,
+        files: stat.files,
+        files_free: stat.files_free,
+    }
 }
 
-pub(crate) fn verify<'a>(_run: &mut Run<'a>, _args: &VERIFY4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn kind(kind: Kind) -> nfs_ftype4 {
+    match kind {
+        Kind::Regular => nfs_ftype4::NF4REG,
+        Kind::Directory => nfs_ftype4::NF4DIR,
+        Kind::Symlink => nfs_ftype4::NF4LNK,
+        Kind::Fifo => nfs_ftype4::NF4FIFO,
+        Kind::Socket => nfs_ftype4::NF4SOCK,
+        Kind::Block => nfs_ftype4::NF4BLK,
+        Kind::Character => nfs_ftype4::NF4CHR,
+    }
 }
 
-pub(crate) fn setattr<'a>(_run: &mut Run<'a>, _args: &SETATTR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn time(time: Time) -> nfstime4 {
+    nfstime4 {
+        seconds: time.seconds,
+        nseconds: time.nanos,
+    }
 }
 
-pub(crate) fn getxattr<'a>(_run: &mut Run<'a>, _args: &XATTR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+#[inline]
+fn object(attr: &Attr, mounted_on_fileid: u64) -> Object {
+    Object {
+        kind: kind(attr.kind),
+        change: attr.change,
+        size: attr.size,
+        used_bytes: attr.used_bytes,
+        fileid: attr.file.0,
+        mounted_on_fileid,
+        mode: attr.mode,
+        links: attr.links,
+        uid: attr.uid,
+        gid: attr.gid,
+        device: (attr.device.major, attr.device.minor),
+        accessed: time(attr.accessed),
+        created: time(attr.created),
+        changed: time(attr.changed),
+        modified: time(attr.modified),
+    }
 }
 
-pub(crate) fn setxattr<'a>(_run: &mut Run<'a>, _args: &SETXATTR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The pseudo file system, as far as it is one.
+fn pseudo_system(nfsd: &Nfsd) -> System {
+    System {
+        fsid: (0, 0),
+        lease_s: lease_s(nfsd),
+        file_bytes_max: 0,
+        links_max: u32::MAX,
+        name_bytes_max: fs::NAME_BYTES_MAX as u32,
+        io_bytes_max: nfsd.settings.io_bytes_max.into(),
+        clone_block_bytes: 0,
+        has_xattrs: false,
+    }
 }
 
-pub(crate) fn listxattrs<'a>(_run: &mut Run<'a>, _args: &LISTXATTRS4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn lease_s(nfsd: &Nfsd) -> u32 {
+    (nfsd.settings.server.lease / 1_000_000_000) as u32
 }
 
-pub(crate) fn removexattr<'a>(_run: &mut Run<'a>, _args: &XATTR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// Calls `with` with the values of the object at a place.
+///
+/// # Errors
+/// NFS4ERR_STALE where its export is gone.
+#[inline]
+fn with_values<T>(
+    nfsd: &Nfsd,
+    view: &View,
+    place: Place,
+    attr: &Attr,
+    room: &Room,
+    with: impl FnOnce(&Values<'_>) -> T,
+) -> Result<T, nfsstat4> {
+    let stale = nfsstat4::NFS4ERR_STALE;
+    let mut mounted_on_fileid = attr.file.0;
+    let system = match place {
+        Place::Pseudo(_) => pseudo_system(nfsd),
+        Place::File { export, file } => {
+            let export = view.granted(export).ok_or(stale)?.export;
+            let info = export.fs().info();
+            if file == export.fs().root() && export.path() != "/" {
+                mounted_on_fileid = export.junction();
+            }
+            System {
+                fsid: export.fsid(),
+                lease_s: lease_s(nfsd),
+                file_bytes_max: info.file_bytes_max,
+                links_max: info.links_max,
+                name_bytes_max: fs::NAME_BYTES_MAX as u32,
+                io_bytes_max: nfsd.settings.io_bytes_max.into(),
+                clone_block_bytes: info.clone_block_bytes,
+                has_xattrs: true,
+            }
+        }
+    };
+    let handle = view.handle(place).ok_or(stale)?.encode();
+    Ok(with(&Values {
+        object: object(attr, mounted_on_fileid),
+        handle: &handle,
+        system,
+        room: *room,
+    }))
+}
+
+/// Appends a `fattr4` of the object at a place.
+///
+/// # Errors
+/// NFS4ERR_STALE where its export is gone.
+#[inline]
+pub(crate) fn write(
+    nfsd: &Nfsd,
+    view: &View,
+    place: Place,
+    attr: &Attr,
+    room: &Room,
+    asked: Asked,
+    to: &mut Vec<u8>,
+) -> Result<(), nfsstat4> {
+    with_values(nfsd, view, place, attr, room, |values| {
+        asked.write(values, to);
+    })
+}
+
+pub(crate) fn getattr<'a>(run: &mut Run<'a>, args: &GETATTR4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let asked = Asked::new(&args.attr_request, run.minor())?;
+    if asked.needs_room() {
+        return ask(Op::Statfs, Then::GetattrRoom(asked));
+    }
+    let file = file(place);
+    ask(Op::Getattr { file }, Then::Getattr(asked, Room::default()))
+}
+
+#[inline]
+fn got_attr<'a>(run: &mut Run<'a>, asked: Asked, attr: &Attr, room: &Room) -> Outcome<'a> {
+    let place = run.current()?;
+    run.ok(|_| ())?;
+    let to = run.link.machine.reply(run.flow.tag).1.bytes();
+    match write(run.nfsd, &run.peer.view, place, attr, room, asked, to) {
+        Ok(()) => Ok(Next::Done),
+        Err(status) => run.instead(status),
+    }
+}
+
+/// VERIFY and NVERIFY.
+pub(crate) fn verify<'a>(run: &mut Run<'a>, args: &VERIFY4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let asked = Asked::new(&args.obj_attributes.attrmask, run.minor())?;
+    if asked.needs_room() {
+        return ask(Op::Statfs, Then::VerifyRoom);
+    }
+    let file = file(place);
+    ask(Op::Getattr { file }, Then::Verify(Room::default()))
+}
+
+fn verified<'a>(run: &mut Run<'a>, attr: &Attr, room: &Room) -> Outcome<'a> {
+    let (nfs_argop4::OP_VERIFY(args) | nfs_argop4::OP_NVERIFY(args)) = run.op() else {
+        unreachable!("VERIFY or NVERIFY asked");
+    };
+    let (place, minor) = (run.current()?, run.minor());
+    let view = &run.peer.view;
+    let is_same = with_values(run.nfsd, view, place, attr, room, |values| {
+        nfs::attributes::verify(&args.obj_attributes, minor, values)
+    })??;
+    let is_nverify = run.flow.compound.number() == nfs_opnum4::OP_NVERIFY;
+    match (is_nverify, is_same) {
+        (false, true) | (true, false) => run.ok(|_| ()),
+        (false, false) => Err(nfsstat4::NFS4ERR_NOT_SAME),
+        (true, true) => Err(nfsstat4::NFS4ERR_SAME),
+    }
+}
+
+/// Attributes that were set, if all words of a bitmap are in use.
+const SETATTR_BYTES: u32 = 8 + 4 + 32;
+
+pub(crate) fn setattr<'a>(run: &mut Run<'a>, args: &SETATTR4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let set = SetAttributes::read(&args.obj_attributes, run.minor(), false)?;
+    run.check_writable(place)?;
+    run.reserve(SETATTR_BYTES)?;
+    let is_open = match set.size {
+        Some(_) => open::check_io(run, &args.stateid, WRITE)?,
+        None => {
+            let key = run.key(place)?;
+            open::break_delegations(run, key)?;
+            false
+        }
+    };
+    let op = Op::Setattr {
+        file: file(place),
+        set: set_attr(&set),
+        guard: None,
+    };
+    ask_open(op, is_open, Then::Setattr)
+}
+
+const XATTR_RIGHTS: u32 = nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XAWRITE | nfs4::ACCESS4_XALIST;
+/// Rights that the minor versions before RFC 8276 know.
+const PLAIN_RIGHTS: u32 = nfs4::ACCESS4_READ
+    | nfs4::ACCESS4_LOOKUP
+    | nfs4::ACCESS4_MODIFY
+    | nfs4::ACCESS4_EXTEND
+    | nfs4::ACCESS4_DELETE
+    | nfs4::ACCESS4_EXECUTE;
+
+pub(crate) fn access<'a>(run: &mut Run<'a>, args: &ACCESS4args) -> Outcome<'a> {
+    let place = run.current()?;
+    let known = match run.minor() {
+        0 | 1 => PLAIN_RIGHTS,
+        _ => PLAIN_RIGHTS | XATTR_RIGHTS,
+    };
+    if args.access & !known != 0 {
+        return Err(nfsstat4::NFS4ERR_INVAL);
+    }
+    let file = file(place);
+    ask(Op::Getattr { file }, Then::Access(args.access))
+}
+
+/// Rights that mean something for a kind of object: by reading, by writing, by
+/// executing it.
+pub(crate) fn rights_of(kind: Kind) -> (u32, u32, u32) {
+    let read = nfs4::ACCESS4_READ | nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XALIST;
+    let write = nfs4::ACCESS4_MODIFY | nfs4::ACCESS4_EXTEND | nfs4::ACCESS4_XAWRITE;
+    match kind {
+        Kind::Directory => (read, write | nfs4::ACCESS4_DELETE, nfs4::ACCESS4_LOOKUP),
+        Kind::Regular => (read, write, nfs4::ACCESS4_EXECUTE),
+        _ => (read, write, 0),
+    }
+}
+
+fn tell_access<'a>(run: &mut Run<'a>, asked: u32, attr: &Attr) -> Outcome<'a> {
+    let place = run.current()?;
+    let (read, write, execute) = rights_of(attr.kind);
+    let own = rights(attr, &run.caller(false));
+    let may_write = own.write && run.check_writable(place).is_ok();
+    let mut access = 0;
+    for (may, rights) in [(own.read, read), (may_write, write), (own.execute, execute)] {
+        access |= if may { rights } else { 0 };
+    }
+    let resok = ACCESS4resok {
+        supported: asked & (read | write | execute),
+        access: asked & access,
+    };
+    run.ok(|to| resok.encode(to))
+}
+
+pub(crate) fn getxattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
+    let file = file(run.current()?);
+    let name = args.name.0;
+    ask(Op::GetXattr { file, name }, Then::GetXattr)
+}
+
+/// SETXATTR and REMOVEXATTR tell how the object changed.
+const CHANGE_BYTES: u32 = 8 + 20;
+
+/// What must be so before an extended attribute changes.
+fn check_change(run: &mut Run<'_>) -> Result<FileId, nfsstat4> {
+    let place = run.current()?;
+    run.check_writable(place)?;
+    run.reserve(CHANGE_BYTES)?;
+    let key = run.key(place)?;
+    open::break_delegations(run, key)?;
+    Ok(file(place))
+}
+
+pub(crate) fn setxattr<'a>(run: &mut Run<'a>, args: &SETXATTR4args<'a>) -> Outcome<'a> {
+    let op = Op::SetXattr {
+        file: check_change(run)?,
+        name: args.sxa_key.0,
+        value: args.sxa_value.0,
+        how: match args.sxa_option {
+            setxattr_option4::SETXATTR4_EITHER => SetXattr::Either,
+            setxattr_option4::SETXATTR4_CREATE => SetXattr::Create,
+            setxattr_option4::SETXATTR4_REPLACE => SetXattr::Replace,
+        },
+    };
+    ask(op, Then::ChangeXattr)
+}
+
+pub(crate) fn removexattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
+    let file = check_change(run)?;
+    let name = args.name.0;
+    ask(Op::RemoveXattr { file, name }, Then::ChangeXattr)
+}
+
+/// Bytes of LISTXATTRS's result beside the names: a cookie, how many there are,
+/// whether that was all.
+const LIST_BYTES: u32 = 16;
+
+fn list_bytes_max(run: &mut Run<'_>, maxcount: u32) -> Result<u32, nfsstat4> {
+    let max = maxcount.min(run.room().saturating_sub(8));
+    max.checked_sub(LIST_BYTES)
+        .ok_or(nfsstat4::NFS4ERR_TOOSMALL)
+}
+
+pub(crate) fn listxattrs<'a>(run: &mut Run<'a>, args: &LISTXATTRS4args) -> Outcome<'a> {
+    let op = Op::ListXattrs {
+        file: file(run.current()?),
+        cookie: args.lxa_cookie,
+        name_bytes_max: list_bytes_max(run, args.lxa_maxcount)?,
+    };
+    ask(op, Then::ListXattrs)
+}
+
+fn list_names<'a>(run: &mut Run<'a>, listing: &fs::Listing) -> Outcome<'a> {
+    let nfs_argop4::OP_LISTXATTRS(args) = run.op() else {
+        unreachable!("LISTXATTRS asked");
+    };
+    let bytes_max = list_bytes_max(run, args.lxa_maxcount)? as usize;
+    let (mut count, mut bytes, mut last) = (0, 0, args.lxa_cookie);
+    for (entry, name) in listing.iter() {
+        bytes += 4 + name.len() + pad(name.len());
+        if bytes > bytes_max {
+            break;
+        }
+        (count, last) = (count + 1, entry.cookie);
+    }
+    if count == 0 && !listing.is_empty() {
+        return Err(nfsstat4::NFS4ERR_TOOSMALL);
+    }
+    let is_end = listing.is_end && count == listing.len();
+    run.ok(|to| {
+        last.encode(to);
+        (count as u32).encode(to);
+        for (_, name) in listing.iter().take(count) {
+            let name: component4<'_> = Opaque(name);
+            name.encode(to);
+        }
+        is_end.encode(to);
+    })
 }

@@ -1,75 +1,544 @@
-//! Content of files.
+//! Content of files: what is read goes out from where it lies, what is written
+//! was received where it is to lie.
 
-use store::fs::{self, Output};
-use wire::nfs4::{
-    ALLOCATE4args, CLONE4args, COMMIT4args, IO_ADVISE4args, READ4args, SEEK4args, WRITE4args,
-    nfsstat4,
-};
-
-use crate::run::{Outcome, Run};
-
-use crate::run::Around;
+use link::Data;
 use machine::Tag;
+use mem::{Buf, Loan};
+use nfs::server::files::{READ, WRITE};
+use store::fs::{self, Error, Op, Output, Written};
+use wire::nfs4::{
+    ALLOCATE4args, CLONE4args, COMMIT4args, COMMIT4resok, IO_ADVISE4args, READ4args, READ4resok,
+    SEEK4args, SEEK4resok, WRITE4args, WRITE4resok, bitmap4, data_content4, data_info4, data4,
+    nfs_argop4, nfsstat4, read_plus_content, read_plus_head, stable_how4, verifier4,
+};
+use wire::xdr::{Encode, List, Payload, pad};
 
-/// Memory for the data of a WRITE.
+use crate::names::{ANSWERED, file};
+use crate::open;
+use crate::pseudo::Place;
+use crate::run::{self, Around, Ask, Next, Outcome, Run};
+use crate::status::status;
+
+/// How an operation goes on.
+pub(crate) enum Then {
+    /// With what was read into this.
+    Read(Buf, bool),
+    /// READ_PLUS, when it is known where data begins.
+    ReadPlus(bool),
+    /// READ_PLUS, with the data behind a hole.
+    ReadBehind(Buf, Hole),
+    /// With what was written from this.
+    Write(Data),
+    Commit,
+    Seek,
+    Change,
+}
+
+/// A hole that READ_PLUS tells of, before the data behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hole {
+    offset: u64,
+    len: u64,
+}
+
+fn ask<'a>(op: Op<'a>, is_open: bool, then: Then) -> Outcome<'a> {
+    Ok(Next::Ask(Ask {
+        op,
+        is_open,
+        then: run::Then::Data(then),
+    }))
+}
+
+pub(crate) fn after<'a>(
+    run: &mut Run<'a>,
+    then: Then,
+    result: Result<Output, Error>,
+) -> Outcome<'a> {
+    match (then, result) {
+        (Then::ReadPlus(is_open), result) => found_data(run, is_open, result),
+        (_, Err(error)) => Err(status(error, run.minor())),
+        (Then::Read(buf, is_plus), Ok(Output::Read { len, is_end })) => {
+            give(run, Read::new(is_plus, is_end), Source::Buf(buf, len))
+        }
+        (Then::ReadBehind(buf, hole), Ok(Output::Read { len, is_end })) => {
+            let read = Read::behind(hole, is_end);
+            give(run, read, Source::Buf(buf, len))
+        }
+        (Then::Write(_), Ok(Output::Written(written))) => wrote(run, &written),
+        (Then::Commit, Ok(Output::Done)) => {
+            let writeverf = verifier(run)?;
+            run.ok(|to| COMMIT4resok { writeverf }.encode(to))
+        }
+        (Then::Seek, Ok(Output::Found { offset, is_end })) => {
+            let resok = SEEK4resok {
+                sr_eof: is_end,
+                sr_offset: offset,
+            };
+            run.ok(|to| resok.encode(to))
+        }
+        (Then::Change, Ok(Output::Done)) => run.ok(|_| ()),
+        _ => unreachable!("{ANSWERED}"),
+    }
+}
+
+/// Memory for `len` bytes of data of a WRITE that go to `offset` of the file
+/// that its call names ([`nfs::connection::Op::Prepare`]), or that are all
+/// staged. False: there is none now; try again, or refuse.
+#[inline]
 pub fn prepare(
-    _around: &mut Around<'_>,
-    _call: Tag,
-    _tag: Tag,
-    _offset: u64,
-    _len: u32,
-    _staged: bool,
+    around: &mut Around<'_>,
+    call: Tag,
+    tag: Tag,
+    offset: u64,
+    len: u32,
+    staged: bool,
 ) -> bool {
-    false
+    let Around {
+        nfsd,
+        peer,
+        link,
+        pool,
+        ..
+    } = around;
+    if staged {
+        link.set_data(tag, Data::staged());
+        link.machine.prepared(tag);
+        return true;
+    }
+    peer.view.refresh(&nfsd.exports);
+    let place = link.machine.write_handle(call);
+    let place = place.and_then(|handle| peer.view.find(handle).ok());
+    let loan = match place {
+        Some(Place::File { export, .. }) => {
+            let granted = peer.view.granted(export);
+            granted.and_then(|granted| granted.export.fs().borrow(offset, len))
+        }
+        _ => None,
+    };
+    let data = match loan {
+        Some(loan) => Some(Data::loan(loan)),
+        None => pool.get(len).map(Data::owned),
+    };
+    let Some(data) = data else {
+        return false;
+    };
+    link.set_data(tag, data);
+    link.machine.prepared(tag);
+    true
 }
 
 /// Payload that lies where it was staged moves to memory of its own: others
-/// will receive there while the call waits.
-pub(crate) fn secure(_run: &mut Run<'_>) {}
+/// will receive there while the call waits. Where there is none it is lost, and
+/// its WRITE is to be tried again.
+#[cold]
+pub(crate) fn secure(run: &mut Run<'_>) {
+    let payloads = run.link.machine.call(run.flow.tag).payloads;
+    let tags: Vec<Tag> = payloads.iter().flatten().copied().collect();
+    for tag in tags {
+        let Some(bytes) = run.link.staged(tag) else {
+            continue;
+        };
+        let len = bytes.len() as u32;
+        let buf = run.pool.get(len).or_else(|| run.pool.get_spare(len));
+        if let Some(buf) = &buf {
+            mem::copy_in(buf.range(), bytes);
+        }
+        let data = buf.map(Data::owned).unwrap_or_default();
+        run.link.set_data(tag, data);
+    }
+}
 
-/// How an operation goes on.
-pub(crate) enum Then {}
+/// What a READ or READ_PLUS answers besides the data.
+struct Read {
+    is_plus: bool,
+    is_end: bool,
+    hole: Option<Hole>,
+}
 
-pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
-    then: Then,
-    _result: Result<Output, fs::Error>,
+impl Read {
+    #[inline]
+    fn new(is_plus: bool, is_end: bool) -> Read {
+        Read {
+            is_plus,
+            is_end,
+            hole: None,
+        }
+    }
+
+    fn behind(hole: Hole, is_end: bool) -> Read {
+        Read {
+            is_plus: true,
+            is_end,
+            hole: Some(hole),
+        }
+    }
+}
+
+/// Where data lies that is to go out.
+enum Source {
+    Loan(Loan),
+    /// The first bytes of a buffer.
+    Buf(Buf, u32),
+}
+
+impl Source {
+    #[inline]
+    fn len(&self) -> u32 {
+        match self {
+            Source::Loan(loan) => loan.len(),
+            Source::Buf(_, len) => *len,
+        }
+    }
+
+    /// Appends the data: where the answer must be bytes.
+    #[cold]
+    fn copy(&self, to: &mut Vec<u8>) {
+        let mut append = |part: mem::BufRange| {
+            let at = to.len();
+            to.resize(at + part.len() as usize, 0);
+            mem::copy_out(part, &mut to[at..]);
+        };
+        match self {
+            Source::Loan(loan) => loan.parts(0, loan.len()).for_each(append),
+            Source::Buf(buf, len) => append(buf.range().slice(0, *len)),
+        }
+    }
+}
+
+impl From<Source> for Data {
+    #[inline]
+    fn from(source: Source) -> Data {
+        match source {
+            Source::Loan(loan) => Data::loan(loan),
+            Source::Buf(buf, _) => Data::owned(buf),
+        }
+    }
+}
+
+pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
+    run.current()?;
+    let is_open = open::check_io(run, &args.stateid, READ)?;
+    read_at(run, (args.offset, args.count), is_open, None, false)
+}
+
+/// Reads at the current file handle; of READ_PLUS also a hole before that.
+#[inline]
+fn read_at<'a>(
+    run: &mut Run<'a>,
+    (offset, count): (u64, u32),
+    is_open: bool,
+    hole: Option<Hole>,
+    is_plus: bool,
 ) -> Outcome<'a> {
-    match then {}
+    let len = count.min(run.nfsd.settings.io_bytes_max);
+    let Place::File { export, file } = run.current()? else {
+        return Err(nfsstat4::NFS4ERR_ISDIR);
+    };
+    let granted = run.peer.view.granted(export);
+    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
+    let caller = run.caller(is_open);
+    if let Some(lent) = fs.lend(&caller, file, offset, len) {
+        let (loan, is_end) = lent.map_err(|error| status(error, run.minor()))?;
+        let read = Read {
+            is_plus,
+            is_end,
+            hole,
+        };
+        return give(run, read, Source::Loan(loan));
+    }
+    let Some(buf) = run.pool.get(len.max(1)) else {
+        return Ok(Next::NoMemory);
+    };
+    let op = Op::Read {
+        file,
+        offset,
+        buf: buf.range().slice(0, len),
+    };
+    let then = match hole {
+        Some(hole) => Then::ReadBehind(buf, hole),
+        None => Then::Read(buf, is_plus),
+    };
+    ask(op, is_open, then)
 }
 
-pub(crate) fn commit<'a>(_run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// Answers with data.
+#[inline]
+fn give<'a>(run: &mut Run<'a>, read: Read, source: Source) -> Outcome<'a> {
+    let len = source.len();
+    let data = Payload { len };
+    let offset = match read.is_plus {
+        true => run.plus_offset() + read.hole.map_or(0, |hole| hole.len),
+        false => 0,
+    };
+    run.ok(|to| match read.is_plus {
+        false => READ4resok {
+            eof: read.is_end,
+            data,
+        }
+        .encode(to),
+        true => plus_head(&read, offset, data, to),
+    })?;
+    if len == 0 {
+        return Ok(Next::Done);
+    }
+    // What a slot keeps is bytes.
+    let keeps = run.flow.slot.as_ref().is_some_and(|slot| slot.keeps);
+    let tag = match keeps {
+        true => None,
+        false => run.link.machine.data_tag(run.flow.tag),
+    };
+    match tag {
+        Some(tag) => {
+            run.link.set_data(tag, source.into());
+            run.reply().payload(tag, 0, len);
+        }
+        None => {
+            let to = run.reply().bytes();
+            source.copy(to);
+            to.extend_from_slice(&[0; 3][..pad(len as usize)]);
+        }
+    }
+    Ok(Next::Done)
 }
 
-pub(crate) fn read<'a>(_run: &mut Run<'a>, _args: &READ4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// What stands before the data in the answer to READ_PLUS (RFC 7862, section
+/// 15.10).
+fn plus_head(read: &Read, offset: u64, data: Payload, to: &mut Vec<u8>) {
+    let has_data = data.len > 0;
+    read_plus_head {
+        rpr_eof: read.is_end,
+        contents: u32::from(has_data) + u32::from(read.hole.is_some()),
+    }
+    .encode(to);
+    if let Some(hole) = read.hole {
+        let hole = data_info4 {
+            di_offset: hole.offset,
+            di_length: hole.len,
+        };
+        read_plus_content::NFS4_CONTENT_HOLE(hole).encode(to);
+    }
+    if has_data {
+        let data = data4 {
+            d_offset: offset,
+            d_data: data,
+        };
+        read_plus_content::NFS4_CONTENT_DATA(data).encode(to);
+    }
 }
 
-pub(crate) fn write<'a>(_run: &mut Run<'a>, _args: &WRITE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn read_plus<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
+    let place = run.current()?;
+    let is_open = open::check_io(run, &args.stateid, READ)?;
+    if args.count == 0 {
+        return read_at(run, (args.offset, 0), is_open, None, true);
+    }
+    let op = Op::Seek {
+        file: file(place),
+        offset: args.offset,
+        what: fs::Seek::Data,
+    };
+    ask(op, is_open, Then::ReadPlus(is_open))
 }
 
-pub(crate) fn allocate<'a>(_run: &mut Run<'a>, _args: &ALLOCATE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+impl Run<'_> {
+    /// Where READ_PLUS begins.
+    fn plus_offset(&self) -> u64 {
+        self.plus_args().offset
+    }
+
+    fn plus_args(&self) -> READ4args {
+        match self.op() {
+            nfs_argop4::OP_READ_PLUS(args) => args,
+            _ => unreachable!("READ_PLUS reads so"),
+        }
+    }
 }
 
-pub(crate) fn deallocate<'a>(_run: &mut Run<'a>, _args: &ALLOCATE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// Where data begins is known: a hole before it is told of and not sent.
+/// Holes behind it are sent as the zeros that they read as: to find their
+/// begin might take looking at all of a large file.
+fn found_data<'a>(run: &mut Run<'a>, is_open: bool, result: Result<Output, Error>) -> Outcome<'a> {
+    let READ4args { offset, count, .. } = run.plus_args();
+    let count = count.min(run.nfsd.settings.io_bytes_max);
+    let end = offset.saturating_add(count.into());
+    let (found, is_end) = match result {
+        Ok(Output::Found { offset, is_end }) => (offset, is_end),
+        Ok(_) => unreachable!("{ANSWERED}"),
+        // Behind the end of the file, or of what can tell: then READ says.
+        Err(Error::Nxio | Error::NotSupp) => (offset, false),
+        Err(error) => return Err(status(error, run.minor())),
+    };
+    if found <= offset {
+        return read_at(run, (offset, count), is_open, None, true);
+    }
+    let hole = Hole {
+        offset,
+        len: found.min(end) - offset,
+    };
+    if is_end || found >= end {
+        let read = Read::behind(hole, is_end && found <= end);
+        run.ok(|to| plus_head(&read, end, Payload { len: 0 }, to))?;
+        return Ok(Next::Done);
+    }
+    let rest = (end - found) as u32;
+    read_at(run, (found, rest), is_open, Some(hole), true)
 }
 
-pub(crate) fn io_advise<'a>(_run: &mut Run<'a>, _args: &IO_ADVISE4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The verifier of writes to the current file handle's file system.
+fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
+    let granted = match run.current()? {
+        Place::File { export, .. } => run.peer.view.granted(export),
+        Place::Pseudo(_) => None,
+    };
+    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
+    Ok(fs.info().verifier.to_be_bytes())
 }
 
-pub(crate) fn read_plus<'a>(_run: &mut Run<'a>, _args: &READ4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+const WRITE_BYTES: u32 = 8 + 16;
+
+pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
+    let place = run.current()?;
+    let is_open = open::check_io(run, &args.stateid, WRITE)?;
+    run.check_writable(place)?;
+    run.reserve(WRITE_BYTES)?;
+    let Place::File { export, file } = place else {
+        return Err(nfsstat4::NFS4ERR_ROFS);
+    };
+    let granted = run.peer.view.granted(export);
+    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
+    let caller = run.caller(is_open);
+    let (offset, len) = (args.offset, args.data.len);
+    let payload = run.flow.payload;
+    let staged = match (payload, len) {
+        (_, 0) => Some(&[][..]),
+        (Some(tag), _) => run.link.staged(tag),
+        // There was no memory when it came.
+        (None, _) => return Err(nfsstat4::NFS4ERR_DELAY),
+    };
+    let data = match staged {
+        Some(bytes) => {
+            if let Some(written) = fs.write_now(&caller, file, offset, bytes) {
+                let written = written.map_err(|error| status(error, run.minor()))?;
+                return wrote(run, &written);
+            }
+            let Some(buf) = run.pool.get(len.max(1)) else {
+                return Ok(Next::NoMemory);
+            };
+            let range = buf.range().slice(0, len);
+            mem::copy_in(range, bytes);
+            return ask_write(range, file, args, is_open, Data::owned(buf));
+        }
+        None => payload.map(|tag| run.link.take_data(tag)),
+    };
+    let mut data = data.expect("what is not staged has a tag");
+    let caller = run.caller(is_open);
+    if let Some(loan) = data.loan_mut() {
+        let written = fs.commit(&caller, loan, file, offset);
+        let written = written.map_err(|error| status(error, run.minor()))?;
+        return wrote(run, &written);
+    }
+    match data.range() {
+        Some(range) => ask_write(range, file, args, is_open, data),
+        // It was lost while the call waited.
+        None => Err(nfsstat4::NFS4ERR_DELAY),
+    }
 }
 
-pub(crate) fn seek<'a>(_run: &mut Run<'a>, _args: &SEEK4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn ask_write<'a>(
+    buf: mem::BufRange,
+    file: fs::FileId,
+    args: &WRITE4args,
+    is_open: bool,
+    data: Data,
+) -> Outcome<'a> {
+    let op = Op::Write {
+        file,
+        offset: args.offset,
+        buf,
+        is_stable: args.stable != stable_how4::UNSTABLE4,
+    };
+    ask(op, is_open, Then::Write(data))
 }
 
-pub(crate) fn clone<'a>(_run: &mut Run<'a>, _args: &CLONE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+#[inline]
+fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
+    let resok = WRITE4resok {
+        count: written.len,
+        committed: match written.is_stable {
+            true => stable_how4::FILE_SYNC4,
+            false => stable_how4::UNSTABLE4,
+        },
+        writeverf: verifier(run)?,
+    };
+    run.ok(|to| resok.encode(to))
+}
+
+/// All of the file is brought to stable storage, whatever range is meant.
+pub(crate) fn commit<'a>(run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
+    let file = file(run.current()?);
+    ask(Op::Commit { file }, false, Then::Commit)
+}
+
+pub(crate) fn seek<'a>(run: &mut Run<'a>, args: &SEEK4args) -> Outcome<'a> {
+    let place = run.current()?;
+    let is_open = open::check_io(run, &args.sa_stateid, READ)?;
+    let op = Op::Seek {
+        file: file(place),
+        offset: args.sa_offset,
+        what: match args.sa_what {
+            data_content4::NFS4_CONTENT_DATA => fs::Seek::Data,
+            data_content4::NFS4_CONTENT_HOLE => fs::Seek::Hole,
+        },
+    };
+    ask(op, is_open, Then::Seek)
+}
+
+/// What must be so before a range of a file changes.
+fn check_change(run: &mut Run<'_>, args: &ALLOCATE4args) -> Result<(fs::FileId, bool), nfsstat4> {
+    let place = run.current()?;
+    let is_open = open::check_io(run, &args.aa_stateid, WRITE)?;
+    run.check_writable(place)?;
+    run.reserve(8)?;
+    match args.aa_length {
+        0 => Err(nfsstat4::NFS4ERR_INVAL),
+        _ => Ok((file(place), is_open)),
+    }
+}
+
+pub(crate) fn allocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
+    let (file, is_open) = check_change(run, args)?;
+    let (offset, len) = (args.aa_offset, args.aa_length);
+    ask(Op::Allocate { file, offset, len }, is_open, Then::Change)
+}
+
+pub(crate) fn deallocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
+    let (file, is_open) = check_change(run, args)?;
+    let (offset, len) = (args.aa_offset, args.aa_length);
+    ask(Op::Deallocate { file, offset, len }, is_open, Then::Change)
+}
+
+pub(crate) fn clone<'a>(run: &mut Run<'a>, args: &CLONE4args) -> Outcome<'a> {
+    let place = run.current()?;
+    let saved = run.saved_beside(place)?;
+    let of_source = run.at_saved(|run| open::check_io(run, &args.cl_src_stateid, READ))?;
+    let of_target = open::check_io(run, &args.cl_dst_stateid, WRITE)?;
+    run.check_writable(place)?;
+    run.reserve(8)?;
+    let op = Op::Clone {
+        from: file(saved),
+        from_offset: args.cl_src_offset,
+        to: file(place),
+        to_offset: args.cl_dst_offset,
+        len: args.cl_count,
+    };
+    ask(op, of_source && of_target, Then::Change)
+}
+
+/// Advice is not followed, which the standard lets one say by an empty answer
+/// (RFC 7862, section 15.5).
+pub(crate) fn io_advise<'a>(run: &mut Run<'a>, args: &IO_ADVISE4args<'a>) -> Outcome<'a> {
+    run.current()?;
+    open::check_io(run, &args.iaa_stateid, READ)?;
+    let none: bitmap4<'_> = List::Of(&[]);
+    run.ok(|to| none.encode(to))
 }

@@ -1,87 +1,523 @@
-//! File handles, names, directories.
+//! File handles and names: what moves through the tree, and what changes it.
 
-use store::fs::{self, Output};
-use wire::nfs4::{
-    CREATE4args, LINK4args, LOOKUP4args, PUTFH4args, READDIR4args, REMOVE4args, RENAME4args,
-    SECINFO_NO_NAME4args, SECINFO4args, nfsstat4,
+use nfs::attributes::SetAttributes;
+use nfs::server::files::FileKey;
+use store::fs::{
+    self, ChangeInfo, Device, Error, New, Op, Output, Removable, SetAttr, SetTime, Statfs, Time,
+    check_name,
 };
+use wire::nfs4::{
+    CREATE4args, CREATE4resok, LINK4args, LOOKUP4args, PUTFH4args, REMOVE4args, RENAME4args,
+    RENAME4resok, change_info4, createtype4, fattr4, nfs_argop4, nfs_fh4, nfsstat4, settime4,
+    specdata4,
+};
+use wire::xdr::{Encode, Opaque};
 
-use crate::run::{Outcome, Run};
-
-use crate::pseudo::View;
-
-/// What the pseudo file system answers.
-pub(crate) fn pseudo(_view: &View, _op: &fs::Op<'_>) -> Result<Output, fs::Error> {
-    Err(fs::Error::RoFs)
-}
+use crate::pseudo::{Lost, Place, View};
+use crate::run::{Ask, Next, Outcome, Run};
+use crate::status::status;
+use crate::{open, run};
 
 /// How an operation goes on.
-pub(crate) enum Then {}
+pub(crate) enum Then {
+    Lookup,
+    Parent,
+    Create,
+    Link,
+    Readlink,
+    /// The object is known that is to lose its name.
+    RemoveFound,
+    Remove,
+    /// The object is known that is to get another name.
+    RenameSource,
+    /// The object is known, if there is one, whose name it gets.
+    RenameTarget,
+    Rename,
+    /// RENAME was refused: are both directories?
+    RenameKind {
+        /// The one under the current file handle was looked at.
+        is_goal: bool,
+    },
+}
+
+fn ask<'a>(op: Op<'a>, then: Then) -> Outcome<'a> {
+    Ok(Next::Ask(Ask {
+        op,
+        is_open: false,
+        then: run::Then::Names(then),
+    }))
+}
 
 pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
+    run: &mut Run<'a>,
     then: Then,
-    _result: Result<Output, fs::Error>,
+    result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
-    match then {}
+    match then {
+        Then::Lookup => looked_up(run, result),
+        Then::Parent => found_parent(run, result),
+        Then::Create => created(run, result),
+        Then::Link => {
+            let change = change(run.done(result)?);
+            run.ok(|to| change.encode(to))
+        }
+        Then::Readlink => read_link(run, result),
+        Then::RemoveFound => remove_found(run, result),
+        Then::Remove => {
+            let Output::Removed { change, .. } = run.done(result)? else {
+                unreachable!("{ANSWERED}");
+            };
+            run.ok(|to| change_info(&change).encode(to))
+        }
+        Then::RenameSource => rename_source(run, result),
+        Then::RenameTarget => rename_target(run, result),
+        Then::Rename => renamed(run, result),
+        Then::RenameKind { is_goal } => rename_kind(run, is_goal, result),
+    }
 }
 
-pub(crate) fn create<'a>(_run: &mut Run<'a>, _args: &CREATE4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// A file system answers what it was asked.
+pub(crate) const ANSWERED: &str = "the answer to another question";
+
+fn change(output: Output) -> change_info4 {
+    match output {
+        Output::Change(change) => change_info(&change),
+        _ => unreachable!("{ANSWERED}"),
+    }
 }
 
-pub(crate) fn getfh<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn change_info(change: &ChangeInfo) -> change_info4 {
+    change_info4 {
+        atomic: change.is_atomic,
+        before: change.before,
+        after: change.after,
+    }
 }
 
-pub(crate) fn link<'a>(_run: &mut Run<'a>, _args: &LINK4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+impl Run<'_> {
+    /// What a file system answered, or its refusal in the words of NFSv4.
+    #[inline]
+    pub(crate) fn done(&self, result: Result<Output, Error>) -> Result<Output, nfsstat4> {
+        result.map_err(|error| status(error, self.minor()))
+    }
+
+    /// Whether a place may be changed.
+    ///
+    /// # Errors
+    /// NFS4ERR_ROFS, NFS4ERR_STALE.
+    #[inline]
+    pub(crate) fn check_writable(&self, place: Place) -> Result<(), nfsstat4> {
+        let Place::File { export, .. } = place else {
+            return Err(nfsstat4::NFS4ERR_ROFS);
+        };
+        let granted = self.peer.view.granted(export);
+        match granted.ok_or(nfsstat4::NFS4ERR_STALE)?.rule.is_read_only {
+            true => Err(nfsstat4::NFS4ERR_ROFS),
+            false => Ok(()),
+        }
+    }
+
+    /// What the state of a file is kept by.
+    ///
+    /// # Errors
+    /// NFS4ERR_STALE.
+    #[inline]
+    pub(crate) fn key(&self, place: Place) -> Result<FileKey, nfsstat4> {
+        match place {
+            Place::Pseudo(file) => Ok((0, file.0)),
+            Place::File { export, file } => {
+                let granted = self.peer.view.granted(export);
+                let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
+                Ok((granted.export.fs().info().instance, file.0))
+            }
+        }
+    }
+
+    /// The saved file handle, which must be in the export that the current one
+    /// is in.
+    pub(crate) fn saved_beside(&self, current: Place) -> Result<Place, nfsstat4> {
+        let saved = self.flow.saved.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+        self.check_security(saved.place)?;
+        match (saved.place, current) {
+            (Place::File { export: a, .. }, Place::File { export: b, .. }) if a == b => {
+                Ok(saved.place)
+            }
+            (Place::Pseudo(_), Place::Pseudo(_)) => Err(nfsstat4::NFS4ERR_ROFS),
+            _ => Err(nfsstat4::NFS4ERR_XDEV),
+        }
+    }
 }
 
-pub(crate) fn lookup<'a>(_run: &mut Run<'a>, _args: &LOOKUP4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The object at a place, as its file system calls it.
+#[inline]
+pub(crate) fn file(place: Place) -> fs::FileId {
+    match place {
+        Place::Pseudo(file) | Place::File { file, .. } => file,
+    }
 }
 
-pub(crate) fn lookupp<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// What the pseudo file system answers, where moving about in it is not meant:
+/// its directories have attributes, and nothing of them can be changed.
+pub(crate) fn pseudo(view: &View, op: &Op<'_>) -> Result<Output, Error> {
+    match *op {
+        Op::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
+        Op::Statfs => Ok(Output::Statfs(Statfs {
+            bytes: 0,
+            bytes_free: 0,
+            files: 0,
+            files_free: 0,
+        })),
+        Op::Readlink { .. } => Err(Error::Inval),
+        Op::Read { .. }
+        | Op::Write { .. }
+        | Op::Commit { .. }
+        | Op::Seek { .. }
+        | Op::Open { .. } => Err(Error::IsDir),
+        Op::GetXattr { .. } | Op::ListXattrs { .. } => Err(Error::NotSupp),
+        _ => Err(Error::RoFs),
+    }
 }
 
-pub(crate) fn putfh<'a>(_run: &mut Run<'a>, _args: &PUTFH4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn putrootfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    run.set_current(run.peer.view.root());
+    run.ok(|_| ())
 }
 
-pub(crate) fn putrootfh<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn putfh<'a>(run: &mut Run<'a>, args: &PUTFH4args<'a>) -> Outcome<'a> {
+    let place = run
+        .peer
+        .view
+        .find(args.object.0)
+        .map_err(|lost| match lost {
+            Lost::BadHandle => nfsstat4::NFS4ERR_BADHANDLE,
+            Lost::Stale => nfsstat4::NFS4ERR_STALE,
+        })?;
+    run.set_current(place);
+    run.ok(|_| ())
 }
 
-pub(crate) fn readdir<'a>(_run: &mut Run<'a>, _args: &READDIR4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn getfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let handle = run.peer.view.handle(place);
+    let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
+    let handle: nfs_fh4<'_> = Opaque(&handle);
+    run.ok(|to| handle.encode(to))
 }
 
-pub(crate) fn readlink<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn savefh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let current = run.flow.current;
+    run.flow.saved = Some(current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?);
+    run.ok(|_| ())
 }
 
-pub(crate) fn remove<'a>(_run: &mut Run<'a>, _args: &REMOVE4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn restorefh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let none = match run.minor() {
+        0 => nfsstat4::NFS4ERR_RESTOREFH,
+        _ => nfsstat4::NFS4ERR_NOFILEHANDLE,
+    };
+    let saved = run.flow.saved.ok_or(none)?;
+    run.put_current(saved);
+    run.ok(|_| ())
 }
 
-pub(crate) fn rename<'a>(_run: &mut Run<'a>, _args: &RENAME4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn lookup<'a>(run: &mut Run<'a>, args: &LOOKUP4args<'a>) -> Outcome<'a> {
+    let name = args.objname.0;
+    // Where it is found says whether the caller may be there.
+    let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+    match current.place {
+        Place::Pseudo(dir) => {
+            check_name(name).map_err(|error| status(error, run.minor()))?;
+            let place = run.peer.view.lookup(dir, name);
+            let place = place.ok_or(nfsstat4::NFS4ERR_NOENT)?;
+            run.check_security(place)?;
+            run.set_current(place);
+            run.ok(|_| ())
+        }
+        Place::File { file: dir, .. } => {
+            run.check_security(current.place)?;
+            ask(Op::Lookup { dir, name }, Then::Lookup)
+        }
+    }
 }
 
-pub(crate) fn restorefh<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+#[inline]
+fn looked_up<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let found = run.done(result)?;
+    move_to(run, found);
+    run.ok(|_| ())
 }
 
-pub(crate) fn savefh<'a>(_run: &mut Run<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The current file handle becomes an object of the export that it is in.
+fn move_to(run: &mut Run<'_>, found: Output) {
+    let current = run.flow.current.map(|current| current.place);
+    let (Some(Place::File { export, .. }), Output::File(file)) = (current, found) else {
+        unreachable!("{ANSWERED}");
+    };
+    run.set_current(Place::File { export, file });
 }
 
-pub(crate) fn secinfo<'a>(_run: &mut Run<'a>, _args: &SECINFO4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The directory that the current one lies in, where no file system need be
+/// asked.
+pub(crate) fn parent_above(run: &Run<'_>, place: Place) -> Option<Result<Place, nfsstat4>> {
+    let is_root = match place {
+        Place::Pseudo(_) => true,
+        Place::File { export, file } => match run.peer.view.granted(export) {
+            Some(granted) => granted.export.fs().root() == file,
+            None => return Some(Err(nfsstat4::NFS4ERR_STALE)),
+        },
+    };
+    let parent = || run.peer.view.parent(place).ok_or(nfsstat4::NFS4ERR_NOENT);
+    is_root.then(parent)
 }
 
-pub(crate) fn secinfo_no_name<'a>(_run: &mut Run<'a>, _args: &SECINFO_NO_NAME4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn lookupp<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+    match parent_above(run, current.place) {
+        Some(parent) => {
+            run.set_current(parent?);
+            run.ok(|_| ())
+        }
+        None => {
+            run.check_security(current.place)?;
+            let dir = file(current.place);
+            ask(Op::Parent { dir }, Then::Parent)
+        }
+    }
+}
+
+fn found_parent<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let found = run.done(result)?;
+    move_to(run, found);
+    run.ok(|_| ())
+}
+
+/// Attributes to be set, as a file system takes them.
+pub(crate) fn set_attr(set: &SetAttributes) -> SetAttr {
+    let time = |time: settime4| match time {
+        settime4::SET_TO_SERVER_TIME4 => SetTime::Server,
+        settime4::SET_TO_CLIENT_TIME4(time) => SetTime::Client(Time {
+            seconds: time.seconds,
+            nanos: time.nseconds,
+        }),
+    };
+    SetAttr {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        accessed: set.accessed.map(time),
+        modified: set.modified.map(time),
+    }
+}
+
+/// Bytes of results that are known before an operation changes anything.
+const CHANGE_BYTES: u32 = 8 + 20;
+const CREATE_BYTES: u32 = CHANGE_BYTES + 4 + 32;
+const RENAME_BYTES: u32 = 8 + 40;
+
+pub(crate) fn create<'a>(run: &mut Run<'a>, args: &CREATE4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let device = |data: &specdata4| Device {
+        major: data.specdata1,
+        minor: data.specdata2,
+    };
+    let new = match &args.objtype {
+        createtype4::NF4LNK(text) => New::Symlink(text.0),
+        createtype4::NF4BLK(data) => New::Block(device(data)),
+        createtype4::NF4CHR(data) => New::Character(device(data)),
+        createtype4::NF4SOCK => New::Socket,
+        createtype4::NF4FIFO => New::Fifo,
+        createtype4::NF4DIR => New::Directory,
+        createtype4::default(_) => return Err(nfsstat4::NFS4ERR_BADTYPE),
+    };
+    let set = SetAttributes::read(&args.createattrs, run.minor(), true)?;
+    if set.size.is_some() {
+        return Err(nfsstat4::NFS4ERR_INVAL);
+    }
+    run.check_writable(place)?;
+    run.reserve(CREATE_BYTES)?;
+    let op = Op::Create {
+        dir: file(place),
+        name: args.objname.0,
+        new,
+        set: set_attr(&set),
+    };
+    ask(op, Then::Create)
+}
+
+fn created<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let Output::Created { attr, change, .. } = run.done(result)? else {
+        unreachable!("{ANSWERED}");
+    };
+    let nfs_argop4::OP_CREATE(args) = run.op() else {
+        unreachable!("CREATE made it");
+    };
+    move_to(run, Output::File(attr.file));
+    let resok = CREATE4resok {
+        cinfo: change_info(&change),
+        attrset: set_mask(&args.createattrs),
+    };
+    run.ok(|to| resok.encode(to))
+}
+
+/// What was set: all that was asked for, or nothing.
+pub(crate) fn set_mask<'a>(set: &fattr4<'a>) -> wire::nfs4::bitmap4<'a> {
+    set.attrmask
+}
+
+pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let saved = run.saved_beside(place)?;
+    run.check_writable(place)?;
+    run.reserve(CHANGE_BYTES)?;
+    let key = run.key(saved)?;
+    open::break_delegations(run, key)?;
+    let op = Op::Link {
+        file: file(saved),
+        dir: file(place),
+        name: args.newname.0,
+    };
+    ask(op, Then::Link)
+}
+
+pub(crate) fn readlink<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let file = file(run.current()?);
+    ask(Op::Readlink { file }, Then::Readlink)
+}
+
+fn read_link<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    // Whatever else it is, it is no symbolic link (RFC 7530, section 16.25).
+    let result = result.map_err(|error| match error {
+        Error::IsDir | Error::WrongType => Error::Inval,
+        error => error,
+    });
+    let Output::Bytes(text) = run.done(result)? else {
+        unreachable!("{ANSWERED}");
+    };
+    let text: wire::nfs4::linktext4<'_> = Opaque(&text);
+    run.ok(|to| text.encode(to))
+}
+
+pub(crate) fn remove<'a>(run: &mut Run<'a>, args: &REMOVE4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    run.check_writable(place)?;
+    run.reserve(CHANGE_BYTES)?;
+    let (dir, name) = (file(place), args.target.0);
+    if run.nfsd.files.has_delegations() {
+        return ask(Op::Lookup { dir, name }, Then::RemoveFound);
+    }
+    ask_remove(dir, name)
+}
+
+fn ask_remove<'a>(dir: fs::FileId, name: &'a [u8]) -> Outcome<'a> {
+    let what = Removable::Any;
+    ask(Op::Remove { dir, name, what }, Then::Remove)
+}
+
+fn remove_found<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let dir = run.current()?;
+    let found = run.done(result)?;
+    break_found(run, dir, &found)?;
+    let nfs_argop4::OP_REMOVE(args) = run.op() else {
+        unreachable!("REMOVE asked");
+    };
+    ask_remove(file(dir), args.target.0)
+}
+
+/// Delegations of an object that was found beside `place` are recalled.
+fn break_found(run: &mut Run<'_>, place: Place, found: &Output) -> Result<(), nfsstat4> {
+    let &Output::File(found) = found else {
+        unreachable!("{ANSWERED}");
+    };
+    let (instance, _) = run.key(place)?;
+    open::break_delegations(run, (instance, found.0))
+}
+
+pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let saved = run.saved_beside(place)?;
+    run.check_writable(place)?;
+    run.reserve(RENAME_BYTES)?;
+    if run.nfsd.files.has_delegations() {
+        let (dir, name) = (file(saved), args.oldname.0);
+        return ask(Op::Lookup { dir, name }, Then::RenameSource);
+    }
+    ask_rename(run)
+}
+
+fn rename_args<'a>(run: &Run<'a>) -> RENAME4args<'a> {
+    match run.op() {
+        nfs_argop4::OP_RENAME(args) => args,
+        _ => unreachable!("RENAME asked"),
+    }
+}
+
+fn ask_rename<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let (place, args) = (run.current()?, rename_args(run));
+    let op = Op::Rename {
+        from_dir: file(run.saved_beside(place)?),
+        from: args.oldname.0,
+        to_dir: file(place),
+        to: args.newname.0,
+    };
+    ask(op, Then::Rename)
+}
+
+fn rename_source<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let place = run.current()?;
+    let found = run.done(result)?;
+    break_found(run, place, &found)?;
+    let (dir, name) = (file(place), rename_args(run).newname.0);
+    ask(Op::Lookup { dir, name }, Then::RenameTarget)
+}
+
+fn rename_target<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let place = run.current()?;
+    match result {
+        Err(Error::NoEnt) => {}
+        found => {
+            let found = run.done(found)?;
+            break_found(run, place, &found)?;
+        }
+    }
+    ask_rename(run)
+}
+
+fn renamed<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+    let (from, to) = match result {
+        Ok(Output::Renamed { from, to, .. }) => (from, to),
+        Ok(_) => unreachable!("{ANSWERED}"),
+        // Over something of another kind, or over a directory with entries
+        // (RFC 8881, section 18.26.3).
+        Err(Error::IsDir | Error::NotEmpty) => return Err(nfsstat4::NFS4ERR_EXIST),
+        Err(Error::NotDir) => {
+            let dir = file(run.saved_beside(run.current()?)?);
+            return ask(
+                Op::Getattr { file: dir },
+                Then::RenameKind { is_goal: false },
+            );
+        }
+        Err(error) => return Err(status(error, run.minor())),
+    };
+    let resok = RENAME4resok {
+        source_cinfo: change_info(&from),
+        target_cinfo: change_info(&to),
+    };
+    run.ok(|to| resok.encode(to))
+}
+
+/// Something was no directory: what a name is to be put in or taken from, or
+/// what it is to replace?
+fn rename_kind<'a>(run: &mut Run<'a>, is_goal: bool, result: Result<Output, Error>) -> Outcome<'a> {
+    let Output::Attr(attr) = run.done(result)? else {
+        unreachable!("{ANSWERED}");
+    };
+    match (attr.kind == fs::Kind::Directory, is_goal) {
+        (false, _) => Err(nfsstat4::NFS4ERR_NOTDIR),
+        (true, true) => Err(nfsstat4::NFS4ERR_EXIST),
+        (true, false) => {
+            let file = file(run.current()?);
+            ask(Op::Getattr { file }, Then::RenameKind { is_goal: true })
+        }
+    }
 }

@@ -18,7 +18,9 @@ use wire::xdr::{Encode, List};
 
 use crate::peer::{Held, Peer};
 use crate::pseudo::Place;
-use crate::{Nfsd, attributes, data, lock, names, offload, open, sequence, session};
+use crate::{
+    Nfsd, attributes, data, lock, names, offload, open, readdir, security, sequence, session,
+};
 
 /// What a call finds around it while it runs.
 pub struct Around<'a> {
@@ -58,7 +60,7 @@ pub enum Step {
 /// What a call waits for that is no file system's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// What [`nfs::server::Server::take_changes`] tells is to be kept where a
+    /// What [`nfs::server::Server::take_records`] tells is to be kept where a
     /// crash cannot reach it.
     Records,
 }
@@ -95,6 +97,8 @@ pub(crate) struct Ask<'a> {
 /// it belongs to.
 pub(crate) enum Then {
     Names(names::Then),
+    Readdir(readdir::Then),
+    Security(security::Then),
     Attributes(attributes::Then),
     Data(data::Then),
     Session(session::Then),
@@ -365,6 +369,11 @@ impl<'a> Run<'a> {
     /// The operation ends with this status and no body.
     #[cold]
     fn refuse(&mut self, status: nfsstat4) {
+        if self.reply().mark().position() > self.flow.mark.position() {
+            // It had begun to succeed.
+            let _ = self.instead(status);
+            return;
+        }
         let number = self.flow.compound.number();
         let (_, reply) = self.link.machine.reply(self.flow.tag);
         self.flow.compound.result(number, status, reply);
@@ -377,10 +386,7 @@ impl<'a> Run<'a> {
         let (_, reply) = self.link.machine.reply(self.flow.tag);
         let bytes = reply.record_bytes();
         if let Err(status) = self.flow.check_room(bytes, self.nfsd) {
-            let number = self.flow.compound.number();
-            let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
-            compound.instead(mark, number, status, reply);
-            without_body(number, reply);
+            let _ = self.instead(status);
         }
     }
 
@@ -427,6 +433,18 @@ impl<'a> Run<'a> {
         let (_, reply) = self.link.machine.reply(self.flow.tag);
         self.flow.compound.result(number, status, reply);
         body(reply.bytes());
+        Ok(Next::Done)
+    }
+
+    /// The operation ends with this status instead of the result that was
+    /// appended.
+    #[cold]
+    pub(crate) fn instead(&mut self, status: nfsstat4) -> Outcome<'a> {
+        let number = self.flow.compound.number();
+        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
+        compound.instead(mark, number, status, reply);
+        without_body(number, reply);
         Ok(Next::Done)
     }
 
@@ -529,6 +547,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Calls `with` as if the saved file handle were the current one: for state
+    /// ids of the source of a copy.
+    pub(crate) fn at_saved<T>(&mut self, with: impl FnOnce(&mut Run<'a>) -> T) -> T {
+        std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
+        let value = with(self);
+        std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
+        value
+    }
+
     /// The current file handle has this state id now.
     pub(crate) fn set_stateid(&mut self, stateid: stateid4) {
         if let Some(current) = &mut self.flow.current {
@@ -581,6 +608,11 @@ fn without_body(number: nfs_opnum4, reply: &mut Reply) {
 }
 
 impl Flow {
+    /// Where the body of the result under way begins in the answer.
+    pub(crate) fn body_at(&self) -> usize {
+        self.mark.position() + 8
+    }
+
     #[inline]
     fn answer_bytes_max(&self, nfsd: &Nfsd) -> u32 {
         match &self.slot {
@@ -642,14 +674,14 @@ fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
         OP_PUTFH(args) => names::putfh(run, &args),
         OP_PUTPUBFH | OP_PUTROOTFH => names::putrootfh(run),
         OP_READ(args) => data::read(run, &args),
-        OP_READDIR(args) => names::readdir(run, &args),
+        OP_READDIR(args) => readdir::readdir(run, &args),
         OP_READLINK => names::readlink(run),
         OP_REMOVE(args) => names::remove(run, &args),
         OP_RENAME(args) => names::rename(run, &args),
         OP_RENEW(args) => session::renew(run, &args),
         OP_RESTOREFH => names::restorefh(run),
         OP_SAVEFH => names::savefh(run),
-        OP_SECINFO(args) => names::secinfo(run, &args),
+        OP_SECINFO(args) => security::secinfo(run, &args),
         OP_SETATTR(args) => attributes::setattr(run, &args),
         OP_SETCLIENTID(args) => session::setclientid(run, &args),
         OP_SETCLIENTID_CONFIRM(args) => session::setclientid_confirm(run, &args),
@@ -662,7 +694,7 @@ fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
         OP_CREATE_SESSION(args) => session::create_session(run, &args),
         OP_DESTROY_SESSION(args) => session::destroy_session(run, &args),
         OP_FREE_STATEID(args) => open::free_stateid(run, &args),
-        OP_SECINFO_NO_NAME(args) => names::secinfo_no_name(run, &args),
+        OP_SECINFO_NO_NAME(args) => security::secinfo_no_name(run, &args),
         OP_SEQUENCE(args) => sequence::sequence(run, &args),
         OP_TEST_STATEID(args) => open::test_stateid(run, &args),
         OP_DESTROY_CLIENTID(args) => session::destroy_clientid(run, &args),
@@ -690,6 +722,8 @@ fn after<'a>(run: &mut Run<'a>, then: Then, result: Result<Output, fs::Error>) -
     match then {
         Then::Attributes(then) => attributes::after(run, then, result),
         Then::Names(then) => names::after(run, then, result),
+        Then::Readdir(then) => readdir::after(run, then, result),
+        Then::Security(then) => security::after(run, then, result),
         Then::Data(then) => data::after(run, then, result),
         Then::Session(then) => session::after(run, then, result),
         Then::Open(then) => open::after(run, then, result),

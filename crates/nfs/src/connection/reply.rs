@@ -38,6 +38,13 @@ pub struct Mark {
     payload_bytes: u32,
 }
 
+impl Mark {
+    /// How many bytes lie before it, without payload.
+    pub fn position(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Reply {
     /// Where bytes are appended. What lies there already stays, apart from
     /// values written over in place.

@@ -1,0 +1,265 @@
+//! READDIR (RFC 8881, section 18.23).
+
+use nfs::attributes::{Asked, Room};
+use store::fs::{self, Entry, Listing, Op, Output};
+use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
+use wire::xdr::{Encode, Opaque};
+
+use crate::attributes::{blank, room, write};
+use crate::names::{ANSWERED, file};
+use crate::pseudo::Place;
+use crate::run::{self, Ask, Next, Outcome, Run};
+
+/// Bytes of the result beside its entries: the verifier, and that no entry
+/// follows, and whether that was all.
+const FRAME_BYTES: u32 = 16;
+/// Bytes of an entry beside its name and attributes: that there is one, its
+/// cookie, a length.
+const ENTRY_BYTES: u32 = 16;
+/// Bytes of the longest name with what belongs to it, so that one entry comes
+/// whatever `dircount` says.
+const NAME_BYTES: u32 = 256;
+/// The number of the operation, and its status.
+const RESULT_BYTES: u32 = 8;
+
+/// How an operation goes on.
+pub(crate) enum Then {
+    /// With the room that there is in the file system.
+    Room,
+    /// With entries.
+    Listing(Room),
+    /// With the attributes of the root of an export, whose entry has this
+    /// cookie.
+    Root(u64),
+}
+
+pub(crate) fn after<'a>(
+    run: &mut Run<'a>,
+    then: Then,
+    result: Result<Output, fs::Error>,
+) -> Outcome<'a> {
+    let args = args(run);
+    let asked = Asked::new(&args.attr_request, run.minor())?;
+    match (then, run.done(result)?) {
+        (Then::Room, Output::Statfs(stat)) => list(run, &args, asked, room(&stat)),
+        (Then::Listing(room), Output::Listing(listing)) => {
+            let bytes_max = bytes_max(run, &args)?;
+            write_listing(run, asked, &listing, &room, bytes_max)
+        }
+        (Then::Root(cookie), Output::Attr(attr)) => {
+            list_pseudo(run, &args, asked, Some((cookie, attr)))
+        }
+        _ => unreachable!("{ANSWERED}"),
+    }
+}
+
+fn args<'a>(run: &Run<'a>) -> READDIR4args<'a> {
+    match run.op() {
+        nfs_argop4::OP_READDIR(args) => args,
+        _ => unreachable!("READDIR asked"),
+    }
+}
+
+fn ask<'a>(op: Op<'a>, then: Then) -> Ask<'a> {
+    Ask {
+        op,
+        is_open: false,
+        then: run::Then::Readdir(then),
+    }
+}
+
+pub(crate) fn readdir<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    let asked = Asked::new(&args.attr_request, run.minor())?;
+    if matches!(args.cookie, 1 | 2) {
+        return Err(nfsstat4::NFS4ERR_BAD_COOKIE);
+    }
+    bytes_max(run, args)?;
+    match place {
+        Place::Pseudo(_) => {
+            let verifier = [0u8; 8];
+            run.ok(|to| verifier.encode(to))?;
+            list_pseudo(run, args, asked, None)
+        }
+        Place::File { .. } if asked.needs_room() => Ok(Next::Ask(ask(Op::Statfs, Then::Room))),
+        Place::File { .. } => list(run, args, asked, Room::default()),
+    }
+}
+
+/// Bytes that the result may have.
+fn bytes_max(run: &mut Run<'_>, args: &READDIR4args<'_>) -> Result<u32, nfsstat4> {
+    let max = args.maxcount.min(run.room().saturating_sub(RESULT_BYTES));
+    match max < FRAME_BYTES {
+        true => Err(nfsstat4::NFS4ERR_TOOSMALL),
+        false => Ok(max),
+    }
+}
+
+fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room) -> Outcome<'a> {
+    let bytes_max = bytes_max(run, args)? - FRAME_BYTES;
+    // What an entry of one letter takes: more than so many never fit.
+    let mut one = Vec::with_capacity(512);
+    let place = run.current()?;
+    write(
+        run.nfsd,
+        &run.peer.view,
+        place,
+        &blank(),
+        &room,
+        asked,
+        &mut one,
+    )?;
+    let fit = bytes_max / (ENTRY_BYTES + 4 + one.len() as u32);
+    // `dircount` is a hint about names and cookies, and 0 is none.
+    let (names_max, hinted) = match args.dircount {
+        0 => (bytes_max, fit),
+        dircount => (
+            dircount.clamp(NAME_BYTES, bytes_max.max(NAME_BYTES)),
+            dircount / 16,
+        ),
+    };
+    let op = Op::Readdir {
+        dir: file(place),
+        cookie: args.cookie,
+        verifier: u64::from_be_bytes(args.cookieverf),
+        entries_max: fit.min(hinted).max(1),
+        name_bytes_max: names_max,
+        with_attrs: asked.needs_object(),
+    };
+    Ok(Next::Ask(ask(op, Then::Listing(room))))
+}
+
+fn write_listing<'a>(
+    run: &mut Run<'a>,
+    asked: Asked,
+    listing: &Listing,
+    room: &Room,
+    bytes_max: u32,
+) -> Outcome<'a> {
+    let Place::File { export, .. } = run.current()? else {
+        unreachable!("a file system has listed it");
+    };
+    run.ok(|to| listing.verifier.encode(to))?;
+    let begin = run.reply().bytes().len();
+    let mut is_end = listing.is_end;
+    let mut is_first = true;
+    for (entry, name) in listing.iter() {
+        let mark = run.reply().bytes().len();
+        write_entry(run, export, entry, name, (asked, room))?;
+        let to = run.reply().bytes();
+        let len = to.len() - begin;
+        if len as u32 + FRAME_BYTES > bytes_max {
+            to.truncate(mark);
+            if is_first {
+                return run.instead(nfsstat4::NFS4ERR_TOOSMALL);
+            }
+            is_end = false;
+            break;
+        }
+        is_first = false;
+    }
+    end(run, is_end)
+}
+
+/// No entry follows.
+fn end<'a>(run: &mut Run<'a>, is_end: bool) -> Outcome<'a> {
+    let to = run.reply().bytes();
+    false.encode(to);
+    is_end.encode(to);
+    Ok(Next::Done)
+}
+
+fn write_name(cookie: u64, name: &[u8], to: &mut Vec<u8>) {
+    let name: component4<'_> = Opaque(name);
+    true.encode(to);
+    cookie.encode(to);
+    name.encode(to);
+}
+
+fn write_entry(
+    run: &mut Run<'_>,
+    export: u32,
+    entry: &Entry,
+    name: &[u8],
+    (asked, room): (Asked, &Room),
+) -> Result<(), nfsstat4> {
+    let place = Place::File {
+        export,
+        file: entry.file,
+    };
+    let (_, reply) = run.link.machine.reply(run.flow.tag);
+    let to = reply.bytes();
+    let before = to.len();
+    write_name(entry.cookie, name, to);
+    let attr = match entry.attr {
+        Some(attr) => attr,
+        None if !asked.needs_object() => fs::Attr {
+            file: entry.file,
+            ..blank()
+        },
+        None if asked.has_rdattr_error() => {
+            asked.write_error(nfsstat4::NFS4ERR_IO, to);
+            return Ok(());
+        }
+        // It went meanwhile.
+        None => {
+            to.truncate(before);
+            return Ok(());
+        }
+    };
+    write(run.nfsd, &run.peer.view, place, &attr, room, asked, to)
+}
+
+/// Entries of a directory of the pseudo file system, of which those up to the
+/// cookie of `root` were written.
+fn list_pseudo<'a>(
+    run: &mut Run<'a>,
+    args: &READDIR4args<'a>,
+    asked: Asked,
+    root: Option<(u64, fs::Attr)>,
+) -> Outcome<'a> {
+    let dir = file(run.current()?);
+    let mut cookie = args.cookie;
+    let mut root = root;
+    if let Some((of, _)) = root {
+        // The entry itself comes next.
+        cookie = of - 1;
+    }
+    let view = &run.peer.view;
+    let entries = view.list(dir, cookie).ok_or(nfsstat4::NFS4ERR_STALE)?;
+    let (_, reply) = run.link.machine.reply(run.flow.tag);
+    let to = reply.bytes();
+    let mut full = None;
+    for (cookie, name, place) in entries {
+        let attr = match (place, root) {
+            (Place::Pseudo(file), _) => view.attr(file),
+            (Place::File { .. }, Some((of, attr))) if of == cookie => Some(attr),
+            (Place::File { export, file }, _) => {
+                let Some(granted) = view.granted(export) else {
+                    continue;
+                };
+                let fs = granted.export.fs().clone();
+                let ask = ask(Op::Getattr { file }, Then::Root(cookie));
+                return Ok(Next::AskOf(fs, ask));
+            }
+        };
+        root = None;
+        let Some(attr) = attr else {
+            continue;
+        };
+        let mark = to.len();
+        write_name(cookie, name.as_bytes(), to);
+        write(run.nfsd, view, place, &attr, &Room::default(), asked, to)?;
+        let begin = run.flow.body_at();
+        if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {
+            to.truncate(mark);
+            full = Some(mark - begin > 8);
+            break;
+        }
+    }
+    match full {
+        None => end(run, true),
+        Some(true) => end(run, false),
+        Some(false) => run.instead(nfsstat4::NFS4ERR_TOOSMALL),
+    }
+}
