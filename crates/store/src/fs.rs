@@ -5,9 +5,10 @@
 //! still needs is a [`Task`] that its driver keeps. Who may do what is decided
 //! here ([`access`]), by POSIX permission bits and the caller's credentials.
 //!
-//! | kind  | holds                                   | lasts                   |
-//! |-------|-----------------------------------------|-------------------------|
+//! | kind  | holds                                      | lasts                  |
+//! |-------|--------------------------------------------|------------------------|
 //! | `mem` | its own memory, up to a limit ([`Memory`]) | as long as the process |
+//! | `dir` | a directory of the machine ([`Dir`])       | as long as that        |
 //!
 //! An object that has lost its last name goes, unless somebody has it open:
 //! whoever serves files says [`Op::Open`] for each open of a client and
@@ -15,6 +16,7 @@
 //! the object away. Directories cannot be kept so.
 
 pub mod access;
+mod dir;
 mod error;
 mod memory;
 mod name;
@@ -22,6 +24,7 @@ mod op;
 mod types;
 
 pub use access::Rights;
+pub use dir::{Dir, DirError, DirProblem, DirSpec, Owners};
 pub use error::Error;
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
@@ -43,6 +46,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Its uppermost directory, for all time.
     fn root(&self) -> FileId;
+
+    /// Writes that were not committed may be lost when this changes (RFC 5661,
+    /// section 18.3, `writeverf`): with a restart, or where a sync has failed.
+    #[inline]
+    fn verifier(&self) -> u64 {
+        self.info().verifier
+    }
 
     /// Begins an operation. What completes for it carries `token`, one at a
     /// time per task.

@@ -254,7 +254,7 @@ fn go_on(mut steps: Box<Steps>, files: &mut dyn FileIo, token: Token) -> Progres
         Some(result) => Progress::Done(result),
         None => {
             files.ticket(token).ring();
-            Progress::Pending(Task { steps })
+            Progress::Pending(Task::of_memory(steps))
         }
     }
 }
@@ -338,7 +338,7 @@ impl FileSystem for Memory {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        go_on(task.steps, files, token)
+        go_on(task.into_memory(), files, token)
     }
 
     #[inline]

@@ -2,8 +2,8 @@
 
 use ::mem::BufRange;
 
-use super::memory::Steps;
 use super::{Attr, ChangeInfo, Device, Error, FileId, SetAttr, Statfs, Time};
+use super::{dir, memory};
 
 /// What CREATE and OPEN make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,6 +359,13 @@ impl Listing {
         });
     }
 
+    /// Gives the last entry its attributes.
+    pub(crate) fn set_attr(&mut self, attr: Attr) {
+        if let Some(entry) = self.entries.last_mut() {
+            entry.attr = Some(attr);
+        }
+    }
+
     /// Of the last entry.
     pub(crate) fn last_cookie(&self) -> Option<u64> {
         self.entries.last().map(|entry| entry.cookie)
@@ -464,19 +471,52 @@ pub enum Progress {
 /// What an unfinished operation needs to go on; kept by its driver until its
 /// completion has come.
 #[derive(Debug)]
-pub struct Task {
-    pub(crate) steps: Box<Steps>,
+pub struct Task(Steps);
+
+/// One kind for each kind of file system.
+#[derive(Debug)]
+enum Steps {
+    Memory(Box<memory::Steps>),
+    Dir(dir::Steps),
 }
 
 impl Task {
+    pub(crate) fn of_memory(steps: Box<memory::Steps>) -> Task {
+        Task(Steps::Memory(steps))
+    }
+
+    pub(crate) fn of_dir(steps: dir::Steps) -> Task {
+        Task(Steps::Dir(steps))
+    }
+
+    pub(crate) fn into_memory(self) -> Box<memory::Steps> {
+        match self.0 {
+            Steps::Memory(steps) => steps,
+            Steps::Dir(_) => unreachable!("a task goes back to where it came from"),
+        }
+    }
+
+    pub(crate) fn into_dir(self) -> dir::Steps {
+        match self.0 {
+            Steps::Dir(steps) => steps,
+            Steps::Memory(_) => unreachable!("a task goes back to where it came from"),
+        }
+    }
+
     /// Bytes of an [`Op::Copy`] that were copied so far.
     pub fn copied_bytes(&self) -> u64 {
-        self.steps.copied_bytes()
+        match &self.0 {
+            Steps::Memory(steps) => steps.copied_bytes(),
+            Steps::Dir(steps) => steps.copied_bytes(),
+        }
     }
 
     /// It is not wanted any more: a copy ends at the next completion with what
     /// was copied until then; others go on to their end.
     pub fn cancel(&mut self) {
-        self.steps.cancel();
+        match &mut self.0 {
+            Steps::Memory(steps) => steps.cancel(),
+            Steps::Dir(steps) => steps.cancel(),
+        }
     }
 }

@@ -149,8 +149,7 @@ pub struct Info {
     /// The same for the same content, also after a restart; different for any
     /// other. File handles carry it beside the [`FileId`].
     pub instance: u64,
-    /// Writes that were not committed may be lost when this changes (RFC 5661,
-    /// section 18.3, `writeverf`).
+    /// [`super::FileSystem::verifier`] as it was when it was opened.
     pub verifier: u64,
     /// Bytes of a file at most.
     pub file_bytes_max: u64,

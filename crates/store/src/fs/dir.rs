@@ -1,0 +1,497 @@
+//! `dir`: a directory of the machine, served without privileges.
+//!
+//! **Handles.** A [`FileId`] is a number that a table in the state directory
+//! gives to an object when it is first seen ([`table`]), for all time. With it
+//! the table remembers what the file system below calls the object (inode
+//! number, time of making, and what `name_to_handle_at` says, which needs no
+//! privilege; `open_by_handle_at` is not used) and where it lies. A number is
+//! looked up by that place, from the root, and what is there is compared: it is
+//! that object, or the handle is stale. Handles hold over restarts and
+//! `kill -9`, through hard links and renames, also those of local programs as
+//! long as the object stays in its directory or moves to one above; what was
+//! moved elsewhere is stale until a LOOKUP or READDIR meets it, and then has its
+//! old number. Should the machine itself crash, handles given out in the second
+//! before it may be stale; those of created, linked, renamed and removed names
+//! are on the disk before their operation is done. Where a container denies
+//! `name_to_handle_at` (Docker before 24) a file that local programs remove
+//! and make anew within one tick of the clock, on the same inode number, cannot
+//! be told from its predecessor; all else holds.
+//!
+//! **The way down** ([`beneath`]) follows no symbolic link and crosses no mount:
+//! what is mounted, or a subvolume, in the directory is not listed and not found
+//! (NFS4ERR_ACCESS). Linux 5.8 and `/proc` are needed; `openat2` is used where
+//! it is allowed.
+//!
+//! **Owners.** With CAP_CHOWN, CAP_FOWNER, CAP_FSETID and CAP_DAC_OVERRIDE over
+//! all users, owners, groups and modes are the real ones ([`Owners::Real`]), and
+//! devices need CAP_MKNOD. Otherwise ([`Owners::Recorded`]) everything that is
+//! made belongs to weft's user on the disk; owner, group and mode as clients set
+//! them are kept in the extended attribute `user.weft.owner`, wherever they are
+//! not what the disk says anyway, and pipes, sockets and devices are files with
+//! such an attribute. On the disk nobody but weft's user may write such files,
+//! and what a file that others own or may write says of itself counts for
+//! nothing. Owners of symbolic links are kept in the table. Either way it is
+//! weft that decides who may do what, by the attributes that clients see
+//! ([`super::access`]). Files of local users have the owners they have.
+//!
+//! **Stability.** WRITE goes to the page cache; DATA_SYNC and FILE_SYNC are
+//! RWF_DSYNC, COMMIT is fdatasync; all other changes are synced before they are
+//! done, many at a time. A sync that fails is told, and changes
+//! [`FileSystem::verifier`], so that clients write again what they have not
+//! committed.
+//!
+//! **The change attribute** is the `ctime` below in nanoseconds, and one more
+//! for each change of ours that the clock has no tick for; the table keeps it.
+//! Changes by local programs within one tick of a look may be missed. Since they
+//! come between as they like, [`super::ChangeInfo`] is never atomic.
+//!
+//! **Who waits.** Everything that may wait for a disk is done by threads
+//! ([`workers`]), which there are none of when there is nothing to do; data goes
+//! through the reactor, by descriptors that are kept open ([`opens`]). A file
+//! that is removed while clients have it open lives on by its descriptor; it is
+//! gone after a restart, as with other servers.
+
+mod attributes;
+mod beneath;
+mod content;
+mod error;
+mod listing;
+mod names;
+mod opens;
+mod resolve;
+mod table;
+mod task;
+mod workers;
+mod xattrs;
+
+pub use error::{DirError, DirProblem};
+pub(crate) use task::Steps;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use reactor::{FileIo, Token};
+use rustix::fs::{
+    Access, AtFlags, FlockOperation, Mode, OFlags, accessat, flock, fstatfs, fstatvfs, getxattr,
+};
+use rustix::io::Errno;
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::{Caller, Error, FileId, FileSystem, Info, Op, Output, Progress, Task};
+use beneath::{Beneath, way_to};
+use listing::Stream;
+use opens::Entries;
+use resolve::Budget;
+use table::{Header, ROOT, Refused, Table};
+use task::Turn;
+use workers::{Synced, Syncs, Workers};
+
+/// Locks for directories and objects, by their numbers.
+const LOCKS: usize = 256;
+/// Names of a file at most, where the file system below has no smaller limit.
+const LINKS_MAX: u32 = 65_000;
+/// Bytes of a file at most, where the file system below has no smaller limit.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64 - (1 << 32);
+/// Descriptors that are kept open at least, and at most.
+const DESCRIPTORS: (u64, u64) = (64, 1 << 16);
+
+/// `f_type` of file systems that are not like the others (`linux/magic.h`).
+const FUSE: i64 = 0x6573_5546;
+const OVERLAY: i64 = 0x794c_7630;
+
+/// Whose files are, as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// Those of the file system below, which weft may change.
+    Real,
+    /// Kept beside files that all belong to weft's user.
+    Recorded,
+}
+
+/// A directory to be served.
+#[derive(Clone, Debug)]
+pub struct DirSpec {
+    /// The file system's name in the configuration.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Where handles are remembered: a folder of its own, which is made if it is
+    /// not there, and not in the directory.
+    pub state: PathBuf,
+    /// Every change is refused.
+    pub read_only: bool,
+    /// `None`: real ones if weft may, else recorded ones.
+    pub owners: Option<Owners>,
+}
+
+/// A directory of the machine.
+pub struct Dir {
+    inner: Arc<Inner>,
+}
+
+/// What tasks point to.
+struct Inner {
+    info: Info,
+    verifier: AtomicU64,
+    owners: Owners,
+    /// That weft runs as.
+    uid: u32,
+    is_read_only: bool,
+    beneath: Beneath,
+    table: Mutex<Table>,
+    /// Before the table, in ascending order.
+    locks: Box<[RwLock<()>]>,
+    /// Held while a name moves, alone by who looks for one that has moved.
+    topology: RwLock<()>,
+    entries: Entries,
+    streams: Mutex<Vec<Stream>>,
+    budget: Mutex<Budget>,
+    syncs: Mutex<Syncs>,
+    workers: Workers,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// A number that has not been before.
+fn fresh() -> u64 {
+    let now = std::time::SystemTime::now();
+    let since = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    RandomState::new()
+        .hash_one((since, std::process::id()))
+        .max(1)
+}
+
+/// What a failed write or sync says of the medium, rather than of room.
+fn is_medium_failure(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    !matches!(
+        code,
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EINVAL)
+    )
+}
+
+/// Whether this process may give files to anybody and use them all the same.
+fn is_privileged() -> bool {
+    const NEEDED: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    // In a user namespace only some users exist.
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let users: Vec<&str> = users.split_whitespace().collect();
+    effective.is_some_and(|effective| effective & NEEDED == NEEDED)
+        && users == ["0", "0", "4294967295"]
+}
+
+impl Dir {
+    /// Opens a directory and its state. Blocks.
+    ///
+    /// # Errors
+    /// In words for the administrator ([`DirProblem`]).
+    pub fn open(spec: &DirSpec) -> Result<Dir, DirError> {
+        let opened = Dir::try_open(spec);
+        opened.map_err(|problem| DirError {
+            path: spec.path.clone(),
+            problem,
+        })
+    }
+
+    fn try_open(spec: &DirSpec) -> Result<Dir, DirProblem> {
+        let root = open_root(spec)?;
+        let lock = open_state(spec, &root)?;
+        let kind = fstatfs(&root).map_err(|errno| system("examine", &spec.path, errno))?;
+        let kind = kind.f_type as i64;
+        // What FUSE calls an object ends with the daemon.
+        let beneath = Beneath::new(root, kind != FUSE).map_err(DirProblem::NoProc)?;
+        let beneath = beneath.ok_or(DirProblem::OldKernel)?;
+        let top = beneath
+            .at(b"")
+            .map_err(|errno| system("examine", &spec.path, errno))?;
+        if top.who.name == 0 && top.who.born == 0 {
+            return Err(DirProblem::NoIdentity);
+        }
+        let uid = geteuid().as_raw();
+        let owners = spec.owners.unwrap_or_else(|| match is_privileged() {
+            true => Owners::Real,
+            false => Owners::Recorded,
+        });
+        let needs_xattrs = owners == Owners::Recorded && !spec.read_only;
+        let probe = getxattr(way_to(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
+        if needs_xattrs && probe == Err(Errno::OPNOTSUPP) {
+            return Err(DirProblem::NoXattrs);
+        }
+        let first = || Header::new(fresh(), top.who, owners == Owners::Recorded, uid);
+        let table = Table::open(&spec.state, kind != OVERLAY, first);
+        let table = table.map_err(|refused| match refused {
+            Refused::System(source) => DirProblem::System {
+                action: "read the state in",
+                path: spec.state.clone(),
+                source,
+            },
+            Refused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
+        })?;
+        check_state(spec, table.header(), &top.who, (owners, uid))?;
+        let room = fstatvfs(beneath.root());
+        let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS.1) / 4;
+        let verifier = fresh();
+        let inner = Inner {
+            info: Info {
+                name: spec.name.clone(),
+                kind: "dir",
+                instance: table.header().instance,
+                verifier,
+                file_bytes_max: FILE_BYTES_MAX,
+                links_max: LINKS_MAX,
+                clone_block_bytes: room.f_bsize as u32,
+            },
+            verifier: AtomicU64::new(verifier),
+            owners,
+            uid,
+            is_read_only: spec.read_only,
+            beneath,
+            table: Mutex::new(table),
+            locks: (0..LOCKS).map(|_| RwLock::default()).collect(),
+            topology: RwLock::default(),
+            entries: Entries::new(descriptors.clamp(DESCRIPTORS.0, DESCRIPTORS.1) as usize),
+            streams: Mutex::default(),
+            budget: Budget::new(),
+            syncs: Mutex::default(),
+            workers: Workers::default(),
+            _lock: lock,
+        };
+        Ok(Dir {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Whose files are, as clients see it.
+    pub fn owners(&self) -> Owners {
+        self.inner.owners
+    }
+}
+
+fn system(action: &'static str, path: &Path, errno: Errno) -> DirProblem {
+    DirProblem::System {
+        action,
+        path: path.to_owned(),
+        source: errno.into(),
+    }
+}
+
+/// The directory itself; the configured path may go through symbolic links.
+fn open_root(spec: &DirSpec) -> Result<OwnedFd, DirProblem> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match rustix::fs::open(&spec.path, flags, Mode::empty()) {
+        Ok(root) => root,
+        Err(Errno::NOTDIR) => return Err(DirProblem::NotADirectory),
+        Err(errno) => return Err(system("open", &spec.path, errno)),
+    };
+    let needed = match spec.read_only {
+        true => Access::READ_OK | Access::EXEC_OK,
+        false => Access::READ_OK | Access::EXEC_OK | Access::WRITE_OK,
+    };
+    match accessat(&root, ".", needed, AtFlags::empty()) {
+        Ok(()) => Ok(root),
+        Err(Errno::ACCESS | Errno::ROFS) if !spec.read_only => Err(DirProblem::NotWritable),
+        Err(errno) => Err(system("read", &spec.path, errno)),
+    }
+}
+
+/// Makes sure of the state directory, and locks it.
+fn open_state(spec: &DirSpec, root: &OwnedFd) -> Result<File, DirProblem> {
+    let in_state = |action: &'static str| {
+        move |source| DirProblem::System {
+            action,
+            path: spec.state.clone(),
+            source,
+        }
+    };
+    let served = fs::canonicalize(way_to(root.as_fd())).map_err(DirProblem::NoProc)?;
+    fs::create_dir_all(&spec.state).map_err(in_state("make the state directory"))?;
+    let state = fs::canonicalize(&spec.state).map_err(in_state("find the state directory"))?;
+    if state.starts_with(&served) {
+        return Err(DirProblem::StateInside(spec.state.clone()));
+    }
+    let lock = File::create(state.join("lock")).map_err(in_state("write the state directory"))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(DirProblem::StateInUse(spec.state.clone())),
+        Err(errno) => Err(system("lock the state directory", &spec.state, errno)),
+    }
+}
+
+/// Whether the state belongs to this directory and these privileges.
+fn check_state(
+    spec: &DirSpec,
+    header: &Header,
+    root: &table::Identity,
+    (owners, uid): (Owners, u32),
+) -> Result<(), DirProblem> {
+    if !header.root.is(root) {
+        return Err(DirProblem::OtherDirectory(spec.state.clone()));
+    }
+    let is_recorded = owners == Owners::Recorded;
+    if header.is_recorded != is_recorded || (is_recorded && header.uid != uid) {
+        return Err(DirProblem::OtherOwners {
+            state: spec.state.clone(),
+            uid: header.uid,
+            was_recorded: header.is_recorded,
+        });
+    }
+    Ok(())
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        self.inner.workers.end();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut table = self.table();
+        if let Err(error) = table.close() {
+            tracing::error!(%error, "cannot write the table of file handles");
+        }
+    }
+}
+
+impl Inner {
+    fn check_writable(&self) -> Result<(), Error> {
+        match self.is_read_only {
+            true => Err(Error::RoFs),
+            false => Ok(()),
+        }
+    }
+
+    /// Something that was written may not be on the disk, and never will be.
+    fn lost(&self, what: &str, error: impl fmt::Display) {
+        let name = &self.info.name;
+        tracing::error!(file_system = %name, %error, "{what} could not be brought to the disk");
+        self.verifier.store(fresh(), Ordering::Release);
+    }
+
+    /// An operation, as far as it does not move data.
+    fn run(&self, caller: &Caller<'_>, op: &Op<'_>, synced: &mut Synced) -> Result<Output, Error> {
+        Ok(match *op {
+            Op::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
+            Op::Parent { dir } => Output::File(self.parent(caller, dir)?),
+            Op::Getattr { file } => Output::Attr(self.getattr(file)?),
+            Op::Setattr { file, set, guard } => {
+                Output::Attr(self.setattr(caller, file, &set, guard, synced)?)
+            }
+            Op::Create {
+                dir,
+                name,
+                new,
+                set,
+            } => self.create(caller, (dir, name), (new, &set), synced)?,
+            Op::Link { file, dir, name } => {
+                Output::Change(self.link(caller, file, (dir, name), synced)?)
+            }
+            Op::Remove { dir, name, what } => self.remove(caller, (dir, name), what, synced)?,
+            Op::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+            } => self.rename(caller, (from_dir, from), (to_dir, to), synced)?,
+            Op::Readlink { file } => Output::Bytes(self.readlink(file)?),
+            Op::Readdir { .. } => Output::Listing(self.readdir(caller, op)?),
+            Op::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
+            Op::SetXattr {
+                file,
+                name,
+                value,
+                how,
+            } => Output::Change(self.set_xattr(caller, (file, name), (value, how), synced)?),
+            Op::ListXattrs {
+                file,
+                cookie,
+                name_bytes_max,
+            } => Output::Listing(self.list_xattrs(caller, file, cookie, name_bytes_max)?),
+            Op::RemoveXattr { file, name } => {
+                Output::Change(self.remove_xattr(caller, (file, name), synced)?)
+            }
+            Op::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
+            Op::Statfs => Output::Statfs(self.statfs()?),
+            _ => {
+                self.run_quietly(caller, op)?;
+                Output::Done
+            }
+        })
+    }
+
+    /// Operations that have nothing to say but that they are done.
+    fn run_quietly(&self, caller: &Caller<'_>, op: &Op<'_>) -> Result<(), Error> {
+        match *op {
+            Op::Open { file, read, write } => self.open(caller, file, read, write),
+            Op::Close { file } => self.close(file),
+            Op::Allocate { file, offset, len } => self.allocate(caller, file, (offset, len), false),
+            Op::Deallocate { file, offset, len } => {
+                self.allocate(caller, file, (offset, len), true)
+            }
+            _ => match content::Move::of(op) {
+                Some(what) => self.clone(caller, &what),
+                None => unreachable!("data goes through the reactor"),
+            },
+        }
+    }
+}
+
+impl FileSystem for Dir {
+    fn info(&self) -> &Info {
+        &self.inner.info
+    }
+
+    #[inline]
+    fn root(&self) -> FileId {
+        FileId(ROOT)
+    }
+
+    fn verifier(&self) -> u64 {
+        self.inner.verifier.load(Ordering::Acquire)
+    }
+
+    fn start(
+        &self,
+        caller: &Caller<'_>,
+        op: Op<'_>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        let turn = Turn {
+            inner: &self.inner,
+            files,
+            token,
+        };
+        turn.start(caller, op)
+    }
+
+    fn resume(
+        &self,
+        task: Task,
+        result: io::Result<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        let turn = Turn {
+            inner: &self.inner,
+            files,
+            token,
+        };
+        turn.resume(task.into_dir(), result)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! Attributes: what the system below says, whose an object is, and a change
+//! attribute that grows with every change.
+
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    chmod, chownat, ftruncate, getxattr, removexattr, setxattr, utimensat,
+};
+use rustix::io::Errno;
+
+use super::beneath::{Seen, ctime, way_to};
+use super::{Inner, Owners, Synced};
+use crate::fs::{
+    Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, MODE_MASK, SET_GID, SET_UID, SetAttr,
+    Time, access,
+};
+
+/// The attribute that owner, group and mode are recorded in.
+const OWNER: &str = "user.weft.owner";
+/// Bits of the mode below that a recorded file may have: nobody but weft's user
+/// may write, since who may write could forge what is recorded.
+const DISK_MODE: u32 = 0o755;
+/// Whoever else may write an object could have forged what it records.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// Whose an object is, and what it is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) device: Device,
+}
+
+/// Kinds with the bits of `st_mode` that mean them.
+const KINDS: [(Kind, u32); 7] = [
+    (Kind::Regular, 0o100_000),
+    (Kind::Directory, 0o040_000),
+    (Kind::Symlink, 0o120_000),
+    (Kind::Fifo, 0o010_000),
+    (Kind::Socket, 0o140_000),
+    (Kind::Block, 0o060_000),
+    (Kind::Character, 0o020_000),
+];
+
+fn kind_of(mode: u32) -> Option<Kind> {
+    let row = KINDS.iter().find(|(_, bits)| mode & 0o170_000 == *bits);
+    row.map(|&(kind, _)| kind)
+}
+
+fn bits_of(kind: Kind) -> u32 {
+    let row = KINDS.iter().find(|(of, _)| *of == kind);
+    row.expect("every kind is in the table").1
+}
+
+impl Owner {
+    /// What the system below says.
+    fn on_disk(stat: &Statx) -> Owner {
+        let mode = u32::from(stat.stx_mode);
+        Owner {
+            kind: kind_of(mode).unwrap_or(Kind::Character),
+            mode: mode & MODE_MASK,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            device: Device {
+                major: stat.stx_rdev_major,
+                minor: stat.stx_rdev_minor,
+            },
+        }
+    }
+
+    pub(super) fn of(attr: &Attr) -> Owner {
+        Owner {
+            kind: attr.kind,
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            device: attr.device,
+        }
+    }
+
+    /// `uid:gid:mode`, the last in octal and with the kind; devices with their
+    /// numbers behind it.
+    fn text(&self) -> String {
+        let mode = bits_of(self.kind) | self.mode;
+        let mut text = format!("{}:{}:{mode:o}", self.uid, self.gid);
+        if matches!(self.kind, Kind::Block | Kind::Character) {
+            let Device { major, minor } = self.device;
+            write!(text, ":{major}:{minor}").expect("a string takes everything");
+        }
+        text
+    }
+
+    fn parse(text: &[u8]) -> Option<Owner> {
+        let text = std::str::from_utf8(text).ok()?;
+        let mut parts = text.split(':');
+        let uid = parts.next()?.parse().ok()?;
+        let gid = parts.next()?.parse().ok()?;
+        let mode = u32::from_str_radix(parts.next()?, 8).ok()?;
+        let mut number = || parts.next().map_or(Some(0), |part| part.parse().ok());
+        let device = Device {
+            major: number()?,
+            minor: number()?,
+        };
+        Some(Owner {
+            kind: kind_of(mode)?,
+            mode: mode & MODE_MASK,
+            uid,
+            gid,
+            device,
+        })
+    }
+
+    /// The mode of what holds it below.
+    fn disk_mode(&self) -> u32 {
+        match self.kind {
+            Kind::Regular => self.mode & DISK_MODE | 0o600,
+            Kind::Directory => self.mode & DISK_MODE | 0o700,
+            _ => 0o600,
+        }
+    }
+}
+
+fn time(of: rustix::fs::StatxTimestamp) -> Time {
+    Time {
+        seconds: of.tv_sec,
+        nanos: of.tv_nsec,
+    }
+}
+
+/// Why an object that is no regular file is not read or written.
+pub(super) fn no_file(kind: Kind) -> Error {
+    match kind {
+        Kind::Directory => Error::IsDir,
+        Kind::Symlink => Error::Symlink,
+        _ => Error::WrongType,
+    }
+}
+
+/// Why an object that is no directory has no entries.
+pub(super) fn no_directory(kind: Kind) -> Error {
+    match kind {
+        Kind::Symlink => Error::Symlink,
+        _ => Error::NotDir,
+    }
+}
+
+impl Inner {
+    /// Whether what is recorded with an object can only have been recorded by
+    /// weft.
+    fn is_recorder(&self, stat: &Statx) -> bool {
+        let is_own = stat.stx_uid == self.uid && u32::from(stat.stx_mode) & WRITABLE_BY_OTHERS == 0;
+        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        is_own && matches!(file_type, FileType::RegularFile | FileType::Directory)
+    }
+
+    fn owner(&self, seen: &Seen, kept: Option<(u32, u32)>) -> Result<Owner, Error> {
+        let disk = Owner::on_disk(&seen.stat);
+        if self.owners == Owners::Real {
+            return Ok(disk);
+        }
+        if let Some((uid, gid)) = kept {
+            return Ok(Owner { uid, gid, ..disk });
+        }
+        if !self.is_recorder(&seen.stat) {
+            return Ok(disk);
+        }
+        let mut text = [0; 64];
+        let found = match getxattr(way_to(seen.fd.as_fd()), OWNER, &mut text) {
+            Ok(len) => Owner::parse(&text[..len]),
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match found {
+            // A directory is one, whatever is said of it.
+            Some(owner) if seen.is_directory() => Owner {
+                kind: Kind::Directory,
+                ..owner
+            },
+            Some(owner) if !matches!(owner.kind, Kind::Directory | Kind::Symlink) => owner,
+            _ => disk,
+        })
+    }
+
+    /// The attributes of an object; `has_changed`: we have changed it since.
+    pub(super) fn attr(&self, file: FileId, seen: &Seen, has_changed: bool) -> Result<Attr, Error> {
+        let stat = &seen.stat;
+        let has_changed = has_changed || self.entries.take_changes(file);
+        let now = ctime(stat);
+        let mut table = self.table();
+        let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
+        if has_changed || record.ctime != now {
+            // The clock below ticks a few hundred times a second only, and may
+            // be set back.
+            record.change = now.max(record.change + u64::from(record.change > 0));
+            record.ctime = now;
+            table.put(file.0, &record)?;
+        }
+        drop(table);
+        let owner = self.owner(seen, record.owner)?;
+        let is_special = !matches!(owner.kind, Kind::Regular | Kind::Directory | Kind::Symlink);
+        Ok(Attr {
+            file,
+            kind: owner.kind,
+            mode: owner.mode,
+            links: stat.stx_nlink,
+            uid: owner.uid,
+            gid: owner.gid,
+            device: owner.device,
+            size: if is_special { 0 } else { stat.stx_size },
+            used_bytes: stat.stx_blocks * 512,
+            accessed: time(stat.stx_atime),
+            modified: time(stat.stx_mtime),
+            changed: time(stat.stx_ctime),
+            created: time(stat.stx_btime),
+            change: record.change,
+        })
+    }
+
+    /// The attributes of what we have just changed.
+    pub(super) fn attr_changed(&self, file: FileId, seen: &mut Seen) -> Result<Attr, Error> {
+        self.beneath.again(seen)?;
+        let attr = self.attr(file, seen, true)?;
+        self.entries.set_attr(&attr);
+        Ok(attr)
+    }
+
+    /// The change attribute of what we have just changed, around that. Somebody
+    /// on this machine may have changed it as well, which nobody can tell.
+    pub(super) fn change(
+        &self,
+        file: FileId,
+        seen: &mut Seen,
+        before: u64,
+    ) -> Result<ChangeInfo, Error> {
+        Ok(ChangeInfo {
+            before,
+            after: self.attr_changed(file, seen)?.change,
+            is_atomic: false,
+        })
+    }
+
+    /// Gives an object its owner, group and mode.
+    pub(super) fn set_owner(
+        &self,
+        file: Option<FileId>,
+        seen: &mut Seen,
+        owner: &Owner,
+    ) -> Result<(), Error> {
+        let object = Arc::clone(&seen.fd);
+        let fd = object.as_fd();
+        let has_mode = seen.file_type() != FileType::Symlink;
+        if self.owners == Owners::Real {
+            let disk = Owner::on_disk(&seen.stat);
+            if (disk.uid, disk.gid) != (owner.uid, owner.gid) {
+                let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+                chownat(fd, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+            }
+            let is_special = (disk.mode | owner.mode) & (SET_UID | SET_GID) != 0;
+            if has_mode && (disk.mode != owner.mode || is_special) {
+                // A new owner has cost the bits that give powers.
+                chmod(way_to(fd), Mode::from_raw_mode(owner.mode))?;
+            }
+            return self.beneath.again(seen).map_err(Error::from);
+        }
+        if !self.is_recordable(seen) {
+            return self.keep_owner(file, owner);
+        }
+        if seen.stat.stx_uid != self.uid {
+            return Err(Error::Perm);
+        }
+        let mode = owner.disk_mode();
+        if u32::from(seen.stat.stx_mode) & MODE_MASK != mode {
+            chmod(way_to(fd), Mode::from_raw_mode(mode))?;
+            self.beneath.again(seen)?;
+        }
+        match Owner::on_disk(&seen.stat) == *owner {
+            true => match removexattr(way_to(fd), OWNER) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
+            false => {
+                let text = owner.text();
+                setxattr(way_to(fd), OWNER, text.as_bytes(), XattrFlags::empty())?;
+                Ok(())
+            }
+        }
+    }
+
+    fn is_recordable(&self, seen: &Seen) -> bool {
+        matches!(
+            seen.file_type(),
+            FileType::RegularFile | FileType::Directory
+        )
+    }
+
+    /// Of what has no extended attributes the table keeps the owner.
+    fn keep_owner(&self, file: Option<FileId>, owner: &Owner) -> Result<(), Error> {
+        let Some(file) = file else {
+            return Ok(());
+        };
+        let mut table = self.table();
+        let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
+        record.owner = Some((owner.uid, owner.gid));
+        Ok(table.put(file.0, &record)?)
+    }
+
+    pub(super) fn getattr(&self, file: FileId) -> Result<Attr, Error> {
+        let seen = self.object(file)?;
+        self.attr(file, &seen, false)
+    }
+
+    pub(super) fn setattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        set: &SetAttr,
+        guard: Option<Time>,
+        synced: &mut Synced,
+    ) -> Result<Attr, Error> {
+        let _alone = self.lock_one(file);
+        let mut seen = self.object(file)?;
+        let attr = self.attr(file, &seen, false)?;
+        if guard.is_some_and(|guard| guard != attr.changed) {
+            return Err(Error::NotSync);
+        }
+        if *set == SetAttr::default() {
+            return Ok(attr);
+        }
+        self.set(caller, &mut seen, &attr, set, synced)
+    }
+
+    /// Sets attributes of an object that the caller has locked.
+    pub(super) fn set(
+        &self,
+        caller: &Caller<'_>,
+        seen: &mut Seen,
+        attr: &Attr,
+        set: &SetAttr,
+        synced: &mut Synced,
+    ) -> Result<Attr, Error> {
+        let mut new = access::set(attr, caller, set)?;
+        self.check_writable()?;
+        synced.object(self, seen)?;
+        if let Some(size) = set.size {
+            if set.mode.is_none() {
+                new.mode = access::mode_written(new.mode, caller);
+            }
+            self.truncate(seen.fd.as_fd(), size)?;
+        }
+        let (owner, old) = (Owner::of(&new), Owner::of(attr));
+        if owner != old {
+            self.set_owner(Some(attr.file), seen, &owner)?;
+        }
+        self.set_times(seen.fd.as_fd(), set, &new)?;
+        self.attr_changed(attr.file, seen)
+    }
+
+    fn truncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<(), Error> {
+        if size > self.info.file_bytes_max {
+            return Err(Error::FBig);
+        }
+        let file = self.beneath.reopen(fd, OFlags::WRONLY)?;
+        Ok(ftruncate(&file, size)?)
+    }
+
+    pub(super) fn set_times(
+        &self,
+        fd: BorrowedFd<'_>,
+        set: &SetAttr,
+        new: &Attr,
+    ) -> Result<(), Error> {
+        if set.accessed.is_none() && set.modified.is_none() {
+            return Ok(());
+        }
+        let spec = |is_set: bool, time: Time| Timespec {
+            tv_sec: if is_set { time.seconds } else { 0 },
+            tv_nsec: if is_set {
+                time.nanos.into()
+            } else {
+                UTIME_OMIT
+            },
+        };
+        let times = Timestamps {
+            last_access: spec(set.accessed.is_some(), new.accessed),
+            last_modification: spec(set.modified.is_some(), new.modified),
+        };
+        Ok(utimensat(fd, "", &times, AtFlags::EMPTY_PATH)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_written_and_read() {
+        let owner = Owner {
+            kind: Kind::Block,
+            mode: 0o4750,
+            uid: 1000,
+            gid: u32::MAX,
+            device: Device { major: 8, minor: 1 },
+        };
+        assert_eq!(owner.text(), "1000:4294967295:64750:8:1");
+        assert_eq!(Owner::parse(owner.text().as_bytes()), Some(owner));
+        let file = Owner {
+            kind: Kind::Regular,
+            device: Device::default(),
+            ..owner
+        };
+        assert_eq!(file.text(), "1000:4294967295:104750");
+        assert_eq!(Owner::parse(file.text().as_bytes()), Some(file));
+        for wrong in [
+            &b""[..],
+            b"1",
+            b"1:2",
+            b"1:2:9",
+            b"1:2:777",
+            b"-1:2:100644",
+            b"\xff",
+        ] {
+            assert_eq!(Owner::parse(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(file.disk_mode(), 0o750);
+        assert_eq!(owner.disk_mode(), 0o600);
+    }
+}

@@ -1,0 +1,365 @@
+//! Content of files: what takes a thread that may wait. Reads and writes
+//! themselves go through the reactor ([`super::task`]).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
+use rustix::io::{Errno, pread, pwrite};
+
+use super::attributes::no_file;
+use super::beneath::Seen;
+use super::opens::Entry;
+use super::workers::Reply;
+use super::{Inner, Synced};
+use crate::fs::{
+    Attr, Caller, Error, FileId, Kind, Op, Output, Seek, SetAttr, Statfs, Time, access,
+};
+
+/// Bytes that are copied before others have their turn.
+const COPY_STEP_BYTES: u64 = 8 << 20;
+/// Bytes that are copied at a time where the kernel does not.
+const COPY_BYTES: usize = 256 << 10;
+
+/// A range of one file that becomes that of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    from: FileId,
+    from_offset: u64,
+    to: FileId,
+    to_offset: u64,
+    len: u64,
+}
+
+impl Move {
+    /// Of a CLONE or COPY.
+    pub(super) fn of(op: &Op<'_>) -> Option<Move> {
+        match *op {
+            Op::Clone {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            }
+            | Op::Copy {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            } => Some(Move {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// A file that is ready to be read or written.
+pub(super) struct Ready {
+    pub(super) entry: Arc<Entry>,
+    pub(super) fd: Arc<OwnedFd>,
+}
+
+impl Inner {
+    /// The descriptor of a regular file, which lies where it did.
+    fn descriptor(&self, file: FileId, write: bool, now: Time) -> Result<(Ready, Attr), Error> {
+        if let Some((entry, is_pinned)) = self.entries.at_hand(file, write) {
+            let seen = match is_pinned {
+                true => self.object(file),
+                false => self.resolve(file),
+            };
+            if let Err(Error::Stale) = seen {
+                self.entries.forget(file);
+            }
+            let attr = self.attr(file, &seen?, false)?;
+            self.entries.confirm(&entry, &attr, now);
+            if let Some(fd) = entry.descriptor() {
+                return Ok((Ready { entry, fd }, attr));
+            }
+        }
+        let seen = self.object(file)?;
+        let attr = self.attr(file, &seen, false)?;
+        if attr.kind != Kind::Regular {
+            return Err(no_file(attr.kind));
+        }
+        let (fd, can_write) = self.open_file(&seen, write)?;
+        let fd = Arc::new(fd);
+        let entry = self.entries.put(&attr, Arc::clone(&fd), can_write, now);
+        Ok((Ready { entry, fd }, attr))
+    }
+
+    /// To write if that can be had, since the next one may want to.
+    fn open_file(&self, seen: &Seen, write: bool) -> Result<(OwnedFd, bool), Error> {
+        let fd = seen.fd.as_fd();
+        if self.is_read_only {
+            let fd = self.beneath.reopen(fd, OFlags::RDONLY)?;
+            return match write {
+                true => Err(Error::RoFs),
+                false => Ok((fd, false)),
+            };
+        }
+        match self.beneath.reopen(fd, OFlags::RDWR) {
+            Ok(fd) => Ok((fd, true)),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) if !write => {
+                Ok((self.beneath.reopen(fd, OFlags::RDONLY)?, false))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// A file that the caller may read.
+    pub(super) fn ready_to_read(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+        let (ready, attr) = self.descriptor(file, false, caller.now)?;
+        access::check_read(&attr, caller)?;
+        Ok(ready)
+    }
+
+    /// A file that the caller may write, and which has lost the bits of its mode
+    /// that it would lose thereby.
+    pub(super) fn ready_to_write(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+        let (ready, attr) = self.descriptor(file, true, caller.now)?;
+        access::check_write(&attr, caller)?;
+        let mode = access::mode_written(attr.mode, caller);
+        if mode != attr.mode {
+            let root = Caller {
+                uid: 0,
+                gid: 0,
+                gids: &[],
+                now: caller.now,
+                is_open: true,
+            };
+            let set = SetAttr {
+                mode: Some(mode),
+                ..SetAttr::default()
+            };
+            let mut synced = Synced::default();
+            self.setattr(&root, file, &set, None, &mut synced)?;
+        }
+        Ok(ready)
+    }
+
+    pub(super) fn open(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        read: bool,
+        write: bool,
+    ) -> Result<(), Error> {
+        // What it was made with counts, also where the mode says otherwise.
+        let (ready, attr) = match self.descriptor(file, write && !self.is_read_only, caller.now) {
+            Err(Error::Access) if caller.is_open => self.descriptor(file, false, caller.now)?,
+            other => other?,
+        };
+        if write && self.is_read_only {
+            return Err(Error::RoFs);
+        }
+        if !caller.is_open {
+            let rights = access::rights(&attr, caller);
+            // Who may execute a file may have it read (RFC 7530, section 16.16.5).
+            if (read && !rights.read && !rights.execute) || (write && !rights.write) {
+                return Err(Error::Access);
+            }
+        }
+        // Under the table's lock, as a REMOVE that takes the last name away.
+        let table = self.table();
+        if table.get(file.0)?.is_none() {
+            return Err(Error::Stale);
+        }
+        self.entries.pin(&ready.entry)
+    }
+
+    pub(super) fn close(&self, file: FileId) -> Result<(), Error> {
+        if self.entries.unpin(file) {
+            self.table().remove(file.0)?;
+        }
+        Ok(())
+    }
+
+    /// What a file is after its content was changed.
+    fn content_changed(&self, file: FileId, ready: &Ready) -> Result<Attr, Error> {
+        let mut seen = self.beneath.look(Arc::clone(&ready.fd))?;
+        self.attr_changed(file, &mut seen)
+    }
+
+    /// Bytes of a file now.
+    pub(super) fn size_now(&self, ready: &Ready) -> Result<u64, Error> {
+        let size = self.beneath.look(Arc::clone(&ready.fd))?.stat.stx_size;
+        ready.entry.set_size(size);
+        Ok(size)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        (offset, len): (u64, u64),
+        is_hole: bool,
+    ) -> Result<(), Error> {
+        let ready = self.ready_to_write(caller, file)?;
+        let end = offset.checked_add(len);
+        if end.is_none_or(|end| end > self.info.file_bytes_max) {
+            return Err(if is_hole { Error::Inval } else { Error::FBig });
+        }
+        if len > 0 {
+            let mode = match is_hole {
+                true => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                false => FallocateFlags::empty(),
+            };
+            fallocate(&ready.fd, mode, offset, len)?;
+        }
+        self.content_changed(file, &ready)?;
+        Ok(())
+    }
+
+    pub(super) fn seek(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        what: Seek,
+    ) -> Result<Output, Error> {
+        let ready = self.ready_to_read(caller, file)?;
+        let size = self.size_now(&ready)?;
+        if offset >= size {
+            return Err(Error::Nxio);
+        }
+        let from = match what {
+            Seek::Data => SeekFrom::Data(offset),
+            Seek::Hole => SeekFrom::Hole(offset),
+        };
+        let offset = match seek(&ready.fd, from) {
+            Ok(at) => at.min(size),
+            // No data up to the end.
+            Err(Errno::NXIO) => size,
+            Err(errno) => return Err(errno.into()),
+        };
+        let is_end = offset == size;
+        Ok(Output::Found { offset, is_end })
+    }
+
+    /// Both files, and how many bytes there are to move.
+    fn both(
+        &self,
+        caller: &Caller<'_>,
+        what: &Move,
+        is_clone: bool,
+    ) -> Result<(Ready, Ready, u64), Error> {
+        let from_end = what.from_offset.checked_add(what.len);
+        let to_end = what.to_offset.checked_add(what.len);
+        let (Some(from_end), Some(to_end)) = (from_end, to_end) else {
+            return Err(Error::Inval);
+        };
+        let to = self.ready_to_write(caller, what.to)?;
+        let from = self.ready_to_read(caller, what.from)?;
+        let size = self.size_now(&from)?;
+        if what.from_offset > size || (is_clone && from_end > size) {
+            return Err(Error::Inval);
+        }
+        let rest = size - what.from_offset;
+        let len = match what.len {
+            0 => rest,
+            len => len.min(rest),
+        };
+        if what.from == what.to && what.from_offset.abs_diff(what.to_offset) < len {
+            return Err(Error::Inval);
+        }
+        if to_end.max(what.to_offset.saturating_add(len)) > self.info.file_bytes_max {
+            return Err(Error::FBig);
+        }
+        Ok((from, to, len))
+    }
+
+    pub(super) fn clone(&self, caller: &Caller<'_>, what: &Move) -> Result<(), Error> {
+        let (from, to, len) = self.both(caller, what, true)?;
+        if len > 0 {
+            let source = (from.fd.as_fd(), what.from_offset);
+            let goal = (to.fd.as_fd(), what.to_offset);
+            // A length of 0 shares up to the end, where a part of a block may be.
+            let cloned = reactor::clone_range(source, goal, what.len);
+            cloned.map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::XDEV) => Error::NotSupp,
+                _ => error.into(),
+            })?;
+        }
+        self.content_changed(what.to, &to)?;
+        Ok(())
+    }
+
+    /// A part of a copy, of which `done` bytes are done; `None` if there is more
+    /// to do.
+    pub(super) fn copy_some(
+        &self,
+        caller: &Caller<'_>,
+        what: &Move,
+        reply: &Reply,
+    ) -> Option<Result<Output, Error>> {
+        match self.try_copy(caller, what, reply) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(Output::Copied(reply.copied.load(Ordering::Acquire)))),
+            // What was copied is the answer.
+            Err(error) => Some(match reply.copied.load(Ordering::Acquire) {
+                0 => Err(error),
+                copied => Ok(Output::Copied(copied)),
+            }),
+        }
+    }
+
+    fn try_copy(&self, caller: &Caller<'_>, what: &Move, reply: &Reply) -> Result<bool, Error> {
+        let (from, to, len) = self.both(caller, what, false)?;
+        let mut done = reply.copied.load(Ordering::Acquire);
+        let end = len.min(done + COPY_STEP_BYTES);
+        let mut is_over = done >= len;
+        while done < end && !reply.is_canceled.load(Ordering::Acquire) {
+            let source = (&*from.fd, what.from_offset + done);
+            let goal = (&*to.fd, what.to_offset + done);
+            let copied = copy_range(source, goal, end - done)?;
+            done += copied;
+            is_over = copied == 0 || done >= len;
+            reply.copied.store(done, Ordering::Release);
+            if is_over {
+                break;
+            }
+        }
+        self.content_changed(what.to, &to)?;
+        Ok(is_over || reply.is_canceled.load(Ordering::Acquire))
+    }
+
+    pub(super) fn statfs(&self) -> Result<Statfs, Error> {
+        let stat = fstatvfs(self.beneath.root())?;
+        Ok(Statfs {
+            bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+            bytes_free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            files: stat.f_files,
+            files_free: stat.f_favail,
+        })
+    }
+}
+
+/// Some bytes, by the kernel if it can.
+fn copy_range(
+    (from, from_offset): (&OwnedFd, u64),
+    (to, to_offset): (&OwnedFd, u64),
+    len: u64,
+) -> Result<u64, Errno> {
+    let (mut at, mut goal) = (from_offset, to_offset);
+    match copy_file_range(from, Some(&mut at), to, Some(&mut goal), len as usize) {
+        Ok(copied) => return Ok(copied as u64),
+        Err(Errno::INTR) => return copy_range((from, from_offset), (to, to_offset), len),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV | Errno::INVAL | Errno::PERM) => {}
+        Err(errno) => return Err(errno),
+    }
+    let mut bytes = vec![0; COPY_BYTES.min(len as usize)];
+    let count = pread(from, &mut bytes[..], from_offset)?;
+    let mut written = 0;
+    while written < count {
+        written += pwrite(to, &bytes[written..count], to_offset + written as u64)?;
+    }
+    Ok(count as u64)
+}

@@ -1,0 +1,171 @@
+//! Directories, entry by entry.
+//!
+//! A cookie is the place that the file system below gives an entry (`d_off`),
+//! and three more, since the first of NFS's are taken. ext4, XFS, Btrfs and
+//! tmpfs (Linux 6.6) keep it while others come and go. For those that count
+//! entries a listing goes on with the descriptor that it began with, as long as
+//! there is no pause.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{MutexGuard, PoisonError};
+
+use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::beneath::Seen;
+use crate::fs::{Caller, Error, FileId, Listing, Op, Rights, access};
+
+/// What a place below is more as a cookie.
+const COOKIES_FROM: u64 = 3;
+/// Bytes of entries that are read at once.
+const ENTRIES_BYTES: usize = 32 << 10;
+/// Listings that go on with their descriptor.
+const STREAMS_MAX: usize = 32;
+
+/// A listing that may go on.
+pub(super) struct Stream {
+    dir: FileId,
+    /// Of the last entry that was given out.
+    cookie: u64,
+    fd: OwnedFd,
+}
+
+/// What a client asks for.
+struct Wanted {
+    cookie: u64,
+    entries_max: usize,
+    name_bytes_max: usize,
+    with_attrs: bool,
+}
+
+impl Inner {
+    fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody goes on with a listing for a while.
+    pub(super) fn close_streams(&self) {
+        drop(std::mem::take(&mut *self.streams()));
+    }
+
+    /// A descriptor that reads on behind a cookie.
+    fn stream(&self, dir: FileId, seen: &Seen, cookie: u64) -> Result<OwnedFd, Error> {
+        let mut streams = self.streams();
+        let is_it = |stream: &Stream| stream.dir == dir && stream.cookie == cookie;
+        let found = streams.iter().position(is_it);
+        let stream = found.map(|at| streams.swap_remove(at));
+        drop(streams);
+        let fd = match stream {
+            // It may have been replaced by another directory meanwhile.
+            Some(stream) if self.beneath.look(stream.fd.try_clone()?)?.who.is(&seen.who) => {
+                stream.fd
+            }
+            _ => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                self.beneath.reopen(seen.fd.as_fd(), flags)?
+            }
+        };
+        let place = cookie.saturating_sub(COOKIES_FROM);
+        match seek(&fd, SeekFrom::Start(place)) {
+            Ok(_) => Ok(fd),
+            Err(Errno::INVAL | Errno::OVERFLOW) => Err(Error::BadCookie),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn keep_stream(&self, dir: FileId, cookie: u64, fd: OwnedFd) {
+        let mut streams = self.streams();
+        let oldest = (streams.len() >= STREAMS_MAX).then(|| streams.remove(0));
+        streams.push(Stream { dir, cookie, fd });
+        drop(streams);
+        drop(oldest);
+    }
+
+    /// Entries of one directory, as `op` asks for them.
+    pub(super) fn readdir(&self, caller: &Caller<'_>, op: &Op<'_>) -> Result<Listing, Error> {
+        let Op::Readdir {
+            dir,
+            cookie,
+            verifier,
+            entries_max,
+            name_bytes_max,
+            with_attrs,
+        } = *op
+        else {
+            unreachable!("asked for a listing");
+        };
+        let _shared = self.share(dir);
+        let (seen, attr) = self.directory(dir)?;
+        access::check(&attr, caller, Rights::READ)?;
+        if cookie != 0 && verifier != self.info.instance {
+            return Err(Error::NotSame);
+        }
+        if (1..COOKIES_FROM).contains(&cookie) {
+            return Err(Error::BadCookie);
+        }
+        let wanted = Wanted {
+            cookie,
+            entries_max: entries_max as usize,
+            name_bytes_max: name_bytes_max as usize,
+            with_attrs,
+        };
+        let fd = self.stream(dir, &seen, cookie)?;
+        let listing = self.list(dir, &seen, &fd, &wanted)?;
+        if let Some(last) = listing.last_cookie()
+            && !listing.is_end
+        {
+            self.keep_stream(dir, last, fd);
+        }
+        Ok(listing)
+    }
+
+    fn list(
+        &self,
+        dir: FileId,
+        seen: &Seen,
+        fd: &OwnedFd,
+        wanted: &Wanted,
+    ) -> Result<Listing, Error> {
+        let mut bytes = [const { MaybeUninit::uninit() }; ENTRIES_BYTES];
+        let mut entries = RawDir::new(fd, &mut bytes);
+        let mut listing = Listing::new(self.info.instance);
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                // The directory was removed while it was read.
+                Err(Errno::NOENT) => break,
+                entry => entry?,
+            };
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name_bytes = listing.name_bytes() + name.len();
+            if listing.len() == wanted.entries_max || name_bytes > wanted.name_bytes_max {
+                return match listing.is_empty() {
+                    true => Err(Error::TooSmall),
+                    false => Ok(listing),
+                };
+            }
+            let cookie = entry.next_entry_cookie().wrapping_add(COOKIES_FROM);
+            if cookie <= COOKIES_FROM || cookie == wanted.cookie {
+                // A file system below whose places mean nothing.
+                return Err(Error::NotSupp);
+            }
+            // What has just gone, and what is mounted there, is left out.
+            let found = match self.beneath.seen(seen, name) {
+                Ok(found) => found,
+                Err(Errno::NOENT | Errno::XDEV) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let file = self.number(&found, dir, name)?;
+            listing.push(cookie, file, name);
+            if wanted.with_attrs {
+                listing.set_attr(self.attr(file, &found, false)?);
+            }
+        }
+        listing.is_end = true;
+        Ok(listing)
+    }
+}

@@ -1,0 +1,561 @@
+//! Names: finding, making, moving and taking them away.
+//!
+//! The kernel does each in one step; what the caller may do, and what the table
+//! remembers, is settled under the lock of the directory. Where an object goes,
+//! and where it lies meanwhile, is written down before the kernel is asked, so
+//! that a process that is killed at any point finds it again.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ftruncate, linkat, makedev, mkdirat, mknodat, openat,
+    readlinkat, renameat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::attributes::Owner;
+use super::beneath::{Seen, way_to};
+use super::table::{ROOT, Record};
+use super::{Inner, Owners, Synced};
+use crate::fs::{
+    Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, New, Output, Removable, Rights, SetAttr,
+    access, check_name, check_symlink,
+};
+
+/// A directory and a name in it.
+type Place<'a> = (FileId, &'a [u8]);
+
+/// A directory that a name is changed in.
+struct Dir {
+    file: FileId,
+    seen: Seen,
+    attr: Attr,
+}
+
+fn kind_of(new: New<'_>) -> Kind {
+    match new {
+        New::Unchecked | New::Guarded | New::Exclusive(_) => Kind::Regular,
+        New::Directory => Kind::Directory,
+        New::Symlink(_) => Kind::Symlink,
+        New::Fifo => Kind::Fifo,
+        New::Socket => Kind::Socket,
+        New::Block(_) => Kind::Block,
+        New::Character(_) => Kind::Character,
+    }
+}
+
+/// What is not there yet.
+fn blank(kind: Kind, new: New<'_>, now: crate::fs::Time) -> Attr {
+    let device = match new {
+        New::Block(device) | New::Character(device) => device,
+        _ => Device::default(),
+    };
+    Attr {
+        file: FileId(0),
+        kind,
+        mode: 0,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        device,
+        size: 0,
+        used_bytes: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: now,
+        change: 0,
+    }
+}
+
+impl Inner {
+    fn dir(&self, file: FileId) -> Result<Dir, Error> {
+        let (seen, attr) = self.directory(file)?;
+        Ok(Dir { file, seen, attr })
+    }
+
+    /// What a name in a directory that is locked means.
+    fn find(&self, dir: &Dir, name: &[u8]) -> Result<Option<(FileId, Seen)>, Error> {
+        match self.beneath.seen(&dir.seen, name) {
+            Ok(seen) => Ok(Some((self.number(&seen, dir.file, name)?, seen))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) fn lookup(
+        &self,
+        caller: &Caller<'_>,
+        dir: FileId,
+        name: &[u8],
+    ) -> Result<FileId, Error> {
+        check_name(name)?;
+        let _shared = self.share(dir);
+        let dir = self.dir(dir)?;
+        access::check(&dir.attr, caller, Rights::EXECUTE)?;
+        let found = self.find(&dir, name)?.ok_or(Error::NoEnt)?;
+        Ok(found.0)
+    }
+
+    pub(super) fn parent(&self, caller: &Caller<'_>, dir: FileId) -> Result<FileId, Error> {
+        let (seen, attr) = self.directory(dir)?;
+        access::check(&attr, caller, Rights::EXECUTE)?;
+        if dir.0 == ROOT {
+            return Err(Error::NoEnt);
+        }
+        // The table may not know yet that the directory above was exchanged.
+        let up = openat(
+            seen.fd.as_fd(),
+            "..",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let up = self.beneath.look(up)?;
+        let mut table = self.table();
+        if up.who.is(&table.header().root) {
+            return Ok(FileId(ROOT));
+        }
+        let found = table.find(&up.who)?;
+        drop(table);
+        // It is beneath the root only if there is a way to it.
+        let (number, _) = found.ok_or(Error::Stale)?;
+        self.resolve(FileId(number))?;
+        Ok(FileId(number))
+    }
+
+    pub(super) fn create(
+        &self,
+        caller: &Caller<'_>,
+        (dir, name): Place<'_>,
+        (new, set): (New<'_>, &SetAttr),
+        synced: &mut Synced,
+    ) -> Result<Output, Error> {
+        check_name(name)?;
+        if let New::Symlink(text) = new {
+            check_symlink(text)?;
+        }
+        let _alone = self.lock_one(dir);
+        let mut dir = self.dir(dir)?;
+        access::check(&dir.attr, caller, Rights::EXECUTE)?;
+        if let Some((file, seen)) = self.find(&dir, name)? {
+            let attr = self.take_existing(caller, (file, seen), (new, set), synced)?;
+            return Ok(Output::Created {
+                attr,
+                is_new: false,
+                change: ChangeInfo {
+                    before: dir.attr.change,
+                    after: dir.attr.change,
+                    is_atomic: false,
+                },
+            });
+        }
+        access::check(&dir.attr, caller, Rights::ENTRIES)?;
+        self.check_writable()?;
+        let kind = kind_of(new);
+        let attr = access::made(&dir.attr, &blank(kind, new, caller.now), caller, set)?;
+        synced.object(self, &dir.seen)?;
+        let (file, mut seen) = self.make(&dir, name, (new, set), &attr)?;
+        let attr = self.attr_changed(file, &mut seen)?;
+        let change = self.change(dir.file, &mut dir.seen, dir.attr.change)?;
+        Ok(Output::Created {
+            attr,
+            is_new: true,
+            change,
+        })
+    }
+
+    /// What is to be made is there already.
+    fn take_existing(
+        &self,
+        caller: &Caller<'_>,
+        (file, mut seen): (FileId, Seen),
+        (new, set): (New<'_>, &SetAttr),
+        synced: &mut Synced,
+    ) -> Result<Attr, Error> {
+        let attr = self.attr(file, &seen, false)?;
+        match new {
+            New::Unchecked => {}
+            New::Exclusive(verifier) => {
+                let record = self.table().get(file.0)?;
+                return match record.is_some_and(|record| record.verifier == Some(verifier)) {
+                    true => Ok(attr),
+                    false => Err(Error::Exist),
+                };
+            }
+            _ => return Err(Error::Exist),
+        }
+        if attr.kind != Kind::Regular {
+            return Err(super::attributes::no_file(attr.kind));
+        }
+        if set.size != Some(0) {
+            return Ok(attr);
+        }
+        let only = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        self.set(caller, &mut seen, &attr, &only, synced)
+    }
+
+    fn make(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        (new, set): (New<'_>, &SetAttr),
+        attr: &Attr,
+    ) -> Result<(FileId, Seen), Error> {
+        if let New::Exclusive(verifier) = new
+            && let Some(made) = self.make_unseen(dir, name, (verifier, set), attr)?
+        {
+            return Ok(made);
+        }
+        let at = dir.seen.fd.as_fd();
+        let (mut seen, flags) = (self.make_entry(at, name, new, attr)?, removal(attr.kind));
+        let finished = self.finish(dir, name, &mut seen, (new, set), attr);
+        if finished.is_err() {
+            // Nothing has become of it: its name goes again.
+            let _ = unlinkat(at, name, flags);
+        }
+        finished.map(|file| (file, seen))
+    }
+
+    /// Makes an entry, which is its maker's alone as yet.
+    fn make_entry(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        new: New<'_>,
+        attr: &Attr,
+    ) -> Result<Seen, Error> {
+        let private = Mode::RUSR | Mode::WUSR;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let is_real = self.owners == Owners::Real;
+        match new {
+            New::Directory => mkdirat(dir, name, Mode::RWXU)?,
+            New::Symlink(text) => symlinkat(text, dir, name)?,
+            New::Fifo | New::Socket | New::Block(_) | New::Character(_) if is_real => {
+                let (file_type, device) = match new {
+                    New::Fifo => (FileType::Fifo, attr.device),
+                    New::Socket => (FileType::Socket, attr.device),
+                    New::Block(device) => (FileType::BlockDevice, device),
+                    New::Character(device) => (FileType::CharacterDevice, device),
+                    _ => unreachable!("these four"),
+                };
+                let device = makedev(device.major, device.minor);
+                mknodat(dir, name, file_type, private, device)?;
+            }
+            // Without privileges what is special is recorded with a file.
+            _ => {
+                let fd = openat(dir, name, flags, private)?;
+                return Ok(self.beneath.look(fd)?);
+            }
+        }
+        let fd = self.beneath.child(dir, name)?;
+        Ok(self.beneath.look(fd)?)
+    }
+
+    /// Gives a new object its attributes and its number.
+    fn finish(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        seen: &mut Seen,
+        (new, set): (New<'_>, &SetAttr),
+        attr: &Attr,
+    ) -> Result<FileId, Error> {
+        let mut table = self.table();
+        if let Some((old, _)) = table.find(&seen.who)? {
+            // Made and gone within a tick of the clock, where objects have no
+            // names: never one number for two.
+            table.remove(old)?;
+        }
+        let mut record = Record::new(seen.who, dir.file.0, name);
+        if let New::Exclusive(verifier) = new {
+            record.verifier = Some(verifier);
+        }
+        let file = FileId(table.add(record)?);
+        drop(table);
+        let done = self.dress(Some(file), seen, set, attr);
+        if done.is_err() {
+            self.table().remove(file.0)?;
+        }
+        done.map(|()| file)
+    }
+
+    /// Owner, size and times.
+    fn dress(
+        &self,
+        file: Option<FileId>,
+        seen: &mut Seen,
+        set: &SetAttr,
+        attr: &Attr,
+    ) -> Result<(), Error> {
+        self.set_owner(file, seen, &Owner::of(attr))?;
+        if let Some(size) = set.size {
+            if size > self.info.file_bytes_max {
+                return Err(Error::FBig);
+            }
+            ftruncate(&seen.fd, size)?;
+        }
+        self.set_times(seen.fd.as_fd(), set, attr)
+    }
+
+    /// Makes a file that has all its attributes, and is in the table with its
+    /// verifier, before it has a name: whoever asks again after a crash finds
+    /// his own. `None` where files without names cannot be had.
+    fn make_unseen(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        (verifier, set): ([u8; 8], &SetAttr),
+        attr: &Attr,
+    ) -> Result<Option<(FileId, Seen)>, Error> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let private = Mode::RUSR | Mode::WUSR;
+        let fd = match openat(dir.seen.fd.as_fd(), ".", flags, private) {
+            Ok(fd) => fd,
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut seen = self.beneath.look(fd)?;
+        let new = (New::Exclusive(verifier), set);
+        let file = self.finish(dir, name, &mut seen, new, attr)?;
+        let way = way_to(seen.fd.as_fd());
+        let linked = linkat(CWD, way, dir.seen.fd.as_fd(), name, AtFlags::SYMLINK_FOLLOW);
+        match linked {
+            Ok(()) => Ok(Some((file, seen))),
+            Err(errno) => {
+                self.table().remove(file.0)?;
+                match errno {
+                    Errno::OPNOTSUPP | Errno::NOENT => Ok(None),
+                    errno => Err(errno.into()),
+                }
+            }
+        }
+    }
+
+    pub(super) fn link(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        (dir, name): Place<'_>,
+        synced: &mut Synced,
+    ) -> Result<ChangeInfo, Error> {
+        check_name(name)?;
+        let _alone = self.lock_one(dir);
+        let mut seen = self.object(file)?;
+        let mut dir = self.dir(dir)?;
+        access::check(&dir.attr, caller, Rights::EXECUTE)?;
+        if self.find(&dir, name)?.is_some() {
+            return Err(Error::Exist);
+        }
+        access::check(&dir.attr, caller, Rights::ENTRIES)?;
+        if seen.is_directory() {
+            return Err(Error::IsDir);
+        }
+        if seen.stat.stx_nlink == 0 {
+            return Err(Error::NoEnt);
+        }
+        self.check_writable()?;
+        synced.object(self, &dir.seen)?;
+        self.table().add_place(file.0, dir.file.0, name)?;
+        let way = way_to(seen.fd.as_fd());
+        let linked = linkat(CWD, way, dir.seen.fd.as_fd(), name, AtFlags::SYMLINK_FOLLOW);
+        if let Err(errno) = linked {
+            self.table().remove_place(file.0, dir.file.0, name)?;
+            return Err(errno.into());
+        }
+        self.attr_changed(file, &mut seen)?;
+        self.change(dir.file, &mut dir.seen, dir.attr.change)
+    }
+
+    pub(super) fn remove(
+        &self,
+        caller: &Caller<'_>,
+        (dir, name): Place<'_>,
+        what: Removable,
+        synced: &mut Synced,
+    ) -> Result<Output, Error> {
+        check_name(name)?;
+        let _alone = self.lock_one(dir);
+        let mut dir = self.dir(dir)?;
+        access::check(&dir.attr, caller, Rights::EXECUTE)?;
+        let (file, mut seen) = self.find(&dir, name)?.ok_or(Error::NoEnt)?;
+        access::check(&dir.attr, caller, Rights::ENTRIES)?;
+        let attr = self.attr(file, &seen, false)?;
+        match (what, attr.kind == Kind::Directory) {
+            (Removable::NotDirectory, true) => return Err(Error::IsDir),
+            (Removable::Directory, false) => return Err(Error::NotDir),
+            _ => {}
+        }
+        access::check_sticky(&dir.attr, &attr, caller)?;
+        self.check_writable()?;
+        synced.object(self, &dir.seen)?;
+        self.keep_open(file, &seen)?;
+        unlinkat(dir.seen.fd.as_fd(), name, removal(attr.kind)).map_err(not_empty)?;
+        self.unlinked(file, &mut seen, (dir.file, name))?;
+        let change = self.change(dir.file, &mut dir.seen, dir.attr.change)?;
+        Ok(Output::Removed { file, change })
+    }
+
+    /// Before an object may lose its last name: who has it open keeps it by a
+    /// descriptor.
+    fn keep_open(&self, file: FileId, seen: &Seen) -> Result<(), Error> {
+        if !self.entries.lacks_descriptor(file) {
+            return Ok(());
+        }
+        let fd = self.beneath.reopen(seen.fd.as_fd(), OFlags::RDWR)?;
+        self.entries.put_descriptor(file, Arc::new(fd), true);
+        Ok(())
+    }
+
+    /// An object has lost a name; is it gone?
+    fn unlinked(&self, file: FileId, seen: &mut Seen, place: Place<'_>) -> Result<(), Error> {
+        let is_directory = seen.is_directory();
+        self.beneath.again(seen)?;
+        let mut table = self.table();
+        if is_directory || seen.stat.stx_nlink == 0 {
+            // Both under the table's lock: an OPEN of this moment sees either.
+            if is_directory || !self.entries.unlinked(file) {
+                table.remove(file.0)?;
+                return Ok(());
+            }
+        }
+        table.remove_place(file.0, place.0.0, place.1)?;
+        drop(table);
+        self.attr(file, seen, true).map(|_| ())
+    }
+
+    pub(super) fn rename(
+        &self,
+        caller: &Caller<'_>,
+        (from_dir, from): Place<'_>,
+        (to_dir, to): Place<'_>,
+        synced: &mut Synced,
+    ) -> Result<Output, Error> {
+        check_name(from)?;
+        check_name(to)?;
+        let _alone = self.lock_two(from_dir, to_dir);
+        let mut source = self.dir(from_dir)?;
+        access::check(&source.attr, caller, Rights::EXECUTE)?;
+        let mut goal = self.dir(to_dir)?;
+        access::check(&goal.attr, caller, Rights::EXECUTE)?;
+        let (file, mut seen) = self.find(&source, from)?.ok_or(Error::NoEnt)?;
+        let target = self.find(&goal, to)?;
+        if target.as_ref().is_some_and(|(target, _)| *target == file) {
+            // Two names of one object, or one name: nothing is to be done
+            // (RFC 5661, section 18.26.3).
+            let none = |attr: &Attr| ChangeInfo {
+                before: attr.change,
+                after: attr.change,
+                is_atomic: false,
+            };
+            return Ok(Output::Renamed {
+                from: none(&source.attr),
+                to: none(&goal.attr),
+                replaced: None,
+            });
+        }
+        self.check_rename(caller, (&source, &goal), (file, &seen), target.as_ref())?;
+        self.check_writable()?;
+        synced.object(self, &source.seen)?;
+        synced.object(self, &goal.seen)?;
+        if let Some((target, seen)) = &target {
+            self.keep_open(*target, seen)?;
+        }
+        self.move_name((&source, from), (&goal, to), file, &seen)?;
+        let replaced = target.as_ref().map(|(target, _)| *target);
+        if let Some((target, mut seen)) = target {
+            self.unlinked(target, &mut seen, (to_dir, to))?;
+        }
+        self.attr_changed(file, &mut seen)?;
+        let change = self.change(from_dir, &mut source.seen, source.attr.change)?;
+        let to = match from_dir == to_dir {
+            true => change,
+            false => self.change(to_dir, &mut goal.seen, goal.attr.change)?,
+        };
+        Ok(Output::Renamed {
+            from: change,
+            to,
+            replaced,
+        })
+    }
+
+    /// Whether the caller may move an object, and over what is there.
+    fn check_rename(
+        &self,
+        caller: &Caller<'_>,
+        (source, goal): (&Dir, &Dir),
+        (file, seen): (FileId, &Seen),
+        target: Option<&(FileId, Seen)>,
+    ) -> Result<(), Error> {
+        access::check(&source.attr, caller, Rights::ENTRIES)?;
+        access::check(&goal.attr, caller, Rights::ENTRIES)?;
+        let attr = self.attr(file, seen, false)?;
+        access::check_sticky(&source.attr, &attr, caller)?;
+        if attr.kind == Kind::Directory && source.file != goal.file {
+            // Its entry `..` changes.
+            access::check(&attr, caller, Rights::WRITE)?;
+        }
+        if let Some((target, seen)) = target {
+            let target = self.attr(*target, seen, false)?;
+            access::check_sticky(&goal.attr, &target, caller)?;
+        }
+        Ok(())
+    }
+
+    /// The new place is known before the name moves, and the old one until it
+    /// has.
+    fn move_name(
+        &self,
+        (source, from): (&Dir, &[u8]),
+        (goal, to): (&Dir, &[u8]),
+        file: FileId,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let _moving = self.moving();
+        self.table().add_place(file.0, goal.file.0, to)?;
+        let (old, new) = (source.seen.fd.as_fd(), goal.seen.fd.as_fd());
+        let moved = renameat(old, from, new, to);
+        let mut table = self.table();
+        match moved {
+            Ok(()) if seen.is_directory() => table.set_place(file.0, goal.file.0, to)?,
+            Ok(()) => table.remove_place(file.0, source.file.0, from)?,
+            Err(errno) => {
+                table.remove_place(file.0, goal.file.0, to)?;
+                return Err(not_empty(errno).into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn readlink(&self, file: FileId) -> Result<Box<[u8]>, Error> {
+        let seen = self.object(file)?;
+        let attr = self.attr(file, &seen, false)?;
+        match attr.kind {
+            Kind::Symlink => {}
+            Kind::Directory => return Err(Error::IsDir),
+            _ => return Err(Error::Inval),
+        }
+        let fd: &OwnedFd = &seen.fd;
+        let text = readlinkat(fd, "", Vec::new())?;
+        Ok(text.into_bytes().into_boxed_slice())
+    }
+}
+
+fn removal(kind: Kind) -> AtFlags {
+    match kind {
+        Kind::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    }
+}
+
+/// POSIX lets a full directory be refused in two ways.
+fn not_empty(errno: Errno) -> Errno {
+    match errno {
+        Errno::EXIST => Errno::NOTEMPTY,
+        errno => errno,
+    }
+}

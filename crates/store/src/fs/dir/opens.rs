@@ -1,0 +1,348 @@
+//! Open files: descriptors that data goes through.
+//!
+//! A file that clients have open keeps its descriptor as long as there are
+//! enough of them, and for good once it has no name any more. Others keep theirs
+//! for as long as somebody uses them, but look again where they lie once a
+//! second, so that what was removed or moved out is not served on.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::fs::{Attr, Caller, Error, FileId, Time, access};
+
+/// For how long a file that nobody has open is taken to lie where it did.
+const TRUST_NANOS: i64 = 1_000_000_000;
+
+/// One file.
+pub(super) struct Entry {
+    file: FileId,
+    state: Mutex<State>,
+    /// Writes that the change attribute does not tell of yet.
+    changes: AtomicU64,
+    /// Bytes that it has at least, unless somebody else has cut it off.
+    size: AtomicU64,
+    /// When it was last wanted, on [`Map::clock`].
+    wanted: AtomicU64,
+}
+
+struct State {
+    fd: Option<Arc<OwnedFd>>,
+    can_write: bool,
+    opens: u32,
+    /// It has no name: its descriptor is all that there is of it.
+    is_unlinked: bool,
+    seen_at: i64,
+    attr: Attr,
+}
+
+#[derive(Default)]
+struct Map {
+    by_file: HashMap<FileId, Arc<Entry>>,
+    clock: u64,
+}
+
+pub(super) struct Entries {
+    map: Mutex<Map>,
+    descriptors_max: usize,
+}
+
+fn nanos(time: Time) -> i64 {
+    time.seconds
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.nanos.into())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A descriptor, if the caller may use it so.
+pub(super) type Granted = Result<Arc<OwnedFd>, Error>;
+
+impl Entry {
+    /// The descriptor for a read or a write, without a system call. `None`:
+    /// that takes a thread that may wait.
+    pub(super) fn quick(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
+        let state = locked(&self.state);
+        let age = nanos(caller.now).wrapping_sub(state.seen_at);
+        let is_fresh = state.opens > 0 || (0..TRUST_NANOS).contains(&age);
+        let fd = state.fd.as_ref().filter(|_| is_fresh)?;
+        if !write {
+            let checked = access::check_read(&state.attr, caller);
+            return Some(checked.map(|()| Arc::clone(fd)));
+        }
+        if let Err(error) = access::check_write(&state.attr, caller) {
+            return Some(Err(error));
+        }
+        let mode = state.attr.mode;
+        let keeps_mode = access::mode_written(mode, caller) == mode;
+        (state.can_write && keeps_mode).then(|| Ok(Arc::clone(fd)))
+    }
+
+    pub(super) fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        locked(&self.state).fd.clone()
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+}
+
+impl Entries {
+    pub(super) fn new(descriptors_max: usize) -> Entries {
+        Entries {
+            map: Mutex::default(),
+            descriptors_max,
+        }
+    }
+
+    pub(super) fn get(&self, file: FileId) -> Option<Arc<Entry>> {
+        let mut map = locked(&self.map);
+        map.clock += 1;
+        let entry = map.by_file.get(&file)?;
+        entry.wanted.store(map.clock, Ordering::Relaxed);
+        Some(Arc::clone(entry))
+    }
+
+    /// The descriptor of a file that somebody has open.
+    pub(super) fn pinned(&self, file: FileId) -> Option<Arc<OwnedFd>> {
+        let entry = self.get(file)?;
+        let state = locked(&entry.state);
+        state.fd.clone().filter(|_| state.opens > 0)
+    }
+
+    /// A descriptor that is at hand and of the kind that is needed, and whether
+    /// the file is open so that nobody need look where it lies.
+    pub(super) fn at_hand(&self, file: FileId, write: bool) -> Option<(Arc<Entry>, bool)> {
+        let entry = self.get(file)?;
+        let state = locked(&entry.state);
+        let is_fit = state.fd.is_some() && (state.can_write || !write);
+        let is_pinned = state.opens > 0;
+        drop(state);
+        is_fit.then_some((entry, is_pinned))
+    }
+
+    /// A descriptor of a file, in the place of what there was.
+    pub(super) fn put(
+        &self,
+        attr: &Attr,
+        fd: Arc<OwnedFd>,
+        can_write: bool,
+        now: Time,
+    ) -> Arc<Entry> {
+        let mut map = locked(&self.map);
+        let evicted = map.make_room(self.descriptors_max);
+        map.clock += 1;
+        let clock = map.clock;
+        let entry = map.by_file.entry(attr.file).or_insert_with(|| {
+            Arc::new(Entry {
+                file: attr.file,
+                state: Mutex::new(State {
+                    fd: None,
+                    can_write,
+                    opens: 0,
+                    is_unlinked: false,
+                    seen_at: nanos(now),
+                    attr: *attr,
+                }),
+                changes: AtomicU64::new(0),
+                size: AtomicU64::new(attr.size),
+                wanted: AtomicU64::new(clock),
+            })
+        });
+        let entry = Arc::clone(entry);
+        let mut state = locked(&entry.state);
+        (state.can_write, state.seen_at, state.attr) = (can_write, nanos(now), *attr);
+        let old = state.fd.replace(fd);
+        drop(state);
+        drop(map);
+        // Closing may wait for a disk, and nobody else shall.
+        drop((old, evicted));
+        entry
+    }
+
+    /// A file was looked at again and lies where it did.
+    pub(super) fn confirm(&self, entry: &Entry, attr: &Attr, now: Time) {
+        let mut state = locked(&entry.state);
+        (state.seen_at, state.attr) = (nanos(now), *attr);
+        entry.size.fetch_max(attr.size, Ordering::AcqRel);
+    }
+
+    /// Attributes that have just changed.
+    pub(super) fn set_attr(&self, attr: &Attr) {
+        let map = locked(&self.map);
+        if let Some(entry) = map.by_file.get(&attr.file) {
+            locked(&entry.state).attr = *attr;
+            entry.set_size(attr.size);
+        }
+    }
+
+    /// Whether something was written since this was last asked.
+    pub(super) fn take_changes(&self, file: FileId) -> bool {
+        let map = locked(&self.map);
+        let entry = map.by_file.get(&file);
+        entry.is_some_and(|entry| entry.changes.swap(0, Ordering::AcqRel) > 0)
+    }
+
+    /// Content was written up to `end`.
+    pub(super) fn written(&self, entry: &Arc<Entry>, end: u64) {
+        let mut map = locked(&self.map);
+        // It may have been given up while the write was under way.
+        let there = map.by_file.entry(entry.file);
+        let entry = there.or_insert_with(|| Arc::clone(entry));
+        entry.size.fetch_max(end, Ordering::AcqRel);
+        entry.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One more has the file open.
+    pub(super) fn pin(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        let mut map = locked(&self.map);
+        let entry = map
+            .by_file
+            .entry(entry.file)
+            .or_insert_with(|| Arc::clone(entry));
+        let mut state = locked(&entry.state);
+        state.opens = state.opens.checked_add(1).ok_or(Error::Delay)?;
+        Ok(())
+    }
+
+    /// One fewer has; `true` if that was the end of a file without a name.
+    pub(super) fn unpin(&self, file: FileId) -> bool {
+        let mut map = locked(&self.map);
+        let entry = map.by_file.get(&file);
+        let entry = entry.expect("a file is closed as often as it was opened");
+        let mut state = locked(&entry.state);
+        let opens = state.opens.checked_sub(1);
+        state.opens = opens.expect("a file is closed as often as it was opened");
+        let is_gone = state.opens == 0 && state.is_unlinked;
+        let has_news = entry.changes.load(Ordering::Acquire) > 0;
+        let is_useless = is_gone || (state.opens == 0 && state.fd.is_none() && !has_news);
+        drop(state);
+        let entry = is_useless.then(|| map.by_file.remove(&file));
+        drop(map);
+        drop(entry);
+        is_gone
+    }
+
+    /// Whether a file is open and has no descriptor all the same.
+    pub(super) fn lacks_descriptor(&self, file: FileId) -> bool {
+        let map = locked(&self.map);
+        let entry = map.by_file.get(&file);
+        entry.is_some_and(|entry| {
+            let state = locked(&entry.state);
+            state.opens > 0 && state.fd.is_none()
+        })
+    }
+
+    pub(super) fn put_descriptor(&self, file: FileId, fd: Arc<OwnedFd>, can_write: bool) {
+        let map = locked(&self.map);
+        if let Some(entry) = map.by_file.get(&file) {
+            let mut state = locked(&entry.state);
+            (state.fd, state.can_write) = (Some(fd), can_write);
+        }
+    }
+
+    /// A file has lost its last name: whether somebody has it open still.
+    pub(super) fn unlinked(&self, file: FileId) -> bool {
+        let mut map = locked(&self.map);
+        let Some(entry) = map.by_file.get(&file) else {
+            return false;
+        };
+        let mut state = locked(&entry.state);
+        state.is_unlinked = true;
+        let is_open = state.opens > 0;
+        drop(state);
+        let entry = (!is_open).then(|| map.by_file.remove(&file));
+        drop(map);
+        drop(entry);
+        is_open
+    }
+
+    /// A file that nobody has open does not lie where it did.
+    pub(super) fn forget(&self, file: FileId) {
+        let mut map = locked(&self.map);
+        let is_open = |entry: &Arc<Entry>| locked(&entry.state).opens > 0;
+        let entry = match map.by_file.get(&file).is_some_and(|entry| !is_open(entry)) {
+            true => map.by_file.remove(&file),
+            false => None,
+        };
+        drop(map);
+        drop(entry);
+    }
+
+    /// Files that nobody has open, and whose changes nobody has asked for.
+    pub(super) fn with_news(&self) -> Vec<(FileId, Arc<OwnedFd>)> {
+        let map = locked(&self.map);
+        let mut files = Vec::new();
+        for (file, entry) in &map.by_file {
+            let state = locked(&entry.state);
+            if state.opens == 0 && entry.changes.load(Ordering::Acquire) > 0 {
+                files.extend(state.fd.clone().map(|fd| (*file, fd)));
+            }
+        }
+        files
+    }
+
+    /// Closes all that nobody has open.
+    pub(super) fn close_idle(&self) {
+        let mut map = locked(&self.map);
+        let mut evicted = Vec::new();
+        map.by_file.retain(|_, entry| {
+            let keeps = locked(&entry.state).opens > 0;
+            if !keeps {
+                evicted.push(Arc::clone(entry));
+            }
+            keeps
+        });
+        drop(map);
+        drop(evicted);
+    }
+
+    #[cfg(test)]
+    pub(super) fn descriptors(&self) -> usize {
+        let map = locked(&self.map);
+        let has = |entry: &&Arc<Entry>| locked(&entry.state).fd.is_some();
+        map.by_file.values().filter(has).count()
+    }
+}
+
+impl Map {
+    /// Below the limit nothing; else an eighth of the descriptors, those that
+    /// were wanted longest ago, first of files that nobody has open.
+    fn make_room(&mut self, max: usize) -> Vec<Arc<OwnedFd>> {
+        if self.by_file.len() < max {
+            return Vec::new();
+        }
+        let mut evictable: Vec<(bool, u64, FileId)> = Vec::new();
+        let mut count = 0;
+        for (file, entry) in &self.by_file {
+            let state = locked(&entry.state);
+            count += usize::from(state.fd.is_some());
+            if state.fd.is_some() && !state.is_unlinked {
+                let wanted = entry.wanted.load(Ordering::Relaxed);
+                evictable.push((state.opens > 0, wanted, *file));
+            }
+        }
+        if count < max {
+            return Vec::new();
+        }
+        let many = (max / 8).max(1).min(evictable.len());
+        evictable.sort_unstable();
+        let mut evicted = Vec::new();
+        for (is_open, _, file) in &evictable[..many] {
+            let entry = &self.by_file[file];
+            evicted.extend(locked(&entry.state).fd.take());
+            // Those that are not open come back whole.
+            if !is_open && entry.changes.load(Ordering::Acquire) == 0 {
+                self.by_file.remove(file);
+            }
+        }
+        evicted
+    }
+}

@@ -1,0 +1,529 @@
+//! Threads that wait for the disk, so that reactors need not: as many as there
+//! is work for, up to a limit, and none when there has been none for a while.
+//!
+//! What must survive a crash of the machine is synced together: whoever comes
+//! first syncs for all that have come meanwhile.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use reactor::Ticket;
+use rustix::fs::{FileType, OFlags, fsync};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::beneath::Seen;
+use super::content::{Move, Ready};
+use crate::fs::{Caller, Error, FileId, Op, Output, Time};
+
+/// Threads of a file system at most.
+const THREADS_MAX: usize = 8;
+/// Operations that wait for a thread at most.
+const JOBS_MAX: usize = 1 << 14;
+/// A thread that has had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long the end waits for what is under way.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What becomes of a job.
+#[derive(Default)]
+pub(crate) struct Reply {
+    result: Mutex<Option<Result<Done, Error>>>,
+    /// Bytes of a COPY.
+    pub(super) copied: AtomicU64,
+    pub(super) is_canceled: AtomicBool,
+}
+
+impl Reply {
+    /// Once the ticket has rung.
+    pub(super) fn take(&self) -> Result<Done, Error> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing there: the job went down with its thread.
+        result.take().unwrap_or(Err(Error::Io))
+    }
+}
+
+/// What a job has come to.
+pub(super) enum Done {
+    Output(Output),
+    Ready(Ready),
+    Size(u64),
+}
+
+/// What a thread does.
+pub(super) enum Work {
+    /// An operation, its names apart.
+    Op(Op<'static>, [Box<[u8]>; 2]),
+    /// Makes a file ready for a read, or a write.
+    Ready {
+        file: FileId,
+        write: bool,
+    },
+    Size(Ready),
+}
+
+/// A caller without its borrowed groups.
+pub(super) struct Credentials {
+    uid: u32,
+    gid: u32,
+    gids: Box<[u32]>,
+    now: Time,
+    is_open: bool,
+}
+
+impl Credentials {
+    pub(super) fn of(caller: &Caller<'_>) -> Credentials {
+        Credentials {
+            uid: caller.uid,
+            gid: caller.gid,
+            gids: caller.gids.into(),
+            now: caller.now,
+            is_open: caller.is_open,
+        }
+    }
+
+    pub(super) fn caller(&self) -> Caller<'_> {
+        Caller {
+            uid: self.uid,
+            gid: self.gid,
+            gids: &self.gids,
+            now: self.now,
+            is_open: self.is_open,
+        }
+    }
+}
+
+/// The names and texts of an operation replaced by others.
+pub(super) fn with_names<'a>(op: Op<'_>, first: &'a [u8], second: &'a [u8]) -> Op<'a> {
+    use crate::fs::New;
+    match op {
+        Op::Lookup { dir, .. } => Op::Lookup { dir, name: first },
+        Op::Create { dir, new, set, .. } => Op::Create {
+            dir,
+            name: first,
+            new: match new {
+                New::Symlink(_) => New::Symlink(second),
+                New::Unchecked => New::Unchecked,
+                New::Guarded => New::Guarded,
+                New::Exclusive(verifier) => New::Exclusive(verifier),
+                New::Directory => New::Directory,
+                New::Fifo => New::Fifo,
+                New::Socket => New::Socket,
+                New::Block(device) => New::Block(device),
+                New::Character(device) => New::Character(device),
+            },
+            set,
+        },
+        Op::Link { file, dir, .. } => Op::Link {
+            file,
+            dir,
+            name: first,
+        },
+        Op::Remove { dir, what, .. } => Op::Remove {
+            dir,
+            name: first,
+            what,
+        },
+        Op::Rename {
+            from_dir, to_dir, ..
+        } => Op::Rename {
+            from_dir,
+            from: first,
+            to_dir,
+            to: second,
+        },
+        Op::GetXattr { file, .. } => Op::GetXattr { file, name: first },
+        Op::SetXattr { file, how, .. } => Op::SetXattr {
+            file,
+            name: first,
+            value: second,
+            how,
+        },
+        Op::RemoveXattr { file, .. } => Op::RemoveXattr { file, name: first },
+        other => nameless(other),
+    }
+}
+
+/// Those that have no names.
+fn nameless(op: Op<'_>) -> Op<'static> {
+    match op {
+        Op::Parent { dir } => Op::Parent { dir },
+        Op::Getattr { file } => Op::Getattr { file },
+        Op::Setattr { file, set, guard } => Op::Setattr { file, set, guard },
+        Op::Readlink { file } => Op::Readlink { file },
+        Op::Readdir {
+            dir,
+            cookie,
+            verifier,
+            entries_max,
+            name_bytes_max,
+            with_attrs,
+        } => Op::Readdir {
+            dir,
+            cookie,
+            verifier,
+            entries_max,
+            name_bytes_max,
+            with_attrs,
+        },
+        Op::Allocate { file, offset, len } => Op::Allocate { file, offset, len },
+        Op::Deallocate { file, offset, len } => Op::Deallocate { file, offset, len },
+        Op::Seek { file, offset, what } => Op::Seek { file, offset, what },
+        Op::Clone {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        } => Op::Clone {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        },
+        Op::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        } => Op::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        },
+        Op::ListXattrs {
+            file,
+            cookie,
+            name_bytes_max,
+        } => Op::ListXattrs {
+            file,
+            cookie,
+            name_bytes_max,
+        },
+        Op::Statfs => Op::Statfs,
+        Op::Open { file, read, write } => Op::Open { file, read, write },
+        Op::Close { file } => Op::Close { file },
+        _ => unreachable!("data has no way through here, and the others have names"),
+    }
+}
+
+/// The names and texts of an operation.
+pub(super) fn names_of(op: &Op<'_>) -> [Box<[u8]>; 2] {
+    use crate::fs::New;
+    let (first, second): (&[u8], &[u8]) = match *op {
+        Op::Create {
+            name,
+            new: New::Symlink(text),
+            ..
+        } => (name, text),
+        Op::Lookup { name, .. }
+        | Op::Create { name, .. }
+        | Op::Link { name, .. }
+        | Op::Remove { name, .. }
+        | Op::GetXattr { name, .. }
+        | Op::RemoveXattr { name, .. } => (name, b""),
+        Op::Rename { from, to, .. } => (from, to),
+        Op::SetXattr { name, value, .. } => (name, value),
+        _ => (b"", b""),
+    };
+    [first.into(), second.into()]
+}
+
+pub(super) struct Job {
+    pub(super) inner: Arc<Inner>,
+    pub(super) caller: Credentials,
+    pub(super) work: Work,
+    pub(super) reply: Arc<Reply>,
+    /// Until it has rung.
+    pub(super) ticket: Option<Ticket>,
+}
+
+impl Drop for Job {
+    /// Whatever became of it, somebody waits for its end.
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.ring();
+        }
+    }
+}
+
+impl Job {
+    fn end(self, result: Result<Done, Error>) {
+        let mut place = (self.reply.result.lock()).unwrap_or_else(PoisonError::into_inner);
+        *place = Some(result);
+    }
+
+    /// A part of a long one, all of others; what is not over comes back.
+    fn run(self) -> Option<Job> {
+        let mut synced = Synced::default();
+        let caller = self.caller.caller();
+        let result = match &self.work {
+            Work::Op(op, [first, second]) => {
+                let op = with_names(*op, first, second);
+                match (&op, Move::of(&op)) {
+                    (Op::Copy { .. }, Some(what)) => {
+                        match self.inner.copy_some(&caller, &what, &self.reply) {
+                            None => return Some(self),
+                            Some(result) => result.map(Done::Output),
+                        }
+                    }
+                    _ => self.inner.run(&caller, &op, &mut synced).map(Done::Output),
+                }
+            }
+            Work::Ready { file, write } => match write {
+                true => self.inner.ready_to_write(&caller, *file),
+                false => self.inner.ready_to_read(&caller, *file),
+            }
+            .map(Done::Ready),
+            Work::Size(ready) => self.inner.size_now(ready).map(Done::Size),
+        };
+        let inner = Arc::clone(&self.inner);
+        match result.is_ok() && !synced.objects.is_empty() {
+            true => inner.sync_then_end(synced, self, result),
+            false => self.end(result),
+        }
+        None
+    }
+}
+
+/// What an operation has changed, to be brought to the disk before it is done.
+#[derive(Default)]
+pub(super) struct Synced {
+    objects: Vec<(u64, OwnedFd)>,
+}
+
+impl Synced {
+    /// Before the object is changed: what cannot be synced is not to be changed.
+    pub(super) fn object(&mut self, inner: &Inner, seen: &Seen) -> Result<(), Error> {
+        let flags = match seen.file_type() {
+            FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            FileType::RegularFile => OFlags::RDONLY,
+            // Of what has no content the file system below takes care itself.
+            _ => return Ok(()),
+        };
+        if self.objects.iter().any(|(ino, _)| *ino == seen.who.ino) {
+            return Ok(());
+        }
+        let fd = match inner.beneath.reopen(seen.fd.as_fd(), flags) {
+            Err(Errno::ACCESS) if !seen.is_directory() => {
+                inner.beneath.reopen(seen.fd.as_fd(), OFlags::WRONLY)
+            }
+            opened => opened,
+        };
+        self.objects.push((seen.who.ino, fd?));
+        Ok(())
+    }
+}
+
+/// Operations whose changes are not on the disk yet.
+#[derive(Default)]
+pub(super) struct Syncs {
+    waiting: Vec<(Synced, Job, Result<Done, Error>)>,
+    is_at_it: bool,
+}
+
+impl Inner {
+    fn syncs(&self) -> MutexGuard<'_, Syncs> {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a job when what it has changed would survive a crash.
+    fn sync_then_end(&self, synced: Synced, job: Job, result: Result<Done, Error>) {
+        let mut syncs = self.syncs();
+        syncs.waiting.push((synced, job, result));
+        if mem::replace(&mut syncs.is_at_it, true) {
+            return;
+        }
+        drop(syncs);
+        loop {
+            let mut syncs = self.syncs();
+            let batch = mem::take(&mut syncs.waiting);
+            syncs.is_at_it = !batch.is_empty();
+            drop(syncs);
+            if batch.is_empty() {
+                return;
+            }
+            self.sync_batch(batch);
+        }
+    }
+
+    fn sync_batch(&self, batch: Vec<(Synced, Job, Result<Done, Error>)>) {
+        let table = self.sync_table();
+        let mut done: Vec<(u64, Result<(), Errno>)> = Vec::new();
+        for (synced, job, result) in batch {
+            let mut outcome = table;
+            for (ino, fd) in &synced.objects {
+                let found = done.iter().find(|(other, _)| other == ino);
+                let one = match found {
+                    Some(&(_, one)) => one,
+                    None => {
+                        let one = fsync(fd);
+                        done.push((*ino, one));
+                        one
+                    }
+                };
+                outcome = outcome.and(one);
+            }
+            job.end(match outcome {
+                Ok(()) => result,
+                Err(errno) => {
+                    self.lost("a change of a directory or of attributes", errno);
+                    Err(errno.into())
+                }
+            });
+        }
+    }
+
+    /// What the table has taken in so far survives a crash from now on.
+    pub(super) fn sync_table(&self) -> Result<(), Errno> {
+        let dirty = self.table().take_dirty();
+        let synced = dirty.map_or(Ok(()), |file| file.sync_data());
+        synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    /// Nobody has asked for anything for a while.
+    fn tidy(&self) {
+        for (file, fd) in self.entries.with_news() {
+            // Keeps the change attribute.
+            if let Ok(seen) = self.beneath.look(fd) {
+                let _ = self.attr(file, &seen, false);
+            }
+        }
+        self.entries.close_idle();
+        self.close_streams();
+        if let Err(errno) = self.sync_table() {
+            tracing::error!(error = %errno, "cannot sync the table of file handles");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    is_ending: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    ended: Condvar,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits a while for a job.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.is_ending {
+                return None;
+            }
+            queue.idle += 1;
+            let waited = self.work.wait_timeout(queue, IDLE);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = again;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    fn serve(&self, inner: &Weak<Inner>) {
+        reactor::unpin();
+        let place = Place(self);
+        loop {
+            while let Some(job) = self.next() {
+                if let Some(job) = job.run() {
+                    self.queue().jobs.push_back(job);
+                }
+            }
+            if self.queue().threads == 1
+                && let Some(inner) = inner.upgrade()
+            {
+                inner.tidy();
+            }
+            let mut queue = self.queue();
+            // Something may have come meanwhile.
+            if queue.jobs.is_empty() {
+                queue.threads -= 1;
+                self.ended.notify_all();
+                mem::forget(place);
+                return;
+            }
+        }
+    }
+}
+
+/// The place of a thread; dropped, a panic has ended it.
+struct Place<'a>(&'a Shared);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.queue().threads -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Workers {
+    shared: Arc<Shared>,
+}
+
+impl Workers {
+    /// Hands a job to a thread; back if there are too many already.
+    pub(super) fn start(&self, mut job: Job) -> Result<(), Job> {
+        let mut queue = self.shared.queue();
+        if queue.jobs.len() >= JOBS_MAX {
+            job.ticket = None;
+            return Err(job);
+        }
+        let inner = Arc::downgrade(&job.inner);
+        queue.jobs.push_back(job);
+        if queue.idle < queue.jobs.len() && queue.threads < THREADS_MAX {
+            let shared = Arc::clone(&self.shared);
+            let builder = thread::Builder::new().name("weft-dir".into());
+            match builder.spawn(move || shared.serve(&inner)) {
+                Ok(_) => queue.threads += 1,
+                Err(error) if queue.threads == 0 => {
+                    tracing::error!(%error, "no thread for a file system's work");
+                    let mut job = queue.jobs.pop_back().expect("it was put there");
+                    job.ticket = None;
+                    return Err(job);
+                }
+                Err(_) => {}
+            }
+        }
+        drop(queue);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Waits, within a bound, for what is under way.
+    pub(super) fn end(&self) {
+        let mut queue = self.shared.queue();
+        queue.is_ending = true;
+        self.shared.work.notify_all();
+        let ended =
+            (self.shared.ended).wait_timeout_while(queue, PATIENCE, |queue| queue.threads > 0);
+        drop(ended);
+    }
+}
