@@ -4,8 +4,10 @@
 
 use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3};
 use wire::nfs3::{NFS_V3, WRITE3args, nfs_proc3};
+use wire::nfs4::{
+    BITMAP_WORDS_MAX, COMPONENT_BYTES_MAX, NFS4_FHSIZE, nfs_argop4, nfs_opnum4, stable_how4,
+};
 use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
-use wire::nfs4::{nfs_argop4, nfs_opnum4};
 use wire::rpc::{
     RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type, rejected_reply,
 };
@@ -149,6 +151,73 @@ const NUMBER_BYTES: usize = 4;
 /// Reads an operation, and says how long it is.
 #[inline]
 pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
+    match common(bytes) {
+        Some(operation) => Ok(operation),
+        None => any_operation(bytes),
+    }
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*word))
+}
+
+/// The same of the operations that most calls consist of, by their sizes alone:
+/// their values are read once, when they are executed. `None` for any other,
+/// and for what is not all there, or not right.
+#[inline]
+fn common(bytes: &[u8]) -> Option<(usize, Operation)> {
+    const KEEPS: Operation = Operation::Whole(Handle::Keeps);
+    const CHANGES: Operation = Operation::Whole(Handle::Changes);
+    let (len, operation) = match word(bytes, 0)? {
+        SEQUENCE if word(bytes, 32)? <= 1 => (36, KEEPS),
+        PUTFH => {
+            let len = word(bytes, 4).filter(|len| *len <= NFS4_FHSIZE)?;
+            let put = Handle::Put { at: 8, len };
+            (8 + len.next_multiple_of(4) as usize, Operation::Whole(put))
+        }
+        READ | READ_PLUS => (32, KEEPS),
+        WRITE if word(bytes, 28)? <= stable_how4::FILE_SYNC4 as u32 => {
+            let offset = u64::from(word(bytes, 20)?) << 32 | u64::from(word(bytes, 24)?);
+            let len = word(bytes, 32)?;
+            (36, Operation::Write { offset, len })
+        }
+        GETATTR => {
+            let words = word(bytes, 4).filter(|words| *words <= BITMAP_WORDS_MAX)?;
+            (8 + 4 * words as usize, KEEPS)
+        }
+        LOOKUP => {
+            let len = word(bytes, 4).filter(|len| *len <= COMPONENT_BYTES_MAX)?;
+            (8 + len.next_multiple_of(4) as usize, CHANGES)
+        }
+        ACCESS => (8, KEEPS),
+        COMMIT => (16, KEEPS),
+        CLOSE => (24, KEEPS),
+        GETFH | SAVEFH => (4, KEEPS),
+        PUTROOTFH | RESTOREFH => (4, CHANGES),
+        _ => return None,
+    };
+    (bytes.len() >= len).then_some((len, operation))
+}
+
+const SEQUENCE: u32 = nfs_opnum4::OP_SEQUENCE as u32;
+const PUTFH: u32 = nfs_opnum4::OP_PUTFH as u32;
+const READ: u32 = nfs_opnum4::OP_READ as u32;
+const READ_PLUS: u32 = nfs_opnum4::OP_READ_PLUS as u32;
+const WRITE: u32 = nfs_opnum4::OP_WRITE as u32;
+const GETATTR: u32 = nfs_opnum4::OP_GETATTR as u32;
+const LOOKUP: u32 = nfs_opnum4::OP_LOOKUP as u32;
+const ACCESS: u32 = nfs_opnum4::OP_ACCESS as u32;
+const COMMIT: u32 = nfs_opnum4::OP_COMMIT as u32;
+const CLOSE: u32 = nfs_opnum4::OP_CLOSE as u32;
+const GETFH: u32 = nfs_opnum4::OP_GETFH as u32;
+const SAVEFH: u32 = nfs_opnum4::OP_SAVEFH as u32;
+const PUTROOTFH: u32 = nfs_opnum4::OP_PUTROOTFH as u32;
+const RESTOREFH: u32 = nfs_opnum4::OP_RESTOREFH as u32;
+
+/// Reads an operation of any kind.
+fn any_operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
     let mut from = Reader::new(bytes);
     let op = match nfs_argop4::decode(&mut from) {
         Err(Error::Short) => return Err(Error::Short),
@@ -185,4 +254,55 @@ pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
 /// The number of the operation that `bytes` begin with, if there is one.
 pub(super) fn number(bytes: &[u8]) -> Option<nfs_opnum4> {
     nfs_opnum4::decode(&mut Reader::new(bytes)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is found by size alone is what reading finds.
+        #[test]
+        fn both_ways_find_the_same(
+            number in prop_oneof![3u32..76, Just(10044)],
+            words in proptest::collection::vec(prop_oneof![4 => 0u32..9, 1 => any::<u32>()], 0..24),
+            cut in 0usize..4,
+        ) {
+            let mut bytes: Vec<u8> = number.to_be_bytes().to_vec();
+            bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+            bytes.truncate(bytes.len() - cut);
+            if let Some(found) = common(&bytes) {
+                prop_assert_eq!(any_operation(&bytes), Ok(found));
+            }
+        }
+    }
+
+    #[test]
+    fn common_operations_are_found_by_size() {
+        let lens = [
+            (SEQUENCE, 36),
+            (READ, 32),
+            (READ_PLUS, 32),
+            (WRITE, 36),
+            (GETATTR, 8),
+            (LOOKUP, 8),
+            (PUTFH, 8),
+            (ACCESS, 8),
+            (COMMIT, 16),
+            (CLOSE, 24),
+            (GETFH, 4),
+            (SAVEFH, 4),
+            (PUTROOTFH, 4),
+            (RESTOREFH, 4),
+        ];
+        for (number, len) in lens {
+            let mut bytes = number.to_be_bytes().to_vec();
+            bytes.resize(40, 0);
+            let found = common(&bytes).expect("it is common");
+            assert_eq!(found.0, len, "operation {number}");
+            assert_eq!(any_operation(&bytes), Ok(found));
+            assert_eq!(common(&bytes[..len - 1]), None);
+        }
+    }
 }
