@@ -117,6 +117,18 @@ impl Run<'_> {
         }
     }
 
+    /// Whether names may go: not while somebody may still claim what it had
+    /// open under one (RFC 8881, section 8.4.2.1).
+    ///
+    /// # Errors
+    /// NFS4ERR_GRACE.
+    fn check_grace(&self) -> Result<(), nfsstat4> {
+        match self.nfsd.server.is_in_grace(self.now) {
+            true => Err(nfsstat4::NFS4ERR_GRACE),
+            false => Ok(()),
+        }
+    }
+
     /// What the state of a file is kept by.
     ///
     /// # Errors
@@ -369,6 +381,7 @@ pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     run.check_writable(place)?;
+    run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let key = run.key(saved)?;
     open::break_delegations(run, key)?;
@@ -401,6 +414,7 @@ fn read_link<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a
 pub(crate) fn remove<'a>(run: &mut Run<'a>, args: &REMOVE4args<'a>) -> Outcome<'a> {
     let place = run.current()?;
     run.check_writable(place)?;
+    run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let (dir, name) = (file(place), args.target.0);
     if run.nfsd.files.has_delegations() {
@@ -437,6 +451,7 @@ pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     run.check_writable(place)?;
+    run.check_grace()?;
     run.reserve(RENAME_BYTES)?;
     if run.nfsd.files.has_delegations() {
         let (dir, name) = (file(saved), args.oldname.0);

@@ -227,6 +227,14 @@ impl Execution {
         }
     }
 
+    /// It has waited for memory too long ([`Step::NoMemory`]): the operation
+    /// under way is to be tried again later, and the call goes on to its end.
+    pub fn refuse(&mut self, around: &mut Around<'_>) -> Step {
+        around.peer.view.refresh(&around.nfsd.exports);
+        self.waits = Waits::Nothing;
+        self.go(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
+    }
+
     /// The call is given up: nobody will hear its answer, and what it has done
     /// so far stays done.
     pub fn abandon(&mut self) {
@@ -482,6 +490,11 @@ impl<'a> Run<'a> {
         caller(&self.flow.identity, self.time, is_open)
     }
 
+    /// The same, as a credential.
+    pub(crate) fn identity(&self) -> &Credential {
+        &self.flow.identity
+    }
+
     /// Its minor version.
     #[inline]
     pub(crate) fn minor(&self) -> u32 {
@@ -514,6 +527,19 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The file system of the current file handle.
+    ///
+    /// # Errors
+    /// As [`Run::current`]; NFS4ERR_STALE in the pseudo file system too.
+    #[inline]
+    pub(crate) fn file_system(&self) -> Result<&Arc<dyn FileSystem>, nfsstat4> {
+        let granted = match self.current()? {
+            Place::File { export, .. } => self.peer.view.granted(export),
+            Place::Pseudo(_) => None,
+        };
+        Ok(granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs())
+    }
+
     /// This becomes the current file handle; it has no state id.
     #[inline]
     pub(crate) fn set_current(&mut self, place: Place) {
@@ -539,8 +565,13 @@ impl<'a> Run<'a> {
     /// NFS4ERR_BAD_STATEID where there is no current one.
     #[inline]
     pub(crate) fn stateid(&self, named: &stateid4) -> Result<stateid4, nfsstat4> {
+        self.stateid_of(named, self.flow.current)
+    }
+
+    #[inline]
+    fn stateid_of(&self, named: &stateid4, of: Option<Current>) -> Result<stateid4, nfsstat4> {
         let is_current = named.seqid == 1 && named.other == [0; 12] && self.minor() > 0;
-        match (is_current, self.flow.current) {
+        match (is_current, of) {
             (false, _) => Ok(*named),
             (true, Some(current)) => current.stateid.ok_or(nfsstat4::NFS4ERR_BAD_STATEID),
             (true, None) => Err(nfsstat4::NFS4ERR_NOFILEHANDLE),
@@ -554,6 +585,15 @@ impl<'a> Run<'a> {
         let value = with(self);
         std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
         value
+    }
+
+    /// The state id that an operation names for the saved file handle: the one
+    /// that was saved with it, if it says so.
+    ///
+    /// # Errors
+    /// NFS4ERR_BAD_STATEID where there is none.
+    pub(crate) fn saved_stateid(&self, named: &stateid4) -> Result<stateid4, nfsstat4> {
+        self.stateid_of(named, self.flow.saved)
     }
 
     /// The current file handle has this state id now.
@@ -656,8 +696,8 @@ fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
         OP_CLOSE(args) => open::close(run, &args),
         OP_COMMIT(args) => data::commit(run, &args),
         OP_CREATE(args) => names::create(run, &args),
-        OP_DELEGPURGE(args) => open::delegpurge(run, &args),
-        OP_DELEGRETURN(args) => open::delegreturn(run, &args),
+        OP_DELEGPURGE(args) => delegation::delegpurge(run, &args),
+        OP_DELEGRETURN(args) => delegation::delegreturn(run, &args),
         OP_GETATTR(args) => attributes::getattr(run, &args),
         OP_GETFH => names::getfh(run),
         OP_LINK(args) => names::link(run, &args),
@@ -693,10 +733,10 @@ fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
         OP_EXCHANGE_ID(args) => session::exchange_id(run, &args),
         OP_CREATE_SESSION(args) => session::create_session(run, &args),
         OP_DESTROY_SESSION(args) => session::destroy_session(run, &args),
-        OP_FREE_STATEID(args) => open::free_stateid(run, &args),
+        OP_FREE_STATEID(args) => delegation::free_stateid(run, &args),
         OP_SECINFO_NO_NAME(args) => security::secinfo_no_name(run, &args),
         OP_SEQUENCE(args) => sequence::sequence(run, &args),
-        OP_TEST_STATEID(args) => open::test_stateid(run, &args),
+        OP_TEST_STATEID(args) => delegation::test_stateid(run, &args),
         OP_DESTROY_CLIENTID(args) => session::destroy_clientid(run, &args),
         OP_RECLAIM_COMPLETE(args) => session::reclaim_complete(run, &args),
         OP_ALLOCATE(args) => data::allocate(run, &args),
