@@ -1,5 +1,393 @@
-//! Calls to clients.
+//! Calls to clients (RFC 8881, section 20; RFC 7862, section 16): what is to be
+//! called waits here until the driver of the client's connection takes it, and
+//! is called again, on another connection if need be, until it was answered.
 
-/// Calls to clients that are to be made.
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use machine::Nanos;
+use nfs::server::files::{Recall, Waiter};
+use nfs::server::{ConnectionId, Session};
+use wire::nfs4::{
+    CB_COMPOUND, CB_COMPOUND4args, CB_NOTIFY_LOCK4args, CB_OFFLOAD4args, CB_RECALL4args,
+    CB_SEQUENCE4args, CB_SEQUENCE4resok, NFS_CB, cb_compound_res_head, clientid4, nfs_cb_argop4,
+    nfs_cb_opnum4, nfsstat4, offload_info4, state_owner4, stateid4,
+};
+use wire::rpc::{accept_stat, accepted_body, reply_body};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader};
+
+use crate::Nfsd;
+
+/// A client that has not answered in this time is asked again elsewhere.
+const PATIENCE: Nanos = 10_000_000_000;
+/// Until something that could not be said, or was not heard rightly, is said
+/// again.
+const PAUSE: Nanos = 1_000_000_000;
+/// What waits for a way to its client at most; clients ask again for all of it,
+/// and delegations are revoked.
+const WAITING_MAX: usize = 64 * 1024;
+
+/// A call to a client, for its driver to make: [`NFS_CB`] and [`CB_COMPOUND`] of
+/// `program`.
+#[derive(Debug)]
+pub struct Callback {
+    /// The connection that it goes out on ([`crate::Peer::id`]).
+    pub connection: ConnectionId,
+    /// What [`Nfsd::answered`] is to be told.
+    pub id: u64,
+    /// The client's program.
+    pub program: u32,
+    args: Vec<u8>,
+}
+
+impl Callback {
+    /// Program, version and procedure.
+    pub fn procedure(&self) -> (u32, u32, u32) {
+        (self.program, NFS_CB, CB_COMPOUND)
+    }
+
+    /// Its arguments.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.args);
+    }
+}
+
+/// What a client is to be told.
+#[derive(Clone, Debug)]
+pub(crate) enum Errand {
+    /// It is to return a delegation.
+    Recall(Recall),
+    /// It could have a lock now that it was refused.
+    NotifyLock(Waiter),
+    /// A copy has ended, with this status and so many bytes.
+    Offload(Arc<Ended>),
+}
+
+/// How a copy ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) client: clientid4,
+    pub(crate) handle: Box<[u8]>,
+    pub(crate) stateid: stateid4,
+    pub(crate) state: Arc<nfs::server::files::State>,
+    pub(crate) outcome: Result<wire::nfs4::write_response4<'static>, (nfsstat4, u64)>,
+}
+
+impl Errand {
+    fn client(&self) -> clientid4 {
+        match self {
+            Errand::Recall(recall) => recall.state.client,
+            Errand::NotifyLock(waiter) => waiter.client,
+            Errand::Offload(ended) => ended.client,
+        }
+    }
+
+    /// Whether it is worth saying any more.
+    fn is_moot(&self) -> bool {
+        match self {
+            Errand::Recall(recall) => recall.state.is_over(),
+            Errand::NotifyLock(_) => false,
+            Errand::Offload(ended) => ended.state.is_over(),
+        }
+    }
+
+    fn with_op<T>(&self, then: impl FnOnce(nfs_cb_argop4<'_>) -> T) -> T {
+        match self {
+            Errand::Recall(recall) => then(nfs_cb_argop4::OP_CB_RECALL(CB_RECALL4args {
+                stateid: recall.stateid,
+                truncate: false,
+                fh: Opaque(&recall.handle),
+            })),
+            Errand::NotifyLock(waiter) => {
+                then(nfs_cb_argop4::OP_CB_NOTIFY_LOCK(CB_NOTIFY_LOCK4args {
+                    cnla_fh: Opaque(&waiter.handle),
+                    cnla_lock_owner: state_owner4 {
+                        clientid: waiter.client,
+                        owner: Opaque(&waiter.owner),
+                    },
+                }))
+            }
+            Errand::Offload(ended) => then(nfs_cb_argop4::OP_CB_OFFLOAD(CB_OFFLOAD4args {
+                coa_fh: Opaque(&ended.handle),
+                coa_stateid: ended.stateid,
+                coa_offload_info: match ended.outcome {
+                    Ok(response) => offload_info4::NFS4_OK(response),
+                    Err((status, copied)) => offload_info4::default(status, copied),
+                },
+            })),
+        }
+    }
+}
+
+/// A call that was made, or is about to be.
+#[derive(Debug)]
+struct Out {
+    errand: Errand,
+    session: Arc<Session>,
+    connection: ConnectionId,
+    slotid: u32,
+    /// An answer is waited for until then.
+    until: Nanos,
+}
+
 #[derive(Debug, Default)]
-pub struct Outbox {}
+struct Inner {
+    ready: VecDeque<Callback>,
+    out: HashMap<u64, Out>,
+    /// To be said from then on.
+    waiting: Vec<(Nanos, Errand)>,
+    next: u64,
+}
+
+/// Calls to clients.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    inner: Mutex<Inner>,
+    has_ready: AtomicBool,
+}
+
+impl Outbox {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    fn send(
+        &self,
+        inner: &mut Inner,
+        session: Arc<Session>,
+        errand: Errand,
+        slot: Slot,
+        now: Nanos,
+    ) {
+        let callback = slot.0;
+        inner.next += 1;
+        let id = inner.next;
+        inner.ready.push_back(Callback {
+            connection: callback.connection,
+            id,
+            program: callback.program,
+            args: compound(&session, &callback, &errand),
+        });
+        let out = Out {
+            errand,
+            session,
+            connection: callback.connection,
+            slotid: callback.slotid,
+            until: now.saturating_add(PATIENCE),
+        };
+        inner.out.insert(id, out);
+        self.has_ready.store(true, Ordering::Release);
+    }
+
+    fn wait(inner: &mut Inner, errand: Errand, due: Nanos) {
+        if inner.waiting.len() < WAITING_MAX {
+            inner.waiting.push((due, errand));
+        }
+    }
+}
+
+/// The slot of a session's backchannel that a call goes in.
+struct Slot(nfs::server::Callback);
+
+/// CB_SEQUENCE, and what is to be said.
+fn compound(session: &Session, callback: &nfs::server::Callback, errand: &Errand) -> Vec<u8> {
+    let sequence = nfs_cb_argop4::OP_CB_SEQUENCE(CB_SEQUENCE4args {
+        csa_sessionid: session.id,
+        csa_sequenceid: callback.sequenceid,
+        csa_slotid: callback.slotid,
+        csa_highest_slotid: callback.highest_slotid,
+        csa_cachethis: false,
+        csa_referring_call_lists: List::Of(&[]),
+    });
+    let mut args = Vec::with_capacity(256);
+    errand.with_op(|op| {
+        let ops = [sequence, op];
+        let compound = CB_COMPOUND4args {
+            tag: Opaque(&[]),
+            minorversion: session.client.minor,
+            callback_ident: 0,
+            argarray: List::Of(&ops),
+        };
+        compound.encode(&mut args);
+    });
+    args
+}
+
+/// What a client said to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// It was executed, with this status of what followed CB_SEQUENCE.
+    Done(nfsstat4),
+    /// CB_SEQUENCE failed so.
+    Unsequenced(nfsstat4),
+    /// Nothing that can be read.
+    Nothing,
+}
+
+fn hear(answer: &[u8]) -> Heard {
+    read_answer(answer).unwrap_or(Heard::Nothing)
+}
+
+fn read_answer(answer: &[u8]) -> Option<Heard> {
+    let from = &mut Reader::new(answer);
+    let reply_body::MSG_ACCEPTED(accepted) = reply_body::decode(from).ok()? else {
+        return None;
+    };
+    if accepted.body != accepted_body::default(accept_stat::SUCCESS) {
+        return None;
+    }
+    let head = cb_compound_res_head::decode(from).ok()?;
+    if head.results == 0 {
+        return None;
+    }
+    let number = nfs_cb_opnum4::decode(from).ok()?;
+    let status = nfsstat4::decode(from).ok()?;
+    match (number, status) {
+        (nfs_cb_opnum4::OP_CB_SEQUENCE, nfsstat4::NFS4_OK) => {}
+        (nfs_cb_opnum4::OP_CB_SEQUENCE, status) => return Some(Heard::Unsequenced(status)),
+        _ => return None,
+    }
+    CB_SEQUENCE4resok::decode(from).ok()?;
+    Some(Heard::Done(head.status))
+}
+
+impl Nfsd {
+    /// Something is to be said to a client, now or as soon as there is a way.
+    pub(crate) fn post(&self, errand: Errand, now: Nanos) {
+        if errand.is_moot() {
+            return;
+        }
+        let sessions = self.server.sessions_of(errand.client());
+        let has_path = sessions.iter().any(|session| session.has_callback_path());
+        // Who is gone hears nothing, and who waits for a lock asks now and then.
+        if sessions.is_empty() || matches!(errand, Errand::NotifyLock(_)) && !has_path {
+            return;
+        }
+        for session in sessions {
+            if let Some(callback) = session.begin_callback() {
+                let mut inner = self.outbox.inner();
+                let slot = Slot(callback);
+                return self.outbox.send(&mut inner, session, errand, slot, now);
+            }
+        }
+        let mut inner = self.outbox.inner();
+        Outbox::wait(&mut inner, errand, now.saturating_add(PAUSE));
+    }
+
+    /// There is a way to a client, or time has passed: what waited for it.
+    pub(crate) fn post_waiting(&self, now: Nanos) {
+        let due = {
+            let mut inner = self.outbox.inner();
+            std::mem::take(&mut inner.waiting)
+        };
+        for (_, errand) in due {
+            self.post(errand, now);
+        }
+    }
+
+    /// Calls that are to be made, each on its connection: then
+    /// [`Nfsd::answered`].
+    #[inline]
+    pub fn take_callbacks(&self) -> Vec<Callback> {
+        if !self.outbox.has_ready.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut inner = self.outbox.inner();
+        self.outbox.has_ready.store(false, Ordering::Release);
+        inner.ready.drain(..).collect()
+    }
+
+    /// A call was answered ([`nfs::Connection::answer`]), or never will be: it
+    /// could not be made, or its connection is gone.
+    pub fn answered(&self, id: u64, answer: Option<&[u8]>, now: Nanos) {
+        let Some(out) = self.outbox.inner().out.remove(&id) else {
+            return;
+        };
+        match answer.map_or(Heard::Nothing, hear) {
+            Heard::Done(status) => {
+                out.session.end_callback(out.slotid, true);
+                self.heard(out.errand, status, now);
+            }
+            // The slot did not go on: the same call again.
+            Heard::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
+            // It went on before: what was said was heard.
+            Heard::Unsequenced(
+                nfsstat4::NFS4ERR_RETRY_UNCACHED_REP | nfsstat4::NFS4ERR_SEQ_FALSE_RETRY,
+            ) => out.session.end_callback(out.slotid, true),
+            Heard::Unsequenced(_) | Heard::Nothing => {
+                out.session.unbind(out.connection);
+                self.repeat(out, now);
+            }
+        }
+    }
+
+    /// A client has executed what it was told.
+    fn heard(&self, errand: Errand, status: nfsstat4, now: Nanos) {
+        let is_offload = matches!(errand, Errand::Offload(_));
+        match (status, &errand) {
+            // It does not know the delegation yet: the call was faster than the
+            // answer that brings it.
+            (
+                nfsstat4::NFS4ERR_DELAY
+                | nfsstat4::NFS4ERR_BADHANDLE
+                | nfsstat4::NFS4ERR_BAD_STATEID,
+                _,
+            ) if !is_offload || status == nfsstat4::NFS4ERR_DELAY => {
+                let mut inner = self.outbox.inner();
+                Outbox::wait(&mut inner, errand, now.saturating_add(PAUSE));
+            }
+            (_, Errand::Offload(ended)) => self.files.end_copy(&ended.state),
+            _ => {}
+        }
+        self.post_due(now);
+    }
+
+    /// The call was not heard: once more in its slot, on another connection of
+    /// the session, or by another session.
+    fn repeat(&self, out: Out, now: Nanos) {
+        if out.errand.is_moot() {
+            return out.session.end_callback(out.slotid, false);
+        }
+        match out.session.repeat_callback(out.slotid) {
+            Some(callback) if !out.session.is_gone() => {
+                let mut inner = self.outbox.inner();
+                let slot = Slot(callback);
+                self.outbox
+                    .send(&mut inner, out.session, out.errand, slot, now);
+            }
+            _ => {
+                out.session.end_callback(out.slotid, false);
+                self.post(out.errand, now);
+            }
+        }
+    }
+
+    /// What waits and is due.
+    fn post_due(&self, now: Nanos) {
+        let due: Vec<_> = {
+            let mut inner = self.outbox.inner();
+            inner
+                .waiting
+                .extract_if(.., |(due, _)| *due <= now)
+                .collect()
+        };
+        for (_, errand) in due {
+            self.post(errand, now);
+        }
+    }
+
+    /// Time has passed: who has not answered is asked elsewhere, and what had to
+    /// wait is said.
+    pub(crate) fn hurry_callbacks(&self, now: Nanos) {
+        let late: Vec<_> = {
+            let inner = self.outbox.inner();
+            let late = inner.out.iter().filter(|(_, out)| out.until <= now);
+            late.map(|(id, _)| *id).collect()
+        };
+        for id in late {
+            self.answered(id, None, now);
+        }
+        self.post_due(now);
+    }
+}

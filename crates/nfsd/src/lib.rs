@@ -11,6 +11,7 @@
 mod attributes;
 pub mod callback;
 mod data;
+mod delegation;
 pub mod exports;
 pub mod handle;
 mod lock;
@@ -19,10 +20,16 @@ pub mod offload;
 mod open;
 mod peer;
 pub mod pseudo;
+mod readdir;
 pub mod recovery;
 mod run;
+mod security;
 mod sequence;
 mod session;
+mod state;
+mod status;
+pub mod testing;
+mod turn;
 
 use machine::Nanos;
 use nfs::server::Server;
@@ -44,6 +51,9 @@ pub struct Settings {
     pub server: nfs::server::Settings,
     /// Bytes of one READ or WRITE at most.
     pub io_bytes_max: u32,
+    /// What clients know this server by on whichever of its addresses: the same
+    /// after each start, and on no other server.
+    pub identity: [u8; 16],
 }
 
 impl Default for Settings {
@@ -51,6 +61,7 @@ impl Default for Settings {
         Settings {
             server: nfs::server::Settings::default(),
             io_bytes_max: 1 << 20,
+            identity: *b"weft, by default",
         }
     }
 }
@@ -63,6 +74,8 @@ pub struct Nfsd {
     pub server: Server,
     /// What clients have of files.
     pub files: Files,
+    /// What goes on without a call.
+    pub(crate) work: offload::Queue,
     /// Copies under way.
     pub copies: offload::Copies,
     /// Calls to clients that are to be made.
@@ -85,6 +98,7 @@ impl Nfsd {
             settings,
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, DELEGATIONS_MAX),
+            work: offload::Queue::default(),
             copies: offload::Copies::default(),
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),

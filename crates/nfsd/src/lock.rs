@@ -1,36 +1,312 @@
-//! Byte-range locks.
+//! Byte-range locks (RFC 8881, sections 18.10 to 18.12; RFC 7530, sections
+//! 16.10 to 16.12, 16.37).
 
-use store::fs::{self, Output};
-use wire::nfs4::{LOCK4args, LOCKT4args, LOCKU4args, RELEASE_LOCKOWNER4args, nfsstat4};
+use std::sync::Arc;
 
-use crate::run::{Outcome, Run};
+use nfs::server::Client;
+use nfs::server::files::{FileKey, Kind, LockArgs, OwnerKind, State, Waiter};
+use nfs::server::locks::{Lock, Range};
+use store::fs::{self, Kind as FileKind, Op, Output};
+use wire::nfs4::{
+    LOCK4args, LOCK4denied, LOCKT4args, LOCKU4args, RELEASE_LOCKOWNER4args, locker4, nfs_argop4,
+    nfs_lock_type4, nfsstat4, state_owner4, stateid4,
+};
+use wire::xdr::{Encode, Opaque};
+
+use crate::open::turn_of;
+use crate::recovery::Standing;
+use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
+use crate::turn::{self, Taken, Turn};
+
+/// Bytes of the result of LOCK at most: NFS4ERR_DENIED with an owner.
+const LOCK_BYTES: u32 = 1100;
 
 /// How an operation goes on.
-pub(crate) enum Then {}
+pub(crate) enum Then {
+    /// LOCK: records are safe.
+    Recorded(Turn, Turn),
+    /// LOCKT knows what the current file handle is.
+    Kind,
+}
 
 pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
+    run: &mut Run<'a>,
     then: Then,
-    _result: Result<Output, fs::Error>,
+    result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
-    match then {}
+    match then {
+        Then::Recorded(open_turn, lock_turn) => locked(run, open_turn, lock_turn),
+        Then::Kind => {
+            let Output::Attr(attr) = run.done(result)? else {
+                unreachable!("each question has its answer");
+            };
+            match (attr.kind, run.minor()) {
+                (FileKind::Regular, _) => lockt_of(run),
+                (FileKind::Directory, _) => Err(nfsstat4::NFS4ERR_ISDIR),
+                (FileKind::Symlink, 1..) => Err(nfsstat4::NFS4ERR_SYMLINK),
+                (_, 0) => Err(nfsstat4::NFS4ERR_INVAL),
+                _ => Err(nfsstat4::NFS4ERR_WRONG_TYPE),
+            }
+        }
+    }
 }
 
-pub(crate) fn lock<'a>(_run: &mut Run<'a>, _args: &LOCK4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// What is to be locked.
+fn lock_args(kind: nfs_lock_type4, offset: u64, length: u64) -> Result<LockArgs, nfsstat4> {
+    let range = Range::new(offset, length).ok_or(nfsstat4::NFS4ERR_INVAL)?;
+    let is_exclusive = matches!(kind, nfs_lock_type4::WRITE_LT | nfs_lock_type4::WRITEW_LT);
+    Ok(LockArgs {
+        range,
+        is_exclusive,
+    })
 }
 
-pub(crate) fn lockt<'a>(_run: &mut Run<'a>, _args: &LOCKT4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn args<'a>(run: &Run<'a>) -> LOCK4args<'a> {
+    match run.op() {
+        nfs_argop4::OP_LOCK(args) => args,
+        _ => unreachable!("LOCK asked"),
+    }
 }
 
-pub(crate) fn locku<'a>(_run: &mut Run<'a>, _args: &LOCKU4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn lock<'a>(run: &mut Run<'a>, args: &LOCK4args<'a>) -> Outcome<'a> {
+    run.current()?;
+    let (open_turn, lock_turn) = match &args.locker {
+        locker4::TRUE(new) => {
+            let stateid = run.stateid(&new.open_stateid)?;
+            let open_turn = match turn_of(run, &stateid, new.open_seqid)? {
+                Ok(turn) => turn,
+                Err(kept) => return turn::again(run, &kept),
+            };
+            match first_turn(run, new.lock_owner.owner.0, new.lock_seqid) {
+                Ok(lock_turn) => (open_turn, lock_turn),
+                Err(status) => return open_turn.end(run, |_| Err(status)),
+            }
+        }
+        locker4::FALSE(known) => {
+            let stateid = run.stateid(&known.lock_stateid)?;
+            match turn_of(run, &stateid, known.lock_seqid)? {
+                Ok(turn) => (Turn::default(), turn),
+                Err(kept) => return turn::again(run, &kept),
+            }
+        }
+    };
+    locked(run, open_turn, lock_turn)
+}
+
+/// The first request of a lock owner of version 4.0 in a file: it may have had
+/// others. The answer is given again by the open owner's turn.
+fn first_turn(run: &mut Run<'_>, name: &[u8], seqid: u32) -> Result<Turn, nfsstat4> {
+    if run.minor() > 0 {
+        return Ok(Turn::default());
+    }
+    let client = run.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.id;
+    let nfsd = run.nfsd;
+    let owner = nfsd
+        .files
+        .admit_owner(client, OwnerKind::Lock, name, run.now)?;
+    match Turn::take(&owner, seqid)? {
+        Taken::Now(turn) | Taken::Anew(turn, _) => Ok(turn),
+        // What it asked for then was something else.
+        Taken::Again(_) => Err(nfsstat4::NFS4ERR_BAD_SEQID),
+    }
+}
+
+/// Whose turn it is is known: LOCK itself.
+fn locked<'a>(run: &mut Run<'a>, open_turn: Turn, lock_turn: Turn) -> Outcome<'a> {
+    let mut tried = try_lock(run);
+    if let Ok(None) = tried {
+        if run.nfsd.server.has_unsaved() {
+            let then = run::Then::Lock(Then::Recorded(open_turn, lock_turn));
+            return Ok(Next::Elsewhere(Elsewhere::Records, then));
+        }
+        tried = try_lock(run);
+    }
+    let answer = |run: &mut Run<'a>| match tried {
+        Ok(Some(Ok(stateid))) => {
+            run.set_stateid(stateid);
+            run.ok(|to| stateid.encode(to))
+        }
+        Ok(Some(Err((held, client, owner)))) => denied(run, &held, client, &owner),
+        Ok(None) => Err(nfsstat4::NFS4ERR_DELAY),
+        Err(status) => Err(status),
+    };
+    lock_turn.end(run, |run| open_turn.end(run, answer))
+}
+
+/// What LOCK came to: a state id, or who has it.
+type Tried = Result<stateid4, (Lock, u64, Box<[u8]>)>;
+
+/// The lock, or who has it; `None` if records are to be safe first.
+fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
+    let args = args(run);
+    let key = run.key(run.current()?)?;
+    run.reserve(LOCK_BYTES)?;
+    let wanted = lock_args(args.locktype, args.offset, args.length)?;
+    let named = match &args.locker {
+        locker4::TRUE(new) => new.open_stateid,
+        locker4::FALSE(known) => known.lock_stateid,
+    };
+    let stateid = run.stateid(&named)?;
+    let known = run.state_of(key, &stateid)?;
+    let (state, client) = (known.state, known.client);
+    let is_right = match &args.locker {
+        locker4::TRUE(_) => state.kind == Kind::Open && !state.is_unconfirmed(),
+        locker4::FALSE(_) => matches!(state.kind, Kind::Lock { .. }),
+    };
+    if !is_right {
+        return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+    }
+    let nfsd = run.nfsd;
+    nfsd.server.check_grace(&client, args.reclaim, run.now)?;
+    loop {
+        if nfsd.server.has_unsaved() {
+            return Ok(None);
+        }
+        let locked = match &args.locker {
+            locker4::TRUE(new) => {
+                let owner = new.lock_owner.owner.0;
+                let locked = nfsd.files.lock_first(&state, owner, wanted);
+                locked.map(|(_, stateid)| stateid)
+            }
+            locker4::FALSE(_) => nfsd.files.lock(&state, wanted),
+        };
+        let refused = match locked {
+            Ok(stateid) => {
+                nfsd.wake(run.now);
+                return Ok(Some(Ok(stateid)));
+            }
+            Err(refused) => refused,
+        };
+        match nfsd.clear(refused, run.now) {
+            Ok(()) => {}
+            Err(Standing::Denied(..)) if args.reclaim => {
+                return Err(nfsstat4::NFS4ERR_RECLAIM_CONFLICT);
+            }
+            Err(Standing::Denied(held, holder, owner)) => {
+                wait(run, &args, &client, &state, key, wanted)?;
+                return Ok(Some(Err((held, holder, owner))));
+            }
+            Err(Standing::Status(status)) => return Err(status),
+        }
+    }
+}
+
+/// Who would rather have waited is told when the lock can be had.
+fn wait(
+    run: &Run<'_>,
+    args: &LOCK4args<'_>,
+    client: &Arc<Client>,
+    state: &State,
+    key: FileKey,
+    wanted: LockArgs,
+) -> Result<(), nfsstat4> {
+    let blocks = matches!(
+        args.locktype,
+        nfs_lock_type4::READW_LT | nfs_lock_type4::WRITEW_LT
+    );
+    if !blocks || run.minor() == 0 {
+        return Ok(());
+    }
+    let handle = run.peer.view.handle(run.current()?);
+    let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
+    let owner = match &args.locker {
+        locker4::TRUE(new) => new.lock_owner.owner.0.into(),
+        locker4::FALSE(_) => state.owner.name.clone(),
+    };
+    let waiter = Waiter {
+        client: client.id,
+        owner,
+        handle: handle[..].into(),
+    };
+    run.nfsd.files.wait_for_lock(key, waiter, wanted);
+    Ok(())
+}
+
+/// A lock of somebody else is in the way.
+fn denied<'a>(run: &mut Run<'a>, held: &Lock, client: u64, owner: &[u8]) -> Outcome<'a> {
+    let denied = LOCK4denied {
+        offset: held.range.start,
+        length: held.range.length(),
+        locktype: match held.is_exclusive {
+            true => nfs_lock_type4::WRITE_LT,
+            false => nfs_lock_type4::READ_LT,
+        },
+        owner: state_owner4 {
+            clientid: client,
+            owner: Opaque(owner),
+        },
+    };
+    run.answer(nfsstat4::NFS4ERR_DENIED, |to| denied.encode(to))
+}
+
+pub(crate) fn lockt<'a>(run: &mut Run<'a>, args: &LOCKT4args<'a>) -> Outcome<'a> {
+    let place = run.current()?;
+    run.reserve(LOCK_BYTES)?;
+    lock_args(args.locktype, args.offset, args.length)?;
+    if run.minor() == 0 {
+        let client = run.nfsd.server.renew(args.owner.clientid, run.now)?;
+        run.flow.client = Some(client);
+    }
+    if run.nfsd.server.is_in_grace(run.now) {
+        return Err(nfsstat4::NFS4ERR_GRACE);
+    }
+    Ok(Next::Ask(Ask {
+        op: Op::Getattr {
+            file: crate::names::file(place),
+        },
+        is_open: true,
+        then: run::Then::Lock(Then::Kind),
+    }))
+}
+
+fn lockt_of<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let nfs_argop4::OP_LOCKT(args) = run.op() else {
+        unreachable!("LOCKT asked");
+    };
+    let key = run.key(run.current()?)?;
+    let wanted = lock_args(args.locktype, args.offset, args.length)?;
+    let client = run.client().ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?.id;
+    let owner = args.owner.owner.0;
+    while let Err(refused) = run.nfsd.files.test_lock(client, owner, key, wanted) {
+        match run.nfsd.clear(refused, run.now) {
+            Ok(()) => {}
+            Err(Standing::Denied(held, client, owner)) => {
+                return denied(run, &held, client, &owner);
+            }
+            Err(Standing::Status(status)) => return Err(status),
+        }
+    }
+    run.ok(|_| {})
+}
+
+pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
+    let key = run.key(run.current()?)?;
+    let stateid = run.stateid(&args.lock_stateid)?;
+    let turn = match turn_of(run, &stateid, args.seqid)? {
+        Ok(turn) => turn,
+        Err(kept) => return turn::again(run, &kept),
+    };
+    turn.end(run, |run| {
+        let known = run.state_of(key, &stateid)?;
+        let wanted = lock_args(args.locktype, args.offset, args.length)?;
+        if !matches!(known.state.kind, Kind::Lock { .. }) {
+            return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+        }
+        let stateid = run.nfsd.files.unlock(&known.state, wanted.range)?;
+        run.nfsd.wake(run.now);
+        run.set_stateid(stateid);
+        run.ok(|to| stateid.encode(to))
+    })
 }
 
 pub(crate) fn release_lockowner<'a>(
-    _run: &mut Run<'a>,
-    _args: &RELEASE_LOCKOWNER4args<'a>,
+    run: &mut Run<'a>,
+    args: &RELEASE_LOCKOWNER4args<'a>,
 ) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+    let owner = &args.lock_owner;
+    let client = run.nfsd.server.renew(owner.clientid, run.now)?;
+    run.nfsd
+        .files
+        .release_lock_owner(client.id, owner.owner.0)?;
+    run.ok(|_| {})
 }

@@ -1,33 +1,455 @@
-//! Copies.
+//! Copies on the server (RFC 7862, sections 4 and 15.2 to 15.9), and what else
+//! goes on without a call: files that are closed since their clients are gone.
 
-use store::fs::{self, Output};
-use wire::nfs4::{COPY4args, OFFLOAD4args, nfsstat4};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::run::{Outcome, Run};
+use machine::Nanos;
+use nfs::connection::Credential;
+use nfs::server::files::{Kind, READ, State, WRITE};
+use reactor::{FileIo, Token};
+use store::fs::{self, Caller, FileId, FileSystem, Op, Output, Progress, Task, Time};
+use wire::nfs4::{
+    COPY4args, COPY4resok, OFFLOAD_STATUS4resok, OFFLOAD4args, clientid4, copy_requirements4,
+    nfs_argop4, nfsstat4, stable_how4, stateid4, write_response4,
+};
+use wire::xdr::{Encode, List};
 
-/// Copies under way.
-#[derive(Debug, Default)]
-pub struct Copies {}
+use crate::callback::{Ended, Errand};
+use crate::pseudo::Place;
+use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::{Nfsd, open, status::status};
+
+/// A copy of more than this goes on after its COPY was answered, where the
+/// client would have it so.
+const SYNCHRONOUS_BYTES_MAX: u64 = 16 << 20;
+/// Copies of all clients together that go on so at most.
+const COPIES_MAX: usize = 1024;
+/// Bytes of the result of COPY.
+const RESULT_BYTES: u32 = 64;
 
 /// How an operation goes on.
-pub(crate) enum Then {}
+pub(crate) enum Then {
+    /// COPY knows how long its source is.
+    Size,
+    /// COPY is done.
+    Copied,
+}
 
 pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
+    run: &mut Run<'a>,
     then: Then,
-    _result: Result<Output, fs::Error>,
+    result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
-    match then {}
+    let output = run.done(result)?;
+    match (then, output) {
+        (Then::Size, Output::Attr(attr)) => copy_of(run, attr.size),
+        (Then::Copied, Output::Copied(bytes)) => {
+            let copied = response(&**run.file_system()?, bytes, List::Of(&[]));
+            copy_answer(run, copied, true)
+        }
+        _ => unreachable!("each question has its answer"),
+    }
 }
 
-pub(crate) fn copy<'a>(_run: &mut Run<'a>, _args: &COPY4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// What was copied.
+fn response<'s>(
+    fs: &dyn FileSystem,
+    bytes: u64,
+    callback: List<'s, stateid4, 1>,
+) -> write_response4<'s> {
+    write_response4 {
+        wr_callback_id: callback,
+        wr_count: bytes,
+        wr_committed: stable_how4::UNSTABLE4,
+        wr_writeverf: fs.info().verifier.to_be_bytes(),
+    }
 }
 
-pub(crate) fn offload_cancel<'a>(_run: &mut Run<'a>, _args: &OFFLOAD4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn copy_answer<'a>(
+    run: &mut Run<'a>,
+    response: write_response4<'_>,
+    is_synchronous: bool,
+) -> Outcome<'a> {
+    let resok = COPY4resok {
+        cr_response: response,
+        cr_requirements: copy_requirements4 {
+            cr_consecutive: true,
+            cr_synchronous: is_synchronous,
+        },
+    };
+    run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn offload_status<'a>(_run: &mut Run<'a>, _args: &OFFLOAD4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn copy_args<'a>(run: &Run<'a>) -> COPY4args<'a> {
+    match run.op() {
+        nfs_argop4::OP_COPY(args) => args,
+        _ => unreachable!("COPY asked"),
+    }
+}
+
+/// Source and destination, which lie in one file system.
+fn copy_places(run: &Run<'_>) -> Result<(FileId, FileId), nfsstat4> {
+    let to = run.current()?;
+    match (run.saved_beside(to)?, to) {
+        (Place::File { file: from, .. }, Place::File { file: to, .. }) => Ok((from, to)),
+        _ => Err(nfsstat4::NFS4ERR_ISDIR),
+    }
+}
+
+pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
+    // From another server: there is no such thing here.
+    if args.ca_source_server.iter().next().is_some() {
+        return Err(nfsstat4::NFS4ERR_NOTSUPP);
+    }
+    let place = run.current()?;
+    let saved = run.saved_beside(place)?;
+    run.check_writable(place)?;
+    run.reserve(RESULT_BYTES)?;
+    let source = run.saved_stateid(&args.ca_src_stateid)?;
+    let destination = run.stateid(&args.ca_dst_stateid)?;
+    open::check_io_at(run, saved, &source, READ)?;
+    open::check_io_at(run, place, &destination, WRITE)?;
+    let (file, _) = copy_places(run)?;
+    let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
+    match is_async {
+        true => Ok(Next::Ask(Ask {
+            op: Op::Getattr { file },
+            is_open: true,
+            then: run::Then::Offload(Then::Size),
+        })),
+        false => copy_now(run, args),
+    }
+}
+
+fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
+    let (from, to) = copy_places(run)?;
+    let op = Op::Copy {
+        from,
+        from_offset: args.ca_src_offset,
+        to,
+        to_offset: args.ca_dst_offset,
+        len: args.ca_count,
+    };
+    Ok(Next::Ask(Ask {
+        op,
+        is_open: true,
+        then: run::Then::Offload(Then::Copied),
+    }))
+}
+
+/// The source has `size` bytes: a large copy goes on by itself.
+fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
+    let args = copy_args(run);
+    let left = size.saturating_sub(args.ca_src_offset);
+    let bytes = match args.ca_count {
+        0 => left,
+        count => count.min(left),
+    };
+    if bytes <= SYNCHRONOUS_BYTES_MAX {
+        return copy_now(run, &args);
+    }
+    let (from, to) = copy_places(run)?;
+    let place = run.current()?;
+    let key = run.key(place)?;
+    let handle = run.peer.view.handle(place);
+    let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
+    let client = run.client().ok_or(nfsstat4::NFS4ERR_SERVERFAULT)?.id;
+    let fs = run.file_system()?.clone();
+    let nfsd = run.nfsd;
+    if !nfsd.copies.has_room() {
+        return copy_now(run, &args);
+    }
+    let Some((state, stateid)) = nfsd.files.begin_copy(client, key) else {
+        return copy_now(run, &args);
+    };
+    let copy = Arc::new(Copy {
+        op: CopyOp {
+            from,
+            from_offset: args.ca_src_offset,
+            to,
+            to_offset: args.ca_dst_offset,
+            len: args.ca_count,
+        },
+        credential: *run.identity(),
+        handle: handle[..].into(),
+        client,
+        state,
+        stateid,
+        is_cancelled: AtomicBool::new(false),
+        copied: AtomicU64::new(0),
+        ended: Mutex::new(None),
+    });
+    nfsd.copies.add(copy.clone());
+    let stateids = [stateid];
+    let response = response(&*fs, 0, List::Of(&stateids));
+    let answer = copy_answer(run, response, false);
+    nfsd.work.add(Work {
+        fs,
+        kind: Job::Copy(copy),
+    });
+    answer
+}
+
+/// The copy that a state id names.
+fn find(run: &Run<'_>, stateid: &stateid4) -> Result<Arc<Copy>, nfsstat4> {
+    run.current()?;
+    let client = run.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.id;
+    let state = run.nfsd.files.find(client, stateid);
+    let state = state.map_err(|_| nfsstat4::NFS4ERR_BAD_STATEID)?;
+    if state.kind != Kind::Copy {
+        return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+    }
+    state.check(stateid.seqid, true)?;
+    let copy = run.nfsd.copies.find(&state);
+    copy.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)
+}
+
+pub(crate) fn offload_cancel<'a>(run: &mut Run<'a>, args: &OFFLOAD4args) -> Outcome<'a> {
+    let copy = find(run, &args.oa_stateid)?;
+    copy.is_cancelled.store(true, Ordering::Release);
+    run.nfsd.files.end_copy(&copy.state);
+    run.nfsd.copies.remove(&copy);
+    run.ok(|_| {})
+}
+
+pub(crate) fn offload_status<'a>(run: &mut Run<'a>, args: &OFFLOAD4args) -> Outcome<'a> {
+    let copy = find(run, &args.oa_stateid)?;
+    let ended = *copy.ended();
+    let complete = ended.as_slice();
+    let resok = OFFLOAD_STATUS4resok {
+        osr_count: copy.copied.load(Ordering::Acquire),
+        osr_complete: List::Of(complete),
+    };
+    run.ok(|to| resok.encode(to))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CopyOp {
+    from: FileId,
+    from_offset: u64,
+    to: FileId,
+    to_offset: u64,
+    len: u64,
+}
+
+/// A copy that goes on after its COPY was answered.
+#[derive(Debug)]
+struct Copy {
+    op: CopyOp,
+    credential: Credential,
+    handle: Box<[u8]>,
+    client: clientid4,
+    state: Arc<State>,
+    stateid: stateid4,
+    is_cancelled: AtomicBool,
+    copied: AtomicU64,
+    ended: Mutex<Option<nfsstat4>>,
+}
+
+impl Copy {
+    fn ended(&self) -> MutexGuard<'_, Option<nfsstat4>> {
+        self.ended.lock().expect("nobody panics with it")
+    }
+
+    /// It is over: the client is told, unless it has given it up.
+    fn end(&self, nfsd: &Nfsd, fs: &dyn FileSystem, result: Result<Output, fs::Error>, now: Nanos) {
+        let outcome = match result {
+            Ok(Output::Copied(bytes)) => {
+                self.copied.store(bytes, Ordering::Release);
+                *self.ended() = Some(nfsstat4::NFS4_OK);
+                Ok(response(fs, bytes, List::Of(&[])))
+            }
+            Ok(_) => unreachable!("each question has its answer"),
+            Err(error) => {
+                let status = status(error, 2);
+                *self.ended() = Some(status);
+                Err((status, self.copied.load(Ordering::Acquire)))
+            }
+        };
+        let ended = Ended {
+            client: self.client,
+            handle: self.handle.clone(),
+            stateid: self.stateid,
+            state: self.state.clone(),
+            outcome,
+        };
+        nfsd.post(Errand::Offload(Arc::new(ended)), now);
+    }
+}
+
+/// Copies under way, and those whose end their client has not heard of.
+#[derive(Debug, Default)]
+pub struct Copies {
+    all: Mutex<Vec<Arc<Copy>>>,
+}
+
+impl Copies {
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Copy>>> {
+        self.all.lock().expect("nobody panics with it")
+    }
+
+    fn has_room(&self) -> bool {
+        let mut all = self.all();
+        all.retain(|copy| !copy.state.is_over());
+        all.len() < COPIES_MAX
+    }
+
+    fn add(&self, copy: Arc<Copy>) {
+        self.all().push(copy);
+    }
+
+    fn find(&self, state: &Arc<State>) -> Option<Arc<Copy>> {
+        let all = self.all();
+        all.iter().find(|c| Arc::ptr_eq(&c.state, state)).cloned()
+    }
+
+    fn remove(&self, copy: &Arc<Copy>) {
+        self.all().retain(|other| !Arc::ptr_eq(other, copy));
+    }
+
+    /// A client is gone.
+    pub(crate) fn cancel_all(&self, client: clientid4) {
+        self.all().retain(|copy| {
+            let is_its = copy.client == client;
+            if is_its {
+                copy.is_cancelled.store(true, Ordering::Release);
+            }
+            !is_its
+        });
+    }
+}
+
+/// What goes on without a call, for a driver to keep until it is over.
+pub struct Work {
+    fs: Arc<dyn FileSystem>,
+    kind: Job,
+}
+
+enum Job {
+    /// Of a file that its client had open.
+    Close(FileId),
+    Copy(Arc<Copy>),
+}
+
+/// What work finds around it while it runs.
+pub struct WorkAround<'a> {
+    /// The server.
+    pub nfsd: &'a Nfsd,
+    /// File work of its reactor.
+    pub files: &'a mut dyn FileIo,
+    /// What completions for it are to carry, one at a time.
+    pub token: Token,
+    /// The monotonic clock.
+    pub now: Nanos,
+    /// The time of day.
+    pub time: Time,
+}
+
+impl Work {
+    /// An open that nobody has any more.
+    pub(crate) fn close(fs: Arc<dyn FileSystem>, file: FileId) -> Work {
+        Work {
+            fs,
+            kind: Job::Close(file),
+        }
+    }
+
+    /// Begins. `None` if it is over; else a completion with the token is to
+    /// come: then [`Work::resume`].
+    pub fn begin(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
+        let root = Credential::default();
+        let (credential, op) = match &self.kind {
+            Job::Close(file) => (&root, Op::Close { file: *file }),
+            Job::Copy(copy) => {
+                let CopyOp {
+                    from,
+                    from_offset,
+                    to,
+                    to_offset,
+                    len,
+                } = copy.op;
+                let op = Op::Copy {
+                    from,
+                    from_offset,
+                    to,
+                    to_offset,
+                    len,
+                };
+                (&copy.credential, op)
+            }
+        };
+        let caller = Caller {
+            uid: credential.uid,
+            gid: credential.gid,
+            gids: credential.gids(),
+            now: around.time,
+            is_open: true,
+        };
+        let progress = self.fs.start(&caller, op, around.files, around.token);
+        self.settle(progress, around)
+    }
+
+    /// Goes on when its completion has come with `result`; as
+    /// [`Work::begin`].
+    pub fn resume(
+        &mut self,
+        mut task: Task,
+        result: io::Result<u32>,
+        around: &mut WorkAround<'_>,
+    ) -> Option<Task> {
+        if let Job::Copy(copy) = &self.kind
+            && copy.is_cancelled.load(Ordering::Acquire)
+        {
+            task.cancel();
+        }
+        let progress = self.fs.resume(task, result, around.files, around.token);
+        self.settle(progress, around)
+    }
+
+    fn settle(&mut self, progress: Progress, around: &WorkAround<'_>) -> Option<Task> {
+        match (progress, &self.kind) {
+            (Progress::Pending(task), Job::Copy(copy)) => {
+                copy.copied.store(task.copied_bytes(), Ordering::Release);
+                Some(task)
+            }
+            (Progress::Pending(task), Job::Close(_)) => Some(task),
+            (Progress::Done(result), Job::Copy(copy)) => {
+                copy.end(around.nfsd, &*self.fs, result, around.now);
+                None
+            }
+            (Progress::Done(_), Job::Close(_)) => None,
+        }
+    }
+}
+
+/// Work that nobody has taken yet.
+#[derive(Default)]
+pub struct Queue {
+    all: Mutex<VecDeque<Work>>,
+    has_some: AtomicBool,
+}
+
+impl Queue {
+    pub(crate) fn add(&self, work: Work) {
+        let mut all = self.all.lock().expect("nobody panics with it");
+        all.push_back(work);
+        self.has_some.store(true, Ordering::Release);
+    }
+}
+
+impl Nfsd {
+    /// Work for whoever asks: [`Work::begin`].
+    #[inline]
+    pub fn take_work(&self) -> Option<Work> {
+        if !self.work.has_some.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut all = self.work.all.lock().expect("nobody panics with it");
+        let work = all.pop_front();
+        self.work.has_some.store(!all.is_empty(), Ordering::Release);
+        work
+    }
 }

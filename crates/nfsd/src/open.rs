@@ -1,80 +1,749 @@
-//! Opens and delegations, and what a state id lets its holder do.
+//! OPEN and what ends it (RFC 8881, sections 18.2, 18.16, 18.18; RFC 7530,
+//! sections 16.2, 16.16, 16.18, 16.19).
 
-use store::fs::{self, Output};
+use std::sync::Arc;
+
+use nfs::attributes::SetAttributes;
+use nfs::server::Client;
+use nfs::server::files::{self, FileKey, Kind, OpenArgs, Opened, OwnerKind, Share, WRITE};
+use store::fs::{Error, FileId, New, Op, Output, SetAttr};
 use wire::nfs4::{
-    CLOSE4args, DELEGPURGE4args, DELEGRETURN4args, FREE_STATEID4args, OPEN_CONFIRM4args,
-    OPEN_DOWNGRADE4args, OPEN4args, TEST_STATEID4args, nfsstat4,
+    CLOSE4args, OPEN_CONFIRM4args, OPEN_DOWNGRADE4args, OPEN4_RESULT_CONFIRM,
+    OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4args, OPEN4resok, bitmap4,
+    change_info4, createhow4, nfs_argop4, nfsace4, nfsstat4, open_claim4, open_delegation4,
+    open_none_delegation4, open_read_delegation4, openflag4, why_no_delegation4,
 };
+use wire::nfs4::{
+    FATTR4_SIZE, OPEN4_SHARE_ACCESS_BOTH, OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_DELEG_MASK, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE, OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+    OPEN4_SHARE_DENY_BOTH, open_delegation_type4,
+};
+use wire::xdr::{Encode, List, Opaque};
 
-use crate::run::{Outcome, Run};
+use crate::names::{change_info, file, set_attr, set_mask};
+use crate::pseudo::Place;
+use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
+pub(crate) use crate::state::{
+    Seen, break_delegations, break_old, check_io, check_io_at, check_old,
+};
+use crate::turn::{self, Taken, Turn};
 
-use wire::nfs4::stateid4;
+/// Bytes of the result of OPEN at most.
+const OPEN_BYTES: u32 = 256;
+/// When a delegation is wanted: as soon as there is one, or the client is asked.
+const WANT_WHEN: u32 = 0x30000;
+const ANSWERED: &str = "each question has its answer";
 
-/// States that a connection has seen.
-#[derive(Default)]
-pub(crate) struct Seen {}
-
-/// Whether the current file may be read ([`nfs::server::files::READ`]) or
-/// written with a state id, which may be a special one; then whether it was
-/// checked when the file was opened ([`fs::Caller::is_open`]).
-#[inline]
-pub(crate) fn check_io(
-    _run: &mut Run<'_>,
-    _stateid: &stateid4,
-    _access: u32,
-) -> Result<bool, nfsstat4> {
-    Ok(false)
+/// How an operation goes on.
+pub(crate) enum Then {
+    /// OPEN may begin: records are safe.
+    Begin(Box<Opening>),
+    /// OPEN knows the directory as it is.
+    Directory(Box<Opening>),
+    /// OPEN has found a name.
+    Found(Box<Opening>),
+    /// OPEN has found a name or made it.
+    Created(Box<Opening>),
+    /// The file may be opened, and is held.
+    Held(Box<Opening>),
+    /// Records are safe of who had to go for this OPEN.
+    Cleared(Box<Opening>),
+    /// The owner had it open already: it is held once.
+    Once(Box<Opening>),
+    /// The file is empty now.
+    Truncated(Box<Opening>),
+    /// CLOSE, whose state is gone, has let the file go.
+    Closed(Turn),
 }
 
-/// Whether nobody else has a delegation of a file that is about to be changed;
-/// theirs are recalled.
-#[inline]
-pub(crate) fn break_delegations(
-    _run: &mut Run<'_>,
-    _file: nfs::server::files::FileKey,
-) -> Result<(), nfsstat4> {
+/// An OPEN under way.
+pub(crate) struct Opening {
+    turn: Turn,
+    client: Arc<Client>,
+    share: Share,
+    /// The file, once it is known.
+    file: FileId,
+    change: change_info4,
+    /// It was made by this OPEN, or by the same one before.
+    is_made: bool,
+    /// It is to be emptied once it is open.
+    truncates: bool,
+    opened: Option<Opened>,
+}
+
+pub(crate) fn after<'a>(
+    run: &mut Run<'a>,
+    then: Then,
+    result: Result<Output, Error>,
+) -> Outcome<'a> {
+    let (then, opening): (Step, _) = match then {
+        Then::Begin(opening) => (find, opening),
+        Then::Directory(opening) => (look_up, opening),
+        Then::Found(opening) => (found, opening),
+        Then::Created(opening) => (created, opening),
+        Then::Held(opening) => (held, opening),
+        Then::Cleared(opening) => (grant, opening),
+        Then::Once(opening) => (once, opening),
+        Then::Truncated(opening) => (truncated, opening),
+        Then::Closed(turn) => return turn.end(run, closed),
+    };
+    let mut opening = opening;
+    match then(run, &mut opening, result) {
+        Ok(Go::On(op, is_open, then)) => Ok(Next::Ask(Ask {
+            op,
+            is_open,
+            then: run::Then::Open(then(opening)),
+        })),
+        Ok(Go::Records(then)) => Ok(Next::Elsewhere(
+            Elsewhere::Records,
+            run::Then::Open(then(opening)),
+        )),
+        Ok(Go::Done) => answer(run, opening),
+        Err(status) => opening.turn.end(run, |_| Err(status)),
+    }
+}
+
+/// How an OPEN goes on.
+enum Go<'a> {
+    /// This is asked.
+    On(Op<'a>, bool, fn(Box<Opening>) -> Then),
+    /// Records are to be safe first.
+    Records(fn(Box<Opening>) -> Then),
+    /// It is open.
+    Done,
+}
+
+type Step = for<'r, 'a> fn(
+    &'r mut Run<'a>,
+    &'r mut Opening,
+    Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4>;
+
+fn args<'a>(run: &Run<'a>) -> OPEN4args<'a> {
+    match run.op() {
+        nfs_argop4::OP_OPEN(args) => args,
+        _ => unreachable!("OPEN asked"),
+    }
+}
+
+pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
+    run.current()?;
+    check_minor(run.minor(), args)?;
+    let client = match run.minor() {
+        0 => run.nfsd.server.renew(args.owner.clientid, run.now)?,
+        _ => run
+            .client()
+            .ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?
+            .clone(),
+    };
+    let turn = match run.minor() {
+        0 => {
+            run.flow.client = Some(client.clone());
+            match take_turn(run, &client, args)? {
+                Ok(turn) => turn,
+                Err(kept) => return turn::again(run, &kept),
+            }
+        }
+        _ => Turn::default(),
+    };
+    let opening = Box::new(Opening {
+        turn,
+        client,
+        share: Share {
+            access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
+            deny: args.share_deny,
+        },
+        file: FileId(0),
+        change: change_info4 {
+            atomic: false,
+            before: 0,
+            after: 0,
+        },
+        is_made: false,
+        truncates: false,
+        opened: None,
+    });
+    after(run, Then::Begin(opening), Ok(Output::Done))
+}
+
+/// What a minor version does not have cannot be read in it.
+fn check_minor(minor: u32, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+    let is_new_claim = matches!(
+        args.claim,
+        open_claim4::CLAIM_FH
+            | open_claim4::CLAIM_DELEG_CUR_FH(_)
+            | open_claim4::CLAIM_DELEG_PREV_FH
+    );
+    let is_new_create = matches!(
+        args.openhow,
+        openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4_1(_))
+    );
+    match minor == 0 && (is_new_claim || is_new_create) {
+        true => Err(nfsstat4::NFS4ERR_BADXDR),
+        false => Ok(()),
+    }
+}
+
+/// The turn of an open owner of version 4.0, or what it was told before.
+fn take_turn(
+    run: &mut Run<'_>,
+    client: &Arc<Client>,
+    args: &OPEN4args<'_>,
+) -> Result<Result<Turn, files::Kept>, nfsstat4> {
+    let nfsd = run.nfsd;
+    let name = args.owner.owner.0;
+    let owner = nfsd
+        .files
+        .admit_owner(client.id, OwnerKind::Open, name, run.now)?;
+    Ok(match Turn::take(&owner, args.seqid)? {
+        Taken::Now(turn) => Ok(turn),
+        Taken::Anew(turn, owner) => {
+            for state in nfsd.files.unconfirmed(client.id, &owner) {
+                if nfsd.files.close(&state).is_ok() {
+                    nfsd.close_later(state.file);
+                }
+            }
+            Ok(turn)
+        }
+        Taken::Again(kept) => Err(kept),
+    })
+}
+
+/// Whether the arguments make sense together.
+fn check(run: &mut Run<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+    let known = match run.minor() {
+        0 => OPEN4_SHARE_ACCESS_BOTH,
+        _ => OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | WANT_WHEN,
+    };
+    let access = args.share_access & OPEN4_SHARE_ACCESS_BOTH;
+    let has_bad_share =
+        access == 0 || args.share_access & !known != 0 || args.share_deny > OPEN4_SHARE_DENY_BOTH;
+    let creates = matches!(args.openhow, openflag4::OPEN4_CREATE(_));
+    let is_by_name = matches!(args.claim, open_claim4::CLAIM_NULL(_));
+    if has_bad_share || creates && !is_by_name {
+        return Err(nfsstat4::NFS4ERR_INVAL);
+    }
     Ok(())
 }
 
-/// How an operation goes on.
-pub(crate) enum Then {}
+/// Begins: whether this may be opened now, and what to look for.
+fn find<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    _: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let args = args(run);
+    check(run, &args)?;
+    run.reserve(OPEN_BYTES)?;
+    let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
+    let server = &run.nfsd.server;
+    server.check_grace(&opening.client, is_reclaim, run.now)?;
+    if opening.client.minor == 0 {
+        server.record(&opening.client);
+    }
+    if server.has_unsaved() {
+        return Ok(Go::Records(Then::Begin));
+    }
+    let place = run.current()?;
+    if opening.share.access & WRITE != 0 || matches!(args.openhow, openflag4::OPEN4_CREATE(_)) {
+        check_writable(run, place, &args)?;
+    }
+    let dir = file(place);
+    match args.claim {
+        open_claim4::CLAIM_NULL(name) => match args.openhow {
+            openflag4::OPEN4_CREATE(how) => create(run, opening, (dir, name.0), &how),
+            openflag4::OPEN4_NOCREATE => {
+                Ok(Go::On(Op::Getattr { file: dir }, false, Then::Directory))
+            }
+        },
+        open_claim4::CLAIM_DELEGATE_CUR(current) => {
+            check_delegation(run, &current.delegate_stateid)?;
+            Ok(Go::On(Op::Getattr { file: dir }, false, Then::Directory))
+        }
+        open_claim4::CLAIM_PREVIOUS(_) | open_claim4::CLAIM_FH => hold(run, opening, dir),
+        open_claim4::CLAIM_DELEG_CUR_FH(stateid) => {
+            check_delegation(run, &stateid)?;
+            hold(run, opening, dir)
+        }
+        // Delegations do not outlive their client.
+        open_claim4::CLAIM_DELEGATE_PREV(_) | open_claim4::CLAIM_DELEG_PREV_FH => {
+            Err(nfsstat4::NFS4ERR_NOTSUPP)
+        }
+    }
+}
 
-pub(crate) fn after<'a>(
+/// Whether something may be made or written there. A file that is there is
+/// found before it is told that it cannot be written.
+fn check_writable(run: &Run<'_>, place: Place, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+    match (place, &args.claim) {
+        (Place::Pseudo(_), open_claim4::CLAIM_NULL(_)) => Ok(()),
+        (Place::Pseudo(_), _) => Err(nfsstat4::NFS4ERR_ISDIR),
+        _ => run.check_writable(place),
+    }
+}
+
+/// The client has a delegation by this state id, and opens under it.
+fn check_delegation(run: &mut Run<'_>, stateid: &wire::nfs4::stateid4) -> Result<(), nfsstat4> {
+    let known = run.find_state(stateid)?;
+    known.state.check(stateid.seqid, run.minor() > 0)?;
+    match known.state.kind {
+        Kind::Delegation => Ok(()),
+        _ => Err(nfsstat4::NFS4ERR_BAD_STATEID),
+    }
+}
+
+fn create<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    (dir, name): (FileId, &'a [u8]),
+    how: &createhow4<'a>,
+) -> Result<Go<'a>, nfsstat4> {
+    let read = |attrs| SetAttributes::read(attrs, run.minor(), true);
+    let (new, set) = match how {
+        createhow4::UNCHECKED4(attrs) => (New::Unchecked, read(attrs)?),
+        createhow4::GUARDED4(attrs) => (New::Guarded, read(attrs)?),
+        createhow4::EXCLUSIVE4(verifier) => (New::Exclusive(*verifier), SetAttributes::default()),
+        createhow4::EXCLUSIVE4_1(both) => (New::Exclusive(both.cva_verf), read(&both.cva_attrs)?),
+    };
+    let mut set: SetAttr = set_attr(&set);
+    // A file that is there is emptied once nobody is in the way of that.
+    if new == New::Unchecked && set.size == Some(0) {
+        set.size = None;
+        opening.truncates = true;
+        if opening.share.access & WRITE == 0 {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+    }
+    let op = Op::Create {
+        dir,
+        name,
+        new,
+        set,
+    };
+    Ok(Go::On(op, false, Then::Created))
+}
+
+/// The directory is as it is; the name in it is looked up.
+fn look_up<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let Output::Attr(attr) = run.done(result)? else {
+        unreachable!("{ANSWERED}");
+    };
+    opening.change = change_info4 {
+        atomic: true,
+        before: attr.change,
+        after: attr.change,
+    };
+    let name = match args(run).claim {
+        open_claim4::CLAIM_NULL(name) => name,
+        open_claim4::CLAIM_DELEGATE_CUR(current) => current.file,
+        _ => unreachable!("it names a file"),
+    };
+    let dir = file(run.current()?);
+    let op = Op::Lookup { dir, name: name.0 };
+    Ok(Go::On(op, false, Then::Found))
+}
+
+fn found<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let Output::File(file) = run.done(result)? else {
+        unreachable!("{ANSWERED}");
+    };
+    hold(run, opening, file)
+}
+
+fn created<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let result = result.map_err(|error| no_file(error, run.minor()))?;
+    let Output::Created {
+        attr,
+        is_new,
+        change,
+    } = result
+    else {
+        unreachable!("{ANSWERED}");
+    };
+    let is_exclusive = matches!(
+        args(run).openhow,
+        openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4(_) | createhow4::EXCLUSIVE4_1(_))
+    );
+    opening.change = change_info(&change);
+    opening.is_made = is_new || is_exclusive;
+    opening.truncates &= !is_new;
+    hold(run, opening, attr.file)
+}
+
+/// What an object is that is no file: before there was a word for it, all that
+/// could not be opened was a symbolic link (RFC 7530, section 16.16.6).
+fn no_file(error: Error, minor: u32) -> nfsstat4 {
+    match (error, minor) {
+        (Error::WrongType, 0) => nfsstat4::NFS4ERR_SYMLINK,
+        _ => crate::status::status(error, minor),
+    }
+}
+
+/// The file is known: whether the caller may have it so, and that it stays.
+fn hold<'a>(run: &mut Run<'a>, opening: &mut Opening, file: FileId) -> Result<Go<'a>, nfsstat4> {
+    opening.file = file;
+    let is_reclaim = matches!(args(run).claim, open_claim4::CLAIM_PREVIOUS(_));
+    let op = Op::Open {
+        file,
+        read: opening.share.access & files::READ != 0,
+        write: opening.share.access & WRITE != 0,
+    };
+    Ok(Go::On(op, opening.is_made || is_reclaim, Then::Held))
+}
+
+fn held<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    result.map_err(|error| no_file(error, run.minor()))?;
+    grant(run, opening, Ok(Output::Done))
+}
+
+/// The key of the file that is being opened.
+fn key(run: &Run<'_>, opening: &Opening) -> Result<FileKey, nfsstat4> {
+    let (system, _) = run.key(run.current()?)?;
+    Ok((system, opening.file.0))
+}
+
+/// Where the file is, and its handle.
+fn place(run: &Run<'_>, opening: &Opening) -> Result<Place, nfsstat4> {
+    match run.current()? {
+        Place::File { export, .. } => Ok(Place::File {
+            export,
+            file: opening.file,
+        }),
+        Place::Pseudo(_) => Err(nfsstat4::NFS4ERR_ISDIR),
+    }
+}
+
+/// The file is held: now whether nobody is in the way.
+fn grant<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    _: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let key = key(run, opening)?;
+    match try_grant(run, opening, key) {
+        Ok(Some(opened)) => {
+            let is_new = opened.is_new;
+            opening.opened = Some(opened);
+            match is_new {
+                true => empty(opening),
+                false => {
+                    let file = opening.file;
+                    Ok(Go::On(Op::Close { file }, true, Then::Once))
+                }
+            }
+        }
+        Ok(None) => Ok(Go::Records(Then::Cleared)),
+        Err(status) => {
+            run.nfsd.close_later(key);
+            Err(status)
+        }
+    }
+}
+
+/// The state, or `None` if somebody had to go and that is not safe yet.
+fn try_grant(
+    run: &mut Run<'_>,
+    opening: &Opening,
+    key: FileKey,
+) -> Result<Option<Opened>, nfsstat4> {
+    let args = args(run);
+    let handle = run.peer.view.handle(place(run, opening)?);
+    let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
+    let nfsd = run.nfsd;
+    let is_confirmed = |turn: &Turn| turn.owner().is_none_or(|owner| owner.is_confirmed());
+    let wanted = OpenArgs {
+        client: opening.client.id,
+        owner: args.owner.owner.0,
+        file: key,
+        share: opening.share,
+        delegate: wants_delegation(run, &args).then_some(&handle[..]),
+        must_confirm: !is_confirmed(&opening.turn),
+        now: run.now,
+    };
+    let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
+    loop {
+        if nfsd.server.has_unsaved() {
+            return Ok(None);
+        }
+        let refused = match nfsd.files.open(&wanted) {
+            Ok(opened) => return Ok(Some(opened)),
+            Err(refused) => refused,
+        };
+        match nfsd.clear(refused, run.now).map_err(nfsstat4::from) {
+            Ok(()) => {}
+            Err(nfsstat4::NFS4ERR_SHARE_DENIED) if is_reclaim => {
+                return Err(nfsstat4::NFS4ERR_RECLAIM_CONFLICT);
+            }
+            Err(status) => return Err(status),
+        }
+    }
+}
+
+/// Whether a delegation would be of use and can be recalled: not of a file that
+/// is being made, which is about to be written.
+fn wants_delegation(run: &Run<'_>, args: &OPEN4args<'_>) -> bool {
+    let is_wanted = matches!(
+        args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK,
+        OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE
+            | OPEN4_SHARE_ACCESS_WANT_READ_DELEG
+            | OPEN4_SHARE_ACCESS_WANT_ANY_DELEG
+    );
+    let may_have = match args.claim {
+        open_claim4::CLAIM_NULL(_) | open_claim4::CLAIM_FH => {
+            matches!(args.openhow, openflag4::OPEN4_NOCREATE)
+        }
+        open_claim4::CLAIM_PREVIOUS(kind) => {
+            return kind == open_delegation_type4::OPEN_DELEGATE_READ && run.minor() > 0;
+        }
+        _ => false,
+    };
+    let has_path = || {
+        run.session()
+            .is_some_and(|session| session.has_callback_path())
+    };
+    is_wanted && may_have && has_path()
+}
+
+/// The owner had the file open before: it is held by that.
+fn once<'a>(
     _run: &mut Run<'a>,
-    then: Then,
-    _result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
-    match then {}
+    opening: &mut Opening,
+    _: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    empty(opening)
 }
 
-pub(crate) fn open<'a>(_run: &mut Run<'a>, _args: &OPEN4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The file is open; it is emptied if that was wanted.
+fn empty<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
+    if !opening.truncates {
+        return Ok(Go::Done);
+    }
+    let set = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    let op = Op::Setattr {
+        file: opening.file,
+        set,
+        guard: None,
+    };
+    Ok(Go::On(op, true, Then::Truncated))
 }
 
-pub(crate) fn open_confirm<'a>(_run: &mut Run<'a>, _args: &OPEN_CONFIRM4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn truncated<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let result = run.done(result);
+    if result.is_err()
+        && let Some(opened) = opening.opened.take().filter(|opened| opened.is_new)
+    {
+        // It is as if it had not been opened.
+        if let Some(delegation) = &opened.delegation {
+            let _ = run.nfsd.files.return_delegation(delegation);
+        }
+        if run.nfsd.files.close(&opened.state).is_ok() {
+            run.nfsd.close_later(opened.state.file);
+        }
+    }
+    result.map(|_| Go::Done)
 }
 
-pub(crate) fn open_downgrade<'a>(_run: &mut Run<'a>, _args: &OPEN_DOWNGRADE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// OPEN has come to its end.
+fn answer<'a>(run: &mut Run<'a>, opening: Box<Opening>) -> Outcome<'a> {
+    let place = place(run, &opening)?;
+    let Opening {
+        turn,
+        change,
+        opened,
+        truncates,
+        is_made,
+        ..
+    } = *opening;
+    let opened = opened.expect("it is open");
+    run.set_current(place);
+    run.set_stateid(opened.stateid);
+    turn.end(run, |run| {
+        let args = args(run);
+        let size = [1 << FATTR4_SIZE];
+        let resok = OPEN4resok {
+            stateid: opened.stateid,
+            cinfo: change,
+            rflags: result_flags(run, &opened),
+            attrset: attributes_set(&args, is_made, truncates.then_some(&size)),
+            delegation: delegation(run, &args, &opened),
+        };
+        run.ok(|to| resok.encode(to))
+    })
 }
 
-pub(crate) fn close<'a>(_run: &mut Run<'a>, _args: &CLOSE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn result_flags(run: &Run<'_>, opened: &Opened) -> u32 {
+    let confirm = match opened.state.is_unconfirmed() {
+        true => OPEN4_RESULT_CONFIRM,
+        false => 0,
+    };
+    let notify = match run.minor() {
+        0 => 0,
+        _ => OPEN4_RESULT_MAY_NOTIFY_LOCK,
+    };
+    OPEN4_RESULT_LOCKTYPE_POSIX | confirm | notify
 }
 
-pub(crate) fn delegpurge<'a>(_run: &mut Run<'a>, _args: &DELEGPURGE4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// Attributes that this OPEN has set.
+fn attributes_set<'a>(
+    args: &OPEN4args<'a>,
+    is_made: bool,
+    size: Option<&'a [u32; 1]>,
+) -> bitmap4<'a> {
+    let openflag4::OPEN4_CREATE(how) = &args.openhow else {
+        return List::Of(&[]);
+    };
+    match (how, is_made, size) {
+        (_, false, Some(size)) => List::Of(size),
+        (createhow4::UNCHECKED4(set) | createhow4::GUARDED4(set), true, _) => set_mask(set),
+        (createhow4::EXCLUSIVE4_1(both), true, _) => set_mask(&both.cva_attrs),
+        _ => List::Of(&[]),
+    }
 }
 
-pub(crate) fn delegreturn<'a>(_run: &mut Run<'a>, _args: &DELEGRETURN4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn delegation<'a>(run: &Run<'_>, args: &OPEN4args<'_>, opened: &Opened) -> open_delegation4<'a> {
+    if let Some(state) = &opened.delegation {
+        return open_delegation4::OPEN_DELEGATE_READ(open_read_delegation4 {
+            stateid: files::stateid(run.nfsd.server.boot(), state),
+            recall: false,
+            // Who else may read, the client is to ask.
+            permissions: nfsace4 {
+                type_: wire::nfs4::ACE4_ACCESS_ALLOWED_ACE_TYPE,
+                flag: 0,
+                access_mask: 0,
+                who: Opaque(&[]),
+            },
+        });
+    }
+    match args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK {
+        OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE => open_delegation4::OPEN_DELEGATE_NONE,
+        OPEN4_SHARE_ACCESS_WANT_NO_DELEG => {
+            let why = why_no_delegation4::WND4_NOT_WANTED;
+            open_delegation4::OPEN_DELEGATE_NONE_EXT(open_none_delegation4::default(why))
+        }
+        _ => open_delegation4::OPEN_DELEGATE_NONE_EXT(open_none_delegation4::WND4_RESOURCE(false)),
+    }
 }
 
-pub(crate) fn free_stateid<'a>(_run: &mut Run<'a>, _args: &FREE_STATEID4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+/// The turn of the owner of an open that an operation names, or what it was
+/// told before. It is taken before the state id's `seqid` is looked at: what is
+/// asked again names the state as it was.
+pub(crate) fn turn_of(
+    run: &mut Run<'_>,
+    stateid: &wire::nfs4::stateid4,
+    seqid: u32,
+) -> Result<Result<Turn, files::Kept>, nfsstat4> {
+    if run.minor() > 0 {
+        return Ok(Ok(Turn::default()));
+    }
+    let known = run.find_state(stateid)?;
+    Ok(match Turn::take(&known.state.owner, seqid)? {
+        Taken::Now(turn) | Taken::Anew(turn, _) => Ok(turn),
+        Taken::Again(kept) => Err(kept),
+    })
 }
 
-pub(crate) fn test_stateid<'a>(_run: &mut Run<'a>, _args: &TEST_STATEID4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn open_confirm<'a>(run: &mut Run<'a>, args: &OPEN_CONFIRM4args) -> Outcome<'a> {
+    let key = run.key(run.current()?)?;
+    // Of one that is confirmed, before anything else: RFC 7530, section 16.18.5.
+    let turn = match turn_of(run, &args.open_stateid, args.seqid)? {
+        Ok(turn) => turn,
+        Err(kept) => return turn::again(run, &kept),
+    };
+    turn.end(run, |run| {
+        let known = run.state_of(key, &args.open_stateid)?;
+        let stateid = run.nfsd.files.confirm(&known.state)?;
+        run.ok(|to| stateid.encode(to))
+    })
+}
+
+pub(crate) fn open_downgrade<'a>(run: &mut Run<'a>, args: &OPEN_DOWNGRADE4args) -> Outcome<'a> {
+    let key = run.key(run.current()?)?;
+    let stateid = run.stateid(&args.open_stateid)?;
+    let turn = match turn_of(run, &stateid, args.seqid)? {
+        Ok(turn) => turn,
+        Err(kept) => return turn::again(run, &kept),
+    };
+    turn.end(run, |run| {
+        let known = run.state_of(key, &stateid)?;
+        let known_bits = match run.minor() {
+            0 => OPEN4_SHARE_ACCESS_BOTH,
+            _ => OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_DELEG_MASK,
+        };
+        if args.share_access & !known_bits != 0 || args.share_deny > OPEN4_SHARE_DENY_BOTH {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        if known.state.kind != Kind::Open || known.state.is_unconfirmed() {
+            return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+        }
+        let share = Share {
+            access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
+            deny: args.share_deny,
+        };
+        let stateid = run.nfsd.files.downgrade(&known.state, share)?;
+        run.set_stateid(stateid);
+        run.ok(|to| stateid.encode(to))
+    })
+}
+
+pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
+    let key = run.key(run.current()?)?;
+    let stateid = run.stateid(&args.open_stateid)?;
+    let turn = match turn_of(run, &stateid, args.seqid)? {
+        Ok(turn) => turn,
+        Err(kept) => return turn::again(run, &kept),
+    };
+    match end_open(run, key, &stateid) {
+        Ok(()) => Ok(Next::Ask(Ask {
+            op: Op::Close {
+                file: FileId(key.1),
+            },
+            is_open: true,
+            then: run::Then::Open(Then::Closed(turn)),
+        })),
+        Err(status) => turn.end(run, |_| Err(status)),
+    }
+}
+
+fn end_open(
+    run: &mut Run<'_>,
+    key: FileKey,
+    stateid: &wire::nfs4::stateid4,
+) -> Result<(), nfsstat4> {
+    let known = run.state_of(key, stateid)?;
+    if known.state.kind != Kind::Open || known.state.is_unconfirmed() {
+        return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+    }
+    run.nfsd.files.close(&known.state)?;
+    run.nfsd.wake(run.now);
+    Ok(())
+}
+
+/// The file is let go; the state was gone before.
+fn closed<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    run.set_stateid(files::INVALID);
+    run.ok(|to| files::INVALID.encode(to))
 }

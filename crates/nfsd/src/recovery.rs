@@ -1,1 +1,152 @@
-//! What clients may have back after a restart.
+//! What becomes of clients and their state as time passes: leases, courtesy,
+//! grace, revocation (RFC 8881, sections 8.3, 8.4, 10.4.5).
+
+use std::sync::Arc;
+
+use machine::Nanos;
+use nfs::server::files::{FileKey, Refused};
+use store::fs::{FileId, FileSystem};
+use wire::nfs4::{
+    SEQ4_STATUS_ADMIN_STATE_REVOKED, SEQ4_STATUS_RECALLABLE_STATE_REVOKED, clientid4, nfsstat4,
+};
+
+use crate::callback::Errand;
+use crate::offload::Work;
+use crate::{Exports, Nfsd, Peer};
+
+impl Nfsd {
+    /// Time has passed: call it about once a second, then take callbacks and
+    /// work.
+    pub fn on_tick(&self, now: Nanos) {
+        self.server.on_tick(now);
+        // Grace ends also where nobody asks.
+        self.server.is_in_grace(now);
+        self.bury();
+        let lease = self.settings.server.lease;
+        for state in self.files.revoke_overdue(lease, now) {
+            if let Some(client) = self.server.client(state.client) {
+                client.set_status_flags(SEQ4_STATUS_RECALLABLE_STATE_REVOKED, 0);
+            }
+        }
+        self.files.retire_owners(lease, now);
+        self.hurry_callbacks(now);
+        self.wake(now);
+    }
+
+    /// A connection is gone: it carries no callbacks any more.
+    pub fn disconnected(&self, peer: &Peer) {
+        peer.states.unbind(peer.id);
+    }
+
+    /// The administrator takes a client away with all that it has. Whether
+    /// there was one.
+    pub fn evict(&self, client: clientid4) -> bool {
+        let was_there = self.server.evict(client);
+        self.bury();
+        was_there
+    }
+
+    /// Other exports from now on. What clients have in file systems that are
+    /// exported no longer is taken away from them.
+    pub fn set_exports(&self, exports: Exports) {
+        let before = self.exports.load();
+        let kept: Vec<u64> = exports.iter().map(|e| e.fs().info().instance).collect();
+        self.exports.swap(exports);
+        for gone in before.iter() {
+            let fs = gone.fs();
+            let system = fs.info().instance;
+            if kept.contains(&system) {
+                continue;
+            }
+            let (clients, closed) = self.files.revoke_system(system);
+            for client in clients.into_iter().filter_map(|id| self.server.client(id)) {
+                client.set_status_flags(SEQ4_STATUS_ADMIN_STATE_REVOKED, 0);
+            }
+            for (_, file) in closed {
+                self.work.add(Work::close(fs.clone(), FileId(file)));
+            }
+        }
+    }
+
+    /// Clients are gone: so is what they had.
+    #[inline]
+    pub(crate) fn bury(&self) {
+        for client in self.server.take_gone() {
+            self.copies.cancel_all(client.id);
+            for key in self.files.forget_client(client.id) {
+                self.close_later(key);
+            }
+        }
+    }
+
+    /// An open that nobody has any more.
+    pub(crate) fn close_later(&self, (system, file): FileKey) {
+        if let Some(fs) = self.file_system(system) {
+            self.work.add(Work::close(fs, FileId(file)));
+        }
+    }
+
+    /// A file system that is exported.
+    fn file_system(&self, system: u64) -> Option<Arc<dyn FileSystem>> {
+        let exports = self.exports.load();
+        let mut all = exports.iter();
+        let export = all.find(|export| export.fs().info().instance == system)?;
+        Some(export.fs().clone())
+    }
+
+    /// Who waited for a lock that can be had is told.
+    #[inline]
+    pub(crate) fn wake(&self, now: Nanos) {
+        for waiter in self.files.take_woken() {
+            self.post(Errand::NotifyLock(waiter), now);
+        }
+    }
+
+    /// Something is in the way of somebody: whether it is worth asking again at
+    /// once, since it was of a client whose lease has run out. Delegations of
+    /// others are recalled.
+    ///
+    /// # Errors
+    /// What is to be answered if it stays in the way.
+    pub(crate) fn clear(&self, refused: Refused, now: Nanos) -> Result<(), Standing> {
+        let (clients, status) = match refused {
+            Refused::Status(status) => return Err(Standing::Status(status)),
+            Refused::InTheWay(client, status) => (vec![client], Standing::Status(status)),
+            Refused::Denied(lock, client, owner) => {
+                (vec![client], Standing::Denied(lock, client, owner))
+            }
+            Refused::Recall(recalls, clients) => {
+                for recall in recalls {
+                    self.post(Errand::Recall(recall), now);
+                }
+                (clients, Standing::Status(nfsstat4::NFS4ERR_DELAY))
+            }
+        };
+        let mut is_cleared = false;
+        for client in clients {
+            is_cleared |= self.server.expire(client, now);
+        }
+        self.bury();
+        match is_cleared {
+            true => Ok(()),
+            false => Err(status),
+        }
+    }
+}
+
+/// What stays in the way.
+pub(crate) enum Standing {
+    /// This is to be answered.
+    Status(nfsstat4),
+    /// NFS4ERR_DENIED, and whose lock it is.
+    Denied(nfs::server::locks::Lock, clientid4, Box<[u8]>),
+}
+
+impl From<Standing> for nfsstat4 {
+    fn from(standing: Standing) -> nfsstat4 {
+        match standing {
+            Standing::Status(status) => status,
+            Standing::Denied(..) => nfsstat4::NFS4ERR_DENIED,
+        }
+    }
+}

@@ -19,7 +19,8 @@ use wire::xdr::{Encode, List};
 use crate::peer::{Held, Peer};
 use crate::pseudo::Place;
 use crate::{
-    Nfsd, attributes, data, lock, names, offload, open, readdir, security, sequence, session,
+    Nfsd, attributes, data, delegation, lock, names, offload, open, readdir, security, sequence,
+    session,
 };
 
 /// What a call finds around it while it runs.

@@ -1,79 +1,222 @@
-//! Clients and sessions.
+//! Clients and sessions (RFC 8881, sections 18.33 to 18.37, 18.50, 18.51; RFC
+//! 7530, sections 16.29, 16.33, 16.34).
 
+use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal};
 use store::fs::{self, Output};
 use wire::nfs4::{
-    BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, CREATE_SESSION4args, DESTROY_CLIENTID4args,
-    DESTROY_SESSION4args, EXCHANGE_ID4args, RECLAIM_COMPLETE4args, RENEW4args,
-    SETCLIENTID_CONFIRM4args, SETCLIENTID4args, nfsstat4,
+    BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, BIND_CONN_TO_SESSION4resok,
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, CREATE_SESSION4args, CREATE_SESSION4resok,
+    DESTROY_CLIENTID4args, DESTROY_SESSION4args, EXCHANGE_ID4args, EXCHANGE_ID4resok,
+    EXCHGID4_FLAG_CONFIRMED_R, EXCHGID4_FLAG_USE_NON_PNFS, RECLAIM_COMPLETE4args, RENEW4args,
+    SETCLIENTID_CONFIRM4args, SETCLIENTID4args, SETCLIENTID4resok, channel_attrs4,
+    channel_dir_from_client4, clientaddr4, nfsstat4, server_owner4, state_protect4_a,
+    state_protect4_r,
 };
+use wire::xdr::{Encode, List, Opaque};
 
-use crate::run::{Outcome, Run};
+use crate::run::{self, Elsewhere, Next, Outcome, Run};
 
 /// How an operation goes on.
-pub(crate) enum Then {}
+pub(crate) enum Then {
+    /// RECLAIM_COMPLETE: its client is on record.
+    Recorded,
+}
 
 pub(crate) fn after<'a>(
-    _run: &mut Run<'a>,
+    run: &mut Run<'a>,
     then: Then,
     _result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
-    match then {}
+    match then {
+        Then::Recorded => run.ok(|_| {}),
+    }
 }
 
-pub(crate) fn renew<'a>(_run: &mut Run<'a>, _args: &RENEW4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn renew<'a>(run: &mut Run<'a>, args: &RENEW4args) -> Outcome<'a> {
+    run.nfsd.server.renew(args.clientid, run.now)?;
+    run.ok(|_| {})
 }
 
-pub(crate) fn setclientid<'a>(_run: &mut Run<'a>, _args: &SETCLIENTID4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) -> Outcome<'a> {
+    let owner = ClientOwner {
+        verifier: args.client.verifier,
+        id: args.client.id.0,
+    };
+    let location = &args.callback.cb_location;
+    let address = CallbackAddress {
+        program: args.callback.cb_program,
+        netid: location.r_netid.0.into(),
+        address: location.r_addr.0.into(),
+        ident: args.callback_ident,
+    };
+    let principal = Principal::from(&run.flow.credential);
+    let server = &run.nfsd.server;
+    match server.set_clientid(owner, address, principal, run.now) {
+        Ok((clientid, setclientid_confirm)) => {
+            run.nfsd.bury();
+            let resok = SETCLIENTID4resok {
+                clientid,
+                setclientid_confirm,
+            };
+            run.ok(|to| resok.encode(to))
+        }
+        Err(nfsstat4::NFS4ERR_CLID_INUSE) => {
+            // Whose it is, is nobody else's business.
+            let nobody = clientaddr4 {
+                r_netid: Opaque(b"tcp"),
+                r_addr: Opaque(b"0.0.0.0.0.0"),
+            };
+            run.answer(nfsstat4::NFS4ERR_CLID_INUSE, |to| nobody.encode(to))
+        }
+        Err(status) => Err(status),
+    }
 }
 
 pub(crate) fn setclientid_confirm<'a>(
-    _run: &mut Run<'a>,
-    _args: &SETCLIENTID_CONFIRM4args,
+    run: &mut Run<'a>,
+    args: &SETCLIENTID_CONFIRM4args,
 ) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+    let principal = Principal::from(&run.flow.credential);
+    let (id, verifier) = (args.clientid, args.setclientid_confirm);
+    let server = &run.nfsd.server;
+    server.confirm_clientid(id, verifier, principal, run.now)?;
+    run.nfsd.files.admit(id, true);
+    run.nfsd.bury();
+    run.ok(|_| {})
 }
 
 pub(crate) fn backchannel_ctl<'a>(
-    _run: &mut Run<'a>,
-    _args: &BACKCHANNEL_CTL4args<'a>,
+    run: &mut Run<'a>,
+    args: &BACKCHANNEL_CTL4args<'a>,
 ) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+    let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+    session.set_callback_program(args.bca_cb_program);
+    run.ok(|_| {})
 }
 
 pub(crate) fn bind_conn_to_session<'a>(
-    _run: &mut Run<'a>,
-    _args: &BIND_CONN_TO_SESSION4args,
+    run: &mut Run<'a>,
+    args: &BIND_CONN_TO_SESSION4args,
 ) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+    let held = run.peer.session(run.nfsd, &args.bctsa_sessid);
+    let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
+    let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
+    run.peer.states.bound(&held.session);
+    held.session.client.renew(run.now);
+    let resok = BIND_CONN_TO_SESSION4resok {
+        bctsr_sessid: args.bctsa_sessid,
+        bctsr_dir: dir,
+        bctsr_use_conn_in_rdma_mode: false,
+    };
+    // What waited for a way to the client has one.
+    run.nfsd.post_waiting(run.now);
+    run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn exchange_id<'a>(_run: &mut Run<'a>, _args: &EXCHANGE_ID4args<'a>) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) -> Outcome<'a> {
+    // Protection of state rests on RPCSEC_GSS, which there is not.
+    match args.eia_state_protect {
+        state_protect4_a::SP4_NONE => {}
+        state_protect4_a::SP4_MACH_CRED(_) => return Err(nfsstat4::NFS4ERR_INVAL),
+        state_protect4_a::SP4_SSV(_) => return Err(nfsstat4::NFS4ERR_ENCR_ALG_UNSUPP),
+    }
+    let owner = ClientOwner {
+        verifier: args.eia_clientowner.co_verifier,
+        id: args.eia_clientowner.co_ownerid.0,
+    };
+    let principal = Principal::from(&run.flow.credential);
+    let (server, minor) = (&run.nfsd.server, run.minor());
+    let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, run.now)?;
+    run.nfsd.bury();
+    let confirmed = match exchanged.is_confirmed {
+        true => EXCHGID4_FLAG_CONFIRMED_R,
+        false => 0,
+    };
+    // The same on every address of this server, and on no other server.
+    let identity = run.nfsd.settings.identity;
+    let resok = EXCHANGE_ID4resok {
+        eir_clientid: exchanged.clientid,
+        eir_sequenceid: exchanged.sequenceid,
+        eir_flags: EXCHGID4_FLAG_USE_NON_PNFS | confirmed,
+        eir_state_protect: state_protect4_r::SP4_NONE,
+        eir_server_owner: server_owner4 {
+            so_minor_id: 0,
+            so_major_id: Opaque(&identity),
+        },
+        eir_server_scope: Opaque(&identity),
+        eir_server_impl_id: List::Of(&[]),
+    };
+    run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn create_session<'a>(
-    _run: &mut Run<'a>,
-    _args: &CREATE_SESSION4args<'a>,
-) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn create_session<'a>(run: &mut Run<'a>, args: &CREATE_SESSION4args<'a>) -> Outcome<'a> {
+    let principal = Principal::from(&run.flow.credential);
+    let session = run.nfsd.server.create_session(args, principal, run.now)?;
+    run.nfsd.files.admit(session.client.id, false);
+    run.nfsd.bury();
+    if session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 {
+        // All that can be refused is the way back, which is said then.
+        let both = channel_dir_from_client4::CDFC4_FORE_OR_BOTH;
+        let _ = session.bind(run.peer.id, both);
+        run.peer.states.bound(&session);
+        run.nfsd.post_waiting(run.now);
+    }
+    let resok = CREATE_SESSION4resok {
+        csr_sessionid: session.id,
+        csr_sequence: args.csa_sequence,
+        csr_flags: session.flags,
+        csr_fore_chan_attrs: channel_attrs(&session.fore),
+        csr_back_chan_attrs: channel_attrs(&session.back),
+    };
+    run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn destroy_session<'a>(_run: &mut Run<'a>, _args: &DESTROY_SESSION4args) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+fn channel_attrs(channel: &Channel) -> channel_attrs4<'static> {
+    channel_attrs4 {
+        ca_headerpadsize: 0,
+        ca_maxrequestsize: channel.request_bytes_max,
+        ca_maxresponsesize: channel.response_bytes_max,
+        ca_maxresponsesize_cached: channel.cached_bytes_max,
+        ca_maxoperations: channel.ops_max,
+        ca_maxrequests: channel.slots,
+        ca_rdma_ird: List::Of(&[]),
+    }
 }
 
-pub(crate) fn destroy_clientid<'a>(
-    _run: &mut Run<'a>,
-    _args: &DESTROY_CLIENTID4args,
-) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn destroy_session<'a>(run: &mut Run<'a>, args: &DESTROY_SESSION4args) -> Outcome<'a> {
+    let is_own = run
+        .session()
+        .is_some_and(|own| own.id == args.dsa_sessionid);
+    if is_own && run.flow.compound.taken() != run.flow.compound.ops() {
+        return Err(nfsstat4::NFS4ERR_NOT_ONLY_OP);
+    }
+    let principal = Principal::from(&run.flow.credential);
+    let server = &run.nfsd.server;
+    server.destroy_session(&args.dsa_sessionid, principal)?;
+    run.ok(|_| {})
 }
 
-pub(crate) fn reclaim_complete<'a>(
-    _run: &mut Run<'a>,
-    _args: &RECLAIM_COMPLETE4args,
-) -> Outcome<'a> {
-    Err(nfsstat4::NFS4ERR_NOTSUPP)
+pub(crate) fn destroy_clientid<'a>(run: &mut Run<'a>, args: &DESTROY_CLIENTID4args) -> Outcome<'a> {
+    let id = args.dca_clientid;
+    let has_state = run.nfsd.files.has_state(id);
+    run.nfsd.server.destroy_clientid(id, has_state)?;
+    run.nfsd.bury();
+    run.ok(|_| {})
+}
+
+pub(crate) fn reclaim_complete<'a>(run: &mut Run<'a>, args: &RECLAIM_COMPLETE4args) -> Outcome<'a> {
+    if args.rca_one_fs {
+        // No file system comes from another server.
+        run.current()?;
+        return run.ok(|_| {});
+    }
+    let client = run.client().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+    run.nfsd.server.reclaim_complete(client)?;
+    match run.nfsd.server.has_unsaved() {
+        true => Ok(Next::Elsewhere(
+            Elsewhere::Records,
+            run::Then::Session(Then::Recorded),
+        )),
+        false => run.ok(|_| {}),
+    }
 }

@@ -1,0 +1,283 @@
+//! What a state id lets its holder do (RFC 8881, sections 8.2 and 9.1.2; RFC
+//! 7530, section 9.1), and the states that a connection has seen.
+
+use std::sync::{Arc, Weak};
+
+use nfs::server::files::{FileKey, Files, Kind, READ, Special, State, WRITE, words};
+use nfs::server::{Client, ConnectionId, Session};
+use wire::nfs4::{nfsstat4, stateid4};
+
+use crate::pseudo::Place;
+use crate::run::Run;
+
+/// States that a connection remembers; a power of two.
+const SEEN: usize = 256;
+
+/// What a connection has seen: its states, so that reading and writing need ask
+/// nobody else for them, and the sessions whose callbacks it carries.
+#[derive(Default)]
+pub(crate) struct Seen {
+    states: Vec<Option<Known>>,
+    bound: Vec<Weak<Session>>,
+}
+
+/// A state, and whose it is.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) state: Arc<State>,
+    pub(crate) client: Arc<Client>,
+}
+
+impl Seen {
+    #[inline]
+    fn place(client: u32, number: u32) -> usize {
+        (number ^ client.wrapping_mul(31)) as usize % SEEN
+    }
+
+    /// The state that a state id of this start of the server names.
+    #[inline]
+    fn find(&self, client: u32, number: u32) -> Option<&Known> {
+        let known = self.states.get(Seen::place(client, number))?.as_ref()?;
+        let state = &known.state;
+        let is_it = state.number == number && state.client as u32 == client;
+        (is_it && !state.is_over()).then_some(known)
+    }
+
+    #[cold]
+    fn keep(&mut self, known: Known) {
+        if self.states.is_empty() {
+            self.states.resize_with(SEEN, || None);
+        }
+        let (client, number) = (known.state.client as u32, known.state.number);
+        self.states[Seen::place(client, number)] = Some(known);
+    }
+
+    /// The connection carries callbacks of this session.
+    pub(crate) fn bound(&mut self, session: &Arc<Session>) {
+        self.bound.retain(|bound| {
+            let bound = bound.upgrade();
+            bound.is_some_and(|bound| !bound.is_gone() && !Arc::ptr_eq(&bound, session))
+        });
+        self.bound.push(Arc::downgrade(session));
+    }
+
+    /// The connection is gone.
+    pub(crate) fn unbind(&self, connection: ConnectionId) {
+        for session in self.bound.iter().filter_map(Weak::upgrade) {
+            session.unbind(connection);
+        }
+    }
+}
+
+impl Run<'_> {
+    /// The state that a state id names, as it is told to the client that is
+    /// calling, whatever its `seqid` is.
+    ///
+    /// # Errors
+    /// NFS4ERR_BAD_STATEID, NFS4ERR_STALE_STATEID, NFS4ERR_EXPIRED.
+    pub(crate) fn find_state(&mut self, stateid: &stateid4) -> Result<Known, nfsstat4> {
+        if Special::of(stateid).is_some() {
+            return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+        }
+        let (boot, of_client, _) = words(stateid);
+        let is_of_now = boot == self.nfsd.server.boot();
+        let client = match self.minor() {
+            0 if !is_of_now => return Err(nfsstat4::NFS4ERR_STALE_STATEID),
+            0 => {
+                let id = u64::from(boot) << 32 | u64::from(of_client);
+                let client = self.nfsd.server.renew(id, self.now);
+                let client = client.map_err(|status| match status {
+                    nfsstat4::NFS4ERR_EXPIRED => status,
+                    _ => nfsstat4::NFS4ERR_BAD_STATEID,
+                })?;
+                self.flow.client = Some(client.clone());
+                client
+            }
+            // With sessions the start of the server is the session's.
+            _ if !is_of_now => return Err(nfsstat4::NFS4ERR_BAD_STATEID),
+            _ => self.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.clone(),
+        };
+        let state = self.nfsd.files.find(client.id, stateid)?;
+        Ok(Known { state, client })
+    }
+
+    /// The state of the current file that a state id names as it is.
+    ///
+    /// # Errors
+    /// As [`Run::find_state`], and [`State::check`].
+    pub(crate) fn state_of(&mut self, key: FileKey, stateid: &stateid4) -> Result<Known, nfsstat4> {
+        let known = self.find_state(stateid)?;
+        known.state.check(stateid.seqid, self.minor() > 0)?;
+        match known.state.file == key {
+            true => Ok(known),
+            false => Err(nfsstat4::NFS4ERR_BAD_STATEID),
+        }
+    }
+}
+
+/// Whether the current file may be read ([`READ`]) or written with a state id,
+/// which may be a special one; then whether it was checked when the file was
+/// opened ([`store::fs::Caller::is_open`]).
+#[inline]
+pub(crate) fn check_io(run: &mut Run<'_>, named: &stateid4, access: u32) -> Result<bool, nfsstat4> {
+    let stateid = run.stateid(named)?;
+    let place = run.current()?;
+    check_io_at(run, place, &stateid, access)
+}
+
+/// The same of a file at a place.
+#[inline]
+pub(crate) fn check_io_at(
+    run: &mut Run<'_>,
+    place: Place,
+    stateid: &stateid4,
+    access: u32,
+) -> Result<bool, nfsstat4> {
+    let key = run.key(place)?;
+    let (boot, client, number) = words(stateid);
+    let seen = run.peer.states.find(client, number);
+    if let Some(known) = seen
+        && boot == run.nfsd.server.boot()
+        && (run.minor() == 0 || run.client().is_some_and(|c| c.id == known.client.id))
+    {
+        if run.minor() == 0 {
+            known.client.renew(run.now);
+        }
+        return check_state(&known.state, key, stateid.seqid, run.minor() > 0, access);
+    }
+    check_unseen(run, key, stateid, access)
+}
+
+#[inline]
+fn check_state(
+    state: &State,
+    key: FileKey,
+    seqid: u32,
+    is_session: bool,
+    access: u32,
+) -> Result<bool, nfsstat4> {
+    state.check(seqid, is_session)?;
+    if state.file != key || state.is_unconfirmed() || state.kind == Kind::Copy {
+        return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+    }
+    match state.check_access(access) {
+        Ok(()) => Ok(true),
+        // Who may write may have to read what is around it (RFC 8881, section
+        // 9.1.2): if the file lets him.
+        Err(_) if access == READ && state.share().access == WRITE => Ok(false),
+        Err(status) => Err(status),
+    }
+}
+
+#[cold]
+fn check_unseen(
+    run: &mut Run<'_>,
+    key: FileKey,
+    stateid: &stateid4,
+    access: u32,
+) -> Result<bool, nfsstat4> {
+    match Special::of(stateid) {
+        Some(Special::Anonymous) => anonymous(run, key, access),
+        Some(Special::Bypass) if access == READ => Ok(false),
+        Some(Special::Bypass) => anonymous(run, key, access),
+        Some(_) => Err(nfsstat4::NFS4ERR_BAD_STATEID),
+        None => {
+            let known = run.find_state(stateid)?;
+            let is_session = run.minor() > 0;
+            let is_open = check_state(&known.state, key, stateid.seqid, is_session, access)?;
+            run.peer.states.keep(known);
+            Ok(is_open)
+        }
+    }
+}
+
+/// Reading or writing without a state.
+fn anonymous(run: &mut Run<'_>, key: FileKey, access: u32) -> Result<bool, nfsstat4> {
+    // Somebody may have denied it and has not said so again yet.
+    if run.nfsd.server.is_in_grace(run.now) {
+        return Err(nfsstat4::NFS4ERR_GRACE);
+    }
+    while let Err(refused) = run.nfsd.files.check_anonymous(key, access) {
+        run.nfsd.clear(refused, run.now)?;
+    }
+    if access & WRITE != 0 {
+        break_delegations(run, key)?;
+    }
+    Ok(false)
+}
+
+/// Whether nobody else has a delegation of a file that is about to be changed;
+/// theirs are recalled.
+///
+/// # Errors
+/// NFS4ERR_DELAY.
+#[inline]
+pub(crate) fn break_delegations(run: &mut Run<'_>, file: FileKey) -> Result<(), nfsstat4> {
+    let files: &Files = &run.nfsd.files;
+    if !files.has_delegations() {
+        return Ok(());
+    }
+    let client = run.client().map_or(NOBODY, |client| client.id);
+    run.nfsd.break_delegations(client, file, run.now)
+}
+
+/// Is no client.
+const NOBODY: u64 = 0;
+
+/// Whether NFSv3, which knows no state, may read or write a file: as with the
+/// anonymous state id.
+///
+/// # Errors
+/// NFS4ERR_LOCKED; NFS4ERR_DELAY, also while what is denied is not known again
+/// yet.
+pub(crate) fn check_old(
+    nfsd: &crate::Nfsd,
+    now: machine::Nanos,
+    file: FileKey,
+    access: u32,
+) -> Result<(), nfsstat4> {
+    if nfsd.server.is_in_grace(now) {
+        return Err(nfsstat4::NFS4ERR_DELAY);
+    }
+    while let Err(refused) = nfsd.files.check_anonymous(file, access) {
+        nfsd.clear(refused, now)?;
+    }
+    match access & WRITE {
+        0 => Ok(()),
+        _ => break_old(nfsd, now, file),
+    }
+}
+
+/// Whether nobody has a delegation of a file that NFSv3 is about to change.
+///
+/// # Errors
+/// NFS4ERR_DELAY.
+#[inline]
+pub(crate) fn break_old(
+    nfsd: &crate::Nfsd,
+    now: machine::Nanos,
+    file: FileKey,
+) -> Result<(), nfsstat4> {
+    match nfsd.files.has_delegations() {
+        false => Ok(()),
+        true => nfsd.break_delegations(NOBODY, file, now),
+    }
+}
+
+impl crate::Nfsd {
+    /// The same for who is no client of NFSv4 ([`NOBODY`]), or one of them.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY.
+    pub(crate) fn break_delegations(
+        &self,
+        client: u64,
+        file: FileKey,
+        now: machine::Nanos,
+    ) -> Result<(), nfsstat4> {
+        while let Err(refused) = self.files.break_delegations(client, file, now) {
+            self.clear(refused, now)?;
+        }
+        Ok(())
+    }
+}

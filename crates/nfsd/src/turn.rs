@@ -1,0 +1,117 @@
+//! Whose turn it is: owners of NFSv4.0 number what they ask, and hear the same
+//! answer again (RFC 7530, section 9.1.7).
+
+use std::sync::Arc;
+
+use nfs::server::files::{Begun, Kept, Owner};
+use store::fs::FileId;
+use wire::nfs4::nfsstat4;
+
+use crate::pseudo::Place;
+use crate::run::{Next, Outcome, Run};
+
+/// Bytes of an operation's number and status, which its body follows.
+const HEAD_BYTES: usize = 8;
+
+/// A request of an owner under way; of later minor versions, none.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    owner: Option<(Arc<Owner>, u32)>,
+}
+
+/// How a request of an owner is to be taken.
+pub(crate) enum Taken {
+    /// It is to be executed.
+    Now(Turn),
+    /// It is to be executed, and what the owner never confirmed is to be closed
+    /// before.
+    Anew(Turn, Arc<Owner>),
+    /// It was: this was the answer.
+    Again(Kept),
+}
+
+impl Turn {
+    /// The owner asks something numbered `seqid`.
+    ///
+    /// # Errors
+    /// As [`Owner::begin`].
+    pub(crate) fn take(owner: &Arc<Owner>, seqid: u32) -> Result<Taken, nfsstat4> {
+        let turn = || Turn {
+            owner: Some((owner.clone(), seqid)),
+        };
+        Ok(match owner.begin(seqid)? {
+            Begun::New => Taken::Now(turn()),
+            Begun::Anew => Taken::Anew(turn(), owner.clone()),
+            Begun::Again(kept) => Taken::Again(kept),
+        })
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.as_ref().map(|(owner, _)| owner)
+    }
+
+    /// The request is answered by what `answer` comes to: that is kept.
+    pub(crate) fn end<'a>(
+        mut self,
+        run: &mut Run<'a>,
+        answer: impl FnOnce(&mut Run<'a>) -> Outcome<'a>,
+    ) -> Outcome<'a> {
+        let Some((owner, seqid)) = self.owner.take() else {
+            return answer(run);
+        };
+        let before = run.reply().bytes().len();
+        let outcome = answer(run);
+        let kept = match &outcome {
+            Err(status) => Kept {
+                status: *status,
+                body: Box::default(),
+                file: None,
+            },
+            Ok(_) => {
+                let bytes = &run.reply().bytes()[before..];
+                Kept {
+                    status: status_of(bytes),
+                    body: bytes[HEAD_BYTES..].into(),
+                    file: match run.flow.current.map(|current| current.place) {
+                        Some(Place::File { file, .. }) => Some(file.0),
+                        _ => None,
+                    },
+                }
+            }
+        };
+        owner.finish(seqid, kept, run.now);
+        outcome
+    }
+}
+
+fn status_of(result: &[u8]) -> nfsstat4 {
+    use wire::xdr::{Decode, Reader};
+    let from = &mut Reader::new(&result[HEAD_BYTES / 2..]);
+    nfsstat4::decode(from).expect("it was written here")
+}
+
+impl Drop for Turn {
+    /// The request is given up: it may come again.
+    fn drop(&mut self) {
+        if let Some((owner, _)) = self.owner.take() {
+            owner.abandon();
+        }
+    }
+}
+
+/// An answer is given again, and what OPEN made the current file is again.
+pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
+    if kept.status == nfsstat4::NFS4_OK
+        && let Some(file) = kept.file
+        && let Place::File { export, .. } = run.current()?
+    {
+        let file = FileId(file);
+        run.set_current(Place::File { export, file });
+    }
+    if kept.body.is_empty() && kept.status != nfsstat4::NFS4_OK {
+        return Err(kept.status);
+    }
+    run.answer(kept.status, |to| to.extend_from_slice(&kept.body))?;
+    Ok(Next::Done)
+}
