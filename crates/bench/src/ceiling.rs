@@ -1,10 +1,11 @@
-//! The ceiling: what plain sockets give for the byte counts of NVMe/TCP or iSCSI
-//! when there is no protocol. Figures of the target are read against these.
+//! The ceiling: what plain sockets give for the byte counts of NVMe/TCP, iSCSI or
+//! NFS when there is no protocol. Figures of the target are read against these.
 //!
 //! Of NVMe/TCP a read is a 72-byte request answered by 24 + N bytes, a write is
-//! 72 + N bytes answered by 24; of iSCSI all four are 48. Client and server each have one thread that polls
-//! nonblocking sockets, takes all that arrived with one receive and answers it
-//! with one send.
+//! 72 + N bytes answered by 24; of iSCSI all four are 48; of NFS they are the
+//! COMPOUNDs that `weft perf` sends and `weft serve` answers. Client and server
+//! each have one thread that polls nonblocking sockets, takes all that arrived
+//! with one receive and answers it with one send.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -24,7 +25,7 @@ use crate::random::Random;
 use crate::units::{parse_bytes, parse_duration, show_bytes, show_count};
 
 /// The longest reply without payload.
-const REPLY_BYTES_MAX: usize = 48;
+const REPLY_BYTES_MAX: usize = 116;
 /// What one receive takes at most, and what a pattern of messages measures.
 const HOT_BYTES: usize = 512 << 10;
 /// Pauses after a receive that found nothing: some 100 ns.
@@ -50,17 +51,34 @@ pub enum Headers {
     NvmeTcp,
     /// iSCSI's.
     Iscsi,
+    /// NFSv4.2's.
+    Nfs,
 }
+
+/// Bytes of a COMPOUND of SEQUENCE and PUTFH before its third operation: record
+/// mark, the header of a call by AUTH_SYS without name and groups (RFC 5531),
+/// tag, minor version and count, 36 of SEQUENCE, 32 of PUTFH with weft's file
+/// handle (RFC 8881).
+const NFS_CALL: usize = 4 + 60 + 12 + 36 + 32;
+/// The same of the answer: record mark, header, status, tag and count, 44 of
+/// SEQUENCE, 8 of PUTFH.
+const NFS_ANSWER: usize = 4 + 24 + 12 + 44 + 8;
 
 impl Headers {
     /// Bytes of a request and of a reply without payload.
-    const fn bytes(self) -> (usize, usize) {
+    const fn bytes(self, rw: Shape) -> (usize, usize) {
         match self {
             // A command capsule with its PDU header (NVMe/TCP 3.6.2.6: 8 + 64); a
             // C2HData header, or a response capsule with its PDU header (8 + 16).
             Headers::NvmeTcp => (72, 24),
             // Basic Header Segments (RFC 7143, section 11.2.1).
             Headers::Iscsi => (48, 48),
+            // READ: state id, offset, count; whether the file ends, how much came.
+            // WRITE: stability and length too; and count, stability, verifier.
+            Headers::Nfs => match rw {
+                Shape::Read => (NFS_CALL + 32, NFS_ANSWER + 16),
+                Shape::Write => (NFS_CALL + 36, NFS_ANSWER + 24),
+            },
         }
     }
 }
@@ -394,7 +412,7 @@ impl<'a> Span<'a> {
 
     /// Receives requests with their payload, each payload into a random chunk.
     fn receive(&mut self, c: &mut Serving, bs: usize, headers: &mut [u8]) -> io::Result<usize> {
-        let (request, _) = self.headers.bytes();
+        let (request, _) = self.headers.bytes(Shape::Write);
         let messages = (HOT_BYTES * 2 / bs).clamp(2, SLICES_MAX / 2);
         let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(2 * messages);
         for _ in 0..messages {
@@ -426,7 +444,7 @@ impl<'a> Span<'a> {
 
     /// Sends replies, each payload from its own chunk.
     fn send(&mut self, c: &mut Serving, reply: usize) -> io::Result<usize> {
-        let header = &[0x5a; REPLY_BYTES_MAX][..self.headers.bytes().1];
+        let header = &[0x5a; REPLY_BYTES_MAX][..self.headers.bytes(Shape::Read).1];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (mut used, mut skip) = (0, c.at);
         for source in c.sources.iter().take(SLICES_MAX / 2) {
@@ -447,7 +465,7 @@ impl<'a> Span<'a> {
 
 /// Bytes of a request and of a reply.
 fn message_bytes(args: &CeilingArgs) -> (usize, usize) {
-    let (request, reply) = args.headers.bytes();
+    let (request, reply) = args.headers.bytes(args.rw);
     match args.rw {
         Shape::Read => (request, reply + args.bs as usize),
         Shape::Write => (request + args.bs as usize, reply),
@@ -545,7 +563,7 @@ mod tests {
             server_cpu: cpu,
             client_cpu: cpu,
             span,
-            headers: Headers::Iscsi,
+            headers: Headers::Nfs,
             json: false,
         }
     }

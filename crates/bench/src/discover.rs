@@ -1,12 +1,15 @@
-//! `weft discover`: what a discovery controller and an iSCSI portal know.
+//! `weft discover`: what a discovery controller, an iSCSI portal and an NFS
+//! server know.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
 use clap::Args;
 use host::iscsi::{self, DiscoveredTarget, resolve_portal};
+use host::nfs::{self, Client, Entry, Params};
 use host::{DiscoveryEntry, HostIdentity};
 use serde::Serialize;
+use wire::nfs4::nfs_ftype4;
 
 use crate::chap::ChapArgs;
 use crate::perf::admin_driver;
@@ -19,9 +22,10 @@ const ISCSI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wire:
 /// Arguments of `weft discover`.
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
-    /// Discovery controller as address:port, or iSCSI portal as
-    /// iscsi://address:port; without it, -a and -s, and without these both of
-    /// this machine
+    /// Discovery controller as address:port, iSCSI portal as iscsi://address:port,
+    /// or NFS server as nfs://address:port, whose exports and files are listed;
+    /// without it, -a and -s, and without these discovery controller and portal
+    /// of this machine
     #[arg(value_name = "ADDRESS", conflicts_with_all = ["traddr", "trsvcid"])]
     pub address: Option<String>,
     /// Address of the discovery controller [default: 127.0.0.1]
@@ -67,6 +71,17 @@ pub struct Record {
     sectype: String,
 }
 
+/// A name on an NFS server, in its root or where the URL said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileRecord {
+    /// From the root of all exports on.
+    pub path: String,
+    /// What it is: `directory`, `file` or another kind.
+    pub kind: String,
+    /// The identifier of what it names.
+    pub fileid: Option<u64>,
+}
+
 /// What was found.
 #[derive(Debug, Default, Serialize)]
 pub struct Listing {
@@ -76,6 +91,9 @@ pub struct Listing {
     /// What an iSCSI portal knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<TargetRecord>>,
+    /// What an NFS server has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<FileRecord>>,
 }
 
 /// Runs `weft discover`.
@@ -91,7 +109,12 @@ pub fn run(args: &DiscoverArgs) -> ExitCode {
     } else {
         print!("{}", text(&listing));
     }
-    match listing.records.is_none() && listing.targets.is_none() {
+    let Listing {
+        records,
+        targets,
+        files,
+    } = &listing;
+    match records.is_none() && targets.is_none() && files.is_none() {
         false => ExitCode::SUCCESS,
         true => ExitCode::FAILURE,
     }
@@ -101,15 +124,27 @@ pub fn run(args: &DiscoverArgs) -> ExitCode {
 /// user.
 #[must_use]
 pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
+    let mut errors = Vec::new();
+    let mut note = |error| errors.push(error);
+    if let Some(url) = args
+        .address
+        .as_ref()
+        .filter(|url| url.starts_with("nfs://"))
+    {
+        let listing = Listing {
+            files: files(url).map_err(&mut note).ok(),
+            ..Listing::default()
+        };
+        return (listing, errors);
+    }
     let (nvme, iscsi) = match whom(args) {
         Ok(both) => both,
         Err(error) => return (Listing::default(), vec![error]),
     };
-    let mut errors = Vec::new();
-    let mut note = |error| errors.push(error);
     let listing = Listing {
         records: nvme.and_then(|to| records(args, to).map_err(&mut note).ok()),
         targets: iscsi.and_then(|to| targets(args, to).map_err(&mut note).ok()),
+        files: None,
     };
     (listing, errors)
 }
@@ -155,6 +190,42 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
     let found = iscsi::discover(driver, to, &initiator, args.chap.chap()?);
     let found = found.map_err(|error| format!("iscsi://{to}: {error}"))?;
     Ok(found.iter().flat_map(TargetRecord::of).collect())
+}
+
+/// What lies in a directory of an NFS server.
+fn files(url: &str) -> Result<Vec<FileRecord>, String> {
+    let address = nfs::Address::parse(url)?;
+    let listed = || -> Result<Vec<FileRecord>, nfs::Error> {
+        let mut client = Client::connect(admin_driver()?, address.socket, Params::new()?)?;
+        let directory = client.lookup(address.path.iter().map(String::as_str))?;
+        let entries = client.entries(&directory)?;
+        // What was found stays found where the server is gone.
+        let _ = client.disconnect();
+        let above: String = address.path.iter().map(|name| format!("/{name}")).collect();
+        let mut found: Vec<_> = entries.iter().map(|e| FileRecord::of(&above, e)).collect();
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    };
+    listed().map_err(|error| format!("nfs://{}: {error}", address.socket))
+}
+
+impl FileRecord {
+    fn of(above: &str, entry: &Entry) -> FileRecord {
+        let kind = match entry.attributes.kind {
+            Some(nfs_ftype4::NF4REG) => "file",
+            Some(nfs_ftype4::NF4DIR) => "directory",
+            Some(nfs_ftype4::NF4LNK) => "symbolic link",
+            Some(nfs_ftype4::NF4BLK | nfs_ftype4::NF4CHR) => "device",
+            Some(nfs_ftype4::NF4SOCK) => "socket",
+            Some(nfs_ftype4::NF4FIFO) => "fifo",
+            Some(nfs_ftype4::NF4ATTRDIR | nfs_ftype4::NF4NAMEDATTR) | None => "other",
+        };
+        FileRecord {
+            path: format!("{above}/{}", entry.name.escape_ascii()),
+            kind: kind.to_owned(),
+            fileid: entry.attributes.fileid,
+        }
+    }
 }
 
 impl TargetRecord {
@@ -226,6 +297,12 @@ fn text(listing: &Listing) -> String {
             out += &format!("{},{} {}\n", t.portal, t.tpgt, t.target);
         }
     }
+    if let Some(files) = &listing.files {
+        out += &format!("\nNFS names: {}\n", files.len());
+        for f in files {
+            out += &format!("{:<13} {}\n", f.kind, f.path);
+        }
+    }
     out
 }
 
@@ -290,6 +367,7 @@ mod tests {
         let mut listing = Listing {
             records: Some(vec![record]),
             targets: Some(targets),
+            files: None,
         };
         let text = text(&listing);
         assert!(

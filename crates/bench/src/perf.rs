@@ -6,6 +6,7 @@
 mod args;
 mod job;
 mod line;
+mod nfs;
 mod paths;
 mod pattern;
 mod report;
@@ -30,12 +31,13 @@ pub use args::{
     Backend, Check, CpuList, DEFAULT_NQN, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place,
 };
 pub use report::{
-    Direction, Errors, Failed, Load, PathUse, Report, Spent, Target, TargetName, Verified,
+    Direction, Errors, Failed, Load, Metadata, PathUse, Report, Spent, Target, TargetName, Verified,
 };
 pub use workload::Rw;
 
 use job::JobPlan;
 use line::LinePlan;
+use nfs::Mount;
 use paths::Paths;
 use worker::{Letter, Live, WorkerOutcome, WorkerPlan};
 
@@ -74,7 +76,29 @@ pub fn run(args: &PerfArgs, stop: &AtomicBool) -> ExitCode {
     }
 }
 
-type Association = Admin<EpollDriver>;
+/// What a target is told by, as long as the load lasts.
+enum Association {
+    Nvme(Box<Admin<EpollDriver>>),
+    Nfs(Box<Mount>),
+}
+
+impl Association {
+    /// A target that does not answer shows in the I/O as well.
+    fn keep_alive(&mut self) {
+        match self {
+            Association::Nvme(admin) => drop(admin.keep_alive()),
+            Association::Nfs(mount) => drop(mount.keep_alive()),
+        }
+    }
+
+    /// The measurement is over: a target that is gone changes nothing.
+    fn end(self) {
+        match self {
+            Association::Nvme(admin) => drop(admin.shutdown()),
+            Association::Nfs(mount) => drop(mount.end()),
+        }
+    }
+}
 
 /// An Admin Queue's driver: what it does is seldom, so epoll will do.
 pub(crate) fn admin_driver() -> io::Result<EpollDriver> {
@@ -90,34 +114,28 @@ pub(crate) fn admin_driver() -> io::Result<EpollDriver> {
 /// # Errors
 /// A sentence for the user where there was nothing to measure.
 pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
-    let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
-    let initiator = args.chap.identity()?;
     let mut associations = Vec::new();
-    let mut targets = Vec::new();
-    let mut jobs = Vec::new();
+    let measured = measure_on(args, stop, &mut associations);
+    // Whatever became of the load: what was made for it is taken away.
+    associations.into_iter().for_each(Association::end);
+    measured
+}
+
+fn measure_on(
+    args: &PerfArgs,
+    stop: &AtomicBool,
+    associations: &mut Vec<Association>,
+) -> Result<Report, String> {
     let mut paths = None;
-    if let Some(policy) = args.multipath {
-        let addresses = args.path_addresses()?;
-        let paths = paths.insert(Paths::connect(args, &addresses, &host)?);
-        (targets, jobs) = paths.plan(args, policy)?;
-    } else {
-        for place in args.places()? {
-            let (target, its_jobs) = match place {
-                Place::Nvme(address) => {
-                    let (admin, target, its_jobs) = associate(args, &address, &host)?;
-                    associations.push(admin);
-                    (target, its_jobs)
-                }
-                Place::Iscsi(address) => {
-                    // Sessions of one initiator are told apart by their numbers.
-                    let sessions = (jobs.len() + targets.len()) as u16;
-                    log_in(args, &address, &initiator, sessions)?
-                }
-            };
-            targets.push(target);
-            jobs.extend(its_jobs);
+    let (targets, mut jobs) = match args.multipath {
+        Some(policy) => {
+            let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
+            let addresses = args.path_addresses()?;
+            let paths = paths.insert(Paths::connect(args, &addresses, &host)?);
+            paths.plan(args, policy)?
         }
-    }
+        None => plan(args, associations)?,
+    };
     let count = jobs.len() as f64;
     for (job, number) in jobs.iter_mut().zip(0..) {
         job.number = number;
@@ -128,12 +146,42 @@ pub fn measure(args: &PerfArgs, stop: &AtomicBool) -> Result<Report, String> {
         paths.tell(&run.mailboxes);
     }
     let is_shown = io::stderr().is_terminal() && !args.json;
-    let outcomes = run.watch(&mut associations, stop, is_shown);
-    for admin in associations {
-        // The measurement is over: a target that is gone changes nothing.
-        let _ = admin.shutdown();
+    let outcomes = run.watch(associations, stop, is_shown)?;
+    Ok(Report::new(args, targets, &outcomes))
+}
+
+/// The jobs on every target, one after the other.
+fn plan(
+    args: &PerfArgs,
+    associations: &mut Vec<Association>,
+) -> Result<(Vec<Target>, Vec<JobPlan>), String> {
+    let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
+    let initiator = args.chap.identity()?;
+    let mut targets = Vec::new();
+    let mut jobs = Vec::new();
+    for place in args.places()? {
+        let (target, its_jobs) = match place {
+            Place::Nvme(address) => {
+                let (admin, target, its_jobs) = associate(args, &address, &host)?;
+                associations.push(Association::Nvme(Box::new(admin)));
+                (target, its_jobs)
+            }
+            Place::Iscsi(address) => {
+                // Sessions of one initiator are told apart by their numbers.
+                let sessions = (jobs.len() + targets.len()) as u16;
+                log_in(args, &address, &initiator, sessions)?
+            }
+            Place::Nfs(address) => {
+                let first = jobs.len() as u32;
+                let (mount, target, its_jobs) = nfs::mount(args, &address, first)?;
+                associations.push(Association::Nfs(Box::new(mount)));
+                (target, its_jobs)
+            }
+        };
+        targets.push(target);
+        jobs.extend(its_jobs);
     }
-    Ok(Report::new(args, targets, &outcomes?))
+    Ok((targets, jobs))
 }
 
 /// Connects the Admin Queue of one target and plans the jobs on its I/O queues.
@@ -141,7 +189,7 @@ fn associate(
     args: &PerfArgs,
     address: &Address,
     host: &HostIdentity,
-) -> Result<(Association, Target, Vec<JobPlan>), String> {
+) -> Result<(Admin<EpollDriver>, Target, Vec<JobPlan>), String> {
     let at = |error: host::Error| format!("{}: {error}", address.socket);
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let (to, subnqn) = (address.socket, &address.subnqn);
@@ -330,10 +378,7 @@ impl Run {
             }
             if alive_at.elapsed() >= KEEP_ALIVE_EVERY {
                 alive_at = Instant::now();
-                // A controller that does not answer shows in the I/O as well.
-                associations
-                    .iter_mut()
-                    .for_each(|admin| drop(admin.keep_alive()));
+                associations.iter_mut().for_each(Association::keep_alive);
             }
             line.show(&self.live, self.connections);
             thread::sleep(if has_begun {

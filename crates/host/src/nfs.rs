@@ -14,7 +14,8 @@ mod files;
 mod recovery;
 
 pub use ::nfs::client::{
-    Answer, Auth, Channels, Compound, Data, Results, Settings, Slot, Slots, Template, Wrong,
+    Answer, Auth, Channels, Compound, Data, Refused, Results, Sequenced, Settings, Slot, Slots,
+    Template, Wrong,
 };
 pub use address::{Address, Identity, user};
 pub use attributes::Attributes;

@@ -22,10 +22,12 @@ const FAILURE: u8 = 1;
 /// The command line or the configuration is wrong (clap's own code for it).
 const USAGE: u8 = 2;
 
-/// Network storage in user space: volumes served over NVMe/TCP and iSCSI.
+/// Network storage in user space: volumes served over NVMe/TCP and iSCSI, files
+/// over NFS.
 ///
 /// Without a command: `serve` on a built-in configuration, one RAM volume of
-/// 1 GiB on 127.0.0.1:4420 (NVMe/TCP) and 127.0.0.1:3260 (iSCSI).
+/// 1 GiB on 127.0.0.1:4420 (NVMe/TCP) and 127.0.0.1:3260 (iSCSI), and files in
+/// memory on 127.0.0.1:2049 (NFS), or 20490 if that is taken.
 #[derive(Parser)]
 #[command(
     version,
@@ -51,7 +53,7 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// List the subsystems that a target serves
+    /// List the subsystems, targets or files that a server has
     Discover(bench::discover::DiscoverArgs),
     /// Load a target and measure; Ctrl-C ends it early
     Perf(Box<bench::perf::PerfArgs>),
@@ -64,8 +66,8 @@ enum Command {
 fn main() -> ExitCode {
     log_to_stderr();
     match Cli::parse().command {
-        None => serve::run(control::default_config()),
-        Some(Command::Serve { config: None }) => serve::run(control::default_config()),
+        None => serve::run(serve::default_config()),
+        Some(Command::Serve { config: None }) => serve::run(serve::default_config()),
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
         Some(Command::Check { config }) => with_config(&config, |checked| {
             print!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use host::iscsi::{self, Digest, UnitInfo};
+use host::nfs;
 use host::{Address, ControllerInfo, NamespaceInfo, Policy, Settings};
 use reactor::Choice;
 
@@ -74,6 +75,8 @@ pub enum Place {
     Nvme(Address),
     /// To a logical unit.
     Iscsi(iscsi::Address),
+    /// To a file or directory.
+    Nfs(nfs::Address),
 }
 
 /// What is written and read.
@@ -100,6 +103,8 @@ pub enum DeviceKind {
     Namespace,
     /// Of a SCSI target.
     LogicalUnit,
+    /// Of an NFS server.
+    File,
 }
 
 impl Device {
@@ -134,6 +139,20 @@ impl Device {
         }
     }
 
+    /// A file of `size_bytes`, of which `transfer_max` go at a time.
+    #[must_use]
+    pub fn file(size_bytes: u64, transfer_max: u64) -> Self {
+        Device {
+            kind: DeviceKind::File,
+            number: 0,
+            block_bytes: 1,
+            block_count: size_bytes,
+            transfer_max: Some(transfer_max),
+            // How many slots a session has is known when it is made.
+            iodepth_max: 4096,
+        }
+    }
+
     /// Bytes of it.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
@@ -146,6 +165,7 @@ impl fmt::Display for Device {
         match self.kind {
             DeviceKind::Namespace => write!(f, "namespace {}", self.number),
             DeviceKind::LogicalUnit => write!(f, "LUN {}", self.number),
+            DeviceKind::File => f.write_str("the file"),
         }
     }
 }
@@ -153,8 +173,8 @@ impl fmt::Display for Device {
 /// Arguments of `weft perf`: fio's words where fio has one.
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
-    /// Targets as nvme-tcp://host:port/nqn?nsid=1 or iscsi://host:port/iqn/lun;
-    /// without any, the one that -a, -s, -n and --nsid name
+    /// Targets as nvme-tcp://host:port/nqn?nsid=1, iscsi://host:port/iqn/lun or
+    /// nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
     pub targets: Vec<String>,
     /// Address of the target
@@ -211,7 +231,7 @@ pub struct PerfArgs {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=65_534))]
     pub iodepth: u16,
     /// Jobs, each an I/O queue or session with a connection of its own, for each
-    /// target
+    /// target; of NFS, connections that share sessions as far as their slots go
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
     pub numjobs: u16,
     /// How long to measure
@@ -220,9 +240,14 @@ pub struct PerfArgs {
     /// How long to run before measuring
     #[arg(long, value_parser = parse_duration, default_value = "1s")]
     pub ramp_time: Duration,
-    /// Bytes of the namespace to use [default: from --offset to its end]
+    /// Bytes of the namespace or file to use [default: from --offset to its end];
+    /// a file that is shorter, or not there yet, is written first
     #[arg(long, value_parser = parse_bytes)]
     pub size: Option<u64>,
+    /// Files of a load of attributes or of a directory's entries, made for it and
+    /// removed at its end [default: what is there]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub nrfiles: Option<u32>,
     /// First byte of the namespace to use
     #[arg(long, value_parser = parse_bytes, default_value = "0")]
     pub offset: u64,
@@ -296,6 +321,11 @@ impl PerfArgs {
     /// # Errors
     /// A sentence for the user.
     pub fn places(&self) -> Result<Vec<Place>, String> {
+        let are_files = self.targets.iter().all(|url| url.starts_with("nfs://"));
+        let wants_files = self.rw.is_metadata() || self.nrfiles.is_some();
+        if wants_files && (self.targets.is_empty() || !are_files) {
+            return Err("only NFS has names and attributes: use nfs:// URLs".into());
+        }
         if self.targets.is_empty() {
             let socket = SocketAddr::new(self.traddr, self.trsvcid);
             let address = Address::new(socket, &self.nqn, self.nsid)?;
@@ -303,6 +333,7 @@ impl PerfArgs {
         }
         let all = self.targets.iter().map(|url| match url.split_once("://") {
             Some(("iscsi", _)) => iscsi::Address::parse(url).map(Place::Iscsi),
+            Some(("nfs", _)) => nfs::Address::parse(url).map(Place::Nfs),
             _ => Address::parse(url).map(Place::Nvme),
         });
         all.collect()
@@ -315,7 +346,9 @@ impl PerfArgs {
     pub fn path_addresses(&self) -> Result<Vec<Address>, String> {
         let all = self.places()?.into_iter().map(|place| match place {
             Place::Nvme(address) => Ok(address),
-            Place::Iscsi(_) => Err("--multipath is NVMe's: use it with nvme-tcp:// URLs"),
+            Place::Iscsi(_) | Place::Nfs(_) => {
+                Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
+            }
         });
         let all: Vec<Address> = all.collect::<Result<_, _>>()?;
         let is_one = |a: &Address| (&a.subnqn, a.nsid) == (&all[0].subnqn, all[0].nsid);

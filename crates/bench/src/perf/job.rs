@@ -8,7 +8,7 @@ use reactor::{Driver, Token};
 use super::args::{Device, PerfArgs};
 use super::line::{Failed, Io, Line, LineEvent, LinePlan};
 use super::pattern::{Ledger, Pattern};
-use super::workload::{Kind, Schedule, Workload};
+use super::workload::{KINDS, Kind, Schedule, Workload};
 use crate::latency::Latencies;
 use crate::random::Random;
 
@@ -32,8 +32,8 @@ pub struct JobPlan {
     pub iodepth: u16,
     /// Whether offsets are random.
     pub is_random: bool,
-    /// Percentage of reads.
-    pub read_percent: u8,
+    /// Percentage of reads; `None`: operations on names and attributes.
+    pub read_percent: Option<u8>,
     /// Stamp what is written, check what is read.
     pub verify: bool,
     /// I/Os a second of this job; `None`: as many as there can be.
@@ -64,7 +64,7 @@ impl JobPlan {
             blocks,
             iodepth: args.iodepth,
             is_random: args.rw.is_random(),
-            read_percent: args.rw.read_percent(args.rwmixread),
+            read_percent: (!args.rw.is_metadata()).then(|| args.rw.read_percent(args.rwmixread)),
             verify: args.verify.is_some(),
             rate: None,
             number: 0,
@@ -97,6 +97,9 @@ impl Tally {
     }
 }
 
+/// By [`Kind`].
+pub type Tallies = [Tally; KINDS];
+
 /// What came of a job.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -116,6 +119,8 @@ pub struct Outcome {
     pub examples: Vec<String>,
     /// What became of its paths, if it has several.
     pub paths: Vec<PathReport>,
+    /// Names that were listed while measuring.
+    pub entries: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -195,7 +200,7 @@ impl Job {
                 pattern: Pattern::new(plan.bs),
                 ledger: Ledger::new(plan.blocks as usize),
                 generation: plan.generation,
-                reads_only: plan.read_percent == 100,
+                reads_only: plan.read_percent == Some(100),
             }),
             lbas: plan.bs / plan.device.block_bytes,
             block_shift: plan.device.block_bytes.ilog2(),
@@ -249,14 +254,16 @@ impl Job {
     /// Counts from here.
     pub fn begin_counting(&mut self) {
         self.is_counting = true;
-
         self.outcome.unstarted = 0;
+        self.outcome.entries = self.line.entries();
     }
 
     /// Starts nothing more and stops counting.
-    pub fn end_counting(&mut self, now: Nanos, tallies: &mut [Tally; 2]) {
+    pub fn end_counting(&mut self, now: Nanos, tallies: &mut Tallies) {
         self.feed = Feed::Nothing;
-        self.is_counting = false;
+        if std::mem::take(&mut self.is_counting) {
+            self.outcome.entries = self.line.entries() - self.outcome.entries;
+        }
         // I/Os that were due and not even sent have waited at least this long.
         let mut schedule = self.schedule.filter(|_| !self.is_down());
         while let Some(due) = schedule.as_mut().and_then(|schedule| schedule.take(now)) {
@@ -325,7 +332,7 @@ impl Job {
         token: Token,
         completion: reactor::Completion,
         now: Nanos,
-        tallies: &mut [Tally; 2],
+        tallies: &mut Tallies,
     ) {
         self.line.on_completion(driver, token, completion);
         self.take_events(driver, now, tallies);
@@ -337,20 +344,20 @@ impl Job {
         driver: &mut D,
         (path, change): (u16, PathChange),
         now: Nanos,
-        tallies: &mut [Tally; 2],
+        tallies: &mut Tallies,
     ) {
         self.line.on_path(driver, path, change);
         self.take_events(driver, now, tallies);
     }
 
     /// Time has passed.
-    pub fn on_deadline<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut [Tally; 2]) {
+    pub fn on_deadline<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut Tallies) {
         self.line.on_deadline(now);
         self.take_events(driver, now, tallies);
     }
 
     #[inline]
-    fn take_events<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut [Tally; 2]) {
+    fn take_events<D: Driver>(&mut self, driver: &mut D, now: Nanos, tallies: &mut Tallies) {
         let mut line = std::mem::take(&mut self.line);
         while let Some(event) = line.next_event(driver) {
             match event {
@@ -411,7 +418,7 @@ impl Job {
                 block = verify.ledger.take(block);
             }
             generation = match kind {
-                Kind::Read => verify.ledger.generation(block),
+                Kind::Read | Kind::Metadata => verify.ledger.generation(block),
                 Kind::Write => {
                     verify.generation = verify.generation % (u32::MAX >> 1) + 1;
                     verify.generation
@@ -456,13 +463,7 @@ impl Job {
     }
 
     #[inline]
-    fn on_io(
-        &mut self,
-        tag: Tag,
-        result: Result<(), Failed>,
-        now: Nanos,
-        tallies: &mut [Tally; 2],
-    ) {
+    fn on_io(&mut self, tag: Tag, result: Result<(), Failed>, now: Nanos, tallies: &mut Tallies) {
         let flight = self.flights[usize::from(tag)];
         self.in_flight -= 1;
         match result {

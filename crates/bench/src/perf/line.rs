@@ -1,10 +1,11 @@
 //! What the I/Os of a job go over: one NVMe queue, one on each of several paths,
-//! or an iSCSI session.
+//! an iSCSI session, or a connection of an NFS client.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use host::iscsi::{self, Connection, Failure};
+use host::nfs::{Refused, Wrong};
 use host::{
     Completion, Data, Event, Memory, Multipath, PathChange, PathParams, PathReport, Policy, Queue,
     QueueParams,
@@ -15,6 +16,7 @@ use reactor::{Driver, Token};
 use wire::nvme::{Sqe, Status, io};
 use wire::scsi::{cdb, opcode};
 
+use super::nfs::{NfsLine, NfsPlan};
 use super::workload::Kind;
 
 /// An I/O.
@@ -37,6 +39,12 @@ pub enum Failed {
     Nvme(Status),
     /// What a SCSI target answered.
     Scsi(Failure),
+    /// How an NFS operation ended.
+    Nfs(Wrong),
+    /// What RPC answered.
+    Rpc(Refused),
+    /// Fewer bytes than asked for.
+    Short,
 }
 
 impl fmt::Display for Failed {
@@ -44,6 +52,9 @@ impl fmt::Display for Failed {
         match self {
             Failed::Nvme(status) => status.fmt(f),
             Failed::Scsi(failure) => failure.fmt(f),
+            Failed::Nfs(wrong) => wrong.fmt(f),
+            Failed::Rpc(refused) => refused.fmt(f),
+            Failed::Short => f.write_str("fewer bytes than asked for"),
         }
     }
 }
@@ -55,6 +66,8 @@ pub enum LinePlan {
     Queue(SocketAddr, Box<QueueParams>),
     /// A session of one connection; where it is lost the load ends.
     Iscsi(SocketAddr, Box<iscsi::Params>),
+    /// A connection of an NFS client; where it is lost the load ends.
+    Nfs(Box<NfsPlan>),
     /// A queue on each path, as they come and go.
     Paths {
         /// Which path takes an I/O.
@@ -70,7 +83,7 @@ impl LinePlan {
     /// How many connections it has at a time.
     pub fn connections(&self) -> usize {
         match self {
-            LinePlan::Queue(..) | LinePlan::Iscsi(..) => 1,
+            LinePlan::Queue(..) | LinePlan::Iscsi(..) | LinePlan::Nfs(_) => 1,
             LinePlan::Paths { paths, .. } => paths.len(),
         }
     }
@@ -101,6 +114,8 @@ pub enum Line {
     Severed(Box<Multipath>),
     /// One session.
     Iscsi(Box<ScsiLine>),
+    /// One connection of a session.
+    Nfs(Box<NfsLine>),
 }
 
 /// A command of each kind on a namespace.
@@ -121,8 +136,8 @@ impl Sqes {
         let sqe = &mut self.0[io.kind as usize];
         sqe.set_blocks(io.lba, io.blocks);
         let data = match io.kind {
-            Kind::Read => Data::In(io.len),
             Kind::Write => Data::Out(io.len),
+            Kind::Read | Kind::Metadata => Data::In(io.len),
         };
         (sqe, data)
     }
@@ -140,8 +155,10 @@ impl ScsiLine {
     #[inline]
     fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         let (cdb, data) = match io.kind {
-            Kind::Read => (cdb::read16(io.lba, io.blocks), iscsi::Data::In(io.len)),
             Kind::Write => (cdb::write16(io.lba, io.blocks), iscsi::Data::Out(io.len)),
+            Kind::Read | Kind::Metadata => {
+                (cdb::read16(io.lba, io.blocks), iscsi::Data::In(io.len))
+            }
         };
         let command = iscsi::Command::new(self.lun, cdb);
         self.connection
@@ -213,6 +230,7 @@ impl Line {
                 lun: unit as u16,
                 is_ready: false,
             })),
+            LinePlan::Nfs(plan) => Line::Nfs(Box::new(NfsLine::open(driver, plan, base)?)),
             LinePlan::Paths {
                 policy,
                 fast_io_fail,
@@ -231,6 +249,7 @@ impl Line {
             Line::Queue(queue, _) => queue.is_live(),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_whole(),
             Line::Iscsi(line) => line.is_ready && line.connection.is_live(),
+            Line::Nfs(line) => line.is_live(),
         }
     }
 
@@ -238,7 +257,7 @@ impl Line {
     #[inline]
     pub fn is_failing(&self) -> bool {
         match self {
-            Line::None | Line::Queue(..) | Line::Iscsi(_) => false,
+            Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) => false,
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_failing(),
         }
     }
@@ -250,14 +269,23 @@ impl Line {
             Line::Queue(queue, _) => queue.is_closed(),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_closed(),
             Line::Iscsi(line) => line.connection.is_closed(),
+            Line::Nfs(line) => line.is_closed(),
         }
     }
 
     /// What became of each path, if there are several.
     pub fn paths(&self) -> Vec<PathReport> {
         match self {
-            Line::None | Line::Queue(..) | Line::Iscsi(_) => Vec::new(),
+            Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) => Vec::new(),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.reports().collect(),
+        }
+    }
+
+    /// Names that were listed since it was opened.
+    pub fn entries(&self) -> u64 {
+        match self {
+            Line::Nfs(line) => line.entries(),
+            _ => 0,
         }
     }
 
@@ -275,6 +303,7 @@ impl Line {
                 paths.submit(sqe, data, memory)
             }
             Line::Iscsi(line) => line.submit(io, memory),
+            Line::Nfs(line) => line.submit(io, memory),
         }
     }
 
@@ -286,6 +315,7 @@ impl Line {
             Line::Queue(queue, _) => queue.flush(driver),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.flush(driver),
             Line::Iscsi(line) => line.connection.flush(driver),
+            Line::Nfs(line) => line.flush(driver),
         }
     }
 
@@ -302,6 +332,7 @@ impl Line {
             Line::None => {}
             Line::Queue(queue, _) => queue.on_completion(driver, completion),
             Line::Iscsi(line) => line.connection.on_completion(driver, completion),
+            Line::Nfs(line) => line.on_completion(driver, completion),
             Line::Paths(paths, _) | Line::Severed(paths) => {
                 paths.on_completion(driver, token, completion);
             }
@@ -337,6 +368,7 @@ impl Line {
         match self {
             Line::None => None,
             Line::Iscsi(line) => line.next_event(driver),
+            Line::Nfs(line) => line.next_event(driver),
             Line::Queue(queue, _) => loop {
                 match queue.next_event(driver)? {
                     Event::Completed(tag, completion) => {
@@ -373,6 +405,7 @@ impl Line {
             Line::Queue(queue, _) => queue.close(driver),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.close(driver),
             Line::Iscsi(line) => line.connection.close(driver),
+            Line::Nfs(line) => line.close(driver),
         }
     }
 }

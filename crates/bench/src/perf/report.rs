@@ -31,7 +31,9 @@ pub struct Report {
     pub read: Direction,
     /// Writes.
     pub write: Direction,
-    /// Both.
+    /// Operations on names and attributes.
+    pub metadata: Metadata,
+    /// All.
     pub total: Direction,
     /// What went wrong.
     pub errors: Errors,
@@ -98,6 +100,11 @@ pub enum TargetName {
         /// Logical unit number.
         lun: u32,
     },
+    /// Of NFS.
+    Nfs {
+        /// From the root of all exports on.
+        path: String,
+    },
 }
 
 impl std::fmt::Display for TargetName {
@@ -105,6 +112,7 @@ impl std::fmt::Display for TargetName {
         match self {
             TargetName::Nvme { subnqn, nsid } => write!(f, "{subnqn} nsid {nsid}"),
             TargetName::Iscsi { target, lun } => write!(f, "{target} LUN {lun}"),
+            TargetName::Nfs { path } => f.write_str(path),
         }
     }
 }
@@ -128,6 +136,12 @@ impl Target {
             lun: device.number,
         };
         Target::new(to, name, device, model)
+    }
+
+    /// What is told of a file or directory of the server at `to`.
+    #[must_use]
+    pub fn file(to: SocketAddr, path: String, device: &Device, model: &str) -> Self {
+        Target::new(to, TargetName::Nfs { path }, device, model)
     }
 
     fn new(to: SocketAddr, name: TargetName, device: &Device, model: &str) -> Self {
@@ -169,6 +183,19 @@ pub struct Direction {
     pub iops: f64,
     /// Millions of bytes a second.
     pub mb_per_s: f64,
+    /// From submission, or, in an open loop, from the time they were due.
+    pub latency: Summary,
+}
+
+/// Operations on names and attributes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Metadata {
+    /// Operations that succeeded.
+    pub ops: u64,
+    /// Operations a second; of files that are made, a whole file is one.
+    pub ops_per_s: f64,
+    /// Names that were listed, a second.
+    pub entries_per_s: f64,
     /// From submission, or, in an open loop, from the time they were due.
     pub latency: Summary,
 }
@@ -245,11 +272,18 @@ impl Report {
             Direction {
                 ios,
                 iops: ratio(ios as f64, seconds),
-                mb_per_s: ratio((ios * args.bs) as f64 / 1e6, seconds),
+                mb_per_s: match kinds {
+                    [Kind::Metadata] => 0.0,
+                    _ if args.rw.is_metadata() => 0.0,
+                    _ => ratio((ios * args.bs) as f64 / 1e6, seconds),
+                },
                 latency: latencies.summary(),
             }
         };
-        let total = direction(&[Kind::Read, Kind::Write]);
+        let total = direction(&[Kind::Read, Kind::Write, Kind::Metadata]);
+        let metadata = direction(&[Kind::Metadata]);
+        let entries = jobs.iter().map(|job| job.entries).sum::<u64>();
+        let payload_gb = ((total.ios - metadata.ios) * args.bs) as f64 / 1e9;
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
         let cpu_s = sum(|w| w.cpu_ns) / 1e9;
@@ -270,6 +304,12 @@ impl Report {
             seconds,
             read: direction(&[Kind::Read]),
             write: direction(&[Kind::Write]),
+            metadata: Metadata {
+                ops: metadata.ios,
+                ops_per_s: metadata.iops,
+                entries_per_s: ratio(entries as f64, seconds),
+                latency: metadata.latency,
+            },
             errors: errors(&jobs),
             verify: args.verify.map(|_| verified(&jobs)),
             initiator: Spent {
@@ -278,7 +318,7 @@ impl Report {
                 wakeups_per_io: per_io(|w| w.wakeups),
                 allocations_per_io: per_io(|w| w.allocations),
                 cpu_s,
-                cpu_s_per_gb: ratio(cpu_s, (total.ios * args.bs) as f64 / 1e9),
+                cpu_s_per_gb: ratio(cpu_s, payload_gb),
             },
             total,
         }
@@ -322,6 +362,20 @@ impl Report {
                 let (iops, mb) = (show_count(d.iops), d.mb_per_s);
                 let _ = writeln!(out, "{name}: IOPS {iops}  {mb:.1} MB/s\n{}", d.latency);
             }
+        }
+        let m = &self.metadata;
+        if m.ops > 0 {
+            let listed = match m.entries_per_s > 0.0 {
+                true => format!("  {} entries/s", show_count(m.entries_per_s)),
+                false => String::new(),
+            };
+            let _ = writeln!(
+                out,
+                "{}: {} ops/s{listed}\n{}",
+                name.get_name(),
+                show_count(m.ops_per_s),
+                m.latency
+            );
         }
         let s = &self.initiator;
         let _ = writeln!(

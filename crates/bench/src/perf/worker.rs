@@ -11,8 +11,7 @@ use reactor::{
     RunConfig,
 };
 
-use super::job::{Job, JobPlan, Outcome, Tally};
-use super::workload::Kind;
+use super::job::{Job, JobPlan, Outcome, Tallies, Tally};
 use crate::clock::thread_cpu_ns;
 use host::{PathChange, TOKENS_PER_QUEUE};
 
@@ -68,8 +67,8 @@ pub struct Live {
 /// What a worker did between the ramp and the end.
 #[derive(Debug, Default)]
 pub struct WorkerOutcome {
-    /// What was measured, by [`Kind`].
-    pub tallies: [Tally; 2],
+    /// What was measured.
+    pub tallies: Tallies,
     /// What came of each job.
     pub jobs: Vec<Outcome>,
     /// The driver's name.
@@ -136,7 +135,7 @@ struct Worker {
     has_due: bool,
     /// A job has `1 << token_bits` tokens.
     token_bits: u32,
-    tallies: [Tally; 2],
+    tallies: Tallies,
     /// Where the jobs' buffers lie.
     _memory: Region,
     start: Moment,
@@ -379,8 +378,8 @@ impl<D: Driver> Handler<D, Letter> for Worker {
         self.dirty.clear();
         match self.phase {
             Phase::Measuring => {
-                let ios = [Kind::Read, Kind::Write].map(|kind| self.tallies[kind as usize].ios);
-                self.live.ios.store(ios[0] + ios[1], Ordering::Relaxed);
+                let ios = self.tallies.iter().map(|tally| tally.ios).sum();
+                self.live.ios.store(ios, Ordering::Relaxed);
                 if self.has_stopped || self.jobs[0].is_down() {
                     self.advance(driver);
                 }

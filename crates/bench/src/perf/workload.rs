@@ -24,6 +24,12 @@ pub enum Rw {
     Rw,
     /// Random reads and writes, mixed.
     RandRw,
+    /// Files of --bs bytes: made, written, closed and removed (NFS).
+    Create,
+    /// Attributes of files (NFS).
+    Getattr,
+    /// A directory listed, over and over (NFS).
+    Readdir,
 }
 
 impl Rw {
@@ -33,47 +39,66 @@ impl Rw {
         matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw)
     }
 
+    /// Whether it is of names and attributes, not of what is in a file.
+    #[must_use]
+    pub fn is_metadata(self) -> bool {
+        matches!(self, Rw::Create | Rw::Getattr | Rw::Readdir)
+    }
+
+    /// Whether anything is written.
+    #[must_use]
+    pub fn writes(self, mix: u8) -> bool {
+        self.read_percent(mix) < 100
+    }
+
     /// Percentage of reads, where `mix` is what was asked of a mixed load.
     #[must_use]
     pub fn read_percent(self, mix: u8) -> u8 {
         match self {
-            Rw::Read | Rw::RandRead => 100,
-            Rw::Write | Rw::RandWrite => 0,
+            Rw::Read | Rw::RandRead | Rw::Getattr | Rw::Readdir => 100,
+            Rw::Write | Rw::RandWrite | Rw::Create => 0,
             Rw::Rw | Rw::RandRw => mix,
         }
     }
 }
 
-/// Which way one I/O goes; also an index into a pair.
+/// Which way one I/O goes; also an index into [`KINDS`] of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the controller.
     Read = 0,
     /// To the controller.
     Write = 1,
+    /// An operation on names or attributes.
+    Metadata = 2,
 }
+
+/// How many kinds there are.
+pub const KINDS: usize = 3;
 
 /// The I/Os of one job, one after the other.
 #[derive(Clone, Debug)]
 pub struct Workload {
     is_random: bool,
-    read_percent: u8,
+    /// `None`: neither reads nor writes.
+    read_percent: Option<u8>,
     blocks: u64,
     /// Next block of a sequential load, by [`Kind`].
-    next: [u64; 2],
+    next: [u64; KINDS],
     random: Random,
 }
 
 impl Workload {
-    /// I/Os of one size on `blocks` places, at least 1.
+    /// I/Os of one size on `blocks` places, at least 1; without `read_percent`
+    /// operations on names and attributes.
     #[must_use]
-    pub fn new(is_random: bool, read_percent: u8, blocks: u64, seed: u64) -> Self {
+    pub fn new(is_random: bool, read_percent: Option<u8>, blocks: u64, seed: u64) -> Self {
         assert!(blocks > 0, "a load needs a place");
         Workload {
             is_random,
             read_percent,
             blocks,
-            next: [0, 0],
+            next: [0; KINDS],
             random: Random::new(seed),
         }
     }
@@ -82,9 +107,10 @@ impl Workload {
     #[inline]
     pub fn next_kind(&mut self) -> Kind {
         match self.read_percent {
-            100 => Kind::Read,
-            0 => Kind::Write,
-            percent if self.random.below(100) < u64::from(percent) => Kind::Read,
+            None => Kind::Metadata,
+            Some(100) => Kind::Read,
+            Some(0) => Kind::Write,
+            Some(percent) if self.random.below(100) < u64::from(percent) => Kind::Read,
             _ => Kind::Write,
         }
     }
@@ -149,7 +175,7 @@ mod tests {
 
     #[test]
     fn sequential_goes_round_each_way_by_itself() {
-        let mut load = Workload::new(false, 50, 3, 1);
+        let mut load = Workload::new(false, Some(50), 3, 1);
         let blocks: Vec<u64> = (0..5).map(|_| load.next_block(Kind::Read)).collect();
         assert_eq!(blocks, [0, 1, 2, 0, 1]);
         assert_eq!(load.next_block(Kind::Write), 0);
@@ -157,7 +183,7 @@ mod tests {
 
     #[test]
     fn random_reaches_every_block_and_no_other() {
-        let mut load = Workload::new(true, 100, 10, 1);
+        let mut load = Workload::new(true, Some(100), 10, 1);
         let mut seen = [false; 10];
         for _ in 0..1000 {
             seen[load.next_block(Kind::Read) as usize] = true;
@@ -167,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_mix_is_kept() {
-        let mut load = Workload::new(true, 70, 10, 1);
+        let mut load = Workload::new(true, Some(70), 10, 1);
         let reads = (0..10_000)
             .filter(|_| load.next_kind() == Kind::Read)
             .count();
