@@ -27,8 +27,10 @@ pub(crate) enum Then {
     ReadPlus(bool),
     /// READ_PLUS, with the data behind a hole.
     ReadBehind(Buf, Hole),
-    /// With what was written from this.
-    Write(Data),
+    /// With what was written from memory that is kept until then.
+    Write {
+        _data: Data,
+    },
     Commit,
     Seek,
     Change,
@@ -64,7 +66,7 @@ pub(crate) fn after<'a>(
             let read = Read::behind(hole, is_end);
             give(run, read, Source::Buf(buf, len))
         }
-        (Then::Write(_), Ok(Output::Written(written))) => wrote(run, &written),
+        (Then::Write { .. }, Ok(Output::Written(written))) => wrote(run, &written),
         (Then::Commit, Ok(Output::Done)) => {
             let writeverf = verifier(run)?;
             run.ok(|to| COMMIT4resok { writeverf }.encode(to))
@@ -452,7 +454,7 @@ fn ask_write<'a>(
         buf,
         is_stable: args.stable != stable_how4::UNSTABLE4,
     };
-    ask(op, is_open, Then::Write(data))
+    ask(op, is_open, Then::Write { _data: data })
 }
 
 #[inline]

@@ -36,6 +36,7 @@ struct Queues {
     bell: Arc<Bell>,
     recvs: Vec<Option<Recv>>,
     sends: Vec<Option<Box<Batch>>>,
+    spare: Vec<Box<Batch>>,
     now: Nanos,
 }
 
@@ -69,7 +70,7 @@ impl Driver for Queues {
         &self.pool
     }
     fn batch(&mut self) -> Box<Batch> {
-        Batch::new()
+        self.spare.pop().unwrap_or_else(Batch::new)
     }
     fn add_listener(&mut self, _: TcpListener, _: Token) -> io::Result<SocketId> {
         panic!("{NO_SOCKETS}")
@@ -150,6 +151,7 @@ pub struct Server {
     conns: Vec<Conn>,
     /// Work without a call, with what it waits for.
     work: Vec<Option<(Work, Task)>>,
+    done: Vec<Completion>,
     connection: nfs::connection::Settings,
 }
 
@@ -176,10 +178,12 @@ impl Server {
                 bell: Bell::new(None),
                 recvs: Vec::new(),
                 sends: Vec::new(),
+                spare: Vec::new(),
                 now: 0,
             },
             conns: Vec::new(),
             work: Vec::new(),
+            done: Vec::new(),
             connection: nfs::connection::Settings {
                 io_bytes_max,
                 ..nfs::connection::Settings::default()
@@ -235,6 +239,12 @@ impl Server {
         std::mem::take(&mut self.conns[conn].outgoing)
     }
 
+    /// The same, appended: with this nothing is allocated that the server does
+    /// not allocate.
+    pub fn sent_to(&mut self, conn: usize, to: &mut Vec<u8>) {
+        to.append(&mut self.conns[conn].outgoing);
+    }
+
     /// Why a connection has ended, if it has.
     pub fn fatal(&self, conn: usize) -> Option<FatalError> {
         self.conns[conn].fatal
@@ -287,17 +297,17 @@ impl Server {
             for conn in 0..self.conns.len() {
                 moved |= self.turn(conn);
             }
-            let mut done = Vec::new();
-            self.driver
-                .poll(Wait::Now, &mut done)
-                .expect("it is no kernel's");
-            for completion in done {
+            let mut done = std::mem::take(&mut self.done);
+            let polled = self.driver.poll(Wait::Now, &mut done);
+            polled.expect("it is no kernel's");
+            for completion in done.drain(..) {
                 let Completion::File { token, result } = completion else {
                     unreachable!("{NO_SOCKETS}");
                 };
                 self.resume(token, result);
                 moved = true;
             }
+            self.done = done;
             if !moved {
                 return;
             }
@@ -372,6 +382,8 @@ impl Server {
         c.link.flush(driver);
         if let Some(mut batch) = driver.sends[conn].take() {
             batch.take_out(usize::MAX, &mut c.outgoing);
+            batch.clear();
+            driver.spare.push(batch);
             c.link.on_sent();
             moved = true;
         }
@@ -411,20 +423,19 @@ impl Server {
         let Some(recv) = self.driver.recvs[conn].take() else {
             return false;
         };
-        let mut take = |max: usize| -> Vec<u8> {
-            let len = max.min(c.incoming.len());
-            c.incoming.drain(..len).collect()
-        };
         let mut direct = 0;
         if let Some(to) = recv.direct {
-            let bytes = take(to.len() as usize);
-            direct = bytes.len() as u32;
-            mem::copy_in(to.slice(0, direct), &bytes);
+            direct = (to.len() as usize).min(c.incoming.len()) as u32;
+            let bytes = &c.incoming.make_contiguous()[..direct as usize];
+            mem::copy_in(to.slice(0, direct), bytes);
+            c.incoming.drain(..direct as usize);
         }
         let stage = recv.stage.or_else(|| self.driver.pool.stage());
         let mut stage = stage.expect("memory for a stage");
-        let bytes = take(stage.room().min(recv.stage_max as usize));
-        stage.append(&bytes);
+        let len = stage.room().min(recv.stage_max as usize);
+        let len = len.min(c.incoming.len());
+        stage.append(&c.incoming.make_contiguous()[..len]);
+        c.incoming.drain(..len);
         c.link.on_received(Received {
             direct,
             stage: Some(stage),
