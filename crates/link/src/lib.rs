@@ -11,7 +11,7 @@
 mod tests;
 
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit};
-use mem::{Buf, BufRange, Loan, Stage};
+use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
 /// Where the data of one command lies.
@@ -158,6 +158,9 @@ pub struct Link<M> {
     receiving_into: Option<Tag>,
     /// Memory that was taken from a command while a receive writes it.
     parked: Data,
+    /// Where a receive under way puts payload that is copied on from there, and
+    /// where in the command's data it belongs.
+    bounce: Option<(Buf, u32)>,
     sending: bool,
     /// Ticks so far.
     ticks: u32,
@@ -183,6 +186,7 @@ impl<M: Machine> Link<M> {
             receiving: false,
             receiving_into: None,
             parked: Data::default(),
+            bounce: None,
             sending: false,
             ticks: 0,
             sent_at: 0,
@@ -279,8 +283,13 @@ impl<M: Machine> Link<M> {
         self.receiving = false;
         self.receives += 1;
         self.moved_at = self.ticks;
-        self.receiving_into = None;
+        let into = self.receiving_into.take();
         self.parked = Data::default();
+        if let Some((buf, offset)) = self.bounce.take()
+            && let Some(tag) = into
+        {
+            self.copy_on(tag, offset, buf.range().slice(0, received.direct));
+        }
         if received.direct > 0 {
             self.machine.on_direct(received.direct);
         }
@@ -333,6 +342,16 @@ impl<M: Machine> Link<M> {
         });
     }
 
+    /// Moves payload that was received elsewhere to where it belongs.
+    #[cold]
+    fn copy_on(&self, tag: Tag, offset: u32, from: BufRange) {
+        let mut at = 0;
+        self.data[usize::from(tag)].each_part(offset, from.len(), |to| {
+            mem::copy(to, from.slice(at, to.len()));
+            at += to.len();
+        });
+    }
+
     /// The CRC32C over a part of the data of `tag`.
     fn digest(&self, tag: Tag, offset: u32, len: u32) -> u32 {
         let data = &self.data[usize::from(tag)];
@@ -349,6 +368,14 @@ impl<M: Machine> Link<M> {
     pub fn is_drained(&self) -> bool {
         let staged = self.stage.as_ref().map_or(0, |stage| stage.bytes().len());
         !self.receiving && self.at >= staged
+    }
+
+    /// Whether bytes were received that the machine has not taken, and are not
+    /// followed by others before it does.
+    #[inline]
+    pub fn has_staged(&self) -> bool {
+        let staged = self.stage.as_ref();
+        staged.is_some_and(|stage| self.at < stage.bytes().len())
     }
 
     /// Asks for the next bytes. An unfinished header is kept and comes first.
@@ -375,7 +402,18 @@ impl<M: Machine> Link<M> {
                 stage_max = 0;
             }
             self.receiving_into = Some(tag);
-            part
+            if driver.fast_path() {
+                return part;
+            }
+            // Without memory for the detour the straight way is as good.
+            let bounced = part.len().min(BUF_BYTES_MAX);
+            let Some(buf) = driver.pool().get(bounced) else {
+                return part;
+            };
+            if bounced < len {
+                stage_max = 0;
+            }
+            self.bounce.insert((buf, offset)).0.range()
         });
         self.receiving = true;
         driver.recv(self.socket, direct, stage, stage_max, self.recv_token);
@@ -388,9 +426,11 @@ impl<M: Machine> Link<M> {
             return;
         }
         let mut batch = driver.batch();
+        let detour = (!driver.fast_path()).then(|| driver.pool());
         self.machine.poll_transmit(&mut Sink {
             batch: &mut batch,
             data: &mut self.data,
+            detour,
         });
         self.sending = true;
         self.sent_at = self.ticks;
@@ -436,12 +476,35 @@ impl<M: Machine> Link<M> {
 struct Sink<'a> {
     batch: &'a mut Batch,
     data: &'a mut [Data],
+    /// Where payload is copied to before it is sent, one PDU at a time; `None`
+    /// on the fast path.
+    detour: Option<&'a Pool>,
+}
+
+/// Puts a copy of payload into a batch; without memory for it, the payload.
+#[cold]
+fn copy_payload(batch: &mut Batch, pool: &Pool, part: BufRange) {
+    let mut at = 0;
+    while at < part.len() {
+        let piece = part.slice(at, (part.len() - at).min(BUF_BYTES_MAX));
+        at += piece.len();
+        let Some(buf) = pool.get(piece.len()) else {
+            batch.payload(piece);
+            continue;
+        };
+        mem::copy(buf.range(), piece);
+        batch.payload(buf.range());
+        batch.hold(buf);
+    }
 }
 
 impl Transmit for Sink<'_> {
     #[inline]
     fn has_room(&self) -> bool {
-        self.batch.has_room()
+        match self.detour {
+            None => self.batch.has_room(),
+            Some(_) => self.batch.is_empty(),
+        }
     }
 
     #[inline]
@@ -452,7 +515,12 @@ impl Transmit for Sink<'_> {
     #[inline]
     fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
         let data = &self.data[usize::from(tag)];
-        data.each_part(offset, len, |part| self.batch.payload(part));
+        match self.detour {
+            None => data.each_part(offset, len, |part| self.batch.payload(part)),
+            Some(pool) => {
+                data.each_part(offset, len, |part| copy_payload(self.batch, pool, part));
+            }
+        }
         let pad = &[0; PAD_MAX][..usize::from(tail.pad)];
         if !pad.is_empty() {
             self.batch.header(pad);

@@ -50,7 +50,8 @@ impl Machine for Script {
     }
 
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
-        for (tag, offset, len) in self.sends.drain(..) {
+        while out.has_room() && !self.sends.is_empty() {
+            let (tag, offset, len) = self.sends.remove(0);
             out.header(b"head");
             // As iSCSI does: up to a multiple of 4.
             let pad = (len.next_multiple_of(4) - len) as u8;
@@ -80,8 +81,12 @@ struct Bench {
 const SEND: Token = 2;
 
 fn bench() -> Bench {
+    bench_of(&DriverConfig::default())
+}
+
+fn bench_of(config: &DriverConfig) -> Bench {
     let pool = Pool::new(Budget::new(64 << 20)).unwrap();
-    let mut driver = reactor::open(Choice::Epoll, &DriverConfig::default(), pool).unwrap();
+    let mut driver = reactor::open(Choice::Epoll, config, pool).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
@@ -306,4 +311,76 @@ fn what_was_sent_is_let_go_of_when_it_has_left() {
     let mut found = vec![0; 4 + 4096];
     bench.peer.read_exact(&mut found).unwrap();
     assert!(found[4..].iter().all(|&b| b == 5));
+}
+
+/// Bytes that were copied, and batches that were sent, while two PDUs of 3,000
+/// bytes each came in and went out.
+fn cost_of_two_pdus(fast_path: bool) -> (u64, u64) {
+    let mut bench = bench_of(&DriverConfig {
+        fast_path,
+        ..DriverConfig::default()
+    });
+    let data = pattern(3000);
+    let copied = mem::counters::here().copied_bytes;
+    for tag in [1, 2] {
+        bench.link.set_data(tag, Data::loan(bench.pieces()));
+        bench.peer.write_all(&data).unwrap();
+        for offset in [0, 1000, 2000] {
+            let len = 3000 - offset;
+            bench.link.machine.plan = Some(RecvPlan {
+                direct: Some(Direct { tag, offset, len }),
+                stage_max: 0,
+            });
+            bench.link.receive(&mut bench.driver);
+            bench.received();
+        }
+        bench.link.machine.sends.push((tag, 0, 3000));
+    }
+    let mut batches = 0;
+    while bench.link.machine.has_transmit() {
+        bench.link.flush(&mut bench.driver);
+        assert!(matches!(
+            bench.completion(),
+            Completion::Sent { result: Ok(()), .. }
+        ));
+        bench.link.on_sent();
+        batches += 1;
+    }
+    let copied = mem::counters::here().copied_bytes - copied;
+    let mut found = vec![0; 2 * (4 + 3000 + 4)];
+    bench.peer.read_exact(&mut found).unwrap();
+    for pdu in found.chunks(4 + 3000 + 4) {
+        assert!(pdu[4..3004] == data, "as it came in");
+    }
+    (copied, batches)
+}
+
+#[test]
+fn off_the_fast_path_payload_is_copied_and_each_pdu_sent_alone() {
+    assert_eq!(cost_of_two_pdus(true), (0, 1));
+    assert_eq!(cost_of_two_pdus(false), (4 * 3000, 2));
+}
+
+#[test]
+fn a_command_that_ends_off_the_fast_path_is_not_written_any_more() {
+    let mut bench = bench_of(&DriverConfig {
+        fast_path: false,
+        ..DriverConfig::default()
+    });
+    bench.link.set_data(1, Data::loan(bench.pieces()));
+    bench.link.machine.plan = Some(RecvPlan {
+        direct: Some(Direct {
+            tag: 1,
+            offset: 0,
+            len: 3000,
+        }),
+        stage_max: 0,
+    });
+    bench.link.receive(&mut bench.driver);
+    bench.link.set_data(1, Data::default());
+    bench.peer.write_all(&pattern(1000)).unwrap();
+    bench.received();
+    let mut now = [1; 1000];
+    mem::copy_out(bench.region.range(5000, 1000), &mut now);
+    assert_eq!(now, [0; 1000]);
 }

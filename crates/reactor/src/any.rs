@@ -132,6 +132,11 @@ impl Driver for AnyDriver {
     }
 
     #[inline]
+    fn fast_path(&self) -> bool {
+        each!(self, driver => driver.fast_path())
+    }
+
+    #[inline]
     fn batch(&mut self) -> Box<Batch> {
         each!(self, driver => driver.batch())
     }

@@ -169,6 +169,10 @@ pub struct DriverConfig {
     pub zero_copy_min_bytes: Option<u32>,
     /// Sockets at a time; more are refused.
     pub sockets_max: u32,
+    /// Whether payload goes between the socket and where it lies, many PDUs to
+    /// a call; else it is copied on the way and each PDU is sent by itself, as
+    /// a server does that makes nothing of its sockets.
+    pub fast_path: bool,
 }
 
 impl Default for DriverConfig {
@@ -176,6 +180,7 @@ impl Default for DriverConfig {
         DriverConfig {
             zero_copy_min_bytes: None,
             sockets_max: 16_384,
+            fast_path: true,
         }
     }
 }
@@ -215,6 +220,11 @@ pub trait Driver: FileIo {
     fn name(&self) -> &'static str;
     /// The pool of this reactor.
     fn pool(&self) -> &Pool;
+    /// See [`DriverConfig::fast_path`]: for who fills batches and plans
+    /// receives.
+    fn fast_path(&self) -> bool {
+        true
+    }
     /// An empty batch.
     fn batch(&mut self) -> Box<Batch>;
     /// Accepts on `listener` until closed, one [`Completion::Accepted`] each.

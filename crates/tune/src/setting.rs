@@ -191,7 +191,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         profile: None,
-        brings: "a reactor has a core to itself: name one CPU of each core in `reactors.cpus`",
+        brings: "a reactor has a core to itself: name one CPU of each core in `cpus`",
         look: |machine| {
             let (cpus, cores) = (machine.cpus.to_string(), machine.cores.to_string());
             let wanted = (machine.cores.len() < machine.cpus.len()).then_some(cores);

@@ -69,6 +69,7 @@ pub struct EpollDriver {
     sockets: Vec<Socket>,
     free: Vec<u32>,
     sockets_max: u32,
+    fast_path: bool,
     /// Sockets with an operation that may succeed.
     work: Vec<u32>,
     working: Vec<u32>,
@@ -113,6 +114,7 @@ impl EpollDriver {
             sockets: Vec::new(),
             free: Vec::new(),
             sockets_max: config.sockets_max,
+            fast_path: config.fast_path,
             work: Vec::new(),
             working: Vec::new(),
             resting: Vec::new(),
@@ -574,6 +576,11 @@ impl Driver for EpollDriver {
     #[inline]
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    #[inline]
+    fn fast_path(&self) -> bool {
+        self.fast_path
     }
 
     #[inline]

@@ -89,6 +89,7 @@ pub struct UringDriver {
     sockets: Vec<Box<Socket>>,
     free: Vec<u32>,
     sockets_max: u32,
+    fast_path: bool,
     flights: Slab<Flight>,
     files: Slab<FileOp>,
     zero_copy_min_bytes: u64,
@@ -130,6 +131,7 @@ impl UringDriver {
             sockets: Vec::new(),
             free: Vec::new(),
             sockets_max,
+            fast_path: config.fast_path,
             flights: Slab::new(),
             files: Slab::new(),
             zero_copy_min_bytes: threshold.map_or(u64::MAX, u64::from),
@@ -611,6 +613,11 @@ impl Driver for UringDriver {
     #[inline]
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    #[inline]
+    fn fast_path(&self) -> bool {
+        self.fast_path
     }
 
     #[inline]
