@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nfs::attributes::SetAttributes;
 use nfs::server::Client;
 use nfs::server::files::{self, FileKey, Kind, OpenArgs, Opened, OwnerKind, Share, WRITE};
-use store::fs::{Error, FileId, New, Op, Output, SetAttr};
+use store::fs::{self, Error, FileId, New, Op, Output, SetAttr};
 use wire::nfs4::{
     CLOSE4args, OPEN_CONFIRM4args, OPEN_DOWNGRADE4args, OPEN4_RESULT_CONFIRM,
     OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4args, OPEN4resok, bitmap4,
@@ -246,8 +246,11 @@ fn find<'a>(
         return Ok(Go::Records(Then::Begin));
     }
     let place = run.current()?;
+    if let Place::Pseudo(dir) = place {
+        check_pseudo(run, dir, &args)?;
+    }
     if opening.share.access & WRITE != 0 || matches!(args.openhow, openflag4::OPEN4_CREATE(_)) {
-        check_writable(run, place, &args)?;
+        run.check_writable(place)?;
     }
     let dir = file(place);
     match args.claim {
@@ -273,13 +276,17 @@ fn find<'a>(
     }
 }
 
-/// Whether something may be made or written there. A file that is there is
-/// found before it is told that it cannot be written.
-fn check_writable(run: &Run<'_>, place: Place, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
-    match (place, &args.claim) {
-        (Place::Pseudo(_), open_claim4::CLAIM_NULL(_)) => Ok(()),
-        (Place::Pseudo(_), _) => Err(nfsstat4::NFS4ERR_ISDIR),
-        _ => run.check_writable(place),
+/// In the pseudo file system there are directories, and nothing can be made.
+fn check_pseudo(run: &Run<'_>, dir: FileId, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+    let name = match args.claim {
+        open_claim4::CLAIM_NULL(name) => name,
+        _ => return Err(nfsstat4::NFS4ERR_ISDIR),
+    };
+    fs::check_name(name.0).map_err(|error| crate::status::status(error, run.minor()))?;
+    match (run.peer.view.lookup(dir, name.0), &args.openhow) {
+        (Some(_), _) => Err(nfsstat4::NFS4ERR_ISDIR),
+        (None, openflag4::OPEN4_NOCREATE) => Err(nfsstat4::NFS4ERR_NOENT),
+        (None, openflag4::OPEN4_CREATE(_)) => Err(nfsstat4::NFS4ERR_ROFS),
     }
 }
 
@@ -467,17 +474,20 @@ fn try_grant(
     let handle = run.peer.view.handle(place(run, opening)?);
     let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
     let nfsd = run.nfsd;
-    let is_confirmed = |turn: &Turn| turn.owner().is_none_or(|owner| owner.is_confirmed());
+    let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
+    let owner = opening.turn.owner();
+    // What was open before the server started needs no confirmation.
+    owner.filter(|_| is_reclaim).inspect(|owner| owner.confirm());
+    let is_confirmed = owner.is_none_or(|owner| owner.is_confirmed());
     let wanted = OpenArgs {
         client: opening.client.id,
         owner: args.owner.owner.0,
         file: key,
         share: opening.share,
         delegate: wants_delegation(run, &args).then_some(&handle[..]),
-        must_confirm: !is_confirmed(&opening.turn),
+        must_confirm: !is_confirmed,
         now: run.now,
     };
-    let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
     loop {
         if nfsd.server.has_unsaved() {
             return Ok(None);
@@ -661,7 +671,9 @@ pub(crate) fn turn_of(
     }
     let known = run.find_state(stateid)?;
     Ok(match Turn::take(&known.state.owner, seqid)? {
-        Taken::Now(turn) | Taken::Anew(turn, _) => Ok(turn),
+        Taken::Now(turn) => Ok(turn),
+        // Only OPEN begins anew.
+        Taken::Anew(..) => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
         Taken::Again(kept) => Err(kept),
     })
 }

@@ -1,7 +1,7 @@
 //! Owners of opens and of locks, and where they stand: version 4.0 numbers
 //! what each of them asks, so that it is done once (RFC 7530, section 9.1.7).
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use machine::Nanos;
@@ -98,6 +98,10 @@ impl Owner {
         let begun = match (turn.seqid, &turn.kept) {
             _ if turn.is_busy => return Err(nfsstat4::NFS4ERR_RESOURCE),
             (None, _) => Begun::New,
+            // A lock owner without locks has nothing that could be done twice.
+            _ if self.kind == OwnerKind::Lock && self.states.load(Ordering::Relaxed) == 0 => {
+                Begun::New
+            }
             (Some(last), Some(kept)) if seqid == last => return Ok(Begun::Again(kept.clone())),
             (Some(last), _) if seqid == last.wrapping_add(1) => Begun::New,
             _ if is_open && !turn.is_confirmed => Begun::Anew,

@@ -317,7 +317,8 @@ fn owners_of_version_4_0_are_answered_once() {
 fn sequence_numbers_of_owners_wrap() {
     let files = Files::new(7, 2);
     files.admit(A, true);
-    let owner = files.admit_owner(A, OwnerKind::Lock, b"o", 0).unwrap();
+    let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
+    owner.confirm();
     for seqid in [u32::MAX, 0, 1] {
         assert_eq!(owner.begin(seqid), Ok(Begun::New));
         let (status, body, file) = (nfsstat4::NFS4ERR_DENIED, [][..].into(), None);
@@ -332,6 +333,16 @@ fn lock_owners_are_released() {
     files.admit(A, true);
     let open = open(&files, A, b"o", READ | WRITE);
     let (locks, _) = files.lock_first(&open, b"l", lock(0, 9, true)).unwrap();
+    let owner = files.find_owner(A, OwnerKind::Lock, b"l").unwrap();
+    let turn = |seqid| {
+        let begun = owner.begin(seqid);
+        let status = nfsstat4::NFS4ERR_DENIED;
+        let (body, file) = ([][..].into(), None);
+        owner.finish(seqid, Kept { status, body, file }, 0);
+        begun
+    };
+    assert_eq!(turn(1), Ok(Begun::New));
+    assert_eq!(owner.begin(9), Err(nfsstat4::NFS4ERR_BAD_SEQID));
     let held = files.release_lock_owner(A, b"l");
     assert_eq!(held, Err(nfsstat4::NFS4ERR_LOCKS_HELD));
     files.unlock(&locks, Range::new(0, 9).unwrap()).unwrap();
@@ -341,6 +352,7 @@ fn lock_owners_are_released() {
     }
     assert!(files.find_owner(A, OwnerKind::Lock, b"l").is_none());
     assert_eq!(locks.check(2, false), Err(nfsstat4::NFS4ERR_BAD_STATEID));
+    assert_eq!(turn(9), Ok(Begun::New), "it has no locks");
 }
 
 #[test]
