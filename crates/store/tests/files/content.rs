@@ -221,7 +221,7 @@ fn a_clone_keeps_others_away_until_it_is_done() {
     drop(task);
     other.write(from, 0, b"x").unwrap();
     other.write(to, 0, b"x").unwrap();
-    other.files = Turns(Bell::new(None));
+    other.files = turns();
     other.remove(top, b"from").unwrap();
     other.remove(top, b"to").unwrap();
     assert_eq!(other.free(), free);

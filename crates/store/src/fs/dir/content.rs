@@ -121,27 +121,38 @@ impl Inner {
         Ok(ready)
     }
 
-    /// A file that the caller may write, and which has lost the bits of its mode
-    /// that it would lose thereby.
-    pub(super) fn ready_to_write(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+    /// A file that the caller may write, with what it becomes thereby.
+    fn writable(&self, caller: &Caller<'_>, file: FileId) -> Result<(Ready, Attr), Error> {
         let (ready, attr) = self.descriptor(file, true, caller.now)?;
         access::check_write(&attr, caller)?;
+        Ok((ready, attr))
+    }
+
+    /// Takes the bits of the mode that a file loses when somebody writes to it.
+    fn take_powers(&self, caller: &Caller<'_>, attr: &Attr) -> Result<(), Error> {
         let mode = access::mode_written(attr.mode, caller);
-        if mode != attr.mode {
-            let root = Caller {
-                uid: 0,
-                gid: 0,
-                gids: &[],
-                now: caller.now,
-                is_open: true,
-            };
-            let set = SetAttr {
-                mode: Some(mode),
-                ..SetAttr::default()
-            };
-            let mut synced = Synced::default();
-            self.setattr(&root, file, &set, None, &mut synced)?;
+        if mode == attr.mode {
+            return Ok(());
         }
+        let root = Caller {
+            uid: 0,
+            gid: 0,
+            gids: &[],
+            now: caller.now,
+            is_open: true,
+        };
+        let set = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
+        self.setattr(&root, attr.file, &set, None, &mut Synced::default())?;
+        Ok(())
+    }
+
+    /// A file that the caller writes to next.
+    pub(super) fn ready_to_write(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+        let (ready, attr) = self.writable(caller, file)?;
+        self.take_powers(caller, &attr)?;
         Ok(ready)
     }
 
@@ -202,11 +213,12 @@ impl Inner {
         (offset, len): (u64, u64),
         is_hole: bool,
     ) -> Result<(), Error> {
-        let ready = self.ready_to_write(caller, file)?;
+        let (ready, attr) = self.writable(caller, file)?;
         let end = offset.checked_add(len);
         if end.is_none_or(|end| end > self.info.file_bytes_max) {
             return Err(if is_hole { Error::Inval } else { Error::FBig });
         }
+        self.take_powers(caller, &attr)?;
         if len > 0 {
             let mode = match is_hole {
                 true => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -256,7 +268,7 @@ impl Inner {
         let (Some(from_end), Some(to_end)) = (from_end, to_end) else {
             return Err(Error::Inval);
         };
-        let to = self.ready_to_write(caller, what.to)?;
+        let (to, attr) = self.writable(caller, what.to)?;
         let from = self.ready_to_read(caller, what.from)?;
         let size = self.size_now(&from)?;
         if what.from_offset > size || (is_clone && from_end > size) {
@@ -272,6 +284,9 @@ impl Inner {
         }
         if to_end.max(what.to_offset.saturating_add(len)) > self.info.file_bytes_max {
             return Err(Error::FBig);
+        }
+        if len > 0 {
+            self.take_powers(caller, &attr)?;
         }
         Ok((from, to, len))
     }

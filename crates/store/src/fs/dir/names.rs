@@ -440,9 +440,9 @@ impl Inner {
         let _alone = self.lock_two(from_dir, to_dir);
         let mut source = self.dir(from_dir)?;
         access::check(&source.attr, caller, Rights::EXECUTE)?;
+        let (file, mut seen) = self.find(&source, from)?.ok_or(Error::NoEnt)?;
         let mut goal = self.dir(to_dir)?;
         access::check(&goal.attr, caller, Rights::EXECUTE)?;
-        let (file, mut seen) = self.find(&source, from)?.ok_or(Error::NoEnt)?;
         let target = self.find(&goal, to)?;
         if target.as_ref().is_some_and(|(target, _)| *target == file) {
             // Two names of one object, or one name: nothing is to be done

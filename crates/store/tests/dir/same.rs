@@ -1,0 +1,369 @@
+//! Random operations of several users, on a directory and in memory: both do
+//! the same.
+
+use super::*;
+use std::collections::HashMap;
+use store::fs::{Memory, Removable, SetXattr, Time};
+
+const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"name", b"other name"];
+const USERS: [(u32, &[u32]); 3] = [(0, &[0]), (1000, &[100]), (1001, &[101, 100])];
+const MODES: [u32; 8] = [
+    0o777, 0o755, 0o644, 0o600, 0o000, 0o1777, 0o6775, 0o4711,
+];
+
+/// An object, here and there.
+type Both = (FileId, FileId);
+
+struct Pair<'a> {
+    mem: Vec<User<'a>>,
+    dir: Vec<User<'a>>,
+    random: Random,
+    known: Vec<Both>,
+    there: HashMap<FileId, FileId>,
+    opens: Vec<Both>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(mem: &'a dyn FileSystem, dir: &'a dyn FileSystem, seed: u64) -> Pair<'a> {
+        let users = |fs: &'a dyn FileSystem| -> Vec<User<'a>> {
+            USERS.iter().map(|&(uid, gids)| User::new(fs, uid, gids)).collect()
+        };
+        let root = (mem.root(), dir.root());
+        Pair {
+            mem: users(mem),
+            dir: users(dir),
+            random: Random(seed),
+            known: vec![root],
+            there: HashMap::from([root]),
+            opens: Vec::new(),
+        }
+    }
+
+    fn some(&mut self) -> Both {
+        *self.random.pick(&self.known)
+    }
+
+    fn name(&mut self) -> &'static [u8] {
+        *self.random.pick(&NAMES)
+    }
+
+    /// The superuser most of the time.
+    fn who(&mut self) -> usize {
+        self.random.below(6).saturating_sub(3) as usize
+    }
+
+    fn set(&mut self) -> SetAttr {
+        let mut set = SetAttr::default();
+        if self.random.below(2) == 0 {
+            set.mode = Some(*self.random.pick(&MODES));
+        }
+        if self.random.below(4) == 0 {
+            set.uid = Some(USERS[self.random.below(3) as usize].0);
+        }
+        if self.random.below(4) == 0 {
+            set.gid = Some(*self.random.pick(&[0, 100, 101]));
+        }
+        set
+    }
+
+    /// The numbers of one object: never another one's, on either side.
+    fn learn(&mut self, mem: FileId, dir: FileId) {
+        let known = *self.there.entry(mem).or_insert(dir);
+        assert_eq!(known, dir, "one object has two numbers");
+        if !self.known.contains(&(mem, dir)) {
+            let twice = self.known.iter().any(|&(_, other)| other == dir);
+            assert!(!twice, "two objects have one number");
+            self.known.push((mem, dir));
+        }
+    }
+
+    fn compare(&mut self, at: Both) {
+        let (mem, dir) = (self.mem[0].attr(at.0), self.dir[0].attr(at.1));
+        let (mem, dir) = match (mem, dir) {
+            (Ok(mem), Ok(dir)) => (mem, dir),
+            (mem, dir) => {
+                assert_eq!(mem.map(|_| ()), dir.map(|_| ()), "{at:?}");
+                return;
+            }
+        };
+        let shown = |attr: &Attr| {
+            let size = if attr.kind == Kind::Directory { 0 } else { attr.size };
+            // The mode of a symbolic link is nobody's business.
+            let mode = if attr.kind == Kind::Symlink { 0 } else { attr.mode };
+            (attr.kind, mode, attr.links, attr.uid, attr.gid, size, attr.device)
+        };
+        assert_eq!(shown(&mem), shown(&dir), "{at:?}");
+    }
+
+    fn create(&mut self, who: usize) {
+        let (dir, name, mut set) = (self.some(), self.name(), self.set());
+        let device = store::fs::Device { major: 8, minor: 1 };
+        let new = match self.random.below(9) {
+            0 => New::Unchecked,
+            1 | 2 => New::Guarded,
+            3 => New::Exclusive([self.random.below(2) as u8; 8]),
+            4 => New::Fifo,
+            5 => New::Symlink(b"somewhere else"),
+            6 => New::Character(device),
+            _ => New::Directory,
+        };
+        if new == New::Unchecked && self.random.below(2) == 0 {
+            set.size = Some(0);
+        }
+        let mem = self.mem[who].create(dir.0, name, new, set);
+        let made = self.dir[who].create(dir.1, name, new, set);
+        match (mem, made) {
+            (Ok((mem, mem_new, _)), Ok((attr, dir_new, change))) => {
+                assert_eq!(mem_new, dir_new);
+                assert_eq!(change.after > change.before, dir_new);
+                self.learn(mem.file, attr.file);
+                self.compare((mem.file, attr.file));
+            }
+            (mem, made) => assert_eq!(mem.map(|_| ()), made.map(|_| ()), "{new:?} {set:?}"),
+        }
+    }
+
+    fn names(&mut self, who: usize) {
+        let (at, name, to, other) = (self.some(), self.name(), self.some(), self.name());
+        let run = |user: &mut User<'_>, op| user.run(op).map(|_| ());
+        match self.random.below(6) {
+            0 => {
+                let found = (
+                    self.mem[who].lookup(at.0, name),
+                    self.dir[who].lookup(at.1, name),
+                );
+                match found {
+                    (Ok(mem), Ok(dir)) => self.learn(mem, dir),
+                    (mem, dir) => assert_eq!(mem.map(|_| ()), dir.map(|_| ())),
+                }
+            }
+            1 => {
+                let what = *self.random.pick(&[
+                    Removable::Any,
+                    Removable::Directory,
+                    Removable::NotDirectory,
+                ]);
+                let op = |dir| Op::Remove { dir, name, what };
+                let gone = run(&mut self.mem[who], op(at.0));
+                assert_eq!(gone, run(&mut self.dir[who], op(at.1)), "{what:?}");
+            }
+            2 => {
+                let op = |file, dir| Op::Link { file, dir, name };
+                let linked = run(&mut self.mem[who], op(to.0, at.0));
+                assert_eq!(linked, run(&mut self.dir[who], op(to.1, at.1)));
+            }
+            3 => {
+                let parents = (
+                    self.mem[who].run(Op::Parent { dir: at.0 }),
+                    self.dir[who].run(Op::Parent { dir: at.1 }),
+                );
+                match parents {
+                    (Ok(Output::File(mem)), Ok(Output::File(dir))) => self.learn(mem, dir),
+                    (mem, dir) => assert_eq!(mem.map(|_| ()), dir.map(|_| ())),
+                }
+            }
+            _ => {
+                let mem = self.mem[who].rename((at.0, name), (to.0, other));
+                let dir = self.dir[who].rename((at.1, name), (to.1, other));
+                let mem = mem.map(|replaced| replaced.map(|file| self.there.get(&file).copied()));
+                match mem {
+                    // A replaced object that was never looked at has no number yet.
+                    Ok(Some(None)) => assert!(dir.unwrap().is_some()),
+                    // Which of several reasons comes first is nobody's business.
+                    Err(_) if who > 0 => assert!(dir.is_err()),
+                    mem => assert_eq!(mem.map(Option::flatten), dir, "{at:?} {to:?}"),
+                }
+            }
+        }
+    }
+
+    fn data(&mut self, who: usize) {
+        let (at, to) = (self.some(), self.some());
+        let (offset, len) = (self.random.below(70_000), self.random.below(20_000) as u32);
+        match self.random.below(6) {
+            0 | 1 => {
+                let bytes = self.random.bytes(len as usize + 1);
+                let mem = self.mem[who].write(at.0, offset, &bytes).map(|done| done.len);
+                let dir = self.dir[who].receive(at.1, offset, &bytes).map(|done| done.len);
+                assert_eq!(mem, dir);
+            }
+            2 | 3 => {
+                let mem = self.mem[who].read_buf(at.0, offset, len);
+                assert!(mem == self.dir[who].read(at.1, offset, len), "{mem:?}");
+            }
+            4 => {
+                let op = |file| match len % 2 {
+                    0 => Op::Allocate { file, offset, len: 1 + u64::from(len) },
+                    _ => Op::Deallocate { file, offset, len: len.into() },
+                };
+                let mem = self.mem[who].run(op(at.0));
+                assert_eq!(mem, self.dir[who].run(op(at.1)));
+            }
+            _ => {
+                let op = |from, to| Op::Copy {
+                    from,
+                    from_offset: offset / 2,
+                    to,
+                    to_offset: offset,
+                    len: len.into(),
+                };
+                // With two files either may be refused first.
+                let mem = self.mem[who].run(op(at.0, to.0)).ok();
+                assert_eq!(mem, self.dir[who].run(op(at.1, to.1)).ok());
+            }
+        }
+    }
+
+    fn attributes(&mut self, who: usize) {
+        let at = self.some();
+        let (name, value) = (self.name(), self.random.bytes(9));
+        match self.random.below(5) {
+            0..3 => {
+                let mut set = self.set();
+                if self.random.below(3) == 0 {
+                    set.size = Some(self.random.below(50_000));
+                }
+                if self.random.below(5) == 0 {
+                    let time = Time { seconds: 77, nanos: 5 };
+                    set.modified = Some(store::fs::SetTime::Client(time));
+                }
+                let mem = self.mem[who].set(at.0, set);
+                let dir = self.dir[who].set(at.1, set);
+                if let (Ok(_), Ok(dir), Some(_)) = (&mem, &dir, set.modified) {
+                    assert_eq!(dir.modified, Time { seconds: 77, nanos: 5 });
+                }
+                assert_eq!(mem.map(|_| ()), dir.map(|_| ()), "{set:?}");
+            }
+            3 => {
+                let how = *self.random.pick(&[
+                    SetXattr::Either,
+                    SetXattr::Create,
+                    SetXattr::Replace,
+                ]);
+                let value = &value[..];
+                let op = |file| Op::SetXattr { file, name, value, how };
+                let mem = self.mem[who].run(op(at.0)).map(|_| ());
+                assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
+            }
+            _ => {
+                let op = |file| Op::GetXattr { file, name };
+                let mem = self.mem[who].run(op(at.0));
+                assert_eq!(mem, self.dir[who].run(op(at.1)));
+                let op = |file| Op::RemoveXattr { file, name };
+                let mem = self.mem[who].run(op(at.0)).map(|_| ());
+                assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
+            }
+        }
+    }
+
+    fn opens(&mut self, who: usize) {
+        if !self.opens.is_empty() && self.random.below(2) == 0 {
+            let at = self.random.below(self.opens.len() as u64) as usize;
+            let (mem, dir) = self.opens.swap_remove(at);
+            let close = |user: &mut User<'_>, file| user.run(Op::Close { file });
+            assert_eq!(close(&mut self.mem[0], mem), close(&mut self.dir[0], dir));
+            return;
+        }
+        let at = self.some();
+        let opened = self.mem[who].open(at.0);
+        assert_eq!(opened, self.dir[who].open(at.1));
+        if opened.is_ok() {
+            self.opens.push(at);
+        }
+    }
+
+    fn listing(&mut self, who: usize) {
+        let at = self.some();
+        let names = |user: &mut User<'_>, dir| {
+            let listing = user.list(dir, 0, 100)?;
+            let entries = listing.iter().map(|(entry, name)| (name.to_vec(), entry.file));
+            let mut entries: Vec<_> = entries.collect();
+            entries.sort();
+            Ok::<_, Error>(entries)
+        };
+        match (names(&mut self.mem[who], at.0), names(&mut self.dir[who], at.1)) {
+            (Ok(mem), Ok(dir)) => {
+                assert_eq!(mem.len(), dir.len());
+                for ((mem_name, mem), (dir_name, dir)) in mem.into_iter().zip(dir) {
+                    assert_eq!(mem_name, dir_name);
+                    self.learn(mem, dir);
+                }
+            }
+            (mem, dir) => assert_eq!(mem.map(|_| ()), dir.map(|_| ())),
+        }
+        let texts = (
+            self.mem[who].run(Op::Readlink { file: at.0 }),
+            self.dir[who].run(Op::Readlink { file: at.1 }),
+        );
+        assert_eq!(texts.0, texts.1);
+    }
+
+    fn step(&mut self) {
+        let who = self.who();
+        match self.random.below(12) {
+            0..2 => self.create(who),
+            2..5 => self.names(who),
+            5..8 => self.data(who),
+            8..10 => self.attributes(who),
+            10 => self.opens(who),
+            _ => self.listing(who),
+        }
+        let some = self.some();
+        self.compare(some);
+        if self.known.len() > 24 {
+            let at = 1 + self.random.below(23) as usize;
+            self.known.swap_remove(at);
+        }
+    }
+}
+
+fn run(place: &Place, seed: u64, steps: u32) {
+    let mem = Memory::new("mem", 256 << 20, 77, at(0)).unwrap();
+    let dir = place.open();
+    // The memory's root is everybody's.
+    let mut root = User::root(&dir);
+    let all = SetAttr {
+        uid: Some(0),
+        gid: Some(0),
+        ..mode(0o1777)
+    };
+    root.set(dir.root(), all).unwrap();
+    let mut pair = Pair::new(&mem, &dir, seed);
+    for _ in 0..steps {
+        pair.step();
+    }
+    for (mem, dir) in std::mem::take(&mut pair.opens) {
+        pair.mem[0].run(Op::Close { file: mem }).unwrap();
+        pair.dir[0].run(Op::Close { file: dir }).unwrap();
+    }
+    let known = pair.known.clone();
+    for both in known {
+        pair.compare(both);
+    }
+    assert!(pair.dir[0].turns > 0, "nothing is done on the reactor's thread");
+}
+
+fn run_all(place: fn() -> Place, choice: Choice) {
+    CHOICE.set(choice);
+    for seed in 0..4 {
+        let ran = std::panic::catch_unwind(|| run(&place(), seed, 1500));
+        assert!(ran.is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_does_what_memory_does() {
+    if !is_root() {
+        return skipped("real owners need privileges (run as root)");
+    }
+    run_all(Place::new, Choice::Epoll);
+}
+
+#[test]
+fn without_privileges_it_does_the_same() {
+    let choice = match reactor::probe() {
+        Ok(()) => Choice::Uring,
+        Err(_) => Choice::Epoll,
+    };
+    run_all(Place::recorded, choice);
+}
