@@ -437,6 +437,8 @@ pub struct Connection {
     keeps: bool,
     /// Answers by StatSN, those not acknowledged yet.
     kept: VecDeque<(u32, Kept)>,
+    /// Bytes of memory that those keep.
+    kept_bytes: u64,
     /// Tasks whose answer is acknowledged: to be released with the next PDU.
     acknowledged: Vec<Tag>,
     /// Bytes of Data-Out whose PDU has not begun.
@@ -521,6 +523,7 @@ impl Connection {
             functions: VecDeque::new(),
             keeps: false,
             kept: VecDeque::new(),
+            kept_bytes: 0,
             acknowledged: Vec::new(),
             data_out_bytes: 0,
             bulk: 0,

@@ -59,8 +59,6 @@ pub(crate) struct Iscsi {
     bound: Option<Bound>,
     /// By tag.
     slots: Vec<Slot>,
-    /// A refusal was logged since the last tick.
-    refusal_logged: bool,
     /// It closes when everything was sent.
     is_lost: bool,
     /// It was asked to log out, and is closed at this time.
@@ -85,7 +83,6 @@ impl Iscsi {
             waiting: None,
             bound: None,
             slots: Vec::new(),
-            refusal_logged: false,
             is_lost: false,
             leaves_at: None,
             has_moved: false,
@@ -216,7 +213,6 @@ impl Protocol for Iscsi {
     fn heard(&self) {}
 
     fn on_tick<D: Driver>(c: &mut Connection, now: Nanos, driver: &mut D) {
-        c.own.refusal_logged = false;
         if c.own.leaves_at.take_if(|at| *at <= now).is_some() {
             c.dismiss(driver);
         }
@@ -224,6 +220,15 @@ impl Protocol for Iscsi {
             c.link.machine.on_deadline(now);
             c.run(driver);
         }
+        if c.shared.is_short(now) && c.is_open() {
+            c.link.machine.shed_kept();
+        }
+    }
+
+    /// What waits for its turn does so whatever its initiator does.
+    fn is_worked_on(c: &Connection, tag: Tag) -> bool {
+        let slot = c.own.slots.get(usize::from(tag));
+        slot.is_some_and(Slot::is_held) || c.jobs.borrow().find(c.id(), tag).is_some()
     }
 
     fn end_all(c: &mut Connection) {
@@ -394,7 +399,7 @@ impl Connection {
     #[cold]
     fn execute_rare<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
         match *op {
-            Op::Login => self.login(),
+            Op::Login => self.login(driver),
             Op::Text => self.text(),
             Op::Ping { tag, len } => self.ping(tag, len, driver),
             Op::TaskManagement {
@@ -403,15 +408,14 @@ impl Connection {
                 lun,
                 referenced,
             } => self.task_management(tag, function, lun, referenced, driver),
-            Op::Logout { reason, cid } => self.logout(reason, cid),
+            Op::Logout { reason, cid } => self.logout(reason, cid, driver),
             Op::GivenUp { tag } => self.given_up(tag),
             Op::Refused(refused) => {
                 let (opcode, reason) = (refused.opcode, refused.reason);
                 self.note_refusal(|peer| tracing::warn!(%peer, opcode, %reason, "PDU rejected"));
             }
             Op::Fatal(error) => {
-                self.shared.refusals.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(peer = %self.via.peer, %error, "connection ends");
+                self.note_refusal(|peer| tracing::warn!(%peer, %error, "connection ends"));
                 if error.ends_session() {
                     self.end_session();
                 }
@@ -421,10 +425,10 @@ impl Connection {
         true
     }
 
-    /// Counts a refusal, and logs it at most once a tick.
+    /// Counts a refusal, and logs it unless many were on this reactor just now.
     fn note_refusal(&mut self, log: impl FnOnce(std::net::SocketAddr)) {
         self.shared.refusals.fetch_add(1, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.own.refusal_logged, true) {
+        if self.own.local.refusals.may_log() {
             log(self.via.peer);
         }
     }

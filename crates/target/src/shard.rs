@@ -577,7 +577,7 @@ impl Shard {
             }),
             Mail::GoOn(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| {
                 if let Some(c) = c.iscsi() {
-                    c.go_on_waiting();
+                    c.go_on_waiting(d);
                     c.run(d);
                 }
             }),
@@ -752,6 +752,10 @@ impl<D: Driver> Handler<D, Mail> for Shard {
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
         self.refusal_logged = false;
+        let count = self.local.iscsi.refusals.tick();
+        if count > 0 {
+            tracing::warn!(count, "as many more refusals of initiators");
+        }
         self.shared.watch_space(now);
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|id| self.is_stranger(*id));

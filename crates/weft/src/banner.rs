@@ -76,9 +76,10 @@ fn initiators(IscsiTargetSpec { target, .. }: &IscsiTargetSpec) -> String {
         .filter(|entry| entry.name.is_some())
         .count();
     let nameless = target.acl.iter().filter(|entry| entry.name.is_none());
-    let any = match nameless.map(|entry| entry.networks.is_empty()).max() {
+    let is_open = nameless.map(|e| e.networks.is_empty() && e.portal_groups.is_empty());
+    let any = match is_open.max() {
         Some(true) => Some("any initiator".to_owned()),
-        Some(false) => Some("any initiator of some networks".to_owned()),
+        Some(false) => Some("any initiator of some networks or portals".to_owned()),
         None => None,
     };
     let named = (named > 0 || any.is_none()).then(|| count(named, "initiator"));

@@ -168,10 +168,12 @@ fn serve(portals: [SocketAddr; 2]) -> Running {
         PortalGroup {
             tag: 1,
             portals: vec![0],
+            ..PortalGroup::default()
         },
         PortalGroup {
             tag: 2,
             portals: vec![1],
+            ..PortalGroup::default()
         },
     ];
     let config = target::Config {

@@ -2,7 +2,11 @@
 //! sections 7.1.4.2 and 11.16).
 
 use machine::{Tag, Transmit};
-use wire::iscsi::{Bhs, RejectReason, SnackRequest, SnackType, TAG_NONE, flags, serial_distance};
+use wire::iscsi::{
+    Bhs, NopIn, RejectReason, ScsiResponse, SnackRequest, SnackType, TAG_NONE, flags, opcode,
+    serial_distance,
+};
+use zerocopy::IntoBytes;
 
 use super::control::{Control, Item, nop_in};
 use super::send::Piece;
@@ -10,6 +14,10 @@ use super::tasks::{Kind, State};
 use super::transfers::Found;
 use super::{Connection, EXTRA_TASKS_MAX};
 
+/// Bytes of memory that answers of one connection keep at most, to be sent once
+/// more: of the oldest beyond that the status stays, and their data cannot be had
+/// again.
+pub(super) const KEPT_BYTES_MAX: u64 = 4 << 20;
 /// So often data of one task is asked for once more.
 const RECOVERIES_MAX: u16 = 64;
 
@@ -48,6 +56,7 @@ impl Connection {
     fn let_go_first(&mut self) {
         if let Some((_, Kept::Task(tag))) = self.kept.pop_front() {
             // Its memory goes with the next PDU, its place then.
+            self.kept_bytes -= self.tasks[tag].kept_bytes();
             self.acknowledged.push(tag);
         }
     }
@@ -57,7 +66,85 @@ impl Connection {
         let slot = &mut self.tasks[tag];
         slot.state = State::Kept;
         let stat_sn = slot.stat_sn;
+        self.kept_bytes += slot.kept_bytes();
         self.kept.push_back((stat_sn, Kept::Task(tag)));
+        if self.kept_bytes > KEPT_BYTES_MAX {
+            self.shed(KEPT_BYTES_MAX);
+        }
+    }
+
+    /// Memory is short elsewhere: of what was answered the status alone is kept.
+    pub fn shed_kept(&mut self) {
+        self.shed(0);
+        self.announce_release();
+    }
+
+    /// Of the oldest answers the status alone is kept, until no more than so many
+    /// bytes are.
+    #[cold]
+    fn shed(&mut self, max: u64) {
+        for at in 0..self.kept.len() {
+            if self.kept_bytes <= max {
+                return;
+            }
+            let Kept::Task(tag) = self.kept[at].1 else {
+                continue;
+            };
+            let bytes = self.tasks[tag].kept_bytes();
+            if bytes > 0 {
+                let response = self.response_of(tag);
+                self.kept[at].1 = Kept::Control(Box::new(response));
+                self.kept_bytes -= bytes;
+                self.acknowledged.push(tag);
+            }
+        }
+    }
+
+    /// What is left of an answer whose data is not kept: its status, or the NOP-In
+    /// that was asked for.
+    fn response_of(&self, tag: Tag) -> Control {
+        let slot = &self.tasks[tag];
+        if slot.kind == Kind::Ping {
+            let nop_in = NopIn {
+                flags: flags::FINAL,
+                itt: slot.itt.into(),
+                ttt: TAG_NONE.into(),
+                ..NopIn::new()
+            };
+            return Control::new(nop_in.as_bytes(), Vec::new());
+        }
+        let response = ScsiResponse {
+            flags: flags::FINAL | slot.residual_flags,
+            status: slot.status,
+            itt: slot.itt.into(),
+            snack_tag: slot.snack_tag.into(),
+            exp_data_sn: slot.data_sn.into(),
+            residual_count: slot.residual_count.into(),
+            ..ScsiResponse::new()
+        };
+        let mut data = Vec::new();
+        if slot.has_sense {
+            let sense = self.tasks.sense(tag).as_slice();
+            data.extend((sense.len() as u16).to_be_bytes());
+            data.extend_from_slice(sense);
+        }
+        Control::new(response.as_bytes(), data)
+    }
+
+    /// Why data of this task cannot be had again: there never was any, or it is
+    /// not kept any more, and the initiator has to begin anew (section 11.17.1).
+    fn without_data(&self, itt: u32) -> RejectReason {
+        let was_kept = self.kept.iter().any(|(_, kept)| match kept {
+            Kept::Control(control) => {
+                control.header[0] == opcode::SCSI_RESPONSE
+                    && control.header[16..20] == itt.to_be_bytes()
+            }
+            Kept::Task(_) => false,
+        });
+        match was_kept {
+            true => RejectReason::SnackReject,
+            false => RejectReason::ProtocolError,
+        }
     }
 
     /// There are tasks kept, but no place for another: the oldest answers are
@@ -68,6 +155,11 @@ impl Connection {
         for _ in 0..few {
             self.let_go_first();
         }
+        self.announce_release();
+    }
+
+    /// A PDU is sent with which places and memory become free.
+    fn announce_release(&mut self) {
         if self.ready.is_empty() && !self.acknowledged.is_empty() {
             self.announce(TAG_NONE);
         }
@@ -166,7 +258,7 @@ impl Connection {
     fn snack_data(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
         let tag = self.tasks.find(request.itt.get());
         let tag = tag.filter(|tag| self.tasks[*tag].kind == Kind::Scsi);
-        let tag = tag.ok_or(RejectReason::ProtocolError)?;
+        let tag = tag.ok_or_else(|| self.without_data(request.itt.get()))?;
         let slot = self.tasks[tag];
         let next = request.beg_run.get();
         let end = match request.run_length.get() {
@@ -200,7 +292,7 @@ impl Connection {
     fn snack_r_data(&mut self, request: &SnackRequest) -> Result<(), RejectReason> {
         let tag = self.tasks.find(request.itt.get());
         let tag = tag.filter(|tag| self.tasks[*tag].kind == Kind::Scsi);
-        let tag = tag.ok_or(RejectReason::ProtocolError)?;
+        let tag = tag.ok_or_else(|| self.without_data(request.itt.get()))?;
         let cut = self.keys.max_send_data_segment_length;
         let slot = &mut self.tasks[tag];
         let next = request.beg_run.get();

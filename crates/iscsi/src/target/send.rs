@@ -63,6 +63,9 @@ impl Connection {
             is_first = false;
             self.ready.pop_front();
         }
+        if !self.acknowledged.is_empty() {
+            self.release_acknowledged(out);
+        }
     }
 
     /// What belongs to no task, or is sent once more.

@@ -96,6 +96,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Bytes of memory that it keeps when it is answered.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.data_in_len.max(self.wanted).into()
+    }
+
     /// Whether data of it may still come.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, State::Preparing | State::Receiving) && !self.is_given_up

@@ -53,20 +53,20 @@ pub struct Handover {
 
 impl Connection {
     /// A login step is complete.
-    pub(super) fn login(&mut self) {
+    pub(super) fn login<D: Driver>(&mut self, driver: &mut D) {
         let step = self.link.machine.take_login();
         let shared = self.shared.clone();
         let outcome =
             (shared.iscsi()).login(&mut self.own.login, &step, &self.via.into(), &mut random);
         let closing = outcome.change.closing.clone();
         self.own.waiting = Some(Box::new(Waiting::Login(outcome)));
-        self.close_first(closing);
+        self.close_first(closing, driver);
     }
 
     /// Goes on when these connections are gone, whatever their volumes do.
-    fn close_first(&mut self, closing: Vec<u64>) {
+    fn close_first<D: Driver>(&mut self, closing: Vec<u64>, driver: &mut D) {
         if closing.is_empty() {
-            return self.go_on_waiting();
+            return self.go_on_waiting(driver);
         }
         let refs = closing.iter().map(|packed| ConnectionRef::unpack(*packed));
         let scope = Scope::Connections(refs.collect());
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// What was waited for is over.
-    pub(crate) fn go_on_waiting(&mut self) {
+    pub(crate) fn go_on_waiting<D: Driver>(&mut self, driver: &mut D) {
         if !self.is_open() {
             return;
         }
@@ -90,6 +90,9 @@ impl Connection {
                     closes_own,
                     ..
                 } = outcome;
+                if closes_own {
+                    self.end_own_tasks(driver);
+                }
                 (self.link.machine).logout_answer(response, closes_own, (0, 0));
             }
             waiting => self.own.waiting = waiting.map(Box::new),
@@ -244,7 +247,7 @@ impl Connection {
     }
 
     /// The initiator logs out.
-    pub(super) fn logout(&mut self, reason: LogoutReason, cid: u16) {
+    pub(super) fn logout<D: Driver>(&mut self, reason: LogoutReason, cid: u16, driver: &mut D) {
         let id = self.session().id;
         let outcome = (self.shared.iscsi()).logout(id, self.via.connection, reason, cid);
         let closing = outcome.closing.clone();
@@ -254,7 +257,15 @@ impl Connection {
         }
         tracing::debug!(peer = %self.via.peer, %reason, cid, response = %outcome.response, "logout");
         self.own.waiting = Some(Box::new(Waiting::Logout(outcome)));
-        self.close_first(closing);
+        self.close_first(closing, driver);
+    }
+
+    /// The connection is about to be logged out: what it has under way is nobody's
+    /// any more, and what waits for memory or for its turn will not begin.
+    fn end_own_tasks<D: Driver>(&mut self, driver: &mut D) {
+        self.waiting.clear();
+        self.orphan_all(driver);
+        self.leave_tasks();
     }
 
     /// The initiator is told that the target ends the session; then it ends.

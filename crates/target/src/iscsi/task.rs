@@ -65,6 +65,13 @@ pub(super) struct Slot {
     pub(super) transfer_len: u64,
 }
 
+impl Slot {
+    /// Whether it waits for tasks before it.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held
+    }
+}
+
 impl Default for Slot {
     fn default() -> Slot {
         Slot {

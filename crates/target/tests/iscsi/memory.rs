@@ -1,15 +1,17 @@
 //! Less memory than initiators ask for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::Choice;
-use store::Kind;
+use store::{Kind, Volume};
 use target::{Config, Limits};
-use wire::iscsi::{BHS_LEN, flags, opcode};
+use wire::iscsi::{BHS_LEN, TaskAttribute, flags, opcode};
 use wire::scsi::status;
 
 use crate::client::{Client, Who, read_16, write_16};
 use crate::common::{BLOCK, backends, config, pattern, portal, stop, until};
+use crate::gate::Gate;
 
 /// Blocks of one command: 1 MiB.
 const BLOCKS: u32 = 256;
@@ -178,4 +180,40 @@ fn who_stands_before_others_data_is_refused_before_who_waits_longer() {
         drop(client);
         stop(running);
     }
+}
+
+/// Who waits for tasks before it does not sit on memory, as who does not send what
+/// he was asked for does: of the two that one loses his connection.
+#[test]
+fn what_waits_for_its_turn_is_not_taken_for_idle() {
+    let config = config(Choice::Epoll, Limits::default(), 24 << 20);
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    let login = |number| Client::login(portal(&running), &Who::new(number)).expect("in");
+    let (mut alice, mut bob) = (login(1).calm(&[0]), login(2).calm(&[0]));
+    gate.shut();
+    let block = pattern(1, BLOCK);
+    let first = alice.start_write(0, &write_16(0, 1), &block, BLOCK);
+    until("it hangs", || gate.hanging() == 1);
+    let data = pattern(2, BLOCKS as usize * BLOCK);
+    let (direction, attribute) = (flags::WRITE, TaskAttribute::Ordered as u8);
+    let edtl = data.len() as u32;
+    let (bhs, held) = alice.command_header(0, &write_16(1, BLOCKS), (direction, edtl), attribute);
+    alice.send(bhs, &data[..8192]);
+    let mut asked = 8192;
+    while asked < data.len() {
+        let r2t = alice.receive().expect("an R2T");
+        alice.answer_r2t(&r2t, &data);
+        asked += r2t.word(44) as usize;
+    }
+    for n in 0..32 {
+        bob.start_write(0, &write_16(n % 8 * 256, BLOCKS), &data, 0);
+    }
+    bob.expect_end();
+    gate.open();
+    assert!(alice.end_of(first, &[]).is_good());
+    assert!(alice.end_of(held, &[]).is_good());
+    stop(running);
 }

@@ -1,6 +1,8 @@
 //! Task attributes: what waits for what (SAM-5, section 8).
 
-use wire::iscsi::{TaskAttribute, TaskFunction, TaskResponse, flags};
+use std::io::Write as _;
+
+use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opcode};
 
 use crate::client::{Client, Who, read_16, write_16};
 use crate::common::{BLOCK, pattern, portal, until, with_gate};
@@ -79,5 +81,46 @@ fn an_aborted_ordered_task_lets_the_others_go() {
         gate.open();
         let data = pattern(4, BLOCK);
         assert!(client.command_out(0, &write_16(0, 1), &data).is_good());
+    });
+}
+
+/// What waits for its turn when its initiator logs out never begins: whoever hears
+/// that the session is closed may count on it.
+#[test]
+fn nothing_begins_behind_a_logout() {
+    with_gate(|running, gate| {
+        let login = || Client::login(portal(running), &Who::new(1)).expect("in");
+        let mut client = login().calm(&[0, 1]);
+        let zeros = vec![0; BLOCK];
+        assert!(client.command_out(0, &write_16(7, 1), &zeros).is_good());
+        // So much is on the way to the initiator, who takes nothing, that the
+        // answer to the logout stays here.
+        for _ in 0..100 {
+            client.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
+        }
+        gate.shut();
+        // In one breath, so that the logout is answered before the gate opens.
+        let mut bytes = Vec::new();
+        for (lba, attribute) in [(6, TaskAttribute::Simple), (7, TaskAttribute::Ordered)] {
+            let cdb = write_16(lba, 1);
+            let direction = (flags::WRITE, BLOCK as u32);
+            let (mut bhs, _) = client.command_header(0, &cdb, direction, attribute as u8);
+            bhs[5..8].copy_from_slice(&(BLOCK as u32).to_be_bytes()[1..]);
+            bytes.extend_from_slice(&bhs);
+            bytes.extend(pattern(5, BLOCK));
+        }
+        let mut bhs = [0; BHS_LEN];
+        (bhs[0], bhs[1]) = (opcode::LOGOUT_REQUEST | 0x40, flags::FINAL);
+        bhs[16..20].copy_from_slice(&999u32.to_be_bytes());
+        bhs[24..28].copy_from_slice(&client.cmd_sn.to_be_bytes());
+        bhs[28..32].copy_from_slice(&client.exp_stat_sn.to_be_bytes());
+        bytes.extend_from_slice(&bhs);
+        client.stream.write_all(&bytes).expect("sent");
+        until("the first hangs", || gate.hanging() == 1);
+        gate.open();
+        client.expect_end();
+        let mut again = login().calm(&[0]);
+        let read = again.command(0, &read_16(7, 1), BLOCK as u32);
+        assert!(read.data == zeros, "it never began");
     });
 }

@@ -2,6 +2,7 @@
 
 use wire::iscsi::{RejectReason, SnackType};
 
+use super::super::recovery::KEPT_BYTES_MAX;
 use super::*;
 
 fn level_1() -> Negotiated {
@@ -355,4 +356,62 @@ fn without_recovery_nothing_is_kept_or_sent_again() {
             [RejectReason::ProtocolError as u8]
         );
     }
+}
+
+/// Who acknowledges nothing keeps no more than so much memory, and hears that what
+/// is not kept cannot be had again.
+#[test]
+fn what_is_kept_has_a_bound() {
+    let mut peer = Peer::live(level_1());
+    const BLOCKS: u16 = 512;
+    let len = u32::from(BLOCKS) * BLOCK as u32;
+    peer.target.media = pattern(1, len as usize);
+    let most = (KEPT_BYTES_MAX / u64::from(len)) as usize;
+    let mut pdus = 0;
+    for _ in 0..most + 3 {
+        pdus = peer.do_command(READ, cdb::read(0, BLOCKS), len, &[]).len();
+    }
+    let first = peer.itt - (most as u32 + 2);
+    let kept = |peer: &Peer| {
+        (
+            peer.target.end.machine.kept_bytes,
+            peer.target.end.released.len(),
+        )
+    };
+    assert_eq!(kept(&peer), (KEPT_BYTES_MAX, 3));
+    let answers = peer.snack(SnackType::DataOrR2t, (first, TAG_NONE), 1, (0, 0));
+    assert_eq!(reject_reasons(&answers), [RejectReason::SnackReject as u8]);
+    let answers = peer.snack(SnackType::RData, (first, 0x55), 1, (0, 0));
+    assert_eq!(reject_reasons(&answers), [RejectReason::SnackReject as u8]);
+    let answers = peer.snack(SnackType::DataOrR2t, (first - 1, TAG_NONE), 1, (0, 0));
+    assert_eq!(
+        reject_reasons(&answers),
+        [RejectReason::ProtocolError as u8]
+    );
+    // The status is there, alone; of what is kept the data is, too.
+    let answers = peer.snack(SnackType::Status, NOBODY, 1, (1, 1));
+    assert_eq!(opcodes(&answers), [opcode::SCSI_RESPONSE]);
+    let header: &ScsiResponse = answers[0].bhs.cast();
+    assert_eq!(response(&answers[0]), GOOD);
+    let numbers = (
+        header.stat_sn.get(),
+        header.itt.get(),
+        header.exp_data_sn.get(),
+    );
+    assert_eq!(numbers, (1, first, pdus as u32));
+    let again = peer.snack(SnackType::DataOrR2t, (first + 3, TAG_NONE), 1, (0, 0));
+    assert_eq!(again.len(), pdus);
+
+    // Others go short of memory.
+    peer.target.end.machine.shed_kept();
+    let answers = peer.send(&[]);
+    assert_eq!(opcodes(&answers), [opcode::NOP_IN]);
+    assert_eq!(kept(&peer), (0, most + 3));
+    let answers = peer.snack(SnackType::DataOrR2t, (peer.itt, TAG_NONE), 1, (0, 0));
+    assert_eq!(reject_reasons(&answers), [RejectReason::SnackReject as u8]);
+    let all = peer.snack(SnackType::Status, NOBODY, 1, (1, most as u32));
+    assert_eq!(opcodes(&all), vec![opcode::SCSI_RESPONSE; most]);
+    peer.acknowledge(peer.target.end.machine.stat_sn);
+    let left = peer.target.end.machine.kept.len();
+    assert_eq!(left, 1, "but for the answer to what acknowledged them");
 }
