@@ -490,15 +490,22 @@ impl World {
     }
 
     fn sequence_again(&mut self, session: &Session, keeps: bool, ops: &Ops) -> Answer {
+        let record = session.record(keeps, ops);
+        Answer::new(self.server.call(self.conn, &record))
+    }
+}
+
+impl Session {
+    /// The record of a request in the slot.
+    fn record(&self, keeps: bool, ops: &Ops) -> Vec<u8> {
         let sequence = Ops::default().op(arg::OP_SEQUENCE(SEQUENCE4args {
-            sa_sessionid: session.id,
-            sa_sequenceid: session.sequenceid,
+            sa_sessionid: self.id,
+            sa_sequenceid: self.sequenceid,
             sa_slotid: 0,
             sa_highest_slotid: 0,
             sa_cachethis: keeps,
         }));
-        let ops = Ops([sequence.0, ops.0.clone()].concat(), ops.1 + 1);
-        self.call(2, &ops)
+        Ops([sequence.0, ops.0.clone()].concat(), ops.1 + 1).record(2)
     }
 }
 
@@ -894,5 +901,59 @@ fn a_setattr_that_fails_says_that_nothing_was_set() {
         answer.result(nfs_opnum4::OP_SETATTR, status);
         assert!(answer.words().is_empty());
         assert!(answer.is_over());
+    }
+}
+
+/// `cargo test --release -p nfsd --test executor -- --ignored --nocapture`: how
+/// long calls take, from bytes received to bytes to be sent, the copies of a
+/// socket's stand-in among it.
+#[test]
+#[ignore = "a measurement"]
+fn how_long_calls_take() {
+    let mut world = World::new();
+    let handle = world.file("f", &pattern(1 << 20));
+    let mut session = world.session(1 << 20, 4096);
+    let fh = || Ops::default().fh(&handle);
+    for (what, ops) in [
+        ("nothing", Ops::default()),
+        ("GETATTR", fh().getattr(STAT)),
+        ("READ 4096 + GETATTR", fh().read(8192, 4096).getattr(STAT)),
+        (
+            "READ_PLUS 4096 + GETATTR",
+            fh().read_plus(8192, 4096).getattr(STAT),
+        ),
+        (
+            "WRITE 4096 + GETATTR",
+            fh().write(8192, &pattern(4096)).getattr(STAT),
+        ),
+        (
+            "LOOKUP + GETFH + GETATTR",
+            Ops::root().lookup("f").op(arg::OP_GETFH).getattr(STAT),
+        ),
+    ] {
+        let record = session.record(false, &ops);
+        let mark = RecordMark {
+            is_last: true,
+            len: record.len() as u32,
+        };
+        let mut bytes = [&mark.encode()[..], &record].concat();
+        let at = bytes
+            .windows(16)
+            .position(|part| part == session.id)
+            .unwrap()
+            + 16;
+        let mut sent = Vec::with_capacity(1 << 20);
+        const CALLS: u32 = 300_000;
+        let begin = std::time::Instant::now();
+        for _ in 0..CALLS {
+            session.sequenceid += 1;
+            bytes[at..at + 4].copy_from_slice(&session.sequenceid.to_be_bytes());
+            sent.clear();
+            world.server.receive(world.conn, &bytes);
+            world.server.sent_to(world.conn, &mut sent);
+        }
+        let each = begin.elapsed() / CALLS;
+        assert_eq!(Answer::new(sent.split_off(4)).status, NFS4_OK);
+        println!("{what}: {each:?}");
     }
 }

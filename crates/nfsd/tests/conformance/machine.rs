@@ -1,0 +1,100 @@
+//! The server without sockets, and connections to it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nfsd::exports::{Export, Exports, Rule, Squash};
+use nfsd::testing;
+use nfsd::{Nfsd, Settings};
+use store::fs::{FileSystem, Memory, Time};
+use wire::rpc::RecordMark;
+
+use crate::client::{Server, Transport};
+
+/// The time of day at the beginning.
+const TIME: Time = Time {
+    seconds: 1_000_000,
+    nanos: 0,
+};
+
+struct Connection {
+    server: Rc<RefCell<testing::Server>>,
+    number: usize,
+    sent: VecDeque<u8>,
+}
+
+impl Transport for Connection {
+    fn send(&mut self, record: &[u8]) {
+        let mark = RecordMark {
+            is_last: true,
+            len: record.len() as u32,
+        };
+        let bytes = [&mark.encode()[..], record].concat();
+        self.server.borrow_mut().receive(self.number, &bytes);
+    }
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        self.poll()
+    }
+
+    fn poll(&mut self) -> Option<Vec<u8>> {
+        let sent = self.server.borrow_mut().sent(self.number);
+        self.sent.extend(sent);
+        let mark: Vec<u8> = self.sent.iter().take(RecordMark::LEN).copied().collect();
+        let mark = RecordMark::decode(mark.try_into().ok()?);
+        assert!(mark.is_last, "answers are not fragmented");
+        self.sent.drain(..RecordMark::LEN);
+        Some(self.sent.drain(..mark.len as usize).collect())
+    }
+}
+
+/// A file system in memory, and rules under which everybody may do what their
+/// identity lets them.
+pub fn memory(name: &str) -> Arc<dyn FileSystem> {
+    Arc::new(Memory::new(name, 256 << 20, 7, TIME).expect("memory"))
+}
+
+pub fn rule() -> Rule {
+    Rule {
+        squash: Squash::None,
+        ..Rule::default()
+    }
+}
+
+/// A server of these exports, which knows `known` clients from before.
+pub fn server(
+    settings: Settings,
+    exports: Vec<(&str, Arc<dyn FileSystem>, Rule)>,
+    known: Vec<Box<[u8]>>,
+) -> Rc<RefCell<testing::Server>> {
+    let exports = exports
+        .into_iter()
+        .map(|(path, fs, rule)| Export::new(path, fs, vec![rule]).expect("an export"));
+    let exports = Exports::new(exports.collect(), TIME).expect("exports");
+    let nfsd = Nfsd::new(settings, 1, known, exports, 0);
+    let mut server = testing::Server::new(nfsd, 64 << 20);
+    server.time = TIME;
+    Rc::new(RefCell::new(server))
+}
+
+/// What the cases want of a server.
+pub fn tried(server: &Rc<RefCell<testing::Server>>, base: &[&str]) -> Server {
+    let (connects, advances) = (server.clone(), server.clone());
+    Server {
+        connect: Rc::new(move || {
+            let address: SocketAddr = "127.0.0.1:700".parse().expect("an address");
+            let number = connects.borrow_mut().connect(address);
+            Box::new(Connection {
+                server: connects.clone(),
+                number,
+                sent: VecDeque::new(),
+            })
+        }),
+        advance: Some(Rc::new(move |by| advances.borrow_mut().advance(by))),
+        seen: Rc::default(),
+        base: base.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}

@@ -1,0 +1,11 @@
+//! State of clients as time passes, as servers start again and as connections
+//! are lost, through operations and without sockets.
+#![forbid(unsafe_code)]
+
+mod copies;
+mod delegations;
+mod leases;
+mod locks;
+mod recovery;
+mod version0;
+mod world;
