@@ -1,0 +1,245 @@
+//! MOUNT version 3 (RFC 1813, section 5): from the path of an export, or of a
+//! directory in it, to a file handle of NFSv3.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use machine::Tag;
+use nfs::connection::Flavor;
+use store::fs::{self, Caller, FileId, Kind, Op, Output, Progress};
+use wire::mount3::{
+    AUTH_FLAVORS_MAX, MNTNAMLEN, dirpath, groupnode, mount_proc3, mountbody, mountres3,
+    mountres3_ok, mountstat3, name,
+};
+use wire::rpc::{AUTH_NONE, AUTH_SYS};
+use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader};
+
+use crate::exports::Clients;
+use crate::handle::Handle;
+use crate::pseudo::View;
+use crate::run::{Around, Step};
+
+/// Entries of the list of mounts: it only informs (section 5.2.2).
+const MOUNTS_MAX: usize = 1024;
+
+/// Who has mounted what, as far as clients have said so.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts {
+    /// The last ones.
+    list: Mutex<VecDeque<(IpAddr, String)>>,
+}
+
+impl Mounts {
+    fn with<T>(&self, use_it: impl FnOnce(&mut VecDeque<(IpAddr, String)>) -> T) -> T {
+        use_it(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, who: IpAddr, path: &str) {
+        self.with(|list| {
+            list.retain(|(other, known)| *other != who || known != path);
+            if list.len() >= MOUNTS_MAX {
+                list.pop_front();
+            }
+            list.push_back((who, path.to_owned()));
+        });
+    }
+
+    fn remove(&self, who: IpAddr, path: Option<&str>) {
+        self.with(|list| {
+            list.retain(|(other, known)| *other != who || path.is_some_and(|path| known != path));
+        });
+    }
+}
+
+/// A call under way.
+pub(crate) struct Call {
+    procedure: mount_proc3,
+    /// Of MNT, where it has come to: how many names behind the export's path
+    /// were looked up.
+    at: usize,
+    /// Of the export.
+    export: u32,
+    file: FileId,
+    /// The kind of `file`, when it is known.
+    kind: Option<Kind>,
+    status: mountstat3,
+}
+
+/// The path that MNT and UMNT name.
+fn path_of(args: &[u8]) -> Result<&[u8], Error> {
+    dirpath::decode(&mut Reader::new(args)).map(|path| path.0)
+}
+
+impl Call {
+    /// A call with arguments that can be read.
+    pub(crate) fn new(procedure: mount_proc3, args: &[u8]) -> Result<Call, Error> {
+        if let mount_proc3::MOUNTPROC3_MNT | mount_proc3::MOUNTPROC3_UMNT = procedure {
+            path_of(args)?;
+        }
+        Ok(Call {
+            procedure,
+            at: 0,
+            export: 0,
+            file: FileId(0),
+            kind: None,
+            status: mountstat3::MNT3_OK,
+        })
+    }
+
+    /// Goes on as far as it can.
+    pub(crate) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
+        let who = around.peer.address.ip().to_canonical();
+        let mounts = &around.nfsd.mounts;
+        let path = path_of(args)
+            .ok()
+            .and_then(|path| str::from_utf8(path).ok());
+        if let mount_proc3::MOUNTPROC3_MNT = self.procedure {
+            if let Some(step) = self.walk(path, around) {
+                return step;
+            }
+            if let (mountstat3::MNT3_OK, Some(path)) = (self.status, path) {
+                mounts.add(who, path);
+            }
+        }
+        let view = &around.peer.view;
+        let (_, reply) = around.link.machine.reply(tag);
+        let to = reply.bytes();
+        match self.procedure {
+            mount_proc3::MOUNTPROC3_MNT => self.mounted(view, to),
+            mount_proc3::MOUNTPROC3_DUMP => mounts.with(|list| dump(list, to)),
+            mount_proc3::MOUNTPROC3_UMNT => mounts.remove(who, path),
+            mount_proc3::MOUNTPROC3_UMNTALL => mounts.remove(who, None),
+            mount_proc3::MOUNTPROC3_EXPORT => export(view, to),
+            mount_proc3::MOUNTPROC3_NULL => {}
+        }
+        Step::Sent
+    }
+
+    /// Goes down the path until it is known what lies there; a step where it has
+    /// to wait for that.
+    fn walk(&mut self, path: Option<&str>, around: &mut Around<'_>) -> Option<Step> {
+        let found = path.and_then(|path| around.peer.view.export_at(path));
+        let Some((granted, names)) = found else {
+            // Whether there is such a path is not for who may not mount it.
+            self.status = mountstat3::MNT3ERR_ACCES;
+            return None;
+        };
+        let fs = granted.export.fs();
+        if self.export != granted.export.id() {
+            (self.export, self.file, self.at) = (granted.export.id(), fs.root(), 0);
+        }
+        // As the server's own: what it is mounted as decides who may go on.
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            gids: &[],
+            now: around.time,
+            is_open: false,
+        };
+        let mut names = names.skip(self.at);
+        while self.status == mountstat3::MNT3_OK && self.kind.is_none() {
+            let op = match names.next() {
+                Some(name) => Op::Lookup {
+                    dir: self.file,
+                    name: name.as_bytes(),
+                },
+                None => Op::Getattr { file: self.file },
+            };
+            match fs.start(&caller, op, around.files, around.token) {
+                Progress::Done(result) => self.take(result),
+                Progress::Pending(task) => return Some(Step::Pending(fs.clone(), task)),
+            }
+        }
+        if self.kind.is_some_and(|kind| kind != Kind::Directory) {
+            self.status = mountstat3::MNT3ERR_NOTDIR;
+        }
+        None
+    }
+
+    /// Takes what a file system has answered.
+    pub(crate) fn take(&mut self, result: Result<Output, fs::Error>) {
+        match result {
+            Ok(Output::File(file)) => (self.file, self.at) = (file, self.at + 1),
+            Ok(Output::Attr(attr)) => self.kind = Some(attr.kind),
+            Ok(_) => unreachable!("the answer to another question"),
+            Err(error) => {
+                self.status = match error {
+                    fs::Error::NoEnt | fs::Error::Stale => mountstat3::MNT3ERR_NOENT,
+                    fs::Error::NotDir | fs::Error::Symlink => mountstat3::MNT3ERR_NOTDIR,
+                    fs::Error::NameTooLong => mountstat3::MNT3ERR_NAMETOOLONG,
+                    fs::Error::BadName | fs::Error::BadChar | fs::Error::Inval => {
+                        mountstat3::MNT3ERR_INVAL
+                    }
+                    fs::Error::Io => mountstat3::MNT3ERR_IO,
+                    _ => mountstat3::MNT3ERR_SERVERFAULT,
+                };
+            }
+        }
+    }
+
+    fn mounted(&self, view: &View, to: &mut Vec<u8>) {
+        let granted = view.granted(self.export);
+        let (mountstat3::MNT3_OK, Some(granted)) = (self.status, granted) else {
+            let status = match self.status {
+                mountstat3::MNT3_OK => mountstat3::MNT3ERR_ACCES,
+                status => status,
+            };
+            return mountres3::default(status).encode(to);
+        };
+        let handle = Handle::File {
+            export: self.export,
+            instance: granted.export.fs().info().instance,
+            file: self.file,
+        }
+        .encode();
+        let number = |flavor: &Flavor| match flavor {
+            Flavor::None => AUTH_NONE,
+            Flavor::Sys => AUTH_SYS,
+        };
+        let flavors = granted.rule.flavors.iter().map(number);
+        let flavors: Vec<u32> = flavors.take(AUTH_FLAVORS_MAX as usize).collect();
+        mountres3::MNT3_OK(mountres3_ok {
+            fhandle: Opaque(&handle),
+            auth_flavors: List::Of(&flavors),
+        })
+        .encode(to);
+    }
+}
+
+fn dump(list: &VecDeque<(IpAddr, String)>, to: &mut Vec<u8>) {
+    for (who, path) in list {
+        true.encode(to);
+        let who = who.to_string();
+        mountbody {
+            ml_hostname: Opaque(who.as_bytes()),
+            ml_directory: Opaque(path.as_bytes()),
+        }
+        .encode(to);
+    }
+    false.encode(to);
+}
+
+/// The exports that the client may use, each with whom its rules name.
+fn export(view: &View, to: &mut Vec<u8>) {
+    for granted in view.all_granted() {
+        true.encode(to);
+        let path: dirpath<'_> = Opaque(granted.export.path().as_bytes());
+        path.encode(to);
+        let rules = granted.export.rules();
+        let is_for_all = rules.iter().any(|rule| rule.clients == Clients::Any);
+        let nets = rules.iter().flat_map(|rule| match &rule.clients {
+            Clients::Nets(nets) if !is_for_all => &nets[..],
+            _ => &[],
+        });
+        for net in nets {
+            true.encode(to);
+            let net = net.to_string();
+            debug_assert!(net.len() <= MNTNAMLEN as usize);
+            let gr_name: name<'_> = Opaque(net.as_bytes());
+            groupnode { gr_name }.encode(to);
+        }
+        false.encode(to);
+    }
+    false.encode(to);
+}

@@ -1,0 +1,195 @@
+//! NFSv3 (RFC 1813): calls under way, those of MOUNT too.
+//!
+//! Every procedure is a row of steps ([`call::steps`]): what is looked at before
+//! the procedure proper, that itself, and what is looked at behind it, so that
+//! the client is told how the object, or the directory, has changed. Each step
+//! is one question to the file system at most.
+
+mod args;
+mod call;
+mod convert;
+mod data;
+mod past;
+mod results;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use machine::Tag;
+use nfs::connection::{Args, Credential, Procedure, Stop};
+use store::fs::{FileId, FileSystem, Progress, Task};
+use wire::nfs3::nfsstat3;
+use wire::rpc::{accept_stat, auth_stat};
+
+pub(crate) use self::past::{Past, Pasts};
+
+use self::args::Asked;
+use self::call::Call;
+use crate::mount;
+use crate::pseudo::{Lost, Place, View};
+use crate::run::{Around, Step};
+
+/// A call of NFSv3 or MOUNT under way, and when it is over, the next.
+#[derive(Default)]
+pub(crate) struct Old {
+    tag: Tag,
+    args: Args,
+    work: Work,
+}
+
+#[derive(Default)]
+enum Work {
+    #[default]
+    Nothing,
+    V3(Call),
+    Mount(mount::Call),
+}
+
+const UNDER_WAY: &str = "a call is under way";
+
+impl Old {
+    /// Whether a call is under way.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        !matches!(self.work, Work::Nothing)
+    }
+
+    /// Begins with a call that has all arrived.
+    pub(crate) fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
+        let machine = &mut around.link.machine;
+        let call = machine.call(tag);
+        let credential = *call.credential;
+        let begun = match call.procedure {
+            Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
+                // Its data was more than may be written at a time.
+                let status = nfsstat3::NFS3ERR_INVAL;
+                Ok(Work::V3(Call::refused(procedure, credential, status)))
+            }
+            Procedure::Nfs3(procedure) => match Asked::read(procedure, call.args) {
+                Ok(asked) if call.stop == Stop::End => {
+                    let by = (procedure, credential, tag);
+                    let found = find(&around.peer.view, &asked, &credential);
+                    found.map(|found| Work::V3(Call::new(by, found, around)))
+                }
+                _ => Err(Unfit::Garbage),
+            },
+            Procedure::Mount3(procedure) => match mount::Call::new(procedure, call.args) {
+                Ok(call) => Ok(Work::Mount(call)),
+                Err(_) => Err(Unfit::Garbage),
+            },
+            Procedure::Null | Procedure::Compound => unreachable!("none of these programs"),
+        };
+        let machine = &mut around.link.machine;
+        match begun {
+            Ok(work) => {
+                (self.tag, self.work) = (tag, work);
+                self.args = machine.take_args(tag);
+                self.go(around)
+            }
+            Err(Unfit::Garbage) => {
+                machine.send_status(tag, accept_stat::GARBAGE_ARGS);
+                Step::Sent
+            }
+            Err(Unfit::Flavor) => {
+                machine.send_denied(tag, auth_stat::AUTH_TOOWEAK);
+                Step::Sent
+            }
+        }
+    }
+
+    /// Goes on when a completion has come.
+    pub(crate) fn resume(
+        &mut self,
+        fs: &Arc<dyn FileSystem>,
+        task: Task,
+        result: io::Result<u32>,
+        around: &mut Around<'_>,
+    ) -> Step {
+        match fs.resume(task, result, around.files, around.token) {
+            Progress::Pending(task) => Step::Pending(fs.clone(), task),
+            Progress::Done(result) => {
+                match &mut self.work {
+                    Work::V3(call) => call.take(&self.args, result, fs.as_ref(), around),
+                    Work::Mount(call) => call.take(result),
+                    Work::Nothing => panic!("{UNDER_WAY}"),
+                }
+                self.go(around)
+            }
+        }
+    }
+
+    /// Goes on when there may be memory again.
+    pub(crate) fn go_on(&mut self, around: &mut Around<'_>) -> Step {
+        self.go(around)
+    }
+
+    /// Ends a call that waits for memory: it is to be tried again.
+    pub(crate) fn refuse(&mut self, around: &mut Around<'_>) -> Step {
+        if let Work::V3(call) = &mut self.work {
+            call.refuse();
+        }
+        self.go(around)
+    }
+
+    /// The call is given up.
+    pub(crate) fn abandon(&mut self) {
+        if let Work::V3(call) = &self.work {
+            call.abandon();
+        }
+        *self = Old::default();
+    }
+
+    fn go(&mut self, around: &mut Around<'_>) -> Step {
+        let step = match &mut self.work {
+            Work::V3(call) => call.go(self.tag, &self.args, around),
+            Work::Mount(call) => call.go(self.tag, &self.args, around),
+            Work::Nothing => panic!("{UNDER_WAY}"),
+        };
+        if matches!(step, Step::Sent) {
+            self.work = Work::Nothing;
+            let args = std::mem::take(&mut self.args);
+            around.link.machine.give_args(self.tag, args);
+            around.link.machine.send(self.tag);
+        }
+        step
+    }
+}
+
+/// Why RPC answers a call.
+enum Unfit {
+    /// Its arguments are none.
+    Garbage,
+    /// The caller has not said who it is in a way that is taken there.
+    Flavor,
+}
+
+/// The export that a call is about and its objects there, or why there are
+/// none.
+type Found = Result<(u32, [FileId; 2]), nfsstat3>;
+
+fn find(view: &View, asked: &Asked<'_>, credential: &Credential) -> Result<Found, Unfit> {
+    let place = |handle: &[u8]| match view.find(handle) {
+        Ok(Place::File { export, file }) => Ok((export, file)),
+        // NFSv3 has no way into the pseudo file system.
+        Ok(Place::Pseudo(_)) | Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
+        Err(Lost::BadHandle) => Err(nfsstat3::NFS3ERR_BADHANDLE),
+    };
+    let (first, second) = asked.handles();
+    let (export, first) = match place(first) {
+        Ok(found) => found,
+        Err(status) => return Ok(Err(status)),
+    };
+    let granted = view.granted(export).expect("it was found there");
+    if !granted.rule.takes(credential.flavor) {
+        return Err(Unfit::Flavor);
+    }
+    let second = match second.map(place) {
+        None => first,
+        Some(Ok((other, second))) if other == export => second,
+        Some(Ok(_)) => return Ok(Err(nfsstat3::NFS3ERR_XDEV)),
+        Some(Err(status)) => return Ok(Err(status)),
+    };
+    Ok(Ok((export, [first, second])))
+}

@@ -1,0 +1,553 @@
+//! One call of NFSv3: its steps.
+
+use std::sync::Arc;
+
+use link::Link;
+use machine::{Nanos, Tag};
+use mem::Pool;
+use nfs::connection::{Connection, Credential};
+use nfs::server::files::{FileKey, READ, WRITE};
+use store::fs::{self, Attr, Caller, FileId, FileSystem, New, Op, Output, Progress, Time};
+use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
+use wire::nfs4::nfsstat4;
+
+use super::args::Asked;
+use super::data::{Reading, Writing, begin_read, begin_write, secure};
+use super::past::{Begun, Known, Past};
+use super::{Found, convert, results};
+use crate::open;
+use crate::run::{Around, Step};
+use crate::{Granted, Nfsd};
+
+/// A step of a procedure; its objects are numbered as their handles are in the
+/// arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Do {
+    /// Attributes of an object, to compare with.
+    Before(usize),
+    /// What a name in this directory leads to, which nobody may have a
+    /// delegation of.
+    Release(usize),
+    /// The directory that the directory lies in.
+    Up,
+    /// The procedure itself.
+    Main,
+    /// Attributes of what it has found.
+    Found,
+    /// Attributes of an object then.
+    After(usize),
+}
+
+/// What a procedure does, and whether that changes anything.
+fn steps(procedure: nfs_proc3) -> (&'static [Do], bool) {
+    use Do::*;
+    use nfs_proc3::*;
+    match procedure {
+        NFSPROC3_NULL => (&[], false),
+        NFSPROC3_GETATTR | NFSPROC3_ACCESS | NFSPROC3_FSINFO | NFSPROC3_PATHCONF => {
+            (&[Main], false)
+        }
+        NFSPROC3_LOOKUP => (&[Main, Found, After(0)], false),
+        NFSPROC3_READLINK | NFSPROC3_READ | NFSPROC3_FSSTAT => (&[Main, After(0)], false),
+        NFSPROC3_READDIR | NFSPROC3_READDIRPLUS => (&[Up, Main, After(0)], false),
+        NFSPROC3_SETATTR | NFSPROC3_WRITE | NFSPROC3_COMMIT | NFSPROC3_MKDIR | NFSPROC3_SYMLINK
+        | NFSPROC3_MKNOD => (&[Before(0), Main, After(0)], true),
+        NFSPROC3_CREATE | NFSPROC3_REMOVE | NFSPROC3_RMDIR => {
+            (&[Before(0), Release(0), Main, After(0)], true)
+        }
+        NFSPROC3_RENAME => {
+            const RENAME: &[Do] = &[
+                Before(0),
+                Before(1),
+                Release(0),
+                Release(1),
+                Main,
+                After(0),
+                After(1),
+            ];
+            (RENAME, true)
+        }
+        NFSPROC3_LINK => (&[Before(1), Main, After(0), After(1)], true),
+    }
+}
+
+/// Whether it must not be done twice (RFC 1813, section 4.5).
+fn is_once(procedure: nfs_proc3) -> bool {
+    let (_, changes) = steps(procedure);
+    let is_data = matches!(
+        procedure,
+        nfs_proc3::NFSPROC3_WRITE | nfs_proc3::NFSPROC3_COMMIT
+    );
+    changes && !is_data
+}
+
+/// What a call has been told so far.
+pub(super) struct Call {
+    pub(super) procedure: nfs_proc3,
+    /// On whose behalf it acts.
+    identity: Credential,
+    pub(super) export: u32,
+    /// Its objects.
+    pub(super) files: [FileId; 2],
+    /// The step under way.
+    at: usize,
+    pub(super) status: nfsstat3,
+    pub(super) before: [Option<Attr>; 2],
+    pub(super) after: [Option<Attr>; 2],
+    /// The object that was found or made, and its attributes.
+    pub(super) found: Option<FileId>,
+    pub(super) found_attr: Option<Attr>,
+    /// The directory above.
+    pub(super) up: Option<FileId>,
+    pub(super) output: Option<Output>,
+    /// What names the data of a READ.
+    pub(super) data: Option<Tag>,
+    /// What it is known by, if it must not be done twice, and where.
+    known: Option<(Arc<Past>, Known)>,
+    /// It has not been asked yet whether it was done before.
+    may_be_again: bool,
+}
+
+/// What a step comes to.
+enum Next<'a> {
+    /// This.
+    Done(Result<Output, fs::Error>),
+    /// What the file system answers.
+    Ask(Op<'a>),
+    /// The procedure ends so.
+    Refused(nfsstat3),
+    /// To be begun again when there is memory.
+    NoMemory,
+}
+
+/// Where a step may look and act.
+struct With<'a> {
+    nfsd: &'a Nfsd,
+    link: &'a mut Link<Connection>,
+    pool: &'a Pool,
+    granted: Granted<'a>,
+    now: Nanos,
+    time: Time,
+    tag: Tag,
+}
+
+impl With<'_> {
+    fn fs(&self) -> &dyn FileSystem {
+        self.granted.export.fs().as_ref()
+    }
+}
+
+/// Whether nothing that clients of NFSv4 have of a file keeps others from
+/// changing it, or from having `access` to its content.
+fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfsstat3> {
+    let checked = match access {
+        0 => open::break_old(nfsd, now, file),
+        _ => open::check_old(nfsd, now, file, access),
+    };
+    checked.map_err(|status| match status {
+        nfsstat4::NFS4ERR_STALE => nfsstat3::NFS3ERR_STALE,
+        // Delegations come back, and files are closed.
+        _ => nfsstat3::NFS3ERR_JUKEBOX,
+    })
+}
+
+impl Call {
+    /// A call that ends at once.
+    pub(super) fn refused(procedure: nfs_proc3, by: Credential, status: nfsstat3) -> Call {
+        Call {
+            procedure,
+            identity: by,
+            export: 0,
+            files: [FileId(0); 2],
+            at: 0,
+            status,
+            before: [None; 2],
+            after: [None; 2],
+            found: None,
+            found_attr: None,
+            up: None,
+            output: None,
+            data: None,
+            known: None,
+            may_be_again: false,
+        }
+    }
+
+    /// A call about what was found.
+    pub(super) fn new(
+        (procedure, by, tag): (nfs_proc3, Credential, Tag),
+        found: Found,
+        around: &mut Around<'_>,
+    ) -> Call {
+        let mut call = Call::refused(procedure, by, nfsstat3::NFS3_OK);
+        match found {
+            Ok((export, files)) => (call.export, call.files) = (export, files),
+            Err(status) => call.status = status,
+        }
+        let Some(granted) = around.peer.view.granted(call.export) else {
+            return call;
+        };
+        call.identity = granted.rule.identity(&by);
+        if steps(procedure).1 && granted.rule.is_read_only {
+            call.status = nfsstat3::NFS3ERR_ROFS;
+        } else if is_once(procedure) {
+            let came = around.link.machine.call(tag);
+            let known = Known::new(came.xid, procedure as u32, &by, came.args);
+            call.known = Some((around.peer.past(around.nfsd).clone(), known));
+            call.may_be_again = true;
+        }
+        call
+    }
+
+    /// Nothing more is done.
+    pub(super) fn refuse(&mut self) {
+        if self.may_be_again {
+            // What came of it, only who executes it may say.
+            (self.may_be_again, self.known) = (false, None);
+        }
+        self.status = nfsstat3::NFS3ERR_JUKEBOX;
+    }
+
+    /// Nobody will hear the answer.
+    pub(super) fn abandon(&self) {
+        if let (Some((past, known)), false) = (&self.known, self.may_be_again) {
+            past.forget(*known);
+        }
+    }
+
+    /// On whose behalf it acts.
+    pub(super) fn caller(&self, now: Time) -> Caller<'_> {
+        Caller {
+            uid: self.identity.uid,
+            gid: self.identity.gid,
+            gids: self.identity.gids(),
+            now,
+            is_open: false,
+        }
+    }
+
+    /// Goes on as far as it can.
+    pub(super) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
+        if let Some(step) = self.answer_again(tag, around) {
+            return step;
+        }
+        let asked = Asked::read(self.procedure, args);
+        let asked = asked.expect("it was read when it came");
+        while let Some(&step) = steps(self.procedure).0.get(self.at) {
+            let Some(granted) = around.peer.view.granted(self.export) else {
+                // There was none, or it went while the call waited.
+                if self.status == nfsstat3::NFS3_OK {
+                    self.status = nfsstat3::NFS3ERR_STALE;
+                }
+                break;
+            };
+            if !self.is_needed(step, &asked) {
+                self.at += 1;
+                continue;
+            }
+            let mut with = With {
+                nfsd: around.nfsd,
+                link: around.link,
+                pool: around.pool,
+                granted,
+                now: around.now,
+                time: around.time,
+                tag,
+            };
+            let result = match self.begin(step, &asked, &mut with) {
+                Next::Done(result) => result,
+                Next::Refused(status) => {
+                    self.status = status;
+                    continue;
+                }
+                Next::NoMemory => {
+                    keep_payload(tag, around);
+                    return Step::NoMemory;
+                }
+                Next::Ask(op) => {
+                    let caller = self.caller(around.time);
+                    let fs = granted.export.fs();
+                    match fs.start(&caller, op, around.files, around.token) {
+                        Progress::Done(result) => result,
+                        Progress::Pending(task) => {
+                            let fs = fs.clone();
+                            keep_payload(tag, around);
+                            return Step::Pending(fs, task);
+                        }
+                    }
+                }
+            };
+            let fs = granted.export.fs().as_ref();
+            self.took(step, &asked, result, (fs, around.nfsd, around.now));
+        }
+        self.finish(tag, &asked, around);
+        Step::Sent
+    }
+
+    /// Takes the answer to the step under way.
+    pub(super) fn take(
+        &mut self,
+        args: &[u8],
+        result: Result<Output, fs::Error>,
+        fs: &dyn FileSystem,
+        around: &Around<'_>,
+    ) {
+        let asked = Asked::read(self.procedure, args);
+        let asked = asked.expect("it was read when it came");
+        let step = steps(self.procedure).0[self.at];
+        self.took(step, &asked, result, (fs, around.nfsd, around.now));
+    }
+
+    /// If the call came before, its answer is the same; while it is under way
+    /// there is none yet.
+    fn answer_again(&mut self, tag: Tag, around: &mut Around<'_>) -> Option<Step> {
+        let (past, known) = self.known.as_ref().filter(|_| self.may_be_again)?;
+        match past.begin(*known, around.now) {
+            Begun::New => {
+                self.may_be_again = false;
+                None
+            }
+            Begun::Again(results) => {
+                let (_, reply) = around.link.machine.reply(tag);
+                reply.bytes().extend_from_slice(&results);
+                Some(Step::Sent)
+            }
+            Begun::UnderWay => Some(Step::NoMemory),
+        }
+    }
+
+    fn is_needed(&self, step: Do, asked: &Asked<'_>) -> bool {
+        let goes_on = self.status == nfsstat3::NFS3_OK;
+        match (step, asked) {
+            (Do::After(at), _) => self.after[at].is_none(),
+            // An existing file is taken as it is, but for its size.
+            (Do::Release(_), Asked::Create(_, new)) => {
+                let cuts = |(new, set): &(New<'_>, fs::SetAttr)| {
+                    matches!(new, New::Unchecked) && set.size.is_some()
+                };
+                goes_on && new.as_ref().is_some_and(cuts)
+            }
+            // The second entry of a directory names it.
+            (Do::Up, Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
+            (Do::Found, _) => goes_on && self.found_attr.is_none(),
+            _ => goes_on,
+        }
+    }
+
+    fn begin<'a>(&mut self, step: Do, asked: &Asked<'a>, with: &mut With<'_>) -> Next<'a> {
+        match step {
+            Do::Before(at) | Do::After(at) => Next::Ask(Op::Getattr {
+                file: self.files[at],
+            }),
+            Do::Found => Next::Ask(Op::Getattr {
+                file: self.found.unwrap_or(self.files[0]),
+            }),
+            Do::Release(at) => {
+                let (dir, name) = (self.files[at], asked.name(at));
+                Next::Ask(Op::Lookup { dir, name })
+            }
+            Do::Up if self.files[0] == with.fs().root() => {
+                Next::Done(Ok(Output::File(self.files[0])))
+            }
+            Do::Up => Next::Ask(Op::Parent { dir: self.files[0] }),
+            Do::Main => self.main(asked, with),
+        }
+    }
+
+    /// The procedure itself.
+    fn main<'a>(&mut self, asked: &Asked<'a>, with: &mut With<'_>) -> Next<'a> {
+        let [file, dir] = self.files;
+        let instance = with.fs().info().instance;
+        let may = |access: u32| {
+            let key = (instance, file.0);
+            check(with.nfsd, with.now, key, access)
+        };
+        match *asked {
+            Asked::Of(_) => Next::Ask(match self.procedure {
+                nfs_proc3::NFSPROC3_READLINK => Op::Readlink { file },
+                nfs_proc3::NFSPROC3_FSSTAT => Op::Statfs,
+                _ => Op::Getattr { file },
+            }),
+            Asked::Access(..) => Next::Ask(Op::Getattr { file }),
+            Asked::Setattr(_, set, guard) => {
+                let access = if set.size.is_some() { WRITE } else { 0 };
+                match may(access) {
+                    Ok(()) => Next::Ask(Op::Setattr { file, set, guard }),
+                    Err(status) => Next::Refused(status),
+                }
+            }
+            Asked::Lookup(named) => match named.name {
+                b"." => Next::Done(Ok(Output::File(file))),
+                b".." if file == with.fs().root() => Next::Done(Ok(Output::File(file))),
+                b".." => Next::Ask(Op::Parent { dir: file }),
+                name => Next::Ask(Op::Lookup { dir: file, name }),
+            },
+            Asked::Read { offset, count, .. } => match may(READ) {
+                Ok(()) => self.read((file, offset, count), with),
+                Err(status) => Next::Refused(status),
+            },
+            Asked::Write {
+                offset,
+                count,
+                stable,
+                ..
+            } => match may(WRITE) {
+                Ok(()) => {
+                    let is_stable = stable != stable_how::UNSTABLE;
+                    self.write((file, offset, is_stable), count > 0, with)
+                }
+                Err(status) => Next::Refused(status),
+            },
+            Asked::Create(named, Some((new, set))) => Next::Ask(Op::Create {
+                dir: file,
+                name: named.name,
+                new,
+                set,
+            }),
+            Asked::Create(_, None) => Next::Refused(nfsstat3::NFS3ERR_BADTYPE),
+            Asked::Remove(named, what) => Next::Ask(Op::Remove {
+                dir: file,
+                name: named.name,
+                what,
+            }),
+            Asked::Rename(from, to) => Next::Ask(Op::Rename {
+                from_dir: file,
+                from: from.name,
+                to_dir: dir,
+                to: to.name,
+            }),
+            Asked::Link(_, named) => match may(0) {
+                Ok(()) => {
+                    let name = named.name;
+                    Next::Ask(Op::Link { file, dir, name })
+                }
+                Err(status) => Next::Refused(status),
+            },
+            Asked::Readdir(_, ref args) => Next::Ask(results::readdir(file, args)),
+            Asked::Commit(_) => Next::Ask(Op::Commit { file }),
+        }
+    }
+
+    fn read<'a>(
+        &mut self,
+        (file, offset, count): (FileId, u64, u32),
+        with: &mut With<'_>,
+    ) -> Next<'a> {
+        let count = count.min(with.nfsd.settings.io_bytes_max);
+        let caller = self.caller(with.time);
+        let fs = with.granted.export.fs().as_ref();
+        let what = (file, offset, count);
+        match begin_read(with.link, with.pool, with.tag, fs, &caller, what) {
+            Reading::Done(read) => Next::Done(read.map(|read| {
+                self.data = read.tag;
+                Output::Read {
+                    len: read.len,
+                    is_end: read.is_end,
+                }
+            })),
+            Reading::Ask(op, tag) => {
+                self.data = Some(tag);
+                Next::Ask(op)
+            }
+            Reading::NoMemory => Next::NoMemory,
+        }
+    }
+
+    fn write<'a>(
+        &mut self,
+        what: (FileId, u64, bool),
+        has_data: bool,
+        with: &mut With<'_>,
+    ) -> Next<'a> {
+        let payloads = with.link.machine.call(with.tag).payloads;
+        let payload = payloads.first().copied().flatten();
+        if payload.is_none() && has_data {
+            // There was no memory when it came.
+            return Next::Refused(nfsstat3::NFS3ERR_JUKEBOX);
+        }
+        let caller = self.caller(with.time);
+        let fs = with.granted.export.fs().as_ref();
+        match begin_write(with.link, with.pool, payload, fs, &caller, what) {
+            Writing::Done(written) => Next::Done(written.map(Output::Written)),
+            Writing::Ask(op) => Next::Ask(op),
+            Writing::NoMemory => Next::NoMemory,
+        }
+    }
+
+    /// A step came to this.
+    fn took(
+        &mut self,
+        step: Do,
+        asked: &Asked<'_>,
+        result: Result<Output, fs::Error>,
+        (fs, nfsd, now): (&dyn FileSystem, &Nfsd, Nanos),
+    ) {
+        self.at += 1;
+        match (step, result) {
+            (Do::Before(at), Ok(Output::Attr(attr))) => self.before[at] = Some(attr),
+            (Do::After(at), Ok(Output::Attr(attr))) => self.after[at] = Some(attr),
+            (Do::Found, Ok(Output::Attr(attr))) => self.found_attr = Some(attr),
+            (Do::Up, Ok(Output::File(file))) => self.up = Some(file),
+            (Do::Release(_), Ok(Output::File(file))) => {
+                let access = match asked {
+                    Asked::Create(..) => WRITE,
+                    _ => 0,
+                };
+                let key = (fs.info().instance, file.0);
+                if let Err(status) = check(nfsd, now, key, access) {
+                    self.status = status;
+                }
+            }
+            // Then the procedure itself will say so.
+            (Do::Release(_), Err(_)) => {}
+            // It is told as far as it is known.
+            (Do::After(_) | Do::Found, Err(_)) => {}
+            (Do::Main, Ok(output)) => self.done(output),
+            (_, Err(error)) => {
+                let is_content = matches!(
+                    asked,
+                    Asked::Read { .. } | Asked::Write { .. } | Asked::Commit(_)
+                );
+                self.status = match error {
+                    fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
+                    error => convert::status(error, asked.dots()),
+                };
+            }
+            (_, Ok(_)) => unreachable!("the answer to another question"),
+        }
+    }
+
+    /// The procedure itself has succeeded.
+    fn done(&mut self, output: Output) {
+        match output {
+            Output::Attr(attr) => self.after[0] = Some(attr),
+            Output::File(file) => self.found = Some(file),
+            Output::Created { attr, .. } => {
+                (self.found, self.found_attr) = (Some(attr.file), Some(attr));
+            }
+            _ => {}
+        }
+        self.output = Some(output);
+    }
+
+    /// All is known: the answer.
+    fn finish(&self, tag: Tag, asked: &Asked<'_>, around: &mut Around<'_>) {
+        let granted = around.peer.view.granted(self.export);
+        let machine = &mut around.link.machine;
+        let (_, reply) = machine.reply(tag);
+        results::write(self, asked, granted, &around.nfsd.settings, reply);
+        match (&self.known, self.status) {
+            (None, _) => {}
+            (Some((past, known)), nfsstat3::NFS3ERR_JUKEBOX) => past.forget(*known),
+            (Some((past, known)), _) => past.finish(*known, reply.results()),
+        }
+    }
+}
+
+/// The data of a WRITE that waits outlives the next receive.
+fn keep_payload(tag: Tag, around: &mut Around<'_>) {
+    let payloads = around.link.machine.call(tag).payloads;
+    if let Some(payload) = payloads.first().copied().flatten() {
+        secure(around.link, around.pool, payload);
+    }
+}

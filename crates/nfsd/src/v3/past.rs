@@ -1,0 +1,287 @@
+//! Calls that must not be executed twice, and what they were answered: a client
+//! of NFSv3 that has lost its connection sends them again (RFC 1813, section
+//! 4.5; RFC 5531, section 5, on at-most-once semantics).
+//!
+//! Kept by address, so that no client pushes out what another needs. A call is
+//! known by its transaction identifier and by what it consists of.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use machine::Nanos;
+use nfs::connection::Credential;
+
+/// Calls of one address at most.
+const CALLS_MAX: usize = 1024;
+/// Calls of all addresses at most.
+const CALLS_ALL_MAX: usize = 64 * 1024;
+/// Bytes of an answer that is kept.
+const ANSWER_BYTES_MAX: usize = 1024;
+/// Addresses that are remembered when none of theirs is connected.
+const ADDRESSES_MAX: usize = 1024;
+/// Who sends a call again so late means another one.
+const KEPT: Nanos = 120_000_000_000;
+
+/// What a call is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    xid: u32,
+    /// Of everything else.
+    hash: u64,
+}
+
+impl Known {
+    pub(crate) fn new(xid: u32, procedure: u32, credential: &Credential, args: &[u8]) -> Known {
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let head = [procedure, credential.uid, credential.gid];
+        let head = head.iter().flat_map(|word| word.to_le_bytes());
+        let begin = head.fold(0xcbf2_9ce4_8422_2325, |hash, byte| step(hash, &byte));
+        Known {
+            xid,
+            hash: args.iter().fold(begin, step),
+        }
+    }
+}
+
+/// What is known of a call that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// It is new: execute it, then [`Past::finish`] or [`Past::forget`].
+    New,
+    /// It was executed: these were its results.
+    Again(Arc<[u8]>),
+    /// It is being executed.
+    UnderWay,
+}
+
+#[derive(Debug)]
+struct Call {
+    hash: u64,
+    since: Nanos,
+    /// `None` while it is under way.
+    answer: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    by_xid: HashMap<u32, Call>,
+    /// In the order in which they came; some have gone already.
+    order: VecDeque<(u32, Nanos)>,
+}
+
+/// What one address has called.
+#[derive(Debug)]
+pub(crate) struct Past {
+    calls: Mutex<Calls>,
+    /// Calls of all addresses.
+    count: Arc<AtomicUsize>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Past {
+    /// A call came.
+    pub(crate) fn begin(&self, known: Known, now: Nanos) -> Begun {
+        let mut calls = locked(&self.calls);
+        match calls.by_xid.get(&known.xid) {
+            Some(call) if call.hash == known.hash && now.saturating_sub(call.since) < KEPT => {
+                return match &call.answer {
+                    Some(answer) => Begun::Again(answer.clone()),
+                    None => Begun::UnderWay,
+                };
+            }
+            _ => {}
+        }
+        self.make_room(&mut calls, now);
+        let call = Call {
+            hash: known.hash,
+            since: now,
+            answer: None,
+        };
+        if calls.by_xid.insert(known.xid, call).is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        calls.order.push_back((known.xid, now));
+        Begun::New
+    }
+
+    fn make_room(&self, calls: &mut Calls, now: Nanos) {
+        while let Some(&(xid, since)) = calls.order.front() {
+            let is_late = now.saturating_sub(since) >= KEPT;
+            let is_full = calls.order.len() >= CALLS_MAX
+                || self.count.load(Ordering::Relaxed) >= CALLS_ALL_MAX;
+            if !is_late && !is_full {
+                return;
+            }
+            calls.order.pop_front();
+            let is_it = |call: &Call| call.since == since;
+            if calls.by_xid.get(&xid).is_some_and(is_it) {
+                calls.by_xid.remove(&xid);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A call that was new has been executed.
+    pub(crate) fn finish(&self, known: Known, results: &[u8]) {
+        if results.len() > ANSWER_BYTES_MAX {
+            return self.forget(known);
+        }
+        let mut calls = locked(&self.calls);
+        let call = calls.by_xid.get_mut(&known.xid);
+        if let Some(call) = call.filter(|call| call.hash == known.hash) {
+            call.answer = Some(results.into());
+        }
+    }
+
+    /// A call that was new has done nothing, and may come again.
+    pub(crate) fn forget(&self, known: Known) {
+        let mut calls = locked(&self.calls);
+        let found = calls.by_xid.get(&known.xid);
+        if found.is_some_and(|call| call.hash == known.hash) {
+            calls.by_xid.remove(&known.xid);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Past {
+    fn drop(&mut self) {
+        let calls = locked(&self.calls);
+        self.count.fetch_sub(calls.by_xid.len(), Ordering::Relaxed);
+    }
+}
+
+/// The pasts of all addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Pasts {
+    /// In the order in which they came first.
+    by_address: Mutex<VecDeque<(IpAddr, Arc<Past>)>>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Pasts {
+    /// The past of an address. Looked for once a connection.
+    pub(crate) fn of(&self, address: IpAddr) -> Arc<Past> {
+        let address = address.to_canonical();
+        let mut all = locked(&self.by_address);
+        if let Some((_, past)) = all.iter().find(|(known, _)| *known == address) {
+            return past.clone();
+        }
+        if all.len() >= ADDRESSES_MAX {
+            // Of those that are connected there are no more than connections.
+            let unused = all
+                .iter()
+                .position(|(_, past)| Arc::strong_count(past) == 1);
+            unused.map(|at| all.remove(at));
+        }
+        let past = Arc::new(Past {
+            calls: Mutex::default(),
+            count: self.count.clone(),
+        });
+        all.push_back((address, past.clone()));
+        past
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(xid: u32, args: &[u8]) -> Known {
+        Known::new(xid, 8, &Credential::sys(1, 2, []), args)
+    }
+
+    fn past() -> (Pasts, Arc<Past>) {
+        let pasts = Pasts::default();
+        let past = pasts.of("192.0.2.1".parse().unwrap());
+        (pasts, past)
+    }
+
+    #[test]
+    fn a_call_that_comes_again_is_answered_as_before() {
+        let (pasts, past) = past();
+        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        assert_eq!(past.begin(known(1, b"a"), 5), Begun::UnderWay);
+        past.finish(known(1, b"a"), b"done");
+        // On whichever connection, of either family of addresses.
+        let again = pasts.of("::ffff:192.0.2.1".parse().unwrap());
+        assert_eq!(
+            again.begin(known(1, b"a"), 9),
+            Begun::Again(b"done"[..].into())
+        );
+        // Others are not affected.
+        let other = pasts.of("192.0.2.2".parse().unwrap());
+        assert_eq!(other.begin(known(1, b"a"), 9), Begun::New);
+        assert_eq!(past.begin(known(2, b"a"), 9), Begun::New);
+        // The same number for something else, or much later, is another call.
+        assert_eq!(past.begin(known(1, b"b"), 9), Begun::New);
+        past.finish(known(1, b"b"), b"done too");
+        assert_eq!(
+            past.begin(known(1, b"b"), 8 + KEPT),
+            Begun::Again(b"done too"[..].into())
+        );
+        assert_eq!(past.begin(known(1, b"b"), 9 + KEPT), Begun::New);
+        for different in [
+            Known::new(1, 9, &Credential::sys(1, 2, []), b"b"),
+            Known::new(1, 8, &Credential::sys(2, 2, []), b"b"),
+            Known::new(1, 8, &Credential::sys(1, 3, []), b"b"),
+        ] {
+            assert_ne!(different, known(1, b"b"));
+        }
+    }
+
+    #[test]
+    fn what_did_nothing_may_come_again() {
+        let (_, past) = past();
+        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        past.forget(known(1, b"a"));
+        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        past.finish(known(1, b"a"), &[0; ANSWER_BYTES_MAX + 1]);
+        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+    }
+
+    #[test]
+    fn the_past_is_bounded() {
+        let (pasts, past) = past();
+        let all = CALLS_MAX as u32 * 3;
+        for xid in 0..all {
+            assert_eq!(past.begin(known(xid, b"a"), u64::from(xid)), Begun::New);
+            past.finish(known(xid, b"a"), b"done");
+        }
+        let count = |pasts: &Pasts| pasts.count.load(Ordering::Relaxed);
+        assert_eq!(count(&pasts), CALLS_MAX);
+        assert_eq!(locked(&past.calls).order.len(), CALLS_MAX);
+        let now = u64::from(all);
+        assert_ne!(
+            past.begin(known(all - CALLS_MAX as u32 / 2, b"a"), now),
+            Begun::New
+        );
+        assert_eq!(
+            past.begin(known(all - CALLS_MAX as u32 - 1, b"a"), now),
+            Begun::New
+        );
+        // The same number over and over takes no more room.
+        for index in 0..all {
+            past.begin(known(7, &index.to_le_bytes()), now);
+        }
+        assert!(count(&pasts) <= CALLS_MAX && locked(&past.calls).order.len() <= CALLS_MAX);
+        drop(past);
+        let address = |at: u32| IpAddr::from(at.to_be_bytes());
+        (0..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
+        assert_eq!(locked(&pasts.by_address).len(), ADDRESSES_MAX);
+        assert_eq!(count(&pasts), 0, "with an address go its calls");
+        // Who is connected keeps its past.
+        let kept = pasts.of(address(0));
+        assert_eq!(kept.begin(known(1, b""), 0), Begun::New);
+        (1..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
+        assert_eq!(
+            pasts.of(address(0)).begin(known(1, b""), 0),
+            Begun::UnderWay
+        );
+    }
+}

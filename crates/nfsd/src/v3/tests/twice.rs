@@ -1,0 +1,152 @@
+//! Calls that come again, and calls that wait.
+
+use super::*;
+
+/// The same record again, as from a client that has connected anew.
+fn again(world: &mut World, record: &[u8]) -> Vec<u8> {
+    world.server.disconnect(world.conn);
+    world.conn = world.server.connect(address("192.0.2.1:800"));
+    world.results(record)
+}
+
+fn status_of(results: &[u8]) -> u32 {
+    u32::from_be_bytes(results[..4].try_into().unwrap())
+}
+
+#[test]
+fn what_must_not_be_done_twice_is_not() {
+    let mut world = world();
+    let root = world.root();
+    let file = world.file(&root, "old");
+    world.mkdir(&root, "gone", 0o755).unwrap();
+    let how = createhow3::GUARDED(nothing());
+    let where_ = |name| named(&root, name);
+    let size = world.getattr(&file).unwrap().ctime;
+    let set = SETATTR3args {
+        object: Opaque(&file),
+        new_attributes: with_size(5),
+        guard: Some(size),
+    };
+    let symlink = SYMLINK3args {
+        where_: where_("link"),
+        symlink_attributes: nothing(),
+        symlink_data: Opaque(b"x"),
+    };
+    let node = MKNOD3args {
+        where_: where_("fifo"),
+        what: mknoddata3::NF3FIFO(nothing()),
+    };
+    world.server.advance(1);
+    let records = [
+        world.record(
+            nfs_proc3::NFSPROC3_CREATE,
+            &CREATE3args {
+                where_: where_("new"),
+                how,
+            },
+        ),
+        world.record(
+            nfs_proc3::NFSPROC3_MKDIR,
+            &MKDIR3args {
+                where_: where_("dir"),
+                attributes: nothing(),
+            },
+        ),
+        world.record(nfs_proc3::NFSPROC3_SYMLINK, &symlink),
+        world.record(nfs_proc3::NFSPROC3_MKNOD, &node),
+        world.record(
+            nfs_proc3::NFSPROC3_LINK,
+            &LINK3args {
+                file: Opaque(&file),
+                link: where_("more"),
+            },
+        ),
+        world.record(
+            nfs_proc3::NFSPROC3_RENAME,
+            &RENAME3args {
+                from: where_("more"),
+                to: where_("less"),
+            },
+        ),
+        world.record(
+            nfs_proc3::NFSPROC3_REMOVE,
+            &REMOVE3args {
+                object: where_("less"),
+            },
+        ),
+        world.record(
+            nfs_proc3::NFSPROC3_RMDIR,
+            &REMOVE3args {
+                object: where_("gone"),
+            },
+        ),
+    ];
+    let mut answers = Vec::new();
+    for record in &records {
+        let results = world.results(record);
+        assert_eq!(status_of(&results), 0);
+        answers.push(results);
+    }
+    let set = world.record(nfs_proc3::NFSPROC3_SETATTR, &set);
+    let refused = world.results(&set);
+    assert_eq!(status_of(&refused), nfsstat3::NFS3ERR_NOT_SYNC as u32);
+    assert_eq!(again(&mut world, &set), refused);
+    for (record, results) in records.iter().zip(&answers) {
+        assert_eq!(again(&mut world, record), *results);
+    }
+    // By another number it is another call; and so it is from another address,
+    // or much later.
+    let mut other = records[0].clone();
+    other[0] ^= 1;
+    assert_eq!(
+        status_of(&again(&mut world, &other)),
+        nfsstat3::NFS3ERR_EXIST as u32
+    );
+    world.conn = world.server.connect(address("192.0.2.7:800"));
+    assert_eq!(
+        status_of(&world.results(&records[0])),
+        nfsstat3::NFS3ERR_EXIST as u32
+    );
+    world.server.advance(200_000_000_000);
+    assert_eq!(
+        status_of(&again(&mut world, &records[0])),
+        nfsstat3::NFS3ERR_EXIST as u32
+    );
+}
+
+fn marked(record: &[u8]) -> Vec<u8> {
+    let mark = (1u32 << 31) | record.len() as u32;
+    [&mark.to_be_bytes()[..], record].concat()
+}
+
+/// To give back a large file takes the file system several steps.
+#[test]
+fn a_call_that_comes_again_while_it_is_under_way_waits_for_it() {
+    let mut world = world();
+    let root = world.root();
+    let file = world.file(&root, "large");
+    for at in 0..40 {
+        world.write(&file, at << 20, &vec![1; 1 << 20]).unwrap();
+    }
+    let object = named(&root, "large");
+    let record = world.record(nfs_proc3::NFSPROC3_REMOVE, &REMOVE3args { object });
+    let stream = marked(&record).repeat(3);
+    world.server.receive(world.conn, &stream);
+    let mut sent = world.server.sent(world.conn).into();
+    let answers = nfs::testing::cut(&mut sent);
+    assert_eq!(answers.len(), 3);
+    assert_eq!(status_of(&answers[0][24..]), 0);
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+}
+
+/// An export that goes while a call waits takes the call with it.
+#[test]
+fn exports_go_under_a_client() {
+    let mut world = world();
+    let root = world.root();
+    world.server.nfsd.exports.swap(Exports::default());
+    assert_eq!(world.getattr(&root), Err(nfsstat3::NFS3ERR_STALE));
+    assert_eq!(world.mount("/pub"), Err(mountstat3::MNT3ERR_ACCES));
+    let made = world.mkdir(&root, "x", 0o755);
+    assert_eq!(made, Err(nfsstat3::NFS3ERR_STALE));
+}
