@@ -109,16 +109,15 @@ impl Nfsd {
     /// # Errors
     /// What is to be answered if it stays in the way.
     pub(crate) fn clear(&self, refused: Refused, now: Nanos) -> Result<(), Standing> {
+        let mut recalls = Vec::new();
         let (clients, status) = match refused {
             Refused::Status(status) => return Err(Standing::Status(status)),
             Refused::InTheWay(client, status) => (vec![client], Standing::Status(status)),
             Refused::Denied(lock, client, owner) => {
                 (vec![client], Standing::Denied(lock, client, owner))
             }
-            Refused::Recall(recalls, clients) => {
-                for recall in recalls {
-                    self.post(Errand::Recall(recall), now);
-                }
+            Refused::Recall(wanted, clients) => {
+                recalls = wanted;
                 (clients, Standing::Status(nfsstat4::NFS4ERR_DELAY))
             }
         };
@@ -127,6 +126,9 @@ impl Nfsd {
             is_cleared |= self.server.expire(client, now);
         }
         self.bury();
+        for recall in recalls {
+            self.post(Errand::Recall(recall), now);
+        }
         match is_cleared {
             true => Ok(()),
             false => Err(status),

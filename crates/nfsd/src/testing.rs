@@ -145,6 +145,8 @@ struct Conn {
 pub struct Server {
     /// What it is.
     pub nfsd: Nfsd,
+    /// What was to be kept where a crash cannot reach it, in order.
+    pub records: Vec<nfs::server::Record>,
     /// The time of day; [`Server::advance`] moves both clocks.
     pub time: Time,
     driver: Queues,
@@ -169,6 +171,7 @@ impl Server {
         let io_bytes_max = nfsd.settings.io_bytes_max;
         Server {
             nfsd,
+            records: Vec::new(),
             time: Time {
                 seconds: 1_000_000,
                 nanos: 0,
@@ -276,6 +279,7 @@ impl Server {
         self.time.seconds += (nanos / 1_000_000_000) as i64;
         self.time.nanos = (nanos % 1_000_000_000) as u32;
         self.nfsd.on_tick(self.driver.now);
+        self.save();
         self.settle();
     }
 
@@ -503,6 +507,13 @@ impl Server {
         })
     }
 
+    /// What is to be kept is kept.
+    fn save(&mut self) {
+        let (records, number) = self.nfsd.server.take_records();
+        self.records.extend(records);
+        self.nfsd.server.saved(number);
+    }
+
     fn execute(
         &mut self,
         conn: usize,
@@ -516,8 +527,7 @@ impl Server {
         let mut execution = std::mem::take(&mut executions[usize::from(tag)]);
         let mut step = self.around(conn, tag, |around| go(&mut execution, around));
         while let Step::Elsewhere(_) = step {
-            let (_, number) = self.nfsd.server.take_records();
-            self.nfsd.server.saved(number);
+            self.save();
             step = self.around(conn, tag, |around| execution.go_on(around));
         }
         let c = &mut self.conns[conn];

@@ -1,0 +1,259 @@
+//! Delegations that are recalled, on whatever way there is, and taken away.
+
+use wire::nfs4::*;
+use wire::xdr::{Encode, List, Opaque};
+
+use crate::world::*;
+use nfs_argop4 as arg;
+use nfsstat4::NFS4_OK;
+
+const RECALL: nfs_cb_opnum4 = nfs_cb_opnum4::OP_CB_RECALL;
+
+/// Two clients, of which the first has a delegation of a file.
+fn delegated(minor: u32) -> (World, Client, Client, stateid4, Vec<u8>) {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", minor), world.client("b", 1));
+    let handle = world.file(&mut b, "f");
+    let args = opening(&a, "o", "f");
+    let opened = world.open(&mut a, args).unwrap();
+    let delegation = opened.delegation.expect("nobody writes");
+    (world, a, b, delegation, handle)
+}
+
+fn writes<'a>(client: &Client) -> OPEN4args<'a> {
+    OPEN4args {
+        share_access: WRITE,
+        ..opening(client, "o", "f")
+    }
+}
+
+fn recall(stateid: stateid4, handle: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    nfs_cb_argop4::OP_CB_RECALL(CB_RECALL4args {
+        stateid,
+        truncate: false,
+        fh: Opaque(handle),
+    })
+    .encode(&mut bytes);
+    bytes
+}
+
+fn give_back(world: &mut World, client: &mut Client, stateid: stateid4, handle: &[u8]) {
+    let args = DELEGRETURN4args {
+        deleg_stateid: stateid,
+    };
+    let ops = at(handle).op(arg::OP_DELEGRETURN(args));
+    assert_eq!(world.last(client, ops), NFS4_OK);
+}
+
+#[test]
+fn a_delegation_is_recalled_when_somebody_writes() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(2);
+    // Its client reads by it, and opens under it.
+    let read = at(&handle).op(arg::OP_READ(READ4args {
+        stateid: delegation,
+        offset: 0,
+        count: 1,
+    }));
+    assert_eq!(world.last(&mut a, read), NFS4_OK);
+    let write = at(&handle).write(delegation, 0, b"x");
+    let mode = world.last(&mut a, write);
+    assert_eq!(mode, nfsstat4::NFS4ERR_OPENMODE);
+    let under = OPEN4args {
+        claim: open_claim4::CLAIM_DELEG_CUR_FH(delegation),
+        ..opening(&a, "p", "f")
+    };
+    world.open_at(&mut a, at(&handle), under).unwrap();
+
+    let args = writes(&b);
+    let delayed = world.open(&mut b, args).unwrap_err();
+    assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
+    let called = world.called(a.conn);
+    assert_eq!((called.len(), called[0].minor), (1, 2));
+    assert_eq!(called[0].sequence, (0, 1));
+    assert_eq!(called[0].op, recall(delegation, &handle));
+    world.answer(&a, &called[0], RECALL, NFS4_OK);
+    // It is asked once, and whoever opens meanwhile gets none.
+    let delayed = world.open(&mut b, args).unwrap_err();
+    assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
+    assert!(world.called(a.conn).is_empty());
+    let reads = opening(&b, "r", "f");
+    assert_eq!(world.open(&mut b, reads).unwrap().delegation, None);
+    give_back(&mut world, &mut a, delegation, &handle);
+    world.open(&mut b, args).unwrap();
+    let args = opening(&a, "o", "f");
+    let opened = world.open(&mut a, args).unwrap();
+    assert_eq!(opened.delegation, None, "somebody writes");
+}
+
+#[test]
+fn whatever_changes_a_file_recalls_its_delegations() {
+    let ops: [fn(&[u8]) -> Ops; 4] = [
+        |_| root().remove("f"),
+        |handle| at(handle).write(ANONYMOUS, 0, b"x"),
+        |handle| {
+            at(handle).op(arg::OP_SETATTR(SETATTR4args {
+                stateid: ANONYMOUS,
+                obj_attributes: mode(),
+            }))
+        },
+        |handle| {
+            let newname = Opaque(&b"g"[..]);
+            at(handle)
+                .op(arg::OP_SAVEFH)
+                .op(arg::OP_PUTROOTFH)
+                .op(arg::OP_LINK(LINK4args { newname }))
+        },
+    ];
+    for op in ops {
+        let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+        let delayed = world.last(&mut b, op(&handle));
+        assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
+        assert_eq!(world.called(a.conn).len(), 1);
+        give_back(&mut world, &mut a, delegation, &handle);
+        assert_eq!(world.last(&mut b, op(&handle)), NFS4_OK);
+    }
+}
+
+#[test]
+fn who_does_not_return_a_delegation_loses_it() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+    let args = writes(&b);
+    world.open(&mut b, args).unwrap_err();
+    let called = world.called(a.conn);
+    world.answer(&a, &called[0], RECALL, NFS4_OK);
+    for _ in 0..3 {
+        world.server.advance(30 * SECOND);
+        // Both are alive.
+        assert_eq!(world.last(&mut a, root()), NFS4_OK);
+        let delayed = world.open(&mut b, args).unwrap_err();
+        assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
+    }
+    world.server.advance(SECOND);
+    world.open(&mut b, args).unwrap();
+    assert_eq!(world.last(&mut a, root()), NFS4_OK);
+    assert_eq!(a.flags, SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
+    let revoked = nfsstat4::NFS4ERR_DELEG_REVOKED;
+    let stateids = [delegation];
+    let test = Ops::default().op(arg::OP_TEST_STATEID(TEST_STATEID4args {
+        ts_stateids: List::Of(&stateids),
+    }));
+    let mut answer = world.run(&mut a, test);
+    answer.ok(nfs_opnum4::OP_TEST_STATEID);
+    let words: [u32; 2] = [answer.get(), answer.get()];
+    assert_eq!(words, [1, revoked as u32]);
+    let read = at(&handle).op(arg::OP_READ(READ4args {
+        stateid: delegation,
+        offset: 0,
+        count: 1,
+    }));
+    assert_eq!(world.last(&mut a, read), revoked);
+    let free = |stateid| {
+        let args = FREE_STATEID4args {
+            fsa_stateid: stateid,
+        };
+        Ops::default().op(arg::OP_FREE_STATEID(args))
+    };
+    assert_eq!(world.last(&mut a, free(delegation)), NFS4_OK);
+    let again = world.last(&mut a, free(delegation));
+    assert_eq!(again, nfsstat4::NFS4ERR_BAD_STATEID);
+    assert_eq!(world.last(&mut a, root()), NFS4_OK);
+    assert_eq!(a.flags, 0, "it knows");
+}
+
+#[test]
+fn a_silent_client_loses_its_delegation_at_once() {
+    let (mut world, mut a, mut b, ..) = delegated(1);
+    world.server.advance(91 * SECOND);
+    let args = writes(&b);
+    world.open(&mut b, args).unwrap();
+    let gone = world.run(&mut a, root()).status;
+    assert_eq!(gone, nfsstat4::NFS4ERR_BADSESSION);
+}
+
+#[test]
+fn a_call_that_nobody_answers_is_made_again_elsewhere() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+    let args = writes(&b);
+    world.open(&mut b, args).unwrap_err();
+    assert_eq!(world.called(a.conn).len(), 1);
+    // Its connection is lost: the client hears of it, and binds another.
+    world.server.disconnect(a.conn);
+    a.conn = world.connect();
+    assert_eq!(world.last(&mut a, root()), NFS4_OK);
+    assert_eq!(a.flags, SEQ4_STATUS_CB_PATH_DOWN_SESSION);
+    let bind = Ops::default().op(arg::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
+        bctsa_sessid: a.session,
+        bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+        bctsa_use_conn_in_rdma_mode: false,
+    }));
+    world.send(a.conn, 1, &bind);
+    let mut records = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+    assert_eq!(records.len(), 2, "the answer, and the call");
+    records.retain(|record| record[4..8] == [0; 4]);
+    assert_eq!(records.len(), 1);
+    assert!(records[0].ends_with(&recall(delegation, &handle)));
+    // Nobody says anything for a while, on a connection that is there.
+    world.server.advance(11 * SECOND);
+    assert_eq!(world.last(&mut a, root()), NFS4_OK);
+    assert_eq!(a.flags, SEQ4_STATUS_CB_PATH_DOWN_SESSION);
+    world.send(a.conn, 1, &bind);
+    let again = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+    assert!(
+        again
+            .iter()
+            .any(|r| r.ends_with(&recall(delegation, &handle)))
+    );
+    give_back(&mut world, &mut a, delegation, &handle);
+    world.open(&mut b, args).unwrap();
+}
+
+#[test]
+fn a_recall_that_overtakes_its_delegation_is_repeated() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+    let args = writes(&b);
+    world.open(&mut b, args).unwrap_err();
+    let called = world.called(a.conn);
+    world.answer(&a, &called[0], RECALL, nfsstat4::NFS4ERR_BAD_STATEID);
+    assert!(world.called(a.conn).is_empty());
+    world.server.advance(2 * SECOND);
+    let called = world.called(a.conn);
+    assert_eq!(called[0].sequence, (0, 2));
+    assert_eq!(called[0].op, recall(delegation, &handle));
+    give_back(&mut world, &mut a, delegation, &handle);
+    world.answer(&a, &called[0], RECALL, nfsstat4::NFS4ERR_BADHANDLE);
+    world.server.advance(2 * SECOND);
+    assert!(world.called(a.conn).is_empty(), "it is back");
+}
+
+#[test]
+fn wants_are_heard() {
+    let mut world = World::new();
+    let mut a = world.client("a", 1);
+    world.file(&mut a, "f");
+    let wants = |a: &Client, want| OPEN4args {
+        share_access: READ | want,
+        ..opening(a, "o", "f")
+    };
+    let args = wants(&a, OPEN4_SHARE_ACCESS_WANT_NO_DELEG);
+    let opened = world.open(&mut a, args).unwrap();
+    let not_wanted = why_no_delegation4::WND4_NOT_WANTED;
+    assert_eq!(
+        (opened.delegation, opened.why_none),
+        (None, Some(not_wanted))
+    );
+    let args = wants(&a, OPEN4_SHARE_ACCESS_WANT_READ_DELEG);
+    assert!(world.open(&mut a, args).unwrap().delegation.is_some());
+    let opened = world.open(&mut a, args).unwrap();
+    let resource = why_no_delegation4::WND4_RESOURCE;
+    assert_eq!(opened.why_none, Some(resource), "it has one");
+    // Who cannot be called gets none, and neither does a client of version 4.0.
+    let mut b = world.client("b", 1);
+    world.server.disconnect(b.conn);
+    b.conn = world.connect();
+    let args = opening(&b, "o", "f");
+    assert_eq!(world.open(&mut b, args).unwrap().delegation, None);
+    let mut c = world.client("c", 0);
+    let args = opening(&c, "o", "f");
+    assert_eq!(world.open(&mut c, args).unwrap().delegation, None);
+}

@@ -1,0 +1,203 @@
+//! Owners of version 4.0, who number what they ask.
+
+use wire::nfs4::*;
+use wire::xdr::Opaque;
+
+use crate::world::*;
+use nfs_argop4 as arg;
+use nfsstat4::NFS4_OK;
+
+/// An open that is confirmed, by an owner whose next number is 3.
+fn confirmed(world: &mut World) -> (Client, stateid4, Vec<u8>) {
+    let mut a = world.client("a", 0);
+    let args = OPEN4args {
+        seqid: 1,
+        share_access: BOTH,
+        openhow: openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(mode())),
+        ..opening(&a, "o", "f")
+    };
+    let mut answer = world.run(&mut a, root().op(arg::OP_OPEN(args)).op(arg::OP_GETFH));
+    let opened = answer.ok(nfs_opnum4::OP_PUTROOTFH).opened();
+    let handle = answer.handle();
+    assert_ne!(opened.rflags & OPEN4_RESULT_CONFIRM, 0);
+    // It is good for nothing yet.
+    let ops = at(&handle).write(opened.stateid, 0, b"x");
+    let bad = world.last(&mut a, ops);
+    assert_eq!(bad, nfsstat4::NFS4ERR_BAD_STATEID);
+    let confirm = |seqid| {
+        at(&handle).op(arg::OP_OPEN_CONFIRM(OPEN_CONFIRM4args {
+            open_stateid: opened.stateid,
+            seqid,
+        }))
+    };
+    let wrong = world.last(&mut a, confirm(50));
+    assert_eq!(wrong, nfsstat4::NFS4ERR_BAD_SEQID);
+    let mut stateid = opened.stateid;
+    for _ in 0..2 {
+        let mut answer = world.run(&mut a, confirm(2));
+        answer
+            .ok(nfs_opnum4::OP_PUTFH)
+            .ok(nfs_opnum4::OP_OPEN_CONFIRM);
+        stateid = answer.get();
+        assert_eq!(stateid.seqid, 2, "once, however often it is asked");
+    }
+    (a, stateid, handle)
+}
+
+#[test]
+fn an_open_that_comes_again_is_answered_as_before() {
+    let mut world = World::new();
+    let (mut a, _, handle) = confirmed(&mut world);
+    let again = OPEN4args {
+        seqid: 3,
+        share_deny: OPEN4_SHARE_DENY_NONE,
+        ..opening(&a, "o", "f")
+    };
+    let mut stateids = Vec::new();
+    for _ in 0..3 {
+        let mut answer = world.run(&mut a, root().op(arg::OP_OPEN(again)).op(arg::OP_GETFH));
+        stateids.push(answer.ok(nfs_opnum4::OP_PUTROOTFH).opened().stateid);
+        assert_eq!(answer.handle(), handle, "the file is the current one again");
+    }
+    assert!(stateids.iter().all(|stateid| *stateid == stateids[0]));
+    let absent = OPEN4args {
+        seqid: 4,
+        claim: open_claim4::CLAIM_NULL(Opaque(b"absent")),
+        ..again
+    };
+    for _ in 0..2 {
+        let refused = world.open(&mut a, absent).unwrap_err();
+        assert_eq!(refused, nfsstat4::NFS4ERR_NOENT);
+    }
+    let wrong = OPEN4args { seqid: 7, ..again };
+    let refused = world.open(&mut a, wrong).unwrap_err();
+    assert_eq!(refused, nfsstat4::NFS4ERR_BAD_SEQID);
+    let next = OPEN4args { seqid: 5, ..again };
+    assert_eq!(world.open(&mut a, next).unwrap().stateid.seqid, 4);
+}
+
+#[test]
+fn locks_and_closes_that_come_again_are_answered_as_before() {
+    let mut world = World::new();
+    let (mut a, stateid, handle) = confirmed(&mut world);
+    let mut b = world.client("b", 1);
+    let (held, _) = world.create(&mut b, "o", "f");
+    let ops = at(&handle).op(arg::OP_LOCK(LOCK4args {
+        offset: 100,
+        length: 1,
+        ..locking(&b, "m", held)
+    }));
+    assert_eq!(world.last(&mut b, ops), NFS4_OK);
+
+    let first = |open_seqid, length| {
+        let LOCK4args {
+            locker: locker4::TRUE(mut new),
+            ..
+        } = locking(&a, "l", stateid)
+        else {
+            unreachable!();
+        };
+        new.open_seqid = open_seqid;
+        new.lock_seqid = 7;
+        at(&handle).op(arg::OP_LOCK(LOCK4args {
+            length,
+            locker: locker4::TRUE(new),
+            ..locking(&a.clone(), "l", stateid)
+        }))
+    };
+    let (denied, locked) = (first(3, 200), first(4, 10));
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let answer = world.run(&mut a, denied.clone());
+        assert_eq!(answer.status, nfsstat4::NFS4ERR_DENIED);
+        answers.push(format!("{answer:?}"));
+    }
+    assert_eq!(answers[0], answers[1], "also who has it");
+    let mut lock = stateid;
+    for _ in 0..2 {
+        let mut answer = world.run(&mut a, locked.clone());
+        answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCK);
+        lock = answer.get();
+        assert_eq!(lock.seqid, 1);
+    }
+    let unlock = |seqid, lock_stateid| {
+        at(&handle).op(arg::OP_LOCKU(LOCKU4args {
+            locktype: nfs_lock_type4::WRITE_LT,
+            seqid,
+            lock_stateid,
+            offset: 0,
+            length: 5,
+        }))
+    };
+    let wrong = world.last(&mut a, unlock(9, lock));
+    assert_eq!(wrong, nfsstat4::NFS4ERR_BAD_SEQID);
+    for _ in 0..2 {
+        let mut answer = world.run(&mut a, unlock(8, lock));
+        answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCKU);
+        assert_eq!(answer.get::<stateid4>().seqid, 2);
+    }
+    let old = world.last(&mut a, unlock(9, lock));
+    assert_eq!(old, nfsstat4::NFS4ERR_OLD_STATEID);
+    let release = Ops::default().op(arg::OP_RELEASE_LOCKOWNER(RELEASE_LOCKOWNER4args {
+        lock_owner: state_owner4 {
+            clientid: a.id,
+            owner: Opaque(b"l"),
+        },
+    }));
+    let held = world.last(&mut a, release.clone());
+    assert_eq!(held, nfsstat4::NFS4ERR_LOCKS_HELD);
+    for _ in 0..2 {
+        let mut answer = world.run(&mut a, at(&handle).close(5, stateid));
+        answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_CLOSE);
+    }
+    let twice = world.last(&mut a, at(&handle).close(6, stateid));
+    assert_eq!(twice, nfsstat4::NFS4ERR_BAD_STATEID);
+    assert_eq!(world.last(&mut a, release), NFS4_OK);
+}
+
+#[test]
+fn what_is_never_confirmed_makes_room() {
+    let mut world = World::new();
+    let mut a = world.client("a", 0);
+    let args = OPEN4args {
+        seqid: 1,
+        share_access: BOTH,
+        share_deny: OPEN4_SHARE_DENY_BOTH,
+        openhow: openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(mode())),
+        ..opening(&a, "o", "f")
+    };
+    let first = world.open(&mut a, args).unwrap();
+    let other = OPEN4args { seqid: 9, ..args };
+    let second = world.open(&mut a, other).unwrap();
+    assert_ne!(first.stateid.other, second.stateid.other);
+    assert_eq!(world.server.nfsd.files.counts(a.id), [1, 0, 0, 0]);
+}
+
+#[test]
+fn version_4_0_does_not_have_what_came_later() {
+    let mut world = World::new();
+    let mut a = world.client("a", 0);
+    let both = creatverfattr {
+        cva_verf: [1; 8],
+        cva_attrs: mode(),
+    };
+    for args in [
+        OPEN4args {
+            openhow: openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4_1(both)),
+            ..opening(&a, "o", "f")
+        },
+        OPEN4args {
+            claim: open_claim4::CLAIM_FH,
+            ..opening(&a, "o", "f")
+        },
+    ] {
+        let refused = world.open(&mut a, args).unwrap_err();
+        assert_eq!(refused, nfsstat4::NFS4ERR_BADXDR);
+    }
+    let wanting = OPEN4args {
+        share_access: READ | OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+        ..opening(&a, "o", "f")
+    };
+    let refused = world.open(&mut a, wanting).unwrap_err();
+    assert_eq!(refused, nfsstat4::NFS4ERR_INVAL);
+}
