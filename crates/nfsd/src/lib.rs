@@ -15,6 +15,7 @@ mod delegation;
 pub mod exports;
 pub mod handle;
 mod lock;
+mod mount;
 mod names;
 pub mod offload;
 mod open;
@@ -30,6 +31,7 @@ mod state;
 mod status;
 pub mod testing;
 mod turn;
+mod v3;
 
 use machine::Nanos;
 use nfs::server::Server;
@@ -82,6 +84,10 @@ pub struct Nfsd {
     pub outbox: callback::Outbox,
     /// What is exported.
     pub exports: exports::Live,
+    /// Calls of NFSv3 that must not be executed twice.
+    pub(crate) pasts: v3::Pasts,
+    /// Who has mounted what with NFSv3.
+    pub(crate) mounts: mount::Mounts,
 }
 
 impl Nfsd {
@@ -102,6 +108,8 @@ impl Nfsd {
             copies: offload::Copies::default(),
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),
+            pasts: v3::Pasts::default(),
+            mounts: mount::Mounts::default(),
         }
     }
 }

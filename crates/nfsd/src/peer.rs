@@ -8,7 +8,7 @@ use nfs::server::Session;
 use wire::nfs4::sessionid4;
 
 use crate::pseudo::View;
-use crate::{Nfsd, open};
+use crate::{Nfsd, open, v3};
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -25,6 +25,8 @@ pub struct Peer {
     pub(crate) states: open::Seen,
     /// What it sees of the exports.
     pub(crate) view: View,
+    /// What its address has called, once it uses NFSv3.
+    past: Option<Arc<v3::Past>>,
     /// The one used last comes last.
     sessions: Vec<Rc<Held>>,
 }
@@ -43,8 +45,15 @@ impl Peer {
             address,
             states: open::Seen::default(),
             view: View::new(&nfsd.exports, address.ip()),
+            past: None,
             sessions: Vec::new(),
         }
+    }
+
+    /// What its address has called with NFSv3.
+    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<v3::Past> {
+        let address = self.address.ip();
+        self.past.get_or_insert_with(|| nfsd.pasts.of(address))
     }
 
     /// A session by its name.

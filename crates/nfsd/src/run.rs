@@ -9,7 +9,7 @@ use link::Link;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::compound::{self, Compound};
-use nfs::connection::{Args, Connection, Credential, Mark, Reply};
+use nfs::connection::{Args, Connection, Credential, Mark, Procedure, Reply};
 use nfs::server::Client;
 use reactor::{FileIo, Token};
 use store::fs::{self, Caller, FileSystem, Output, Progress, Task, Time};
@@ -20,7 +20,7 @@ use crate::peer::{Held, Peer};
 use crate::pseudo::Place;
 use crate::{
     Nfsd, attributes, data, delegation, lock, names, offload, open, readdir, security, sequence,
-    session,
+    session, v3,
 };
 
 /// What a call finds around it while it runs.
@@ -154,6 +154,8 @@ pub struct Execution {
     flow: Option<Flow>,
     args: Args,
     waits: Waits,
+    /// A call of NFSv3 or MOUNT instead.
+    old: v3::Old,
 }
 
 /// What an execution goes on with.
@@ -170,12 +172,14 @@ enum Waits {
 const UNDER_WAY: &str = "a call is under way";
 
 impl Execution {
-    /// Begins with a COMPOUND that has all arrived
-    /// ([`nfs::connection::Op::Call`]).
+    /// Begins with a call that has all arrived ([`nfs::connection::Op::Call`]).
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
         let machine = &mut around.link.machine;
         let (call, reply) = machine.reply(tag);
+        if call.procedure != Procedure::Compound {
+            return self.old.begin(tag, around);
+        }
         let begin = reply.mark();
         let credential = *call.credential;
         self.flow = Some(Flow {
@@ -206,6 +210,9 @@ impl Execution {
         around: &mut Around<'_>,
     ) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
+        if self.old.is_busy() {
+            return self.old.resume(fs, task, result, around);
+        }
         match fs.resume(task, result, around.files, around.token) {
             Progress::Pending(task) => Step::Pending(fs.clone(), task),
             Progress::Done(result) => {
@@ -221,6 +228,9 @@ impl Execution {
     /// memory again.
     pub fn go_on(&mut self, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
+        if self.old.is_busy() {
+            return self.old.go_on(around);
+        }
         match std::mem::take(&mut self.waits) {
             Waits::For(then) => self.go(around, |run| after(run, then, Ok(Output::Done))),
             Waits::Again => self.go(around, |run| dispatch(run, run.op())),
@@ -232,6 +242,9 @@ impl Execution {
     /// under way is to be tried again later, and the call goes on to its end.
     pub fn refuse(&mut self, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
+        if self.old.is_busy() {
+            return self.old.refuse(around);
+        }
         self.waits = Waits::Nothing;
         self.go(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
     }
@@ -242,6 +255,7 @@ impl Execution {
         if let Some(slot) = self.flow.take().and_then(|flow| flow.slot) {
             slot.held.session.finish(slot.slotid, None);
         }
+        self.old.abandon();
         *self = Execution::default();
     }
 
@@ -771,4 +785,9 @@ fn after<'a>(run: &mut Run<'a>, then: Then, result: Result<Output, fs::Error>) -
         Then::Lock(then) => lock::after(run, then, result),
         Then::Offload(then) => offload::after(run, then, result),
     }
+}
+#[cfg(test)]
+#[test]
+fn sizes_tmp() {
+    println!("next {} ask {} then {} argop {} fsop {} output {} flow {} outcome {} data {} progress {} asked {} dthen {} othen {} sthen {} offthen {} lthen {}", size_of::<Next>(), size_of::<Ask>(), size_of::<Then>(), size_of::<nfs_argop4>(), size_of::<fs::Op>(), size_of::<Output>(), size_of::<Flow>(), size_of::<Outcome>(), size_of::<link::Data>(), size_of::<Progress>(), size_of::<Asked>(), size_of::<data::Then>(), size_of::<open::Then>(), size_of::<session::Then>(), size_of::<offload::Then>(), size_of::<lock::Then>());
 }

@@ -503,17 +503,23 @@ impl Call {
             // It is told as far as it is known.
             (Do::After(_) | Do::Found, Err(_)) => {}
             (Do::Main, Ok(output)) => self.done(output),
-            (_, Err(error)) => {
-                let is_content = matches!(
-                    asked,
-                    Asked::Read { .. } | Asked::Write { .. } | Asked::Commit(_)
-                );
-                self.status = match error {
-                    fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
-                    error => convert::status(error, asked.dots()),
-                };
-            }
+            (_, Err(error)) => self.status = self.refusal(error, asked),
             (_, Ok(_)) => unreachable!("the answer to another question"),
+        }
+    }
+
+    /// What a file system refused, in the words of the procedure.
+    fn refusal(&self, error: fs::Error, asked: &Asked<'_>) -> nfsstat3 {
+        let is_content = matches!(
+            asked,
+            Asked::Read { .. } | Asked::Write { .. } | Asked::Commit(_)
+        );
+        let is_readlink = self.procedure == nfs_proc3::NFSPROC3_READLINK;
+        match error {
+            fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
+            // Section 3.3.5: whatever else it is.
+            fs::Error::IsDir | fs::Error::WrongType if is_readlink => nfsstat3::NFS3ERR_INVAL,
+            error => convert::status(error, asked.dots()),
         }
     }
 

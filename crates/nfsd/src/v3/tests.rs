@@ -220,26 +220,28 @@ impl World {
             CREATE3res::NFS3_OK(made) => {
                 let object = made.obj.expect("a handle").0.to_vec();
                 assert_eq!(made.obj_attributes, self.getattr(&object).ok());
-                self.check_wcc(&made.dir_wcc, before, dir);
+                self.check_wcc(&made.dir_wcc, before, dir, true);
                 Ok(object)
             }
             CREATE3res::default(status, wcc) => {
-                self.check_wcc(&wcc, before, dir);
+                self.check_wcc(&wcc, before, dir, false);
                 Err(status)
             }
         }
     }
 
-    fn check_wcc(&mut self, wcc: &wcc_data, before: Option<fattr3>, file: &Fh) {
+    /// What is told of an object, that was so before, must be right; all of it,
+    /// where the call succeeded.
+    fn check_wcc(&mut self, wcc: &wcc_data, before: Option<fattr3>, file: &Fh, is_ok: bool) {
         let told = before.map(|attr| wcc_attr {
             size: attr.size,
             mtime: attr.mtime,
             ctime: attr.ctime,
         });
-        if wcc.before.is_some() || wcc.after.is_some() {
-            assert_eq!(wcc.before, told);
-            assert_eq!(wcc.after, self.getattr(file).ok());
-        }
+        assert!(!is_ok || wcc.before.is_some());
+        assert!(wcc.before.is_none() || wcc.before == told);
+        assert!(!is_ok || wcc.after.is_some());
+        assert!(wcc.after.is_none() || wcc.after == self.getattr(file).ok());
     }
 
     fn create(&mut self, dir: &Fh, name: &str, how: createhow3) -> Result<Fh, nfsstat3> {
@@ -267,7 +269,7 @@ impl World {
         let before = self.getattr(dir).ok();
         let object = named(dir, name);
         let res: WCC3res = self.call(procedure, &REMOVE3args { object });
-        self.check_wcc(&res.wcc, before, dir);
+        self.check_wcc(&res.wcc, before, dir, res.status == nfsstat3::NFS3_OK);
         res.status
     }
 
@@ -279,7 +281,7 @@ impl World {
             guard,
         };
         let res: WCC3res = self.call(nfs_proc3::NFSPROC3_SETATTR, &args);
-        self.check_wcc(&res.wcc, before, file);
+        self.check_wcc(&res.wcc, before, file, res.status == nfsstat3::NFS3_OK);
         res.status
     }
 
@@ -291,11 +293,11 @@ impl World {
         match decoded(&self.results(&record)) {
             WRITE3res::NFS3_OK(res) => {
                 assert_eq!(res.committed, stable_how::FILE_SYNC);
-                self.check_wcc(&res.file_wcc, before, file);
+                self.check_wcc(&res.file_wcc, before, file, true);
                 Ok(res.count)
             }
             WRITE3res::default(status, wcc) => {
-                self.check_wcc(&wcc, before, file);
+                self.check_wcc(&wcc, before, file, false);
                 Err(status)
             }
         }

@@ -129,7 +129,7 @@ fn a_commit_tells_by_which_verifier() {
     // Another file system, as after a restart, has another one.
     let exports = vec![Export::new("/pub", memory(MIB, 10), rule(|_| {})).unwrap()];
     let exports = Exports::new(exports, Time::default()).unwrap();
-    let mut other = Server::new(Nfsd::new(Settings::default(), 4, [], exports, 0), 1 << 20);
+    let mut other = Server::new(Nfsd::new(Settings::default(), 4, [], exports, 0), 16 << 20);
     let conn = other.connect(address("192.0.2.1:1"));
     let before = std::mem::replace(&mut world.server, other);
     world.conn = conn;

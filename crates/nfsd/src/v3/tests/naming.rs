@@ -171,8 +171,9 @@ fn rename(world: &mut World, from: (&Fh, &str), to: (&Fh, &str)) -> nfsstat3 {
         to: named(to.0, to.1),
     };
     let res: RENAME3res = world.call(nfs_proc3::NFSPROC3_RENAME, &args);
-    world.check_wcc(&res.fromdir_wcc, before.0, from.0);
-    world.check_wcc(&res.todir_wcc, before.1, to.0);
+    let is_ok = res.status == nfsstat3::NFS3_OK;
+    world.check_wcc(&res.fromdir_wcc, before.0, from.0, is_ok);
+    world.check_wcc(&res.todir_wcc, before.1, to.0, is_ok);
     res.status
 }
 
@@ -226,7 +227,8 @@ fn files_have_several_names() {
             link: named(dir, name),
         };
         let res: LINK3res = world.call(nfs_proc3::NFSPROC3_LINK, &args);
-        world.check_wcc(&res.linkdir_wcc, before, dir);
+        let is_ok = res.status == nfsstat3::NFS3_OK;
+        world.check_wcc(&res.linkdir_wcc, before, dir, is_ok);
         assert_eq!(res.file_attributes, world.getattr(file).ok());
         res.status
     };
@@ -262,7 +264,6 @@ fn list(
     (cookie, verifier): (u64, [u8; 8]),
     (plus, dircount, count): (bool, u32, u32),
 ) -> Result<Listed, nfsstat3> {
-    let attr = world.getattr(dir).ok();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     if plus {
         let args = READDIRPLUS3args {
@@ -273,6 +274,7 @@ fn list(
             maxcount: count,
         };
         let bytes = world.raw(nfs_proc3::NFSPROC3_READDIRPLUS, &args);
+        let attr = world.getattr(dir).ok();
         return match READDIRPLUS3res::decode(&mut Reader::new(&bytes)).unwrap() {
             READDIRPLUS3res::NFS3_OK(res) => {
                 assert_eq!(res.dir_attributes, attr);
@@ -306,6 +308,7 @@ fn list(
         count,
     };
     let bytes = world.raw(nfs_proc3::NFSPROC3_READDIR, &args);
+    let attr = world.getattr(dir).ok();
     match READDIR3res::decode(&mut Reader::new(&bytes)).unwrap() {
         READDIR3res::NFS3_OK(res) => {
             assert_eq!(res.dir_attributes, attr);
