@@ -502,6 +502,10 @@ impl Inner {
         if let Some((target, seen)) = target {
             let target = self.attr(*target, seen, false)?;
             access::check_sticky(&goal.attr, &target, caller)?;
+            if target.kind == Kind::Directory && attr.kind != Kind::Directory {
+                // Full or not.
+                return Err(Error::IsDir);
+            }
         }
         Ok(())
     }
