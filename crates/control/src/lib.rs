@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod listener;
+mod nfs;
 mod nvme;
 mod parse;
 mod pattern;
@@ -21,14 +22,19 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
 pub use parse::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};
 
+/// Where the built-in configuration serves NFS if NFS's own port is taken.
+pub const NFS_PORT_ELSE: u16 = 20_490;
+
 /// Without a file: one RAM volume of 1 GiB for every host, over NVMe/TCP on
-/// 127.0.0.1:4420 and over iSCSI on 127.0.0.1:3260.
+/// 127.0.0.1:4420 and over iSCSI on 127.0.0.1:3260, and one file system in memory
+/// of 1 GiB at most, over NFS on 127.0.0.1:2049.
 #[must_use]
 pub fn default_config() -> Config {
     let cpus = reactor::available_cpus();
@@ -60,9 +66,26 @@ pub fn default_config() -> Config {
             ana: Ana::Subsystem(nqn),
             ..IscsiTargetSpec::new("iqn.2026-01.io.weft:default")
         }],
+        file_systems: vec![FileSystemSpec {
+            name: "default".to_owned(),
+            kind: FileSystemKind::Mem {
+                size_bytes: 1 << 30,
+            },
+        }],
+        exports: vec![ExportSpec {
+            path: "/".to_owned(),
+            file_system: "default".to_owned(),
+            // Who tries it mounts it as root, from this machine alone, and would
+            // be nobody there otherwise, who may not even give a file away.
+            rules: vec![Rule {
+                squash: Squash::None,
+                ..Rule::default()
+            }],
+        }],
         listeners: vec![
             SocketAddr::from(([127, 0, 0, 1], 4420)).into(),
             ListenerSpec::iscsi(SocketAddr::from(([127, 0, 0, 1], 3260))),
+            ListenerSpec::nfs(SocketAddr::from(([127, 0, 0, 1], 2049))),
         ],
         spin_us_max: policy::SPIN_US_DEFAULT,
         memory_max: policy::memory_default_bytes(cpus.len()),
@@ -127,6 +150,18 @@ pub fn notes(config: &Config) -> Vec<String> {
         all.map(|auth| (&*spec.target.name, auth))
     });
     let mut notes: Vec<String> = Vec::new();
+    // What lies in memory is gone after a restart, whoever could reclaim it.
+    let lasts = |spec: &FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
+    let served = |spec: &&FileSystemSpec| {
+        let mut exports = config.exports.iter();
+        exports.any(|export| export.file_system == spec.name)
+    };
+    let mut file_systems = config.file_systems.iter().filter(served);
+    if config.nfs.state.is_none() && file_systems.any(lasts) {
+        let note = "[nfs] has no `state`: after a restart NFS clients lose the locks and open \
+                    files that they had, because nothing is known of them";
+        notes.push(note.to_owned());
+    }
     for (whose, auth) in discovery.chain(targets) {
         for known in auth.chap.iter().chain(&auth.mutual) {
             let (user, len) = (&known.user, known.secret.len());

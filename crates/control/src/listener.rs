@@ -6,15 +6,27 @@ use std::ops::Range;
 use nvmf::{Advertise, Referral};
 use target::{ListenerSpec, Protocol, check};
 
-use crate::parse::{LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
+use crate::parse::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
 use crate::policy::pick;
 use crate::source::{Section, Sink};
 
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
 const DISCOVERY_PORT: u16 = 8009;
 
-const PROTOCOLS: &[(&str, Protocol)] =
-    &[("nvme-tcp", Protocol::NvmeTcp), ("iscsi", Protocol::Iscsi)];
+const PROTOCOLS: &[(&str, Protocol)] = &[
+    ("nvme-tcp", Protocol::NvmeTcp),
+    ("iscsi", Protocol::Iscsi),
+    ("nfs", Protocol::Nfs),
+];
+
+/// What is spoken at a listener, as people call it.
+pub(crate) fn spoken(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::NvmeTcp => "NVMe/TCP",
+        Protocol::Iscsi => "iSCSI",
+        Protocol::Nfs => "NFS",
+    }
+}
 
 /// The listeners; and whether all of them could be read.
 pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, bool) {
@@ -27,9 +39,16 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
         let protocol = protocol.unwrap_or_default();
         let advertise = advertise(sink, section);
         let discovery_only = section.flag(sink, "discovery_only").unwrap_or(false);
-        if discovery_only && protocol == Protocol::Iscsi {
-            let text = "`discovery_only` is for NVMe/TCP: initiators find targets at every portal";
+        if discovery_only && protocol != Protocol::NvmeTcp {
+            let text = match protocol {
+                Protocol::Nfs => "`discovery_only` is for NVMe/TCP",
+                _ => "`discovery_only` is for NVMe/TCP: initiators find targets at every portal",
+            };
             sink.add(&section.span_of("discovery_only"), text);
+        }
+        if advertise.is_some() && protocol == Protocol::Nfs {
+            let text = "`advertise` is for NVMe/TCP and iSCSI: NFS names its address to nobody";
+            sink.add(&section.span_of("advertise"), text);
         }
         let Some(address) = address(sink, section, &listeners) else {
             is_whole = false;
@@ -58,8 +77,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
 /// Reports a file that serves nothing, or what nobody could reach.
 pub(crate) fn reachable(
     sink: &mut Sink,
-    nvme: Option<&Section>,
-    iscsi: Option<&Section>,
+    (nvme, iscsi, file): (Option<&Section>, Option<&Section>, &Section),
     (listeners, is_whole): (&[ListenerSpec], bool),
 ) {
     let first = |section: Option<&Section>, key| {
@@ -67,8 +85,10 @@ pub(crate) fn reachable(
         Some(section.first_of(key))
     };
     let (subsystem, target) = (first(nvme, "subsystem"), first(iscsi, "target"));
-    if subsystem.is_none() && target.is_none() {
-        let text = format!("there is no {SUBSYSTEM} and no {TARGET}: nothing to connect to");
+    let export = first(Some(file), "export");
+    if subsystem.is_none() && target.is_none() && export.is_none() {
+        let text =
+            format!("there is no {SUBSYSTEM}, no {TARGET} and no {EXPORT}: nothing to connect to");
         let place = nvme.or(iscsi).map_or(0..0, |section| section.span.clone());
         sink.add(&place, text);
     }
@@ -94,9 +114,17 @@ pub(crate) fn reachable(
         sink.add(&span, format!("{text}: no subsystem could be reached"));
     }
     if let Some(span) = target
-        && !speaking.any(|(protocol, _)| protocol == Protocol::Iscsi)
+        && !speaking
+            .clone()
+            .any(|(protocol, _)| protocol == Protocol::Iscsi)
     {
         let text = "no [[listener]] has `protocol = \"iscsi\"`: no target could be reached";
+        sink.add(&span, text);
+    }
+    if let Some(span) = export
+        && !speaking.any(|(protocol, _)| protocol == Protocol::Nfs)
+    {
+        let text = "no [[listener]] has `protocol = \"nfs\"`: no export could be reached";
         sink.add(&span, text);
     }
 }
@@ -114,8 +142,8 @@ fn address(
         return None;
     };
     if address.port() == 0 {
-        let why =
-            "port 0 would be another port at every start; NVMe/TCP's own is 4420, iSCSI's 3260";
+        let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420, iSCSI's 3260, \
+             NFS's 2049";
         sink.add(&text.span, why);
         return None;
     }

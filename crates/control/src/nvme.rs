@@ -9,6 +9,7 @@ use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
 use target::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
+use crate::listener::spoken;
 use crate::parse::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
 use crate::policy::pick;
 use crate::source::{At, Section, Sink, hint};
@@ -127,7 +128,8 @@ fn reached(sink: &mut Sink, section: &Section, listeners: &[ListenerSpec]) -> Op
             let why = format!("the listener {} is `discovery_only`", text.value);
             sink.add(&text.span, why);
         } else if spec.protocol != Protocol::NvmeTcp {
-            let why = format!("the listener {} speaks iSCSI, not NVMe/TCP", text.value);
+            let other = spoken(spec.protocol);
+            let why = format!("the listener {} speaks {other}, not NVMe/TCP", text.value);
             sink.add(&text.span, why);
         } else if numbers.contains(&number) {
             sink.add(&text.span, format!("{} is in the list already", text.value));

@@ -12,11 +12,23 @@ use crate::secret::Secrets;
 use crate::source::{Keys, Section, Sink, hint};
 use crate::targets::{self, Rest};
 use crate::value::format_size;
-use crate::{Origin, Problem, listener, nvme, pattern, policy};
+use crate::{Origin, Problem, listener, nfs, nvme, pattern, policy};
 
 /// Sections and the keys that they may hold.
 pub const SCHEMA: &[Keys] = &[
-    (FILE, &["volume", "nvme", "iscsi", "listener", "policy"]),
+    (
+        FILE,
+        &[
+            "volume",
+            "file_system",
+            "nvme",
+            "iscsi",
+            "nfs",
+            "export",
+            "listener",
+            "policy",
+        ],
+    ),
     (
         VOLUME,
         &[
@@ -146,6 +158,37 @@ pub const SCHEMA: &[Keys] = &[
     (INITIATOR_MUTUAL, CREDENTIALS),
     (TARGET_ANA, &["group", "state", "portal_group"]),
     (
+        FILE_SYSTEM,
+        &["name", "kind", "size", "path", "state", "read_only"],
+    ),
+    (NFS, &["max_io_bytes", "lease_ms", "grace_ms", "state"]),
+    (
+        EXPORT,
+        &[
+            "path",
+            "file_system",
+            "allow_any_client",
+            "clients",
+            "read_only",
+            "squash",
+            "anon_uid",
+            "anon_gid",
+            "security",
+            "client",
+        ],
+    ),
+    (
+        CLIENT,
+        &[
+            "clients",
+            "read_only",
+            "squash",
+            "anon_uid",
+            "anon_gid",
+            "security",
+        ],
+    ),
+    (
         LISTENER,
         &["address", "protocol", "advertise", "discovery_only"],
     ),
@@ -158,6 +201,7 @@ pub const SCHEMA: &[Keys] = &[
             "spin_us_max",
             "memory_max",
             "zero_copy_min_bytes",
+            "fast_path",
         ],
     ),
 ];
@@ -182,6 +226,10 @@ pub(crate) const INITIATOR: &str = "[[iscsi.target.initiator]]";
 pub(crate) const INITIATOR_CHAP: &str = "[iscsi.target.initiator.chap]";
 pub(crate) const INITIATOR_MUTUAL: &str = "[iscsi.target.initiator.mutual_chap]";
 pub(crate) const TARGET_ANA: &str = "[[iscsi.target.ana]]";
+pub(crate) const FILE_SYSTEM: &str = "[[file_system]]";
+pub(crate) const NFS: &str = "[nfs]";
+pub(crate) const EXPORT: &str = "[[export]]";
+pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const POLICY: &str = "[policy]";
 
@@ -226,7 +274,10 @@ pub(crate) fn parse(
         subsystems: &subsystems,
     };
     let iscsi = targets::read(sink, section, &mut secrets, &rest);
-    listener::reachable(sink, nvme.as_ref(), section, (&listeners, is_whole));
+    let nfs = file.table(sink, SCHEMA, "nfs", NFS);
+    let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
+    let served = (nvme.as_ref(), section, &file);
+    listener::reachable(sink, served, (&listeners, is_whole));
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let cpus = policy::cpus(sink, policy, allowed);
@@ -235,6 +286,9 @@ pub(crate) fn parse(
         subsystems,
         iscsi_targets: iscsi.targets,
         iscsi_discovery: iscsi.discovery,
+        file_systems: files.file_systems,
+        exports: files.exports,
+        nfs: files.settings,
         listeners,
         referrals,
         backend: policy::backend(sink, policy),
@@ -242,6 +296,7 @@ pub(crate) fn parse(
         placement: policy::placement(sink, policy),
         memory_max: policy::memory_max(sink, policy, cpus.len()),
         zero_copy_min_bytes: policy::zero_copy_min_bytes(sink, policy),
+        fast_path: policy::fast_path(sink, policy),
         cpus,
         limits: Limits {
             scsi_io_bytes_max: iscsi.io_bytes_max,
@@ -291,8 +346,9 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
         volumes.names.extend(name);
         volumes.list.extend(volume);
     }
-    if !file.has("volume") {
-        sink.add(&(0..0), "there is no [[volume]]: nothing to serve");
+    if !file.has("volume") && !file.has("file_system") {
+        let text = "there is no [[volume]] and no [[file_system]]: nothing to serve";
+        sink.add(&(0..0), text);
     }
     volumes
 }

@@ -22,6 +22,8 @@ const NAMED: &[(&[&str], &str)] = &[
     (&["volume"], "name"),
     (&["nvme", "subsystem"], "nqn"),
     (&["iscsi", "target"], "name"),
+    (&["file_system"], "name"),
+    (&["export"], "path"),
 ];
 
 /// Keys whose texts are taken as they are.

@@ -235,6 +235,11 @@ pub(crate) fn zero_copy_min_bytes(sink: &mut Sink, section: Option<&Section>) ->
     Some(u32::try_from(found).expect("the bounds of `zero_copy_min_bytes` fit its type"))
 }
 
+pub(crate) fn fast_path(sink: &mut Sink, section: Option<&Section>) -> bool {
+    let found = section.and_then(|section| section.flag(sink, "fast_path"));
+    found.unwrap_or(true)
+}
+
 pub(crate) fn memory_max(sink: &mut Sink, section: Option<&Section>, reactors: usize) -> u64 {
     let memory_max = MEMORY_MAX.read(sink, section, memory_default_bytes(reactors));
     let need = memory_need_bytes(reactors);

@@ -385,6 +385,14 @@ fn hint_for_key(
         .filter(|(section, keys)| *section != title && keys.contains(&name))
         .map(|(section, _)| *section)
         .collect();
+    let words = |key: &str| {
+        let mut words: Vec<String> = key.split('_').map(str::to_owned).collect();
+        words.sort();
+        words
+    };
+    if let Some(same) = keys.iter().find(|key| words(key) == words(name)) {
+        return format!("; did you mean `{same}`?");
+    }
     if let Some(home) = homes.first() {
         return format!("; `{name}` belongs in {home}");
     }

@@ -9,7 +9,7 @@ use nvmf::AnaGroup;
 use target::check::{self, iscsi_bounds};
 use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
 
-use crate::listener::host_and_port;
+use crate::listener::{host_and_port, spoken};
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
 use crate::parse::{
     DISCOVERY, DISCOVERY_CHAP, DISCOVERY_MUTUAL, INITIATOR, INITIATOR_CHAP, INITIATOR_MUTUAL, LUN,
@@ -257,7 +257,8 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
 fn portal(sink: &mut Sink, text: &At<&str>, listeners: &[ListenerSpec]) -> Option<u16> {
     let number = listener(sink, text, listeners)?;
     if listeners[usize::from(number)].protocol != Protocol::Iscsi {
-        let why = format!("the listener {} speaks NVMe/TCP, not iSCSI", text.value);
+        let other = spoken(listeners[usize::from(number)].protocol);
+        let why = format!("the listener {} speaks {other}, not iSCSI", text.value);
         sink.add(&text.span, why);
         return None;
     }

@@ -12,6 +12,7 @@ use target::{Limits, ListenerSpec, Placement};
 use super::*;
 
 mod iscsi;
+mod nfs;
 mod patterns;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");
@@ -90,6 +91,7 @@ fn same_numbers(a: &Config, b: &Config) {
     assert_eq!(a.spin_us_max, b.spin_us_max);
     assert_eq!(a.memory_max, b.memory_max);
     assert_eq!(a.zero_copy_min_bytes, b.zero_copy_min_bytes);
+    assert_eq!(a.fast_path, b.fast_path);
 }
 
 #[test]
@@ -98,7 +100,8 @@ fn every_key_arrives() {
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
                 connections_max = 5";
     let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
-                  spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"";
+                  spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
+                  fast_path = false";
     let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"\n\
                      cntlids = \"7-900\"";
     let text = file(SIZE, nvme, subsystem, "address = \"[::1]:9\"", policy);
@@ -121,6 +124,7 @@ fn every_key_arrives() {
     assert_eq!(config.spin_us_max, 7);
     assert_eq!(config.memory_max, 64 << 20);
     assert_eq!(config.zero_copy_min_bytes, Some(16_384));
+    assert!(!config.fast_path);
     let subsystem = &config.subsystems[0];
     assert_eq!(
         subsystem.hosts.as_deref(),
@@ -590,6 +594,7 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     for name in ["alice", "finder", "weft"] {
         secret_file(folder.path(), name, &format!("a secret of {name}\n"), 0o600);
     }
+    std::fs::create_dir(folder.path().join("share")).unwrap();
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&uncommented(EXAMPLE), &origin, &[0, 1]).unwrap();
     assert_eq!(config.cpus, [0, 1]);

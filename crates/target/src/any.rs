@@ -16,6 +16,7 @@ use crate::connection::{Blocks, Connection, Protocol, Via};
 use crate::iscsi::{self, Iscsi, session};
 use crate::job::{Job, JobId, Jobs};
 use crate::later::Answer;
+use crate::nfs::{self, Nfs};
 use crate::nvme::{self, Nvme};
 use crate::shared::Shared;
 use crate::token::ConnectionId;
@@ -24,6 +25,7 @@ use crate::token::ConnectionId;
 pub(crate) enum AnyConnection {
     Nvme(Box<nvme::Connection>),
     Iscsi(Box<iscsi::Connection>),
+    Nfs(Box<nfs::Connection>),
 }
 
 /// What the connections of one reactor share.
@@ -31,6 +33,7 @@ pub(crate) enum AnyConnection {
 pub(crate) struct Local {
     pub(crate) jobs: Rc<RefCell<Jobs>>,
     pub(crate) iscsi: Rc<session::Local>,
+    pub(crate) nfs: Rc<nfs::Local>,
 }
 
 macro_rules! each {
@@ -38,6 +41,7 @@ macro_rules! each {
         match $self {
             AnyConnection::Nvme($connection) => $call,
             AnyConnection::Iscsi($connection) => $call,
+            AnyConnection::Nfs($connection) => $call,
         }
     };
 }
@@ -65,6 +69,11 @@ impl AnyConnection {
                 let connection = Connection::new(own, id, socket, via, shared, jobs);
                 AnyConnection::Iscsi(Box::new(connection))
             }
+            config::Protocol::Nfs => {
+                let own = Nfs::open(&shared, local.nfs.clone(), &via, now);
+                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                AnyConnection::Nfs(Box::new(connection))
+            }
         }
     }
 
@@ -72,7 +81,7 @@ impl AnyConnection {
     pub(crate) fn nvme(&mut self) -> Option<&mut nvme::Connection> {
         match self {
             AnyConnection::Nvme(connection) => Some(connection),
-            AnyConnection::Iscsi(_) => None,
+            AnyConnection::Iscsi(_) | AnyConnection::Nfs(_) => None,
         }
     }
 
@@ -80,7 +89,15 @@ impl AnyConnection {
     pub(crate) fn iscsi(&mut self) -> Option<&mut iscsi::Connection> {
         match self {
             AnyConnection::Iscsi(connection) => Some(connection),
-            AnyConnection::Nvme(_) => None,
+            AnyConnection::Nvme(_) | AnyConnection::Nfs(_) => None,
+        }
+    }
+
+    /// The connection of NFS, if that is what it is.
+    pub(crate) fn nfs(&mut self) -> Option<&mut nfs::Connection> {
+        match self {
+            AnyConnection::Nfs(connection) => Some(connection),
+            AnyConnection::Nvme(_) | AnyConnection::Iscsi(_) => None,
         }
     }
 
@@ -147,6 +164,9 @@ impl AnyConnection {
             (AnyConnection::Iscsi(c), Answer::Iscsi(answer)) => {
                 c.on_answer(job.tag, &job.work, answer, driver);
             }
+            (AnyConnection::Nfs(c), Answer::Nfs(answer)) => {
+                c.on_answer(job.tag, &job.work, answer, driver);
+            }
             _ => unreachable!("an answer comes in the words of its command"),
         }
     }
@@ -162,6 +182,7 @@ impl AnyConnection {
         match self {
             AnyConnection::Nvme(c) => c.close(driver),
             AnyConnection::Iscsi(c) => c.dismiss(driver),
+            AnyConnection::Nfs(c) => c.dismiss(driver),
         }
     }
 
@@ -175,6 +196,7 @@ impl AnyConnection {
         match self {
             AnyConnection::Nvme(c) => Nvme::preempt(c, volume, hosts, driver),
             AnyConnection::Iscsi(c) => Iscsi::preempt(c, volume, hosts, driver),
+            AnyConnection::Nfs(_) => {}
         }
     }
 
@@ -191,6 +213,7 @@ impl AnyConnection {
         match self {
             AnyConnection::Nvme(c) => Nvme::left(c),
             AnyConnection::Iscsi(c) => Iscsi::left(c),
+            AnyConnection::Nfs(c) => Nfs::left(c),
         }
     }
 }

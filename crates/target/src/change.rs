@@ -8,16 +8,21 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect};
+use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{Referral, Registry, Subsystem};
 use store::{ResizeError, Volume};
 
 use crate::check;
-use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
+use crate::config::{
+    Ana, ExportSpec, FileSystemSpec, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec,
+    SubsystemSpec,
+};
 use crate::fence::Scope;
 use crate::nvme::served::namespace;
 use crate::shared::{ConnectionRef, Mail, Shared, Then};
 
+mod files;
 mod iscsi;
 mod listener;
 mod namespaces;
@@ -151,6 +156,34 @@ pub enum Change {
     },
     /// Sets the other discovery services that this one names.
     SetReferrals(Vec<Referral>),
+    /// Opens a file system.
+    AddFileSystem(FileSystemSpec),
+    /// Closes a file system that is not exported.
+    RemoveFileSystem {
+        /// Its name.
+        name: String,
+    },
+    /// Exports a file system under one more path.
+    AddExport(ExportSpec),
+    /// Takes an export away; clients lose what they had open in it, its file
+    /// system stays.
+    RemoveExport {
+        /// Its path.
+        path: String,
+    },
+    /// Says anew who may use an export, and how. It holds for the next call of
+    /// each client; nobody has to mount anew.
+    SetExport {
+        /// Its path.
+        path: String,
+        /// In order: the first whose clients match decides.
+        rules: Vec<Rule>,
+    },
+    /// Takes away all that an NFS client has: it may begin anew.
+    EvictClient {
+        /// Its `clientid`, see [`Running::nfs_clients`](crate::Running::nfs_clients).
+        id: u64,
+    },
 }
 
 /// Why a change was not made, and what to do about it.
@@ -168,6 +201,10 @@ pub enum ChangeError {
     Open(store::OpenError),
     /// The volume could not be resized.
     Resize(ResizeError),
+    /// The file system could not be opened.
+    FileSystem(String),
+    /// The file system is exported under this path.
+    Exported(String, String),
     /// The address could not be listened on.
     Listen(SocketAddr, io::Error),
     /// The volume was removed, but could not be flushed before.
@@ -189,6 +226,11 @@ impl fmt::Display for ChangeError {
             }
             ChangeError::Open(error) => write!(f, "{error}"),
             ChangeError::Resize(error) => write!(f, "{error}"),
+            ChangeError::FileSystem(why) => f.write_str(why),
+            ChangeError::Exported(name, path) => write!(
+                f,
+                "file system \"{name}\" is exported as {path}: remove that export first"
+            ),
             ChangeError::Listen(address, error) => crate::start::cannot_listen(f, address, error),
             ChangeError::Unsynced(volume, error) => write!(
                 f,
@@ -269,6 +311,12 @@ impl Shared {
             Change::SetAuth { name, auth } => self.set_auth(&name, auth),
             Change::SetRedirect { name, redirect } => self.set_redirect(&name, redirect),
             Change::SetDiscoveryAuth(auth) => self.set_discovery(auth),
+            Change::AddFileSystem(spec) => self.add_file_system(&spec),
+            Change::RemoveFileSystem { name } => self.remove_file_system(&name),
+            Change::AddExport(spec) => self.add_export(spec),
+            Change::RemoveExport { path } => self.remove_export(&path),
+            Change::SetExport { path, rules } => self.set_export(&path, rules),
+            Change::EvictClient { id } => Ok(self.evict_client(id)),
         }
     }
 }

@@ -45,6 +45,14 @@ pub fn volume_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A file system's name.
+///
+/// # Errors
+/// What it may be.
+pub fn file_system_name(name: &str) -> Result<(), String> {
+    volume_name(name).map_err(|why| why.replacen("a volume's", "a file system's", 1))
+}
+
 /// The files that a volume needs for itself, and the keys that name them.
 #[must_use]
 pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {

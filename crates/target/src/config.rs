@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use iscsi::{Auth, PortalGroup, Target};
+use nfsd::exports::Rule;
 use nvmf::{Advertise, AnaGroup, Referral};
 
 /// Everything that a target is started with; checked by `control` before.
@@ -17,6 +19,12 @@ pub struct Config {
     pub iscsi_targets: Vec<IscsiTargetSpec>,
     /// What initiators prove that only ask which targets there are.
     pub iscsi_discovery: Auth,
+    /// The file systems to open, by name.
+    pub file_systems: Vec<FileSystemSpec>,
+    /// What of them is served over NFS, and to whom.
+    pub exports: Vec<ExportSpec>,
+    /// How NFS is served.
+    pub nfs: NfsSettings,
     /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
@@ -34,6 +42,9 @@ pub struct Config {
     /// Payload of at least this many bytes a batch is sent with zero copy;
     /// `None` sends everything with one copy in the kernel.
     pub zero_copy_min_bytes: Option<u32>,
+    /// Whether payload goes between sockets and volumes by the shortest way,
+    /// many PDUs to a call; `false` to measure what that brings.
+    pub fast_path: bool,
     /// What one host may ask for.
     pub limits: Limits,
 }
@@ -46,6 +57,9 @@ impl Default for Config {
             subsystems: Vec::new(),
             iscsi_targets: Vec::new(),
             iscsi_discovery: Auth::default(),
+            file_systems: Vec::new(),
+            exports: Vec::new(),
+            nfs: NfsSettings::default(),
             listeners: Vec::new(),
             referrals: Vec::new(),
             cpus: reactor::available_cpus(),
@@ -54,6 +68,7 @@ impl Default for Config {
             placement: Placement::default(),
             memory_max: 1 << 30,
             zero_copy_min_bytes: None,
+            fast_path: true,
             limits: Limits::default(),
         }
     }
@@ -82,6 +97,14 @@ impl ListenerSpec {
             ..ListenerSpec::from(address)
         }
     }
+
+    /// Where NFS is spoken.
+    pub fn nfs(address: SocketAddr) -> Self {
+        ListenerSpec {
+            protocol: Protocol::Nfs,
+            ..ListenerSpec::from(address)
+        }
+    }
 }
 
 /// What is spoken at a listener.
@@ -92,6 +115,8 @@ pub enum Protocol {
     NvmeTcp,
     /// iSCSI.
     Iscsi,
+    /// NFS, of every version, and MOUNT.
+    Nfs,
 }
 
 impl From<SocketAddr> for ListenerSpec {
@@ -231,6 +256,71 @@ pub enum Ana {
 impl Default for Ana {
     fn default() -> Self {
         Ana::Own(Vec::new())
+    }
+}
+
+/// A file system to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemSpec {
+    /// What exports call it.
+    pub name: String,
+    /// Where its content lies.
+    pub kind: FileSystemKind,
+}
+
+/// Where the content of a file system lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// In memory, gone with the process: so many bytes at most, content and all
+    /// that describes it.
+    Mem {
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// In a directory of the machine.
+    Dir {
+        /// Which.
+        path: PathBuf,
+        /// A folder of its own for what file handles mean.
+        state: PathBuf,
+        /// Every change is refused.
+        read_only: bool,
+    },
+}
+
+/// A file system under a path that clients know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSpec {
+    /// `/` or `/a/b`.
+    pub path: String,
+    /// Name of the file system.
+    pub file_system: String,
+    /// The first whose clients match decides; who is in none may not use it.
+    pub rules: Vec<Rule>,
+}
+
+/// How NFS is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsSettings {
+    /// Data of one READ or WRITE, bytes.
+    pub io_bytes_max: u32,
+    /// How long a client that says nothing keeps what it has for sure.
+    pub lease_ms: u32,
+    /// How long clients may take to reclaim what they had, after a start.
+    pub grace_ms: u32,
+    /// A folder for what must be known after a restart; without one no client
+    /// can reclaim anything then.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for NfsSettings {
+    fn default() -> Self {
+        NfsSettings {
+            io_bytes_max: 1 << 20,
+            lease_ms: 90_000,
+            grace_ms: 90_000,
+            state: None,
+        }
     }
 }
 

@@ -59,16 +59,16 @@ pub(crate) trait Protocol: Sized {
     /// It can go on, because of something that happened elsewhere.
     fn resume<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
 
-    /// Whether nothing may be received now.
-    #[inline]
-    fn holds(&self) -> bool {
-        false
-    }
-
     /// Whether it ends as soon as everything was sent, whatever the machine
     /// says.
     #[inline]
     fn is_leaving(&self) -> bool {
+        false
+    }
+
+    /// Whether it ends only when something has come that is awaited.
+    #[inline]
+    fn is_busy(_: &Connection<Self>) -> bool {
         false
     }
 
@@ -333,10 +333,10 @@ impl<P: Protocol> Connection<P> {
         }
         self.link.flush(driver);
         if self.is_ending() {
-            if !self.link.is_sending() {
+            if !self.link.is_sending() && !P::is_busy(self) {
                 self.close(driver);
             }
-        } else if !self.waiting.is_stalled() && !self.own.holds() {
+        } else if !self.waiting.is_stalled() {
             self.link.receive(driver);
         }
         P::turn_ends(self, driver);

@@ -8,7 +8,7 @@ use mem::Buf;
 use reactor::Driver;
 use store::{Error, Progress, Volume};
 
-use crate::connection::{Blocks, Connection};
+use crate::connection::{Blocks, Connection, Protocol};
 use crate::job::{Job, JobId, OnVolume, Work};
 use crate::steps::{Step, Steps};
 use crate::token::Subject;
@@ -37,7 +37,32 @@ impl Then {
 }
 
 /// A job that goes on: its place, and when it began.
-type Kept = Option<(JobId, u64)>;
+pub(crate) type Kept = Option<(JobId, u64)>;
+
+impl<P: Protocol> Connection<P> {
+    /// The command waits for its volume or its file system, or for its turn.
+    #[inline]
+    pub(crate) fn keep(&mut self, tag: Tag, kept: Kept, work: Work) {
+        let mut jobs = self.jobs.borrow_mut();
+        match kept {
+            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
+            None => {
+                let id = jobs.vacant();
+                jobs.insert(id, self.id(), tag, work);
+                self.jobs_open += 1;
+            }
+        }
+    }
+
+    /// The command waits for nothing any more.
+    #[inline]
+    pub(crate) fn let_go(&mut self, kept: Kept) {
+        if let Some((id, _)) = kept {
+            self.jobs.borrow_mut().release(id);
+            self.jobs_open -= 1;
+        }
+    }
+}
 
 impl<P: Blocks> Connection<P> {
     #[inline]
@@ -191,29 +216,6 @@ impl<P: Blocks> Connection<P> {
         self.let_go(kept);
     }
 
-    /// The command waits for its volume, or for its turn.
-    #[inline]
-    fn keep(&mut self, tag: Tag, kept: Kept, work: Work) {
-        let mut jobs = self.jobs.borrow_mut();
-        match kept {
-            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
-            None => {
-                let id = jobs.vacant();
-                jobs.insert(id, self.id(), tag, work);
-                self.jobs_open += 1;
-            }
-        }
-    }
-
-    /// The command waits for nothing any more.
-    #[inline]
-    fn let_go(&mut self, kept: Kept) {
-        if let Some((id, _)) = kept {
-            self.jobs.borrow_mut().release(id);
-            self.jobs_open -= 1;
-        }
-    }
-
     /// File work of a command completed.
     #[inline]
     pub(crate) fn on_file<D: Driver>(
@@ -230,7 +232,7 @@ impl<P: Blocks> Connection<P> {
         let on = match work {
             Work::Volume(on) => on,
             Work::Turn(steps) => return self.go_on(tag, kept, steps, driver),
-            Work::Files(_) | Work::Elsewhere | Work::Abort => {
+            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => {
                 unreachable!("file work is a volume's")
             }
         };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use store::Volume;
+use store::fs::FileSystem;
 
 use crate::shared::{ConnectionRef, Shared};
 
@@ -14,6 +15,9 @@ pub enum Scope {
     /// Every I/O on these volumes that had begun: it is over, or nobody waits
     /// for it any more and it holds its range against whatever comes later.
     Volumes(Vec<Arc<dyn Volume>>),
+    /// Every call that had begun something in this file system: it is over, or
+    /// nobody waits for it any more.
+    Files(Arc<dyn FileSystem>),
     /// These connections.
     Connections(Vec<ConnectionRef>),
     /// The listener of this number and every connection that came in by it.

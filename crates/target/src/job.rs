@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Turn(Box<Steps>),
     /// The file system is at it.
     Files(OnFiles),
+    /// The same, of what NFS does without a call.
+    Background(Box<nfsd::offload::Work>, fs::Task),
     /// Somebody else's answer comes by mail, see [`crate::later::Later`].
     Elsewhere,
     /// The same, of an Abort.
@@ -85,12 +87,23 @@ impl Work {
                 fs::Progress::Pending(task) => Some(Work::Files(OnFiles { task, ..on })),
                 fs::Progress::Done(_) => None,
             },
-            Work::Turn(_) | Work::Elsewhere | Work::Abort => None,
+            Work::Background(..) | Work::Turn(_) | Work::Elsewhere | Work::Abort => None,
         }
     }
 }
 
 impl Job {
+    /// Of what NFS does without a call.
+    pub(crate) fn background(mark: u64, work: Box<nfsd::offload::Work>, task: fs::Task) -> Job {
+        Job {
+            owner: None,
+            tag: 0,
+            mark,
+            work: Work::Background(work, task),
+            held: Vec::new(),
+        }
+    }
+
     pub(crate) fn new(owner: ConnectionId, tag: Tag, mark: u64, work: Work) -> Job {
         Job {
             owner: Some(owner),
@@ -117,7 +130,7 @@ impl Job {
         match &self.work {
             Work::Volume(on) => Arc::ptr_eq(&on.volume, volume) || on.then.touches(volume),
             Work::Turn(steps) => steps.touches(volume),
-            Work::Files(_) | Work::Elsewhere | Work::Abort => false,
+            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => false,
         }
     }
 
@@ -193,6 +206,17 @@ impl Jobs {
         self.entries[id.index as usize].job = Some(job);
     }
 
+    /// The same of work that has no command: [`Jobs::release`] ends it.
+    pub(crate) fn insert_background(&mut self, id: JobId, work: Work) {
+        let nobody = ConnectionId {
+            index: 0,
+            generation: 0,
+        };
+        self.insert(id, nobody, 0, work);
+        let job = self.entries[id.index as usize].job.as_mut();
+        job.expect("just put in").owner = None;
+    }
+
     /// The same of work that nobody waits for from the start.
     pub(crate) fn insert_orphan(&mut self, id: JobId, owner: ConnectionId, work: Work) {
         self.insert(id, owner, 0, work);
@@ -258,7 +282,7 @@ impl Jobs {
         let has_begun = match &job.work {
             Work::Volume(on) => !on.task.is_waiting(),
             Work::Turn(_) => false,
-            Work::Files(_) | Work::Elsewhere | Work::Abort => true,
+            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => true,
         };
         if !has_begun {
             entry.job = None;

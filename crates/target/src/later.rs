@@ -17,6 +17,8 @@ pub enum Answer {
     Nvme(crate::nvme::Answer),
     /// Of a SCSI command, or of a task management function.
     Iscsi(crate::iscsi::Answer),
+    /// Of what an NFS call waited for.
+    Nfs(crate::nfs::GoOn),
 }
 
 /// One protocol's part of [`Answer`].

@@ -17,6 +17,7 @@ mod fence;
 mod iscsi;
 mod job;
 mod later;
+pub mod nfs;
 mod nvme;
 mod placement;
 mod report;
@@ -43,9 +44,11 @@ pub mod parts {
     pub use crate::change::Outcome;
     pub use crate::clerk::Clerk;
     pub use crate::fence::{Fence, Scope};
+    pub use crate::nfs::records::Journal;
+    pub use crate::nfs::service::Wall;
     pub use crate::placement::{Load, Placer};
     pub use crate::shard::{Acceptor, Shard};
     pub use crate::shared::{Bind, ConnectionRef, Mail, Newcomer, Shared, Then};
-    pub use crate::start::{assemble, start_with};
+    pub use crate::start::{Opened, assemble, start_with};
     pub use crate::token::ConnectionId;
 }

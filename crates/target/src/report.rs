@@ -16,6 +16,10 @@ pub struct Report {
     pub ios: u64,
     /// Bytes of those.
     pub io_bytes: u64,
+    /// NFS calls that were begun.
+    pub nfs_calls: u64,
+    /// Connections of NFS clients that ended because of a mistake of theirs.
+    pub nfs_refusals: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
     /// I/Os that nobody waits for any more (aborted, or their connection is
@@ -59,6 +63,8 @@ impl AddAssign for Report {
             (&mut self.pool_bytes, other.pool_bytes),
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
+            (&mut self.nfs_calls, other.nfs_calls),
+            (&mut self.nfs_refusals, other.nfs_refusals),
             (&mut self.unsynced, other.unsynced),
             (&mut self.orphans, other.orphans),
             (&mut self.refusals, other.refusals),

@@ -17,7 +17,7 @@ use crate::connection::Via;
 use crate::fence::{Fence, Scope};
 use crate::iscsi;
 use crate::iscsi::login::Handover;
-use crate::job::JobId;
+use crate::job::{JobId, Work};
 use crate::later::{Answer, Later};
 use crate::nvme;
 use crate::placement::Placer;
@@ -147,6 +147,7 @@ impl Shard {
     pub fn report<D: Driver>(&self, driver: &D) -> Report {
         Report {
             orphans: self.local.jobs.borrow().orphans() as u64,
+            nfs_calls: self.local.nfs.calls.get(),
             ..Report::here(driver)
         }
     }
@@ -379,9 +380,19 @@ impl Shard {
         });
     }
 
+    /// What all reactors share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// What its connections share.
+    pub(crate) fn local(&self) -> &Local {
+        &self.local
+    }
+
     /// Runs `f` on a connection that is still the one meant.
     #[inline]
-    fn with<D: Driver>(
+    pub(crate) fn with<D: Driver>(
         &mut self,
         driver: &mut D,
         id: ConnectionId,
@@ -410,7 +421,12 @@ impl Shard {
         };
         match job.owner {
             Some(owner) => self.with(driver, owner, |c, d| c.on_file(id, job, result, d)),
-            None => (self.local.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
+            None => match job.work {
+                Work::Background(work, task) => {
+                    self.go_on_with_nfs(driver, (id, job.mark), work, (task, result));
+                }
+                _ => (self.local.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
+            },
         }
     }
 
@@ -549,6 +565,10 @@ impl Shard {
                 let jobs = self.local.jobs.borrow();
                 (volumes.iter())
                     .any(|volume| jobs.busy_before(pending.mark, |job| job.touches(volume)))
+            }
+            Scope::Files(fs) => {
+                let jobs = self.local.jobs.borrow();
+                jobs.busy_before(pending.mark, |job| job.is_in(fs))
             }
             Scope::Connections(list) => list.iter().any(|connection| {
                 let entry = self.table.get(connection.id.index as usize);
@@ -715,6 +735,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             | Mail::Dismiss(_)
             | Mail::AskToLeave(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
+            Mail::Nfs(mail) => self.on_nfs_mail(driver, mail),
             Mail::Report(to) => {
                 // Who asked may have given up waiting.
                 let _ = to.send(self.report(driver));
@@ -764,6 +785,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         // have sent meanwhile is heard before their time is up.
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !broken::is(Fault::HastyTick);
+        self.tick_nfs(driver, now);
         if !self.was_late {
             self.for_each(driver, |c, d| c.on_tick(now, d));
         }

@@ -24,6 +24,8 @@ use crate::iscsi::login::Handover;
 use crate::iscsi::task_management::Ending;
 use crate::job::JobId;
 use crate::later::{Answer, Later};
+use crate::nfs::mail::NfsMail;
+use crate::nfs::service::Service;
 use crate::nvme::{self, served::Served};
 use crate::placement::Load;
 use crate::report::Report;
@@ -130,6 +132,8 @@ pub enum Mail {
     AskToLeave(ConnectionRef),
     /// Flush this volume, and say how that went. For the first reactor.
     Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
+    /// Of NFS.
+    Nfs(NfsMail),
     /// Say what you have done.
     Report(Sender<Report>),
     /// End: close everything, then leave the loop.
@@ -155,6 +159,8 @@ pub struct Shared {
     pub mailboxes: OnceLock<Vec<Mailbox<Mail>>>,
     /// Connections of each reactor.
     pub load: Load,
+    /// What serves NFS.
+    pub(crate) nfs: Service,
     /// Taken after the registries where both are held.
     state: Mutex<State>,
     /// Held while a change is made, so that there is one at a time.
@@ -182,7 +188,7 @@ pub struct Shared {
 impl Shared {
     pub(crate) fn new(
         limits: Limits,
-        (registry, iscsi): (Registry, iscsi::Registry),
+        (registry, iscsi, nfs): (Registry, iscsi::Registry, Service),
         state: State,
         reactors: usize,
         bind: Bind,
@@ -193,6 +199,7 @@ impl Shared {
             iscsi: Mutex::new(iscsi),
             mailboxes: OnceLock::new(),
             load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
+            nfs,
             state: Mutex::new(state),
             changes: Mutex::new(()),
             bind,
@@ -453,6 +460,7 @@ impl Shared {
     /// The clock of the reactors says `now`: the first to say so starts the target.
     pub(crate) fn start(&self, now: Nanos) {
         self.started.get_or_init(|| now);
+        self.nfs.begin(now);
     }
 
     /// When the first reactor was there.

@@ -1,6 +1,7 @@
 //! From a configuration to running reactors, and back.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,11 +11,16 @@ use std::{fmt, io, thread};
 use nvmf::{Registry, RegistryConfig};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
 use store::Volume;
+use store::fs::FileSystem;
 
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::Clerk;
 use crate::config::{Config, Limits, ListenerSpec};
+use crate::nfs::files;
+use crate::nfs::mail::{Client, NfsMail};
+use crate::nfs::records::{Folder, Journal, Records};
+use crate::nfs::service::{Service, Wall};
 use crate::placement::Placer;
 use crate::report::Report;
 use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
@@ -26,6 +32,10 @@ use crate::state::State;
 pub enum StartError {
     /// A volume could not be opened.
     Volume(store::OpenError),
+    /// A file system could not be opened.
+    FileSystem(String),
+    /// The folder of what NFS must know after a restart cannot be used.
+    NfsState(PathBuf, io::Error),
     /// An address could not be listened on.
     Listen(SocketAddr, io::Error),
     /// What is to be served contradicts itself.
@@ -38,6 +48,14 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Volume(error) => write!(f, "{error}"),
+            StartError::FileSystem(why) => f.write_str(why),
+            StartError::NfsState(path, error) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "cannot keep in {path} what NFS must know after a restart: {error}"
+                )
+            }
             StartError::Listen(address, error) => cannot_listen(f, address, error),
             StartError::Config(error) => write!(f, "{error}"),
             StartError::Reactor(cpu, error) => {
@@ -102,12 +120,39 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     start_with(config, volumes)
 }
 
+/// What is there already, in place of what the configuration says.
+#[derive(Default)]
+pub struct Opened {
+    /// All volumes.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// File systems; those of the configuration whose names are missing are
+    /// opened.
+    pub file_systems: Vec<Arc<dyn FileSystem>>,
+    /// Where NFS keeps what it must know after a restart.
+    pub journal: Option<Box<dyn Journal>>,
+    /// Where the time of day comes from.
+    pub wall: Wall,
+}
+
+impl<V: Volume + 'static> From<Vec<Arc<V>>> for Opened {
+    fn from(volumes: Vec<Arc<V>>) -> Opened {
+        let volumes = volumes.into_iter().map(|volume| volume as Arc<dyn Volume>);
+        Opened::from(volumes.collect::<Vec<_>>())
+    }
+}
+
+impl From<Vec<Arc<dyn Volume>>> for Opened {
+    fn from(volumes: Vec<Arc<dyn Volume>>) -> Opened {
+        Opened {
+            volumes,
+            ..Opened::default()
+        }
+    }
+}
+
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
-pub fn start_with(
-    mut config: Config,
-    volumes: Vec<Arc<dyn Volume>>,
-) -> Result<Running, StartError> {
+pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
     bound_by_descriptors(&mut config.limits.connections_max);
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -118,13 +163,7 @@ pub fn start_with(
         addresses.push(bound);
         listeners.push((number, listener));
     }
-    let shared = assemble(
-        &config,
-        volumes,
-        &addresses,
-        Clerk::Thread,
-        Box::new(listen),
-    )?;
+    let shared = assemble(&config, opened, &addresses, Clerk::Thread, Box::new(listen))?;
     let placer = Placer::new(config.placement, config.cpus.clone(), shared.load.clone());
     let mut acceptor = Some(Acceptor { listeners, placer });
 
@@ -140,6 +179,7 @@ pub fn start_with(
             choice: config.backend,
             driver: DriverConfig {
                 zero_copy_min_bytes: config.zero_copy_min_bytes,
+                fast_path: config.fast_path,
                 sockets_max: config.limits.connections_max + DISPLACING_MAX + LISTENERS_MAX as u32,
             },
             run: RunConfig {
@@ -248,8 +288,49 @@ impl Reactor {
     }
 }
 
+/// What serves NFS. Its file systems are opened, as far as they are not.
+fn nfs_of(config: &Config, state: &mut State, opened: Opened) -> Result<Service, StartError> {
+    let Opened {
+        file_systems,
+        journal,
+        wall,
+        ..
+    } = opened;
+    let now = wall.time(0);
+    for fs in file_systems {
+        state.add_file_system(fs).map_err(StartError::Config)?;
+    }
+    for spec in &config.file_systems {
+        if state.file_system(&spec.name).is_none() {
+            let fs = files::open(spec, now).map_err(StartError::FileSystem)?;
+            state.add_file_system(fs).map_err(StartError::Config)?;
+        }
+    }
+    let exports = state.exports_of(&config.exports, now);
+    let exports = exports.map_err(StartError::Config)?;
+    state.exports.clone_from(&config.exports);
+    let journal = match (journal, &config.nfs.state) {
+        (None, Some(path)) => {
+            let folder = Folder::open(path);
+            let folder = folder.map_err(|error| StartError::NfsState(path.clone(), error))?;
+            Some(Box::new(folder) as Box<dyn Journal>)
+        }
+        (journal, _) => journal,
+    };
+    let records = journal.map(|journal| {
+        let path = journal.path().to_owned();
+        Records::open(journal).map_err(|error| StartError::NfsState(path, error))
+    });
+    Ok(Service::new(
+        &config.nfs,
+        exports,
+        records.transpose()?,
+        wall,
+    ))
+}
+
 /// Puts together what the reactors share, without any thread but perhaps the
-/// clerk's. `volumes` are open, `addresses` are where the listeners of the
+/// clerk's. What is `opened` need not be opened, `addresses` are where the listeners of the
 /// configuration are bound; `bind` makes the listeners that are added later.
 /// Before the first reactor runs, `Shared::mailboxes` must be set.
 ///
@@ -257,15 +338,16 @@ impl Reactor {
 /// What of the configuration cannot be.
 pub fn assemble(
     config: &Config,
-    volumes: Vec<Arc<dyn Volume>>,
+    opened: impl Into<Opened>,
     addresses: &[SocketAddr],
     clerk: Clerk,
     bind: Bind,
 ) -> Result<Arc<Shared>, StartError> {
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
-    let state = State::new(
-        volumes,
+    let mut opened: Opened = opened.into();
+    let mut state = State::new(
+        std::mem::take(&mut opened.volumes),
         listeners.collect(),
         config.limits.scsi_io_bytes_max,
     );
@@ -280,7 +362,8 @@ pub fn assemble(
         portals: state.portals(),
     });
     let reactors = config.cpus.len();
-    let registries = (registry, iscsi);
+    let nfs = nfs_of(config, &mut state, opened)?;
+    let registries = (registry, iscsi, nfs);
     let shared = Shared::new(config.limits, registries, state, reactors, bind);
     for spec in &config.volumes {
         shared.take_files(spec).map_err(StartError::Config)?;
@@ -374,6 +457,13 @@ impl Running {
         Ok(Some(self.with_volumes(self.ended.1)))
     }
 
+    /// The clients of NFSv4, oldest first.
+    pub fn nfs_clients(&self) -> Vec<Client> {
+        let (send, receive) = channel();
+        self.shared.send(0, Mail::Nfs(NfsMail::List(send)));
+        receive.recv_timeout(REPORT_TIMEOUT).unwrap_or_default()
+    }
+
     /// What it has done so far; a reactor that has ended does not count.
     pub fn report(&self) -> Report {
         let (send, receive) = channel();
@@ -391,6 +481,7 @@ impl Running {
     fn with_volumes(&self, mut total: Report) -> Report {
         total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
         total.refusals = self.shared.refusals.load(Ordering::Relaxed);
+        total.nfs_refusals = self.shared.nfs.refusals.load(Ordering::Relaxed);
         for volume in self.volumes() {
             let stats = volume.stats();
             total.ios +=

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use store::Volume;
+use store::fs::FileSystem;
 
 use crate::check;
-use crate::config::{ListenerSpec, Protocol, default_portal_group};
+use crate::config::{ExportSpec, ListenerSpec, Protocol, default_portal_group};
 use crate::iscsi::served::Targets;
 use crate::nvme::served::Subsystems;
 
@@ -32,6 +33,10 @@ pub(crate) struct State {
     pub volumes: Vec<Arc<dyn Volume>>,
     /// What they need for themselves, by name.
     pub files: HashMap<String, Vec<PathBuf>>,
+    /// Every file system, oldest first.
+    pub file_systems: Vec<Arc<dyn FileSystem>>,
+    /// What of them is exported, by path.
+    pub exports: Vec<ExportSpec>,
     /// By number; a number is used again for the same address alone.
     pub listeners: BTreeMap<u16, Listener>,
     pub listener_next: u16,
@@ -68,6 +73,8 @@ impl State {
         State {
             volumes,
             files: HashMap::new(),
+            file_systems: Vec::new(),
+            exports: Vec::new(),
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
             gone: HashMap::new(),

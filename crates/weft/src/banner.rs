@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use target::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
 use target::{Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
 /// Volumes, subsystems, targets and addresses, as a user recognises them.
@@ -29,11 +30,17 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
             let _ = writeln!(text, "    initiators are sent to {redirect}");
         }
     }
+    for export in &config.exports {
+        let _ = writeln!(text, "  {}  ({})", export.path, clients(export));
+        let about = file_system(config, &export.file_system);
+        let _ = writeln!(text, "    files of {about}");
+    }
     for (listener, address) in config.listeners.iter().zip(addresses) {
         let what = match (listener.protocol, listener.discovery_only) {
             (Protocol::NvmeTcp, false) => "NVMe/TCP with discovery",
             (Protocol::NvmeTcp, true) => "NVMe/TCP, discovery only",
             (Protocol::Iscsi, _) => "iSCSI",
+            (Protocol::Nfs, _) => "NFS 4.2, 4.1, 4.0 and 3",
         };
         let _ = write!(text, "  on {address} {what}");
         if let Some(advertise) = &listener.advertise {
@@ -66,6 +73,39 @@ fn volume(config: &Config, name: &str) -> String {
     let read_only = if volume.read_only { ", read only" } else { "" };
     let block = volume.block_bytes;
     format!("{name}, {kind}, {size}, blocks of {block}{read_only}")
+}
+
+/// A file system on one line.
+fn file_system(config: &Config, name: &str) -> String {
+    let mut all = config.file_systems.iter();
+    let spec = all.find(|spec| spec.name == name);
+    match &spec.expect("control has checked the names").kind {
+        FileSystemKind::Mem { size_bytes } => {
+            let size = control::format_size(*size_bytes);
+            format!("{name}, mem, at most {size}")
+        }
+        FileSystemKind::Dir { path, .. } => format!("{name}, dir {}", path.display()),
+    }
+}
+
+/// Who may use an export.
+fn clients(export: &ExportSpec) -> String {
+    let rules = || export.rules.iter();
+    let nets = |rule: &Rule| match &rule.clients {
+        Clients::Any => 0,
+        Clients::Nets(nets) => nets.len(),
+    };
+    let named: usize = rules().map(nets).sum();
+    let is_open = rules().any(|rule| rule.clients == Clients::Any);
+    let who = match (is_open, named) {
+        (true, 0) => "any client".to_owned(),
+        (true, _) => "any client, some on terms of their own".to_owned(),
+        (false, _) => count(named, "host or network").replace("networks", "network"),
+    };
+    match rules().all(|rule| rule.is_read_only) && export.rules.first().is_some() {
+        true => format!("{who}, read only"),
+        false => who,
+    }
 }
 
 /// Who may use a target, and what they prove.
@@ -129,6 +169,7 @@ pub fn machine(config: &Config, driver: &str) -> String {
 pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
     let mut text = nvme_commands(config, addresses).unwrap_or_default();
     text += &iscsi_commands(config, addresses).unwrap_or_default();
+    text += &nfs_commands(config, addresses).unwrap_or_default();
     let is_open = |address: &SocketAddr| address.ip().is_unspecified();
     if !text.is_empty() && addresses.iter().any(is_open) {
         text += "From another machine: with an address of this one.\n";
@@ -181,6 +222,41 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
          \x20 qemu-system-x86_64 -drive file={url},format=raw\n\
          \x20 {weft} discover iscsi://{address}\n\
          \x20 {weft} perf {url} --rw randread --bs 4k\n"
+    ))
+}
+
+/// Those for the first export, on the first listener for NFS.
+fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
+    /// Where clients look that are not told.
+    const PORT: u16 = 2049;
+    let path = &config.exports.first()?.path;
+    let address = first(config, addresses, |_, listener| {
+        listener.protocol == Protocol::Nfs
+    })?;
+    let port = address.port();
+    let host = match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let proto = match address.ip() {
+        IpAddr::V4(_) => "tcp",
+        IpAddr::V6(_) => "tcp6",
+    };
+    let own = match port {
+        PORT => String::new(),
+        _ => format!(",port={port}"),
+    };
+    let url_port = match port {
+        PORT => String::new(),
+        _ => format!("&nfsport={port}"),
+    };
+    Some(format!(
+        "From Linux, as root, with nfs-common; the second for who wants NFSv3, without locks:\n\
+         \x20 mount -t nfs4 -o vers=4.2,proto={proto},nconnect=4{own} {host}:{path} /mnt\n\
+         \x20 mount -t nfs -o vers=3,proto={proto},nolock,port={port},mountport={port},\
+         mountproto={proto} {host}:{path} /mnt\n\
+         With libnfs, as anybody:\n\
+         \x20 nfs-ls 'nfs://{host}{path}?version=4{url_port}'\n"
     ))
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use target::{Config, Running};
+use target::{Config, Protocol, Running};
 
 use crate::{FAILURE, banner, signals};
 
@@ -16,6 +17,31 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// How often to look whether the reactors are alive.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long to wait for NFS's port that another weft has just left.
+const PORT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The built-in configuration: NFS where it can be had on this machine.
+pub fn default_config() -> Config {
+    let mut config = control::default_config();
+    for listener in &mut config.listeners {
+        if listener.protocol == Protocol::Nfs && !can_listen(listener.address) {
+            listener.address.set_port(control::NFS_PORT_ELSE);
+        }
+    }
+    config
+}
+
+fn can_listen(address: SocketAddr) -> bool {
+    let give_up = Instant::now() + PORT_PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(_) => return true,
+            Err(_) if Instant::now() < give_up => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => return false,
+        }
+    }
+}
 
 /// Serves until a signal.
 pub fn run(config: Config) -> ExitCode {

@@ -62,7 +62,11 @@ fn the_default_serves_one_volume_by_both_protocols() {
         .listeners
         .iter()
         .map(|l| (l.address.port(), l.protocol));
-    let expected = [(4420, Protocol::NvmeTcp), (3260, Protocol::Iscsi)];
+    let expected = [
+        (4420, Protocol::NvmeTcp),
+        (3260, Protocol::Iscsi),
+        (2049, Protocol::Nfs),
+    ];
     assert!(listeners.eq(expected));
     assert!(
         config
@@ -507,7 +511,7 @@ fn what_listens_is_checked_against_what_is_served() {
     expect(
         nothing,
         "7:1",
-        &["no [[nvme.subsystem]] and no [[iscsi.target]]"],
+        &["no [[nvme.subsystem]], no [[iscsi.target]] and no [[export]]"],
     );
 }
 

@@ -1,0 +1,422 @@
+//! The file systems of a file, what of them is exported, and to whom.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use target::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net, NfsSettings};
+use target::nfs::{Rule as ExportRule, Squash};
+use target::{check, nfs};
+
+use crate::parse::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA, choice};
+use crate::policy::{Number, Rule, count, pick, size};
+use crate::source::{At, Section, Sink, hint};
+
+/// What the file says of files.
+pub(crate) struct Files {
+    pub file_systems: Vec<FileSystemSpec>,
+    pub exports: Vec<ExportSpec>,
+    pub settings: NfsSettings,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// One buffer holds a call's data.
+const IO_BYTES_MAX: Number = size(
+    "max_io_bytes",
+    4 * KIB,
+    mem::BUF_BYTES_MAX as u64,
+    Rule::Multiple(4096),
+);
+const LEASE_MS: Number = count("lease_ms", 1_000, 3_600_000);
+const GRACE_MS: Number = count("grace_ms", 0, 3_600_000);
+const MEM_SIZE: Number = size("size", MIB, 1 << 44, Rule::Any);
+/// 4294967295 is nobody's number: it means "leave it" to `chown`.
+const ANON_UID: Number = count("anon_uid", 0, u32::MAX as u64 - 1);
+const ANON_GID: Number = count("anon_gid", 0, u32::MAX as u64 - 1);
+
+pub(crate) fn read(
+    sink: &mut Sink,
+    file: &Section,
+    section: Option<&Section>,
+    folder: &Path,
+) -> Files {
+    let state = section.and_then(|section| section.text(sink, "state"));
+    let state = state.map(|path| folder.join(path.value));
+    let (file_systems, names) = file_systems(sink, file, (folder, state.as_deref()));
+    let exports = exports(sink, file, &names);
+    let default = NfsSettings::default();
+    let settings = NfsSettings {
+        io_bytes_max: IO_BYTES_MAX.read(sink, section, default.io_bytes_max),
+        lease_ms: LEASE_MS.read(sink, section, default.lease_ms),
+        grace_ms: GRACE_MS.read(sink, section, default.grace_ms),
+        state,
+    };
+    if let Some(section) = section
+        && settings.grace_ms < settings.lease_ms
+        && (section.has("grace_ms") || section.has("lease_ms"))
+    {
+        let text = format!(
+            "`grace_ms` ({}) is less than `lease_ms` ({}): a client that notices a restart late \
+             could not reclaim what it had",
+            settings.grace_ms, settings.lease_ms
+        );
+        sink.add(&section.span_of("grace_ms"), text);
+    }
+    Files {
+        file_systems,
+        exports,
+        settings,
+    }
+}
+
+/// The file systems, and the names of all, of broken ones too.
+fn file_systems(
+    sink: &mut Sink,
+    file: &Section,
+    folders: (&Path, Option<&Path>),
+) -> (Vec<FileSystemSpec>, Vec<String>) {
+    let (mut list, mut names) = (Vec::new(), Vec::new());
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let mut paths: HashMap<PathBuf, usize> = HashMap::new();
+    for section in file.tables(sink, SCHEMA, "file_system", FILE_SYSTEM) {
+        section.missing(sink, "name", "name = \"files\"");
+        let name = section.text(sink, "name");
+        if let Some(name) = &name
+            && let Err(why) = check::file_system_name(name.value)
+        {
+            sink.add(&name.span, why);
+        }
+        let line = sink.line(&section.span);
+        if let Some(name) = &name
+            && let Some(first) = lines.insert(name.value.to_owned(), line)
+        {
+            let text = format!(
+                "a file system \"{}\" is there already, in line {first}",
+                name.value
+            );
+            sink.add(&name.span, text);
+        }
+        let kind = kind(
+            sink,
+            &section,
+            folders,
+            name.as_ref().map(|name| name.value),
+        );
+        if let Some(FileSystemKind::Dir { path, state, .. }) = &kind {
+            if let Some(first) = paths.insert(path.clone(), line) {
+                let text = format!("the file system in line {first} is this directory already");
+                sink.add(&section.span_of("path"), text);
+            }
+            if let Some(first) = paths.insert(state.clone(), line) {
+                let text = format!("the file system in line {first} has this folder already");
+                sink.add(&section.span_of("state"), text);
+            }
+        }
+        let name = name.map(|name| name.value.to_owned());
+        names.extend(name.clone());
+        if let (Some(name), Some(kind)) = (name, kind) {
+            list.push(FileSystemSpec { name, kind });
+        }
+    }
+    (list, names)
+}
+
+fn kind(
+    sink: &mut Sink,
+    section: &Section,
+    folders: (&Path, Option<&Path>),
+    name: Option<&str>,
+) -> Option<FileSystemKind> {
+    section.missing(sink, "kind", "kind = \"mem\"");
+    let other = |sink: &mut Sink, key: &str, kind: &str| {
+        if section.has(key) {
+            let text = format!("`{key}` is for file systems of the kind \"{kind}\"");
+            sink.add(&section.span_of(key), text);
+        }
+    };
+    match choice(sink, section, "kind", &["mem", "dir"])? {
+        0 => {
+            for key in ["path", "state", "read_only"] {
+                other(sink, key, "dir");
+            }
+            section.missing(sink, "size", "size = \"1GiB\"");
+            let size_bytes = MEM_SIZE.find(sink, Some(section))?;
+            Some(FileSystemKind::Mem { size_bytes })
+        }
+        _ => {
+            other(sink, "size", "mem");
+            dir(sink, section, folders, name)
+        }
+    }
+}
+
+fn dir(
+    sink: &mut Sink,
+    section: &Section,
+    (folder, general): (&Path, Option<&Path>),
+    name: Option<&str>,
+) -> Option<FileSystemKind> {
+    section.missing(sink, "path", "path = \"/srv/files\"");
+    let own = section.text(sink, "state");
+    let own = own.map(|path| folder.join(path.value));
+    let general = general.zip(name).map(|(state, name)| state.join(name));
+    let state = own.or(general);
+    if state.is_none() && !section.has("state") {
+        let text = format!(
+            "what file handles mean must outlive a restart: write `state = \"/var/lib/weft\"` in \
+             {NFS}, or a folder of its own here"
+        );
+        sink.add(&section.span, text);
+    }
+    let read_only = section.flag(sink, "read_only").unwrap_or(false);
+    let text = section.text(sink, "path")?;
+    let path = accessible(&folder.join(text.value), read_only);
+    let path = path.map_err(|why| sink.add(&text.span, why)).ok()?;
+    let state = state?;
+    if std::path::absolute(&state).is_ok_and(|state| state.starts_with(&path)) {
+        let text = format!(
+            "{} lies in the directory that is served, where clients could change it: choose \
+             another folder",
+            state.display()
+        );
+        let place = if section.has("state") {
+            "state"
+        } else {
+            "path"
+        };
+        sink.add(&section.span_of(place), text);
+    }
+    Some(FileSystemKind::Dir {
+        path,
+        state,
+        read_only,
+    })
+}
+
+/// The directory without links on the way, if this process can list it, and
+/// write it unless it is `read_only`.
+fn accessible(path: &Path, read_only: bool) -> Result<PathBuf, String> {
+    let shown = path.display();
+    let read = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            format!("there is no directory {shown}: make it, or mend the path")
+        }
+        std::io::ErrorKind::NotADirectory => format!("{shown} is no directory"),
+        std::io::ErrorKind::PermissionDenied => {
+            format!("the user that runs weft may not list {shown}: let it, or run weft as who may")
+        }
+        _ => format!("{shown}: {error}"),
+    };
+    std::fs::read_dir(path).map_err(read)?;
+    let may_write = || access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if !read_only && !may_write() {
+        return Err(format!(
+            "the user that runs weft may not write {shown}: let it, or say `read_only = true`"
+        ));
+    }
+    path.canonicalize().map_err(read)
+}
+
+fn exports(sink: &mut Sink, file: &Section, names: &[String]) -> Vec<ExportSpec> {
+    let mut exports: Vec<ExportSpec> = Vec::new();
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for section in file.tables(sink, SCHEMA, "export", EXPORT) {
+        section.missing(sink, "path", "path = \"/files\"");
+        section.missing(sink, "file_system", "file_system = \"files\"");
+        let path = section.text(sink, "path");
+        if let Some(path) = &path {
+            let line = sink.line(&section.span);
+            path_fits(sink, path, &lines);
+            lines.push((path.value.to_owned(), line));
+        }
+        let file_system = section.text(sink, "file_system");
+        if let Some(name) = &file_system
+            && !names.iter().any(|known| known == name.value)
+        {
+            let hint = hint(name.value, names.iter().map(String::as_str));
+            let text = format!("there is no file system \"{}\"{hint}", name.value);
+            sink.add(&name.span, text);
+        }
+        let rules = rules(sink, &section);
+        if let (Some(path), Some(file_system)) = (path, file_system) {
+            exports.push(ExportSpec {
+                path: path.value.to_owned(),
+                file_system: file_system.value.to_owned(),
+                rules,
+            });
+        }
+    }
+    exports
+}
+
+fn path_fits(sink: &mut Sink, path: &At<&str>, known: &[(String, usize)]) {
+    if let Err(why) = nfs::check_path(path.value) {
+        sink.add(&path.span, why.to_string());
+        return;
+    }
+    let clash = known
+        .iter()
+        .find_map(|(other, line)| Some((nfs::clash(other, path.value)?, line)));
+    if let Some((why, line)) = clash {
+        sink.add(&path.span, format!("{why} (line {line})"));
+    }
+}
+
+/// Who may do what: first those with terms of their own, then all others.
+fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
+    let general = terms(sink, section, &ExportRule::default());
+    let mut rules = Vec::new();
+    for section in section.tables(sink, SCHEMA, "client", CLIENT) {
+        section.missing(sink, "clients", "clients = [\"192.0.2.0/24\"]");
+        let own = terms(sink, &section, &general);
+        let clients = nets(sink, &section).map_or(Clients::Nets(Vec::new()), Clients::Nets);
+        rules.push(ExportRule { clients, ..own });
+    }
+    let any = section.flag(sink, "allow_any_client");
+    let named = nets(sink, section);
+    let clients = match (any, named) {
+        (Some(true), Some(_)) => {
+            let text = "`allow_any_client` lets everybody in: leave `clients` out, or that";
+            sink.add(&section.span_of("clients"), text);
+            None
+        }
+        (Some(true), None) => Some(Clients::Any),
+        (_, Some(nets)) => Some(Clients::Nets(nets)),
+        (_, None) => {
+            if !section.has("client") && !section.has("clients") {
+                let text = format!(
+                    "nobody may use this export: write `allow_any_client = true`, \
+                     `clients = [\"192.0.2.0/24\"]` or {CLIENT}"
+                );
+                sink.add(&section.span, text);
+            }
+            None
+        }
+    };
+    rules.extend(clients.map(|clients| ExportRule { clients, ..general }));
+    if rules.len() > nfs::RULES_MAX {
+        let text = format!(
+            "an export has {} rules at most: use networks",
+            nfs::RULES_MAX
+        );
+        sink.add(&section.span, text);
+    }
+    rules
+}
+
+/// What a section says of its clients; where it says nothing as `general` has it.
+fn terms(sink: &mut Sink, section: &Section, general: &ExportRule) -> ExportRule {
+    const SQUASH: &[(&str, Squash)] = &[
+        ("root", Squash::Root),
+        ("all", Squash::All),
+        ("none", Squash::None),
+    ];
+    let from = Some(section);
+    ExportRule {
+        clients: Clients::Any,
+        is_read_only: section
+            .flag(sink, "read_only")
+            .unwrap_or(general.is_read_only),
+        squash: pick(sink, from, "squash", SQUASH).unwrap_or(general.squash),
+        anon_uid: ANON_UID.read(sink, from, general.anon_uid),
+        anon_gid: ANON_GID.read(sink, from, general.anon_gid),
+        flavors: flavors(sink, section).unwrap_or_else(|| general.flavors.clone()),
+    }
+}
+
+fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
+    const FLAVORS: &[(&str, Flavor)] = &[("sys", Flavor::Sys), ("none", Flavor::None)];
+    let list = section.texts(sink, "security")?;
+    if list.is_empty() {
+        let text = "`security` names how clients say who they are: [\"sys\"]";
+        sink.add(&section.span_of("security"), text);
+    }
+    let mut flavors = Vec::new();
+    for item in list {
+        let known = FLAVORS.iter().find(|(word, _)| *word == item.value);
+        match known {
+            Some((_, flavor)) if flavors.contains(flavor) => {
+                sink.add(
+                    &item.span,
+                    format!("\"{}\" is in the list already", item.value),
+                );
+            }
+            Some((_, flavor)) => flavors.push(*flavor),
+            None => {
+                let hint = hint(item.value, FLAVORS.iter().map(|(word, _)| *word));
+                let text = format!(
+                    "`security` holds \"sys\" (AUTH_SYS) and \"none\" (AUTH_NONE), not \
+                     \"{}\"{hint}",
+                    item.value
+                );
+                sink.add(&item.span, text);
+            }
+        }
+    }
+    Some(flavors)
+}
+
+/// The addresses that `clients` names.
+fn nets(sink: &mut Sink, section: &Section) -> Option<Vec<Net>> {
+    let mut nets: Vec<Net> = Vec::new();
+    for item in section.texts(sink, "clients")? {
+        match resolve(item.value) {
+            Ok(found) => nets.extend(found),
+            Err(why) => sink.add(&item.span, why),
+        }
+    }
+    if nets.is_empty()
+        && section
+            .texts(sink, "clients")
+            .is_some_and(|list| list.is_empty())
+    {
+        let text = "`clients` names nobody: leave it out, or name a host or a network";
+        sink.add(&section.span_of("clients"), text);
+    }
+    Some(nets)
+}
+
+/// A network, an address, or every address that a host's name has now.
+fn resolve(text: &str) -> Result<Vec<Net>, String> {
+    if let Ok(net) = text.parse::<Net>() {
+        return Ok(vec![net]);
+    }
+    if let Some((address, bits)) = text.split_once('/') {
+        let bits_max = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => 32,
+            Ok(IpAddr::V6(_)) => 128,
+            Err(_) => {
+                return Err(format!(
+                    "\"{address}\" in \"{text}\" is no IP address; write \"192.0.2.0/24\""
+                ));
+            }
+        };
+        return Err(format!(
+            "\"{bits}\" in \"{text}\" is no number of bits: it is from 0 to {bits_max}"
+        ));
+    }
+    if text == "*" {
+        return Err("everybody: write `allow_any_client = true`".to_owned());
+    }
+    if text.contains(['*', '?', '@']) {
+        return Err(format!(
+            "\"{text}\": there are no patterns and no netgroups; name hosts or a network, as \
+             \"192.0.2.0/24\""
+        ));
+    }
+    check::host(text)?;
+    let found = (text, 0).to_socket_addrs();
+    let found: Vec<Net> = match found {
+        Ok(found) => found.map(|address| Net::host(address.ip())).collect(),
+        Err(error) => {
+            return Err(format!(
+                "the address of the host \"{text}\" cannot be found ({error}): write the address \
+                 itself, or add the host to /etc/hosts"
+            ));
+        }
+    };
+    Ok(found)
+}

@@ -1,0 +1,316 @@
+//! File systems and exports of a file.
+
+use target::nfs::{Clients, FileSystemKind, Flavor, Net, Squash};
+
+use super::*;
+
+/// A file that serves files: with more in `[nfs]`, in the file system, and in
+/// the export.
+fn file(nfs: &str, file_system: &str, export: &str) -> String {
+    format!(
+        "[nfs]\n{nfs}\n\
+         [[file_system]]\nname = \"a\"\n{file_system}\n\
+         [[export]]\npath = \"/a\"\nfile_system = \"a\"\n{export}\n\
+         [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n"
+    )
+}
+
+const MEM: &str = "kind = \"mem\"\nsize = \"1MiB\"";
+const ANY: &str = "allow_any_client = true";
+
+fn net(text: &str) -> Net {
+    text.parse().expect("a network")
+}
+
+#[test]
+fn files_need_no_volume() {
+    let config = read(&file("", MEM, ANY)).unwrap();
+    assert_eq!((config.volumes.len(), config.subsystems.len()), (0, 0));
+    assert_eq!(config.file_systems[0].name, "a");
+    let size_bytes = 1 << 20;
+    assert_eq!(
+        config.file_systems[0].kind,
+        FileSystemKind::Mem { size_bytes }
+    );
+    let export = &config.exports[0];
+    assert_eq!((&*export.path, &*export.file_system), ("/a", "a"));
+    assert_eq!(export.rules, [Default::default()]);
+    assert_eq!(config.nfs, Default::default());
+    assert_eq!(config.listeners[0].protocol, target::Protocol::Nfs);
+}
+
+#[test]
+fn the_default_exports_memory_to_this_machine() {
+    let config = default_config();
+    let rule = &config.exports[0].rules[0];
+    assert_eq!(config.exports[0].path, "/");
+    assert_eq!((&rule.clients, rule.squash), (&Clients::Any, Squash::None));
+    let nfs = config.listeners.iter();
+    let nfs: Vec<_> = nfs
+        .filter(|spec| spec.protocol == target::Protocol::Nfs)
+        .collect();
+    assert!(nfs.len() == 1 && nfs[0].address.ip().is_loopback());
+    assert_eq!(nfs[0].address.port(), 2049);
+}
+
+#[test]
+fn every_key_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("share")).unwrap();
+    let state = folder.path().join("st");
+    let nfs = "max_io_bytes = \"64KiB\"\nlease_ms = 2000\ngrace_ms = 3000\nstate = \"st\"";
+    let export = "clients = [\"10.0.0.0/8\", \"localhost\"]\nread_only = true\nsquash = \"all\"\n\
+                  anon_uid = 7\nanon_gid = 8\nsecurity = [\"none\", \"sys\"]\n\
+                  [[export.client]]\nclients = [\"10.1.0.0/16\"]\nread_only = false\n\
+                  squash = \"none\"\n\
+                  [[export.client]]\nclients = [\"fd00::1\"]\nanon_uid = 9\nsecurity = [\"sys\"]";
+    let text = file(nfs, "kind = \"dir\"\npath = \"share\"", export);
+    let origin = origin(folder.path().to_str().unwrap());
+    let config = parse(&text, &origin, &[0]).unwrap();
+    let settings = &config.nfs;
+    assert_eq!(settings.io_bytes_max, 65_536);
+    assert_eq!((settings.lease_ms, settings.grace_ms), (2000, 3000));
+    assert_eq!(settings.state.as_ref(), Some(&state));
+    let path = folder.path().canonicalize().unwrap().join("share");
+    let kind = FileSystemKind::Dir {
+        path,
+        state: state.join("a"),
+        read_only: false,
+    };
+    assert_eq!(config.file_systems[0].kind, kind);
+    let [first, second, rest] = &config.exports[0].rules[..] else {
+        panic!("{:?}", config.exports[0].rules);
+    };
+    assert_eq!(first.clients, Clients::Nets(vec![net("10.1.0.0/16")]));
+    assert_eq!((first.is_read_only, first.squash), (false, Squash::None));
+    assert_eq!((first.anon_uid, first.anon_gid), (7, 8));
+    assert_eq!(first.flavors, [Flavor::None, Flavor::Sys]);
+    assert_eq!(second.clients, Clients::Nets(vec![net("fd00::1")]));
+    assert_eq!((second.is_read_only, second.squash), (true, Squash::All));
+    assert_eq!((second.anon_uid, second.anon_gid), (9, 8));
+    assert_eq!(second.flavors, [Flavor::Sys]);
+    let here = std::net::Ipv4Addr::LOCALHOST.into();
+    assert!(rest.clients.contains(here), "{:?}", rest.clients);
+    assert!(rest.clients.contains([10, 9, 9, 9].into()));
+    assert!(rest.is_read_only && rest.squash == Squash::All);
+}
+
+#[test]
+fn patterns_make_many() {
+    let text = "[[file_system]]\nname = \"fs{00..03}\"\nkind = \"mem\"\nsize = \"1MiB\"\n\
+                [[export]]\npath = \"/home/{0..3}\"\nfile_system = \"fs{00..03}\"\n\
+                allow_any_client = true\n\
+                [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n";
+    let config = read(text).unwrap();
+    let exports = config.exports.iter();
+    let exports: Vec<_> = exports
+        .map(|export| (&*export.path, &*export.file_system))
+        .collect();
+    assert_eq!(
+        exports,
+        [
+            ("/home/0", "fs00"),
+            ("/home/1", "fs01"),
+            ("/home/2", "fs02"),
+            ("/home/3", "fs03")
+        ]
+    );
+}
+
+#[test]
+fn impossible_file_systems_are_told() {
+    for (file_system, at, parts) in [
+        ("kind = \"mem\"", "2:1", &["lacks the key `size`"][..]),
+        ("kind = \"mem\"\nsize = \"1KiB\"", "5:8", &["from 1MiB"]),
+        (
+            "kind = \"men\"",
+            "4:8",
+            &["\"mem\", \"dir\"", "did you mean `mem`"],
+        ),
+        (
+            "kind = \"dir\"\nstate = \"/x\"",
+            "2:1",
+            &["lacks the key `path`"],
+        ),
+        (
+            "kind = \"dir\"\npath = \"/tmp\"",
+            "2:1",
+            &["must outlive a restart", "[nfs]"],
+        ),
+        (
+            "kind = \"dir\"\npath = \"/tmp\"\nstate = \"/tmp/st\"",
+            "6:9",
+            &["/tmp/st lies in the directory that is served"],
+        ),
+        (
+            "kind = \"dir\"\npath = \"/no/such\"\nstate = \"/x\"",
+            "5:8",
+            &["there is no directory /no/such", "make it"],
+        ),
+        (
+            "kind = \"dir\"\npath = \"/proc/self/status\"\nstate = \"/x\"",
+            "5:8",
+            &["is no directory"],
+        ),
+        (
+            "kind = \"mem\"\nsize = \"1MiB\"\npath = \"/tmp\"",
+            "6:8",
+            &["`path` is for file systems of the kind \"dir\""],
+        ),
+    ] {
+        // The [nfs] table of the file is one line less without keys.
+        let text = file("", file_system, ANY).replacen("[nfs]\n\n", "", 1);
+        let at = shifted(at);
+        expect(&text, &at, parts);
+    }
+}
+
+/// A place that was counted with the line `[nfs]` before it.
+fn shifted(at: &str) -> String {
+    let (line, column) = at.split_once(':').unwrap();
+    let line: usize = line.parse().unwrap();
+    format!("{}:{column}", line - 1)
+}
+
+#[test]
+fn exports_are_checked_against_each_other() {
+    let two = |path: &str, file_system: &str| {
+        file("", MEM, ANY)
+            + &format!(
+                "[[export]]\npath = \"{path}\"\nfile_system = \"{file_system}\"\n\
+                 allow_any_client = true\n"
+            )
+    };
+    for (path, file_system, at, parts) in [
+        ("/a", "a", "15:8", &["/a is exported twice", "line 7"][..]),
+        ("/a/b", "a", "15:8", &["/a/b would lie within /a", "line 7"]),
+        ("/", "a", "15:8", &["/a would lie within /", "line 7"]),
+        ("b", "a", "15:8", &["no path to export as", "/a/b"]),
+        ("/b/../c", "a", "15:8", &["without . and .."]),
+        ("/b", "aa", "16:15", &["no file system \"aa\""]),
+    ] {
+        expect(&two(path, file_system), at, parts);
+    }
+}
+
+#[test]
+fn who_may_use_an_export_is_checked() {
+    for (export, at, parts) in [
+        (
+            "",
+            "7:1",
+            &["nobody may use this export", "allow_any_client"][..],
+        ),
+        ("clients = [\"10.0.0.0/33\"]", "10:12", &["from 0 to 32"]),
+        ("clients = [\"fd00::/x\"]", "10:12", &["from 0 to 128"]),
+        (
+            "clients = [\"desk/24\"]",
+            "10:12",
+            &["\"desk\"", "no IP address"],
+        ),
+        ("clients = [\"*\"]", "10:12", &["allow_any_client = true"]),
+        ("clients = [\"*.example.org\"]", "10:12", &["no patterns"]),
+        ("clients = [\"@staff\"]", "10:12", &["no netgroups"]),
+        ("clients = []", "10:11", &["names nobody"]),
+        (
+            "clients = [\"no-such-host.invalid\"]",
+            "10:12",
+            &["no-such-host.invalid", "cannot be found", "/etc/hosts"],
+        ),
+        (
+            "allow_any_client = true\nclients = [\"10.0.0.1\"]",
+            "11:11",
+            &["leave `clients` out"],
+        ),
+        (
+            "allow_any_client = true\nsquash = \"rot\"",
+            "11:10",
+            &["\"root\", \"all\", \"none\"", "did you mean `root`"],
+        ),
+        (
+            "allow_any_client = true\nsecurity = [\"krb5\"]",
+            "11:13",
+            &["\"sys\"", "\"none\"", "not \"krb5\""],
+        ),
+        (
+            "allow_any_client = true\nsecurity = []",
+            "11:12",
+            &["`security` names how"],
+        ),
+        (
+            "allow_any_client = true\nanon_uid = 4294967295",
+            "11:12",
+            &["from 0 to 4294967294"],
+        ),
+        (
+            "allow_any_client = true\nread_onyl = true",
+            "11:1",
+            &["unknown key `read_onyl` in [[export]]", "`read_only`"],
+        ),
+        (
+            "[[export.client]]\nread_only = true",
+            "10:1",
+            &["lacks the key `clients`"],
+        ),
+    ] {
+        let text = file("", MEM, export);
+        let text = text.replacen("[nfs]\n\n", "[nfs]\nlease_ms = 90000\n", 1);
+        expect(&text, at, parts);
+    }
+}
+
+#[test]
+fn settings_have_bounds() {
+    for (nfs, at, parts) in [
+        (
+            "max_io_bytes = \"4MiB\"",
+            "2:16",
+            &["from 4KiB to 2MiB"][..],
+        ),
+        ("max_io_bytes = 5000", "2:16", &["a multiple of 4096"]),
+        (
+            "io_bytes_max = \"64KiB\"",
+            "2:1",
+            &["did you mean `max_io_bytes`"],
+        ),
+        ("lease_ms = 10", "2:12", &["from 1000"]),
+        (
+            "lease_ms = 50000\ngrace_ms = 40000",
+            "3:12",
+            &["`grace_ms` (40000)", "`lease_ms` (50000)"],
+        ),
+    ] {
+        expect(&file(nfs, MEM, ANY), at, parts);
+    }
+}
+
+#[test]
+fn exports_want_a_listener_of_their_own_protocol() {
+    let text = file("", MEM, ANY).replace("protocol = \"nfs\"", "");
+    let list = read(&text).unwrap_err();
+    assert_eq!(list.len(), 1, "{list:#?}");
+    assert!(list[0].text.contains("`protocol = \"nfs\"`"), "{list:#?}");
+    for (key, part) in [
+        ("discovery_only = true", "for NVMe/TCP"),
+        ("advertise = \"nas\"", "names its address to nobody"),
+    ] {
+        let text = file("", MEM, ANY) + key + "\n";
+        let list = read(&text).unwrap_err();
+        assert_eq!(list.len(), 1, "{list:#?}");
+        assert!(list[0].text.contains(part), "{list:#?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_reclaimed_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = origin(folder.path().to_str().unwrap());
+    std::fs::create_dir(folder.path().join("share")).unwrap();
+    let dir = "kind = \"dir\"\npath = \"share\"\nstate = \"own\"";
+    let notes_of = |text: &str| notes(&parse(text, &origin, &[0]).unwrap());
+    assert_eq!(notes_of(&file("", MEM, ANY)), Vec::<String>::new());
+    let told = notes_of(&file("", dir, ANY));
+    assert!(told.len() == 1 && told[0].contains("`state`"), "{told:?}");
+    let kept = notes_of(&file("state = \"st\"", dir, ANY));
+    assert_eq!(kept, Vec::<String>::new());
+}

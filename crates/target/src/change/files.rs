@@ -1,0 +1,115 @@
+//! Changes of file systems and exports.
+
+use nfsd::exports::{Rule, check_path};
+use store::fs::FileSystem;
+
+use super::*;
+use crate::config::{ExportSpec, FileSystemSpec};
+use crate::nfs::mail::NfsMail;
+use crate::state::State;
+
+impl Shared {
+    pub(super) fn add_file_system(&self, spec: &FileSystemSpec) -> Result<Left, ChangeError> {
+        check::file_system_name(&spec.name).map_err(ChangeError::Invalid)?;
+        if self.state().file_system(&spec.name).is_some() {
+            return Err(exists(&spec.name));
+        }
+        let opened = crate::nfs::files::open(spec, self.nfs.wall.time(0));
+        let fs = opened.map_err(ChangeError::FileSystem)?;
+        self.state().add_file_system(fs)?;
+        Ok(Left::Nothing)
+    }
+
+    pub(super) fn remove_file_system(&self, name: &str) -> Result<Left, ChangeError> {
+        let mut state = self.state();
+        let fs = known(&state, name)?;
+        let mut exports = state.exports.iter();
+        if let Some(export) = exports.find(|export| export.file_system == name) {
+            return Err(ChangeError::Exported(name.to_owned(), export.path.clone()));
+        }
+        state.file_systems.retain(|other| !Arc::ptr_eq(other, &fs));
+        drop(state);
+        let close = move |shared: &Arc<Shared>, done: Done| {
+            // What a large one has takes a while to give back.
+            shared.clerk(move |shared| {
+                drop(fs);
+                done(shared, Ok(()));
+            });
+        };
+        Ok(Left::More(Box::new(close)))
+    }
+
+    pub(super) fn add_export(&self, spec: ExportSpec) -> Result<Left, ChangeError> {
+        let state = self.state();
+        if state.exports.iter().any(|other| other.path == spec.path) {
+            return Err(ChangeError::Exists("export", spec.path));
+        }
+        let mut list = state.exports.clone();
+        list.push(spec);
+        self.export(state, list, None)
+    }
+
+    pub(super) fn remove_export(&self, path: &str) -> Result<Left, ChangeError> {
+        let state = self.state();
+        let at = place(&state, path)?;
+        let mut list = state.exports.clone();
+        let gone = list.remove(at);
+        let fs = known(&state, &gone.file_system)?;
+        self.export(state, list, Some(fs))
+    }
+
+    pub(super) fn set_export(&self, path: &str, rules: Vec<Rule>) -> Result<Left, ChangeError> {
+        let state = self.state();
+        let at = place(&state, path)?;
+        let mut list = state.exports.clone();
+        list[at].rules = rules;
+        let fs = known(&state, &list[at].file_system)?;
+        self.export(state, list, Some(fs))
+    }
+
+    /// From now on these are the exports; it is true when nothing that began
+    /// before is left on `fs`, where less is allowed than before.
+    fn export(
+        &self,
+        mut state: std::sync::MutexGuard<'_, State>,
+        list: Vec<ExportSpec>,
+        fs: Option<Arc<dyn FileSystem>>,
+    ) -> Result<Left, ChangeError> {
+        let exports = state.exports_of(&list, self.nfs.wall.time(0))?;
+        state.exports = list;
+        drop(state);
+        Ok(Left::More(Box::new(move |shared, done| {
+            let then: Then<()> = Box::new(move |shared, ()| {
+                let scope = fs.map_or(Scope::Mail, Scope::Files);
+                shared.fence(scope, move |shared| done(shared, Ok(())));
+            });
+            shared.send(0, Mail::Nfs(NfsMail::Exports(exports, then)));
+        })))
+    }
+
+    pub(super) fn evict_client(&self, id: u64) -> Left {
+        Left::More(Box::new(move |shared, done| {
+            let then: Then<bool> = Box::new(move |shared, was_there| {
+                let unknown = || ChangeError::Unknown("NFS client", format!("{id:#x}"));
+                done(shared, was_there.then_some(()).ok_or_else(unknown));
+            });
+            shared.send(0, Mail::Nfs(NfsMail::Evict(id, then)));
+        }))
+    }
+}
+
+fn exists(name: &str) -> ChangeError {
+    ChangeError::Exists("file system", format!("\"{name}\""))
+}
+
+fn known(state: &State, name: &str) -> Result<Arc<dyn FileSystem>, ChangeError> {
+    let fs = state.file_system(name).cloned();
+    fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))
+}
+
+fn place(state: &State, path: &str) -> Result<usize, ChangeError> {
+    check_path(path).map_err(|why| ChangeError::Invalid(why.to_string()))?;
+    let mut exports = state.exports.iter();
+    let at = exports.position(|export| export.path == path);
+    at.ok_or_else(|| ChangeError::Unknown("export", path.to_owned()))
+}

@@ -1,0 +1,85 @@
+//! File systems and exports: from the configuration to what is served.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use nfsd::Exports;
+use nfsd::exports::Export;
+use store::fs::{Dir, DirSpec, FileSystem, Memory, Time};
+
+use crate::change::ChangeError;
+use crate::check;
+use crate::config::{ExportSpec, FileSystemKind, FileSystemSpec};
+use crate::state::State;
+
+/// Opens a file system.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn open(spec: &FileSystemSpec, now: Time) -> Result<Arc<dyn FileSystem>, String> {
+    let name = &spec.name;
+    match &spec.kind {
+        FileSystemKind::Mem { size_bytes } => {
+            // Handles of another process are not those of this one.
+            let instance = RandomState::new().hash_one(now.nanos);
+            match Memory::new(name, *size_bytes, instance, now) {
+                Ok(memory) => Ok(Arc::new(memory)),
+                Err(error) => Err(format!("cannot make the file system \"{name}\": {error}")),
+            }
+        }
+        FileSystemKind::Dir {
+            path,
+            state,
+            read_only,
+        } => {
+            let dir = Dir::open(&DirSpec {
+                name: name.clone(),
+                path: path.clone(),
+                state: state.clone(),
+                read_only: *read_only,
+                owners: None,
+            });
+            match dir {
+                Ok(dir) => Ok(Arc::new(dir)),
+                Err(error) => Err(format!("file system \"{name}\": {error}")),
+            }
+        }
+    }
+}
+
+impl State {
+    /// The file system of a name.
+    pub(crate) fn file_system(&self, name: &str) -> Option<&Arc<dyn FileSystem>> {
+        self.file_systems.iter().find(|fs| fs.info().name == name)
+    }
+
+    /// Puts a file system beside those that there are.
+    pub(crate) fn add_file_system(&mut self, fs: Arc<dyn FileSystem>) -> Result<(), ChangeError> {
+        let name = &fs.info().name;
+        check::file_system_name(name).map_err(ChangeError::Invalid)?;
+        if self.file_system(name).is_some() {
+            return Err(ChangeError::Exists("file system", format!("\"{name}\"")));
+        }
+        self.file_systems.push(fs);
+        Ok(())
+    }
+
+    /// These as exports, from now on.
+    pub(crate) fn exports_of(
+        &self,
+        specs: &[ExportSpec],
+        since: Time,
+    ) -> Result<Exports, ChangeError> {
+        let mut exports = Vec::new();
+        for spec in specs {
+            let name = &spec.file_system;
+            let fs = self.file_system(name).cloned();
+            let fs =
+                fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))?;
+            let export = Export::new(&spec.path, fs, spec.rules.clone());
+            exports.push(export.map_err(|why| ChangeError::Invalid(why.to_string()))?);
+        }
+        Exports::new(exports, since).map_err(|why| ChangeError::Invalid(why.to_string()))
+    }
+}

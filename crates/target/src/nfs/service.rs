@@ -1,0 +1,213 @@
+//! The server of NFS as all reactors share it: from the configuration to a
+//! running one, its clock, and what it wants to be kept over a restart.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use machine::Nanos;
+use nfsd::{Exports, Nfsd, Settings};
+use store::fs::Time;
+
+use super::records::{Identity, Records, new_identity};
+use crate::config::NfsSettings;
+
+const SECOND: u64 = 1_000_000_000;
+const MILLISECOND: u64 = 1_000_000;
+
+/// What an answer has beside the data of a READ, and a call beside that of a
+/// WRITE, at most.
+const REST_BYTES: u32 = 32 << 10;
+
+/// Where the time of day comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wall {
+    /// The system.
+    #[default]
+    System,
+    /// It was this when the clock of the reactors was 0.
+    Since(Time),
+}
+
+impl Wall {
+    /// The time of day when the clock of the reactors says `now`.
+    pub fn time(self, now: Nanos) -> Time {
+        match self {
+            Wall::System => system_time(),
+            Wall::Since(time) => later(time, now),
+        }
+    }
+}
+
+fn system_time() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let (seconds, nanos) = since.map_or((0, 0), |since| (since.as_secs(), since.subsec_nanos()));
+    Time {
+        seconds: seconds.try_into().unwrap_or(i64::MAX),
+        nanos,
+    }
+}
+
+/// The time so much later.
+#[inline]
+pub(crate) fn later(time: Time, by: Nanos) -> Time {
+    let nanos = u64::from(time.nanos) + by % SECOND;
+    let seconds = (by / SECOND + nanos / SECOND) as i64;
+    Time {
+        seconds: time.seconds.saturating_add(seconds),
+        nanos: (nanos % SECOND) as u32,
+    }
+}
+
+/// What a server begins with when the first reactor is there.
+struct Start {
+    settings: Settings,
+    boot: u32,
+    known: Vec<Box<[u8]>>,
+    exports: Exports,
+}
+
+/// The server of NFS.
+pub(crate) struct Service {
+    nfsd: OnceLock<Nfsd>,
+    start: Mutex<Option<Start>>,
+    /// The clerk's; `None`: nothing is kept over a restart.
+    records: Mutex<Option<Records>>,
+    pub(crate) wall: Wall,
+    /// Connections that ended because of a mistake of their peers.
+    pub(crate) refusals: AtomicU64,
+    /// When the leases were looked at last.
+    ticked: AtomicU64,
+}
+
+impl Service {
+    /// One that is about to begin, with `records` of those before.
+    pub(crate) fn new(
+        settings: &NfsSettings,
+        exports: Exports,
+        records: Option<Records>,
+        wall: Wall,
+    ) -> Service {
+        let kept = records.iter().flat_map(Records::kept);
+        let known = kept.map(Box::from).collect();
+        // Clients of a server without records must see that it is another one.
+        let random = || RandomState::new().hash_one(0) as u32;
+        let boot = records.as_ref().map_or_else(random, Records::boot);
+        let identity = records
+            .as_ref()
+            .map_or_else(new_identity, Records::identity);
+        let start = Start {
+            settings: settings_of(settings, identity),
+            boot,
+            known,
+            exports,
+        };
+        Service {
+            nfsd: OnceLock::new(),
+            start: Mutex::new(Some(start)),
+            records: Mutex::new(records),
+            wall,
+            refusals: AtomicU64::new(0),
+            ticked: AtomicU64::new(0),
+        }
+    }
+
+    /// The first reactor is there, whose clock says `now`.
+    pub(crate) fn begin(&self, now: Nanos) {
+        let mut start = self.start.lock().expect("nothing panics under this lock");
+        if let Some(start) = start.take() {
+            let Start {
+                settings,
+                boot,
+                known,
+                exports,
+            } = start;
+            let nfsd = Nfsd::new(settings, boot, known, exports, now);
+            assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
+        }
+    }
+
+    /// What serves connections.
+    #[inline]
+    pub(crate) fn nfsd(&self) -> &Nfsd {
+        self.nfsd.get().expect("a reactor runs")
+    }
+
+    /// Keeps what has changed of clients. Blocks: for the clerk, who does one
+    /// thing after the other, as the server wants it.
+    pub(crate) fn keep_records(&self) {
+        let server = &self.nfsd().server;
+        let (changes, recorded) = server.take_records();
+        let mut records = self.records.lock().expect("nothing panics under this lock");
+        if let Some(records) = &mut *records
+            && let Err(error) = records.note(&changes)
+        {
+            // Refusing all clients would be worse than one that cannot reclaim.
+            tracing::error!(%error, "NFS: what clients may reclaim after a restart is not on the disk");
+        }
+        server.saved(recorded);
+    }
+
+    /// Whether it is the caller who looks at leases this time.
+    pub(crate) fn is_due(&self, now: Nanos, every: Nanos) -> bool {
+        let last = self.ticked.load(Ordering::Relaxed);
+        now.saturating_sub(last) >= every
+            && (self.ticked)
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+fn settings_of(settings: &NfsSettings, identity: Identity) -> Settings {
+    let default = ::nfs::server::Settings::default();
+    let bytes_max = settings.io_bytes_max + REST_BYTES;
+    let mut fore = default.fore;
+    fore.request_bytes_max = bytes_max;
+    fore.response_bytes_max = bytes_max;
+    Settings {
+        server: ::nfs::server::Settings {
+            lease: u64::from(settings.lease_ms) * MILLISECOND,
+            grace: u64::from(settings.grace_ms) * MILLISECOND,
+            fore,
+            ..default
+        },
+        io_bytes_max: settings.io_bytes_max,
+        identity,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_over_seconds() {
+        let time = Time {
+            seconds: -1,
+            nanos: 999_999_999,
+        };
+        let next = |by| later(time, by);
+        assert_eq!((next(0).seconds, next(0).nanos), (-1, 999_999_999));
+        assert_eq!((next(1).seconds, next(1).nanos), (0, 0));
+        assert_eq!(
+            (next(2 * SECOND + 3).seconds, next(2 * SECOND + 3).nanos),
+            (2, 2)
+        );
+    }
+
+    #[test]
+    fn one_reactor_of_all_looks_at_leases() {
+        let service = Service::new(
+            &NfsSettings::default(),
+            Exports::default(),
+            None,
+            Wall::System,
+        );
+        assert!(service.is_due(SECOND, SECOND / 2));
+        assert!(!service.is_due(SECOND, SECOND / 2));
+        assert!(!service.is_due(SECOND + SECOND / 4, SECOND / 2));
+        assert!(service.is_due(SECOND + SECOND / 2, SECOND / 2));
+    }
+}
