@@ -19,12 +19,12 @@ pub struct Range {
 
 impl Range {
     /// `length` bytes from `offset`, all ones for as many as there can be.
-    /// `None` for none, or beyond the last that there can be.
+    /// `None` for none, or where the sum of both is no number any more.
     pub fn new(offset: u64, length: u64) -> Option<Range> {
         let end = match length {
             0 => return None,
             u64::MAX => u64::MAX,
-            _ => offset.checked_add(length - 1)?,
+            _ => offset.checked_add(length)? - 1,
         };
         Some(Range { start: offset, end })
     }
@@ -264,14 +264,9 @@ mod tests {
     #[test]
     fn ranges_are_as_the_standard_has_them() {
         assert_eq!(Range::new(5, 0), None);
-        assert_eq!(
-            Range::new(2, u64::MAX - 1),
-            Some(Range {
-                start: 2,
-                end: u64::MAX
-            })
-        );
-        assert_eq!(Range::new(3, u64::MAX - 1), None);
+        let (start, end) = (1, u64::MAX - 1);
+        assert_eq!(Range::new(1, u64::MAX - 1), Some(Range { start, end }));
+        assert_eq!(Range::new(2, u64::MAX - 1), None);
         let all = Range::new(7, u64::MAX).unwrap();
         assert_eq!((all.end, all.length()), (u64::MAX, u64::MAX));
         assert_eq!(Range::new(7, 3).unwrap().length(), 3);
