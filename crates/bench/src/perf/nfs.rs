@@ -208,6 +208,9 @@ impl Mount {
         }
         self.has_written = args.rw.writes(args.rwmixread);
         let (parent, name, size, create) = match found {
+            Found::Directory(_) if args.verify.is_some() && !self.has_written => {
+                return Err("--verify of reads needs a file that such a load has written".into());
+            }
             Found::Directory(parent) => {
                 let name = self.name();
                 self.made.push((parent.clone(), name.clone()));

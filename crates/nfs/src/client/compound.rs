@@ -130,6 +130,9 @@ impl fmt::Display for Wrong {
     }
 }
 
+/// How nearly all answers begin: NFS4_OK, and no tag.
+const COMMON: [u8; 8] = [0; 8];
+
 /// The results of a COMPOUND, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Results<'a> {
@@ -150,6 +153,15 @@ impl<'a> Results<'a> {
     #[inline]
     pub fn read(bytes: &'a [u8], is_placed: bool) -> Result<Results<'a>, Error> {
         let mut from = Reader::new(bytes);
+        if bytes.starts_with(&COMMON) {
+            from.take(COMMON.len())?;
+            return Ok(Results {
+                status: nfsstat4::NFS4_OK,
+                left: u32::decode(&mut from)?,
+                from,
+                is_placed,
+            });
+        }
         let head = compound_res_head::decode(&mut from)?;
         Ok(Results {
             status: head.status,

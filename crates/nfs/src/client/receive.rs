@@ -192,6 +192,43 @@ impl Inbound {
     }
 }
 
+/// The number that lies at `at`.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at + 4)?;
+    Some(u32::from_be_bytes(word.try_into().ok()?))
+}
+
+/// Behind xid and type: MSG_ACCEPTED, AUTH_NONE without bytes, SUCCESS, NFS4_OK,
+/// no tag.
+const COMMON: [u8; 24] = [0; 24];
+
+/// An answer that begins as nearly all do whose READ comes behind operations of
+/// [`fixed_bytes`]: where its data begins, the results that are left with this
+/// one, and bytes of data.
+#[inline]
+fn common_read(bytes: &[u8]) -> Option<(usize, u32, u32)> {
+    let begin = bytes.get(8..8 + COMMON.len())?;
+    if begin != COMMON {
+        return None;
+    }
+    let mut at = 8 + COMMON.len();
+    let mut left = word(bytes, at)?;
+    at += 4;
+    while left > 0 {
+        let number = word(bytes, at)?;
+        if word(bytes, at + 4)? != nfsstat4::NFS4_OK as u32 {
+            return None;
+        }
+        if number == nfs_opnum4::OP_READ as u32 {
+            return Some((at + 16, left, word(bytes, at + 12)?));
+        }
+        at += 8 + fixed_bytes(number)?;
+        left -= 1;
+    }
+    None
+}
+
 /// What a piece of a record turned out to be.
 enum Item {
     Head(u32, msg_type),
@@ -263,6 +300,12 @@ impl Connection {
     /// Takes bytes of the message from `chunk`; how many.
     #[inline]
     fn gather(&mut self, chunk: &[u8]) -> Result<usize, FatalError> {
+        if self.inbound.part == Part::Head
+            && self.inbound.bytes.is_empty()
+            && let Some(used) = self.gather_answer(chunk)
+        {
+            return Ok(used);
+        }
         let Inbound {
             bytes,
             parsed,
@@ -287,6 +330,36 @@ impl Connection {
             }
         }
         Ok(chunk.len())
+    }
+
+    /// The same, of the common answers where they come in one piece: `None` where
+    /// this is none.
+    #[inline]
+    fn gather_answer(&mut self, chunk: &[u8]) -> Option<usize> {
+        let xid = word(chunk, 0)?;
+        if word(chunk, 4)? != msg_type::REPLY as u32 {
+            return None;
+        }
+        let (tag, data_max) = self.answered(xid)?;
+        let (used, part, len) = match data_max {
+            None => (chunk.len(), Part::Rest, 0),
+            Some(data_max) => {
+                let (used, left, len) = common_read(chunk).filter(|(.., len)| *len <= data_max)?;
+                (used, Part::Results(left), len)
+            }
+        };
+        let inbound = &mut self.inbound;
+        inbound.message = Message::Answer(tag);
+        inbound.data_max = data_max;
+        inbound.bytes.extend_from_slice(&chunk[..used]);
+        inbound.parsed = used;
+        inbound.part = part;
+        if let Part::Results(_) = part {
+            inbound.next_result();
+        }
+        inbound.payload_left = len;
+        inbound.pad_left = pad(len as usize) as u32;
+        Some(used)
     }
 
     #[inline]
@@ -424,14 +497,12 @@ fn answer(from: &mut Reader<'_>) -> Result<Item, Error> {
 /// Bytes behind the status of a result that always has the same, where that is
 /// among the common ones before a READ.
 #[inline]
-fn fixed_bytes(number: nfs_opnum4) -> Option<usize> {
+fn fixed_bytes(number: u32) -> Option<usize> {
+    const SEQUENCE: u32 = nfs_opnum4::OP_SEQUENCE as u32;
+    const PUTFH: u32 = nfs_opnum4::OP_PUTFH as u32;
     match number {
-        nfs_opnum4::OP_SEQUENCE => Some(16 + 5 * 4),
-        nfs_opnum4::OP_PUTFH
-        | nfs_opnum4::OP_PUTROOTFH
-        | nfs_opnum4::OP_LOOKUP
-        | nfs_opnum4::OP_SAVEFH
-        | nfs_opnum4::OP_RESTOREFH => Some(0),
+        SEQUENCE => Some(16 + 5 * 4),
+        PUTFH => Some(0),
         _ => None,
     }
 }
@@ -445,11 +516,6 @@ fn result(from: &mut Reader<'_>) -> Result<Item, Error> {
     if status != nfsstat4::NFS4_OK as u32 {
         // It is the last, and has no data.
         return Ok(Item::Refused);
-    }
-    if let Some(len) = fixed_bytes(number) {
-        result.take(len)?;
-        *from = result;
-        return Ok(Item::Result);
     }
     if number == nfs_opnum4::OP_READ {
         let read = READ4resok::decode(&mut result)?;
