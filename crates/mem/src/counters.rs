@@ -7,6 +7,7 @@ thread_local! {
     static COPIED_BYTES: Cell<u64> = const { Cell::new(0) };
     static DIGESTED_BYTES: Cell<u64> = const { Cell::new(0) };
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static HELD_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Counts of one thread since it started.
@@ -18,6 +19,9 @@ pub struct Counts {
     pub digested_bytes: u64,
     /// Allocations, where [`CountingAllocator`] is installed; else 0.
     pub allocations: u64,
+    /// Bytes that it has allocated and nobody has given back, less those of
+    /// others that it has; where [`CountingAllocator`] is installed.
+    pub held_bytes: i64,
 }
 
 /// The counts of the calling thread.
@@ -26,6 +30,7 @@ pub fn here() -> Counts {
         copied_bytes: COPIED_BYTES.get(),
         digested_bytes: DIGESTED_BYTES.get(),
         allocations: ALLOCATIONS.get(),
+        held_bytes: HELD_BYTES.get(),
     }
 }
 
@@ -49,27 +54,36 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
+#[inline]
+fn hold(bytes: i64) {
+    let _ = HELD_BYTES.try_with(|n| n.set(n.get() + bytes));
+}
+
 // SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
+        hold(layout.size() as i64);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
+        hold(layout.size() as i64);
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count();
+        hold(new_size as i64 - layout.size() as i64);
         // SAFETY: the caller keeps the contract of `realloc`.
         unsafe { System.realloc(ptr, layout, new_size) }
     }

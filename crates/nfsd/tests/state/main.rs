@@ -7,5 +7,10 @@ mod delegations;
 mod leases;
 mod locks;
 mod recovery;
+mod retention;
 mod version0;
 mod world;
+
+/// Counts what clients cost.
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
