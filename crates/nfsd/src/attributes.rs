@@ -13,7 +13,7 @@ use wire::xdr::{Encode, Opaque, pad};
 
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::pseudo::{Place, View};
-use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::run::{self, Ask, Begun, Next, Outcome, Run};
 use crate::{Nfsd, open};
 
 /// How an operation goes on.
@@ -31,16 +31,13 @@ pub(crate) enum Then {
     ListXattrs,
 }
 
-fn ask<'a>(op: Op<'a>, then: Then) -> Outcome<'a> {
-    ask_open(op, false, then)
-}
-
-fn ask_open<'a>(op: Op<'a>, is_open: bool, then: Then) -> Outcome<'a> {
-    Ok(Next::Ask(Ask {
+fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
+    let then = run::Then::Attributes(then);
+    run.ask(Ask {
         op,
-        is_open,
-        then: run::Then::Attributes(then),
-    }))
+        is_open: false,
+        then,
+    })
 }
 
 #[inline]
@@ -55,11 +52,11 @@ pub(crate) fn after<'a>(
         (Then::Access(asked), Output::Attr(attr)) => tell_access(run, asked, &attr),
         (Then::GetattrRoom(asked), Output::Statfs(stat)) => {
             let file = file(run.current()?);
-            ask(Op::Getattr { file }, Then::Getattr(asked, room(&stat)))
+            ask(run, Op::Getattr { file }, Then::Getattr(asked, room(&stat)))
         }
         (Then::VerifyRoom, Output::Statfs(stat)) => {
             let file = file(run.current()?);
-            ask(Op::Getattr { file }, Then::Verify(room(&stat)))
+            ask(run, Op::Getattr { file }, Then::Verify(room(&stat)))
         }
         (Then::Verify(room), Output::Attr(attr)) => verified(run, &attr, &room),
         (Then::Setattr, Output::Attr(_)) => {
@@ -235,10 +232,13 @@ pub(crate) fn getattr<'a>(run: &mut Run<'a>, args: &GETATTR4args<'a>) -> Outcome
     let place = run.current()?;
     let asked = Asked::new(&args.attr_request, run.minor())?;
     if asked.needs_room() {
-        return ask(Op::Statfs, Then::GetattrRoom(asked));
+        return ask(run, Op::Statfs, Then::GetattrRoom(asked));
     }
-    let file = file(place);
-    ask(Op::Getattr { file }, Then::Getattr(asked, Room::default()))
+    let (file, room) = (file(place), Room::default());
+    match run.begin(Op::Getattr { file }, false) {
+        Begun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
+        begun => run.goes_on(begun, run::Then::Attributes(Then::Getattr(asked, room))),
+    }
 }
 
 #[inline]
@@ -257,10 +257,10 @@ pub(crate) fn verify<'a>(run: &mut Run<'a>, args: &VERIFY4args<'a>) -> Outcome<'
     let place = run.current()?;
     let asked = Asked::new(&args.obj_attributes.attrmask, run.minor())?;
     if asked.needs_room() {
-        return ask(Op::Statfs, Then::VerifyRoom);
+        return ask(run, Op::Statfs, Then::VerifyRoom);
     }
     let file = file(place);
-    ask(Op::Getattr { file }, Then::Verify(Room::default()))
+    ask(run, Op::Getattr { file }, Then::Verify(Room::default()))
 }
 
 fn verified<'a>(run: &mut Run<'a>, attr: &Attr, room: &Room) -> Outcome<'a> {
@@ -301,7 +301,11 @@ pub(crate) fn setattr<'a>(run: &mut Run<'a>, args: &SETATTR4args<'a>) -> Outcome
         set: set_attr(&set),
         guard: None,
     };
-    ask_open(op, is_open, Then::Setattr)
+    run.ask(Ask {
+        op,
+        is_open,
+        then: run::Then::Attributes(Then::Setattr),
+    })
 }
 
 const XATTR_RIGHTS: u32 = nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XAWRITE | nfs4::ACCESS4_XALIST;
@@ -323,7 +327,10 @@ pub(crate) fn access<'a>(run: &mut Run<'a>, args: &ACCESS4args) -> Outcome<'a> {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
     let file = file(place);
-    ask(Op::Getattr { file }, Then::Access(args.access))
+    match run.begin(Op::Getattr { file }, false) {
+        Begun::Done(Ok(Output::Attr(attr))) => tell_access(run, args.access, &attr),
+        begun => run.goes_on(begun, run::Then::Attributes(Then::Access(args.access))),
+    }
 }
 
 /// Rights that mean something for a kind of object: by reading, by writing, by
@@ -357,7 +364,7 @@ fn tell_access<'a>(run: &mut Run<'a>, asked: u32, attr: &Attr) -> Outcome<'a> {
 pub(crate) fn getxattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
     let file = file(run.current()?);
     let name = args.name.0;
-    ask(Op::GetXattr { file, name }, Then::GetXattr)
+    ask(run, Op::GetXattr { file, name }, Then::GetXattr)
 }
 
 /// SETXATTR and REMOVEXATTR tell how the object changed.
@@ -384,13 +391,13 @@ pub(crate) fn setxattr<'a>(run: &mut Run<'a>, args: &SETXATTR4args<'a>) -> Outco
             setxattr_option4::SETXATTR4_REPLACE => SetXattr::Replace,
         },
     };
-    ask(op, Then::ChangeXattr)
+    ask(run, op, Then::ChangeXattr)
 }
 
 pub(crate) fn removexattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
     let file = check_change(run)?;
     let name = args.name.0;
-    ask(Op::RemoveXattr { file, name }, Then::ChangeXattr)
+    ask(run, Op::RemoveXattr { file, name }, Then::ChangeXattr)
 }
 
 /// Bytes of LISTXATTRS's result beside the names: a cookie, how many there are,
@@ -409,7 +416,7 @@ pub(crate) fn listxattrs<'a>(run: &mut Run<'a>, args: &LISTXATTRS4args) -> Outco
         cookie: args.lxa_cookie,
         name_bytes_max: list_bytes_max(run, args.lxa_maxcount)?,
     };
-    ask(op, Then::ListXattrs)
+    ask(run, op, Then::ListXattrs)
 }
 
 fn list_names<'a>(run: &mut Run<'a>, listing: &fs::Listing) -> Outcome<'a> {

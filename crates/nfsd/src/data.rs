@@ -43,12 +43,9 @@ pub(crate) struct Hole {
     len: u64,
 }
 
-fn ask<'a>(op: Op<'a>, is_open: bool, then: Then) -> Outcome<'a> {
-    Ok(Next::Ask(Ask {
-        op,
-        is_open,
-        then: run::Then::Data(then),
-    }))
+fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, is_open: bool, then: Then) -> Outcome<'a> {
+    let then = run::Then::Data(then);
+    run.ask(Ask { op, is_open, then })
 }
 
 pub(crate) fn after<'a>(
@@ -260,7 +257,7 @@ fn read_at<'a>(
         Some(hole) => Then::ReadBehind(buf, hole),
         None => Then::Read(buf, is_plus),
     };
-    ask(op, is_open, then)
+    ask(run, op, is_open, then)
 }
 
 /// Answers with data.
@@ -339,7 +336,7 @@ pub(crate) fn read_plus<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> 
         offset: args.offset,
         what: fs::Seek::Data,
     };
-    ask(op, is_open, Then::ReadPlus(is_open))
+    ask(run, op, is_open, Then::ReadPlus(is_open))
 }
 
 impl Run<'_> {
@@ -423,7 +420,7 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
             };
             let range = buf.range().slice(0, len);
             mem::copy_in(range, bytes);
-            return ask_write(range, file, args, is_open, Data::owned(buf));
+            return ask_write(run, range, file, (args, is_open), Data::owned(buf));
         }
         None => payload.map(|tag| run.link.take_data(tag)),
     };
@@ -435,17 +432,17 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
         return wrote(run, &written);
     }
     match data.range() {
-        Some(range) => ask_write(range, file, args, is_open, data),
+        Some(range) => ask_write(run, range, file, (args, is_open), data),
         // It was lost while the call waited.
         None => Err(nfsstat4::NFS4ERR_DELAY),
     }
 }
 
 fn ask_write<'a>(
+    run: &mut Run<'a>,
     buf: mem::BufRange,
     file: fs::FileId,
-    args: &WRITE4args,
-    is_open: bool,
+    (args, is_open): (&WRITE4args, bool),
     data: Data,
 ) -> Outcome<'a> {
     let op = Op::Write {
@@ -454,7 +451,7 @@ fn ask_write<'a>(
         buf,
         is_stable: args.stable != stable_how4::UNSTABLE4,
     };
-    ask(op, is_open, Then::Write { _data: data })
+    ask(run, op, is_open, Then::Write { _data: data })
 }
 
 #[inline]
@@ -473,7 +470,7 @@ fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
 /// All of the file is brought to stable storage, whatever range is meant.
 pub(crate) fn commit<'a>(run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
     let file = file(run.current()?);
-    ask(Op::Commit { file }, false, Then::Commit)
+    ask(run, Op::Commit { file }, false, Then::Commit)
 }
 
 pub(crate) fn seek<'a>(run: &mut Run<'a>, args: &SEEK4args) -> Outcome<'a> {
@@ -487,7 +484,7 @@ pub(crate) fn seek<'a>(run: &mut Run<'a>, args: &SEEK4args) -> Outcome<'a> {
             data_content4::NFS4_CONTENT_HOLE => fs::Seek::Hole,
         },
     };
-    ask(op, is_open, Then::Seek)
+    ask(run, op, is_open, Then::Seek)
 }
 
 /// What must be so before a range of a file changes.
@@ -505,13 +502,23 @@ fn check_change(run: &mut Run<'_>, args: &ALLOCATE4args) -> Result<(fs::FileId, 
 pub(crate) fn allocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
-    ask(Op::Allocate { file, offset, len }, is_open, Then::Change)
+    ask(
+        run,
+        Op::Allocate { file, offset, len },
+        is_open,
+        Then::Change,
+    )
 }
 
 pub(crate) fn deallocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
-    ask(Op::Deallocate { file, offset, len }, is_open, Then::Change)
+    ask(
+        run,
+        Op::Deallocate { file, offset, len },
+        is_open,
+        Then::Change,
+    )
 }
 
 pub(crate) fn clone<'a>(run: &mut Run<'a>, args: &CLONE4args) -> Outcome<'a> {
@@ -528,7 +535,7 @@ pub(crate) fn clone<'a>(run: &mut Run<'a>, args: &CLONE4args) -> Outcome<'a> {
         to_offset: args.cl_dst_offset,
         len: args.cl_count,
     };
-    ask(op, of_source && of_target, Then::Change)
+    ask(run, op, of_source && of_target, Then::Change)
 }
 
 /// Advice is not followed, which the standard lets one say by an empty answer

@@ -250,13 +250,13 @@ pub(crate) fn lockt<'a>(run: &mut Run<'a>, args: &LOCKT4args<'a>) -> Outcome<'a>
     if run.nfsd.server.is_in_grace(run.now) {
         return Err(nfsstat4::NFS4ERR_GRACE);
     }
-    Ok(Next::Ask(Ask {
+    run.ask(Ask {
         op: Op::Getattr {
             file: crate::names::file(place),
         },
         is_open: true,
         then: run::Then::Lock(Then::Kind),
-    }))
+    })
 }
 
 fn lockt_of<'a>(run: &mut Run<'a>) -> Outcome<'a> {

@@ -14,7 +14,7 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque};
 
 use crate::pseudo::{Lost, Place, View};
-use crate::run::{Ask, Next, Outcome, Run};
+use crate::run::{Ask, Begun, Outcome, Run};
 use crate::status::status;
 use crate::{open, run};
 
@@ -40,12 +40,13 @@ pub(crate) enum Then {
     },
 }
 
-fn ask<'a>(op: Op<'a>, then: Then) -> Outcome<'a> {
-    Ok(Next::Ask(Ask {
+fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
+    let then = run::Then::Names(then);
+    run.ask(Ask {
         op,
         is_open: false,
-        then: run::Then::Names(then),
-    }))
+        then,
+    })
 }
 
 pub(crate) fn after<'a>(
@@ -247,7 +248,10 @@ pub(crate) fn lookup<'a>(run: &mut Run<'a>, args: &LOOKUP4args<'a>) -> Outcome<'
         }
         Place::File { file: dir, .. } => {
             run.check_security(current.place)?;
-            ask(Op::Lookup { dir, name }, Then::Lookup)
+            match run.begin(Op::Lookup { dir, name }, false) {
+                Begun::Done(found) => looked_up(run, found),
+                begun => run.goes_on(begun, run::Then::Names(Then::Lookup)),
+            }
         }
     }
 }
@@ -292,7 +296,7 @@ pub(crate) fn lookupp<'a>(run: &mut Run<'a>) -> Outcome<'a> {
         None => {
             run.check_security(current.place)?;
             let dir = file(current.place);
-            ask(Op::Parent { dir }, Then::Parent)
+            ask(run, Op::Parent { dir }, Then::Parent)
         }
     }
 }
@@ -354,7 +358,7 @@ pub(crate) fn create<'a>(run: &mut Run<'a>, args: &CREATE4args<'a>) -> Outcome<'
         new,
         set: set_attr(&set),
     };
-    ask(op, Then::Create)
+    ask(run, op, Then::Create)
 }
 
 fn created<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
@@ -390,12 +394,12 @@ pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
         dir: file(place),
         name: args.newname.0,
     };
-    ask(op, Then::Link)
+    ask(run, op, Then::Link)
 }
 
 pub(crate) fn readlink<'a>(run: &mut Run<'a>) -> Outcome<'a> {
     let file = file(run.current()?);
-    ask(Op::Readlink { file }, Then::Readlink)
+    ask(run, Op::Readlink { file }, Then::Readlink)
 }
 
 fn read_link<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
@@ -418,14 +422,14 @@ pub(crate) fn remove<'a>(run: &mut Run<'a>, args: &REMOVE4args<'a>) -> Outcome<'
     run.reserve(CHANGE_BYTES)?;
     let (dir, name) = (file(place), args.target.0);
     if run.nfsd.files.has_delegations() {
-        return ask(Op::Lookup { dir, name }, Then::RemoveFound);
+        return ask(run, Op::Lookup { dir, name }, Then::RemoveFound);
     }
-    ask_remove(dir, name)
+    ask_remove(run, dir, name)
 }
 
-fn ask_remove<'a>(dir: fs::FileId, name: &'a [u8]) -> Outcome<'a> {
+fn ask_remove<'a>(run: &mut Run<'a>, dir: fs::FileId, name: &[u8]) -> Outcome<'a> {
     let what = Removable::Any;
-    ask(Op::Remove { dir, name, what }, Then::Remove)
+    ask(run, Op::Remove { dir, name, what }, Then::Remove)
 }
 
 fn remove_found<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
@@ -435,7 +439,7 @@ fn remove_found<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome
     let nfs_argop4::OP_REMOVE(args) = run.op() else {
         unreachable!("REMOVE asked");
     };
-    ask_remove(file(dir), args.target.0)
+    ask_remove(run, file(dir), args.target.0)
 }
 
 /// Delegations of an object that was found beside `place` are recalled.
@@ -455,7 +459,7 @@ pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'
     run.reserve(RENAME_BYTES)?;
     if run.nfsd.files.has_delegations() {
         let (dir, name) = (file(saved), args.oldname.0);
-        return ask(Op::Lookup { dir, name }, Then::RenameSource);
+        return ask(run, Op::Lookup { dir, name }, Then::RenameSource);
     }
     ask_rename(run)
 }
@@ -475,7 +479,7 @@ fn ask_rename<'a>(run: &mut Run<'a>) -> Outcome<'a> {
         to_dir: file(place),
         to: args.newname.0,
     };
-    ask(op, Then::Rename)
+    ask(run, op, Then::Rename)
 }
 
 fn rename_source<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
@@ -483,7 +487,7 @@ fn rename_source<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcom
     let found = run.done(result)?;
     break_found(run, place, &found)?;
     let (dir, name) = (file(place), rename_args(run).newname.0);
-    ask(Op::Lookup { dir, name }, Then::RenameTarget)
+    ask(run, Op::Lookup { dir, name }, Then::RenameTarget)
 }
 
 fn rename_target<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
@@ -508,6 +512,7 @@ fn renamed<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> 
         Err(Error::NotDir) => {
             let dir = file(run.saved_beside(run.current()?)?);
             return ask(
+                run,
                 Op::Getattr { file: dir },
                 Then::RenameKind { is_goal: false },
             );
@@ -532,7 +537,11 @@ fn rename_kind<'a>(run: &mut Run<'a>, is_goal: bool, result: Result<Output, Erro
         (true, true) => Err(nfsstat4::NFS4ERR_EXIST),
         (true, false) => {
             let file = file(run.current()?);
-            ask(Op::Getattr { file }, Then::RenameKind { is_goal: true })
+            ask(
+                run,
+                Op::Getattr { file },
+                Then::RenameKind { is_goal: true },
+            )
         }
     }
 }

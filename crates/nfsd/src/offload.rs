@@ -19,7 +19,7 @@ use wire::xdr::{Encode, List};
 
 use crate::callback::{Ended, Errand};
 use crate::pseudo::Place;
-use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::run::{self, Ask, Outcome, Run};
 use crate::{Nfsd, open, status::status};
 
 /// A copy of more than this goes on after its COPY was answered, where the
@@ -115,11 +115,11 @@ pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
     let (file, _) = copy_places(run)?;
     let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
     match is_async {
-        true => Ok(Next::Ask(Ask {
+        true => run.ask(Ask {
             op: Op::Getattr { file },
             is_open: true,
             then: run::Then::Offload(Then::Size),
-        })),
+        }),
         false => copy_now(run, args),
     }
 }
@@ -133,11 +133,11 @@ fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
         to_offset: args.ca_dst_offset,
         len: args.ca_count,
     };
-    Ok(Next::Ask(Ask {
+    run.ask(Ask {
         op,
         is_open: true,
         then: run::Then::Offload(Then::Copied),
-    }))
+    })
 }
 
 /// The source has `size` bytes: a large copy goes on by itself.

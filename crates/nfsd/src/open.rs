@@ -90,11 +90,11 @@ pub(crate) fn after<'a>(
     };
     let mut opening = opening;
     match then(run, &mut opening, result) {
-        Ok(Go::On(op, is_open, then)) => Ok(Next::Ask(Ask {
+        Ok(Go::On(op, is_open, then)) => run.ask(Ask {
             op,
             is_open,
             then: run::Then::Open(then(opening)),
-        })),
+        }),
         Ok(Go::Records(then)) => Ok(Next::Elsewhere(
             Elsewhere::Records,
             run::Then::Open(then(opening)),
@@ -477,7 +477,9 @@ fn try_grant(
     let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
     let owner = opening.turn.owner();
     // What was open before the server started needs no confirmation.
-    owner.filter(|_| is_reclaim).inspect(|owner| owner.confirm());
+    owner
+        .filter(|_| is_reclaim)
+        .inspect(|owner| owner.confirm());
     let is_confirmed = owner.is_none_or(|owner| owner.is_confirmed());
     let wanted = OpenArgs {
         client: opening.client.id,
@@ -729,13 +731,13 @@ pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
         Err(kept) => return turn::again(run, &kept),
     };
     match end_open(run, key, &stateid) {
-        Ok(()) => Ok(Next::Ask(Ask {
+        Ok(()) => run.ask(Ask {
             op: Op::Close {
                 file: FileId(key.1),
             },
             is_open: true,
             then: run::Then::Open(Then::Closed(turn)),
-        })),
+        }),
         Err(status) => turn.end(run, |_| Err(status)),
     }
 }

@@ -8,7 +8,7 @@ use wire::xdr::{Encode, Opaque};
 use crate::attributes::{blank, room, write};
 use crate::names::{ANSWERED, file};
 use crate::pseudo::Place;
-use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::run::{self, Ask, Begun, Next, Outcome, Run};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.
@@ -81,7 +81,7 @@ pub(crate) fn readdir<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>) -> Outcome
             run.ok(|to| verifier.encode(to))?;
             list_pseudo(run, args, asked, None)
         }
-        Place::File { .. } if asked.needs_room() => Ok(Next::Ask(ask(Op::Statfs, Then::Room))),
+        Place::File { .. } if asked.needs_room() => run.ask(ask(Op::Statfs, Then::Room)),
         Place::File { .. } => list(run, args, asked, Room::default()),
     }
 }
@@ -126,7 +126,7 @@ fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room
         name_bytes_max: names_max,
         with_attrs: asked.needs_object(),
     };
-    Ok(Next::Ask(ask(op, Then::Listing(room))))
+    run.ask(ask(op, Then::Listing(room)))
 }
 
 fn write_listing<'a>(
@@ -210,56 +210,58 @@ fn write_entry(
     write(run.nfsd, &run.peer.view, place, &attr, room, asked, to)
 }
 
-/// Entries of a directory of the pseudo file system, of which those up to the
-/// cookie of `root` were written.
+/// Entries of a directory of the pseudo file system, of which those before the
+/// cookie of `root` were written, and `root` has these attributes.
 fn list_pseudo<'a>(
     run: &mut Run<'a>,
     args: &READDIR4args<'a>,
     asked: Asked,
-    root: Option<(u64, fs::Attr)>,
+    mut root: Option<(u64, fs::Attr)>,
 ) -> Outcome<'a> {
     let dir = file(run.current()?);
-    let mut cookie = args.cookie;
-    let mut root = root;
-    if let Some((of, _)) = root {
-        // The entry itself comes next.
-        cookie = of - 1;
-    }
-    let view = &run.peer.view;
-    let entries = view.list(dir, cookie).ok_or(nfsstat4::NFS4ERR_STALE)?;
-    let (_, reply) = run.link.machine.reply(run.flow.tag);
-    let to = reply.bytes();
-    let mut full = None;
-    for (cookie, name, place) in entries {
-        let attr = match (place, root) {
-            (Place::Pseudo(file), _) => view.attr(file),
-            (Place::File { .. }, Some((of, attr))) if of == cookie => Some(attr),
-            (Place::File { export, file }, _) => {
-                let Some(granted) = view.granted(export) else {
-                    continue;
-                };
-                let fs = granted.export.fs().clone();
-                let ask = ask(Op::Getattr { file }, Then::Root(cookie));
-                return Ok(Next::AskOf(fs, ask));
+    // Each entry is looked for anew: there are few.
+    let mut cookie = root.map_or(args.cookie, |(of, _)| of - 1);
+    let begin = run.flow.body_at();
+    loop {
+        let view = &run.peer.view;
+        let mut entries = view.list(dir, cookie).ok_or(nfsstat4::NFS4ERR_STALE)?;
+        let Some((at, name, place)) = entries.next() else {
+            drop(entries);
+            return end(run, true);
+        };
+        cookie = at;
+        let fs = match place {
+            Place::Pseudo(_) => None,
+            Place::File { export, .. } => view.granted(export).map(|g| g.export.fs().clone()),
+        };
+        let name = name.to_owned();
+        drop(entries);
+        let attr = match (root.take(), fs) {
+            (Some((of, attr)), _) if of == cookie => Some(attr),
+            (_, None) => run.peer.view.attr(file(place)),
+            (_, Some(fs)) => {
+                let file = file(place);
+                match run.begin_at(&fs, Op::Getattr { file }) {
+                    Begun::Done(Ok(Output::Attr(attr))) => Some(attr),
+                    begun => return run.goes_on(begun, run::Then::Readdir(Then::Root(cookie))),
+                }
             }
         };
-        root = None;
         let Some(attr) = attr else {
             continue;
         };
+        let (_, reply) = run.link.machine.reply(run.flow.tag);
+        let to = reply.bytes();
         let mark = to.len();
         write_name(cookie, name.as_bytes(), to);
-        write(run.nfsd, view, place, &attr, &Room::default(), asked, to)?;
-        let begin = run.flow.body_at();
+        let room = Room::default();
+        write(run.nfsd, &run.peer.view, place, &attr, &room, asked, to)?;
         if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {
             to.truncate(mark);
-            full = Some(mark - begin > 8);
-            break;
+            return match mark - begin > 8 {
+                true => end(run, false),
+                false => run.instead(nfsstat4::NFS4ERR_TOOSMALL),
+            };
         }
-    }
-    match full {
-        None => end(run, true),
-        Some(true) => end(run, false),
-        Some(false) => run.instead(nfsstat4::NFS4ERR_TOOSMALL),
     }
 }

@@ -67,16 +67,14 @@ pub enum Elsewhere {
 }
 
 /// What an operation came to: an error is its result, without a body.
-pub(crate) type Outcome<'a> = Result<Next<'a>, nfsstat4>;
+pub(crate) type Outcome<'a> = Result<Next, nfsstat4>;
 
 /// What happens next.
-pub(crate) enum Next<'a> {
+pub(crate) enum Next {
     /// The result was appended.
     Done,
-    /// The file system of the current file handle is asked.
-    Ask(Ask<'a>),
-    /// Another one is asked.
-    AskOf(Arc<dyn FileSystem>, Ask<'a>),
+    /// A file system was asked and will answer.
+    Pending(Arc<dyn FileSystem>, Task, Then),
     /// See [`Step::Elsewhere`].
     Elsewhere(Elsewhere, Then),
     /// The operation begins again when there is memory; nothing was appended.
@@ -92,6 +90,12 @@ pub(crate) struct Ask<'a> {
     pub(crate) is_open: bool,
     /// What becomes of the answer.
     pub(crate) then: Then,
+}
+
+/// How a question stands.
+pub(crate) enum Begun {
+    Done(Result<Output, fs::Error>),
+    Pending(Arc<dyn FileSystem>, Task),
 }
 
 /// How an operation goes on when what it asked for is there: in the family that
@@ -338,20 +342,10 @@ impl<'a> Run<'a> {
                     self.take()
                 }
                 Ok(Next::End) => return Step::Sent,
-                Ok(Next::Ask(ask)) => match self.ask(ask) {
-                    Asked::Done(then, result) => after(self, then, result),
-                    Asked::Pending(fs, task, then) => {
-                        *waits = Waits::For(then);
-                        return Step::Pending(fs, task);
-                    }
-                },
-                Ok(Next::AskOf(fs, ask)) => match self.ask_of(&fs, ask) {
-                    (Progress::Done(result), then) => after(self, then, result),
-                    (Progress::Pending(task), then) => {
-                        *waits = Waits::For(then);
-                        return Step::Pending(fs, task);
-                    }
-                },
+                Ok(Next::Pending(fs, task, then)) => {
+                    *waits = Waits::For(then);
+                    return Step::Pending(fs, task);
+                }
                 Ok(Next::Elsewhere(what, then)) => {
                     *waits = Waits::For(then);
                     return Step::Elsewhere(what);
@@ -471,32 +465,51 @@ impl<'a> Run<'a> {
         Ok(Next::Done)
     }
 
+    /// Asks the file system of the current file handle, and goes on when it
+    /// has answered.
+    pub(crate) fn ask(&mut self, ask: Ask<'_>) -> Outcome<'a> {
+        let begun = self.begin(ask.op, ask.is_open);
+        self.goes_on(begun, ask.then)
+    }
+
+    /// A file system was asked: with the answer, now or later.
+    pub(crate) fn goes_on(&mut self, begun: Begun, then: Then) -> Outcome<'a> {
+        match begun {
+            Begun::Done(result) => after(self, then, result),
+            Begun::Pending(fs, task) => Ok(Next::Pending(fs, task, then)),
+        }
+    }
+
+    /// Asks the file system of the current file handle.
     #[inline]
-    fn ask(&mut self, ask: Ask<'a>) -> Asked {
+    pub(crate) fn begin(&mut self, op: fs::Op<'_>, is_open: bool) -> Begun {
         let place = self.flow.current.map(|current| current.place);
         let (export, identity) = match place {
             Some(Place::File { export, .. }) => (export, &self.flow.identity),
             Some(Place::Pseudo(_)) => {
-                return Asked::Done(ask.then, names::pseudo(&self.peer.view, &ask.op));
+                return Begun::Done(names::pseudo(&self.peer.view, &op));
             }
             None => unreachable!("who asks has looked for the current file handle"),
         };
         let Some(granted) = self.peer.view.granted(export) else {
             // The export went while the call waited.
-            return Asked::Done(ask.then, Err(fs::Error::Stale));
+            return Begun::Done(Err(fs::Error::Stale));
         };
-        let caller = caller(identity, self.time, ask.is_open);
+        let caller = caller(identity, self.time, is_open);
         let fs = granted.export.fs();
-        match fs.start(&caller, ask.op, self.files, self.token) {
-            Progress::Done(result) => Asked::Done(ask.then, result),
-            Progress::Pending(task) => Asked::Pending(fs.clone(), task, ask.then),
+        match fs.start(&caller, op, self.files, self.token) {
+            Progress::Done(result) => Begun::Done(result),
+            Progress::Pending(task) => Begun::Pending(fs.clone(), task),
         }
     }
 
-    fn ask_of(&mut self, fs: &Arc<dyn FileSystem>, ask: Ask<'a>) -> (Progress, Then) {
-        let caller = caller(&self.flow.identity, self.time, ask.is_open);
-        let progress = fs.start(&caller, ask.op, self.files, self.token);
-        (progress, ask.then)
+    /// Asks another file system.
+    pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::Op<'_>) -> Begun {
+        let caller = caller(&self.flow.identity, self.time, false);
+        match fs.start(&caller, op, self.files, self.token) {
+            Progress::Done(result) => Begun::Done(result),
+            Progress::Pending(task) => Begun::Pending(fs.clone(), task),
+        }
     }
 
     /// On whose behalf it acts at the current file handle.
@@ -633,12 +646,6 @@ impl<'a> Run<'a> {
             None => self.flow.client.as_ref(),
         }
     }
-}
-
-/// How a question stands.
-enum Asked {
-    Done(Then, Result<Output, fs::Error>),
-    Pending(Arc<dyn FileSystem>, Task, Then),
 }
 
 #[inline]
@@ -785,9 +792,4 @@ fn after<'a>(run: &mut Run<'a>, then: Then, result: Result<Output, fs::Error>) -
         Then::Lock(then) => lock::after(run, then, result),
         Then::Offload(then) => offload::after(run, then, result),
     }
-}
-#[cfg(test)]
-#[test]
-fn sizes_tmp() {
-    println!("next {} ask {} then {} argop {} fsop {} output {} flow {} outcome {} data {} progress {} asked {} dthen {} othen {} sthen {} offthen {} lthen {}", size_of::<Next>(), size_of::<Ask>(), size_of::<Then>(), size_of::<nfs_argop4>(), size_of::<fs::Op>(), size_of::<Output>(), size_of::<Flow>(), size_of::<Outcome>(), size_of::<link::Data>(), size_of::<Progress>(), size_of::<Asked>(), size_of::<data::Then>(), size_of::<open::Then>(), size_of::<session::Then>(), size_of::<offload::Then>(), size_of::<lock::Then>());
 }

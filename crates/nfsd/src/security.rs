@@ -11,7 +11,7 @@ use wire::xdr::{Encode, List};
 
 use crate::names::{file, parent_above};
 use crate::pseudo::Place;
-use crate::run::{self, Ask, Next, Outcome, Run};
+use crate::run::{self, Ask, Outcome, Run};
 use crate::status::status;
 
 /// How an operation goes on.
@@ -31,12 +31,12 @@ pub(crate) fn after<'a>(
     tell(run, current.place)
 }
 
-fn ask(op: Op<'_>) -> Outcome<'_> {
-    Ok(Next::Ask(Ask {
+fn ask<'a>(run: &mut Run<'a>, op: Op<'_>) -> Outcome<'a> {
+    run.ask(Ask {
         op,
         is_open: false,
         then: run::Then::Security(Then::Found),
-    }))
+    })
 }
 
 pub(crate) fn secinfo<'a>(run: &mut Run<'a>, args: &SECINFO4args<'a>) -> Outcome<'a> {
@@ -48,7 +48,7 @@ pub(crate) fn secinfo<'a>(run: &mut Run<'a>, args: &SECINFO4args<'a>) -> Outcome
             let place = run.peer.view.lookup(dir, name);
             tell(run, place.ok_or(nfsstat4::NFS4ERR_NOENT)?)
         }
-        Place::File { file: dir, .. } => ask(Op::Lookup { dir, name }),
+        Place::File { file: dir, .. } => ask(run, Op::Lookup { dir, name }),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn secinfo_no_name<'a>(run: &mut Run<'a>, args: &SECINFO_NO_NAME4args
         Some(parent) => tell(run, parent?),
         None => {
             let dir = file(current.place);
-            ask(Op::Parent { dir })
+            ask(run, Op::Parent { dir })
         }
     }
 }

@@ -904,6 +904,12 @@ fn a_setattr_that_fails_says_that_nothing_was_set() {
     }
 }
 
+/// What this thread has run for, whatever else the machine does.
+fn cpu_nanos() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// `cargo test --release -p nfsd --test executor -- --ignored --nocapture`: how
 /// long calls take, from bytes received to bytes to be sent, the copies of a
 /// socket's stand-in among it.
@@ -944,7 +950,7 @@ fn how_long_calls_take() {
             + 16;
         let mut sent = Vec::with_capacity(1 << 20);
         const CALLS: u32 = 300_000;
-        let begin = std::time::Instant::now();
+        let begin = cpu_nanos();
         for _ in 0..CALLS {
             session.sequenceid += 1;
             bytes[at..at + 4].copy_from_slice(&session.sequenceid.to_be_bytes());
@@ -952,8 +958,8 @@ fn how_long_calls_take() {
             world.server.receive(world.conn, &bytes);
             world.server.sent_to(world.conn, &mut sent);
         }
-        let each = begin.elapsed() / CALLS;
+        let each = (cpu_nanos() - begin) / u64::from(CALLS);
         assert_eq!(Answer::new(sent.split_off(4)).status, NFS4_OK);
-        println!("{what}: {each:?}");
+        println!("{what}: {each} ns");
     }
 }
