@@ -18,6 +18,10 @@ pub enum Fault {
     SplitOrWrite,
     /// A copy of several ranges leaves its last step out.
     ShortCopy,
+    /// A copy from another volume reads the one that it writes.
+    OneVolume,
+    /// Who asks where data lies hears that there is none.
+    NoExtents,
     /// A sync that failed is forgotten.
     ForgetLoss,
     /// Memory that is being sent is written in place.

@@ -7,7 +7,9 @@ use machine::Tag;
 use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token, Wait};
 use wire::nvme::fabrics::ConnectData;
+use wire::nvme::feature::{HOST_BEHAVIOR_BYTES, HostBehavior, fid};
 use wire::nvme::identify::{self, IDENTIFY_BYTES, cns};
+use wire::nvme::lba_status::cmpc;
 use wire::nvme::log::{event, lid};
 use wire::nvme::property::{csts, offset};
 use wire::nvme::reservation::{Notification, notice};
@@ -42,6 +44,8 @@ enum Sent {
     Enable,
     Ready,
     Identify,
+    /// Set Features, Host Behavior Support.
+    Behavior,
     KeepAlive,
     Abort,
     /// Asynchronous Event Request, which is answered when there is something.
@@ -307,6 +311,9 @@ impl SimHost {
                 // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
                 let takes = (controller.ioccsz.get() * 16).saturating_sub(64);
                 self.in_capsule_max = takes.min(self.plan.in_capsule_max);
+                self.enable_copies();
+            }
+            Sent::Behavior => {
                 for qid in 1..=self.plan.queues {
                     self.open(qid);
                 }
@@ -333,6 +340,24 @@ impl SimHost {
             Sent::Io(_) => unreachable!("handled above"),
         }
         Ok(())
+    }
+
+    /// Copies between namespaces (Base 2.1, Host Behavior Support).
+    fn enable_copies(&mut self) {
+        let mut behavior = [0; HOST_BEHAVIOR_BYTES];
+        behavior[4..6].copy_from_slice(&HostBehavior::COPY_FORMATS.to_le_bytes());
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.cdw10 = u32::from(fid::HOST_BEHAVIOR).into();
+        let buf = self.driver.pool().get(HOST_BEHAVIOR_BYTES as u32);
+        let buf = buf.expect("hosts have memory");
+        mem::copy_in(buf.range(), &behavior);
+        let lane = &mut self.lanes[0];
+        let data = Data::Out(HOST_BEHAVIOR_BYTES as u32);
+        if let Some(tag) = lane.queue.submit(&sqe, data, |_| Memory::owned(buf)) {
+            let begun_at = self.driver.now();
+            let what = Sent::Behavior;
+            lane.put(tag, Command { what, begun_at });
+        }
     }
 
     fn await_event(&mut self) {
@@ -514,6 +539,8 @@ impl SimHost {
             return Ok(false);
         }
         for request in requests {
+            let is_admin = request.sqe.opcode == admin::GET_LBA_STATUS;
+            let lane = &mut self.lanes[if is_admin { 0 } else { at }];
             let memory = match request.len {
                 0 => Memory::default(),
                 len => {
@@ -541,7 +568,7 @@ impl SimHost {
                 }
             }
         }
-        let has_room = lane.has_room;
+        let has_room = self.lanes[at].has_room;
         self.wake(world, now + COMMAND_TIMEOUT);
         Ok(has_room)
     }
@@ -561,6 +588,26 @@ impl Lane {
         }
         self.commands[index] = Some(command);
     }
+}
+
+/// The blocks without data in the answer to Get LBA Status about a range (NVM
+/// Command Set 1.0, section 4.2.1): those that are not allocated.
+pub fn holes(bytes: &[u8], first: u64, blocks: u64) -> Option<Vec<u64>> {
+    let count = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+    let descriptors = bytes.get(8..8 + 16 * count)?.chunks_exact(16);
+    let mut holes = Vec::new();
+    let mut at = first;
+    for one in descriptors {
+        let start = u64::from_le_bytes(*one.first_chunk()?);
+        let blocks = u32::from_le_bytes(one[8..12].try_into().ok()?);
+        holes.extend(at..start);
+        at = start + u64::from(blocks);
+    }
+    // What did not fit is not told.
+    if bytes[4] == cmpc::COMPLETE {
+        holes.extend(at..first + blocks);
+    }
+    Some(holes)
 }
 
 /// Whether a command that ended with `status` had no effect for certain.

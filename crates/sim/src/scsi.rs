@@ -2,14 +2,14 @@
 //! NVMe.
 
 use host::iscsi::{Failure, Outcome};
-use wire::nvme::{DSM_AD, DsmRange, Status, cdw12, io};
+use wire::nvme::{CopySource, DSM_AD, DsmRange, Status, admin, cdw12, io};
 use wire::scsi::cdb::{self, Cdb};
 use wire::scsi::{UnmapDescriptor, UnmapHeader, asc, key, opcode, persistent_reserve_out, status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::reserve::Ask;
-use crate::target::lun_of;
-use crate::work::{OR_WRITE, Request};
+use crate::target::{lun_of, uuid};
+use crate::work::{COPY_ABORTED, OR_WRITE, Request};
 
 /// A command to send.
 pub struct Asked {
@@ -53,6 +53,11 @@ pub fn asked(requests: &[Request]) -> Asked {
         io::READ => at(opcode::READ_16, 0),
         io::WRITE => at(opcode::WRITE_16, fua(first)),
         OR_WRITE => at(opcode::ORWRITE_16, fua(first)),
+        admin::GET_LBA_STATUS => cdb::get_lba_status(lba(first), first.len),
+        io::COPY => {
+            bytes = copy_list(lun, lba(first), &first.bytes);
+            cdb::extended_copy(bytes.len() as u32)
+        }
         io::FLUSH => cdb::synchronize_cache16(),
         io::WRITE_ZEROES => {
             let deallocates = first.sqe.cdw12.get() & cdw12::DEAC != 0;
@@ -117,6 +122,56 @@ fn unmap_list(ranges: &[u8]) -> Vec<u8> {
     list
 }
 
+/// The parameter list of EXTENDED COPY(LID1) to a logical unit, for the ranges of a
+/// Copy (SPC-4, sections 6.4.3, 6.4.5 and 6.4.6): without a list identifier, the two
+/// units named by their UUIDs.
+fn copy_list(to: u16, mut to_lba: u64, ranges: &[u8]) -> Vec<u8> {
+    const CSCD_BYTES: u16 = 32;
+    let ranges = ranges.chunks_exact(size_of::<CopySource>());
+    let ranges = ranges.map(|range| CopySource::read_from_bytes(range).expect("its size"));
+    let ranges: Vec<CopySource> = ranges.collect();
+    let from = lun_of(ranges[0].snsid.get());
+    let mut list = vec![0, 0x18];
+    list.extend((2 * CSCD_BYTES).to_be_bytes());
+    list.extend([0; 4]);
+    list.extend((28 * ranges.len() as u32).to_be_bytes());
+    list.extend([0; 4]);
+    for lun in [from, to] {
+        let mut cscd = [0; CSCD_BYTES as usize];
+        cscd[0] = 0xe4;
+        // Binary, of the logical unit, a UUID.
+        (cscd[4], cscd[5], cscd[7], cscd[8]) = (0x01, 0x0a, 18, 0x10);
+        cscd[10..26].copy_from_slice(uuid(lun.into()).as_bytes());
+        list.extend(cscd);
+    }
+    for range in ranges {
+        let blocks = range.nlb.get() + 1;
+        list.extend([0x02, 0, 0, 24, 0, 0, 0, 1, 0, 0]);
+        list.extend(blocks.to_be_bytes());
+        list.extend(range.slba.get().to_be_bytes());
+        list.extend(to_lba.to_be_bytes());
+        to_lba += u64::from(blocks);
+    }
+    list
+}
+
+/// The blocks without data in the answer to GET LBA STATUS (SBC-3).
+pub fn holes(bytes: &[u8]) -> Option<Vec<u64>> {
+    let len = u32::from_be_bytes(*bytes.first_chunk::<4>()?) as usize + 4;
+    let descriptors = bytes.get(8..len.min(bytes.len()))?.chunks_exact(16);
+    let mut holes = Vec::new();
+    for one in descriptors {
+        let first = u64::from_be_bytes(*one.first_chunk()?);
+        let blocks = u32::from_be_bytes(one[8..12].try_into().ok()?);
+        match one[12] {
+            0 => {}
+            1 => holes.extend(first..first + u64::from(blocks)),
+            _ => return None,
+        }
+    }
+    Some(holes)
+}
+
 /// PERSISTENT RESERVE OUT and its parameter list (SPC-4, section 6.16).
 fn reserve(ask: Ask) -> (Cdb, Vec<u8>) {
     use persistent_reserve_out as action;
@@ -166,6 +221,7 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
         Outcome::Status(status::CHECK_CONDITION) => {
             let sense = failure.sense?;
             match (sense.key, sense.code) {
+                (key::COPY_ABORTED, _) => alone(COPY_ABORTED),
                 (key::MISCOMPARE, _) => alone(Status::COMPARE_FAILURE.dnr()),
                 (_, asc::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE) => alone(Status::LBA_OUT_OF_RANGE),
                 (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR) => alone(Status::UNRECOVERED_READ),

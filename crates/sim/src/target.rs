@@ -137,6 +137,11 @@ pub fn address(listener: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420 + listener as u16))
 }
 
+/// Who volume `n` is.
+pub fn uuid(n: usize) -> Uuid {
+    Uuid::from_u128(n as u128 + 1)
+}
+
 /// Name of volume `n`.
 pub fn volume_name(n: usize) -> String {
     format!("volume{n}")
@@ -205,7 +210,7 @@ impl Medium {
             size_bytes: self.blocks * u64::from(self.plan.block_bytes),
             block_bytes: self.plan.block_bytes,
             read_only: false,
-            uuid: Some(Uuid::from_u128(n as u128 + 1)),
+            uuid: Some(uuid(n)),
             state: None,
         };
         let Some((fd, _)) = &self.file else {
@@ -284,7 +289,7 @@ fn config(plan: &Plan) -> Config {
 impl SimTarget {
     /// Starts a target over `media`; its reactors have the drivers from 0 on.
     pub fn start(world: &Shared, plan: &Plan, media: &[Medium], pools: &[Pool]) -> SimTarget {
-        let volumes = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
+        let volumes: Vec<_> = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
         let config = config(plan);
         let addresses = (0..plan.listeners).map(address).chain([portal()]);
         let addresses: Vec<SocketAddr> = addresses.collect();

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use host::Completion as Cqe;
 use mem::BufRange;
 use reactor::{Nanos, Token};
-use wire::nvme::{Sqe, Status, io};
+use wire::nvme::{Sqe, Status, admin, io};
 
 use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Violation, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
@@ -26,6 +26,10 @@ const ANSWER_MAX: Nanos = 30 * S;
 const FUSED: u8 = 0xff;
 /// In place of an opcode: ORWRITE, for which NVMe has no command.
 pub const OR_WRITE: u8 = 0xfe;
+/// Bytes of the answer to Get LBA Status: a header and some descriptors.
+const LBA_STATUS_BYTES: u32 = 8 + 16 * 16;
+/// In place of a status: COPY ABORTED of EXTENDED COPY.
+pub const COPY_ABORTED: Status = Status::INTERNAL_ERROR;
 /// Blocks that everybody wants.
 const HOT_BLOCKS: u64 = 6;
 
@@ -259,7 +263,8 @@ impl Work {
             (self.spoils(host), io::WRITE_UNCORRECTABLE),
             (if room >= 2 { 12 } else { 0 }, FUSED),
             (if speaks_iscsi { 6 } else { 0 }, OR_WRITE),
-            (if speaks_iscsi { 0 } else { self.plan.copies }, io::COPY),
+            (self.plan.copies, io::COPY),
+            (3, admin::GET_LBA_STATUS),
         ]);
         let (first, blocks) = self.extent(volume);
         match kind {
@@ -272,6 +277,7 @@ impl Work {
             io::WRITE_UNCORRECTABLE => vec![self.spoil(host, volume, first, blocks)],
             io::COPY => vec![self.stage(host, volume, first, blocks)],
             OR_WRITE => vec![self.or_write(host, volume, first, blocks)],
+            admin::GET_LBA_STATUS => vec![self.lba_status(host, volume, first, blocks)],
             _ => self.compare(host, volume, first, blocks, kind == FUSED),
         }
     }
@@ -430,16 +436,22 @@ impl Work {
         let (reads, writes) = match op.kind {
             Kind::Read | Kind::Compare | Kind::Verify => (true, false),
             Kind::CompareAndWrite { .. } | Kind::OrWrite | Kind::Copy { .. } => (true, true),
+            // An Admin command of NVMe, for which reservations are nothing.
+            Kind::LbaStatus => (self.plan.hosts[op.host].iscsi.is_some(), false),
             _ => (false, true),
         };
         let (host, begun) = (op.host, op.begun());
         let subsystem = self.plan.hosts[host].subsystem;
-        let mut absent = self.volumes[op.volume].absent[subsystem].iter();
+        // A copy comes from a volume that may be another.
+        let source = self.source_of(value).filter(|source| *source != op.volume);
+        let of_volumes = [Some(op.volume), source].into_iter().flatten();
+        let mut absent = of_volumes.flat_map(|volume| &self.volumes[volume].absent[subsystem]);
         if status.is_success() && absent.any(|&(from, to)| from < begun && now < to) {
             let text = format!("op {value} succeeded where nothing was served");
             return Err(Violation(text));
         }
         let book = &self.volumes[op.volume].book;
+        let from = source.map(|source| &self.volumes[source].book);
         let ends = ops.iter().map(|value| self.checker.op(*value));
         let end = ends.map(|op| op.first + op.blocks).max().unwrap_or(0);
         let (least, most) = self.size_between(op.volume, begun, now);
@@ -448,15 +460,21 @@ impl Work {
             Status::LBA_OUT_OF_RANGE => end <= least,
             _ => false,
         };
-        if is_impossible && op.kind != Kind::Flush {
+        if is_impossible && !matches!(op.kind, Kind::Flush | Kind::LbaStatus) {
             return Err(Violation(format!(
                 "op {value} up to block {end} ended with {status} on a volume of {least} to \
                  {most} blocks"
             )));
         }
         let fits = match status.code() {
-            Status::SUCCESS => book.may_allow(begun, now, host, reads, writes),
-            Status::RESERVATION_CONFLICT => book.may_refuse(begun, now, host, reads, writes),
+            Status::SUCCESS => {
+                book.may_allow(begun, now, host, reads && source.is_none(), writes)
+                    && from.is_none_or(|book| book.may_allow(begun, now, host, true, false))
+            }
+            Status::RESERVATION_CONFLICT => {
+                book.may_refuse(begun, now, host, reads, writes)
+                    || from.is_some_and(|book| book.may_refuse(begun, now, host, true, false))
+            }
             _ => true,
         };
         match fits {
@@ -575,6 +593,7 @@ impl Work {
         }
         match (op.kind, status.code()) {
             (Kind::Read, Status::SUCCESS) => self.has_read(io.ops[0], cqe, memory),
+            (Kind::LbaStatus, Status::SUCCESS) => self.has_heard(io.ops[0], cqe, memory),
             (_, Status::SUCCESS) => {
                 for value in io.ops {
                     self.checker.succeeded(value, &[])?;
@@ -626,6 +645,11 @@ impl Work {
             Status::RESERVATION_CONFLICT | Status::PREEMPTED => self.plan.reserve_percent > 0,
             Status::ABORT_REQUESTED => self.plan.abort_percent > 0,
             Status::COMMAND_INTERRUPTED => !self.is_healed,
+            // What EXTENDED COPY says of any failure on its way.
+            COPY_ABORTED if matches!(self.checker.op(op).kind, Kind::Copy { .. }) => {
+                let is_hindered = self.plan.reserve_percent > 0 || self.plan.faults.changes > 0;
+                is_hindered || has_errors || disk.hangs > 0
+            }
             // Whether that is so is looked at with the reservations.
             Status::LBA_OUT_OF_RANGE => true,
             _ => self.plan.faults.changes > 0,
@@ -668,6 +692,29 @@ impl Work {
             };
         }
         self.checker.succeeded(value, &seen)
+    }
+
+    /// Where data lies was told: elsewhere are zeros.
+    fn has_heard(&mut self, value: Value, cqe: &Cqe, memory: Option<BufRange>) -> Verdict {
+        let op = self.checker.op(value).clone();
+        self.checker.succeeded(value, &[])?;
+        // What cannot be read may lie nowhere.
+        if self.checker.may_be_spoiled(value) {
+            return Ok(());
+        }
+        let mut bytes = vec![0; cqe.data_len as usize];
+        mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
+        let holes = match self.plan.hosts[op.host].iscsi {
+            Some(_) => crate::scsi::holes(&bytes),
+            None => crate::host::holes(&bytes, op.first, op.blocks),
+        };
+        let Some(holes) = holes else {
+            let text = format!("op {value}: an answer that makes no sense: {bytes:02x?}");
+            return Err(Violation(text));
+        };
+        let asked = op.first..op.first + op.blocks;
+        let holes: Vec<u64> = holes.into_iter().filter(|at| asked.contains(at)).collect();
+        self.checker.was_told_of_holes(value, &holes)
     }
 
     /// A write was acknowledged: that is what its blocks hold, as a guess.

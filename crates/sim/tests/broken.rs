@@ -126,3 +126,13 @@ fn unreadable_blocks_that_are_read_are_found() {
         &["before the other", "nothing explains"],
     );
 }
+
+#[test]
+fn a_copy_from_the_wrong_volume_is_found() {
+    is_found(Fault::OneVolume, &["not of here", "before the other"]);
+}
+
+#[test]
+fn data_that_is_said_not_to_be_there_is_found() {
+    is_found(Fault::NoExtents, &["zeros that nothing explains"]);
+}

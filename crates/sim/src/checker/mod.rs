@@ -76,6 +76,8 @@ pub enum Kind {
     },
     /// ORWRITE of zeros: reads and writes, and changes nothing.
     OrWrite,
+    /// Get LBA Status: where no data is, zeros are.
+    LbaStatus,
 }
 
 impl Kind {
@@ -309,7 +311,21 @@ impl Checker {
                 let volume = &mut self.volumes[op.volume];
                 volume.flushed_before = volume.flushed_before.max(op.invoked);
             }
-            Kind::Trim | Kind::Verify | Kind::OrWrite => {}
+            Kind::Trim | Kind::Verify | Kind::OrWrite | Kind::LbaStatus => {}
+        }
+        Ok(())
+    }
+
+    /// An operation was told that these blocks hold no data: they were zeros then.
+    pub fn was_told_of_holes(&mut self, value: Value, holes: &[u64]) -> Verdict {
+        let Op {
+            volume,
+            acked,
+            invoked,
+            ..
+        } = self.ops[value as usize];
+        for &block in holes {
+            self.resolve(volume, block, &Seen::Whole(ZEROS), acked, invoked)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Copies. The content of a block names the write and the place that it is for,
 //! so a copy takes two commands: what names it is written to blocks of its own,
-//! which nobody else uses, and copied from there.
+//! which nobody else uses, on the same volume or on another, and copied from there.
 
 use wire::nvme::{CopySource, Status, cdw12, io};
 use zerocopy::IntoBytes;
@@ -35,18 +35,31 @@ impl Plan {
 }
 
 impl Work {
+    /// The volume that a copy comes from.
+    pub(super) fn source_of(&self, op: Value) -> Option<usize> {
+        let place = self.copies.taken.iter().find(|taken| taken.2 == op)?;
+        Some(place.0)
+    }
+
     /// The first command of a copy; a write, where no place is free.
     pub(super) fn stage(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+        // Content names its place by sectors: blocks must be alike.
+        let block_bytes = self.volumes[volume].block_bytes;
+        let alike = (0..self.volumes.len()).filter(|&v| self.volumes[v].block_bytes == block_bytes);
+        let alike: Vec<usize> = alike.collect();
+        let from = self.random.pick(&alike);
         let taken = &self.copies.taken;
-        let is_free = |slot: &usize| !taken.iter().any(|&(v, s, _)| (v, s) == (volume, *slot));
+        let is_free = |slot: &usize| !taken.iter().any(|&(v, s, _)| (v, s) == (from, *slot));
         let Some(slot) = (0..SLOTS).find(is_free) else {
             return self.write(host, volume, first, blocks);
         };
-        let durable = self.durable();
+        // EXTENDED COPY has no FUA.
+        let durable = self.durable() && self.plan.hosts[host].iscsi.is_none();
         let kind = Kind::Copy { durable };
         let op = self.begin(Op::new(kind, host, volume, first, blocks.min(BLOCKS_MAX)));
-        self.copies.taken.push((volume, slot, op));
+        self.copies.taken.push((from, slot, op));
         let mut request = self.write_of(op, false);
+        request.sqe.nsid = self.nsid(host, from).into();
         let blocks = self.checker.op(op).blocks as u32;
         request.sqe.set_blocks(slot as u64 * BLOCKS_MAX, blocks);
         request.io.part = Part::Stage;
@@ -78,13 +91,18 @@ impl Work {
             ..
         } = *self.checker.op(op);
         let place = self.copies.taken.iter().find(|taken| taken.2 == op);
-        let from = place.expect("it has one").1 as u64 * BLOCKS_MAX;
+        let &(source, slot, _) = place.expect("it has one");
+        let from = slot as u64 * BLOCKS_MAX;
+        let snsid = self.nsid(host, source);
         // One range, or two.
         let cut = self.random.between(1, blocks);
         let ranges = [(from, cut), (from + cut, blocks - cut)];
+        let is_here = source == volume && self.plan.hosts[host].iscsi.is_none();
         let mut bytes = Vec::new();
         for (from, blocks) in ranges.into_iter().filter(|(_, blocks)| *blocks > 0) {
             let range = CopySource {
+                // Reserved in format 0.
+                snsid: if is_here { 0 } else { snsid }.into(),
                 slba: from.into(),
                 nlb: (blocks as u16 - 1).into(),
                 ..CopySource::default()
@@ -96,6 +114,10 @@ impl Work {
         let mut dword12 = (bytes.len() / size_of::<CopySource>()) as u32 - 1;
         if kind == (Kind::Copy { durable: true }) {
             dword12 |= cdw12::FUA;
+        }
+        if !is_here {
+            // Descriptor format 2h.
+            dword12 |= 2 << 8;
         }
         request.sqe.cdw12 = dword12.into();
         request.len = bytes.len() as u32;

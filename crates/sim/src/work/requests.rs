@@ -1,9 +1,10 @@
 //! The commands of operations.
 
-use wire::nvme::{DSM_AD, DsmRange, Sqe, cdw12, io};
+use wire::nvme::lba_status::atype;
+use wire::nvme::{DSM_AD, DsmRange, Sqe, admin, cdw12, io};
 use zerocopy::IntoBytes;
 
-use super::{Io, OR_WRITE, Part, Request, Work};
+use super::{Io, LBA_STATUS_BYTES, OR_WRITE, Part, Request, Work};
 use crate::checker::{Kind, Op, Value, ZEROS};
 use crate::content::{self, SECTOR_BYTES};
 
@@ -140,6 +141,23 @@ impl Work {
         }
         request.len = blocks as u32 * self.volumes[volume].block_bytes;
         request.bytes = vec![0; request.len as usize];
+        request
+    }
+
+    /// Get LBA Status: which blocks hold data.
+    pub(super) fn lba_status(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> Request {
+        let op = self.begin(Op::new(Kind::LbaStatus, host, volume, first, blocks));
+        let mut request = self.request(admin::GET_LBA_STATUS, volume, op);
+        request.sqe.cdw10 = (first as u32).into();
+        request.sqe.cdw12 = (LBA_STATUS_BYTES / 4 - 1).into();
+        request.sqe.cdw13 = (u32::from(atype::ALLOCATED) << 24 | blocks as u32).into();
+        request.len = LBA_STATUS_BYTES;
         request
     }
 

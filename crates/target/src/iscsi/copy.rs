@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use iscsi::SessionInfo;
 use machine::Tag;
+use mem::broken::{self, Fault};
 use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::copy::{Bytes, Cscd, LIST_BYTES_MAX, List, Place, Segment, aborted};
@@ -342,6 +343,9 @@ impl Copy {
         held: Held,
         buf: Buf,
     ) -> Box<Steps> {
+        if broken::is(Fault::ShortCopy) {
+            segments.truncate(1);
+        }
         segments.reverse();
         let copy = Copy {
             place,
@@ -404,9 +408,13 @@ impl Plan for Copy {
         let left = segment.bytes.len - self.done;
         let len = left.min(self.buf.len().into()) as u32;
         self.read = Some(len);
+        let source = match broken::is(Fault::OneVolume) {
+            true => &segment.destination,
+            false => &segment.source,
+        };
         Some(Step {
             unit: self.place,
-            volume: segment.source.volume.clone(),
+            volume: source.volume.clone(),
             io: store::Io::Read {
                 offset: segment.bytes.source + at_in(segment, self.done, len),
                 buf: self.buf.slice(0, len),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use link::Data;
 use machine::Tag;
+use mem::broken::{self, Fault};
 use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::{Check, Io, IoKind};
@@ -365,7 +366,8 @@ fn lba_status(volume: &dyn Volume, unit: &scsi::Unit, offset: u64, allocation_le
         // It has become smaller.
         return Answer::Check(scsi::Sense::out_of_range());
     }
-    let extents = extents.iter().map(|extent| (extent.len, extent.allocated));
+    let is_there = |extent: &store::Extent| extent.allocated && !broken::is(Fault::NoExtents);
+    let extents = extents.iter().map(|extent| (extent.len, is_there(extent)));
     let mut out = Vec::new();
     let allocation_len = allocation_len.min(ANSWER_BYTES_MAX);
     scsi::unmap::lba_status(unit, offset, extents, allocation_len, &mut out);

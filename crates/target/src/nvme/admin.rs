@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use link::Data;
 use machine::{Nanos, Tag};
+use mem::broken::{self, Fault};
 use nvmf::command::Command;
 use nvmf::tcp::controller::{Done, Refused, Role};
 use nvmf::{
@@ -418,7 +419,9 @@ fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
     let mut extents = Vec::new();
     match volume.extents(ask.offset, ask.len, 2 * max, &mut extents) {
         Ok(()) => {
-            let allocated = extents.iter().filter(|extent| extent.allocated);
+            let allocated = extents
+                .iter()
+                .filter(|extent| extent.allocated && !broken::is(Fault::NoExtents));
             Answer {
                 data: ask.data(allocated.map(|extent| (extent.offset, extent.len))),
                 ..Answer::default()

@@ -111,9 +111,13 @@ impl Connection {
         let mut steps = Vec::with_capacity(ranges.len() * STEPS_A_RANGE as usize);
         for range in ranges {
             let buf = buf.range().slice(0, range.len as u32);
+            let source = match broken::is(Fault::OneVolume) {
+                true => io.namespace,
+                false => range.namespace,
+            };
             steps.push(Step {
                 unit: range.namespace,
-                volume: volumes[range.namespace as usize].clone(),
+                volume: volumes[source as usize].clone(),
                 io: store::Io::Read {
                     offset: range.offset,
                     buf,

@@ -77,6 +77,13 @@ pub const fn unmap(bits: u8, parameter_list_len: u16) -> Cdb {
     cdb
 }
 
+/// EXTENDED COPY(LID1) with a parameter list of so many bytes (SPC-4).
+pub const fn extended_copy(parameter_list_len: u32) -> Cdb {
+    let mut cdb = plain(EXTENDED_COPY);
+    [cdb[10], cdb[11], cdb[12], cdb[13]] = parameter_list_len.to_be_bytes();
+    cdb
+}
+
 /// INQUIRY: the standard data, or the vital product data page (SPC-4).
 pub const fn inquiry(page: Option<u8>, allocation_len: u16) -> Cdb {
     let mut cdb = plain(INQUIRY);
