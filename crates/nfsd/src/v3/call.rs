@@ -145,8 +145,9 @@ fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfss
         _ => open::check_old(nfsd, now, file, access),
     };
     checked.map_err(|status| match status {
-        nfsstat4::NFS4ERR_STALE => nfsstat3::NFS3ERR_STALE,
-        // Delegations come back, and files are closed.
+        // Who denies others a file may have it open for days.
+        nfsstat4::NFS4ERR_LOCKED => nfsstat3::NFS3ERR_ACCES,
+        // Delegations come back, and grace ends.
         _ => nfsstat3::NFS3ERR_JUKEBOX,
     })
 }

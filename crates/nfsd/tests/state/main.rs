@@ -9,6 +9,7 @@ mod locks;
 mod recovery;
 mod retention;
 mod version0;
+mod version3;
 mod world;
 
 /// Counts what clients cost.

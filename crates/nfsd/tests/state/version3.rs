@@ -1,0 +1,205 @@
+//! Clients of NFSv3, which know no state, beside those of version 4.
+
+use nfs::testing::{call_header_of, write3};
+use wire::nfs3::{
+    GETATTR3args, LINK3args, READ3args, REMOVE3args, RENAME3args, SETATTR3args, diropargs3,
+    nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,
+};
+use wire::nfs4::*;
+use wire::xdr::{Decode, Encode, Opaque, Reader};
+
+use crate::world::*;
+use nfsstat3::{NFS3_OK, NFS3ERR_ACCES, NFS3ERR_JUKEBOX};
+use nfsstat4::NFS4_OK;
+
+/// A client of NFSv3: its connection, and the number of its next call.
+struct Old {
+    conn: usize,
+    xid: u32,
+    root: Vec<u8>,
+}
+
+impl Old {
+    fn new(world: &mut World, by: &mut Client) -> Old {
+        let mut answer = world.run(by, root().op(nfs_argop4::OP_GETFH));
+        answer.ok(nfs_opnum4::OP_PUTROOTFH);
+        Old {
+            conn: world.connect(),
+            xid: 1,
+            root: answer.handle(),
+        }
+    }
+
+    fn send(&mut self, world: &mut World, record: &[u8]) -> nfsstat3 {
+        self.xid += 1;
+        let answer = world.server.call(self.conn, record);
+        assert_eq!(answer[4..24], [&[0, 0, 0, 1][..], &[0; 16]].concat());
+        nfsstat3::decode(&mut Reader::new(&answer[24..])).expect("a status")
+    }
+
+    fn call(&mut self, world: &mut World, procedure: nfs_proc3, args: &impl Encode) -> nfsstat3 {
+        let mut record = call_header_of(self.xid, (NFS4_PROGRAM, 3, procedure as u32));
+        args.encode(&mut record);
+        self.send(world, &record)
+    }
+
+    fn write(&mut self, world: &mut World, file: &[u8]) -> nfsstat3 {
+        let (record, _) = write3(self.xid, file, 0, b"data");
+        self.send(world, &record)
+    }
+
+    fn read(&mut self, world: &mut World, file: &[u8]) -> nfsstat3 {
+        let args = READ3args {
+            file: Opaque(file),
+            offset: 0,
+            count: 1,
+        };
+        self.call(world, nfs_proc3::NFSPROC3_READ, &args)
+    }
+
+    fn setattr(&mut self, world: &mut World, file: &[u8], size: Option<u64>) -> nfsstat3 {
+        let args = SETATTR3args {
+            object: Opaque(file),
+            new_attributes: sattr3 {
+                mode: Some(0o600),
+                uid: None,
+                gid: None,
+                size,
+                atime: set_atime::DONT_CHANGE,
+                mtime: set_mtime::DONT_CHANGE,
+            },
+            guard: None,
+        };
+        self.call(world, nfs_proc3::NFSPROC3_SETATTR, &args)
+    }
+
+    fn named<'a>(dir: &'a [u8], name: &'a str) -> diropargs3<'a> {
+        diropargs3 {
+            dir: Opaque(dir),
+            name: Opaque(name.as_bytes()),
+        }
+    }
+}
+
+fn share(client: &Client, deny: u32) -> OPEN4args<'static> {
+    OPEN4args {
+        share_access: READ | OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+        share_deny: deny,
+        ..opening(client, "o", "f")
+    }
+}
+
+#[test]
+fn what_is_denied_is_denied_to_all() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    let mut old = Old::new(&mut world, &mut client);
+    let handle = world.file(&mut client, "f");
+    assert_eq!(old.write(&mut world, &handle), NFS3_OK);
+    let args = share(&client, OPEN4_SHARE_DENY_WRITE);
+    let opened = world.open(&mut client, args).unwrap();
+    assert_eq!(old.write(&mut world, &handle), NFS3ERR_ACCES);
+    let cut = old.setattr(&mut world, &handle, Some(0));
+    assert_eq!(cut, NFS3ERR_ACCES);
+    assert_eq!(old.read(&mut world, &handle), NFS3_OK);
+    let ops = at(&handle).close(0, opened.stateid);
+    assert_eq!(world.last(&mut client, ops), NFS4_OK);
+    assert_eq!(old.write(&mut world, &handle), NFS3_OK);
+    let args = share(&client, OPEN4_SHARE_DENY_READ);
+    world.open(&mut client, args).unwrap();
+    assert_eq!(old.read(&mut world, &handle), NFS3ERR_ACCES);
+    // A client that does not come back is in nobody's way for long.
+    world.server.advance(200 * SECOND);
+    assert_eq!(old.read(&mut world, &handle), NFS3_OK);
+    assert_eq!(old.write(&mut world, &handle), NFS3_OK);
+}
+
+/// Each of what changes a file, and what became of it.
+fn changes() -> Vec<fn(&mut Old, &mut World, &[u8]) -> nfsstat3> {
+    vec![
+        |old, world, file| old.write(world, file),
+        |old, world, file| old.setattr(world, file, None),
+        |old, world, file| old.setattr(world, file, Some(1)),
+        |old, world, _| {
+            let root = old.root.clone();
+            let object = Old::named(&root, "f");
+            old.call(world, nfs_proc3::NFSPROC3_REMOVE, &REMOVE3args { object })
+        },
+        |old, world, _| {
+            let root = old.root.clone();
+            let (from, to) = (Old::named(&root, "f"), Old::named(&root, "g"));
+            old.call(world, nfs_proc3::NFSPROC3_RENAME, &RENAME3args { from, to })
+        },
+        |old, world, _| {
+            let root = old.root.clone();
+            let (from, to) = (Old::named(&root, "other"), Old::named(&root, "f"));
+            old.call(world, nfs_proc3::NFSPROC3_RENAME, &RENAME3args { from, to })
+        },
+        |old, world, file| {
+            let root = old.root.clone();
+            let args = LINK3args {
+                file: Opaque(file),
+                link: Old::named(&root, "g"),
+            };
+            old.call(world, nfs_proc3::NFSPROC3_LINK, &args)
+        },
+    ]
+}
+
+#[test]
+fn delegations_are_recalled_for_clients_of_version_3() {
+    for (index, change) in changes().into_iter().enumerate() {
+        let mut world = World::new();
+        let (mut a, mut b) = (world.client("a", 2), world.client("b", 1));
+        let mut old = Old::new(&mut world, &mut b);
+        let handle = world.file(&mut b, "f");
+        world.file(&mut b, "other");
+        let args = opening(&a, "o", "f");
+        let delegation = world.open(&mut a, args).unwrap().delegation;
+        let deleg_stateid = delegation.expect("nobody writes");
+        // To read it, and to look at it, is no matter.
+        assert_eq!(old.read(&mut world, &handle), NFS3_OK);
+        let object = Opaque(&handle[..]);
+        let getattr = GETATTR3args { object };
+        let status = old.call(&mut world, nfs_proc3::NFSPROC3_GETATTR, &getattr);
+        assert_eq!(status, NFS3_OK);
+        assert!(world.called(a.conn).is_empty());
+
+        assert_eq!(
+            change(&mut old, &mut world, &handle),
+            NFS3ERR_JUKEBOX,
+            "{index}"
+        );
+        assert_eq!(world.called(a.conn).len(), 1, "{index}");
+        assert_eq!(
+            change(&mut old, &mut world, &handle),
+            NFS3ERR_JUKEBOX,
+            "{index}"
+        );
+        let back = nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args { deleg_stateid });
+        assert_eq!(world.last(&mut a, at(&handle).op(back)), NFS4_OK);
+        // What was answered before does not stick to the call.
+        assert_eq!(change(&mut old, &mut world, &handle), NFS3_OK, "{index}");
+    }
+}
+
+/// Until it is known who has what open, nobody else reads or writes.
+#[test]
+fn in_grace_content_waits() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    let mut old = Old::new(&mut world, &mut client);
+    let handle = world.file(&mut client, "f");
+    world.restart();
+    old.conn = world.connect();
+    assert_eq!(old.write(&mut world, &handle), NFS3ERR_JUKEBOX);
+    assert_eq!(old.read(&mut world, &handle), NFS3ERR_JUKEBOX);
+    let object = Opaque(&handle[..]);
+    let getattr = GETATTR3args { object };
+    let status = old.call(&mut world, nfs_proc3::NFSPROC3_GETATTR, &getattr);
+    assert_eq!(status, NFS3_OK);
+    // All who had anything are back.
+    world.client("a", 1);
+    assert_eq!(old.write(&mut world, &handle), NFS3_OK);
+    assert_eq!(old.read(&mut world, &handle), NFS3_OK);
+}
