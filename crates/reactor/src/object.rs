@@ -1,6 +1,7 @@
 //! Two questions to the kernel about files that no safe crate asks: what a file
 //! system itself calls an object, and that two files share a range.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -18,27 +19,28 @@ struct RawHandle {
 }
 
 /// What the file system below calls an object, which no other object of it has
-/// ever been called: inode number, generation and whatever else it needs. Asks
-/// `name_to_handle_at`, which takes no privilege; a descriptor of any kind will
-/// do.
+/// ever been called: inode number, generation and whatever else it needs. The
+/// object is that of a name in a directory, not followed if it is a symbolic
+/// link; or with an empty name that of the descriptor, which may be of any kind.
+/// Asks `name_to_handle_at`, which takes no privilege.
 ///
 /// # Errors
 /// EOPNOTSUPP where the file system has no such names; EPERM or ENOSYS where a
 /// container denies the call.
-pub fn object_name(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+pub fn object_name(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     let mut handle = RawHandle {
         handle_bytes: HANDLE_BYTES_MAX as u32,
         handle_type: 0,
         f_handle: [0; HANDLE_BYTES_MAX],
     };
     let mut mount_id = 0_i32;
-    // SAFETY: an empty path means the descriptor itself; the handle has the
-    // room that it says it has, and both are written before the call returns.
+    // SAFETY: the name ends with a zero byte; the handle has the room that it
+    // says it has, and what is written is written before the call returns.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
-            fd.as_raw_fd(),
-            c"".as_ptr(),
+            dir.as_raw_fd(),
+            name.as_ptr(),
             &raw mut handle,
             &raw mut mount_id,
             libc::AT_EMPTY_PATH,
@@ -46,9 +48,9 @@ pub fn object_name(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     };
     sys::check(rc as i32)?;
     let len = (handle.handle_bytes as usize).min(HANDLE_BYTES_MAX);
-    let mut name = handle.handle_type.to_le_bytes().to_vec();
-    name.extend_from_slice(&handle.f_handle[..len]);
-    Ok(name)
+    let mut bytes = handle.handle_type.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&handle.f_handle[..len]);
+    Ok(bytes)
 }
 
 /// Makes `len` bytes from `from_offset` of one file those from `to_offset` of
@@ -87,14 +89,16 @@ mod tests {
         let path = folder.path().join("f");
         let file = File::create(&path).unwrap();
         let other = File::create(folder.path().join("g")).unwrap();
-        let Ok(name) = object_name(file.as_fd()) else {
+        let Ok(name) = object_name(file.as_fd(), c"") else {
             // A file system without, or a container that denies the call.
             return;
         };
         assert!(name.len() > 4);
-        let again = File::open(&path).unwrap();
-        assert_eq!(object_name(again.as_fd()).unwrap(), name);
-        assert_ne!(object_name(other.as_fd()).unwrap(), name);
+        let dir = File::open(folder.path()).unwrap();
+        assert_eq!(object_name(dir.as_fd(), c"f").unwrap(), name);
+        assert_ne!(object_name(other.as_fd(), c"").unwrap(), name);
+        std::os::unix::fs::symlink(&path, folder.path().join("l")).unwrap();
+        assert_ne!(object_name(dir.as_fd(), c"l").unwrap(), name);
     }
 
     #[test]

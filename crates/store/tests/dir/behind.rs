@@ -204,7 +204,10 @@ fn others_changes_are_seen() {
     fs::write(place.path("f"), b"123456789").unwrap();
     let after = user.attr(file).unwrap();
     assert!(after.change > before.change && after.size == 9);
-    assert_eq!(user.read_buf(file, 0, 9).unwrap(), (b"123456789".to_vec(), true));
+    assert_eq!(
+        user.read_buf(file, 0, 9).unwrap(),
+        (b"123456789".to_vec(), true)
+    );
     let before = user.attr(top).unwrap().change;
     std::thread::sleep(std::time::Duration::from_millis(20));
     fs::write(place.path("g"), b"").unwrap();

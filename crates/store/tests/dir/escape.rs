@@ -43,7 +43,10 @@ fn links_are_told_not_followed() {
     // Names that are ways are no names.
     for name in ["..", "../f", "/etc", "dir/f", "."] {
         let found = user.lookup(top, name.as_bytes());
-        assert!(matches!(found, Err(Error::BadName | Error::BadChar)), "{name}");
+        assert!(
+            matches!(found, Err(Error::BadName | Error::BadChar)),
+            "{name}"
+        );
     }
     assert_eq!(user.run(Op::Parent { dir: top }), Err(Error::NoEnt));
     assert_eq!(fs::read(outside.path().join("f")).unwrap(), SECRET);
@@ -177,7 +180,8 @@ impl Mount {
     fn tmpfs(at: &Path) -> Option<Mount> {
         let mut command = Command::new("mount");
         let done = command.args(["-t", "tmpfs", "weft-test"]).arg(at).status();
-        done.is_ok_and(|status| status.success()).then(|| Mount(at.into()))
+        done.is_ok_and(|status| status.success())
+            .then(|| Mount(at.into()))
     }
 }
 

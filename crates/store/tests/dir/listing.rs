@@ -83,7 +83,10 @@ fn cookies_hold_while_entries_come_and_go() {
             with_attrs: false,
         };
         let verifier = fs.info().instance;
-        assert_eq!(user.run(readdir(cookie, verifier ^ 1, 1000)), Err(Error::NotSame));
+        assert_eq!(
+            user.run(readdir(cookie, verifier ^ 1, 1000)),
+            Err(Error::NotSame)
+        );
         assert_eq!(user.run(readdir(0, 0, 3)), Err(Error::TooSmall));
     }
 }
@@ -113,7 +116,11 @@ fn large(files: usize) {
         eprintln!("{files} entries listed in {:?}", start.elapsed());
         let names: HashSet<&[u8]> = seen.iter().map(|(.., name)| &name[..]).collect();
         assert_eq!((seen.len(), names.len()), (files, files));
-        numbers.push(seen.iter().map(|&(_, file, _)| file).collect::<HashSet<_>>());
+        numbers.push(
+            seen.iter()
+                .map(|&(_, file, _)| file)
+                .collect::<HashSet<_>>(),
+        );
     }
     assert_eq!(numbers[0].len(), files);
     assert_eq!(numbers[0], numbers[1], "the same numbers each time");

@@ -23,7 +23,10 @@ fn owner(attr: &Attr) -> (u32, u32, u32) {
 /// Everything that clients may set reads back as it was set, also after a
 /// restart. What it is on the disk is for the caller to look at.
 fn set_all(place: &Place) {
-    let device = Device { major: 8, minor: 17 };
+    let device = Device {
+        major: 8,
+        minor: 17,
+    };
     let all = [
         ("file", New::Guarded, Kind::Regular),
         ("unseen", New::Exclusive([1; 8]), Kind::Regular),
@@ -44,7 +47,10 @@ fn set_all(place: &Place) {
             let (attr, ..) = user.create(top, name.as_bytes(), new, set).unwrap();
             assert_eq!((attr.kind, attr.uid, attr.gid), (kind, 1000, 100));
             let is_device = matches!(kind, Kind::Block | Kind::Character);
-            assert_eq!(attr.device, if is_device { device } else { Device::default() });
+            assert_eq!(
+                attr.device,
+                if is_device { device } else { Device::default() }
+            );
             if kind != Kind::Symlink {
                 assert_eq!(attr.mode, 0o4666, "{name}");
             }
@@ -69,7 +75,11 @@ fn set_all(place: &Place) {
     for (name, attr) in made {
         assert_eq!(user.lookup(top, name.as_bytes()), Ok(attr.file));
         let again = user.attr(attr.file).unwrap();
-        assert_eq!((again.kind, owner(&again)), (attr.kind, owner(&attr)), "{name}");
+        assert_eq!(
+            (again.kind, owner(&again)),
+            (attr.kind, owner(&attr)),
+            "{name}"
+        );
         assert_eq!(again.device, attr.device);
         match attr.kind {
             Kind::Regular | Kind::Directory | Kind::Symlink => {}
@@ -132,8 +142,13 @@ fn what_others_may_write_says_nothing_of_itself() {
         let path = place.path(name);
         fs::write(&path, b"").unwrap();
         let value = b"0:0:104755";
-        rustix::fs::setxattr(&path, "user.weft.owner", value, rustix::fs::XattrFlags::empty())
-            .unwrap();
+        rustix::fs::setxattr(
+            &path,
+            "user.weft.owner",
+            value,
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path
     };
@@ -209,7 +224,10 @@ fn child() {
     };
     assert!(problem(&read_only).is_none());
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
-    assert!(matches!(problem(&read_only), Some(DirProblem::System { .. })));
+    assert!(matches!(
+        problem(&read_only),
+        Some(DirProblem::System { .. })
+    ));
     // Files of others are as they are on the disk.
     let fs = place.open();
     let mut user = User::root(&fs);
@@ -232,7 +250,12 @@ fn it_runs_as_any_user() {
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+        ])
         .arg(&program)
         .args(["--ignored", "--exact", "owners::child", "--nocapture"])
         .env(CHILD, path)

@@ -12,7 +12,9 @@ fn content(i: u64) -> Vec<u8> {
 }
 
 fn check(user: &mut User<'_>, file: FileId, i: u64) {
-    let (bytes, is_end) = user.read(file, 0, 100).unwrap_or_else(|e| panic!("{i}: {e}"));
+    let (bytes, is_end) = user
+        .read(file, 0, 100)
+        .unwrap_or_else(|e| panic!("{i}: {e}"));
     assert!(is_end && bytes == content(i), "{i}");
 }
 
@@ -166,7 +168,11 @@ fn child() {
         }
         // The directory itself moves, too.
         if i % 16 == 15 {
-            let (from, to) = if i % 32 == 15 { (b"b", b"c") } else { (b"c", b"b") };
+            let (from, to) = if i % 32 == 15 {
+                (b"b", b"c")
+            } else {
+                (b"c", b"b")
+            };
             user.rename((top, from), (top, to)).unwrap();
         }
     }

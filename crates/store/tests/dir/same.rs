@@ -7,9 +7,7 @@ use store::fs::{Memory, Removable, SetXattr, Time};
 
 const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"name", b"other name"];
 const USERS: [(u32, &[u32]); 3] = [(0, &[0]), (1000, &[100]), (1001, &[101, 100])];
-const MODES: [u32; 8] = [
-    0o777, 0o755, 0o644, 0o600, 0o000, 0o1777, 0o6775, 0o4711,
-];
+const MODES: [u32; 8] = [0o777, 0o755, 0o644, 0o600, 0o000, 0o1777, 0o6775, 0o4711];
 
 /// An object, here and there.
 type Both = (FileId, FileId);
@@ -26,7 +24,10 @@ struct Pair<'a> {
 impl<'a> Pair<'a> {
     fn new(mem: &'a dyn FileSystem, dir: &'a dyn FileSystem, seed: u64) -> Pair<'a> {
         let users = |fs: &'a dyn FileSystem| -> Vec<User<'a>> {
-            USERS.iter().map(|&(uid, gids)| User::new(fs, uid, gids)).collect()
+            USERS
+                .iter()
+                .map(|&(uid, gids)| User::new(fs, uid, gids))
+                .collect()
         };
         let root = (mem.root(), dir.root());
         Pair {
@@ -87,10 +88,26 @@ impl<'a> Pair<'a> {
             }
         };
         let shown = |attr: &Attr| {
-            let size = if attr.kind == Kind::Directory { 0 } else { attr.size };
+            let size = if attr.kind == Kind::Directory {
+                0
+            } else {
+                attr.size
+            };
             // The mode of a symbolic link is nobody's business.
-            let mode = if attr.kind == Kind::Symlink { 0 } else { attr.mode };
-            (attr.kind, mode, attr.links, attr.uid, attr.gid, size, attr.device)
+            let mode = if attr.kind == Kind::Symlink {
+                0
+            } else {
+                attr.mode
+            };
+            (
+                attr.kind,
+                mode,
+                attr.links,
+                attr.uid,
+                attr.gid,
+                size,
+                attr.device,
+            )
         };
         assert_eq!(shown(&mem), shown(&dir), "{at:?}");
     }
@@ -183,8 +200,12 @@ impl<'a> Pair<'a> {
         match self.random.below(6) {
             0 | 1 => {
                 let bytes = self.random.bytes(len as usize + 1);
-                let mem = self.mem[who].write(at.0, offset, &bytes).map(|done| done.len);
-                let dir = self.dir[who].receive(at.1, offset, &bytes).map(|done| done.len);
+                let mem = self.mem[who]
+                    .write(at.0, offset, &bytes)
+                    .map(|done| done.len);
+                let dir = self.dir[who]
+                    .receive(at.1, offset, &bytes)
+                    .map(|done| done.len);
                 assert_eq!(mem, dir);
             }
             2 | 3 => {
@@ -193,8 +214,16 @@ impl<'a> Pair<'a> {
             }
             4 => {
                 let op = |file| match len % 2 {
-                    0 => Op::Allocate { file, offset, len: 1 + u64::from(len) },
-                    _ => Op::Deallocate { file, offset, len: len.into() },
+                    0 => Op::Allocate {
+                        file,
+                        offset,
+                        len: 1 + u64::from(len),
+                    },
+                    _ => Op::Deallocate {
+                        file,
+                        offset,
+                        len: len.into(),
+                    },
                 };
                 let mem = self.mem[who].run(op(at.0));
                 assert_eq!(mem, self.dir[who].run(op(at.1)));
@@ -224,24 +253,37 @@ impl<'a> Pair<'a> {
                     set.size = Some(self.random.below(50_000));
                 }
                 if self.random.below(5) == 0 {
-                    let time = Time { seconds: 77, nanos: 5 };
+                    let time = Time {
+                        seconds: 77,
+                        nanos: 5,
+                    };
                     set.modified = Some(store::fs::SetTime::Client(time));
                 }
                 let mem = self.mem[who].set(at.0, set);
                 let dir = self.dir[who].set(at.1, set);
                 if let (Ok(_), Ok(dir), Some(_)) = (&mem, &dir, set.modified) {
-                    assert_eq!(dir.modified, Time { seconds: 77, nanos: 5 });
+                    assert_eq!(
+                        dir.modified,
+                        Time {
+                            seconds: 77,
+                            nanos: 5
+                        }
+                    );
                 }
                 assert_eq!(mem.map(|_| ()), dir.map(|_| ()), "{set:?}");
             }
             3 => {
-                let how = *self.random.pick(&[
-                    SetXattr::Either,
-                    SetXattr::Create,
-                    SetXattr::Replace,
-                ]);
+                let how =
+                    *self
+                        .random
+                        .pick(&[SetXattr::Either, SetXattr::Create, SetXattr::Replace]);
                 let value = &value[..];
-                let op = |file| Op::SetXattr { file, name, value, how };
+                let op = |file| Op::SetXattr {
+                    file,
+                    name,
+                    value,
+                    how,
+                };
                 let mem = self.mem[who].run(op(at.0)).map(|_| ());
                 assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
             }
@@ -276,12 +318,17 @@ impl<'a> Pair<'a> {
         let at = self.some();
         let names = |user: &mut User<'_>, dir| {
             let listing = user.list(dir, 0, 100)?;
-            let entries = listing.iter().map(|(entry, name)| (name.to_vec(), entry.file));
+            let entries = listing
+                .iter()
+                .map(|(entry, name)| (name.to_vec(), entry.file));
             let mut entries: Vec<_> = entries.collect();
             entries.sort();
             Ok::<_, Error>(entries)
         };
-        match (names(&mut self.mem[who], at.0), names(&mut self.dir[who], at.1)) {
+        match (
+            names(&mut self.mem[who], at.0),
+            names(&mut self.dir[who], at.1),
+        ) {
             (Ok(mem), Ok(dir)) => {
                 assert_eq!(mem.len(), dir.len());
                 for ((mem_name, mem), (dir_name, dir)) in mem.into_iter().zip(dir) {
@@ -340,7 +387,10 @@ fn run(place: &Place, seed: u64, steps: u32) {
     for both in known {
         pair.compare(both);
     }
-    assert!(pair.dir[0].turns > 0, "nothing is done on the reactor's thread");
+    assert!(
+        pair.dir[0].turns > 0,
+        "nothing is done on the reactor's thread"
+    );
 }
 
 fn run_all(place: fn() -> Place, choice: Choice) {

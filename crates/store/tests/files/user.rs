@@ -219,7 +219,12 @@ impl<'a> User<'a> {
         }
     }
 
-    pub fn read_buf(&mut self, file: FileId, offset: u64, len: u32) -> Result<(Vec<u8>, bool), Error> {
+    pub fn read_buf(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        len: u32,
+    ) -> Result<(Vec<u8>, bool), Error> {
         let region = Region::anonymous(len.into()).unwrap();
         let buf = region.range(0, len);
         match self.run(Op::Read { file, offset, buf })? {
@@ -330,4 +335,3 @@ impl Random {
         (0..len).map(at).collect()
     }
 }
-

@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::beneath::{Seen, ctime, way_to};
+use super::table::Record;
 use super::{Inner, Owners, Synced};
 use crate::fs::{
     Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, MODE_MASK, SET_GID, SET_UID, SetAttr,
@@ -158,26 +159,31 @@ impl Inner {
         is_own && matches!(file_type, FileType::RegularFile | FileType::Directory)
     }
 
-    fn owner(&self, seen: &Seen, kept: Option<(u32, u32)>) -> Result<Owner, Error> {
-        let disk = Owner::on_disk(&seen.stat);
+    fn owner(
+        &self,
+        stat: &Statx,
+        kept: Option<(u32, u32)>,
+        way: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Owner, Error> {
+        let disk = Owner::on_disk(stat);
         if self.owners == Owners::Real {
             return Ok(disk);
         }
         if let Some((uid, gid)) = kept {
             return Ok(Owner { uid, gid, ..disk });
         }
-        if !self.is_recorder(&seen.stat) {
+        if !self.is_recorder(stat) {
             return Ok(disk);
         }
         let mut text = [0; 64];
-        let found = match getxattr(way_to(seen.fd.as_fd()), OWNER, &mut text) {
+        let found = match getxattr(way(), OWNER, &mut text) {
             Ok(len) => Owner::parse(&text[..len]),
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(match found {
             // A directory is one, whatever is said of it.
-            Some(owner) if seen.is_directory() => Owner {
+            Some(owner) if disk.kind == Kind::Directory => Owner {
                 kind: Kind::Directory,
                 ..owner
             },
@@ -188,20 +194,34 @@ impl Inner {
 
     /// The attributes of an object; `has_changed`: we have changed it since.
     pub(super) fn attr(&self, file: FileId, seen: &Seen, has_changed: bool) -> Result<Attr, Error> {
-        let stat = &seen.stat;
-        let has_changed = has_changed || self.entries.take_changes(file);
+        let record = self.table().get(file.0)?.ok_or(Error::Stale)?;
+        let way = || way_to(seen.fd.as_fd()).into_bytes();
+        self.attr_of((file, record), &seen.stat, has_changed, way)
+    }
+
+    /// The same of an object whose record is at hand, and to which there is a
+    /// way.
+    pub(super) fn attr_of(
+        &self,
+        (file, mut record): (FileId, Record),
+        stat: &Statx,
+        has_changed: bool,
+        way: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Attr, Error> {
+        let has_changed = has_changed | self.entries.take_changes(file);
         let now = ctime(stat);
-        let mut table = self.table();
-        let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
         if has_changed || record.ctime != now {
-            // The clock below ticks a few hundred times a second only, and may
-            // be set back.
-            record.change = now.max(record.change + u64::from(record.change > 0));
-            record.ctime = now;
-            table.put(file.0, &record)?;
+            let mut table = self.table();
+            record = table.get(file.0)?.ok_or(Error::Stale)?;
+            if has_changed || record.ctime != now {
+                // The clock below ticks a few hundred times a second only, and
+                // may be set back.
+                record.change = now.max(record.change + u64::from(record.change > 0));
+                record.ctime = now;
+                table.put(file.0, &record)?;
+            }
         }
-        drop(table);
-        let owner = self.owner(seen, record.owner)?;
+        let owner = self.owner(stat, record.owner, way)?;
         let is_special = !matches!(owner.kind, Kind::Regular | Kind::Directory | Kind::Symlink);
         Ok(Attr {
             file,

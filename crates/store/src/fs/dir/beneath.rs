@@ -9,6 +9,7 @@
 //! compared; a name that came to mean something else meanwhile is not followed
 //! any further.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -101,8 +102,8 @@ fn identity(stat: &Statx, name: u64) -> Identity {
 }
 
 /// What the file system calls an object; 0 if it does not say.
-fn name_of(fd: BorrowedFd<'_>) -> u64 {
-    reactor::object_name(fd).map_or(0, |name| digest(&name))
+fn name_of(dir: BorrowedFd<'_>, name: &CStr) -> u64 {
+    reactor::object_name(dir, name).map_or(0, |name| digest(&name))
 }
 
 impl Beneath {
@@ -115,7 +116,7 @@ impl Beneath {
             return Ok(None);
         }
         let mut beneath = Beneath {
-            has_names: trusts_names && name_of(root.as_fd()) != 0,
+            has_names: trusts_names && name_of(root.as_fd(), c"") != 0,
             root,
             fds,
             has_openat2: true,
@@ -190,7 +191,7 @@ impl Beneath {
         let stat = stat_of(fd.as_fd())?;
         self.check(&stat)?;
         let name = match self.has_names {
-            true => name_of(fd.as_fd()),
+            true => name_of(fd.as_fd(), c""),
             false => 0,
         };
         let who = identity(&stat, name);
@@ -216,6 +217,21 @@ impl Beneath {
     /// What a name in a directory means.
     pub(super) fn seen(&self, dir: &Seen, name: &[u8]) -> Result<Seen, Errno> {
         self.look(self.child(dir.fd.as_fd(), name)?)
+    }
+
+    /// What a name in a directory means, without opening it: of two looks, each
+    /// may have met another object, so that only an identity that is known
+    /// already is one.
+    pub(super) fn peek(&self, dir: &Seen, name: &CStr) -> Result<(Statx, Identity), Errno> {
+        let fd = dir.fd.as_fd();
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = statx(fd, name, flags, mask())?;
+        self.check(&stat)?;
+        let name = match self.has_names {
+            true => name_of(fd, name),
+            false => 0,
+        };
+        Ok((stat, identity(&stat, name)))
     }
 
     /// What a path means.

@@ -44,8 +44,7 @@ const STATUS: &[(Errno, Error)] = &[
     // A mount point, or a program that runs: no wait helps.
     (Errno::BUSY, Error::Access),
     (Errno::TXTBSY, Error::Access),
-    // What is mounted there is not served; a LOOKUP knows no NFS4ERR_XDEV.
-    (Errno::XDEV, Error::Access),
+    (Errno::XDEV, Error::XDev),
 ];
 
 pub(super) fn status(errno: Errno) -> Error {

@@ -6,16 +6,18 @@
 //! entries a listing goes on with the descriptor that it began with, as long as
 //! there is no pause.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 
-use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
+use rustix::fs::{OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 
 use super::Inner;
-use super::beneath::Seen;
-use crate::fs::{Caller, Error, FileId, Listing, Op, Rights, access};
+use super::beneath::{Seen, way_to};
+use super::table::Record;
+use crate::fs::{Attr, Caller, Error, FileId, Listing, Op, Rights, access};
 
 /// What a place below is more as a cookie.
 const COOKIES_FROM: u64 = 3;
@@ -131,6 +133,7 @@ impl Inner {
         let mut bytes = [const { MaybeUninit::uninit() }; ENTRIES_BYTES];
         let mut entries = RawDir::new(fd, &mut bytes);
         let mut listing = Listing::new(self.info.instance);
+        let mut are_known = true;
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 // The directory was removed while it was read.
@@ -153,19 +156,66 @@ impl Inner {
                 // A file system below whose places mean nothing.
                 return Err(Error::NotSupp);
             }
-            // What has just gone, and what is mounted there, is left out.
-            let found = match self.beneath.seen(seen, name) {
-                Ok(found) => found,
-                Err(Errno::NOENT | Errno::XDEV) => continue,
-                Err(errno) => return Err(errno.into()),
+            let name = entry.file_name();
+            let Some((file, attr)) =
+                self.entry((dir, seen), name, wanted.with_attrs, &mut are_known)?
+            else {
+                continue;
             };
-            let file = self.number(&found, dir, name)?;
-            listing.push(cookie, file, name);
-            if wanted.with_attrs {
-                listing.set_attr(self.attr(file, &found, false)?);
+            listing.push(cookie, file, name.to_bytes());
+            if let Some(attr) = attr {
+                listing.set_attr(attr);
             }
         }
         listing.is_end = true;
         Ok(listing)
+    }
+
+    /// An entry's object; nothing if it is not there for clients. Where one is
+    /// new to the table the next one often is, too.
+    fn entry(
+        &self,
+        (dir, seen): (FileId, &Seen),
+        name: &CStr,
+        with_attrs: bool,
+        are_known: &mut bool,
+    ) -> Result<Option<(FileId, Option<Attr>)>, Error> {
+        let bytes = name.to_bytes();
+        let way = || [way_to(seen.fd.as_fd()).as_bytes(), b"/", bytes].concat();
+        let found = match *are_known {
+            true => self.known_entry((dir, seen), name),
+            false => Ok(None),
+        };
+        let found = found.and_then(|known| match known {
+            Some(known) => Ok(known),
+            None => {
+                let found = self.beneath.seen(seen, bytes)?;
+                let (file, record, is_new) = self.meet(&found, dir, bytes)?;
+                *are_known = !is_new;
+                Ok((file, record, found.stat))
+            }
+        });
+        let (file, record, stat) = match found {
+            Ok(found) => found,
+            // What has just gone, and what is mounted there.
+            Err(Error::NoEnt | Error::XDev) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let attr = with_attrs.then(|| self.attr_of((file, record), &stat, false, way));
+        Ok(Some((file, attr.transpose()?)))
+    }
+
+    /// An entry that is where the table says, met without opening it.
+    fn known_entry(
+        &self,
+        (dir, seen): (FileId, &Seen),
+        name: &CStr,
+    ) -> Result<Option<(FileId, Record, Statx)>, Error> {
+        let (stat, who) = self.beneath.peek(seen, name)?;
+        let known = self.table().find(&who)?;
+        let known = known.filter(|(_, record)| {
+            (record.dir, &record.name[..], record.is_lost) == (dir.0, name.to_bytes(), false)
+        });
+        Ok(known.map(|(number, record)| (FileId(number), record, stat)))
     }
 }

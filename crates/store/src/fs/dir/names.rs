@@ -80,6 +80,8 @@ impl Inner {
         match self.beneath.seen(&dir.seen, name) {
             Ok(seen) => Ok(Some((self.number(&seen, dir.file, name)?, seen))),
             Err(Errno::NOENT) => Ok(None),
+            // Something is mounted there; a LOOKUP knows no NFS4ERR_XDEV.
+            Err(Errno::XDEV) => Err(Error::Access),
             Err(errno) => Err(errno.into()),
         }
     }

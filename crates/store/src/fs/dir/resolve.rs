@@ -14,7 +14,7 @@ use std::time::Instant;
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::beneath::Seen;
+use super::beneath::{Seen, ctime};
 use super::table::{Identity, ROOT, Record, Table};
 use super::{Inner, LOCKS};
 use crate::fs::{Attr, Error, FileId, Kind};
@@ -298,18 +298,33 @@ impl Inner {
     /// The number of an object that was seen under a name, whose directory the
     /// caller has locked.
     pub(super) fn number(&self, seen: &Seen, dir: FileId, name: &[u8]) -> Result<FileId, Error> {
+        Ok(self.meet(seen, dir, name)?.0)
+    }
+
+    /// The same with its record, and whether that is new.
+    pub(super) fn meet(
+        &self,
+        seen: &Seen,
+        dir: FileId,
+        name: &[u8],
+    ) -> Result<(FileId, Record, bool), Error> {
         let mut table = self.table();
         let Some((number, record)) = table.find(&seen.who)? else {
-            return Ok(FileId(table.add(Record::new(seen.who, dir.0, name))?));
+            let mut new = Record::new(seen.who, dir.0, name);
+            new.ctime = ctime(&seen.stat);
+            new.change = new.ctime;
+            let number = table.add(new.clone())?;
+            return Ok((FileId(number), new, true));
         };
+        drop(table);
         if number == ROOT {
             // The root beneath itself: a loop that only a broken disk has.
             return Err(Error::Io);
         }
-        if record.dir != dir.0 || record.name != name || record.is_lost {
-            drop(table);
-            self.moved(number, seen, dir.0, name)?;
+        if record.dir == dir.0 && record.name == name && !record.is_lost {
+            return Ok((FileId(number), record, false));
         }
-        Ok(FileId(number))
+        self.moved(number, seen, dir.0, name)?;
+        Ok((FileId(number), self.record(number)?, false))
     }
 }
