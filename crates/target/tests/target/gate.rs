@@ -2,7 +2,7 @@
 //! disk that has gone away, or fails with an error of the test's choice.
 
 use std::io::Result as IoResult;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
@@ -18,6 +18,8 @@ pub struct Gate {
     pub space: Mutex<Option<Space>>,
     /// How often it was asked that.
     pub asked: AtomicUsize,
+    /// While this is set, the reactor of what comes stands still.
+    pub stalls: AtomicBool,
 }
 
 #[derive(Default)]
@@ -35,6 +37,7 @@ impl Gate {
             opened: Condvar::new(),
             space: Mutex::default(),
             asked: AtomicUsize::new(0),
+            stalls: AtomicBool::new(false),
         })
     }
 
@@ -74,6 +77,9 @@ impl Volume for Gate {
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+        while self.stalls.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         let mut state = self.state();
         if let Some(error) = state.fails {
             return Progress::Done(Err(error));

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, Referral};
 use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
-use wire::nvme::{Sqe, Status, admin};
+use wire::nvme::{Sgl, Sqe, Status, admin, io};
 
-use crate::common::{BLOCK, HOST, Host, NQN, Queue, on_each_driver, ram};
+use crate::commands::serve_gates;
+use crate::common::{BLOCK, HOST, Host, NQN, Queue, backends, on_each_driver, ram, stop};
 
 const OTHER_NQN: &str = "nqn.2026-01.io.weft:other";
 const FRIEND: &str = "nqn.2026-01.org.example:friend";
@@ -730,4 +731,52 @@ fn nothing_changes_once_it_stops() {
         let error = running.change(Change::AddVolume(ram("late", 8)));
         assert!(matches!(error, Err(ChangeError::Stopping)), "{error:?}");
     });
+}
+
+/// Who hears that a namespace may be written again may write by any queue: nobody is
+/// told while a reactor does not know.
+#[test]
+fn that_protection_is_lifted_is_told_when_every_queue_knows() {
+    const PROTECTION: u32 = 0x84;
+    for backend in backends() {
+        let (running, gate, _) = serve_gates(backend);
+        // In turn on two reactors: Admin Queues on one, I/O queues on the other.
+        let address = running.addresses()[0];
+        let (mut own_admin, mut own_io) = Host::at(address).pair();
+        let (mut their_admin, mut their_io) = Host::at(address).pair();
+        their_admin.arm();
+        let protect = |state: u32| {
+            let mut sqe = Sqe::new(admin::SET_FEATURES);
+            sqe.nsid = 1.into();
+            sqe.cdw10 = PROTECTION.into();
+            sqe.cdw11 = state.into();
+            sqe
+        };
+        assert!(own_admin.command(protect(1), &[]).0.is_success());
+        assert_eq!(their_admin.changed_namespaces(), [1]);
+        let refused = their_io.write(1, 0, 1);
+        assert_eq!(code(refused), code(Status::WRITE_PROTECTED));
+
+        gate.stalls.store(true, Ordering::Relaxed);
+        let mut read = Sqe::new(io::READ);
+        read.nsid = 1.into();
+        read.sgl = Sgl::new(Sgl::TRANSPORT, BLOCK as u32);
+        own_io.send(read, &[]);
+        let lifting = own_admin.send(protect(0), &[]);
+        // The other reactor is at work all the time.
+        for _ in 0..20 {
+            assert!(
+                their_admin
+                    .command(Sqe::new(admin::KEEP_ALIVE), &[])
+                    .0
+                    .is_success()
+            );
+        }
+        assert_eq!(their_admin.events_seen(), 0, "a reactor does not know");
+        gate.stalls.store(false, Ordering::Relaxed);
+        assert_eq!(their_admin.changed_namespaces(), [1]);
+        assert!(their_io.write(1, 0, 1).is_success());
+        assert!(own_admin.response(lifting).0.is_success());
+        stop(running);
+    }
 }
