@@ -2,6 +2,7 @@
 //! back, and against whoever would lead it out of its directory.
 
 mod behind;
+mod data;
 mod escape;
 mod listing;
 mod open;

@@ -157,8 +157,7 @@ impl Turn<'_> {
             reply: Arc::clone(&reply),
             ticket: Some(self.files.ticket(self.token)),
         };
-        let started = self.inner.workers.start(job);
-        started.map(|()| reply).map_err(|_| Error::Delay)
+        self.inner.workers.start(job).map(|()| reply)
     }
 
     pub(super) fn resume(self, steps: Steps, result: io::Result<u32>) -> Progress {
@@ -209,7 +208,7 @@ impl Turn<'_> {
                 is_stable,
                 done,
             } => {
-                if buf.len() == 0 {
+                if buf.is_empty() {
                     // Nothing is to be written, and that is as stable as can be.
                     return Progress::Done(Ok(Output::Written(Written {
                         len: 0,

@@ -1,1 +1,200 @@
+//! What is not to be seen from outside: the way down where `openat2` is denied,
+//! descriptors that run out, names of operations.
 
+use super::*;
+use crate::fs::{Attr, Device, Kind, New, Removable, SetAttr, SetXattr, Time};
+use std::os::unix::fs::symlink;
+use workers::{names_of, with_names};
+
+fn beneath(path: &Path) -> Beneath {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let root = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+    Beneath::new(root, true)
+        .unwrap()
+        .expect("a kernel of today")
+}
+
+/// Both ways refuse the same.
+#[test]
+fn links_and_dots_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("a/b/c")).unwrap();
+    fs::write(at("a/b/c/f"), b"").unwrap();
+    fs::write(outside.path().join("f"), b"").unwrap();
+    symlink(outside.path(), at("a/out")).unwrap();
+    symlink("b", at("a/in")).unwrap();
+    symlink("/proc/self/root", at("magic")).unwrap();
+    for beneath in [
+        beneath(folder.path()),
+        beneath(folder.path()).without_openat2(),
+    ] {
+        let file = beneath.at(b"a/b/c/f").unwrap();
+        assert_eq!(file.who, beneath.at(b"a/b/c/f").unwrap().who);
+        assert!(beneath.at(b"").unwrap().is_directory());
+        for link in [&b"a/out"[..], b"a/in", b"magic"] {
+            let seen = beneath.at(link).unwrap();
+            assert_eq!(seen.file_type(), rustix::fs::FileType::Symlink);
+        }
+        for way in [&b"a/out/f"[..], b"a/in/c/f", b"magic/etc", b"a/b/c/f/x"] {
+            let errno = beneath.at(way).err().expect("no way");
+            assert!(
+                matches!(errno, Errno::LOOP | Errno::NOTDIR),
+                "{errno} {way:?}"
+            );
+        }
+        assert_eq!(beneath.at(b"a/none").err(), Some(Errno::NOENT));
+    }
+    let strict = beneath(folder.path());
+    assert_eq!(strict.at(b"a/../..").err(), Some(Errno::XDEV));
+}
+
+/// Longer than a system call takes.
+#[test]
+fn long_ways_are_gone_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "n".repeat(250);
+    let deep = beneath(folder.path());
+    let mut path = Vec::new();
+    for _ in 0..40 {
+        let dir = deep.at(&path).unwrap();
+        rustix::fs::mkdirat(&dir.fd, name.as_str(), Mode::RWXU).unwrap();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+    }
+    assert!(path.len() > 10_000);
+    let last = deep.at(&path).unwrap();
+    let walked = beneath(folder.path()).without_openat2().at(&path).unwrap();
+    assert_eq!(last.who, walked.who);
+    // Too deep for others to remove.
+    while let Some(at) = path.iter().rposition(|&byte| byte == b'/') {
+        let dir = deep.at(&path[..at]).unwrap();
+        let name = &path[at + 1..];
+        rustix::fs::unlinkat(&dir.fd, name, AtFlags::REMOVEDIR).unwrap();
+        path.truncate(at);
+    }
+}
+
+fn attr(file: u64) -> Attr {
+    Attr {
+        file: FileId(file),
+        kind: Kind::Regular,
+        mode: 0o600,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        device: Device::default(),
+        size: 0,
+        used_bytes: 0,
+        accessed: Time::default(),
+        modified: Time::default(),
+        changed: Time::default(),
+        created: Time::default(),
+        change: 1,
+    }
+}
+
+fn descriptor() -> Arc<OwnedFd> {
+    Arc::new(File::open("/dev/null").unwrap().into())
+}
+
+#[test]
+fn descriptors_are_taken_from_who_needs_them_least() {
+    let entries = Entries::new(16);
+    let put = |file| entries.put(&attr(file), descriptor(), true, Time::default());
+    // One open, one open and without a name; the rest nobody's.
+    entries.pin(&put(1)).unwrap();
+    entries.pin(&put(2)).unwrap();
+    assert!(entries.unlinked(FileId(2)));
+    for file in 3..200 {
+        put(file);
+        assert!(entries.descriptors() <= 16, "{file}");
+    }
+    assert!(entries.pinned(FileId(1)).is_some());
+    for file in 200..300 {
+        entries.pin(&put(file)).unwrap();
+        assert!(entries.descriptors() <= 16, "{file}");
+    }
+    // Its turn came, but it is still open, and gets another when it needs one.
+    assert!(entries.pinned(FileId(1)).is_none() && entries.lacks_descriptor(FileId(1)));
+    assert!(
+        entries.pinned(FileId(2)).is_some(),
+        "all that there is of it"
+    );
+    entries.put_descriptor(FileId(1), descriptor(), true);
+    assert!(entries.pinned(FileId(1)).is_some());
+    assert!(!entries.unpin(FileId(1)));
+    assert!(entries.unpin(FileId(2)), "the end of a file without a name");
+    entries.close_idle();
+    assert!(entries.get(FileId(1)).is_none() && entries.get(FileId(299)).is_some());
+}
+
+#[test]
+#[should_panic(expected = "closed as often")]
+fn more_closes_than_opens_are_our_mistake() {
+    let entries = Entries::new(16);
+    entries.put(&attr(1), descriptor(), true, Time::default());
+    entries.unpin(FileId(1));
+}
+
+/// What goes to a thread is what was asked.
+#[test]
+fn operations_keep_their_names() {
+    let (dir, file) = (FileId(1), FileId(2));
+    let (name, other) = (&b"name"[..], &b"other"[..]);
+    let set = SetAttr::default();
+    let create = |new| Op::Create {
+        dir,
+        name,
+        new,
+        set,
+    };
+    let mut ops = vec![
+        Op::Lookup { dir, name },
+        Op::Link { file, dir, name },
+        Op::Remove {
+            dir,
+            name,
+            what: Removable::Directory,
+        },
+        Op::Rename {
+            from_dir: dir,
+            from: name,
+            to_dir: file,
+            to: other,
+        },
+        Op::GetXattr { file, name },
+        Op::SetXattr {
+            file,
+            name,
+            value: other,
+            how: SetXattr::Create,
+        },
+        Op::RemoveXattr { file, name },
+        Op::Statfs,
+        Op::Close { file },
+    ];
+    let device = Device { major: 1, minor: 2 };
+    for new in [
+        New::Unchecked,
+        New::Guarded,
+        New::Exclusive([7; 8]),
+        New::Directory,
+        New::Symlink(other),
+        New::Fifo,
+        New::Socket,
+        New::Block(device),
+        New::Character(device),
+    ] {
+        ops.push(create(new));
+    }
+    for op in ops {
+        let [first, second] = names_of(&op);
+        let kept: Op<'static> = with_names(op, b"", b"");
+        let again = with_names(kept, &first, &second);
+        assert_eq!(format!("{again:?}"), format!("{op:?}"));
+    }
+}

@@ -489,12 +489,12 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Hands a job to a thread; back if there are too many already.
-    pub(super) fn start(&self, mut job: Job) -> Result<(), Job> {
+    /// Hands a job to a thread, unless there are too many already.
+    pub(super) fn start(&self, mut job: Job) -> Result<(), Error> {
         let mut queue = self.shared.queue();
         if queue.jobs.len() >= JOBS_MAX {
             job.ticket = None;
-            return Err(job);
+            return Err(Error::Delay);
         }
         let inner = Arc::downgrade(&job.inner);
         queue.jobs.push_back(job);
@@ -507,7 +507,7 @@ impl Workers {
                     tracing::error!(%error, "no thread for a file system's work");
                     let mut job = queue.jobs.pop_back().expect("it was put there");
                     job.ticket = None;
-                    return Err(job);
+                    return Err(Error::Delay);
                 }
                 Err(_) => {}
             }
