@@ -301,6 +301,7 @@ impl<D: Driver> Client<D> {
                 Attempt::Gone => self.recover()?,
             }
         };
+        self.bind()?;
         self.return_delegations()?;
         Ok(done)
     }
@@ -433,6 +434,7 @@ impl<D: Driver> Client<D> {
     /// # Errors
     /// As [`Client::idle`], or the server refuses.
     pub fn serve(&mut self, pause: Duration) -> Result<usize, Error> {
+        self.bind()?;
         self.idle(pause)?;
         let count = self.recalls.len();
         self.return_delegations()?;

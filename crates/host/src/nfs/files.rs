@@ -114,13 +114,18 @@ impl Opens {
             .collect()
     }
 
-    fn add(&mut self, open: Opened) -> Open {
+    /// The number that the next has.
+    fn next(&self) -> usize {
         let free = self.0.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.0.len());
-        match free {
-            Some(number) => self.0[number] = Some(open),
-            None => self.0.push(Some(open)),
+        free.unwrap_or(self.0.len())
+    }
+
+    fn add(&mut self, open: Opened) -> Open {
+        let number = self.next();
+        if number == self.0.len() {
+            self.0.push(None);
         }
+        self.0[number] = Some(open);
         Open { number }
     }
 }
@@ -144,6 +149,11 @@ fn put(compound: &mut Compound<'_>, handle: &Handle) {
 fn handle(results: &mut Results<'_>) -> Result<Handle, Wrong> {
     let found: nfs_fh4<'_> = results.take(nfs_opnum4::OP_GETFH)?;
     Ok(Handle::new(found.0))
+}
+
+/// The owner of an open file: of each another, so that state ids end one by one.
+pub(super) fn owner(number: usize) -> Vec<u8> {
+    format!("open {number}").into_bytes()
 }
 
 /// Attributes with only a mode.
@@ -235,7 +245,7 @@ impl<D: Driver> Client<D> {
             true => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
             false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
         };
-        let owner = self.params.identity.owner.clone();
+        let owner = owner(self.opens.next());
         let clientid = self.clientid;
         let opened = self.call(
             Manner::ONCE,

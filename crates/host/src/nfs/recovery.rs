@@ -11,6 +11,7 @@ use wire::nfs4::{
 use wire::xdr::Opaque;
 
 use super::client::{Attempt, Manner};
+use super::files::owner;
 use super::{Client, Error};
 
 impl<D: Driver> Client<D> {
@@ -86,7 +87,7 @@ impl<D: Driver> Client<D> {
     fn reclaim(&mut self, number: usize) -> Result<stateid4, Error> {
         let open = self.opens.at(number);
         let (handle, access) = (open.handle.clone(), open.access);
-        let owner = self.params.identity.owner.clone();
+        let owner = owner(number);
         let args = OPEN4args {
             seqid: 0,
             share_access: access.bits(),
