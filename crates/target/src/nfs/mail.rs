@@ -111,7 +111,7 @@ pub struct Client {
     pub id: u64,
     /// How it calls itself (`co_ownerid`).
     pub owner: Vec<u8>,
-    /// 0: NFSv4.0; 1: 4.1 or 4.2.
+    /// Its minor version of NFSv4.
     pub minor: u32,
     /// Milliseconds since it was heard.
     pub silent_ms: u64,

@@ -1,0 +1,180 @@
+//! Servers on each driver, and clients of them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use host::nfs::{Access, Client, Create, Handle, Open, Params};
+use mem::{Budget, Pool};
+use reactor::{Choice, DriverConfig, EpollDriver};
+use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use target::{Config, Limits, ListenerSpec, Placement, Running};
+use wire::nfs4::stable_how4;
+
+pub type Caller = Client<EpollDriver>;
+
+/// Long enough for a loaded machine; reached only when a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const MEMORY_MAX: u64 = 128 << 20;
+
+/// What is exported by the name of its file system, to everybody who says so.
+pub fn export(name: &str) -> ExportSpec {
+    ExportSpec {
+        path: format!("/{name}"),
+        file_system: name.into(),
+        rules: vec![Rule {
+            squash: Squash::None,
+            ..Rule::default()
+        }],
+    }
+}
+
+pub fn memory(name: &str, size_bytes: u64) -> FileSystemSpec {
+    FileSystemSpec {
+        name: name.into(),
+        kind: FileSystemKind::Mem { size_bytes },
+    }
+}
+
+/// A directory in `folder`.
+pub fn directory(folder: &Path, name: &str) -> FileSystemSpec {
+    let path = folder.join(name);
+    std::fs::create_dir_all(&path).expect("a folder of ours");
+    FileSystemSpec {
+        name: name.into(),
+        kind: FileSystemKind::Dir {
+            path,
+            state: folder.join(format!("{name}.state")),
+            read_only: false,
+        },
+    }
+}
+
+/// `/mem` and `/dir`, over two reactors; what is to be known after a restart is
+/// kept in `folder`.
+pub fn config(backend: Choice, folder: &Path) -> Config {
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config {
+        file_systems: vec![memory("mem", 256 << 20), directory(folder, "dir")],
+        exports: vec![export("mem"), export("dir")],
+        nfs: NfsSettings {
+            state: Some(folder.join("state")),
+            ..NfsSettings::default()
+        },
+        listeners: vec![ListenerSpec::nfs(local)],
+        // Two reactors even on one CPU.
+        cpus: vec![reactor::available_cpus()[0]; 2],
+        backend,
+        spin_us_max: 0,
+        placement: Placement::RoundRobin,
+        memory_max: MEMORY_MAX,
+        limits: Limits::default(),
+        ..Config::default()
+    }
+}
+
+/// The drivers that the machine lets us have.
+pub fn backends() -> Vec<Choice> {
+    let mut backends = vec![Choice::Epoll];
+    match reactor::probe() {
+        Ok(()) => backends.push(Choice::Uring),
+        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
+    }
+    backends
+}
+
+/// Runs a test on every driver that the machine lets us have, with the names of
+/// both exports.
+pub fn on_each(test: impl Fn(&Running, &str)) {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(config(backend, folder.path())).expect("starts");
+        for name in ["mem", "dir"] {
+            test(&running, name);
+        }
+        stop(running);
+    }
+}
+
+pub fn address(running: &Running) -> SocketAddr {
+    running.addresses()[0]
+}
+
+pub fn driver() -> EpollDriver {
+    let pool = Pool::new(Budget::new(64 << 20)).expect("memory");
+    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
+}
+
+/// A client that nobody has seen before.
+pub fn params() -> Params {
+    let params = Params::new().expect("random bytes");
+    Params {
+        patience: Duration::from_secs(20),
+        ..params
+    }
+}
+
+pub fn connect(running: &Running, params: Params) -> Caller {
+    Client::connect(driver(), address(running), params).expect("a session")
+}
+
+/// A client, and the root of an export.
+pub fn at(running: &Running, export: &str) -> (Caller, Handle) {
+    let mut client = connect(running, params());
+    let root = client.lookup([export]).expect("exported");
+    (client, root)
+}
+
+/// A new file, open for both.
+pub fn make(client: &mut Caller, root: &Handle, name: &str) -> Open {
+    let how = (Access::Both, Create::Unchecked);
+    client.open((root, name), how, false).expect("room")
+}
+
+/// Writes all of it.
+pub fn fill(client: &mut Caller, open: &Open, bytes: &[u8], each: usize) {
+    for (n, part) in bytes.chunks(each).enumerate() {
+        let offset = (n * each) as u64;
+        let done = client.write(open, offset, (part, stable_how4::UNSTABLE4));
+        assert_eq!(done.expect("room").count as usize, part.len());
+    }
+}
+
+/// Reads all of it.
+pub fn drain(client: &mut Caller, open: &Open, each: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let mut part = vec![0; each];
+        let (len, is_end) = client
+            .read(open, all.len() as u64, &mut part)
+            .expect("readable");
+        all.extend_from_slice(&part[..len]);
+        if is_end {
+            return all;
+        }
+        assert_ne!(len, 0, "neither data nor the end");
+    }
+}
+
+/// Ends a target; it must end.
+pub fn stop(mut running: Running) -> target::Report {
+    running.stop();
+    let report = running.wait(PATIENCE).expect("no reactor failed");
+    report.expect("the target did not stop")
+}
+
+/// Bytes that are different for every seed.
+pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed)
+        .collect()
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = std::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(std::time::Instant::now() < give_up, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

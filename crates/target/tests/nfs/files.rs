@@ -1,0 +1,72 @@
+//! Files by their operations: what is written is read.
+
+use host::nfs::{Access, Create};
+use wire::nfs4::{nfsstat4, stable_how4};
+
+use crate::common::{at, drain, fill, make, on_each, pattern};
+
+/// Sizes around what is staged, what lies beside attributes, and one call's data.
+const SIZES: [usize; 8] = [1, 511, 4096, 8192, 8193, 65_537, 1 << 20, (2 << 20) + 4097];
+
+#[test]
+fn what_is_written_is_read() {
+    on_each(|running, export| {
+        let (mut client, root) = at(running, export);
+        for (seed, size) in (1..).zip(SIZES) {
+            for each in [4096, 100_000, 1 << 20] {
+                let name = format!("{size}-{each}");
+                let open = make(&mut client, &root, &name);
+                let bytes = pattern(seed, size);
+                fill(&mut client, &open, &bytes, each);
+                assert!(drain(&mut client, &open, each) == bytes, "{export} {name}");
+                client.close_file(open).expect("closed");
+            }
+        }
+        assert!(running.report().nfs_calls > 0);
+    });
+}
+
+/// A second client finds what the first has left, by names.
+#[test]
+fn names_are_there_for_everybody() {
+    on_each(|running, export| {
+        let (mut one, root) = at(running, export);
+        let below = one.create_directory(&root, "below").expect("room");
+        let open = make(&mut one, &below, "file");
+        let bytes = pattern(7, 50_000);
+        fill(&mut one, &open, &bytes, 1 << 20);
+        one.commit(&one.handle(&open).clone()).expect("committed");
+        one.close_file(open).expect("closed");
+
+        let (mut other, root) = at(running, export);
+        let names = |entries: Vec<host::nfs::Entry>| {
+            let names = entries.into_iter().map(|entry| entry.name);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(other.entries(&root).expect("listed")), [b"below"]);
+        let below = other.lookup([export, "below"]).expect("there");
+        let open =
+            (other.open((&below, "file"), (Access::Read, Create::No), false)).expect("there");
+        assert!(drain(&mut other, &open, 10_000) == bytes);
+        other.close_file(open).expect("closed");
+        other.remove(&below, "file").expect("removed");
+        other.remove(&root, "below").expect("removed");
+        let gone = one.lookup([export, "below"]).expect_err("gone");
+        assert_eq!(gone.status(), Some(nfsstat4::NFS4ERR_NOENT));
+    });
+}
+
+/// FILE_SYNC says so, and the verifier is one while the server runs.
+#[test]
+fn stable_writes_say_so() {
+    on_each(|running, export| {
+        let (mut client, root) = at(running, export);
+        let open = make(&mut client, &root, "stable");
+        let data = (&b"safe"[..], stable_how4::FILE_SYNC4);
+        let first = client.write(&open, 0, data).expect("room");
+        assert_eq!(first.committed, stable_how4::FILE_SYNC4);
+        let verifier = client.commit(&client.handle(&open).clone()).expect("kept");
+        assert_eq!(first.writeverf, verifier);
+        client.close_file(open).expect("closed");
+    });
+}

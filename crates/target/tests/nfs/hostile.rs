@@ -1,0 +1,278 @@
+//! Bad peers: broken records and calls from seeds, half records, peers that take
+//! nothing, against a server that serves another client meanwhile. That one must
+//! not notice, and memory must stay under its ceiling.
+//!
+//! `WEFT_HOSTILE=1000000 cargo test --release -p target --test nfs hostile` runs
+//! a million; a plain test a part of that.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use machine::testing::Dice;
+use wire::nfs4::stable_how4;
+
+use crate::common::{address, at, backends, config, export, make, memory, pattern, stop};
+use crate::raw;
+
+/// Ceiling of the server's buffers.
+const MEMORY_MAX: u64 = 48 << 20;
+/// Bad calls on each driver, unless `WEFT_HOSTILE` says otherwise.
+const USUAL: u64 = 30_000;
+/// The other client must get on in each part of so many.
+const PARTS: u64 = 10;
+
+/// What all threads see.
+struct Field {
+    address: SocketAddr,
+    /// A file of the attacked.
+    file: Vec<u8>,
+    /// Bad calls that were sent to connections that took them, and how many are
+    /// wanted.
+    sent: AtomicU64,
+    wanted: u64,
+    /// Calls that the other client has had answered.
+    served: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// The other client: writes and reads back.
+fn use_it(field: &Field, running: &target::Running) {
+    let (mut client, root) = at(running, "mem");
+    let open = make(&mut client, &root, "calm");
+    let mut n = 0u64;
+    while !field.is_over.load(Ordering::Relaxed) {
+        let data = pattern(n as u8, 8192);
+        let offset = n % 64 * 8192;
+        let how = (&data[..], stable_how4::UNSTABLE4);
+        client.write(&open, offset, how).expect("served");
+        let mut back = vec![0; data.len()];
+        client.read(&open, offset, &mut back).expect("served");
+        assert!(back == data, "call {n}");
+        field.served.fetch_add(2, Ordering::Relaxed);
+        n += 1;
+    }
+}
+
+fn pick(dice: &mut Dice, of: &[u32]) -> u32 {
+    of[dice.below(of.len() as u32) as usize]
+}
+
+/// Arguments of a COMPOUND that makes little sense: operations with random
+/// numbers and words.
+fn bad_compound(field: &Field, dice: &mut Dice) -> Vec<u8> {
+    let mut args = vec![0; 4];
+    args.extend_from_slice(&pick(dice, &[0, 1, 2, 2, 3]).to_be_bytes());
+    let ops = pick(dice, &[1, 2, 3, 8, 64, 1000, u32::MAX]);
+    args.extend_from_slice(&ops.to_be_bytes());
+    for _ in 0..ops.min(8) {
+        let op = pick(
+            dice,
+            &[
+                2, 3, 9, 15, 16, 18, 22, 24, 25, 26, 38, 42, 43, 53, 68, 72, 10_044,
+            ],
+        );
+        args.extend_from_slice(&op.to_be_bytes());
+        if op == 22 && !dice.one_in(4) {
+            args.extend_from_slice(&(field.file.len() as u32).to_be_bytes());
+            args.extend_from_slice(&field.file);
+            args.resize(args.len().next_multiple_of(4), 0);
+            continue;
+        }
+        for _ in 0..dice.below(10) {
+            let word = pick(
+                dice,
+                &[0, 0, 1, 2, 4, 16, 128, 4096, 1 << 20, 1 << 31, u32::MAX],
+            );
+            args.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+    args
+}
+
+/// Calls of NFSv3 with lengths and offsets that are beyond everything.
+fn bad_v3(field: &Field, dice: &mut Dice) -> Vec<u8> {
+    let procedure = dice.below(23);
+    let mut args = Vec::new();
+    let len = pick(dice, &[24, 24, 24, 0, 4, 64, 65, 1 << 30]);
+    args.extend_from_slice(&len.to_be_bytes());
+    args.extend_from_slice(&field.file);
+    for _ in 0..dice.below(16) {
+        let word = pick(dice, &[0, 0, 1, 2, 7, 4096, 1 << 20, 1 << 31, u32::MAX]);
+        args.extend_from_slice(&word.to_be_bytes());
+    }
+    raw::call(dice.below(1 << 30), (raw::NFS, 3, procedure), &args)
+}
+
+fn bad_record(field: &Field, dice: &mut Dice) -> Vec<u8> {
+    let xid = dice.below(1 << 30);
+    let mut record = match dice.below(10) {
+        0 => {
+            let program = pick(dice, &[raw::NFS, 100_005, 100_000, 0, u32::MAX]);
+            let version = dice.below(6);
+            raw::call(xid, (program, version, dice.below(30)), &[])
+        }
+        1..=3 => bad_v3(field, dice),
+        4 => raw::write3(xid, &field.file, u64::MAX - 4096, &pattern(1, 8192)),
+        5 => {
+            let offset = u64::from(dice.below(1 << 22));
+            raw::read3(
+                xid,
+                &field.file,
+                offset,
+                pick(dice, &[0, 4096, 1 << 20, u32::MAX]),
+            )
+        }
+        _ => raw::call(xid, (raw::NFS, 4, 1), &bad_compound(field, dice)),
+    };
+    if dice.one_in(40) {
+        let at = dice.below(record.len() as u32) as usize;
+        record[at] ^= 1 << dice.below(8);
+    }
+    record
+}
+
+/// A connection that sends what no client should, until one of its records ends
+/// it or it has had enough.
+fn attack(field: &Field, dice: &mut Dice) {
+    let mut stream = raw::open(field.address);
+    let timeout = Some(Duration::from_millis(2));
+    stream.set_read_timeout(timeout).expect("a socket");
+    stream
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .expect("a socket");
+    let mut answers = vec![0; 256 << 10];
+    for _ in 0..16 {
+        let mut burst = Vec::new();
+        let count = 8 + dice.below(32);
+        for _ in 0..count {
+            burst.extend(bad_record(field, dice));
+        }
+        if dice.one_in(8) {
+            // Half a record, and then nothing for ever, or the end.
+            burst.truncate(burst.len() - 1 - dice.below(40) as usize);
+        }
+        if stream.write_all(&burst).is_err() {
+            return;
+        }
+        field.sent.fetch_add(count.into(), Ordering::Relaxed);
+        // Some take nothing of what they asked for.
+        if dice.one_in(6) {
+            continue;
+        }
+        loop {
+            match stream.read(&mut answers) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    break;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_input_disturbs_nobody() {
+    let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(backend, folder.path());
+        config.memory_max = MEMORY_MAX;
+        config.file_systems.push(memory("attacked", 16 << 20));
+        config.exports.push(export("attacked"));
+        let running = target::start(config).expect("starts");
+        let (mut victim, root) = at(&running, "attacked");
+        let open = make(&mut victim, &root, "file");
+        let field = Field {
+            address: address(&running),
+            file: victim.handle(&open).as_bytes().to_vec(),
+            sent: AtomicU64::new(0),
+            wanted,
+            served: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| use_it(&field, &running));
+            for seed in 0..3 {
+                let field = &field;
+                scope.spawn(move || {
+                    let mut dice = Dice::new(seed);
+                    while field.sent.load(Ordering::Relaxed) < field.wanted {
+                        attack(field, &mut dice);
+                    }
+                });
+            }
+            let mut served = 0;
+            for part in 1..=PARTS {
+                while field.sent.load(Ordering::Relaxed) < wanted * part / PARTS {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let now = field.served.load(Ordering::Relaxed);
+                assert!(now > served, "part {part}: the other client stands still");
+                served = now;
+                let pool = running.report().pool_bytes;
+                assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+            }
+            field.is_over.store(true, Ordering::Relaxed);
+        });
+        let (sent, served) = (
+            field.sent.load(Ordering::Relaxed),
+            field.served.into_inner(),
+        );
+        println!(
+            "{}: {sent} bad calls; the other had {served} answered",
+            running.backend()
+        );
+        // The attacked serves whoever comes in order.
+        victim
+            .write(&open, 0, (b"fine", stable_how4::UNSTABLE4))
+            .expect("served");
+        let report = running.report();
+        assert!(report.nfs_refusals > 0, "none of them was told apart");
+        drop(victim);
+        stop(running);
+    }
+}
+
+/// Strangers keep no client out: with `connections_max` of them, who says who it
+/// is comes in all the same.
+#[test]
+fn strangers_keep_nobody_out() {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(backend, folder.path());
+        config.limits.connections_max = 8;
+        let running = target::start(config).expect("starts");
+        let strangers: Vec<_> = (0..8).map(|_| raw::open(address(&running))).collect();
+        let (mut client, root) = at(&running, "mem");
+        let open = make(&mut client, &root, "file");
+        client.close_file(open).expect("closed");
+        drop(strangers);
+        stop(running);
+    }
+}
+
+/// Half a record is worth `handshake_timeout_ms`, before the first call.
+#[test]
+fn who_never_calls_is_shown_out() {
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(backend, folder.path());
+        config.limits.handshake_timeout_ms = 100;
+        let running = target::start(config).expect("starts");
+        let mut half = raw::open(address(&running));
+        half.write_all(&[0x80, 0, 0, 100, 1, 2, 3]).expect("taken");
+        let mut one = raw::open(address(&running));
+        raw::ping(&mut one);
+        let mut rest = Vec::new();
+        half.read_to_end(&mut rest).expect("closed in order");
+        assert!(rest.is_empty());
+        raw::ping(&mut one);
+        stop(running);
+    }
+}

@@ -1,0 +1,180 @@
+//! Changes while clients are at work.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use host::nfs::{Access, Create};
+use target::nfs::{Clients, ExportSpec, Rule, Squash};
+use target::{Change, ListenerSpec, Protocol};
+use wire::nfs4::{nfsstat4, stable_how4};
+
+use crate::common::{at, connect, export, fill, make, memory, on_each, params, pattern, until};
+
+fn status<T: std::fmt::Debug>(result: Result<T, host::nfs::Error>) -> Option<nfsstat4> {
+    result.expect_err("refused").status()
+}
+
+fn rule(rule: Rule) -> Vec<Rule> {
+    vec![Rule {
+        squash: Squash::None,
+        ..rule
+    }]
+}
+
+/// What one may do changes with the next call: nobody mounts anew.
+#[test]
+fn rules_change_under_an_open_file() {
+    on_each(|running, name| {
+        let (mut client, root) = at(running, name);
+        let open = make(&mut client, &root, "file");
+        fill(&mut client, &open, b"one", 3);
+        let path = format!("/{name}");
+        let set = |rules: Vec<Rule>| {
+            let path = path.clone();
+            running
+                .change(Change::SetExport { path, rules })
+                .expect("made");
+        };
+        let write = |client: &mut crate::common::Caller| {
+            client.write(&open, 0, (b"two", stable_how4::UNSTABLE4))
+        };
+        set(rule(Rule {
+            is_read_only: true,
+            ..Rule::default()
+        }));
+        assert_eq!(status(write(&mut client)), Some(nfsstat4::NFS4ERR_ROFS));
+        client.read(&open, 0, &mut [0; 3]).expect("still readable");
+        set(rule(Rule {
+            clients: Clients::Nets(vec!["192.0.2.0/24".parse().expect("a network")]),
+            ..Rule::default()
+        }));
+        assert_eq!(status(write(&mut client)), Some(nfsstat4::NFS4ERR_STALE));
+        set(rule(Rule::default()));
+        write(&mut client).expect("as before");
+        client.close_file(open).expect("closed");
+    });
+}
+
+#[test]
+fn file_systems_and_exports_come_and_go() {
+    on_each(|running, _| {
+        let (mut client, _) = at(running, "mem");
+        let gone = client.lookup(["new"]);
+        assert_eq!(status(gone), Some(nfsstat4::NFS4ERR_NOENT));
+        let add = |change| running.change(change);
+        add(Change::AddFileSystem(memory("new", 8 << 20))).expect("made");
+        let twice = add(Change::AddFileSystem(memory("new", 8 << 20)));
+        assert!(twice.expect_err("twice").to_string().contains("already"));
+        add(Change::AddExport(export("new"))).expect("made");
+        let below = ExportSpec {
+            path: "/new/below".into(),
+            ..export("new")
+        };
+        let nested = add(Change::AddExport(below))
+            .expect_err("nested")
+            .to_string();
+        assert!(
+            nested.contains("/new/below would lie within /new"),
+            "{nested}"
+        );
+        let unknown = add(Change::AddExport(export("none"))).expect_err("no such");
+        assert!(unknown.to_string().contains("no file system \"none\""));
+
+        let root = client.lookup(["new"]).expect("there at once");
+        let open = make(&mut client, &root, "file");
+        fill(&mut client, &open, &pattern(1, 100_000), 50_000);
+        let name = "new".to_owned();
+        let used = add(Change::RemoveFileSystem { name: name.clone() });
+        assert!(
+            used.expect_err("used")
+                .to_string()
+                .contains("exported as /new")
+        );
+        let path = "/new".to_owned();
+        add(Change::RemoveExport { path: path.clone() }).expect("removed");
+        let late = client.read(&open, 0, &mut [0; 8]);
+        assert_eq!(status(late), Some(nfsstat4::NFS4ERR_STALE));
+        let again = add(Change::RemoveExport { path }).expect_err("gone");
+        assert!(again.to_string().contains("no export /new"), "{again}");
+        add(Change::RemoveFileSystem { name }).expect("removed");
+        // The client has the others as before.
+        let root = client.lookup(["mem"]).expect("there");
+        let open = make(&mut client, &root, "else");
+        client.close_file(open).expect("closed");
+    });
+}
+
+/// An export goes while files in it are written: those who write are refused, all
+/// others go on.
+#[test]
+fn an_export_is_removed_under_load() {
+    on_each(|running, name| {
+        let (mut other, root) = at(running, if name == "mem" { "dir" } else { "mem" });
+        let open = make(&mut other, &root, "calm");
+        let writes = AtomicU64::new(0);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for n in 0..3u8 {
+                let (writes, is_over) = (&writes, &is_over);
+                scope.spawn(move || {
+                    let (mut client, root) = at(running, name);
+                    let open = make(&mut client, &root, &format!("load{n}"));
+                    let bytes = pattern(n, 100_000);
+                    for turn in 0u64.. {
+                        let offset = turn % 16 * 100_000;
+                        let data = (&bytes[..], stable_how4::UNSTABLE4);
+                        match client.write(&open, offset, data) {
+                            Ok(_) => drop(writes.fetch_add(1, Ordering::Relaxed)),
+                            Err(error) => {
+                                let stale = Some(nfsstat4::NFS4ERR_STALE);
+                                assert_eq!(error.status(), stale, "{error}");
+                                break;
+                            }
+                        }
+                        assert!(!is_over.load(Ordering::Acquire), "it goes on writing");
+                    }
+                });
+            }
+            until("there is a load", || writes.load(Ordering::Relaxed) > 30);
+            let path = format!("/{name}");
+            running
+                .change(Change::RemoveExport { path })
+                .expect("removed");
+            let after = writes.load(Ordering::Relaxed);
+            // One that was on its way to its writer may be counted late.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let late = writes.load(Ordering::Relaxed) - after;
+            assert!(late <= 3, "{late} writes after it was gone");
+            is_over.store(true, Ordering::Release);
+        });
+        fill(&mut other, &open, b"calm", 4);
+        other.close_file(open).expect("closed");
+        // It comes back with what it had.
+        running
+            .change(Change::AddExport(export(name)))
+            .expect("made");
+        let (mut client, root) = at(running, name);
+        let how = (Access::Read, Create::No);
+        let open = client.open((&root, "load0"), how, false).expect("there");
+        client.close_file(open).expect("closed");
+    });
+}
+
+#[test]
+fn a_listener_comes_and_goes() {
+    on_each(|running, name| {
+        let (mut old, _) = at(running, name);
+        let spec = ListenerSpec::nfs(([127, 0, 0, 1], 0).into());
+        assert_eq!(spec.protocol, Protocol::Nfs);
+        running.change(Change::AddListener(spec)).expect("made");
+        let address = *running.addresses().last().expect("it");
+        let driver = crate::common::driver();
+        let mut new = host::nfs::Client::connect(driver, address, params()).expect("there");
+        new.lookup([name]).expect("exported there too");
+        running
+            .change(Change::RemoveListener { address })
+            .expect("made");
+        new.idle(std::time::Duration::from_millis(1)).ok();
+        old.lookup([name]).expect("nobody else has noticed");
+        drop(connect(running, params()));
+    });
+}
