@@ -368,6 +368,30 @@ const fn bits(minor: u32) -> Bits {
     bits
 }
 
+/// Those that can only be set.
+const SET_ONLY: Bits = {
+    let mut bits = [0; WORDS];
+    let mut at = 0;
+    while at < TABLE.len() {
+        if let SetOnly = TABLE[at].2 {
+            bits[TABLE[at].0 as usize / 32] |= 1 << (TABLE[at].0 % 32);
+        }
+        at += 1;
+    }
+    bits
+};
+
+/// Where in the table an attribute is; of those that there are not, anywhere.
+const ROW_OF: [u8; WORDS * 32] = {
+    let mut rows = [0; WORDS * 32];
+    let mut at = 0;
+    while at < TABLE.len() {
+        rows[TABLE[at].0 as usize] = at as u8;
+        at += 1;
+    }
+    rows
+};
+
 /// Those that may be set with an exclusive create: all that may be set.
 fn settable(minor: u32) -> Bits {
     let mut bits = [0; WORDS];
@@ -438,8 +462,8 @@ impl Asked {
         for (word, supported) in bits.iter_mut().zip(SUPPORTED[minor as usize]) {
             *word &= supported;
         }
-        let set_only = |row: &&Row| has(&bits, row.0) && matches!(row.2, SetOnly);
-        match TABLE.iter().any(|row| set_only(&row)) {
+        let mut words = bits.iter().zip(SET_ONLY);
+        match words.any(|(word, set_only)| word & set_only != 0) {
             true => Err(nfsstat4::NFS4ERR_INVAL),
             false => Ok(Asked { bits, minor }),
         }
@@ -495,11 +519,14 @@ impl Asked {
         write_bitmap(self.bits, to);
         let at = to.len();
         0u32.encode(to);
-        for Row(number, _, usage) in TABLE {
-            if let Get(write) | GetSet(write) = usage
-                && has(&self.bits, *number)
-            {
-                write(values, self.minor, to);
+        for (at, word) in self.bits.iter().enumerate() {
+            let mut left = *word;
+            while left != 0 {
+                let bit = left.trailing_zeros() as usize;
+                left &= left - 1;
+                if let Get(write) | GetSet(write) = &TABLE[usize::from(ROW_OF[at * 32 + bit])].2 {
+                    write(values, self.minor, to);
+                }
             }
         }
         let len = (to.len() - at - 4) as u32;

@@ -33,9 +33,10 @@ pub struct Compound {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<'a> {
-    /// This operation; of a WRITE, what names its data.
-    Op(nfs_argop4<'a>, Option<Tag>),
+pub enum Next {
+    /// This operation, whose arguments [`Compound::args`] reads; of a WRITE,
+    /// what names its data.
+    Op(nfs_opnum4, Option<Tag>),
     /// An operation that cannot be executed: its result is this status, and the
     /// last one.
     Refused(nfs_opnum4, nfsstat4),
@@ -98,7 +99,7 @@ impl Compound {
     /// The next operation of the call that it began with, which has these
     /// arguments ([`Call::args`]).
     #[inline]
-    pub fn next<'a>(&mut self, args: &'a [u8], call: &Call<'_>) -> Next<'a> {
+    pub fn next(&mut self, args: &[u8], call: &Call<'_>) -> Next {
         if self.taken == self.ops || self.status != nfsstat4::NFS4_OK {
             return Next::End;
         }
@@ -130,18 +131,31 @@ impl Compound {
                 Stop::BadXdr | Stop::End => Next::Refused(number, nfsstat4::NFS4ERR_BADXDR),
             };
         }
-        let mut from = Reader::new(rest);
-        let op = nfs_argop4::decode(&mut from).expect("the connection has read it");
         self.op_at = self.at;
-        self.at += from.position() as u32;
-        let payload = match op {
-            nfs_argop4::OP_WRITE(_) => {
+        self.at += NUMBER_BYTES;
+        let payload = match number {
+            nfs_opnum4::OP_WRITE => {
                 self.writes += 1;
                 call.payloads[self.writes as usize - 1]
             }
             _ => None,
         };
-        Next::Op(op, payload)
+        Next::Op(number, payload)
+    }
+
+    /// The arguments of the operation that [`Compound::next`] gave last, to be
+    /// read before the next is taken; not more than once.
+    #[inline]
+    pub fn args<'a, T: Decode<'a>>(&mut self, args: &'a [u8]) -> T {
+        let mut from = Reader::new(&args[self.at as usize..]);
+        let value = T::decode(&mut from).expect("the connection has read it");
+        self.at += from.position() as u32;
+        value
+    }
+
+    /// The arguments of the operation that was given last may be read again.
+    pub fn rewind(&mut self) {
+        self.at = self.op_at + NUMBER_BYTES;
     }
 
     /// The operation that [`Compound::next`] gave last, once more.
@@ -223,6 +237,9 @@ impl Compound {
         to[count_at..count_at + 4].copy_from_slice(&self.results.to_be_bytes());
     }
 }
+
+/// Bytes of an operation's number.
+const NUMBER_BYTES: u32 = 4;
 
 /// What needs no SEQUENCE before it, and then stands alone.
 const WITHOUT_SESSION: &[nfs_opnum4] = &[

@@ -14,7 +14,7 @@ use nfs::server::Client;
 use reactor::{FileIo, Token};
 use store::fs::{self, Caller, FileSystem, Output, Progress, Task, Time};
 use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
-use wire::xdr::{Encode, List};
+use wire::xdr::{Decode, Encode, List};
 
 use crate::peer::{Held, Peer};
 use crate::pseudo::Place;
@@ -237,7 +237,10 @@ impl Execution {
         }
         match std::mem::take(&mut self.waits) {
             Waits::For(then) => self.go(around, |run| after(run, then, Ok(Output::Done))),
-            Waits::Again => self.go(around, |run| dispatch(run, run.op())),
+            Waits::Again => self.go(around, |run| {
+                run.flow.compound.rewind();
+                dispatch(run, run.flow.compound.number())
+            }),
             Waits::Nothing => panic!("it waits for something"),
         }
     }
@@ -297,20 +300,21 @@ impl Execution {
     /// All results are there.
     #[inline]
     fn send(&mut self, args: Args, around: &mut Around<'_>) {
-        let flow = self.flow.take().expect(UNDER_WAY);
+        let flow = self.flow.as_mut().expect(UNDER_WAY);
         let machine = &mut around.link.machine;
         machine.give_args(flow.tag, args);
         let (_, reply) = machine.reply(flow.tag);
         if !flow.is_replayed {
             flow.compound.end(reply);
         }
-        if let Some(slot) = flow.slot {
+        if let Some(slot) = &flow.slot {
             // SEQUENCE alone is kept anyway: it costs nothing.
             let keeps = slot.keeps || flow.compound.ops() == 1;
             let results = keeps.then(|| reply.results());
             slot.held.session.finish(slot.slotid, results);
         }
         machine.send(flow.tag);
+        self.flow = None;
     }
 }
 
@@ -364,9 +368,9 @@ impl<'a> Run<'a> {
         let (call, reply) = self.link.machine.reply(self.flow.tag);
         self.flow.mark = reply.mark();
         match self.flow.compound.next(self.args, &call) {
-            compound::Next::Op(op, payload) => {
+            compound::Next::Op(number, payload) => {
                 self.flow.payload = payload;
-                dispatch(self, op)
+                dispatch(self, number)
             }
             compound::Next::Refused(number, status) => {
                 self.flow.compound.result(number, status, reply);
@@ -709,72 +713,82 @@ impl Flow {
     }
 }
 
+/// An operation with its arguments.
+#[inline]
+fn with<'a, T: Decode<'a>>(
+    run: &mut Run<'a>,
+    op: impl FnOnce(&mut Run<'a>, &T) -> Outcome<'a>,
+) -> Outcome<'a> {
+    let args = run.flow.compound.args(run.args);
+    op(run, &args)
+}
+
 /// Begins an operation.
 #[inline]
-fn dispatch<'a>(run: &mut Run<'a>, op: nfs_argop4<'a>) -> Outcome<'a> {
-    use nfs_argop4::*;
-    match op {
-        OP_ACCESS(args) => attributes::access(run, &args),
-        OP_CLOSE(args) => open::close(run, &args),
-        OP_COMMIT(args) => data::commit(run, &args),
-        OP_CREATE(args) => names::create(run, &args),
-        OP_DELEGPURGE(args) => delegation::delegpurge(run, &args),
-        OP_DELEGRETURN(args) => delegation::delegreturn(run, &args),
-        OP_GETATTR(args) => attributes::getattr(run, &args),
+fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
+    use nfs_opnum4::*;
+    match number {
+        OP_ACCESS => with(run, attributes::access),
+        OP_CLOSE => with(run, open::close),
+        OP_COMMIT => with(run, data::commit),
+        OP_CREATE => with(run, names::create),
+        OP_DELEGPURGE => with(run, delegation::delegpurge),
+        OP_DELEGRETURN => with(run, delegation::delegreturn),
+        OP_GETATTR => with(run, attributes::getattr),
         OP_GETFH => names::getfh(run),
-        OP_LINK(args) => names::link(run, &args),
-        OP_LOCK(args) => lock::lock(run, &args),
-        OP_LOCKT(args) => lock::lockt(run, &args),
-        OP_LOCKU(args) => lock::locku(run, &args),
-        OP_LOOKUP(args) => names::lookup(run, &args),
+        OP_LINK => with(run, names::link),
+        OP_LOCK => with(run, lock::lock),
+        OP_LOCKT => with(run, lock::lockt),
+        OP_LOCKU => with(run, lock::locku),
+        OP_LOOKUP => with(run, names::lookup),
         OP_LOOKUPP => names::lookupp(run),
-        OP_NVERIFY(args) => attributes::verify(run, &args),
-        OP_OPEN(args) => open::open(run, &args),
-        OP_OPENATTR(_) => Err(nfsstat4::NFS4ERR_NOTSUPP),
-        OP_OPEN_CONFIRM(args) => open::open_confirm(run, &args),
-        OP_OPEN_DOWNGRADE(args) => open::open_downgrade(run, &args),
-        OP_PUTFH(args) => names::putfh(run, &args),
+        OP_NVERIFY => with(run, attributes::verify),
+        OP_OPEN => with(run, open::open),
+        OP_OPEN_CONFIRM => with(run, open::open_confirm),
+        OP_OPEN_DOWNGRADE => with(run, open::open_downgrade),
+        OP_PUTFH => with(run, names::putfh),
         OP_PUTPUBFH | OP_PUTROOTFH => names::putrootfh(run),
-        OP_READ(args) => data::read(run, &args),
-        OP_READDIR(args) => readdir::readdir(run, &args),
+        OP_READ => with(run, data::read),
+        OP_READDIR => with(run, readdir::readdir),
         OP_READLINK => names::readlink(run),
-        OP_REMOVE(args) => names::remove(run, &args),
-        OP_RENAME(args) => names::rename(run, &args),
-        OP_RENEW(args) => session::renew(run, &args),
+        OP_REMOVE => with(run, names::remove),
+        OP_RENAME => with(run, names::rename),
+        OP_RENEW => with(run, session::renew),
         OP_RESTOREFH => names::restorefh(run),
         OP_SAVEFH => names::savefh(run),
-        OP_SECINFO(args) => security::secinfo(run, &args),
-        OP_SETATTR(args) => attributes::setattr(run, &args),
-        OP_SETCLIENTID(args) => session::setclientid(run, &args),
-        OP_SETCLIENTID_CONFIRM(args) => session::setclientid_confirm(run, &args),
-        OP_VERIFY(args) => attributes::verify(run, &args),
-        OP_WRITE(args) => data::write(run, &args),
-        OP_RELEASE_LOCKOWNER(args) => lock::release_lockowner(run, &args),
-        OP_BACKCHANNEL_CTL(args) => session::backchannel_ctl(run, &args),
-        OP_BIND_CONN_TO_SESSION(args) => session::bind_conn_to_session(run, &args),
-        OP_EXCHANGE_ID(args) => session::exchange_id(run, &args),
-        OP_CREATE_SESSION(args) => session::create_session(run, &args),
-        OP_DESTROY_SESSION(args) => session::destroy_session(run, &args),
-        OP_FREE_STATEID(args) => delegation::free_stateid(run, &args),
-        OP_SECINFO_NO_NAME(args) => security::secinfo_no_name(run, &args),
-        OP_SEQUENCE(args) => sequence::sequence(run, &args),
-        OP_TEST_STATEID(args) => delegation::test_stateid(run, &args),
-        OP_DESTROY_CLIENTID(args) => session::destroy_clientid(run, &args),
-        OP_RECLAIM_COMPLETE(args) => session::reclaim_complete(run, &args),
-        OP_ALLOCATE(args) => data::allocate(run, &args),
-        OP_COPY(args) => offload::copy(run, &args),
-        OP_DEALLOCATE(args) => data::deallocate(run, &args),
-        OP_IO_ADVISE(args) => data::io_advise(run, &args),
-        OP_OFFLOAD_CANCEL(args) => offload::offload_cancel(run, &args),
-        OP_OFFLOAD_STATUS(args) => offload::offload_status(run, &args),
-        OP_READ_PLUS(args) => data::read_plus(run, &args),
-        OP_SEEK(args) => data::seek(run, &args),
-        OP_CLONE(args) => data::clone(run, &args),
-        OP_GETXATTR(args) => attributes::getxattr(run, &args),
-        OP_SETXATTR(args) => attributes::setxattr(run, &args),
-        OP_LISTXATTRS(args) => attributes::listxattrs(run, &args),
-        OP_REMOVEXATTR(args) => attributes::removexattr(run, &args),
-        nfs_argop4::default(_) => Err(nfsstat4::NFS4ERR_NOTSUPP),
+        OP_SECINFO => with(run, security::secinfo),
+        OP_SETATTR => with(run, attributes::setattr),
+        OP_SETCLIENTID => with(run, session::setclientid),
+        OP_SETCLIENTID_CONFIRM => with(run, session::setclientid_confirm),
+        OP_VERIFY => with(run, attributes::verify),
+        OP_WRITE => with(run, data::write),
+        OP_RELEASE_LOCKOWNER => with(run, lock::release_lockowner),
+        OP_BACKCHANNEL_CTL => with(run, session::backchannel_ctl),
+        OP_BIND_CONN_TO_SESSION => with(run, session::bind_conn_to_session),
+        OP_EXCHANGE_ID => with(run, session::exchange_id),
+        OP_CREATE_SESSION => with(run, session::create_session),
+        OP_DESTROY_SESSION => with(run, session::destroy_session),
+        OP_FREE_STATEID => with(run, delegation::free_stateid),
+        OP_SECINFO_NO_NAME => with(run, security::secinfo_no_name),
+        OP_SEQUENCE => with(run, sequence::sequence),
+        OP_TEST_STATEID => with(run, delegation::test_stateid),
+        OP_DESTROY_CLIENTID => with(run, session::destroy_clientid),
+        OP_RECLAIM_COMPLETE => with(run, session::reclaim_complete),
+        OP_ALLOCATE => with(run, data::allocate),
+        OP_COPY => with(run, offload::copy),
+        OP_DEALLOCATE => with(run, data::deallocate),
+        OP_IO_ADVISE => with(run, data::io_advise),
+        OP_OFFLOAD_CANCEL => with(run, offload::offload_cancel),
+        OP_OFFLOAD_STATUS => with(run, offload::offload_status),
+        OP_READ_PLUS => with(run, data::read_plus),
+        OP_SEEK => with(run, data::seek),
+        OP_CLONE => with(run, data::clone),
+        OP_GETXATTR => with(run, attributes::getxattr),
+        OP_SETXATTR => with(run, attributes::setxattr),
+        OP_LISTXATTRS => with(run, attributes::listxattrs),
+        OP_REMOVEXATTR => with(run, attributes::removexattr),
+        // Named attributes, and what the connection knows no arguments of.
+        _ => Err(nfsstat4::NFS4ERR_NOTSUPP),
     }
 }
 

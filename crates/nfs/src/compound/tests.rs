@@ -45,10 +45,14 @@ fn execute(call: &[u8]) -> Executed {
     let mut compound = Compound::begin(&call, reply);
     let mut executed = Vec::new();
     loop {
-        let number = Call::number(&call.args[compound.at as usize..]);
         match compound.next(call.args, &call) {
-            Next::Op(_, payload) => {
-                let number = number.unwrap();
+            Next::Op(number, payload) => {
+                let mut from = Reader::new(&call.args[compound.op_at as usize..]);
+                assert_eq!(
+                    compound.again(call.args),
+                    nfs_argop4::decode(&mut from).unwrap()
+                );
+                compound.at = compound.op_at + from.position() as u32;
                 executed.push((number, payload.is_some()));
                 compound.result(number, nfsstat4::NFS4_OK, reply);
             }
