@@ -385,7 +385,7 @@ fn found_data<'a>(run: &mut Run<'a>, is_open: bool, result: Result<Output, Error
 
 /// The verifier of writes to the current file handle's file system.
 fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
-    Ok(run.file_system()?.info().verifier.to_be_bytes())
+    Ok(run.file_system()?.verifier().to_be_bytes())
 }
 
 const WRITE_BYTES: u32 = 8 + 16;

@@ -64,7 +64,7 @@ fn response<'s>(
         wr_callback_id: callback,
         wr_count: bytes,
         wr_committed: stable_how4::UNSTABLE4,
-        wr_writeverf: fs.info().verifier.to_be_bytes(),
+        wr_writeverf: fs.verifier().to_be_bytes(),
     }
 }
 

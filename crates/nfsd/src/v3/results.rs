@@ -160,7 +160,7 @@ impl Answer<'_> {
 
     fn verifier(&self) -> [u8; 8] {
         let granted = self.granted.expect(KNOWN);
-        granted.export.fs().info().verifier.to_be_bytes()
+        granted.export.fs().verifier().to_be_bytes()
     }
 
     /// GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.

@@ -45,7 +45,7 @@ impl<'a> Pair<'a> {
     }
 
     fn name(&mut self) -> &'static [u8] {
-        *self.random.pick(&NAMES)
+        NAMES[self.random.below(5) as usize]
     }
 
     /// The superuser most of the time.
