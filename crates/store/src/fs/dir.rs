@@ -15,7 +15,8 @@
 //! are on the disk before their operation is done. Where a container denies
 //! `name_to_handle_at` (Docker before 24) a file that local programs remove
 //! and make anew within one tick of the clock, on the same inode number, cannot
-//! be told from its predecessor; all else holds.
+//! be told from its predecessor; all else holds. On overlayfs a file of a lower
+//! layer becomes another one when it is first written.
 //!
 //! **The way down** ([`beneath`]) follows no symbolic link and crosses no mount:
 //! what is mounted, or a subvolume, in the directory is not listed and not found
@@ -72,6 +73,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -92,7 +94,8 @@ use table::{Header, ROOT, Refused, Table};
 use task::Turn;
 use workers::{Synced, Syncs, Workers};
 
-/// Locks for directories and objects, by their numbers.
+/// Locks for the entries of directories, by their numbers, and as many for the
+/// attributes of objects.
 const LOCKS: usize = 256;
 /// Names of a file at most, where the file system below has no smaller limit.
 const LINKS_MAX: u32 = 65_000;
@@ -259,7 +262,7 @@ impl Dir {
             is_read_only: spec.read_only,
             beneath,
             table: Mutex::new(table),
-            locks: (0..LOCKS).map(|_| RwLock::default()).collect(),
+            locks: (0..2 * LOCKS).map(|_| RwLock::default()).collect(),
             topology: RwLock::default(),
             entries: Entries::new(descriptors.clamp(DESCRIPTORS.0, DESCRIPTORS.1) as usize),
             streams: Mutex::default(),
@@ -316,7 +319,12 @@ fn open_state(spec: &DirSpec, root: &OwnedFd) -> Result<File, DirProblem> {
         }
     };
     let served = fs::canonicalize(way_to(root.as_fd())).map_err(DirProblem::NoProc)?;
-    fs::create_dir_all(&spec.state).map_err(in_state("make the state directory"))?;
+    // Names of files are in it, which are not everybody's business.
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&spec.state);
+    made.map_err(in_state("make the state directory"))?;
     let state = fs::canonicalize(&spec.state).map_err(in_state("find the state directory"))?;
     if state.starts_with(&served) {
         return Err(DirProblem::StateInside(spec.state.clone()));

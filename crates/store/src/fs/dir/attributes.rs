@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::beneath::{Seen, ctime, way_to};
-use super::table::Record;
+use super::table::{Record, Table};
 use super::{Inner, Owners, Synced};
 use crate::fs::{
     Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, MODE_MASK, SET_GID, SET_UID, SetAttr,
@@ -194,33 +194,44 @@ impl Inner {
 
     /// The attributes of an object; `has_changed`: we have changed it since.
     pub(super) fn attr(&self, file: FileId, seen: &Seen, has_changed: bool) -> Result<Attr, Error> {
-        let record = self.table().get(file.0)?.ok_or(Error::Stale)?;
+        let mut table = self.table();
+        let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
+        self.note_change(&mut table, (file, &mut record), &seen.stat, has_changed)?;
+        drop(table);
         let way = || way_to(seen.fd.as_fd()).into_bytes();
-        self.attr_of((file, record), &seen.stat, has_changed, way)
+        self.attr_of(file, &record, &seen.stat, way)
     }
 
-    /// The same of an object whose record is at hand, and to which there is a
-    /// way.
-    pub(super) fn attr_of(
+    /// Brings the change attribute in a record up to date, which was read under
+    /// the same lock: who comes after a change never sees what was before it.
+    pub(super) fn note_change(
         &self,
-        (file, mut record): (FileId, Record),
+        table: &mut Table,
+        (file, record): (FileId, &mut Record),
         stat: &Statx,
         has_changed: bool,
-        way: impl FnOnce() -> Vec<u8>,
-    ) -> Result<Attr, Error> {
+    ) -> Result<(), Error> {
         let has_changed = has_changed | self.entries.take_changes(file);
         let now = ctime(stat);
         if has_changed || record.ctime != now {
-            let mut table = self.table();
-            record = table.get(file.0)?.ok_or(Error::Stale)?;
-            if has_changed || record.ctime != now {
-                // The clock below ticks a few hundred times a second only, and
-                // may be set back.
-                record.change = now.max(record.change + u64::from(record.change > 0));
-                record.ctime = now;
-                table.put(file.0, &record)?;
-            }
+            // The clock below ticks a few hundred times a second only, and may
+            // be set back.
+            record.change = now.max(record.change + u64::from(record.change > 0));
+            record.ctime = now;
+            table.put(file.0, record)?;
         }
+        Ok(())
+    }
+
+    /// The attributes of an object with a record that is up to date, and to
+    /// which there is a way.
+    pub(super) fn attr_of(
+        &self,
+        file: FileId,
+        record: &Record,
+        stat: &Statx,
+        way: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Attr, Error> {
         let owner = self.owner(stat, record.owner, way)?;
         let is_special = !matches!(owner.kind, Kind::Regular | Kind::Directory | Kind::Symlink);
         Ok(Attr {
@@ -342,7 +353,7 @@ impl Inner {
         guard: Option<Time>,
         synced: &mut Synced,
     ) -> Result<Attr, Error> {
-        let _alone = self.lock_one(file);
+        let _alone = self.lock_attributes(file);
         let mut seen = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
         if guard.is_some_and(|guard| guard != attr.changed) {
@@ -354,7 +365,7 @@ impl Inner {
         self.set(caller, &mut seen, &attr, set, synced)
     }
 
-    /// Sets attributes of an object that the caller has locked.
+    /// Sets attributes of an object whose attributes the caller has locked.
     pub(super) fn set(
         &self,
         caller: &Caller<'_>,

@@ -201,7 +201,7 @@ impl Inner {
             Err(Error::NoEnt | Error::XDev) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let attr = with_attrs.then(|| self.attr_of((file, record), &stat, false, way));
+        let attr = with_attrs.then(|| self.attr_of(file, &record, &stat, way));
         Ok(Some((file, attr.transpose()?)))
     }
 
@@ -212,10 +212,15 @@ impl Inner {
         name: &CStr,
     ) -> Result<Option<(FileId, Record, Statx)>, Error> {
         let (stat, who) = self.beneath.peek(seen, name)?;
-        let known = self.table().find(&who)?;
-        let known = known.filter(|(_, record)| {
+        let mut table = self.table();
+        let known = table.find(&who)?.filter(|(_, record)| {
             (record.dir, &record.name[..], record.is_lost) == (dir.0, name.to_bytes(), false)
         });
-        Ok(known.map(|(number, record)| (FileId(number), record, stat)))
+        let Some((number, mut record)) = known else {
+            return Ok(None);
+        };
+        let file = FileId(number);
+        self.note_change(&mut table, (file, &mut record), &stat, false)?;
+        Ok(Some((file, record, stat)))
     }
 }

@@ -175,6 +175,7 @@ impl Inner {
         (new, set): (New<'_>, &SetAttr),
         synced: &mut Synced,
     ) -> Result<Attr, Error> {
+        let _alone = self.lock_attributes(file);
         let attr = self.attr(file, &seen, false)?;
         match new {
             New::Unchecked => {}

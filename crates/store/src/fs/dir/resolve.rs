@@ -91,8 +91,13 @@ impl Inner {
         (file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCKS
     }
 
-    /// Nobody of ours changes an object, or the entries of a directory, while
-    /// this is held.
+    /// Nobody of ours changes the attributes of an object while this is held;
+    /// one at a time, and after locks of directories.
+    pub(super) fn lock_attributes(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
+        whole(self.locks[LOCKS + Inner::lock_of(file)].write())
+    }
+
+    /// Nobody of ours changes the entries of a directory while this is held.
     pub(super) fn lock_one(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
         whole(self.locks[Inner::lock_of(file)].write())
     }
@@ -321,10 +326,13 @@ impl Inner {
             // The root beneath itself: a loop that only a broken disk has.
             return Err(Error::Io);
         }
-        if record.dir == dir.0 && record.name == name && !record.is_lost {
-            return Ok((FileId(number), record, false));
+        if record.dir != dir.0 || record.name != name || record.is_lost {
+            self.moved(number, seen, dir.0, name)?;
         }
-        self.moved(number, seen, dir.0, name)?;
-        Ok((FileId(number), self.record(number)?, false))
+        let mut table = self.table();
+        let mut record = table.get(number)?.ok_or(Error::Stale)?;
+        let file = FileId(number);
+        self.note_change(&mut table, (file, &mut record), &seen.stat, false)?;
+        Ok((file, record, false))
     }
 }

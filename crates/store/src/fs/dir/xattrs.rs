@@ -91,7 +91,7 @@ impl Inner {
         change: impl FnOnce(&str, &[u8]) -> Result<(), Errno>,
     ) -> Result<ChangeInfo, Error> {
         check_xattr_name(name)?;
-        let _alone = self.lock_one(file);
+        let _alone = self.lock_attributes(file);
         let mut seen: Seen = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
         self.check_xattr_change(caller, &attr, name)?;
