@@ -31,8 +31,8 @@ pub const NFS4_SESSIONID_SIZE: u32 = 16;
 
 pub const NFS4_OTHER_SIZE: u32 = 12;
 
-/// Words of a bitmap; three are in use.
-pub const BITMAP_WORDS_MAX: u32 = 8;
+/// Words of a bitmap; three are in use, what is not known is passed over.
+pub const BITMAP_WORDS_MAX: u32 = 64;
 
 /// A name: longer than any that is taken, so that it can be told which is.
 pub const COMPONENT_BYTES_MAX: u32 = 4096;
@@ -502,7 +502,7 @@ impl Encode for nfs_opnum4 {
     }
 }
 
-pub type bitmap4<'a> = List<'a, u32, 8>;
+pub type bitmap4<'a> = List<'a, u32, 64>;
 
 pub type offset4 = u64;
 
