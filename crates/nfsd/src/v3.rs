@@ -37,13 +37,16 @@ pub(crate) struct Old {
     tag: Tag,
     args: Args,
     work: Work,
+    /// Of [`Work::V3`]; its memory serves the next call too.
+    call: Option<Box<Call>>,
 }
 
+/// Which program is called.
 #[derive(Default)]
 enum Work {
     #[default]
     Nothing,
-    V3(Call),
+    V3,
     Mount(mount::Call),
 }
 
@@ -65,13 +68,17 @@ impl Old {
             Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
                 // Its data was more than may be written at a time.
                 let status = nfsstat3::NFS3ERR_INVAL;
-                Ok(Work::V3(Call::refused(procedure, credential, status)))
+                self.put(Call::refused(procedure, credential, status));
+                Ok(Work::V3)
             }
             Procedure::Nfs3(procedure) => match Asked::read(procedure, call.args) {
                 Ok(asked) if call.stop == Stop::End => {
                     let by = (procedure, credential, tag);
                     let found = find(&around.peer.view, &asked, &credential);
-                    found.map(|found| Work::V3(Call::new(by, found, around)))
+                    found.map(|found| {
+                        self.put(Call::new(by, found, around));
+                        Work::V3
+                    })
                 }
                 _ => Err(Unfit::Garbage),
             },
@@ -99,6 +106,19 @@ impl Old {
         }
     }
 
+    #[inline]
+    fn put(&mut self, call: Call) {
+        match &mut self.call {
+            Some(place) => **place = call,
+            None => self.call = Some(Box::new(call)),
+        }
+    }
+
+    #[inline]
+    fn call(&mut self) -> &mut Call {
+        self.call.as_mut().expect(UNDER_WAY)
+    }
+
     /// Goes on when a completion has come.
     pub(crate) fn resume(
         &mut self,
@@ -110,10 +130,10 @@ impl Old {
         match fs.resume(task, result, around.files, around.token) {
             Progress::Pending(task) => Step::Pending(fs.clone(), task),
             Progress::Done(result) => {
-                match &mut self.work {
-                    Work::V3(call) => call.take(&self.args, result, fs.as_ref(), around),
-                    Work::Mount(call) => call.take(result),
-                    Work::Nothing => panic!("{UNDER_WAY}"),
+                match (&mut self.work, &mut self.call) {
+                    (Work::V3, Some(call)) => call.take(&self.args, result, fs.as_ref(), around),
+                    (Work::Mount(call), _) => call.take(result),
+                    _ => panic!("{UNDER_WAY}"),
                 }
                 self.go(around)
             }
@@ -127,25 +147,25 @@ impl Old {
 
     /// Ends a call that waits for memory: it is to be tried again.
     pub(crate) fn refuse(&mut self, around: &mut Around<'_>) -> Step {
-        if let Work::V3(call) = &mut self.work {
-            call.refuse();
+        if let Work::V3 = self.work {
+            self.call().refuse();
         }
         self.go(around)
     }
 
     /// The call is given up.
     pub(crate) fn abandon(&mut self) {
-        if let Work::V3(call) = &self.work {
-            call.abandon();
+        if let Work::V3 = self.work {
+            self.call().abandon();
         }
         *self = Old::default();
     }
 
     fn go(&mut self, around: &mut Around<'_>) -> Step {
-        let step = match &mut self.work {
-            Work::V3(call) => call.go(self.tag, &self.args, around),
-            Work::Mount(call) => call.go(self.tag, &self.args, around),
-            Work::Nothing => panic!("{UNDER_WAY}"),
+        let step = match (&mut self.work, &mut self.call) {
+            (Work::V3, Some(call)) => call.go(self.tag, &self.args, around),
+            (Work::Mount(call), _) => call.go(self.tag, &self.args, around),
+            _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {
             self.work = Work::Nothing;

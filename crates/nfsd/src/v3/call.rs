@@ -11,7 +11,7 @@ use store::fs::{self, Attr, Caller, FileId, FileSystem, New, Op, Output, Progres
 use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
-use super::args::Asked;
+use super::args::{Asked, Named};
 use super::data::{Reading, Writing, begin_read, begin_write, secure};
 use super::past::{Begun, Known, Past};
 use super::{Found, convert, results};
@@ -351,82 +351,79 @@ impl Call {
                 Next::Done(Ok(Output::File(self.files[0])))
             }
             Do::Up => Next::Ask(Op::Parent { dir: self.files[0] }),
-            Do::Main => self.main(asked, with),
+            Do::Main => match self.main(asked, with) {
+                Ok(next) => next,
+                Err(status) => Next::Refused(status),
+            },
         }
     }
 
-    /// The procedure itself.
-    fn main<'a>(&mut self, asked: &Asked<'a>, with: &mut With<'_>) -> Next<'a> {
+    /// The procedure itself, or why it is refused before any file system is
+    /// asked.
+    fn main<'a>(&mut self, asked: &Asked<'a>, with: &mut With<'_>) -> Result<Next<'a>, nfsstat3> {
         let [file, dir] = self.files;
-        let instance = with.fs().info().instance;
-        let may = |access: u32| {
-            let key = (instance, file.0);
-            check(with.nfsd, with.now, key, access)
-        };
-        match *asked {
-            Asked::Of(_) => Next::Ask(match self.procedure {
+        let key = (with.fs().info().instance, file.0);
+        let (nfsd, now) = (with.nfsd, with.now);
+        let may = |access: u32| check(nfsd, now, key, access);
+        let op = match *asked {
+            Asked::Of(_) => match self.procedure {
                 nfs_proc3::NFSPROC3_READLINK => Op::Readlink { file },
                 nfs_proc3::NFSPROC3_FSSTAT => Op::Statfs,
                 _ => Op::Getattr { file },
-            }),
-            Asked::Access(..) => Next::Ask(Op::Getattr { file }),
+            },
+            Asked::Access(..) => Op::Getattr { file },
             Asked::Setattr(_, set, guard) => {
-                let access = if set.size.is_some() { WRITE } else { 0 };
-                match may(access) {
-                    Ok(()) => Next::Ask(Op::Setattr { file, set, guard }),
-                    Err(status) => Next::Refused(status),
-                }
+                may(if set.size.is_some() { WRITE } else { 0 })?;
+                Op::Setattr { file, set, guard }
             }
             Asked::Lookup(named) => match named.name {
-                b"." => Next::Done(Ok(Output::File(file))),
-                b".." if file == with.fs().root() => Next::Done(Ok(Output::File(file))),
-                b".." => Next::Ask(Op::Parent { dir: file }),
-                name => Next::Ask(Op::Lookup { dir: file, name }),
+                b"." => return Ok(Next::Done(Ok(Output::File(file)))),
+                b".." if file == with.fs().root() => {
+                    return Ok(Next::Done(Ok(Output::File(file))));
+                }
+                b".." => Op::Parent { dir: file },
+                name => Op::Lookup { dir: file, name },
             },
-            Asked::Read { offset, count, .. } => match may(READ) {
-                Ok(()) => self.read((file, offset, count), with),
-                Err(status) => Next::Refused(status),
-            },
+            Asked::Read { offset, count, .. } => {
+                may(READ)?;
+                return Ok(self.read((file, offset, count), with));
+            }
             Asked::Write {
                 offset,
                 count,
                 stable,
                 ..
-            } => match may(WRITE) {
-                Ok(()) => {
-                    let is_stable = stable != stable_how::UNSTABLE;
-                    self.write((file, offset, is_stable), count > 0, with)
-                }
-                Err(status) => Next::Refused(status),
-            },
-            Asked::Create(named, Some((new, set))) => Next::Ask(Op::Create {
+            } => {
+                may(WRITE)?;
+                let is_stable = stable != stable_how::UNSTABLE;
+                return self.write((file, offset, is_stable), count > 0, with);
+            }
+            Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
+            Asked::Create(named, Some((new, set))) => Op::Create {
                 dir: file,
                 name: named.name,
                 new,
                 set,
-            }),
-            Asked::Create(_, None) => Next::Refused(nfsstat3::NFS3ERR_BADTYPE),
-            Asked::Remove(named, what) => Next::Ask(Op::Remove {
+            },
+            Asked::Remove(named, what) => Op::Remove {
                 dir: file,
                 name: named.name,
                 what,
-            }),
-            Asked::Rename(from, to) => Next::Ask(Op::Rename {
+            },
+            Asked::Rename(from, to) => Op::Rename {
                 from_dir: file,
                 from: from.name,
                 to_dir: dir,
                 to: to.name,
-            }),
-            Asked::Link(_, named) => match may(0) {
-                Ok(()) => {
-                    let name = named.name;
-                    Next::Ask(Op::Link { file, dir, name })
-                }
-                Err(status) => Next::Refused(status),
             },
-            Asked::Readdir(_, ref args) => Next::Ask(results::readdir(file, args)),
-            Asked::Commit(_) => Next::Ask(Op::Commit { file }),
-        }
+            Asked::Link(_, Named { name, .. }) => {
+                may(0)?;
+                Op::Link { file, dir, name }
+            }
+            Asked::Readdir(_, ref args) => results::readdir(file, args),
+            Asked::Commit(_) => Op::Commit { file },
+        };
+        Ok(Next::Ask(op))
     }
 
     fn read<'a>(
@@ -459,20 +456,21 @@ impl Call {
         what: (FileId, u64, bool),
         has_data: bool,
         with: &mut With<'_>,
-    ) -> Next<'a> {
+    ) -> Result<Next<'a>, nfsstat3> {
         let payloads = with.link.machine.call(with.tag).payloads;
         let payload = payloads.first().copied().flatten();
         if payload.is_none() && has_data {
             // There was no memory when it came.
-            return Next::Refused(nfsstat3::NFS3ERR_JUKEBOX);
+            return Err(nfsstat3::NFS3ERR_JUKEBOX);
         }
         let caller = self.caller(with.time);
         let fs = with.granted.export.fs().as_ref();
-        match begin_write(with.link, with.pool, payload, fs, &caller, what) {
+        let writing = begin_write(with.link, with.pool, payload, fs, &caller, what);
+        Ok(match writing {
             Writing::Done(written) => Next::Done(written.map(Output::Written)),
             Writing::Ask(op) => Next::Ask(op),
             Writing::NoMemory => Next::NoMemory,
-        }
+        })
     }
 
     /// A step came to this.
@@ -538,7 +536,7 @@ impl Call {
     }
 
     /// All is known: the answer.
-    fn finish(&self, tag: Tag, asked: &Asked<'_>, around: &mut Around<'_>) {
+    fn finish(&mut self, tag: Tag, asked: &Asked<'_>, around: &mut Around<'_>) {
         let granted = around.peer.view.granted(self.export);
         let machine = &mut around.link.machine;
         let (_, reply) = machine.reply(tag);
@@ -548,6 +546,8 @@ impl Call {
             (Some((past, known)), nfsstat3::NFS3ERR_JUKEBOX) => past.forget(*known),
             (Some((past, known)), _) => past.finish(*known, reply.results()),
         }
+        // What may be large, or is counted, goes before the next call comes.
+        (self.output, self.known) = (None, None);
     }
 }
 

@@ -16,6 +16,7 @@ use super::args::{Asked, Readdir};
 use super::call::Call;
 use super::convert;
 use crate::attributes::rights_of;
+use crate::counters;
 use crate::handle::Handle;
 use crate::{Granted, Settings};
 
@@ -278,6 +279,7 @@ impl Answer<'_> {
             return READ3res::default(call.status, self.after(0)).encode(reply.bytes());
         };
         let len = *len;
+        counters::add(len);
         // Nothing was asked for: the end may be there all the same.
         let is_behind = || {
             let size = call.after[0].map(|attr| attr.size);
@@ -297,6 +299,9 @@ impl Answer<'_> {
 
     fn write(&self, to: &mut Vec<u8>) {
         let call = self.call;
+        if let (Some(Output::Written(written)), true) = (&call.output, self.is_ok()) {
+            counters::add(written.len);
+        }
         match &call.output {
             Some(Output::Written(written)) if self.is_ok() => WRITE3res::NFS3_OK(WRITE3resok {
                 file_wcc: self.wcc(0),
