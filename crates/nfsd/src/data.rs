@@ -9,10 +9,11 @@ use store::fs::{self, Error, Op, Output, Written};
 use wire::nfs4::{
     ALLOCATE4args, CLONE4args, COMMIT4args, COMMIT4resok, IO_ADVISE4args, READ4args, READ4resok,
     SEEK4args, SEEK4resok, WRITE4args, WRITE4resok, bitmap4, data_content4, data_info4, data4,
-    nfs_argop4, nfsstat4, read_plus_content, read_plus_head, stable_how4, verifier4,
+    nfs_argop4, nfs_opnum4, nfsstat4, read_plus_content, read_plus_head, stable_how4, verifier4,
 };
 use wire::xdr::{Encode, List, Payload, pad};
 
+use crate::counters;
 use crate::names::{ANSWERED, file};
 use crate::open;
 use crate::pseudo::Place;
@@ -22,11 +23,7 @@ use crate::status::status;
 /// How an operation goes on.
 pub(crate) enum Then {
     /// With what was read into this.
-    Read(Buf, bool),
-    /// READ_PLUS, when it is known where data begins.
-    ReadPlus(bool),
-    /// READ_PLUS, with the data behind a hole.
-    ReadBehind(Buf, Hole),
+    Read(Buf),
     /// With what was written from memory that is kept until then.
     Write {
         _data: Data,
@@ -34,13 +31,6 @@ pub(crate) enum Then {
     Commit,
     Seek,
     Change,
-}
-
-/// A hole that READ_PLUS tells of, before the data behind it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hole {
-    offset: u64,
-    len: u64,
 }
 
 fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, is_open: bool, then: Then) -> Outcome<'a> {
@@ -54,14 +44,9 @@ pub(crate) fn after<'a>(
     result: Result<Output, Error>,
 ) -> Outcome<'a> {
     match (then, result) {
-        (Then::ReadPlus(is_open), result) => found_data(run, is_open, result),
         (_, Err(error)) => Err(status(error, run.minor())),
-        (Then::Read(buf, is_plus), Ok(Output::Read { len, is_end })) => {
-            give(run, Read::new(is_plus, is_end), Source::Buf(buf, len))
-        }
-        (Then::ReadBehind(buf, hole), Ok(Output::Read { len, is_end })) => {
-            let read = Read::behind(hole, is_end);
-            give(run, read, Source::Buf(buf, len))
+        (Then::Read(buf), Ok(Output::Read { len, is_end })) => {
+            give(run, Source::Buf(buf, len), is_end)
         }
         (Then::Write { .. }, Ok(Output::Written(written))) => wrote(run, &written),
         (Then::Commit, Ok(Output::Done)) => {
@@ -147,31 +132,9 @@ pub(crate) fn secure(run: &mut Run<'_>) {
     }
 }
 
-/// What a READ or READ_PLUS answers besides the data.
-struct Read {
-    is_plus: bool,
-    is_end: bool,
-    hole: Option<Hole>,
-}
-
-impl Read {
-    #[inline]
-    fn new(is_plus: bool, is_end: bool) -> Read {
-        Read {
-            is_plus,
-            is_end,
-            hole: None,
-        }
-    }
-
-    fn behind(hole: Hole, is_end: bool) -> Read {
-        Read {
-            is_plus: true,
-            is_end,
-            hole: Some(hole),
-        }
-    }
-}
+/// READ_PLUS tells of zeros in units of so many bytes, or where there is nothing
+/// else: fewer are sent at less cost than their place is made by the client.
+const HOLE_BYTES: u32 = 64 << 10;
 
 /// Where data lies that is to go out.
 enum Source {
@@ -189,18 +152,39 @@ impl Source {
         }
     }
 
-    /// Appends the data: where the answer must be bytes.
+    /// Appends `len` bytes of the data from `offset`: where the answer must be
+    /// bytes.
     #[cold]
-    fn copy(&self, to: &mut Vec<u8>) {
+    fn copy(&self, (offset, len): (u32, u32), to: &mut Vec<u8>) {
         let mut append = |part: mem::BufRange| {
             let at = to.len();
             to.resize(at + part.len() as usize, 0);
             mem::copy_out(part, &mut to[at..]);
         };
         match self {
-            Source::Loan(loan) => loan.parts(0, loan.len()).for_each(append),
-            Source::Buf(buf, len) => append(buf.range().slice(0, *len)),
+            Source::Loan(loan) => loan.parts(offset, len).for_each(append),
+            Source::Buf(buf, _) => append(buf.range().slice(offset, len)),
         }
+    }
+
+    fn is_zero(&self, offset: u32, len: u32) -> bool {
+        match self {
+            Source::Loan(loan) => loan.parts(offset, len).all(mem::is_zero),
+            Source::Buf(buf, _) => mem::is_zero(buf.range().slice(offset, len)),
+        }
+    }
+
+    /// Where the data lies in it that is worth sending: holes before and behind
+    /// it read as zeros, and so do they.
+    fn data(&self) -> (u32, u32) {
+        let (mut begin, mut end) = (0, self.len());
+        while begin < end && self.is_zero(begin, HOLE_BYTES.min(end - begin)) {
+            begin += HOLE_BYTES.min(end - begin);
+        }
+        while end - begin > HOLE_BYTES && self.is_zero(end - HOLE_BYTES, HOLE_BYTES) {
+            end -= HOLE_BYTES;
+        }
+        (begin, end)
     }
 }
 
@@ -214,23 +198,12 @@ impl From<Source> for Data {
     }
 }
 
+/// READ and READ_PLUS.
 pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
-    run.current()?;
+    let place = run.current()?;
     let is_open = open::check_io(run, &args.stateid, READ)?;
-    read_at(run, (args.offset, args.count), is_open, None, false)
-}
-
-/// Reads at the current file handle; of READ_PLUS also a hole before that.
-#[inline]
-fn read_at<'a>(
-    run: &mut Run<'a>,
-    (offset, count): (u64, u32),
-    is_open: bool,
-    hole: Option<Hole>,
-    is_plus: bool,
-) -> Outcome<'a> {
-    let len = count.min(run.nfsd.settings.io_bytes_max);
-    let Place::File { export, file } = run.current()? else {
+    let (offset, len) = (args.offset, args.count.min(run.nfsd.settings.io_bytes_max));
+    let Place::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ISDIR);
     };
     let granted = run.peer.view.granted(export);
@@ -238,12 +211,7 @@ fn read_at<'a>(
     let caller = run.caller(is_open);
     if let Some(lent) = fs.lend(&caller, file, offset, len) {
         let (loan, is_end) = lent.map_err(|error| status(error, run.minor()))?;
-        let read = Read {
-            is_plus,
-            is_end,
-            hole,
-        };
-        return give(run, read, Source::Loan(loan));
+        return give(run, Source::Loan(loan), is_end);
     }
     let Some(buf) = run.pool.get(len.max(1)) else {
         return Ok(Next::NoMemory);
@@ -253,32 +221,28 @@ fn read_at<'a>(
         offset,
         buf: buf.range().slice(0, len),
     };
-    let then = match hole {
-        Some(hole) => Then::ReadBehind(buf, hole),
-        None => Then::Read(buf, is_plus),
-    };
-    ask(run, op, is_open, then)
+    ask(run, op, is_open, Then::Read(buf))
 }
 
 /// Answers with data.
 #[inline]
-fn give<'a>(run: &mut Run<'a>, read: Read, source: Source) -> Outcome<'a> {
-    let len = source.len();
-    let data = Payload { len };
-    let offset = match read.is_plus {
-        true => run.plus_offset() + read.hole.map_or(0, |hole| hole.len),
-        false => 0,
-    };
-    run.ok(|to| match read.is_plus {
-        false => READ4resok {
-            eof: read.is_end,
-            data,
-        }
-        .encode(to),
-        true => plus_head(&read, offset, data, to),
-    })?;
+fn give<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
+    counters::add(source.len());
+    if run.flow.compound.number() == nfs_opnum4::OP_READ_PLUS {
+        return give_plus(run, source, is_end);
+    }
+    let data = Payload { len: source.len() };
+    let resok = READ4resok { eof: is_end, data };
+    run.ok(|to| resok.encode(to))?;
+    send(run, source, 0, data.len);
+    Ok(Next::Done)
+}
+
+/// Appends `len` bytes of data from `offset`, whose length stands there.
+#[inline]
+fn send(run: &mut Run<'_>, source: Source, offset: u32, len: u32) {
     if len == 0 {
-        return Ok(Next::Done);
+        return;
     }
     // What a slot keeps is bytes.
     let keeps = run.flow.slot.as_ref().is_some_and(|slot| slot.keeps);
@@ -289,98 +253,55 @@ fn give<'a>(run: &mut Run<'a>, read: Read, source: Source) -> Outcome<'a> {
     match tag {
         Some(tag) => {
             run.link.set_data(tag, source.into());
-            run.reply().payload(tag, 0, len);
+            run.reply().payload(tag, offset, len);
         }
         None => {
             let to = run.reply().bytes();
-            source.copy(to);
+            source.copy((offset, len), to);
             to.extend_from_slice(&[0; 3][..pad(len as usize)]);
         }
     }
-    Ok(Next::Done)
 }
 
-/// What stands before the data in the answer to READ_PLUS (RFC 7862, section
-/// 15.10).
-fn plus_head(read: &Read, offset: u64, data: Payload, to: &mut Vec<u8>) {
-    let has_data = data.len > 0;
-    read_plus_head {
-        rpr_eof: read.is_end,
-        contents: u32::from(has_data) + u32::from(read.hole.is_some()),
-    }
-    .encode(to);
-    if let Some(hole) = read.hole {
+/// The answer to READ_PLUS (RFC 7862, section 15.10): a hole, data, a hole, as
+/// far as there are any. Holes are told by what is read, all at one time.
+fn give_plus<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
+    let nfs_argop4::OP_READ_PLUS(args) = run.op() else {
+        unreachable!("READ_PLUS reads so");
+    };
+    let (begin, end) = source.data();
+    let hole = |from: u32, to: u32| {
         let hole = data_info4 {
-            di_offset: hole.offset,
-            di_length: hole.len,
+            di_offset: args.offset + u64::from(from),
+            di_length: (to - from).into(),
         };
-        read_plus_content::NFS4_CONTENT_HOLE(hole).encode(to);
-    }
+        (to > from).then_some(read_plus_content::NFS4_CONTENT_HOLE(hole))
+    };
+    let (before, behind) = (hole(0, begin), hole(end, source.len()));
+    let has_data = end > begin;
+    let head = read_plus_head {
+        rpr_eof: is_end,
+        contents: [before.is_some(), has_data, behind.is_some()]
+            .map(u32::from)
+            .iter()
+            .sum(),
+    };
+    run.ok(|to| {
+        head.encode(to);
+        before.iter().for_each(|hole| hole.encode(to));
+    })?;
     if has_data {
         let data = data4 {
-            d_offset: offset,
-            d_data: data,
+            d_offset: args.offset + u64::from(begin),
+            d_data: Payload { len: end - begin },
         };
+        let to = run.reply().bytes();
         read_plus_content::NFS4_CONTENT_DATA(data).encode(to);
+        send(run, source, begin, end - begin);
     }
-}
-
-pub(crate) fn read_plus<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
-    let place = run.current()?;
-    let is_open = open::check_io(run, &args.stateid, READ)?;
-    if args.count == 0 {
-        return read_at(run, (args.offset, 0), is_open, None, true);
-    }
-    let op = Op::Seek {
-        file: file(place),
-        offset: args.offset,
-        what: fs::Seek::Data,
-    };
-    ask(run, op, is_open, Then::ReadPlus(is_open))
-}
-
-impl Run<'_> {
-    /// Where READ_PLUS begins.
-    fn plus_offset(&self) -> u64 {
-        self.plus_args().offset
-    }
-
-    fn plus_args(&self) -> READ4args {
-        match self.op() {
-            nfs_argop4::OP_READ_PLUS(args) => args,
-            _ => unreachable!("READ_PLUS reads so"),
-        }
-    }
-}
-
-/// Where data begins is known: a hole before it is told of and not sent.
-/// Holes behind it are sent as the zeros that they read as: to find their
-/// begin might take looking at all of a large file.
-fn found_data<'a>(run: &mut Run<'a>, is_open: bool, result: Result<Output, Error>) -> Outcome<'a> {
-    let READ4args { offset, count, .. } = run.plus_args();
-    let count = count.min(run.nfsd.settings.io_bytes_max);
-    let end = offset.saturating_add(count.into());
-    let (found, is_end) = match result {
-        Ok(Output::Found { offset, is_end }) => (offset, is_end),
-        Ok(_) => unreachable!("{ANSWERED}"),
-        // Behind the end of the file, or of what can tell: then READ says.
-        Err(Error::Nxio | Error::NotSupp) => (offset, false),
-        Err(error) => return Err(status(error, run.minor())),
-    };
-    if found <= offset {
-        return read_at(run, (offset, count), is_open, None, true);
-    }
-    let hole = Hole {
-        offset,
-        len: found.min(end) - offset,
-    };
-    if is_end || found >= end {
-        let read = Read::behind(hole, is_end && found <= end);
-        run.ok(|to| plus_head(&read, end, Payload { len: 0 }, to))?;
-        return Ok(Next::Done);
-    }
-    let rest = (end - found) as u32;
-    read_at(run, (found, rest), is_open, Some(hole), true)
+    let to = run.reply().bytes();
+    behind.iter().for_each(|hole| hole.encode(to));
+    Ok(Next::Done)
 }
 
 /// The verifier of writes to the current file handle's file system.
@@ -456,6 +377,7 @@ fn ask_write<'a>(
 
 #[inline]
 fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
+    counters::add(written.len);
     let resok = WRITE4resok {
         count: written.len,
         committed: match written.is_stable {
