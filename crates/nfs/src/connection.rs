@@ -31,9 +31,6 @@ use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{Slots, State};
 
-/// Bytes of AUTH_SYS for root of no machine, in no further groups: stamp, name,
-/// ids and groups, each of which is a zero.
-const AUTH_SYS_BYTES_MIN: usize = 20;
 /// Calls of ours that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
 
@@ -78,6 +75,31 @@ impl Settings {
     /// Bytes of a record, in all its fragments.
     fn record_bytes_max(&self) -> u32 {
         self.args_bytes_max.saturating_add(self.io_bytes_max)
+    }
+}
+
+/// A procedure of a client that is to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallBack {
+    /// The client's program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// By AUTH_SYS as this user and group, of no machine; else by AUTH_NONE.
+    pub by: Option<(u32, u32)>,
+}
+
+impl From<(u32, u32, u32)> for CallBack {
+    /// Program, version and procedure, as root.
+    fn from((program, version, procedure): (u32, u32, u32)) -> CallBack {
+        CallBack {
+            program,
+            version,
+            procedure,
+            by: Some((0, 0)),
+        }
     }
 }
 
@@ -423,15 +445,14 @@ impl Connection {
         usize::from(self.executing)
     }
 
-    /// Calls the client (RFC 8881, section 2.10.3.1): `procedure` of `program`
-    /// by AUTH_SYS as root, which clients want even where they could do without,
-    /// and what `args` appends. The xid by which
-    /// [`Op::Answer`] will name it; `None` if too many wait.
+    /// Calls the client (RFC 8881, section 2.10.3.1) with what `args` appends.
+    /// The xid by which [`Op::Answer`] will name it; `None` if too many wait.
     pub fn call_back(
         &mut self,
-        (program, version, procedure): (u32, u32, u32),
+        called: impl Into<CallBack>,
         args: impl FnOnce(&mut Vec<u8>),
     ) -> Option<u32> {
+        let called = called.into();
         if self.is_ended || self.calls_out.len() >= CALLS_OUT_MAX {
             return None;
         }
@@ -442,9 +463,18 @@ impl Connection {
             flavor: AUTH_NONE,
             body: Opaque(&[]),
         };
-        let cred = opaque_auth {
-            flavor: AUTH_SYS,
-            body: Opaque(&[0; AUTH_SYS_BYTES_MIN]),
+        // Stamp, name, user, group, no further groups.
+        let mut sys = [0; 20];
+        let cred = match called.by {
+            None => none,
+            Some((uid, gid)) => {
+                sys[8..12].copy_from_slice(&uid.to_be_bytes());
+                sys[12..16].copy_from_slice(&gid.to_be_bytes());
+                opaque_auth {
+                    flavor: AUTH_SYS,
+                    body: Opaque(&sys),
+                }
+            }
         };
         let reply = &mut self.slots[tag].reply;
         let to = reply.bytes();
@@ -453,9 +483,9 @@ impl Connection {
         msg_type::CALL.encode(to);
         call_body {
             rpcvers: RPC_VERSION,
-            prog: program,
-            vers: version,
-            proc: procedure,
+            prog: called.program,
+            vers: called.version,
+            proc: called.procedure,
             cred,
             verf: none,
         }

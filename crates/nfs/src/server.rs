@@ -24,6 +24,7 @@ use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
 pub use client::{Client, Principal};
 use grace::Grace;
+pub use registry::callback_user;
 pub use session::{Callback, Channel, ConnectionId, Request, Sequenced, Session};
 pub use set_clientid::CallbackAddress;
 use set_clientid::ConfirmedBy;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::Nanos;
+use nfs::connection::CallBack;
 use nfs::server::files::{Recall, Waiter};
 use nfs::server::{ConnectionId, Session};
 use wire::nfs4::{
@@ -28,23 +29,22 @@ const PAUSE: Nanos = 1_000_000_000;
 /// and delegations are revoked.
 const WAITING_MAX: usize = 64 * 1024;
 
-/// A call to a client, for its driver to make: [`NFS_CB`] and [`CB_COMPOUND`] of
-/// `program`.
+/// A call to a client, for its driver to make.
 #[derive(Debug)]
 pub struct Callback {
     /// The connection that it goes out on ([`crate::Peer::id`]).
     pub connection: ConnectionId,
     /// What [`Nfsd::answered`] is to be told.
     pub id: u64,
-    /// The client's program.
-    pub program: u32,
+    /// What is called, and as whom.
+    called: CallBack,
     args: Vec<u8>,
 }
 
 impl Callback {
-    /// Program, version and procedure.
-    pub fn procedure(&self) -> (u32, u32, u32) {
-        (self.program, NFS_CB, CB_COMPOUND)
+    /// What is called, and as whom ([`nfs::Connection::call_back`]).
+    pub fn procedure(&self) -> CallBack {
+        self.called
     }
 
     /// Its arguments.
@@ -166,7 +166,12 @@ impl Outbox {
         inner.ready.push_back(Callback {
             connection: callback.connection,
             id,
-            program: callback.program,
+            called: CallBack {
+                program: callback.program,
+                version: NFS_CB,
+                procedure: CB_COMPOUND,
+                by: callback.by,
+            },
             args: compound(&session, &callback, &errand),
         });
         let out = Out {

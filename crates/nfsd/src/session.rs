@@ -1,7 +1,7 @@
 //! Clients and sessions (RFC 8881, sections 18.33 to 18.37, 18.50, 18.51; RFC
 //! 7530, sections 16.29, 16.33, 16.34).
 
-use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal};
+use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal, callback_user};
 use store::fs::{self, Output};
 use wire::nfs4::{
     BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, BIND_CONN_TO_SESSION4resok,
@@ -51,7 +51,8 @@ pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) ->
     };
     let principal = Principal::from(&run.flow.credential);
     let server = &run.nfsd.server;
-    match server.set_clientid(owner, address, principal, run.now) {
+    let has_state = |id| run.nfsd.files.has_state(id);
+    match server.set_clientid(owner, address, principal, (run.now, &has_state)) {
         Ok((clientid, setclientid_confirm)) => {
             run.nfsd.bury();
             let resok = SETCLIENTID4resok {
@@ -90,7 +91,10 @@ pub(crate) fn backchannel_ctl<'a>(
     args: &BACKCHANNEL_CTL4args<'a>,
 ) -> Outcome<'a> {
     let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
-    session.set_callback_program(args.bca_cb_program);
+    session.set_callback_program(
+        args.bca_cb_program,
+        callback_user(args.bca_sec_parms.iter()),
+    );
     run.ok(|_| {})
 }
 
@@ -126,7 +130,10 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
     };
     let principal = Principal::from(&run.flow.credential);
     let (server, minor) = (&run.nfsd.server, run.minor());
-    let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, run.now)?;
+    let files = &run.nfsd.files;
+    let has_state = |id| files.has_state(id);
+    let known: (_, &dyn Fn(_) -> _) = (run.now, &has_state);
+    let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, known)?;
     run.nfsd.bury();
     let confirmed = match exchanged.is_confirmed {
         true => EXCHGID4_FLAG_CONFIRMED_R,

@@ -320,7 +320,9 @@ mod tests {
             address: Box::default(),
             ident: 0,
         };
-        let (id, verifier) = server.set_clientid(owner, address, principal, 0).unwrap();
+        let (id, verifier) = server
+            .set_clientid(owner, address, principal, (0, &|_| true))
+            .unwrap();
         server.confirm_clientid(id, verifier, principal, 0).unwrap();
         let client = server.renew(id, 0).unwrap();
         files.admit(id, true);

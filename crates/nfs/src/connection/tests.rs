@@ -543,7 +543,11 @@ fn the_client_is_called_on_its_own_connection() {
     let first = machine
         .call_back((0x4000_0000, 1, 1), |to| 5u32.encode(to))
         .unwrap();
-    let second = machine.call_back((0x4000_0000, 1, 0), |_| {}).unwrap();
+    let nobody = CallBack {
+        by: None,
+        ..CallBack::from((0x4000_0000, 1, 0))
+    };
+    let second = machine.call_back(nobody, |_| {}).unwrap();
     let third = machine.call_back((0x4000_0000, 1, 0), |_| {}).unwrap();
     machine.forget_call(third);
     let calls = sent(&mut server);
@@ -567,6 +571,8 @@ fn the_client_is_called_on_its_own_connection() {
         5,
     ];
     assert_eq!(words(&calls[0]), header);
+    let header = [second, 0, 2, 0x4000_0000, 1, 0, 0, 0, 0, 0];
+    assert_eq!(words(&calls[1]), header);
     let answer = |xid: u32, more: u32| {
         let words = [xid, 1, 0, 0, 0, 0, more];
         whole(

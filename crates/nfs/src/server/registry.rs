@@ -9,7 +9,8 @@ use wire::nfs4::{
     CREATE_SESSION4_FLAG_PERSIST, CREATE_SESSION4args, EXCHGID4_FLAG_BIND_PRINC_STATEID,
     EXCHGID4_FLAG_SUPP_FENCE_OPS, EXCHGID4_FLAG_SUPP_MOVED_MIGR, EXCHGID4_FLAG_SUPP_MOVED_REFER,
     EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, EXCHGID4_FLAG_USE_NON_PNFS, EXCHGID4_FLAG_USE_PNFS_DS,
-    EXCHGID4_FLAG_USE_PNFS_MDS, channel_attrs4, clientid4, nfsstat4, sessionid4,
+    EXCHGID4_FLAG_USE_PNFS_MDS, callback_sec_parms4, channel_attrs4, clientid4, nfsstat4,
+    sessionid4,
 };
 
 use super::client::{Client, Principal};
@@ -35,6 +36,8 @@ const SESSIONS: usize = 1;
 const CHANNEL_BYTES_MIN: u32 = 256;
 /// Slots of a session where hardly anything is left for the answers in them.
 const SLOTS_MIN: u32 = 4;
+/// CB_SEQUENCE, and what is to be said.
+const BACK_OPS_MIN: u32 = 2;
 /// Bytes and slots of callbacks: they are small and few.
 const BACK: Channel = Channel {
     request_bytes_max: 4096,
@@ -82,7 +85,7 @@ impl Registry {
 
 impl Server {
     /// EXCHANGE_ID of a minor version (section 18.35.4, whose cases are numbered
-    /// here).
+    /// here). Whether a client has state of files, the caller knows.
     ///
     /// # Errors
     /// Its status.
@@ -92,9 +95,13 @@ impl Server {
         owner: ClientOwner<'_>,
         flags: u32,
         principal: Principal,
-        now: Nanos,
+        (now, has_state): (Nanos, &dyn Fn(clientid4) -> bool),
     ) -> Result<Exchanged, nfsstat4> {
-        if flags & !EXCHANGE_FLAGS != 0 {
+        let later = match minor {
+            1 => EXCHGID4_FLAG_SUPP_FENCE_OPS,
+            _ => 0,
+        };
+        if flags & (!EXCHANGE_FLAGS | later) != 0 {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
         let is_update = flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A != 0;
@@ -116,11 +123,12 @@ impl Server {
                 };
             }
             (Some(entry), false) if entry.client.principal != principal => {
-                // 3: somebody else has the name, and lives, or not.
-                if !self.is_expired(&entry.client, now) {
+                // 3: somebody else has the name, and something to lose, or not.
+                let id = entry.client.id;
+                let is_in_use = !entry.sessions.is_empty() || has_state(id);
+                if is_in_use && !self.is_expired(&entry.client, now) {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }
-                let id = entry.client.id;
                 registry.remove(id);
             }
             // 2: it is known.
@@ -229,17 +237,22 @@ impl Server {
         fore.slots = fore
             .slots
             .min(self.slots_left(registry.cached_bytes, &fore));
-        let back = match args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN {
-            0 => BACK,
-            _ => negotiate(&args.csa_back_chan_attrs, &BACK)?,
-        };
+        // A connection may be bound to it later.
+        let back = negotiate(&args.csa_back_chan_attrs, &BACK)?;
+        if back.ops_max < BACK_OPS_MIN {
+            return Err(nfsstat4::NFS4ERR_TOOSMALL);
+        }
         if entry.sessions.len() >= self.settings.sessions_max {
             return Err(nfsstat4::NFS4ERR_NOSPC);
         }
         registry.session_next += 1;
         let id = session_id(args.csa_clientid, registry.session_next);
         let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
-        let made = (flags, args.csa_cb_program);
+        let callbacks = (
+            args.csa_cb_program,
+            callback_user(args.csa_sec_parms.iter()),
+        );
+        let made = (flags, callbacks);
         let session = Arc::new(Session::new(id, entry.client.clone(), (fore, back), made));
         registry.cached_bytes += session.cached_bytes_max();
         entry.sequenceid = args.csa_sequence;
@@ -391,6 +404,19 @@ impl Entry {
             is_confirmed: self.is_confirmed,
         }
     }
+}
+
+/// As whom a client wants to be called, of the ways that it names: as root if
+/// it names none (RFC 8881, section 18.36.3).
+pub fn callback_user<'a>(
+    mut ways: impl Iterator<Item = callback_sec_parms4<'a>>,
+) -> Option<(u32, u32)> {
+    let user = ways.find_map(|way| match way {
+        callback_sec_parms4::case_0 => Some(None),
+        callback_sec_parms4::case_1(sys) => Some(Some((sys.uid, sys.gid))),
+        callback_sec_parms4::case_6(_) => None,
+    });
+    user.unwrap_or(Some((0, 0)))
 }
 
 /// What is agreed on: no more than the client asks for, nor than there may be.

@@ -93,6 +93,9 @@ pub struct Callback {
     pub connection: ConnectionId,
     /// The client's program.
     pub program: u32,
+    /// As which user and group the client wants to be called; by AUTH_NONE, if
+    /// any may.
+    pub by: Option<(u32, u32)>,
     /// Its CB_SEQUENCE: `csa_slotid`.
     pub slotid: u32,
     /// `csa_sequenceid`.
@@ -105,6 +108,7 @@ pub struct Callback {
 #[derive(Debug)]
 struct Callbacks {
     program: u32,
+    by: Option<(u32, u32)>,
     /// The one bound last comes last, and is used.
     connections: Vec<ConnectionId>,
     /// Of each slot its last sequence id, and whether a callback is in it.
@@ -112,9 +116,10 @@ struct Callbacks {
 }
 
 impl Callbacks {
-    fn new(program: u32, channel: &Channel) -> Callbacks {
+    fn new((program, by): (u32, Option<(u32, u32)>), channel: &Channel) -> Callbacks {
         Callbacks {
             program,
+            by,
             connections: Vec::new(),
             slots: vec![(0, false); channel.slots as usize],
         }
@@ -147,7 +152,7 @@ impl Session {
         id: sessionid4,
         client: Arc<Client>,
         (fore, back): (Channel, Channel),
-        (flags, callback_program): (u32, u32),
+        (flags, callbacks): (u32, (u32, Option<(u32, u32)>)),
     ) -> Session {
         let chunks = (fore.slots as usize).div_ceil(SLOTS_TOGETHER);
         Session {
@@ -156,7 +161,7 @@ impl Session {
             fore,
             back,
             flags,
-            callbacks: Mutex::new(Callbacks::new(callback_program, &back)),
+            callbacks: Mutex::new(Callbacks::new(callbacks, &back)),
             slots: (0..chunks).map(|_| OnceLock::new()).collect(),
             is_gone: AtomicBool::new(false),
             is_callback_path_down: AtomicBool::new(false),
@@ -237,9 +242,11 @@ impl Session {
         !self.callbacks().connections.is_empty()
     }
 
-    /// BACKCHANNEL_CTL (section 18.33).
-    pub fn set_callback_program(&self, program: u32) {
-        self.callbacks().program = program;
+    /// BACKCHANNEL_CTL (section 18.33): the program, and as whom it is called.
+    pub fn set_callback_program(&self, program: u32, by: Option<(u32, u32)>) {
+        let mut callbacks = self.callbacks();
+        callbacks.program = program;
+        callbacks.by = by;
     }
 
     /// A slot for one more callback; `None` if all are in use, or no connection
@@ -247,7 +254,7 @@ impl Session {
     pub fn begin_callback(&self) -> Option<Callback> {
         let mut callbacks = self.callbacks();
         let connection = *callbacks.connections.last()?;
-        let program = callbacks.program;
+        let (program, by) = (callbacks.program, callbacks.by);
         let highest_slotid = callbacks.slots.len() as u32 - 1;
         let at = callbacks.slots.iter().position(|(_, is_used)| !is_used)?;
         let (sequenceid, is_used) = &mut callbacks.slots[at];
@@ -256,6 +263,7 @@ impl Session {
         Some(Callback {
             connection,
             program,
+            by,
             slotid: at as u32,
             sequenceid: *sequenceid,
             highest_slotid,
@@ -269,6 +277,7 @@ impl Session {
         Some(Callback {
             connection: *callbacks.connections.last()?,
             program: callbacks.program,
+            by: callbacks.by,
             slotid,
             sequenceid: callbacks.slots[slotid as usize].0,
             highest_slotid: callbacks.slots.len() as u32 - 1,

@@ -35,6 +35,7 @@ const WITHOUT_SESSIONS: usize = 0;
 
 impl Server {
     /// SETCLIENTID: the client id, and what SETCLIENTID_CONFIRM is to say.
+    /// Whether a client has state, the caller knows.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_CLID_INUSE`]; [`nfsstat4::NFS4ERR_DELAY`] with too
@@ -44,7 +45,7 @@ impl Server {
         owner: ClientOwner<'_>,
         address: CallbackAddress,
         principal: Principal,
-        now: Nanos,
+        (now, has_state): (Nanos, &dyn Fn(clientid4) -> bool),
     ) -> Result<(clientid4, verifier4), nfsstat4> {
         let mut registry = self.registry();
         let registry = &mut *registry;
@@ -62,8 +63,9 @@ impl Server {
         if let Some(id) = confirmed {
             let entry = registry.clients.get_mut(&id).expect("it is confirmed");
             if entry.client.principal != principal {
-                // Somebody else has the name, and lives, or not.
-                if !self.is_expired(&entry.client, now) {
+                // Somebody else has the name, and something to lose, or not.
+                let is_expired = now.saturating_sub(entry.client.renewed()) > self.settings.lease;
+                if has_state(id) && !is_expired {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }
                 registry.remove(id);

@@ -22,6 +22,11 @@ fn user(uid: u32) -> Principal {
     Principal::from(&Credential::sys(uid, 0, []))
 }
 
+/// It is now, and everybody has state.
+fn at(now: Nanos) -> (Nanos, &'static dyn Fn(clientid4) -> bool) {
+    (now, &|_| true)
+}
+
 fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
     let verifier = [boot; 8];
     ClientOwner { verifier, id }
@@ -54,7 +59,7 @@ fn session_args(client: clientid4, sequence: u32) -> CREATE_SESSION4args<'static
 /// A client that is confirmed, and its session.
 fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
     let exchanged = server
-        .exchange_id(1, owner(id, boot), 0, user(0), now)
+        .exchange_id(1, owner(id, boot), 0, user(0), at(now))
         .unwrap();
     let args = session_args(exchanged.clientid, exchanged.sequenceid);
     server.create_session(&args, user(0), now).unwrap()
@@ -68,7 +73,7 @@ fn old_client(server: &Server, id: &[u8], now: Nanos) -> Arc<Client> {
         address: b"127.0.0.1.8.1"[..].into(),
         ident: 0,
     };
-    let set = server.set_clientid(owner(id, 1), address, user(0), now);
+    let set = server.set_clientid(owner(id, 1), address, user(0), at(now));
     let (id, verifier) = set.unwrap();
     server.confirm_clientid(id, verifier, user(0), now).unwrap();
     server.renew(id, now).unwrap()
@@ -98,20 +103,20 @@ fn sequence(session: &Session, slot: u32, sequenceid: u32) -> Result<Sequenced, 
 fn exchange_id_has_nine_cases() {
     let server = server();
     // 7: nothing to update. 1: a new owner.
-    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), 0);
+    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), at(0));
     assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
     let first = server
-        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
+        .exchange_id(1, owner(b"a", 1), 0, user(0), at(0))
         .unwrap();
     assert!(!first.is_confirmed && server.client(first.clientid).is_none());
     // 4: an unconfirmed record is replaced; it cannot be updated.
     let second = server
-        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
+        .exchange_id(1, owner(b"a", 1), 0, user(0), at(0))
         .unwrap();
     assert_ne!(first.clientid, second.clientid);
     let stale = server.create_session(&session_args(first.clientid, 1), user(0), 0);
     assert_eq!(stale.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
-    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), 0);
+    let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), at(0));
     assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
     let session = server
         .create_session(&session_args(second.clientid, 1), user(0), 0)
@@ -119,7 +124,7 @@ fn exchange_id_has_nine_cases() {
     // 2: it is known. 6: so it can be updated.
     for flags in [0, UPDATE] {
         let known = server
-            .exchange_id(1, owner(b"a", 1), flags, user(0), 0)
+            .exchange_id(1, owner(b"a", 1), flags, user(0), at(0))
             .unwrap();
         let (clientid, sequenceid) = (second.clientid, 2);
         assert_eq!(
@@ -132,16 +137,16 @@ fn exchange_id_has_nine_cases() {
         );
     }
     // 8, 9
-    let other = server.exchange_id(1, owner(b"a", 2), UPDATE, user(0), 0);
+    let other = server.exchange_id(1, owner(b"a", 2), UPDATE, user(0), at(0));
     assert_eq!(other, Err(nfsstat4::NFS4ERR_NOT_SAME));
-    let other = server.exchange_id(1, owner(b"a", 1), UPDATE, user(1), 0);
+    let other = server.exchange_id(1, owner(b"a", 1), UPDATE, user(1), at(0));
     assert_eq!(other, Err(nfsstat4::NFS4ERR_PERM));
     // 3: somebody else has the name.
-    let other = server.exchange_id(1, owner(b"a", 2), 0, user(1), 89 * SECOND);
+    let other = server.exchange_id(1, owner(b"a", 2), 0, user(1), at(89 * SECOND));
     assert_eq!(other, Err(nfsstat4::NFS4ERR_CLID_INUSE));
     // 5: it has started again: what it had goes when it has a session.
     let again = server
-        .exchange_id(1, owner(b"a", 2), 0, user(0), 0)
+        .exchange_id(1, owner(b"a", 2), 0, user(0), at(0))
         .unwrap();
     assert!(!again.is_confirmed && !session.is_gone());
     let next = server
@@ -151,10 +156,10 @@ fn exchange_id_has_nine_cases() {
     assert_eq!(server.take_gone()[0].id, second.clientid);
     // 3 once more, and the other is silent for longer than its lease.
     let other = server
-        .exchange_id(1, owner(b"a", 2), 0, user(1), 91 * SECOND)
+        .exchange_id(1, owner(b"a", 2), 0, user(1), at(91 * SECOND))
         .unwrap();
     assert!(next.is_gone() && other.clientid != again.clientid);
-    let bad = server.exchange_id(1, owner(b"b", 1), 8, user(0), 0);
+    let bad = server.exchange_id(1, owner(b"b", 1), 8, user(0), at(0));
     assert_eq!(bad, Err(nfsstat4::NFS4ERR_INVAL));
 }
 
@@ -162,7 +167,7 @@ fn exchange_id_has_nine_cases() {
 fn create_session_has_a_slot_of_its_own() {
     let server = server();
     let client = server
-        .exchange_id(1, owner(b"a", 1), 0, user(0), 0)
+        .exchange_id(1, owner(b"a", 1), 0, user(0), at(0))
         .unwrap()
         .clientid;
     let create = |args: &CREATE_SESSION4args<'_>, uid| server.create_session(args, user(uid), 0);
@@ -318,7 +323,7 @@ fn silent_clients_are_treated_with_courtesy() {
     // Nobody does, for a day.
     let session = confirmed(&server, b"b", 1, 0);
     server
-        .exchange_id(1, owner(b"c", 1), 0, user(0), 0)
+        .exchange_id(1, owner(b"c", 1), 0, user(0), at(0))
         .unwrap();
     server.on_tick(86_400 * SECOND);
     assert_eq!(
@@ -341,7 +346,7 @@ fn there_is_an_end_to_clients() {
     let first = confirmed(&server, b"a", 1, 0);
     confirmed(&server, b"b", 1, 50 * SECOND);
     confirmed(&server, b"c", 1, 50 * SECOND);
-    let exchange = |now| server.exchange_id(1, owner(b"d", 1), 0, user(0), now);
+    let exchange = |now| server.exchange_id(1, owner(b"d", 1), 0, user(0), at(now));
     assert_eq!(exchange(60 * SECOND), Err(nfsstat4::NFS4ERR_DELAY));
     assert!(exchange(100 * SECOND).is_ok() && first.is_gone());
     assert_eq!(server.counts().0, 3);
@@ -451,7 +456,7 @@ fn many_sessions_have_fewer_slots() {
     args.csa_fore_chan_attrs.ca_maxrequests = 64;
     let mut create = |name: &[u8]| {
         let exchanged = server
-            .exchange_id(1, owner(name, 1), 0, user(0), 0)
+            .exchange_id(1, owner(name, 1), 0, user(0), at(0))
             .unwrap();
         args.csa_clientid = exchanged.clientid;
         server.create_session(&args, user(0), 0).unwrap()
@@ -603,7 +608,7 @@ fn callbacks_go_where_a_connection_is_bound() {
     let calls: Vec<_> = std::iter::from_fn(|| session.begin_callback()).collect();
     assert_eq!(calls.len(), 4, "a slot each");
     for (slotid, call) in calls.iter().enumerate() {
-        let (sequenceid, program) = (1, 0x4000_0000);
+        let (sequenceid, program, by) = (1, 0x4000_0000, Some((0, 0)));
         let slotid = slotid as u32;
         let (connection, highest_slotid) = (3, 3);
         assert_eq!(
@@ -611,6 +616,7 @@ fn callbacks_go_where_a_connection_is_bound() {
             Callback {
                 connection,
                 program,
+                by,
                 slotid,
                 sequenceid,
                 highest_slotid
@@ -625,7 +631,7 @@ fn callbacks_go_where_a_connection_is_bound() {
     // One is answered, of one nothing is known.
     session.end_callback(2, true);
     session.end_callback(0, false);
-    session.set_callback_program(9);
+    session.set_callback_program(9, None);
     assert!(session.unbind(3), "2 is left");
     let next = session.begin_callback().unwrap();
     assert_eq!(
@@ -654,7 +660,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
         ident,
     };
     let set = |boot, ident, uid, now| {
-        server.set_clientid(owner(b"a", boot), address(ident), user(uid), now)
+        server.set_clientid(owner(b"a", boot), address(ident), user(uid), at(now))
     };
     let confirm = |id, verifier, uid| server.confirm_clientid(id, verifier, user(uid), 0);
     let stale = Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
