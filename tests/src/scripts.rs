@@ -23,6 +23,13 @@ pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
 /// Two portals as paths of one disk, while the target is changed.
 pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
 
+/// What every script of an NFS client begins with.
+pub const NFS: &str = include_str!("../guest/nfs.sh");
+/// Mounts of every version, and what programs do to them.
+pub const NFS_SESSION: &str = include_str!("../guest/nfs-session.sh");
+/// A client whose server dies and comes again.
+pub const NFS_CRASH: &str = include_str!("../guest/nfs-crash.sh");
+
 /// Where the machine's 127.0.0.1 is, seen from a guest.
 pub const MACHINE: &str = "10.0.2.2";
 

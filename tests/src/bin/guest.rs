@@ -1,9 +1,11 @@
 //! Runs one script in a guest by hand: `cargo run -p interop --bin guest --
-//! SCRIPT [CPUS [KERNEL WORDS]]`. What it prints is shown as it comes.
+//! SCRIPT [CPUS [KERNEL WORDS]]`. What it prints is shown as it comes. The
+//! program that `WEFT_GUEST_PROGRAM` names is the guest's first virtio disk.
 
 #![forbid(unsafe_code)]
 
 use interop::guest::{Config, End, Guest};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let mut config = Config::new("by-hand", &script);
     config.cpus = cpus;
+    config.program = std::env::var_os("WEFT_GUEST_PROGRAM").map(PathBuf::from);
     config.kernel_words = words.join(" ");
     config.limit = Duration::from_secs(600);
     let guest = match Guest::start(&config) {

@@ -1,5 +1,5 @@
 //! An unmodified Linux kernel in a guest: as the host, as a host whose target
-//! is changed under it, and as the target. One program, so that the guests,
+//! is changed under it, as the target, and as a client of files. One program, so that the guests,
 //! which wait more than they compute, run side by side.
 
 #![forbid(unsafe_code)]
@@ -7,4 +7,5 @@
 mod host;
 mod iscsi;
 mod live;
+mod nfs;
 mod peer;

@@ -7,6 +7,7 @@
 mod attributes;
 mod client;
 mod data;
+mod documents;
 mod locks;
 mod machine;
 mod names;

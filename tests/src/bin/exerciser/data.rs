@@ -249,7 +249,7 @@ fn map_read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wron
     run.tell("map read", (&model.name, off, len));
     let map = vmap::Map::with_options().len(off + len).map(&model.file);
     let map = must("map", map)?;
-    expect("map", &map[off..] == &model.bytes[off..off + len], true)
+    expect("map", map[off..] == model.bytes[off..off + len], true)
 }
 
 fn map_write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {

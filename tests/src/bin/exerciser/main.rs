@@ -14,8 +14,10 @@ mod names;
 use machine::testing::Dice;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
+use std::fs::{OpenOptions, TryLockError};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// What was found wrong.
 type Wrong = String;
@@ -91,12 +93,48 @@ fn errno<T>(result: &std::io::Result<T>) -> i32 {
     }
 }
 
+/// Becomes a program of another user.
+fn run_as(uid: &str, program: &str, arguments: &[String]) -> ExitCode {
+    let Ok(id) = uid.parse() else {
+        eprintln!("{uid} is no number");
+        return ExitCode::from(2);
+    };
+    let mut command = Command::new(program);
+    let error = command.args(arguments).gid(id).uid(id).exec();
+    eprintln!("{program}: {error}");
+    ExitCode::FAILURE
+}
+
+/// Locks a file, says so, and keeps the lock until it is killed.
+fn hold(file: &str) -> ExitCode {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    let locked = opened.map(|file| (file.try_lock(), file));
+    match locked {
+        Ok((Ok(()), _file)) => {
+            println!("held");
+            loop {
+                std::thread::park();
+            }
+        }
+        Ok((Err(TryLockError::WouldBlock), _)) => eprintln!("held by another"),
+        Ok((Err(error), _)) => eprintln!("{file}: {error}"),
+        Err(error) => eprintln!("{file}: {error}"),
+    }
+    ExitCode::FAILURE
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (kind, seed, steps, dirs) = match words.as_slice() {
+        [kind, uid, program, arguments @ ..] if kind == "as" => {
+            return run_as(uid, program, arguments);
+        }
+        [kind, file] if kind == "hold" => return hold(file),
         [kind, seed, steps, dirs @ ..] if matches!(dirs.len(), 1 | 2) => (kind, seed, steps, dirs),
         _ => {
             eprintln!("usage: exerciser data|names|listing|locks SEED STEPS DIR [OTHER DIR]");
+            eprintln!("       exerciser as UID PROGRAM [ARGUMENT...]");
+            eprintln!("       exerciser hold FILE");
             return ExitCode::from(2);
         }
     };

@@ -1,0 +1,62 @@
+# A client whose server is killed under load and comes again. The caller kills
+# and restarts the server at each line that starts with MARK.
+# Set by the caller besides ADDR, PORT, STEPS, SEED: EXPORT.
+
+attach 4.2 "$EXPORT" /a nconnect=4
+attach 4.1 "$EXPORT" /b
+attach 4.0 "$EXPORT" /c
+
+step load
+mkdir -m 777 /a/one /a/two /a/three
+(/tmp/exerciser data "$SEED" "$STEPS" /a/one /b/one >/tmp/data 2>&1 || echo "FAIL $(cat /tmp/data)" >>/tmp/wrong) &
+one=$!
+(/tmp/exerciser locks "$SEED" "$STEPS" /a/two /b/two >/tmp/locks 2>&1 || echo "FAIL $(cat /tmp/locks)" >>/tmp/wrong) &
+two=$!
+(/tmp/exerciser data "$SEED" "$STEPS" /c/three /a/three >/tmp/old 2>&1 || echo "FAIL $(cat /tmp/old)" >>/tmp/wrong) &
+three=$!
+fio --minimal --output=/tmp/fio --directory=/a --name=load --ioengine=libaio --direct=1 \
+    --iodepth=16 --rw=randwrite --bssplit=4k/60:16k/30:64k/10 --size=12M --rate=4M \
+    --fsync=16 --verify=crc32c --verify_fatal=1 &
+load=$!
+sleep 2
+echo "MARK under load"
+wait $load || fail "fio: $(cat /tmp/fio)"
+wait $one $two $three || true
+[ ! -e /tmp/wrong ] || fail "$(cat /tmp/wrong)"
+cat /tmp/data /tmp/locks /tmp/old
+
+step written, not committed, killed, committed
+for n in 1 2 3; do
+    random /a/file$n $((n * 1048576))
+done
+(cd /a && sha256sum file*) >/tmp/sums
+# A lock, and a file without a name, that must be there afterwards.
+/tmp/exerciser hold /a/locked >/tmp/holds &
+holds=$!
+until grep -q held /tmp/holds; do sleep 0.1; done
+random /tmp/nameless 65536
+cp /tmp/nameless /a/nameless
+exec 5</a/nameless
+rm /a/nameless
+echo "MARK with dirty pages"
+sync
+cat </a/file1 >/dev/null
+refused 'held by another' /tmp/exerciser hold /b/locked
+
+step verify
+echo 3 >/proc/sys/vm/drop_caches
+(cd /b && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
+cmp - /tmp/nameless <&5 || fail "what was open"
+kill $holds
+wait $holds || true
+/tmp/exerciser hold /b/locked >/tmp/holds &
+holds=$!
+until grep -q held /tmp/holds; do
+    kill -0 $holds || fail "the lock is not free: $(cat /tmp/holds)"
+    sleep 0.1
+done
+kill $holds
+wait $holds || true
+detach /c
+! dmesg | grep -i 'reclaim.*fail\|lost.*lock\|I/O error' || fail "see above"
+step end
