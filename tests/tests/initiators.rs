@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 const IQN: &str = "iqn.2026-01.org.example:suite";
 
 /// A target with two portals, one LUN of each kind: 0 a sparse file of 512 byte
-/// blocks, 1 memory, 2 the file that may not be
-/// written; and one whose initiators prove who they are.
+/// blocks, 1 memory, 2 memory that may not be written, 3 memory of 4096 byte
+/// blocks; and one whose initiators prove who they are.
 fn config(portals: [SocketAddr; 2]) -> String {
     let [first, second] = portals;
     format!(
@@ -37,10 +37,15 @@ kind = "ram"
 size = "16MiB"
 block_bytes = 512
 read_only = true
+[[volume]]
+name = "large"
+kind = "ram"
+size = "64MiB"
+block_bytes = 4096
 [[iscsi.target]]
 name = "{IQN}"
 allow_any_initiator = true
-volumes = ["file", "ram", "fixed"]
+volumes = ["file", "ram", "fixed", "large"]
 [[iscsi.target]]
 name = "{IQN}-chap"
 allow_any_initiator = true
@@ -110,6 +115,10 @@ const OF_MEMORY: Skips = &[
 /// physical block has 8 logical ones.
 const MISTAKEN_OF_FILES: &[&str] = &["GetLBAStatus.UnmapSingle"];
 
+/// The suite writes 2048 blocks with one command whatever a target says that it
+/// takes, which is 8 MiB of the large ones.
+const MISTAKEN_OF_LARGE_BLOCKS: &[&str] = &["ExtendedCopy.Simple"];
+
 /// Runs every test against a LUN: none may fail but those in `mistaken`, and
 /// what is skipped is what `skips` says.
 fn run(sysroot: &Sysroot, url: &str, arguments: &[&str], skips: Skips, mistaken: &[&str]) {
@@ -164,6 +173,12 @@ fn a_thin_file_whose_data_may_be_lost() {
 #[test]
 fn memory_whose_data_may_be_lost() {
     suite("suite-ram", 1, &["-d", "-S"], OF_MEMORY, &[]);
+}
+
+#[test]
+fn memory_of_large_blocks() {
+    let mistaken = MISTAKEN_OF_LARGE_BLOCKS;
+    suite("suite-large", 3, &["-d", "-S"], OF_MEMORY, mistaken);
 }
 
 /// What the suite tests without writing, and that nothing else is done there.

@@ -187,6 +187,17 @@ impl Inbound {
         })
     }
 
+    /// Bytes that come next, or behind those that have memory, and that nobody
+    /// wants.
+    #[inline]
+    pub(crate) fn unwanted(&self) -> u32 {
+        match self.state {
+            State::Skip => self.left,
+            State::Data => self.excess,
+            State::Header | State::Blocked | State::Verdict | State::Text => 0,
+        }
+    }
+
     #[inline]
     pub(crate) fn on_direct(&mut self, len: u32) {
         if len > 0 {

@@ -838,7 +838,9 @@ impl Machine for Connection {
         let stage_max = if self.phase != Phase::FullFeature {
             STAGE_LOGIN
         } else if self.data_out_bytes >= BULK_MIN || self.bulk > 0 {
-            STAGE_HEADERS
+            // What nobody wants goes through the staging buffer, as much of it at
+            // once as there is.
+            (STAGE_HEADERS + self.inbound.unwanted()).min(STAGE_LARGE)
         } else {
             STAGE_LARGE
         };

@@ -354,3 +354,36 @@ fn answers_go_one_pdu_at_a_time_where_there_is_no_room_for_more() {
     assert_eq!((peer.in_flight(), answers.len()), (0, 4));
     assert_eq!(data_in(&answers), peer.media(0, 16));
 }
+
+/// Of a refused write as much is received at once as of one that is taken: it costs
+/// no more than that.
+#[test]
+fn data_that_nobody_wants_comes_in_large_pieces() {
+    for data_digest in [false, true] {
+        let mut peer = Peer::live(Negotiated {
+            data_digest,
+            max_recv_data_segment_length: 256 << 10,
+            first_burst_length: 256 << 10,
+            ..keys()
+        });
+        let data = pattern(4, 200 << 10);
+        // It reaches past the end of the medium.
+        let cdb = cdb::write(u32::MAX, 400);
+        let mut stream: VecDeque<u8> = VecDeque::new();
+        for _ in 0..8 {
+            stream.extend(peer.command(WRITE, cdb, data.len() as u32, &data));
+        }
+        let mut receives = 0;
+        while peer.target.end.receive(&mut stream, usize::MAX) > 0 {
+            receives += 1;
+            peer.target.take_ops();
+            while let Some((tag, _)) = peer.target.starved.pop() {
+                peer.target.end.machine.prepared(tag, 0);
+                peer.target.take_ops();
+            }
+        }
+        assert!(stream.is_empty());
+        assert_eq!(peer.target.work.len(), 8, "all of them were delivered");
+        assert!(receives <= 2 * 8 + 2, "{receives} receives");
+    }
+}
