@@ -14,7 +14,6 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Payload, pad};
 
 use crate::counters;
-use crate::counters;
 use crate::names::{ANSWERED, file};
 use crate::open;
 use crate::pseudo::Place;
@@ -229,7 +228,6 @@ pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
 #[inline]
 fn give<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
     counters::add(source.len());
-    counters::add(source.len());
     if run.flow.compound.number() == nfs_opnum4::OP_READ_PLUS {
         return give_plus(run, source, is_end);
     }
@@ -379,7 +377,6 @@ fn ask_write<'a>(
 
 #[inline]
 fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
-    counters::add(written.len);
     counters::add(written.len);
     let resok = WRITE4resok {
         count: written.len,

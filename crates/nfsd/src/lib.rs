@@ -10,6 +10,7 @@
 
 mod attributes;
 pub mod callback;
+pub mod counters;
 mod data;
 mod delegation;
 pub mod exports;

@@ -12,7 +12,7 @@ pub struct Report {
     pub memory: mem::counters::Counts,
     /// Bytes of `memory_max` that are taken now.
     pub pool_bytes: u64,
-    /// I/O commands that the volumes completed.
+    /// I/O commands that the volumes completed, and READs and WRITEs of files.
     pub ios: u64,
     /// Bytes of those.
     pub io_bytes: u64,
@@ -97,6 +97,16 @@ impl fmt::Display for Report {
                 f,
                 "zero-copy sends       {:>14}  {} copied by the kernel after all",
                 self.driver.zero_copy_sends, self.driver.zero_copy_copied
+            )?;
+        }
+        if self.nfs_calls > 0 {
+            writeln!(f, "NFS calls             {:>14}", self.nfs_calls)?;
+        }
+        if self.nfs_refusals > 0 {
+            writeln!(
+                f,
+                "NFS refusals          {:>14}  of connections; the log says why",
+                self.nfs_refusals
             )?;
         }
         if self.refusals > 0 {

@@ -148,6 +148,8 @@ impl Shard {
         Report {
             orphans: self.local.jobs.borrow().orphans() as u64,
             nfs_calls: self.local.nfs.calls.get(),
+            ios: nfsd::counters::here().ios,
+            io_bytes: nfsd::counters::here().io_bytes,
             ..Report::here(driver)
         }
     }

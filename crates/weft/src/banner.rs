@@ -102,7 +102,7 @@ fn clients(export: &ExportSpec) -> String {
         (true, _) => "any client, some on terms of their own".to_owned(),
         (false, _) => count(named, "host or network").replace("networks", "network"),
     };
-    match rules().all(|rule| rule.is_read_only) && export.rules.first().is_some() {
+    match rules().all(|rule| rule.is_read_only) && !export.rules.is_empty() {
         true => format!("{who}, read only"),
         false => who,
     }

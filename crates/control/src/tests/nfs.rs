@@ -98,7 +98,7 @@ fn every_key_arrives() {
 #[test]
 fn patterns_make_many() {
     let text = "[[file_system]]\nname = \"fs{00..03}\"\nkind = \"mem\"\nsize = \"1MiB\"\n\
-                [[export]]\npath = \"/home/{0..3}\"\nfile_system = \"fs{00..03}\"\n\
+                [[export]]\npath = \"/homes/{0..3}\"\nfile_system = \"fs{00..03}\"\n\
                 allow_any_client = true\n\
                 [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n";
     let config = read(text).unwrap();
@@ -109,10 +109,10 @@ fn patterns_make_many() {
     assert_eq!(
         exports,
         [
-            ("/home/0", "fs00"),
-            ("/home/1", "fs01"),
-            ("/home/2", "fs02"),
-            ("/home/3", "fs03")
+            ("/homes/0", "fs00"),
+            ("/homes/1", "fs01"),
+            ("/homes/2", "fs02"),
+            ("/homes/3", "fs03")
         ]
     );
 }

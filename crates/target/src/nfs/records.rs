@@ -272,7 +272,10 @@ fn owner(digits: &str) -> Option<Box<[u8]>> {
 
 /// What the server is known by, the number of its last start, and the clients on
 /// record.
-fn read(bytes: &[u8]) -> Result<(Identity, u32, BTreeSet<Box<[u8]>>), String> {
+type Known = (Identity, u32, BTreeSet<Box<[u8]>>);
+
+/// What a file says.
+fn read(bytes: &[u8]) -> Result<Known, String> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(format!("has more than {BYTES_MAX} bytes"));
     }

@@ -134,7 +134,7 @@ fn room_that_an_evicted_client_had_is_given_back() {
         let (mut other, root) = at(running, &name);
         let mine = make(&mut other, &root, "other");
         let bytes = pattern(2, 1 << 20);
-        let mut full = |client: &mut Caller| {
+        let full = |client: &mut Caller| {
             let write = |n: u64| client.write(&mine, n << 20, (&bytes, stable_how4::UNSTABLE4));
             let error = (0..6).map(write).find_map(Result::err);
             error.map(|error| error.status())
