@@ -156,6 +156,13 @@ fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
     if !is_right {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
+    // With sessions who calls is known anyway.
+    if let locker4::TRUE(new) = &args.locker
+        && run.minor() == 0
+        && new.lock_owner.clientid != client.id
+    {
+        return Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
+    }
     let nfsd = run.nfsd;
     nfsd.server.check_grace(&client, args.reclaim, run.now)?;
     loop {

@@ -105,13 +105,9 @@ pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
         return Err(nfsstat4::NFS4ERR_NOTSUPP);
     }
     let place = run.current()?;
-    let saved = run.saved_beside(place)?;
     run.check_writable(place)?;
     run.reserve(RESULT_BYTES)?;
-    let source = run.saved_stateid(&args.ca_src_stateid)?;
-    let destination = run.stateid(&args.ca_dst_stateid)?;
-    open::check_io_at(run, saved, &source, READ)?;
-    open::check_io_at(run, place, &destination, WRITE)?;
+    let is_open = check_copy(run, args)?;
     let (file, _) = copy_places(run)?;
     let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
     match is_async {
@@ -120,11 +116,23 @@ pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
             is_open: true,
             then: run::Then::Offload(Then::Size),
         }),
-        false => copy_now(run, args),
+        false => copy_now(run, args, is_open),
     }
 }
 
-fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
+/// Whether the state ids let the source be read and the destination be written;
+/// then whether both are open to the caller.
+fn check_copy(run: &mut Run<'_>, args: &COPY4args<'_>) -> Result<bool, nfsstat4> {
+    let place = run.current()?;
+    let saved = run.saved_beside(place)?;
+    let source = run.saved_stateid(&args.ca_src_stateid)?;
+    let destination = run.stateid(&args.ca_dst_stateid)?;
+    let may_read = open::check_io_at(run, saved, &source, READ)?;
+    let may_write = open::check_io_at(run, place, &destination, WRITE)?;
+    Ok(may_read && may_write)
+}
+
+fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>, is_open: bool) -> Outcome<'a> {
     let (from, to) = copy_places(run)?;
     let op = Op::Copy {
         from,
@@ -135,7 +143,7 @@ fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
     };
     run.ask(Ask {
         op,
-        is_open: true,
+        is_open,
         then: run::Then::Offload(Then::Copied),
     })
 }
@@ -143,13 +151,14 @@ fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
 /// The source has `size` bytes: a large copy goes on by itself.
 fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
     let args = copy_args(run);
+    let is_open = check_copy(run, &args)?;
     let left = size.saturating_sub(args.ca_src_offset);
     let bytes = match args.ca_count {
         0 => left,
         count => count.min(left),
     };
     if bytes <= SYNCHRONOUS_BYTES_MAX {
-        return copy_now(run, &args);
+        return copy_now(run, &args, is_open);
     }
     let (from, to) = copy_places(run)?;
     let place = run.current()?;
@@ -160,10 +169,10 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
     let fs = run.file_system()?.clone();
     let nfsd = run.nfsd;
     if !nfsd.copies.has_room() {
-        return copy_now(run, &args);
+        return copy_now(run, &args, is_open);
     }
-    let Some((state, stateid)) = nfsd.files.begin_copy(client, key) else {
-        return copy_now(run, &args);
+    let Some((state, stateid)) = nfsd.files.begin_copy((client, run.identity().uid), key) else {
+        return copy_now(run, &args, is_open);
     };
     let copy = Arc::new(Copy {
         op: CopyOp {
@@ -174,6 +183,7 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
             len: args.ca_count,
         },
         credential: *run.identity(),
+        is_open,
         handle: handle[..].into(),
         client,
         state,
@@ -240,6 +250,7 @@ struct CopyOp {
 struct Copy {
     op: CopyOp,
     credential: Credential,
+    is_open: bool,
     handle: Box<[u8]>,
     client: clientid4,
     state: Arc<State>,
@@ -361,8 +372,8 @@ impl Work {
     /// come: then [`Work::resume`].
     pub fn begin(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let root = Credential::default();
-        let (credential, op) = match &self.kind {
-            Job::Close(file) => (&root, Op::Close { file: *file }),
+        let (credential, is_open, op) = match &self.kind {
+            Job::Close(file) => (&root, true, Op::Close { file: *file }),
             Job::Copy(copy) => {
                 let CopyOp {
                     from,
@@ -378,7 +389,7 @@ impl Work {
                     to_offset,
                     len,
                 };
-                (&copy.credential, op)
+                (&copy.credential, copy.is_open, op)
             }
         };
         let caller = Caller {
@@ -386,7 +397,7 @@ impl Work {
             gid: credential.gid,
             gids: credential.gids(),
             now: around.time,
-            is_open: true,
+            is_open,
         };
         let progress = self.fs.start(&caller, op, around.files, around.token);
         self.settle(progress, around)

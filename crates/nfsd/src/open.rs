@@ -483,6 +483,7 @@ fn try_grant(
     let is_confirmed = owner.is_none_or(|owner| owner.is_confirmed());
     let wanted = OpenArgs {
         client: opening.client.id,
+        uid: run.identity().uid,
         owner: args.owner.owner.0,
         file: key,
         share: opening.share,

@@ -159,7 +159,14 @@ pub(crate) fn check_io_at(
         if run.minor() == 0 {
             known.client.renew(run.now);
         }
-        return check_state(&known.state, key, stateid.seqid, run.minor() > 0, access);
+        let user = run.identity().uid;
+        return check_state(
+            &known.state,
+            key,
+            (stateid.seqid, run.minor() > 0),
+            access,
+            user,
+        );
     }
     check_unseen(run, key, stateid, access)
 }
@@ -168,16 +175,17 @@ pub(crate) fn check_io_at(
 fn check_state(
     state: &State,
     key: FileKey,
-    seqid: u32,
-    is_session: bool,
+    (seqid, is_session): (u32, bool),
     access: u32,
+    user: u32,
 ) -> Result<bool, nfsstat4> {
     state.check(seqid, is_session)?;
     if state.file != key || state.is_unconfirmed() || state.kind == Kind::Copy {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     match state.check_access(access) {
-        Ok(()) => Ok(true),
+        // Another user by the same state is let in by the file, or not.
+        Ok(()) => Ok(state.uid == user),
         // Who may write may have to read what is around it (RFC 8881, section
         // 9.1.2): if the file lets him.
         Err(_) if access == READ && state.share().access == WRITE => Ok(false),
@@ -199,8 +207,9 @@ fn check_unseen(
         Some(_) => Err(nfsstat4::NFS4ERR_BAD_STATEID),
         None => {
             let known = run.find_state(stateid)?;
-            let is_session = run.minor() > 0;
-            let is_open = check_state(&known.state, key, stateid.seqid, is_session, access)?;
+            let (state, user) = (&known.state, run.identity().uid);
+            let named = (stateid.seqid, run.minor() > 0);
+            let is_open = check_state(state, key, named, access, user)?;
             run.peer.states.keep(known);
             Ok(is_open)
         }
@@ -329,6 +338,7 @@ mod tests {
         let open = |file| {
             let opened = files.open(&OpenArgs {
                 client: id,
+                uid: 0,
                 owner: b"o",
                 file: (1, file),
                 share: Share { access: 1, deny: 0 },

@@ -138,6 +138,8 @@ impl Holdings {
 pub struct OpenArgs<'a> {
     /// Who.
     pub client: clientid4,
+    /// On behalf of which user.
+    pub uid: u32,
     /// `open_owner4.owner`.
     pub owner: &'a [u8],
     /// What.
@@ -292,7 +294,7 @@ impl Files {
     /// gone.
     fn add(
         &self,
-        client: clientid4,
+        (client, uid): (clientid4, u32),
         kind: Kind,
         file: FileKey,
         name: &[u8],
@@ -311,7 +313,7 @@ impl Files {
         let owner = self.owner_in(&mut holdings, owner_kind, name)?;
         owner.states.fetch_add(1, Ordering::Relaxed);
         let number = holdings.free_number();
-        let state = Arc::new(State::new((client, number), kind, file, owner, share));
+        let state = Arc::new(State::new((client, uid, number), kind, file, owner, share));
         holdings.states.insert(number, state.clone());
         Some(state)
     }
@@ -432,8 +434,9 @@ impl Files {
     fn open_in(&self, file: &mut File, args: &OpenArgs<'_>) -> Result<Opened, Refused> {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
         let is_own = |open: &Open| open.state.owner.id == owner;
-        let other = |open: &&Open| !is_own(open) && open.state.share().conflicts(args.share);
-        if let Some(open) = file.opens.iter().find(other) {
+        // Also what the owner itself has (RFC 8881, section 9.7).
+        let conflicts = |open: &&Open| open.state.share().conflicts(args.share);
+        if let Some(open) = file.opens.iter().find(conflicts) {
             let client = open.state.client;
             return Err(Refused::InTheWay(client, nfsstat4::NFS4ERR_SHARE_DENIED));
         }
@@ -449,7 +452,8 @@ impl Files {
                 file.opens[at].state.clone()
             }
             None => {
-                let state = self.add(args.client, Kind::Open, args.file, args.owner, args.share);
+                let holder = (args.client, args.uid);
+                let state = self.add(holder, Kind::Open, args.file, args.owner, args.share);
                 let state = state.ok_or(Refused::Status(nfsstat4::NFS4ERR_RESOURCE))?;
                 if args.must_confirm {
                     state.mark(UNCONFIRMED);
@@ -538,8 +542,12 @@ impl Files {
     }
 
     /// A copy begins that outlives its COPY: what it is known by.
-    pub fn begin_copy(&self, client: clientid4, file: FileKey) -> Option<(Arc<State>, stateid4)> {
-        let state = self.add(client, Kind::Copy, file, b"", Share::default())?;
+    pub fn begin_copy(
+        &self,
+        holder: (clientid4, u32),
+        file: FileKey,
+    ) -> Option<(Arc<State>, stateid4)> {
+        let state = self.add(holder, Kind::Copy, file, b"", Share::default())?;
         let stateid = stateid(self.boot, &state);
         Some((state, stateid))
     }

@@ -97,7 +97,13 @@ impl Files {
             access: READ,
             deny: 0,
         };
-        let state = self.add(args.client, Kind::Delegation, args.file, b"", share)?;
+        let state = self.add(
+            (args.client, args.uid),
+            Kind::Delegation,
+            args.file,
+            b"",
+            share,
+        )?;
         self.delegations.fetch_add(1, Ordering::Relaxed);
         file.delegations.push(Delegation {
             state: state.clone(),

@@ -76,7 +76,7 @@ impl Files {
         }
         check_lock(file, id, share, args)?;
         let kind = Kind::Lock { open: open.number };
-        let state = self.add(open.client, kind, open.file, owner, share);
+        let state = self.add((open.client, open.uid), kind, open.file, owner, share);
         let state = state.ok_or(full.clone())?;
         if file.locks.lock(args.by(state.owner.id)).is_err() {
             state.mark(GONE);

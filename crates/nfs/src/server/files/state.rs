@@ -36,6 +36,8 @@ pub struct State {
     pub kind: Kind,
     /// Whose.
     pub client: clientid4,
+    /// On behalf of which user: others are not let in by it.
+    pub uid: u32,
     /// Of which file.
     pub file: FileKey,
     /// By which owner of the client; of a delegation, the client itself.
@@ -59,7 +61,7 @@ pub(super) const UNCONFIRMED: u64 = 1 << 12;
 
 impl State {
     pub(super) fn new(
-        (client, number): (clientid4, u32),
+        (client, uid, number): (clientid4, u32, u32),
         kind: Kind,
         file: FileKey,
         owner: Arc<Owner>,
@@ -68,6 +70,7 @@ impl State {
         State {
             kind,
             client,
+            uid,
             file,
             owner,
             number,
