@@ -435,6 +435,9 @@ fn write_id(id: u32, to: &mut Vec<u8>) {
 
 /// Only as it would be written: digits, without leading zeros.
 fn read_id(text: &[u8]) -> Result<u32, nfsstat4> {
+    if text.is_empty() {
+        return Err(nfsstat4::NFS4ERR_INVAL);
+    }
     let is_number =
         matches!(text, [b'0'] | [b'1'..=b'9', ..]) && text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok().filter(|_| is_number);

@@ -384,6 +384,7 @@ pub(crate) fn set_mask<'a>(set: &fattr4<'a>) -> wire::nfs4::bitmap4<'a> {
 pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
+    check_name(args.newname.0).map_err(|error| status(error, run.minor()))?;
     run.check_writable(place)?;
     run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
@@ -454,6 +455,9 @@ fn break_found(run: &mut Run<'_>, place: Place, found: &Output) -> Result<(), nf
 pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
+    for name in [args.oldname.0, args.newname.0] {
+        check_name(name).map_err(|error| status(error, run.minor()))?;
+    }
     run.check_writable(place)?;
     run.check_grace()?;
     run.reserve(RENAME_BYTES)?;

@@ -36,7 +36,8 @@ struct Queues {
     bell: Arc<Bell>,
     recvs: Vec<Option<Recv>>,
     sends: Vec<Option<Box<Batch>>>,
-    spare: Vec<Box<Batch>>,
+    /// Used before, for the next.
+    spare: Option<Box<Batch>>,
     now: Nanos,
 }
 
@@ -70,7 +71,7 @@ impl Driver for Queues {
         &self.pool
     }
     fn batch(&mut self) -> Box<Batch> {
-        self.spare.pop().unwrap_or_else(Batch::new)
+        self.spare.take().unwrap_or_else(Batch::new)
     }
     fn add_listener(&mut self, _: TcpListener, _: Token) -> io::Result<SocketId> {
         panic!("{NO_SOCKETS}")
@@ -181,7 +182,7 @@ impl Server {
                 bell: Bell::new(None),
                 recvs: Vec::new(),
                 sends: Vec::new(),
-                spare: Vec::new(),
+                spare: None,
                 now: 0,
             },
             conns: Vec::new(),
@@ -270,6 +271,33 @@ impl Server {
         let mut records = nfs::testing::cut(&mut sent);
         assert_eq!(records.len(), 1, "one call, one answer");
         records.remove(0)
+    }
+
+    /// Where buffers come from: what is taken here, calls do not find.
+    pub fn pool(&self) -> &Pool {
+        &self.driver.pool
+    }
+
+    /// Whatever waits for memory is refused it.
+    pub fn refuse_memory(&mut self) {
+        for conn in 0..self.conns.len() {
+            let c = &mut self.conns[conn];
+            if let Some(Op::Prepare { tag, .. }) = c.starved.take() {
+                c.link.machine.refuse(tag);
+            }
+            let mut starved = Vec::new();
+            c.waits.retain(|(tag, waits)| match waits {
+                Waits::Memory => {
+                    starved.push(*tag);
+                    false
+                }
+                Waits::Task(..) => true,
+            });
+            for tag in starved {
+                self.execute(conn, tag, Execution::refuse);
+            }
+        }
+        self.settle();
     }
 
     /// Time passes.
@@ -387,7 +415,7 @@ impl Server {
         if let Some(mut batch) = driver.sends[conn].take() {
             batch.take_out(usize::MAX, &mut c.outgoing);
             batch.clear();
-            driver.spare.push(batch);
+            driver.spare = Some(batch);
             c.link.on_sent();
             moved = true;
         }

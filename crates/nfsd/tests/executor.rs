@@ -880,6 +880,69 @@ fn what_takes_turns_goes_on_with_what_was_staged() {
     assert_eq!(answer.take(resok.data.len), wanted);
 }
 
+/// All memory but what is kept for what arrives.
+fn all_memory(world: &World) -> Vec<mem::Buf> {
+    let pool = world.server.pool();
+    std::iter::from_fn(|| pool.get(mem::BUF_BYTES_MAX)).collect()
+}
+
+/// Sends a call that is not answered yet.
+fn send(world: &mut World, ops: &Ops) {
+    let record = ops.record(0);
+    let mark = RecordMark {
+        is_last: true,
+        len: record.len() as u32,
+    };
+    let bytes = [&mark.encode()[..], &record].concat();
+    world.server.receive(world.conn, &bytes);
+    assert!(world.server.sent(world.conn).is_empty(), "it waits");
+}
+
+#[test]
+fn calls_wait_for_memory_and_lose_nothing() {
+    let mut world = World::new();
+    let handle = world.file("f", &pattern(3000));
+    let ops = Ops::default().fh(&handle).read(0, 3000);
+    let ops = ops.write(10, &[7; 500]).read(0, 3000);
+    let held = all_memory(&world);
+    send(&mut world, &ops);
+    drop(held);
+    world.server.advance(0);
+    let sent = world.server.sent(world.conn);
+    let mut answer = Answer::new(sent[4..].to_vec());
+    answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_READ);
+    let resok: READ4resok = answer.value();
+    assert_eq!(answer.take(resok.data.len), pattern(3000));
+    let resok: WRITE4resok = answer.ok(nfs_opnum4::OP_WRITE).value();
+    assert_eq!(resok.count, 500);
+    let resok: READ4resok = answer.ok(nfs_opnum4::OP_READ).value();
+    let mut wanted = pattern(3000);
+    wanted[10..510].fill(7);
+    assert_eq!(answer.take(resok.data.len), wanted);
+
+    // What waits too long is to be tried again, whole or in its part.
+    let held = all_memory(&world);
+    send(&mut world, &ops);
+    world.server.refuse_memory();
+    let sent = world.server.sent(world.conn);
+    let mut answer = Answer::new(sent[4..].to_vec());
+    assert_eq!(answer.status, nfsstat4::NFS4ERR_DELAY);
+    answer.ok(nfs_opnum4::OP_PUTFH);
+    answer.result(nfs_opnum4::OP_READ, nfsstat4::NFS4ERR_DELAY);
+    assert!(answer.is_over());
+    // So is a write whose data nobody could take.
+    let large = Ops::root().lookup("f").write(0, &pattern(300_000));
+    send(&mut world, &large);
+    world.server.refuse_memory();
+    let sent = world.server.sent(world.conn);
+    let mut answer = Answer::new(sent[4..].to_vec());
+    answer.ok(ROOT).ok(nfs_opnum4::OP_LOOKUP);
+    answer.result(nfs_opnum4::OP_WRITE, nfsstat4::NFS4ERR_DELAY);
+    drop(held);
+    let answer = world.do_ops(&large);
+    assert_eq!(answer.status, NFS4_OK);
+}
+
 #[test]
 fn a_setattr_that_fails_says_that_nothing_was_set() {
     let mut world = World::new();

@@ -192,6 +192,11 @@ fn what_is_set_is_checked() {
         ),
         (
             &[nfs4::FATTR4_OWNER],
+            encoded(&[&Opaque::<9>(b"")]),
+            nfsstat4::NFS4ERR_INVAL,
+        ),
+        (
+            &[nfs4::FATTR4_OWNER],
             encoded(&[&Opaque::<9>(b"007")]),
             nfsstat4::NFS4ERR_BADOWNER,
         ),
