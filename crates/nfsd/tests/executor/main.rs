@@ -2,6 +2,8 @@
 //! their answers, how they wait, and what they find at the edges of exports.
 #![allow(missing_docs)]
 
+mod costs;
+
 use std::sync::Arc;
 
 use mem::counters;
@@ -312,31 +314,6 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// What the same call costs when everything is warm: allocations, and bytes
-/// copied. The driver itself copies what it receives straight into place.
-fn cost(world: &mut World, ops: &Ops) -> (u64, u64) {
-    let record = ops.record(0);
-    let mark = RecordMark {
-        is_last: true,
-        len: record.len() as u32,
-    };
-    let bytes = [&mark.encode()[..], &record].concat();
-    let mut sent = Vec::with_capacity(4 << 20);
-    let mut counts = counters::here();
-    for _ in 0..4 {
-        sent.clear();
-        counts = counters::here();
-        world.server.receive(world.conn, &bytes);
-        world.server.sent_to(world.conn, &mut sent);
-    }
-    let now = counters::here();
-    assert_eq!(Answer::new(sent.split_off(4)).status, NFS4_OK);
-    (
-        now.allocations - counts.allocations,
-        now.copied_bytes - counts.copied_bytes,
-    )
-}
-
 const STAT: &[u32] = &[
     FATTR4_TYPE,
     FATTR4_CHANGE,
@@ -353,44 +330,6 @@ const STAT: &[u32] = &[
     FATTR4_TIME_MODIFY,
     FATTR4_MOUNTED_ON_FILEID,
 ];
-
-#[test]
-fn small_calls_allocate_nothing() {
-    let mut world = World::new();
-    let handle = world.file("f", &pattern(1 << 20));
-    let fh = || Ops::default().fh(&handle);
-    let access = ACCESS4args { access: 0x2d };
-    for (what, ops) in [
-        ("GETATTR", fh().getattr(STAT)),
-        ("ACCESS", fh().op(arg::OP_ACCESS(access)).getattr(STAT)),
-        (
-            "LOOKUP",
-            Ops::root().lookup("f").op(arg::OP_GETFH).getattr(STAT),
-        ),
-    ] {
-        assert_eq!(cost(&mut world, &ops), (0, 0), "{what}");
-    }
-}
-
-#[test]
-fn payload_is_not_copied_and_nothing_allocated() {
-    let mut world = World::new();
-    let handle = world.file("f", &pattern(2 << 20));
-    let fh = || Ops::default().fh(&handle);
-    for len in [4096, 65_536, 1 << 20] {
-        let read = fh().read(len.into(), len).getattr(STAT);
-        assert_eq!(cost(&mut world, &read), (0, 0), "READ of {len}");
-        if len < 1 << 20 {
-            let read = fh().read(12_288, len).read(0, len);
-            assert_eq!(cost(&mut world, &read), (0, 0), "two READs of {len}");
-        }
-        // Parts of frames, and of runs of them, are the file system's to join.
-        let write = fh().write(1 << 20, &pattern(len as usize)).getattr(STAT);
-        let (allocations, copied) = cost(&mut world, &write);
-        assert_eq!(allocations, 0, "WRITE of {len}");
-        assert!(copied <= len.into(), "WRITE of {len} copies {copied}");
-    }
-}
 
 #[test]
 fn data_comes_back_as_it_was_written() {
@@ -964,65 +903,5 @@ fn a_setattr_that_fails_says_that_nothing_was_set() {
         answer.result(nfs_opnum4::OP_SETATTR, status);
         assert!(answer.words().is_empty());
         assert!(answer.is_over());
-    }
-}
-
-/// What this thread has run for, whatever else the machine does.
-fn cpu_nanos() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse().unwrap()
-}
-
-/// `cargo test --release -p nfsd --test executor -- --ignored --nocapture`: how
-/// long calls take, from bytes received to bytes to be sent, the copies of a
-/// socket's stand-in among it.
-#[test]
-#[ignore = "a measurement"]
-fn how_long_calls_take() {
-    let mut world = World::new();
-    let handle = world.file("f", &pattern(1 << 20));
-    let mut session = world.session(1 << 20, 4096);
-    let fh = || Ops::default().fh(&handle);
-    for (what, ops) in [
-        ("nothing", Ops::default()),
-        ("GETATTR", fh().getattr(STAT)),
-        ("READ 4096 + GETATTR", fh().read(8192, 4096).getattr(STAT)),
-        (
-            "READ_PLUS 4096 + GETATTR",
-            fh().read_plus(8192, 4096).getattr(STAT),
-        ),
-        (
-            "WRITE 4096 + GETATTR",
-            fh().write(8192, &pattern(4096)).getattr(STAT),
-        ),
-        (
-            "LOOKUP + GETFH + GETATTR",
-            Ops::root().lookup("f").op(arg::OP_GETFH).getattr(STAT),
-        ),
-    ] {
-        let record = session.record(false, &ops);
-        let mark = RecordMark {
-            is_last: true,
-            len: record.len() as u32,
-        };
-        let mut bytes = [&mark.encode()[..], &record].concat();
-        let at = bytes
-            .windows(16)
-            .position(|part| part == session.id)
-            .unwrap()
-            + 16;
-        let mut sent = Vec::with_capacity(1 << 20);
-        const CALLS: u32 = 300_000;
-        let begin = cpu_nanos();
-        for _ in 0..CALLS {
-            session.sequenceid += 1;
-            bytes[at..at + 4].copy_from_slice(&session.sequenceid.to_be_bytes());
-            sent.clear();
-            world.server.receive(world.conn, &bytes);
-            world.server.sent_to(world.conn, &mut sent);
-        }
-        let each = (cpu_nanos() - begin) / u64::from(CALLS);
-        assert_eq!(Answer::new(sent.split_off(4)).status, NFS4_OK);
-        println!("{what}: {each} ns");
     }
 }
