@@ -387,6 +387,16 @@ impl Connection {
         self.send_refusal(tag, Refusal::auth(why));
     }
 
+    /// A call without data is not answered: its client will send it again.
+    pub fn drop_call(&mut self, tag: Tag) {
+        if self.is_ended {
+            return;
+        }
+        self.end_call(tag);
+        assert!(self.slots[tag].payloads.is_empty(), "it has no data");
+        self.slots.free(tag);
+    }
+
     fn send_refusal(&mut self, tag: Tag, why: Refusal) {
         if self.is_ended {
             return;

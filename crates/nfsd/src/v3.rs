@@ -168,10 +168,14 @@ impl Old {
             _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {
-            self.work = Work::Nothing;
+            let is_v3 = matches!(std::mem::take(&mut self.work), Work::V3);
             let args = std::mem::take(&mut self.args);
-            around.link.machine.give_args(self.tag, args);
-            around.link.machine.send(self.tag);
+            let machine = &mut around.link.machine;
+            machine.give_args(self.tag, args);
+            match is_v3 && self.call().is_dropped {
+                true => machine.drop_call(self.tag),
+                false => machine.send(self.tag),
+            }
         }
         step
     }

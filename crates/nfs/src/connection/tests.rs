@@ -290,6 +290,22 @@ fn calls_may_be_refused_by_who_executes_them() {
     assert!(!server.end.machine.has_transmit());
 }
 
+#[test]
+fn a_call_may_go_without_an_answer() {
+    let mut server = server(Settings::default());
+    let mut stream: VecDeque<u8> = whole(&call(1, &[])).into();
+    stream.extend(whole(&call(2, &[])));
+    drain(&mut server, &mut stream, usize::MAX);
+    let machine = &mut server.end.machine;
+    let (first, second) = (server.calls[0].0, server.calls[1].0);
+    machine.drop_call(first);
+    assert!(machine.executing() == 1 && !machine.has_transmit());
+    machine.send(second);
+    assert_eq!(sent(&mut server).len(), 1);
+    drain(&mut server, &mut whole(&call(3, &[])).into(), usize::MAX);
+    assert_eq!(server.end.machine.tags_max(), 2, "its tag is free");
+}
+
 /// Where a COMPOUND ends early, and why.
 #[test]
 fn operations_end_where_they_cannot_be_read() {

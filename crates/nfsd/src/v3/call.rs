@@ -81,6 +81,10 @@ fn is_once(procedure: nfs_proc3) -> bool {
     changes && !is_data
 }
 
+/// A call that came again waits so long for the first to end, as if for memory.
+/// Then it gets no answer: its client will send it once more.
+const PATIENCE: Nanos = 300_000_000;
+
 /// What a call has been told so far.
 pub(super) struct Call {
     pub(super) procedure: nfs_proc3,
@@ -106,6 +110,10 @@ pub(super) struct Call {
     known: Option<(Arc<Past>, Known)>,
     /// It has not been asked yet whether it was done before.
     may_be_again: bool,
+    /// When it came.
+    since: Nanos,
+    /// It gets no answer.
+    pub(super) is_dropped: bool,
 }
 
 /// What a step comes to.
@@ -171,6 +179,8 @@ impl Call {
             data: None,
             known: None,
             may_be_again: false,
+            since: 0,
+            is_dropped: false,
         }
     }
 
@@ -195,18 +205,16 @@ impl Call {
             let came = around.link.machine.call(tag);
             let known = Known::new(came.xid, procedure as u32, &by, came.args);
             call.known = Some((around.peer.past(around.nfsd).clone(), known));
-            call.may_be_again = true;
+            (call.may_be_again, call.since) = (true, around.now);
         }
         call
     }
 
     /// Nothing more is done.
     pub(super) fn refuse(&mut self) {
-        if self.may_be_again {
-            // What came of it, only who executes it may say.
-            (self.may_be_again, self.known) = (false, None);
-        }
         self.status = nfsstat3::NFS3ERR_JUKEBOX;
+        // What came of it, only who executes it may say.
+        self.is_dropped = self.may_be_again;
     }
 
     /// Nobody will hear the answer.
@@ -231,6 +239,10 @@ impl Call {
     pub(super) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
         if let Some(step) = self.answer_again(tag, around) {
             return step;
+        }
+        if self.is_dropped {
+            self.known = None;
+            return Step::Sent;
         }
         let asked = Asked::read(self.procedure, args);
         let asked = asked.expect("it was read when it came");
@@ -302,7 +314,8 @@ impl Call {
     /// If the call came before, its answer is the same; while it is under way
     /// there is none yet.
     fn answer_again(&mut self, tag: Tag, around: &mut Around<'_>) -> Option<Step> {
-        let (past, known) = self.known.as_ref().filter(|_| self.may_be_again)?;
+        let is_open = self.may_be_again && !self.is_dropped;
+        let (past, known) = self.known.as_ref().filter(|_| is_open)?;
         match past.begin(*known, around.now) {
             Begun::New => {
                 self.may_be_again = false;
@@ -311,7 +324,12 @@ impl Call {
             Begun::Again(results) => {
                 let (_, reply) = around.link.machine.reply(tag);
                 reply.bytes().extend_from_slice(&results);
+                self.known = None;
                 Some(Step::Sent)
+            }
+            Begun::UnderWay if around.now.saturating_sub(self.since) >= PATIENCE => {
+                self.is_dropped = true;
+                None
             }
             Begun::UnderWay => Some(Step::NoMemory),
         }

@@ -1,5 +1,6 @@
 //! Calls that come again, and calls that wait.
 
+use super::super::past::{Begun, Known};
 use super::*;
 
 /// The same record again, as from a client that has connected anew.
@@ -137,6 +138,31 @@ fn a_call_that_comes_again_while_it_is_under_way_waits_for_it() {
     assert_eq!(answers.len(), 3);
     assert_eq!(status_of(&answers[0][24..]), 0);
     assert!(answers.iter().all(|answer| *answer == answers[0]));
+}
+
+#[test]
+fn a_call_that_stays_under_way_is_answered_when_it_comes_once_more() {
+    let mut world = world();
+    let root = world.root();
+    world.file(&root, "f");
+    let object = named(&root, "f");
+    let record = world.record(nfs_proc3::NFSPROC3_REMOVE, &REMOVE3args { object });
+    // Somebody else executes it.
+    let past = world.server.nfsd.pasts.of("192.0.2.1".parse().unwrap());
+    let args = &record[record.len() - 28 - 8..];
+    let by = nfs::connection::Credential::sys(0, 0, []);
+    let procedure = nfs_proc3::NFSPROC3_REMOVE as u32;
+    let known = Known::new(world.xid, procedure, &by, args);
+    assert_eq!(past.begin(known, 0), Begun::New);
+    world.server.receive(world.conn, &marked(&record));
+    world.server.advance(100_000_000);
+    assert_eq!(world.server.machine(world.conn).executing(), 1);
+    world.server.advance(200_000_000);
+    assert_eq!(world.server.machine(world.conn).executing(), 0);
+    assert!(world.server.sent(world.conn).is_empty());
+    past.finish(known, b"what came of it.");
+    assert_eq!(world.results(&record), b"what came of it.");
+    assert!(world.lookup(&root, "f").is_ok(), "it was not executed here");
 }
 
 /// An export that goes while a call waits takes the call with it.
