@@ -43,6 +43,9 @@ pub struct Setup {
     /// What the kernel answers to `io_uring_setup`, `EPERM` or `ENOSYS`, and
     /// the launcher `deny_io_uring` that makes it so.
     pub io_uring_denied: Option<(&'static str, &'static str)>,
+    /// In its folder there is another, `small`, a file system of so many MiB that
+    /// it alone sees: see [`small_disk`].
+    pub small_disk_mib: Option<u32>,
 }
 
 impl Default for Setup {
@@ -54,6 +57,7 @@ impl Default for Setup {
             block_bytes: 4096,
             unprivileged: false,
             io_uring_denied: None,
+            small_disk_mib: None,
         }
     }
 }
@@ -117,7 +121,12 @@ impl Target {
     /// The same with a configuration of the caller's, in which a listener has
     /// `address`.
     pub fn serve(name: &str, config: &str, address: SocketAddr) -> Target {
-        Target::start_with(name, Setup::default(), config, address)
+        Target::serve_in(name, Setup::default(), config, address)
+    }
+
+    /// The same, in other circumstances.
+    pub fn serve_in(name: &str, setup: Setup, config: &str, address: SocketAddr) -> Target {
+        Target::start_with(name, setup, config, address)
     }
 
     fn start_with(name: &str, setup: Setup, config: &str, address: SocketAddr) -> Target {
@@ -313,9 +322,35 @@ fn copy_program(from: &Path, to: &Path) {
     output(Command::new("cp").arg(from).arg(to)).expect("a copy");
 }
 
+/// A command that sees mounts of its own, and may make some.
+fn unshared() -> Command {
+    let mut command = tied(Path::new("/usr/bin/unshare"));
+    command.arg("--mount");
+    if !crate::is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+}
+
+/// Whether a target can be given a small disk of its own.
+pub fn small_disk() -> Result<(), Unavailable> {
+    let mount = ["mount", "-t", "tmpfs", "tmpfs", "/mnt"];
+    output(unshared().args(mount))
+        .map(drop)
+        .map_err(Unavailable)
+}
+
 fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
     let program = home.join("weft");
     let mut command = match setup.io_uring_denied {
+        None if setup.small_disk_mib.is_some() => {
+            let mib = setup.small_disk_mib.unwrap_or_default();
+            let _ = fs::create_dir(home.join("small"));
+            let script = format!("mount -t tmpfs -o size={mib}m tmpfs small && exec \"$@\"");
+            let mut command = unshared();
+            command.args(["sh", "-c", &script, "sh"]).arg(&program);
+            command
+        }
         None => tied(&program),
         Some((errno, launcher)) => {
             let copy = home.join("launcher");

@@ -6,7 +6,7 @@
 use interop::child::{output, tail};
 use interop::packages::Sysroot;
 use interop::suite::{self, Verdict};
-use interop::weft::{Target, free_address};
+use interop::weft::{Setup, Target, free_address, small_disk};
 use interop::{guest, skip};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -310,4 +310,64 @@ fn qemu_converts_to_a_lun_and_back() {
     }
     assert!(std::fs::read(back).expect("what came back") == bytes);
     server.expect_orderly_end();
+}
+
+/// A volume promises more than the file system below it has: QEMU, which stops a
+/// machine for it instead of failing its write, is told so, and can go on when there
+/// is space again.
+#[test]
+fn a_full_file_system_is_told_as_one() {
+    let name = "full";
+    let (sysroot, _) = match guest::prepare() {
+        Ok(prepared) => prepared,
+        Err(why) => return skip(name, &why),
+    };
+    if let Err(why) = small_disk() {
+        return skip(name, &why);
+    }
+    let address = free_address();
+    let config = format!(
+        "[[volume]]\nname = \"v\"\nkind = \"file\"\npath = \"small/v.img\"\nsize = \"64MiB\"\n\
+         block_bytes = 512\n[iscsi]\nspace_warning = \"6MiB\"\n\
+         [[iscsi.target]]\nname = \"{IQN}\"\nallow_any_initiator = true\nvolumes = [\"v\"]\n\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"iscsi\"\n"
+    );
+    let setup = Setup {
+        small_disk_mib: Some(8),
+        ..Setup::default()
+    };
+    let target = Target::serve_in(name, setup, &config, address);
+    let io = |steps: &[&str]| {
+        let mut command = sysroot.command("usr/bin/qemu-io");
+        command.env(
+            "QEMU_MODULE_DIR",
+            sysroot.root.join("usr/lib/x86_64-linux-gnu/qemu"),
+        );
+        command.args(["-f", "raw", "-d", "unmap"]);
+        for step in steps {
+            command.args(["-c", step]);
+        }
+        let said = command.arg(url(address, 0)).output().expect("qemu-io runs");
+        let said = [said.stdout, said.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let said = io(&[
+        "write -P 1 0 1M",
+        "write -P 2 16M 16M",
+        "read -P 1 0 1M",
+        "discard 16M 16M",
+        "write -P 3 20M 1M",
+        "read -P 3 20M 1M",
+    ]);
+    // DATA PROTECT, SPACE ALLOCATION FAILED WRITE PROTECT, and that alone.
+    assert!(
+        said.contains("write failed: No space left on device"),
+        "{said}"
+    );
+    assert!(said.contains("(0x2707)"), "{said}");
+    assert_eq!(said.matches(" failed: ").count(), 1, "{said}");
+    assert_eq!(said.matches("1 MiB, 1 ops").count(), 4, "{said}");
+    let log = target.log();
+    assert!(log.contains("out of space"), "{log}");
+    target.expect_orderly_end();
 }
