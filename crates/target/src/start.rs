@@ -319,7 +319,9 @@ fn nfs_of(config: &Config, state: &mut State, opened: Opened) -> Result<Service,
     };
     let records = journal.map(|journal| {
         let path = journal.path().to_owned();
-        Records::open(journal).map_err(|error| StartError::NfsState(path, error))
+        // What state ids of other servers begin with is none of ours.
+        let first = now.seconds as u32;
+        Records::open(journal, first).map_err(|error| StartError::NfsState(path, error))
     });
     Ok(Service::new(
         &config.nfs,

@@ -155,15 +155,16 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Reads what is there and begins a new start of the server.
+    /// Reads what is there and begins a new start of the server, the first one
+    /// with the number `first`.
     ///
     /// # Errors
     /// What is wrong, and what to do about it.
-    pub(crate) fn open(mut journal: Box<dyn Journal>) -> io::Result<Records> {
+    pub(crate) fn open(mut journal: Box<dyn Journal>, first: u32) -> io::Result<Records> {
         let bytes = journal.load()?;
         let (identity, boot, kept) = match bytes.as_deref().map(read) {
             Some(Ok(read)) => read,
-            None => (new_identity(), 0, BTreeSet::new()),
+            None => (new_identity(), first.wrapping_sub(1), BTreeSet::new()),
             Some(Err(why)) => {
                 let path = journal.path().display();
                 let why = format!(
@@ -349,7 +350,7 @@ mod tests {
     }
 
     fn open(disk: &Disk) -> Records {
-        Records::open(Box::new(disk.clone())).expect("whole")
+        Records::open(Box::new(disk.clone()), 7).expect("whole")
     }
 
     fn kept(name: &[u8]) -> Record {
@@ -368,7 +369,7 @@ mod tests {
     fn clients_and_the_number_of_the_start_are_there_after_a_restart() {
         let disk = Disk::default();
         let mut records = open(&disk);
-        assert_eq!((records.boot(), names(&records)), (1, Vec::new()));
+        assert_eq!((records.boot(), names(&records)), (7, Vec::new()));
         let odd = b"\x00odd\xff\n name";
         records
             .note(&[kept(b"a"), kept(odd), kept(b"a")])
@@ -376,9 +377,9 @@ mod tests {
         records.note(&[gone(b"a"), kept(b"b")]).expect("room");
         let identity = records.identity();
         let records = open(&disk);
-        assert_eq!((records.boot(), records.identity()), (2, identity));
+        assert_eq!((records.boot(), records.identity()), (8, identity));
         assert_eq!(names(&records), [odd.to_vec(), b"b".to_vec()]);
-        assert_eq!(open(&disk).boot(), 3);
+        assert_eq!(open(&disk).boot(), 9);
         assert_ne!(open(&Disk::default()).identity(), identity);
     }
 
@@ -412,7 +413,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             *disk.bytes.lock().unwrap() = Some(bytes);
-            let error = Records::open(Box::new(disk.clone())).map(|_| ());
+            let error = Records::open(Box::new(disk.clone()), 7).map(|_| ());
             let error = error.expect_err("damaged").to_string();
             assert!(error.contains("remove the file"), "byte {at}: {error}");
         }
@@ -444,13 +445,14 @@ mod tests {
     fn a_folder_is_one_server_s_alone() {
         let parent = tempfile::tempdir().expect("a folder");
         let path = parent.path().join("state");
-        let mut records = Records::open(Box::new(Folder::open(&path).expect("new"))).expect("new");
+        let mut records =
+            Records::open(Box::new(Folder::open(&path).expect("new")), 7).expect("new");
         records.note(&[kept(b"me")]).expect("room");
         let error = Folder::open(&path).map(|_| ()).expect_err("locked");
         assert!(error.to_string().contains("another weft"), "{error}");
         drop(records);
         let again = Folder::open(&path).expect("free");
-        let records = Records::open(Box::new(again)).expect("whole");
-        assert_eq!((records.boot(), names(&records)), (2, vec![b"me".to_vec()]));
+        let records = Records::open(Box::new(again), 7).expect("whole");
+        assert_eq!((records.boot(), names(&records)), (8, vec![b"me".to_vec()]));
     }
 }
