@@ -174,11 +174,10 @@ impl Protocol for Nfs {
         matches!(*op, Op::Prepare { tag, .. } if c.link.machine.is_blocked_on(tag))
     }
 
-    fn refuse_late<D: Driver>(c: &mut Connection, op: Op, _: &mut D) {
+    fn refuse_late<D: Driver>(c: &mut Connection, op: Op, driver: &mut D) {
         match op {
             Op::Prepare { tag, .. } => c.link.machine.refuse(tag),
-            // It has changed something already perhaps, and goes on later.
-            Op::Call { .. } => c.wait(op),
+            Op::Call { tag } => c.refuse(tag, driver),
             Op::Answer { .. } | Op::Fatal(_) => {}
         }
     }
@@ -347,6 +346,14 @@ impl Connection {
                 slot.execution.abandon();
             }
         }
+    }
+
+    /// A call has waited for memory too long.
+    #[cold]
+    fn refuse<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
+        self.own.slots[usize::from(tag)].is_starved = false;
+        let step = self.run_call(tag, None, driver, Execution::refuse);
+        self.settle_late(tag, None, step, driver);
     }
 
     fn go_on<D: Driver>(&mut self, tag: Tag, driver: &mut D) {

@@ -411,3 +411,68 @@ fn a_volume_that_cannot_be_opened_is_named() {
         "{shown}"
     );
 }
+
+/// Files and nothing else: what `check` tells of them, what `serve` says to type,
+/// and what a start leaves for the next one.
+#[test]
+fn files_are_served_by_the_commands_that_it_prints() {
+    let port = free_port();
+    let config = format!(
+        "[nfs]\nstate = \"st\"\n\
+         [[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"4MiB\"\n\
+         [[file_system]]\nname = \"d\"\nkind = \"dir\"\npath = \"share\"\n\
+         [[export]]\npath = \"/m\"\nfile_system = \"m\"\nallow_any_client = true\n\
+         [[export]]\npath = \"/d\"\nfile_system = \"d\"\nclients = [\"127.0.0.1\"]\n\
+         read_only = true\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    );
+    let file = file(&config);
+    let share = file.path.with_file_name("share");
+    let bad = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+    let told = text(&bad.stderr);
+    assert_eq!(bad.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("weft.toml:10:8: there is no directory"),
+        "{told}"
+    );
+    std::fs::create_dir(&share).expect("a folder of ours");
+    let good = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+    let told = text(&good.stdout);
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    for part in [
+        "  /m  (any client)\n    files of m, mem, at most 4MiB\n",
+        "  /d  (1 host or network, read only)\n    files of d, dir ",
+        " NFS 4.2, 4.1, 4.0 and 3\n",
+    ] {
+        assert!(told.contains(part), "{part:?} is not in:\n{told}");
+    }
+    // It only checks.
+    assert!(!file.path.with_file_name("st").exists());
+
+    let serving = serve(&file.path);
+    for part in [
+        format!("mount -t nfs4 -o vers=4.2,proto=tcp,nconnect=4,port={port} 127.0.0.1:/m /mnt"),
+        format!("-o vers=3,proto=tcp,nolock,port={port},mountport={port},mountproto=tcp"),
+        format!("'nfs://127.0.0.1/m?version=4&nfsport={port}'"),
+    ] {
+        assert!(
+            serving.shown.contains(&part),
+            "{part:?} is not in:\n{}",
+            serving.shown
+        );
+    }
+    let url = format!("nfs://127.0.0.1:{port}/m");
+    let listed = weft(&["discover", &url]);
+    assert_eq!(listed.status.code(), Some(0), "{}", text(&listed.stderr));
+    serving.signal("TERM");
+    let (code, rest) = serving.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains("NFS calls"), "{rest}");
+    let records = file.path.with_file_name("st").join("nfs-clients");
+    assert!(
+        std::fs::read_to_string(records)
+            .expect("records")
+            .starts_with("weft-nfs-clients 1\n")
+    );
+}
