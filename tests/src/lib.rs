@@ -45,8 +45,23 @@ pub fn skip(test: &str, why: &Unavailable) {
     let line = format!("SKIPPED: {test}: {why}\n");
     // A closed standard error is no reason to fail a test that did not run.
     let _ = std::io::stderr().write_all(line.as_bytes());
-    let ci = std::env::var("CI").is_ok_and(|v| v == "true" || v == "1");
-    assert!(!(ci && is_root()), "{test} must run here: {why}");
+    assert!(!(is_ci() && is_root()), "{test} must run here: {why}");
+}
+
+/// Whether CI asks, which waits longer (`CI=true`).
+fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
+}
+
+/// Whether a test is left to CI, which is said on standard error: of several that go
+/// the same way the others are enough for who waits for them.
+pub fn is_left_to_ci(test: &str) -> bool {
+    let is_left = !is_ci();
+    if is_left {
+        let line = format!("LEFT TO CI: {test}: CI=true runs it\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    is_left
 }
 
 /// Whether this process may do everything.

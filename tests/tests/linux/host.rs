@@ -2,8 +2,8 @@
 
 use interop::guest::{self, Config, End, Guest, Outcome};
 use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
-use interop::skip;
 use interop::weft::{self, NQN, NQN_OTHER, Setup, Target};
+use interop::{is_left_to_ci, skip};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -60,6 +60,9 @@ fn session(name: &str, setup: Setup, digests: &str) {
 
 #[test]
 fn session_on_io_uring() {
+    if is_left_to_ci("io_uring") {
+        return;
+    }
     let setup = Setup {
         io: "io_uring",
         block_bytes: 512,
@@ -91,6 +94,9 @@ fn session_on_epoll() {
 
 #[test]
 fn session_on_epoll_with_digests() {
+    if is_left_to_ci("epoll-digests") {
+        return;
+    }
     let setup = Setup {
         io: "epoll",
         ..Setup::default()
@@ -170,6 +176,9 @@ fn target_killed_under_load() {
 /// the script's or the harness's fault.
 #[test]
 fn session_with_the_kernels_own_target() {
+    if is_left_to_ci("kernel-target") {
+        return;
+    }
     let options = format!("{QUEUES} --hdr-digest --data-digest");
     let settings = [
         ("ADDR", "127.0.0.1"),
@@ -193,6 +202,9 @@ fn session_with_the_kernels_own_target() {
 /// Each way in which a guest can end is told from the others.
 #[test]
 fn ends_of_a_guest() {
+    if is_left_to_ci("ends") {
+        return;
+    }
     let panics = "echo 1 >/proc/sys/kernel/sysrq\necho c >/proc/sysrq-trigger\n";
     let ends = [
         ("exit 3\n", 60, End::Exit(3)),

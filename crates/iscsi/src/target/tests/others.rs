@@ -191,7 +191,7 @@ fn long_answers_go_in_pieces() {
             found.extend(&answers[0].data);
             ttt = tag;
             let left = &peer.target.end.machine.exchange.answer;
-            places.extend((!left.is_empty()).then(|| (left.as_ptr(), left.len())));
+            places.extend((!left.is_empty()).then_some((left.as_ptr(), left.len())));
         }
         // What waits is not moved for each piece that leaves.
         assert_eq!(places, [places[0]; 2]);
