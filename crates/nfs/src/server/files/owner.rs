@@ -102,7 +102,13 @@ impl Owner {
             _ if self.kind == OwnerKind::Lock && self.states.load(Ordering::Relaxed) == 0 => {
                 Begun::New
             }
-            (Some(last), Some(kept)) if seqid == last => return Ok(Begun::Again(kept.clone())),
+            // Who never got anything may have forgotten that he asked.
+            (Some(last), Some(kept))
+                if seqid == last
+                    && (!is_open || turn.is_confirmed || kept.status == nfsstat4::NFS4_OK) =>
+            {
+                return Ok(Begun::Again(kept.clone()));
+            }
             (Some(last), _) if seqid == last.wrapping_add(1) => Begun::New,
             _ if is_open && !turn.is_confirmed => Begun::Anew,
             _ => return Err(nfsstat4::NFS4ERR_BAD_SEQID),

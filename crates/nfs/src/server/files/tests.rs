@@ -273,7 +273,11 @@ fn owners_of_version_4_0_are_answered_once() {
     };
     let ok = nfsstat4::NFS4_OK;
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
-    assert_eq!(owner.begin(50), Ok(Begun::New), "any number to begin with");
+    assert_eq!(owner.begin(60), Ok(Begun::New), "any number to begin with");
+    owner.finish(60, kept(nfsstat4::NFS4ERR_NOENT, b""), 0);
+    assert_eq!(owner.begin(60), Ok(Begun::Anew), "it has nothing yet");
+    owner.abandon();
+    assert_eq!(owner.begin(50), Ok(Begun::Anew));
     let busy = owner.begin(50);
     assert_eq!(busy, Err(nfsstat4::NFS4ERR_RESOURCE));
     let mut args = args(A, b"o", READ, 0);
