@@ -60,6 +60,7 @@ const DIGEST_ROWS: &[Row] = &[
 enum Protocol {
     Nvme,
     Iscsi,
+    Nfs,
 }
 
 /// iSCSI: the ceiling, digests, and the same over NVMe/TCP.
@@ -70,6 +71,29 @@ const ISCSI_ROWS: &[Row] = &[
     row("randwrite", "4k", "1", "1"),
     row("randread", "128k", "32", "1"),
     row("randwrite", "128k", "32", "1"),
+];
+
+/// NFS against the ceilings of its own byte counts.
+const NFS_ROWS: &[Row] = &[
+    row("randread", "4k", "128", "1"),
+    row("randread", "4k", "32", "4"),
+    row("randread", "4k", "1", "1"),
+    row("randwrite", "4k", "128", "1"),
+    row("randwrite", "4k", "32", "4"),
+    row("randwrite", "4k", "1", "1"),
+    row("randread", "1m", "8", "1"),
+    row("randread", "1m", "2", "4"),
+    row("randwrite", "1m", "8", "1"),
+    row("randwrite", "1m", "2", "4"),
+];
+
+/// NFS: names and attributes; `bs` is that of the files that are made.
+const NAME_ROWS: &[Row] = &[
+    row("create", "4k", "32", "1"),
+    row("create", "4k", "32", "4"),
+    row("getattr", "4k", "128", "1"),
+    row("getattr", "4k", "1", "1"),
+    row("readdir", "4k", "8", "1"),
 ];
 
 /// What one run gave.
@@ -108,6 +132,17 @@ const ISCSI_HEAD: &str = "\
 | iSCSI load | hot ceiling, a second | cold ceiling | weft | of hot | of cold | with digests, of without | p50 us: weft, NVMe/TCP | p50 of NVMe/TCP's |
 |---|---|---|---|---|---|---|---|---|";
 
+/// The head of the fourth table.
+const NFS_HEAD: &str = "\
+| NFS load | hot ceiling, a second | cold ceiling | weft | of hot | of cold | p50 us: hot, weft | server CPU s/GB: hot, weft |
+|---|---|---|---|---|---|---|---|";
+
+/// The head of the fifth table. An operation of `create` is a file made, written,
+/// closed and removed; the directory that is listed has 10,000 files.
+const NAMES_HEAD: &str = "\
+| NFS load | operations a second | names listed a second | p50 us |
+|---|---|---|---|";
+
 /// Runs the tables and prints them as Markdown.
 pub fn run(settings: &Settings) -> Result<(), String> {
     let weft = binary()?;
@@ -141,7 +176,62 @@ pub fn run(settings: &Settings) -> Result<(), String> {
             ratio(&with, &without)
         );
     }
-    iscsi(&weft, settings, wanted)
+    iscsi(&weft, settings, &wanted)?;
+    nfs(&weft, settings, &wanted)
+}
+
+/// The fourth and the fifth table.
+fn nfs(weft: &Path, settings: &Settings, wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+    println!("\n{NFS_HEAD}");
+    let named = |row: &Row| format!("nfs {}", name(row));
+    for row in NFS_ROWS.iter().filter(|row| wanted(&named(row))) {
+        let here = (row, Protocol::Nfs);
+        let (mut hot, mut cold, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..settings.runs {
+            cold.push(ceiling_run(weft, here, "1g", settings)?);
+            hot.push(ceiling_run(weft, here, "0", settings)?);
+            served.push(weft_run(weft, here, false, settings)?);
+        }
+        println!("{}", line(&name(row), &hot, &cold, &served));
+    }
+    println!("\n{NAMES_HEAD}");
+    for row in NAME_ROWS.iter().filter(|row| wanted(&named(row))) {
+        let runs = (0..settings.runs).map(|_| names_run(weft, row, settings));
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        println!("{}", names_line(&name(row), &runs));
+    }
+    Ok(())
+}
+
+/// Operations a second, names a second, p50 in microseconds.
+type Names = [f64; 3];
+
+/// One row of the fifth table.
+fn names_line(name: &str, runs: &[Names]) -> String {
+    let shown = |at: usize| {
+        let [low, middle, high] = spread(runs.iter().map(|run| run[at]));
+        match high > 0.0 {
+            true => format!("{middle:.0} ({low:.0} to {high:.0})"),
+            false => "-".into(),
+        }
+    };
+    let p50 = spread(runs.iter().map(|run| run[2]))[1];
+    format!("| {name} | {} | {} | {p50:.1} |", shown(0), shown(1))
+}
+
+fn names_run(weft: &Path, row: &Row, settings: &Settings) -> Result<Names, String> {
+    let _server = Server::start(weft)?;
+    let mut perf = Command::new(weft);
+    perf.args(perf_words(row, settings)).arg(NFS_URL);
+    if row.rw != "create" {
+        perf.args(["--nrfiles", "10000"]);
+    }
+    let report = json(&mut perf)?;
+    Ok([
+        number(&report, "/metadata/ops_per_s")?,
+        number(&report, "/metadata/entries_per_s")?,
+        number(&report, "/metadata/latency/p50_us")?,
+    ])
 }
 
 /// The third table.
@@ -251,6 +341,7 @@ fn ceiling_run(
     let headers = match protocol {
         Protocol::Nvme => "nvme-tcp",
         Protocol::Iscsi => "iscsi",
+        Protocol::Nfs => "nfs",
     };
     let shape = row.rw.trim_start_matches("rand");
     let report = json(Command::new(weft).args([
@@ -292,25 +383,50 @@ fn weft_run(
     let url = match protocol {
         Protocol::Nvme => server.url.as_str(),
         Protocol::Iscsi => ISCSI_URL,
+        Protocol::Nfs => NFS_FILE_URL,
     };
-    // Every page is there before anything is measured.
-    json(Command::new(weft).args([
+    // Every page is there before anything is measured. Of NFS they are those of a
+    // file that is made here.
+    let (bs, runtime) = match protocol {
+        Protocol::Nvme | Protocol::Iscsi => ("128k", "2s"),
+        Protocol::Nfs => ("1m", "100ms"),
+    };
+    let mut fill = Command::new(weft);
+    fill.args([
         "perf",
         "--json",
         "--rw",
         "write",
         "--bs",
-        "128k",
+        bs,
         "--runtime",
-        "2s",
-        "--ramp-time",
-        "0s",
-        "--cpus",
-        "1",
-        url,
-    ]))?;
+        runtime,
+    ]);
+    fill.args(["--ramp-time", "0s", "--cpus", "1", url]);
+    if protocol == Protocol::Nfs {
+        fill.args(["--size", "1g"]);
+    }
+    json(&mut fill)?;
     let mut perf = Command::new(weft);
-    perf.args([
+    perf.args(perf_words(row, settings)).arg(url);
+    if digests {
+        perf.args(["-g", "-G"]);
+    }
+    // CPU time over connecting, ramp and measurement, against the bytes of all.
+    let (cpu, bytes) = (server.cpu_s()?, Server::sent_and_received());
+    let report = json(&mut perf)?;
+    let spent = server.cpu_s()? - cpu;
+    let moved = Server::sent_and_received() - bytes;
+    Ok(Sample {
+        iops: number(&report, "/total/iops")?,
+        p50_us: number(&report, "/total/latency/p50_us")?,
+        cpu_s_per_gb: spent / (moved / 1e9),
+    })
+}
+
+/// The words of `weft perf` for a row.
+fn perf_words<'a>(row: &'a Row, settings: &'a Settings) -> [&'a str; 16] {
+    [
         "perf",
         "--json",
         "--rw",
@@ -327,24 +443,11 @@ fn weft_run(
         "1s",
         "--cpus",
         "1",
-        url,
-    ]);
-    if digests {
-        perf.args(["-g", "-G"]);
-    }
-    // CPU time over connecting, ramp and measurement, against the bytes of all.
-    let (cpu, bytes) = (server.cpu_s()?, Server::sent_and_received());
-    let report = json(&mut perf)?;
-    let spent = server.cpu_s()? - cpu;
-    let moved = Server::sent_and_received() - bytes;
-    Ok(Sample {
-        iops: number(&report, "/total/iops")?,
-        p50_us: number(&report, "/total/latency/p50_us")?,
-        cpu_s_per_gb: spent / (moved / 1e9),
-    })
+    ]
 }
 
-/// One RAM volume on one reactor, on a port that nothing else is likely to use.
+/// One RAM volume and one memory file system on one reactor, on ports that
+/// nothing else is likely to use.
 const CONFIG: &str = r#"
 [[volume]]
 name = "default"
@@ -360,17 +463,33 @@ volume = "default"
 name = "iqn.2026-01.io.weft:default"
 allow_any_initiator = true
 volumes = ["default"]
+[[file_system]]
+name = "files"
+kind = "mem"
+size = "2GiB"
+[[export]]
+path = "/"
+file_system = "files"
+allow_any_client = true
+squash = "none"
 [[listener]]
 address = "127.0.0.1:4429"
 [[listener]]
 address = "127.0.0.1:3269"
 protocol = "iscsi"
+[[listener]]
+address = "127.0.0.1:20439"
+protocol = "nfs"
 [policy]
 cpus = "0"
 "#;
 
 /// The volume behind the iSCSI listener.
 const ISCSI_URL: &str = "iscsi://127.0.0.1:3269/iqn.2026-01.io.weft:default/0";
+
+/// What the NFS listener exports, and a file in it.
+const NFS_URL: &str = "nfs://127.0.0.1:20439/";
+const NFS_FILE_URL: &str = "nfs://127.0.0.1:20439/disk";
 
 /// A target on CPU 0 with one RAM volume, ended when dropped.
 struct Server {
@@ -505,6 +624,14 @@ mod tests {
         );
         assert!(
             ISCSI_HEAD
+                .lines()
+                .all(|head| columns(head) == columns(&line))
+        );
+        let names = |ops| [ops, 0.0, 5.0];
+        let line = names_line("load", &[names(3.0), names(1.0), names(2.0)]);
+        assert_eq!(line, "| load | 2 (1 to 3) | - | 5.0 |");
+        assert!(
+            NAMES_HEAD
                 .lines()
                 .all(|head| columns(head) == columns(&line))
         );

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bench::discover::{self, DiscoverArgs};
 use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
 use clap::Parser;
+use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
 };
@@ -480,5 +481,247 @@ fn an_iscsi_load_says_what_goes_wrong() {
         let line = PerfLine::try_parse_from(line.split_whitespace()).expect("parses");
         let error = measure(&line.args, &AtomicBool::new(false)).expect_err("refused");
         assert!(error.contains(why), "{url}: {error}");
+    }
+}
+
+/// A memory file system of 64 MiB as `/files`, over one reactor.
+struct Files(Running);
+
+impl Files {
+    fn start() -> Files {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let running = target::start(Config {
+            file_systems: vec![FileSystemSpec {
+                name: "files".into(),
+                kind: FileSystemKind::Mem {
+                    size_bytes: 64 << 20,
+                },
+            }],
+            exports: vec![ExportSpec {
+                path: "/files".into(),
+                file_system: "files".into(),
+                rules: vec![Rule {
+                    squash: Squash::None,
+                    ..Rule::default()
+                }],
+            }],
+            listeners: vec![ListenerSpec::nfs(any)],
+            cpus: vec![reactor::available_cpus()[0]],
+            spin_us_max: 0,
+            memory_max: 64 << 20,
+            ..Config::default()
+        });
+        Files(running.expect("the target starts"))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("nfs://{}{path}", self.0.addresses()[0])
+    }
+
+    fn perf(&self, words: &str) -> Result<Report, String> {
+        let line = format!("perf --spin-us=0 {SHORT} {words}");
+        let line = PerfLine::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())?;
+        measure(&line.args, &AtomicBool::new(false))
+    }
+
+    /// What lies in a directory, by `weft discover`.
+    fn list(&self, path: &str) -> Vec<String> {
+        let url = self.url(path);
+        let line = DiscoverLine::try_parse_from(["discover", &url]).expect("a good line");
+        let (listing, errors) = discover::discover(&line.args);
+        assert_eq!(errors, [""; 0]);
+        let files = listing.files.expect("it was asked");
+        files.into_iter().map(|file| file.path).collect()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.0.stop();
+        let ended = self.0.wait(Duration::from_secs(10));
+        if !thread::panicking() {
+            ended.expect("the target ends").expect("in time");
+        }
+    }
+}
+
+#[test]
+fn files_are_loaded_and_nothing_is_left() {
+    let files = Files::start();
+    let url = files.url("/files");
+    for (words, reads, writes) in [
+        (
+            "--rw randread --bs 4k --iodepth 32 --io-backend epoll",
+            true,
+            false,
+        ),
+        ("--rw write --bs 1m --iodepth 4", false, true),
+        ("--rw read --bs 1m --iodepth 4", true, false),
+        (
+            "--rw randrw --bs 4k --iodepth 8 --numjobs 4 --verify",
+            true,
+            true,
+        ),
+        // Neither whole pages nor whole words.
+        (
+            "--rw randrw --bs 5001 --iodepth 8 --numjobs 2 --verify",
+            true,
+            true,
+        ),
+    ] {
+        let report = until(&format!("{url} --size 8m {words}"), |r| {
+            (r.read.ios > 0 || !reads) && (r.write.ios > 0 || !writes)
+        });
+        assert!(report.is_clean(), "{words}: {}", report.text());
+        let has = (report.read.ios > 0, report.write.ios > 0);
+        assert_eq!((has, report.metadata.ops), ((reads, writes), 0), "{words}");
+        assert_eq!(report.targets[0].size_bytes, 8 << 20);
+        if words.contains("verify") {
+            let checked = report.verify.map(|verified| verified.checked);
+            assert!(checked.is_some_and(|checked| checked > 0), "{words}");
+        }
+        assert_eq!(files.list("/files"), [""; 0], "{words}");
+    }
+    assert_eq!(files.list(""), ["/files"]);
+}
+
+#[test]
+fn a_file_that_is_named_stays() {
+    let files = Files::start();
+    let url = files.url("/files/disk");
+    let error = files.perf(&url).expect_err("no such file");
+    assert!(error.contains("--size"), "{error}");
+    let words = format!("{url} --rw write --bs 64k --size 1m --iodepth 2 --verify");
+    let report = until(&words, |report| report.write.ios >= 16);
+    assert!(report.is_clean(), "{}", report.text());
+    assert_eq!(files.list("/files"), ["/files/disk"]);
+    // Another run knows what this one has left.
+    let words = format!("{url} --rw read --bs 64k --iodepth 2 --verify");
+    let report = until(&words, |report| report.read.ios >= 16);
+    assert!(report.is_clean(), "{}", report.text());
+    assert_eq!(
+        report.targets[0].size_bytes,
+        1 << 20,
+        "it is as long as it was"
+    );
+    // Blocks of another size are told not to be these.
+    let report = files.perf(&format!("{url} --rw read --bs 32k --iodepth 2 --verify"));
+    let verified = report.expect("it runs").verify.expect("it was checked");
+    assert!(verified.checked > 0 && verified.mismatches == verified.checked);
+    // A longer one is written to its new end first.
+    let report = files.perf(&format!("{url} --rw randwrite --size 2m"));
+    assert_eq!(report.expect("it runs").targets[0].size_bytes, 2 << 20);
+}
+
+#[test]
+fn names_and_attributes_are_loaded_and_nothing_is_left() {
+    let files = Files::start();
+    let url = files.url("/files");
+    for (words, lists) in [
+        ("--rw create --iodepth 8 --numjobs 2", false),
+        ("--rw create --bs 100k --iodepth 2", false),
+        ("--rw getattr --iodepth 32", false),
+        ("--rw getattr --nrfiles 10 --iodepth 4 --numjobs 2", false),
+        ("--rw readdir --nrfiles 2500 --iodepth 4", true),
+    ] {
+        let report = until(&format!("{url} {words}"), |report| report.metadata.ops > 16);
+        assert!(report.is_clean(), "{words}: {}", report.text());
+        assert_eq!((report.read.ios, report.write.ios), (0, 0));
+        assert_eq!(report.total.ios, report.metadata.ops);
+        assert_eq!(
+            report.metadata.latency.count, report.metadata.ops,
+            "{words}"
+        );
+        let entries = report.metadata.entries_per_s * report.seconds;
+        // A whole directory takes several answers.
+        let whole = report.metadata.ops as f64 * 2500.0;
+        assert_eq!(entries > 0.0, lists, "{words}");
+        assert!(!lists || entries < whole, "{words}: {entries} entries");
+        assert_eq!(files.list("/files"), [""; 0], "{words}");
+    }
+}
+
+#[test]
+fn jobs_share_sessions_as_far_as_their_slots_go() {
+    let files = Files::start();
+    // A session has 128 slots: two jobs each, then one.
+    let words = format!(
+        "{} --rw randread --size 4m --iodepth 50 --numjobs 5",
+        files.url("/files")
+    );
+    let report = until(&words, |report| report.read.ios > 0);
+    assert!(report.is_clean(), "{}", report.text());
+    let deep = format!(
+        "{} --rw randread --size 4m --iodepth 4000",
+        files.url("/files")
+    );
+    let error = files.perf(&deep).expect_err("more than there are");
+    assert!(error.contains("--iodepth"), "{error}");
+    assert_eq!(files.list("/files"), [""; 0]);
+}
+
+#[test]
+fn what_files_cannot_be_asked_is_refused() {
+    let files = Files::start();
+    let (root, file) = (files.url("/files"), files.url("/files/a"));
+    files
+        .perf(&format!("{file} --rw write --size 64k"))
+        .expect("a file");
+    for (words, why) in [
+        (
+            format!("{} --rw getattr", files.url("/nothing")),
+            "no such directory",
+        ),
+        (
+            format!("{} --rw read", files.url("/nothing/a")),
+            "NFS4ERR_NOENT",
+        ),
+        (format!("{file} --rw readdir"), "no directory"),
+        (format!("{file} --rw create"), "no directory"),
+        (format!("{root} --rw create --bs 2m"), "one WRITE"),
+        (format!("{root} --rw create --size 1m"), "--size"),
+        (format!("{root} --rw getattr --verify"), "--verify"),
+        (format!("{root} --rw randread --nrfiles 3"), "--nrfiles"),
+        (format!("{root} --rw create --nrfiles 3"), "--nrfiles"),
+        (format!("{root} --rw randread --verify"), "has written"),
+        (format!("{root} --rw randwrite --verify --bs 511"), "512"),
+        (
+            format!("{root} --rw randread --bs 2m"),
+            "above the target's limit",
+        ),
+        (format!("{root} --multipath"), "NVMe's"),
+        (format!("{root} --rw write --size 1g"), "NFS4ERR_NOSPC"),
+        ("--rw getattr".into(), "nfs://"),
+        (
+            format!("nvme-tcp://127.0.0.1/nqn.a {root} --rw create"),
+            "nfs://",
+        ),
+    ] {
+        let error = files.perf(&words).expect_err(&words);
+        assert!(error.contains(why), "{words}: {error}");
+    }
+    assert_eq!(files.list("/files"), ["/files/a"], "what was begun is gone");
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_load() {
+    let files = Files::start();
+    let url = files.url("/files");
+    let loading = thread::spawn(move || {
+        let words = format!("perf {url} --spin-us=0 --rw randread --size 1m --runtime 60s");
+        let line = PerfLine::try_parse_from(words.split_whitespace()).expect("a good line");
+        measure(&line.args, &AtomicBool::new(false))
+    });
+    // More than preparing the load takes.
+    while files.0.report().nfs_calls < 200 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    files.0.stop();
+    let report = loading.join().expect("no panic");
+    // It may have been too early for the load to begin.
+    if let Ok(report) = report {
+        assert!(!report.is_clean());
+        assert_eq!(report.errors.connections_down, 1);
+        assert!(report.seconds < 50.0, "it ends with its connection");
     }
 }

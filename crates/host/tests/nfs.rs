@@ -255,6 +255,8 @@ fn without_patience_a_lost_connection_is_the_end() {
     stop(served.running.take().expect("it runs"));
     let error = client.renew().expect_err("nobody is there");
     assert!(matches!(error, Error::Closed | Error::Socket(_)), "{error}");
+    let error = client.disconnect().expect_err("nobody is there");
+    assert!(matches!(error, Error::Closed), "at once: {error}");
     let params = Params::new().expect("random bytes");
     let nobody = Client::connect(driver(), served.address, params);
     assert!(matches!(nobody, Err(Error::Socket(_))));

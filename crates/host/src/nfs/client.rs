@@ -106,6 +106,8 @@ struct Lane {
     needs_bind: bool,
     /// It is lost: when it is made again.
     retry_at: Option<Nanos>,
+    /// It is lost, and nobody waits for another.
+    is_over: bool,
 }
 
 impl Lane {
@@ -182,6 +184,7 @@ impl<D: Driver> Client<D> {
                 // CREATE_SESSION binds the first.
                 needs_bind: number > 0,
                 retry_at: None,
+                is_over: false,
             });
         }
         let mut client = Client {
@@ -448,6 +451,9 @@ impl<D: Driver> Client<D> {
     /// Waits for the answer to `tag` on `lane`; it can be read until the next
     /// event.
     fn wait(&mut self, lane: usize, tag: Tag, what: &'static str) -> Result<(), Error> {
+        if self.lanes[lane].is_over {
+            return Err(Error::Closed);
+        }
         let timeout = CALL_TIMEOUT.as_nanos() as Nanos;
         let mut deadline = self.driver.now() + timeout;
         let mut has_lost = false;
@@ -480,7 +486,10 @@ impl<D: Driver> Client<D> {
                     Event::Answered(tag) if awaited == Some((lane, tag)) => return Ok(true),
                     Event::Answered(_) => {}
                     Event::CallBack(xid) => self.on_callback(lane, xid),
-                    Event::Down(error) if self.params.patience.is_zero() => return Err(error),
+                    Event::Down(error) if self.params.patience.is_zero() => {
+                        self.lanes[lane].is_over = true;
+                        return Err(error);
+                    }
                     Event::Down(_) => {
                         *has_lost = true;
                         let pause = PAUSE.as_nanos() as Nanos;
