@@ -6,6 +6,11 @@ attach 4.2 "$EXPORT" /a nconnect=4
 attach 4.1 "$EXPORT" /b
 attach 4.0 "$EXPORT" /c
 
+step names
+mkdir -m 777 /a/names
+exercise names "$STEPS" /a/names /b/names
+rm -r /a/names
+
 step load
 mkdir -m 777 /a/one /a/two /a/three
 (/tmp/exerciser data "$SEED" "$STEPS" /a/one /b/one >/tmp/data 2>&1 || echo "FAIL $(cat /tmp/data)" >>/tmp/wrong) &

@@ -1,14 +1,16 @@
 # Mounts of every version, and what programs do to them.
-# Set by the caller besides ADDR, PORT, STEPS, SEED: EXPORTS, paths.
+# Set by the caller besides ADDR, PORT, STEPS, SEED: EXPORTS, all paths, and TRIED,
+# those that are tried.
 
 step the pseudo file system
 attach 4.2 / /mnt
 [ "$(echo $(ls /mnt))" = "$(echo "$EXPORTS" | tr -d /)" ] || fail "/: $(ls -la /mnt)"
 ! touch /mnt/new 2>/tmp/said || fail "the pseudo file system can be written"
-echo through >"/mnt$(echo "$EXPORTS" | cut -d' ' -f1)/file"
-detach /mnt/* /mnt
+first=/mnt${EXPORTS%% *}
+echo through >"$first/file"
+detach "$first" /mnt
 
-for export in $EXPORTS; do
+for export in $TRIED; do
     step "$export: 4.2 over 8 connections beside 4.1"
     attach 4.2 "$export" /a nconnect=8
     attach 4.1 "$export" /b

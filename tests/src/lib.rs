@@ -49,7 +49,7 @@ pub fn skip(test: &str, why: &Unavailable) {
 }
 
 /// Whether CI asks, which waits longer (`CI=true`).
-fn is_ci() -> bool {
+pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
 }
 
