@@ -157,8 +157,8 @@ struct Inner {
     budget: Mutex<Budget>,
     syncs: Mutex<Syncs>,
     workers: Workers,
-    /// Locked as long as it is open.
-    _lock: File,
+    /// Of the state directory, locked.
+    lock: File,
 }
 
 /// A number that has not been before.
@@ -269,7 +269,7 @@ impl Dir {
             budget: Budget::new(),
             syncs: Mutex::default(),
             workers: Workers::default(),
-            _lock: lock,
+            lock,
         };
         Ok(Dir {
             inner: Arc::new(inner),
@@ -366,10 +366,12 @@ impl Drop for Dir {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut table = self.table();
-        if let Err(error) = table.close() {
+        if let Err(error) = self.table().close() {
             tracing::error!(%error, "cannot write the table of file handles");
         }
+        // Said, not left to the close: a process that was being started at this
+        // moment may have a copy of the descriptor.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

@@ -50,6 +50,34 @@ fn links_and_dots_are_not_followed() {
     assert_eq!(strict.at(b"a/../..").err(), Some(Errno::XDEV));
 }
 
+/// `/proc` is there, and never on the mount of the root.
+#[test]
+fn mounts_are_not_crossed() {
+    for beneath in [
+        beneath(Path::new("/")),
+        beneath(Path::new("/")).without_openat2(),
+    ] {
+        let top = beneath.at(b"").unwrap();
+        assert_eq!(beneath.at(b"proc").err(), Some(Errno::XDEV));
+        assert_eq!(beneath.at(b"proc/self").err(), Some(Errno::XDEV));
+        assert_eq!(beneath.peek(&top, c"proc").err(), Some(Errno::XDEV));
+    }
+}
+
+#[test]
+fn writes_are_told_once_also_of_files_given_up_meanwhile() {
+    let entries = Entries::new(16);
+    let entry = entries.put(&attr(1), descriptor(), true, Time::default());
+    assert!(!entries.take_changes(FileId(1)));
+    entries.written(&entry, 5);
+    assert!(entries.take_changes(FileId(1)) && !entries.take_changes(FileId(1)));
+    entries.close_idle();
+    entries.written(&entry, 9);
+    assert_eq!(entry.size(), 9);
+    assert_eq!(entries.with_news().len(), 1);
+    assert!(entries.take_changes(FileId(1)));
+}
+
 /// Longer than a system call takes.
 #[test]
 fn long_ways_are_gone_in_pieces() {
