@@ -2,7 +2,7 @@
 //! disk that has gone away, or fails with an error of the test's choice.
 
 use std::io::Result as IoResult;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
@@ -18,8 +18,9 @@ pub struct Gate {
     pub space: Mutex<Option<Space>>,
     /// How often it was asked that.
     pub asked: AtomicUsize,
-    /// While this is set, the reactor of what comes stands still.
-    pub stalls: AtomicBool,
+    /// 1: the reactor of what comes next stands still, which makes it 2, until it is
+    /// 0 again.
+    pub stall: AtomicU8,
 }
 
 #[derive(Default)]
@@ -37,7 +38,7 @@ impl Gate {
             opened: Condvar::new(),
             space: Mutex::default(),
             asked: AtomicUsize::new(0),
-            stalls: AtomicBool::new(false),
+            stall: AtomicU8::new(0),
         })
     }
 
@@ -77,8 +78,13 @@ impl Volume for Gate {
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
-        while self.stalls.load(Ordering::Relaxed) {
-            std::thread::yield_now();
+        if (self.stall)
+            .compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            while self.stall.load(Ordering::Relaxed) != 0 {
+                std::thread::yield_now();
+            }
         }
         let mut state = self.state();
         if let Some(error) = state.fails {

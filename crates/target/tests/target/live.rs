@@ -10,7 +10,7 @@ use nvmf::{Advertise, AnaGroup, Referral};
 use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sgl, Sqe, Status, admin, io};
 
-use crate::commands::serve_gates;
+use crate::commands::{serve_gates, wait_for};
 use crate::common::{BLOCK, HOST, Host, NQN, Queue, backends, on_each_driver, ram, stop};
 
 const OTHER_NQN: &str = "nqn.2026-01.io.weft:other";
@@ -757,11 +757,12 @@ fn that_protection_is_lifted_is_told_when_every_queue_knows() {
         let refused = their_io.write(1, 0, 1);
         assert_eq!(code(refused), code(Status::WRITE_PROTECTED));
 
-        gate.stalls.store(true, Ordering::Relaxed);
+        gate.stall.store(1, Ordering::Relaxed);
         let mut read = Sqe::new(io::READ);
         read.nsid = 1.into();
         read.sgl = Sgl::new(Sgl::TRANSPORT, BLOCK as u32);
         own_io.send(read, &[]);
+        wait_for(|| gate.stall.load(Ordering::Relaxed) == 2);
         let lifting = own_admin.send(protect(0), &[]);
         // The other reactor is at work all the time.
         for _ in 0..20 {
@@ -773,7 +774,7 @@ fn that_protection_is_lifted_is_told_when_every_queue_knows() {
             );
         }
         assert_eq!(their_admin.events_seen(), 0, "a reactor does not know");
-        gate.stalls.store(false, Ordering::Relaxed);
+        gate.stall.store(0, Ordering::Relaxed);
         assert_eq!(their_admin.changed_namespaces(), [1]);
         assert!(their_io.write(1, 0, 1).is_success());
         assert!(own_admin.response(lifting).0.is_success());
