@@ -338,7 +338,11 @@ fn copies_take_turns_and_end_when_told() {
 
 #[test]
 fn ranges_are_shared_where_that_can_be_had() {
-    let place = Place::new();
+    share(&Place::new());
+    share(&Place::on_disk());
+}
+
+fn share(place: &Place) {
     let fs = place.open();
     let mut user = User::root(&fs);
     let top = user.top();

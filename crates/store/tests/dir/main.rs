@@ -4,11 +4,13 @@
 mod behind;
 mod data;
 mod escape;
+mod idle;
 mod listing;
 mod open;
 mod owners;
 mod restart;
 mod same;
+mod threads;
 #[path = "../files/user.rs"]
 mod user;
 

@@ -1,0 +1,181 @@
+//! Many at once.
+
+use super::*;
+use std::collections::HashMap;
+use std::thread;
+use std::time::Instant;
+use store::fs::{Caller, Progress, Task};
+
+/// Walks the tree: every directory knows its parent, every object has as many
+/// links as names, and there is a way to each.
+fn check_tree(user: &mut User<'_>) -> usize {
+    let mut todo = vec![user.top()];
+    let mut names: HashMap<FileId, u32> = HashMap::new();
+    let mut dirs = 0;
+    while let Some(dir) = todo.pop() {
+        dirs += 1;
+        let listing = user.list(dir, 0, u32::MAX).unwrap();
+        for (entry, name) in listing.iter() {
+            let attr = entry.attr.unwrap();
+            assert_eq!(user.lookup(dir, name), Ok(attr.file));
+            assert_eq!(user.attr(attr.file).unwrap().kind, attr.kind);
+            *names.entry(attr.file).or_default() += 1;
+            if attr.kind == Kind::Directory {
+                let parent = user.run(Op::Parent { dir: attr.file });
+                assert_eq!(parent, Ok(Output::File(dir)));
+                todo.push(attr.file);
+            }
+        }
+    }
+    for (file, count) in names {
+        let attr = user.attr(file).unwrap();
+        match attr.kind {
+            Kind::Directory => assert_eq!(count, 1, "a directory has one name"),
+            _ => assert_eq!(attr.links, count),
+        }
+    }
+    dirs
+}
+
+fn remove_all(user: &mut User<'_>, dir: FileId) {
+    for name in user.names(dir) {
+        let file = user.lookup(dir, &name).unwrap();
+        if user.attr(file).unwrap().kind == Kind::Directory {
+            remove_all(user, file);
+        }
+        user.remove(dir, &name).unwrap();
+    }
+}
+
+#[test]
+fn names_move_about_under_everybodys_hands() {
+    let place = Place::new();
+    let fs = place.open();
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let (mut user, mut random) = (User::root(fs), Random(seed));
+                let mut known = vec![user.top()];
+                let names = [b"a", b"b", b"c", b"d"];
+                for _ in 0..1000 {
+                    let (dir, to) = (*random.pick(&known), *random.pick(&known));
+                    let (name, other) = (*random.pick(&names), *random.pick(&names));
+                    match random.below(8) {
+                        0 | 1 => {
+                            let made = user.create(dir, name, New::Directory, mode(0o755));
+                            known.extend(made.map(|made| made.0.file));
+                        }
+                        2 => {
+                            let made = user.create(dir, name, New::Unchecked, mode(0o644));
+                            if let Ok((attr, ..)) = made {
+                                known.push(attr.file);
+                                let _ = user.write(attr.file, random.below(4000), b"bytes");
+                            }
+                        }
+                        3 => drop(user.remove(dir, name)),
+                        4 => {
+                            let file = *random.pick(&known);
+                            let _ = user.run(Op::Link { file, dir, name });
+                        }
+                        5 => {
+                            if let Ok(listing) = user.list(dir, 0, 10) {
+                                known.extend(listing.iter().map(|(entry, _)| entry.file));
+                            }
+                        }
+                        _ => drop(user.rename((dir, name), (to, other))),
+                    }
+                    if known.len() > 40 {
+                        known.truncate(30);
+                    }
+                }
+            });
+        }
+    });
+    let mut user = User::root(&fs);
+    let dirs = check_tree(&mut user);
+    drop(user);
+    drop(fs);
+    // What the table says is what there is.
+    let fs = place.open();
+    let mut user = User::root(&fs);
+    assert_eq!(check_tree(&mut user), dirs);
+    let top = user.top();
+    remove_all(&mut user, top);
+    assert_eq!(check_tree(&mut user), 1);
+}
+
+/// Creates so many files with so many outstanding, and removes them.
+fn many(place: &Place, files: u64, outstanding: u64) {
+    let fs = place.open();
+    let mut reactor = turns();
+    let caller = Caller {
+        uid: 0,
+        gid: 0,
+        gids: &[],
+        now: at(1),
+        is_open: false,
+    };
+    let dir = fs.root();
+    for is_new in [true, false] {
+        let start = Instant::now();
+        let mut tasks: HashMap<Token, Task> = HashMap::new();
+        let (mut begun, mut done) = (0, 0);
+        while done < files {
+            let mut progress = None;
+            if begun < files && (tasks.len() as u64) < outstanding {
+                let name = format!("file-{begun}").into_bytes();
+                let (new, set) = (New::Guarded, mode(0o600));
+                let op = match is_new {
+                    true => Op::Create {
+                        dir,
+                        name: &name,
+                        new,
+                        set,
+                    },
+                    false => Op::Remove {
+                        dir,
+                        name: &name,
+                        what: store::fs::Removable::Any,
+                    },
+                };
+                let started = fs.start(&caller, op, reactor.io(), begun);
+                progress = Some((begun, started));
+                begun += 1;
+            }
+            let (token, progress) = progress.unwrap_or_else(|| {
+                let (token, result) = reactor.completion();
+                let task = tasks.remove(&token).expect("it is under way");
+                (token, fs.resume(task, result, reactor.io(), token))
+            });
+            match progress {
+                Progress::Pending(task) => drop(tasks.insert(token, task)),
+                Progress::Done(result) => {
+                    result.unwrap();
+                    done += 1;
+                }
+            }
+        }
+        let each = start.elapsed() / files as u32;
+        let what = if is_new { "created" } else { "removed" };
+        eprintln!("{files} files {what} with {outstanding} outstanding: {each:?} each");
+        let names = fs::read_dir(place.served.path()).unwrap().count() as u64;
+        assert_eq!(names, if is_new { files } else { 0 });
+    }
+}
+
+#[test]
+fn many_are_under_way_at_once() {
+    many(&Place::new(), 300, 100);
+}
+
+/// To be run by itself, for its figures.
+#[test]
+#[ignore = "takes long on a disk"]
+fn many_on_a_disk() {
+    for (files, outstanding) in [(500, 1), (5000, 8), (10_000, 64), (20_000, 256)] {
+        many(&Place::on_disk(), files, outstanding);
+    }
+    many(&Place::new(), 50_000, 1);
+    many(&Place::new(), 50_000, 64);
+}
