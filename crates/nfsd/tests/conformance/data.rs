@@ -332,6 +332,58 @@ fn clones(case: &mut Case, from: &Opened, to: &Opened, content: &[u8]) {
     case.call(asked).is(NFS4ERR_INVAL);
 }
 
+/// A large copy that need not be done at once goes on by itself, and tells its
+/// end.
+fn offloads(case: &mut Case) {
+    const BYTES: u64 = 40 << 20;
+    case.make("large", b"begin");
+    case.make("copied", b"");
+    let from = case.open("large", RW, 0);
+    let to = case.open("copied", RW, 0);
+    let end = ops()
+        .fh(&from.handle)
+        .write(from.stateid, BYTES - 3, FILE_SYNC4, b"end");
+    case.call(end).ok();
+    let both = ops().fh(&from.handle).save().fh(&to.handle);
+    let asked = both.then(copy(from.stateid, to.stateid, 0, 0, BYTES, false));
+    let told = case.call(asked).ok();
+    let told = COPY4resok::decode(&mut Reader::new(told.body(op::OP_COPY))).expect("COPY4resok");
+    let id = told.cr_response.wr_callback_id.iter().next();
+    let id = id.expect("a session with a backchannel and so many bytes");
+    assert!(!told.cr_requirements.cr_synchronous);
+    let status = || {
+        let asked = nfs_argop4::OP_OFFLOAD_STATUS(OFFLOAD4args { oa_stateid: id });
+        ops().fh(&to.handle).op(asked)
+    };
+    let is_over = (0..1000).any(|_| {
+        if case.server.advance.is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let told = case.call(status()).ok();
+        let body = told.body(op::OP_OFFLOAD_STATUS);
+        let told = OFFLOAD_STATUS4resok::decode(&mut Reader::new(body)).expect("a status");
+        let ended = told.osr_complete.iter().next();
+        assert!(ended.is_none_or(|status| (status, told.osr_count) == (NFS4_OK, BYTES)));
+        ended.is_some()
+    });
+    assert!(is_over, "the copy does not end");
+    let last = ops().fh(&to.handle).read(to.stateid, BYTES - 3, 9);
+    assert_eq!(case.call(last).ok().data(), (b"end".to_vec(), true));
+    let called = (0..1000).any(|_| {
+        if case.server.advance.is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        case.client.wire.poll_callbacks() > 0
+    });
+    assert!(called, "CB_OFFLOAD");
+    let cancel = nfs_argop4::OP_OFFLOAD_CANCEL(OFFLOAD4args { oa_stateid: id });
+    let status = case.call(ops().fh(&to.handle).op(cancel)).status;
+    assert!(
+        [NFS4_OK, NFS4ERR_BAD_STATEID].contains(&status),
+        "{status:?}"
+    );
+}
+
 pub fn copies(case: &mut Case) {
     let content: Vec<u8> = (0..300_000u32).map(|n| (n % 249) as u8 + 1).collect();
     case.make("source", &content);
@@ -377,36 +429,7 @@ pub fn copies(case: &mut Case) {
         .status;
     let allowed = [NFS4ERR_WRONG_TYPE, NFS4ERR_ISDIR, NFS4ERR_INVAL];
     assert!(allowed.contains(&status), "{status:?}");
-    // Not at once: it may be done at once all the same, else its state id tells.
-    let told = case
-        .call(
-            both.clone()
-                .then(copy(from.stateid, to.stateid, 0, 0, 0, false)),
-        )
-        .ok();
-    let told = COPY4resok::decode(&mut Reader::new(told.body(op::OP_COPY))).expect("COPY4resok");
-    if let Some(id) = told.cr_response.wr_callback_id.iter().next() {
-        let asked = || {
-            ops()
-                .fh(&to.handle)
-                .op(nfs_argop4::OP_OFFLOAD_STATUS(OFFLOAD4args {
-                    oa_stateid: id,
-                }))
-        };
-        for _ in 0..500 {
-            let answer = case.call(asked());
-            if answer.status != NFS4_OK {
-                // It is over, and forgotten when CB_OFFLOAD was answered.
-                break;
-            }
-            let body = answer.body(op::OP_OFFLOAD_STATUS);
-            let told = OFFLOAD_STATUS4resok::decode(&mut Reader::new(body)).expect("a status");
-            if let Some(status) = told.osr_complete.iter().next() {
-                assert_eq!((status, told.osr_count), (NFS4_OK, 300_000));
-                break;
-            }
-        }
-    }
+    offloads(case);
     // A copy that there is not.
     let none = stateid4 {
         seqid: 1,

@@ -11,7 +11,7 @@ use wire::xdr::{Decode, Reader};
 use crate::client::*;
 use crate::machine;
 use crate::world::*;
-use nfsstat4::{NFS4_OK, NFS4ERR_NOTSUPP, NFS4ERR_OP_ILLEGAL};
+use nfsstat4::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nfs.md");
 
@@ -102,6 +102,14 @@ const ATTRIBUTES: [&str; 83] = [
     "xattr_support",
 ];
 
+fn told(status: nfsstat4) -> &'static str {
+    match status {
+        NFS4ERR_OP_ILLEGAL => "",
+        NFS4ERR_NOTSUPP => "no",
+        _ => "yes",
+    }
+}
+
 /// In which versions an operation is there: where it is, what its arguments are
 /// matters.
 fn operations(cases: &mut [Case]) -> String {
@@ -111,21 +119,31 @@ fn operations(cases: &mut [Case]) -> String {
         let Ok(op) = nfs_opnum4::decode(&mut Reader::new(&word)) else {
             continue;
         };
+        // These are understood, and then refused.
+        let arguments: &[u8] = match op {
+            nfs_opnum4::OP_OPENATTR => &[0; 4],
+            nfs_opnum4::OP_DELEGPURGE => &[0; 8],
+            _ => &[],
+        };
+        let asked = [&word[..], arguments].concat();
         let has: Vec<&str> = (cases.iter_mut())
             .map(|case| {
                 let minor = case.minor;
                 // What begins without a session answers for itself.
-                let answer = match case.client.wire.compound(minor, &ops().raw(&word)) {
+                let bare = ops().fh(&case.file).raw(&asked);
+                let bare = match op {
+                    nfs_opnum4::OP_OPENATTR | nfs_opnum4::OP_DELEGPURGE => {
+                        return told(case.call(bare).status);
+                    }
+                    _ => ops().raw(&asked),
+                };
+                let answer = match case.client.wire.compound(minor, &bare) {
                     bare if bare.status == nfsstat4::NFS4ERR_OP_NOT_IN_SESSION => {
-                        case.call(ops().raw(&word))
+                        case.call(ops().raw(&asked))
                     }
                     bare => bare,
                 };
-                match answer.status {
-                    NFS4ERR_OP_ILLEGAL => "",
-                    NFS4ERR_NOTSUPP => "no",
-                    _ => "yes",
-                }
+                told(answer.status)
             })
             .collect();
         let name = format!("{op:?}");
@@ -184,6 +202,175 @@ fn hold(page: &str, name: &str, table: &str) -> String {
         "docs/nfs.md is out of date: WEFT_WRITE_DOCS=1 cargo test -p nfsd --test conformance"
     );
     [before, &begin, table, &end, after].concat()
+}
+
+/// Statuses that no case meets, and why.
+const UNMET: &[(nfsstat4, &str)] = &[
+    (NFS4ERR_BADIOMODE, "only of pNFS"),
+    (NFS4ERR_BADLAYOUT, "only of pNFS"),
+    (NFS4ERR_LAYOUTTRYLATER, "only of pNFS"),
+    (NFS4ERR_LAYOUTUNAVAILABLE, "only of pNFS"),
+    (NFS4ERR_NOMATCHING_LAYOUT, "only of pNFS"),
+    (NFS4ERR_RECALLCONFLICT, "only of pNFS"),
+    (NFS4ERR_UNKNOWN_LAYOUTTYPE, "only of pNFS"),
+    (NFS4ERR_PNFS_IO_HOLE, "only of pNFS"),
+    (NFS4ERR_PNFS_NO_LAYOUT, "only of pNFS"),
+    (NFS4ERR_RETURNCONFLICT, "only of pNFS"),
+    (NFS4ERR_BAD_SESSION_DIGEST, "only of SSV"),
+    (NFS4ERR_HASH_ALG_UNSUPP, "only of SSV"),
+    (NFS4ERR_WRONG_CRED, "only of SSV"),
+    (NFS4ERR_MOVED, "only of file systems that move"),
+    (NFS4ERR_LEASE_MOVED, "only of file systems that move"),
+    (NFS4ERR_FHEXPIRED, "only of file systems that move"),
+    (
+        NFS4ERR_DELEG_ALREADY_WANTED,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_DIRDELEG_UNAVAIL,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_REJECT_DELEG,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_PARTNER_NOTSUPP,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_PARTNER_NO_AUTH,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_OFFLOAD_DENIED,
+        "only of operations that are not there",
+    ),
+    (NFS4ERR_WRONG_LFS, "only of operations that are not there"),
+    (NFS4ERR_BADLABEL, "only of operations that are not there"),
+    (
+        NFS4ERR_OFFLOAD_NO_REQS,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_UNION_NOTSUPP,
+        "only of operations that are not there",
+    ),
+    (
+        NFS4ERR_LOCK_RANGE,
+        "locks of any range, and none that blocks",
+    ),
+    (
+        NFS4ERR_BAD_RANGE,
+        "locks of any range, and none that blocks",
+    ),
+    (
+        NFS4ERR_LOCK_NOTSUPP,
+        "locks of any range, and none that blocks",
+    ),
+    (NFS4ERR_DEADLOCK, "locks of any range, and none that blocks"),
+    (NFS4ERR_FILE_OPEN, "what a client may be told and is not"),
+    (
+        NFS4ERR_UNSAFE_COMPOUND,
+        "what a client may be told and is not",
+    ),
+    (NFS4ERR_DEADSESSION, "what a client may be told and is not"),
+    (
+        NFS4ERR_CONN_NOT_BOUND_TO_SESSION,
+        "what a client may be told and is not",
+    ),
+    (
+        NFS4ERR_BACK_CHAN_BUSY,
+        "what a client may be told and is not",
+    ),
+    (
+        NFS4ERR_BAD_HIGH_SLOT,
+        "what a client may be told and is not",
+    ),
+    (
+        NFS4ERR_CB_PATH_DOWN,
+        "of clients of version 4.0 with delegations",
+    ),
+    (NFS4ERR_XDEV, "tried in `recovery`"),
+    (NFS4ERR_ROFS, "tried in `recovery`"),
+    (NFS4ERR_WRONGSEC, "tried in `recovery`"),
+    (NFS4ERR_ADMIN_REVOKED, "tried in `recovery`"),
+    (NFS4ERR_DELEG_REVOKED, "tried in `recovery`"),
+    (NFS4ERR_RECLAIM_BAD, "tried in `recovery`"),
+    (NFS4ERR_RECLAIM_CONFLICT, "tried in `recovery`"),
+    (
+        NFS4ERR_IO,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_MLINK,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_DQUOT,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_SERVERFAULT,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_RESOURCE,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_XATTR2BIG,
+        "memory has no such end, or a test would have to fill it",
+    ),
+    (
+        NFS4ERR_MINOR_VERS_MISMATCH,
+        "without a result, seen in `sessions::places`",
+    ),
+];
+
+/// Operations that cannot come to a good end, and why.
+const NEVER: &[(u32, nfs_opnum4, &str)] = &[(
+    0,
+    nfs_opnum4::OP_DELEGRETURN,
+    "version 4.0 has no delegations",
+)];
+
+/// Every operation that there is has come to a good end in some case, and every
+/// status that the standards have was met, but for those that are told why not.
+pub fn all_was_tried(server: &Server) {
+    let mut cases: Vec<Case> = MINORS.map(|minor| Case::new(server, minor)).into();
+    let listed = operations(&mut cases);
+    let seen = server.seen.borrow();
+    let mut wrong = Vec::new();
+    for number in 3..=75u32 {
+        let Ok(op) = nfs_opnum4::decode(&mut Reader::new(&number.to_be_bytes())) else {
+            continue;
+        };
+        let name = format!("{op:?}");
+        let row = format!("| {} | ", name.trim_start_matches("OP_"));
+        let row = listed
+            .lines()
+            .find_map(|line| line.strip_prefix(&row))
+            .expect("a row");
+        for (minor, has) in (0..).zip(row.trim_end_matches(" |").split(" | ")) {
+            let is_never = NEVER
+                .iter()
+                .any(|(in_minor, never, _)| (*in_minor, *never) == (minor, op));
+            if has == "yes" && !is_never && !seen.contains(&(minor, number, NFS4_OK as u32)) {
+                wrong.push(format!("{name} was not tried in 4.{minor}"));
+            }
+        }
+    }
+    for number in 0..=10_096u32 {
+        let Ok(status) = nfsstat4::decode(&mut Reader::new(&number.to_be_bytes())) else {
+            continue;
+        };
+        let is_met = seen.iter().any(|(_, _, found)| *found == number);
+        if is_met == UNMET.iter().any(|(unmet, _)| *unmet == status) {
+            wrong.push(format!("{status:?}: met: {is_met}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use store::fs::{FileSystem, Memory, Time};
 use wire::rpc::RecordMark;
 
 use crate::client::{Server, Transport};
+use crate::world::unique;
 
 /// The time of day at the beginning.
 const TIME: Time = Time {
@@ -54,7 +55,7 @@ impl Transport for Connection {
 /// A file system in memory, and rules under which everybody may do what their
 /// identity lets them.
 pub fn memory(name: &str) -> Arc<dyn FileSystem> {
-    Arc::new(Memory::new(name, 256 << 20, 7, TIME).expect("memory"))
+    Arc::new(Memory::new(name, 256 << 20, unique(), TIME).expect("memory"))
 }
 
 pub fn rule() -> Rule {
@@ -64,17 +65,23 @@ pub fn rule() -> Rule {
     }
 }
 
+/// Paths, file systems, and who may use them.
+pub type Listed<'a> = Vec<(&'a str, Arc<dyn FileSystem>, Rule)>;
+
+pub fn exports(listed: Listed<'_>) -> Exports {
+    let exports = listed.into_iter();
+    let exports = exports.map(|(path, fs, rule)| Export::new(path, fs, vec![rule]));
+    let exports = exports.map(|export| export.expect("an export")).collect();
+    Exports::new(exports, TIME).expect("exports")
+}
+
 /// A server of these exports, which knows `known` clients from before.
 pub fn server(
     settings: Settings,
-    exports: Vec<(&str, Arc<dyn FileSystem>, Rule)>,
+    listed: Listed<'_>,
     known: Vec<Box<[u8]>>,
 ) -> Rc<RefCell<testing::Server>> {
-    let exports = exports
-        .into_iter()
-        .map(|(path, fs, rule)| Export::new(path, fs, vec![rule]).expect("an export"));
-    let exports = Exports::new(exports.collect(), TIME).expect("exports");
-    let nfsd = Nfsd::new(settings, 1, known, exports, 0);
+    let nfsd = Nfsd::new(settings, 1, known, exports(listed), 0);
     let mut server = testing::Server::new(nfsd, 64 << 20);
     server.time = TIME;
     Rc::new(RefCell::new(server))
