@@ -23,8 +23,8 @@ const LOCK_BYTES: u32 = 1100;
 
 /// How an operation goes on.
 pub(crate) enum Then {
-    /// LOCK: records are safe.
-    Recorded(Turn, Turn),
+    /// LOCK has the lock, of which this is the state id, and records are safe.
+    Recorded(Turn, Turn, stateid4),
     /// LOCKT knows what the current file handle is.
     Kind,
 }
@@ -35,7 +35,9 @@ pub(crate) fn after<'a>(
     result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
     match then {
-        Then::Recorded(open_turn, lock_turn) => locked(run, open_turn, lock_turn),
+        Then::Recorded(open_turn, lock_turn, stateid) => {
+            end(run, (open_turn, lock_turn), |run| has_lock(run, stateid))
+        }
         Then::Kind => {
             let Output::Attr(attr) = run.done(result)? else {
                 unreachable!("each question has its answer");
@@ -113,31 +115,38 @@ fn first_turn(run: &mut Run<'_>, name: &[u8], seqid: u32) -> Result<Turn, nfssta
 
 /// Whose turn it is is known: LOCK itself.
 fn locked<'a>(run: &mut Run<'a>, open_turn: Turn, lock_turn: Turn) -> Outcome<'a> {
-    let mut tried = try_lock(run);
-    if let Ok(None) = tried {
-        if run.nfsd.server.has_unsaved() {
-            let then = run::Then::Lock(Then::Recorded(open_turn, lock_turn));
-            return Ok(Next::Elsewhere(Elsewhere::Records, then));
-        }
-        tried = try_lock(run);
+    let tried = try_lock(run);
+    if let Ok(Ok(stateid)) = tried
+        && run.nfsd.server.has_unsaved()
+    {
+        let then = run::Then::Lock(Then::Recorded(open_turn, lock_turn, stateid));
+        return Ok(Next::Elsewhere(Elsewhere::Records, then));
     }
-    let answer = |run: &mut Run<'a>| match tried {
-        Ok(Some(Ok(stateid))) => {
-            run.set_stateid(stateid);
-            run.ok(|to| stateid.encode(to))
-        }
-        Ok(Some(Err((held, client, owner)))) => denied(run, &held, client, &owner),
-        Ok(None) => Err(nfsstat4::NFS4ERR_DELAY),
-        Err(status) => Err(status),
-    };
+    end(run, (open_turn, lock_turn), |run| match tried? {
+        Ok(stateid) => has_lock(run, stateid),
+        Err((held, client, owner)) => denied(run, &held, client, &owner),
+    })
+}
+
+/// LOCK is answered: so are both owners.
+fn end<'a>(
+    run: &mut Run<'a>,
+    (open_turn, lock_turn): (Turn, Turn),
+    answer: impl FnOnce(&mut Run<'a>) -> Outcome<'a>,
+) -> Outcome<'a> {
     lock_turn.end(run, |run| open_turn.end(run, answer))
+}
+
+fn has_lock<'a>(run: &mut Run<'a>, stateid: stateid4) -> Outcome<'a> {
+    run.set_stateid(stateid);
+    run.ok(|to| stateid.encode(to))
 }
 
 /// What LOCK came to: a state id, or who has it.
 type Tried = Result<stateid4, (Lock, u64, Box<[u8]>)>;
 
-/// The lock, or who has it; `None` if records are to be safe first.
-fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
+/// The lock, or who has it.
+fn try_lock(run: &mut Run<'_>) -> Result<Tried, nfsstat4> {
     let args = args(run);
     let key = run.key(run.current()?)?;
     run.reserve(LOCK_BYTES)?;
@@ -166,9 +175,6 @@ fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
     let nfsd = run.nfsd;
     nfsd.server.check_grace(&client, args.reclaim, run.now)?;
     loop {
-        if nfsd.server.has_unsaved() {
-            return Ok(None);
-        }
         let locked = match &args.locker {
             locker4::TRUE(new) => {
                 let owner = new.lock_owner.owner.0;
@@ -180,7 +186,7 @@ fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
         let refused = match locked {
             Ok(stateid) => {
                 nfsd.wake(run.now);
-                return Ok(Some(Ok(stateid)));
+                return Ok(Ok(stateid));
             }
             Err(refused) => refused,
         };
@@ -191,7 +197,7 @@ fn try_lock(run: &mut Run<'_>) -> Result<Option<Tried>, nfsstat4> {
             }
             Err(Standing::Denied(held, holder, owner)) => {
                 wait(run, &args, &client, &state, key, wanted)?;
-                return Ok(Some(Err((held, holder, owner))));
+                return Ok(Err((held, holder, owner)));
             }
             Err(Standing::Status(status)) => return Err(status),
         }

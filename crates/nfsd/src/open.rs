@@ -37,18 +37,19 @@ const ANSWERED: &str = "each question has its answer";
 
 /// How an operation goes on.
 pub(crate) enum Then {
-    /// OPEN may begin: records are safe.
-    Begin(Box<Opening>),
     /// OPEN knows the directory as it is.
     Directory(Box<Opening>),
     /// OPEN has found a name.
     Found(Box<Opening>),
     /// OPEN has found a name or made it.
     Created(Box<Opening>),
+    /// OPEN knows whose the file is that was open before the server started.
+    Owned(Box<Opening>),
     /// The file may be opened, and is held.
     Held(Box<Opening>),
-    /// Records are safe of who had to go for this OPEN.
-    Cleared(Box<Opening>),
+    /// It is open, and records are safe: of its client, and of those who had to
+    /// go.
+    Granted(Box<Opening>),
     /// The owner had it open already: it is held once.
     Once(Box<Opening>),
     /// The file is empty now.
@@ -78,17 +79,26 @@ pub(crate) fn after<'a>(
     result: Result<Output, Error>,
 ) -> Outcome<'a> {
     let (then, opening): (Step, _) = match then {
-        Then::Begin(opening) => (find, opening),
         Then::Directory(opening) => (look_up, opening),
         Then::Found(opening) => (found, opening),
         Then::Created(opening) => (created, opening),
+        Then::Owned(opening) => (owned, opening),
         Then::Held(opening) => (held, opening),
-        Then::Cleared(opening) => (grant, opening),
+        Then::Granted(opening) => (granted, opening),
         Then::Once(opening) => (once, opening),
         Then::Truncated(opening) => (truncated, opening),
         Then::Closed(turn) => return turn.end(run, closed),
     };
-    let mut opening = opening;
+    go_on(run, then, opening, result)
+}
+
+/// The next step of an OPEN.
+fn go_on<'a>(
+    run: &mut Run<'a>,
+    then: Step,
+    mut opening: Box<Opening>,
+    result: Result<Output, Error>,
+) -> Outcome<'a> {
     match then(run, &mut opening, result) {
         Ok(Go::On(op, is_open, then)) => run.ask(Ask {
             op,
@@ -104,11 +114,22 @@ pub(crate) fn after<'a>(
     }
 }
 
+impl Opening {
+    /// What holds the file.
+    fn op(&self) -> Op<'static> {
+        Op::Open {
+            file: self.file,
+            read: self.share.access & files::READ != 0,
+            write: self.share.access & WRITE != 0,
+        }
+    }
+}
+
 /// How an OPEN goes on.
 enum Go<'a> {
     /// This is asked.
     On(Op<'a>, bool, fn(Box<Opening>) -> Then),
-    /// Records are to be safe first.
+    /// Records are to be safe before anybody hears of it.
     Records(fn(Box<Opening>) -> Then),
     /// It is open.
     Done,
@@ -164,7 +185,7 @@ pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
         truncates: false,
         opened: None,
     });
-    after(run, Then::Begin(opening), Ok(Output::Done))
+    go_on(run, find, opening, Ok(Output::Done))
 }
 
 /// What a minor version does not have cannot be read in it.
@@ -241,9 +262,6 @@ fn find<'a>(
     server.check_grace(&opening.client, is_reclaim, run.now)?;
     if opening.client.minor == 0 {
         server.record(&opening.client);
-    }
-    if server.has_unsaved() {
-        return Ok(Go::Records(Then::Begin));
     }
     let place = run.current()?;
     if let Place::Pseudo(dir) = place {
@@ -385,7 +403,8 @@ fn created<'a>(
         openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4(_) | createhow4::EXCLUSIVE4_1(_))
     );
     opening.change = change_info(&change);
-    opening.is_made = is_new || is_exclusive;
+    // Who asks for it once more is who made it.
+    opening.is_made = is_new || is_exclusive && attr.uid == run.identity().uid;
     opening.truncates &= !is_new;
     hold(run, opening, attr.file)
 }
@@ -402,13 +421,24 @@ fn no_file(error: Error, minor: u32) -> nfsstat4 {
 /// The file is known: whether the caller may have it so, and that it stays.
 fn hold<'a>(run: &mut Run<'a>, opening: &mut Opening, file: FileId) -> Result<Go<'a>, nfsstat4> {
     opening.file = file;
-    let is_reclaim = matches!(args(run).claim, open_claim4::CLAIM_PREVIOUS(_));
-    let op = Op::Open {
-        file,
-        read: opening.share.access & files::READ != 0,
-        write: opening.share.access & WRITE != 0,
+    match args(run).claim {
+        open_claim4::CLAIM_PREVIOUS(_) => Ok(Go::On(Op::Getattr { file }, true, Then::Owned)),
+        _ => Ok(Go::On(opening.op(), opening.is_made, Then::Held)),
+    }
+}
+
+/// A file that was open before: its owner may have made it without the bits
+/// for that, or taken them away since; for all others they count.
+fn owned<'a>(
+    run: &mut Run<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let Output::Attr(attr) = run.done(result)? else {
+        unreachable!("{ANSWERED}");
     };
-    Ok(Go::On(op, opening.is_made || is_reclaim, Then::Held))
+    let is_owner = attr.uid == run.identity().uid;
+    Ok(Go::On(opening.op(), is_owner, Then::Held))
 }
 
 fn held<'a>(
@@ -417,7 +447,7 @@ fn held<'a>(
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
     result.map_err(|error| no_file(error, run.minor()))?;
-    grant(run, opening, Ok(Output::Done))
+    grant(run, opening)
 }
 
 /// The key of the file that is being opened.
@@ -438,38 +468,36 @@ fn place(run: &Run<'_>, opening: &Opening) -> Result<Place, nfsstat4> {
 }
 
 /// The file is held: now whether nobody is in the way.
-fn grant<'a>(
-    run: &mut Run<'a>,
-    opening: &mut Opening,
-    _: Result<Output, Error>,
-) -> Result<Go<'a>, nfsstat4> {
+fn grant<'a>(run: &mut Run<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     let key = key(run, opening)?;
     match try_grant(run, opening, key) {
-        Ok(Some(opened)) => {
-            let is_new = opened.is_new;
-            opening.opened = Some(opened);
-            match is_new {
-                true => empty(opening),
-                false => {
-                    let file = opening.file;
-                    Ok(Go::On(Op::Close { file }, true, Then::Once))
-                }
-            }
-        }
-        Ok(None) => Ok(Go::Records(Then::Cleared)),
+        Ok(opened) => opening.opened = Some(opened),
         Err(status) => {
             run.nfsd.close_later(key);
-            Err(status)
+            return Err(status);
         }
+    }
+    match run.nfsd.server.has_unsaved() {
+        true => Ok(Go::Records(Then::Granted)),
+        false => granted(run, opening, Ok(Output::Done)),
     }
 }
 
-/// The state, or `None` if somebody had to go and that is not safe yet.
-fn try_grant(
-    run: &mut Run<'_>,
-    opening: &Opening,
-    key: FileKey,
-) -> Result<Option<Opened>, nfsstat4> {
+/// It is open.
+fn granted<'a>(
+    _run: &mut Run<'a>,
+    opening: &mut Opening,
+    _: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    let file = opening.file;
+    match opening.opened.as_ref().is_some_and(|opened| opened.is_new) {
+        true => empty(opening),
+        false => Ok(Go::On(Op::Close { file }, true, Then::Once)),
+    }
+}
+
+/// The state.
+fn try_grant(run: &mut Run<'_>, opening: &Opening, key: FileKey) -> Result<Opened, nfsstat4> {
     let args = args(run);
     let handle = run.peer.view.handle(place(run, opening)?);
     let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
@@ -492,11 +520,8 @@ fn try_grant(
         now: run.now,
     };
     loop {
-        if nfsd.server.has_unsaved() {
-            return Ok(None);
-        }
         let refused = match nfsd.files.open(&wanted) {
-            Ok(opened) => return Ok(Some(opened)),
+            Ok(opened) => return Ok(opened),
             Err(refused) => refused,
         };
         match nfsd.clear(refused, run.now).map_err(nfsstat4::from) {
