@@ -1,5 +1,7 @@
 //! One operation: what is asked, how it stands, what came of it.
 
+use std::any::Any;
+
 use ::mem::BufRange;
 
 use super::{Attr, ChangeInfo, Device, Error, FileId, SetAttr, Statfs, Time};
@@ -473,11 +475,15 @@ pub enum Progress {
 #[derive(Debug)]
 pub struct Task(Steps);
 
+const COMES_BACK: &str = "a task goes back to where it came from";
+
 /// One kind for each kind of file system.
 #[derive(Debug)]
 enum Steps {
     Memory(Box<memory::Steps>),
     Dir(dir::Steps),
+    /// Of a file system of somebody else's.
+    Other(Box<dyn Any + Send>),
 }
 
 impl Task {
@@ -489,17 +495,33 @@ impl Task {
         Task(Steps::Dir(steps))
     }
 
+    /// Of a file system that is none of this room's.
+    pub fn of_other(steps: impl Any + Send) -> Task {
+        Task(Steps::Other(Box::new(steps)))
+    }
+
+    /// What [`Task::of_other`] was given.
+    ///
+    /// # Panics
+    /// If that was something else.
+    pub fn into_other<T: Any>(self) -> T {
+        match self.0 {
+            Steps::Other(steps) => *steps.downcast().expect(COMES_BACK),
+            Steps::Memory(_) | Steps::Dir(_) => unreachable!("{COMES_BACK}"),
+        }
+    }
+
     pub(crate) fn into_memory(self) -> Box<memory::Steps> {
         match self.0 {
             Steps::Memory(steps) => steps,
-            Steps::Dir(_) => unreachable!("a task goes back to where it came from"),
+            Steps::Dir(_) | Steps::Other(_) => unreachable!("{COMES_BACK}"),
         }
     }
 
     pub(crate) fn into_dir(self) -> dir::Steps {
         match self.0 {
             Steps::Dir(steps) => steps,
-            Steps::Memory(_) => unreachable!("a task goes back to where it came from"),
+            Steps::Memory(_) | Steps::Other(_) => unreachable!("{COMES_BACK}"),
         }
     }
 
@@ -508,6 +530,7 @@ impl Task {
         match &self.0 {
             Steps::Memory(steps) => steps.copied_bytes(),
             Steps::Dir(steps) => steps.copied_bytes(),
+            Steps::Other(_) => 0,
         }
     }
 
@@ -517,6 +540,7 @@ impl Task {
         match &mut self.0 {
             Steps::Memory(steps) => steps.cancel(),
             Steps::Dir(steps) => steps.cancel(),
+            Steps::Other(_) => {}
         }
     }
 }
