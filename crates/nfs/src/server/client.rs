@@ -127,6 +127,11 @@ impl Client {
         !self.is_recorded.swap(true, Ordering::AcqRel)
     }
 
+    /// It is on record by another of the same name, who is gone.
+    pub(super) fn take_record(&self) {
+        self.is_recorded.store(true, Ordering::Release);
+    }
+
     pub(super) fn let_reclaim(&self) {
         self.may_reclaim.store(true, Ordering::Release);
     }

@@ -12,7 +12,7 @@ mod owner;
 mod state;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::Nanos;
@@ -36,6 +36,11 @@ const SHARDS: usize = 64;
 const STATES_MAX: usize = 64 * 1024;
 /// Its owners at most, those included that have no state now.
 const OWNERS_MAX: usize = 64 * 1024;
+/// States and owners of all clients together: no client has more than a part of
+/// what is left of them.
+const HELD_MAX: usize = 1 << 20;
+/// That every client may have, whatever others have.
+const HELD_MIN: usize = 64;
 
 /// Why a state cannot be had now.
 #[derive(Clone, Debug)]
@@ -101,8 +106,10 @@ impl File {
 }
 
 /// States and owners of one client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Holdings {
+    /// Of all clients: how many there are.
+    held: Arc<AtomicUsize>,
     /// Of version 4.0: owners number what they ask.
     is_sequenced: bool,
     states: HashMap<u32, Arc<State>>,
@@ -115,6 +122,42 @@ struct Holdings {
 }
 
 impl Holdings {
+    fn new(held: &Arc<AtomicUsize>) -> Holdings {
+        Holdings {
+            held: held.clone(),
+            is_sequenced: false,
+            states: HashMap::new(),
+            owners: HashMap::new(),
+            next: 0,
+            revoked: 0,
+            is_gone: false,
+        }
+    }
+
+    /// Whether there may be one more, of `most` that all clients may have.
+    fn has_room(&self, most: usize) -> bool {
+        let own = self.states.len() + self.owners.len();
+        let left = most.saturating_sub(self.held.load(Ordering::Relaxed));
+        own < HELD_MIN.max(left / 4)
+    }
+
+    fn insert(&mut self, state: &Arc<State>) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        self.states.insert(state.number, state.clone());
+    }
+
+    fn remove(&mut self, number: u32) {
+        if self.states.remove(&number).is_some() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All states; of a client that is gone.
+    fn take_states(&mut self) -> HashMap<u32, Arc<State>> {
+        self.held.fetch_sub(self.states.len(), Ordering::Relaxed);
+        std::mem::take(&mut self.states)
+    }
+
     fn free_number(&mut self) -> u32 {
         loop {
             self.next = self.next.wrapping_add(1);
@@ -127,9 +170,19 @@ impl Holdings {
     /// An owner is known no more.
     fn remove_owner(&mut self, owner: &Owner) {
         if let Some(number) = owner.take_closed() {
-            self.states.remove(&number);
+            self.remove(number);
         }
-        self.owners.remove(&(owner.kind, owner.name.clone()));
+        let key = (owner.kind, owner.name.clone());
+        if self.owners.remove(&key).is_some() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Holdings {
+    fn drop(&mut self) {
+        let left = self.states.len() + self.owners.len();
+        self.held.fetch_sub(left, Ordering::Relaxed);
     }
 }
 
@@ -175,6 +228,9 @@ pub struct Files {
     shards: Box<[Mutex<HashMap<FileKey, File>>]>,
     clients: Mutex<HashMap<clientid4, Arc<Mutex<Holdings>>>>,
     owner_next: AtomicU64,
+    /// States and owners of all clients, and how many there may be.
+    held: Arc<AtomicUsize>,
+    held_max: usize,
     /// Delegations in all; new ones are given below a bound.
     delegations: AtomicU32,
     delegations_max: u32,
@@ -195,6 +251,8 @@ impl Files {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clients: Mutex::default(),
             owner_next: AtomicU64::new(1),
+            held: Arc::default(),
+            held_max: HELD_MAX,
             delegations: AtomicU32::new(0),
             delegations_max,
             recalled: Mutex::default(),
@@ -214,7 +272,8 @@ impl Files {
     /// version 4.0, its owners number what they ask (`is_sequenced`).
     pub fn admit(&self, client: clientid4, is_sequenced: bool) {
         let mut clients = self.clients.lock().expect("nobody panics with it");
-        let holdings = clients.entry(client).or_default();
+        let new = || Arc::new(Mutex::new(Holdings::new(&self.held)));
+        let holdings = clients.entry(client).or_insert_with(new);
         holdings.lock().expect("nobody panics with it").is_sequenced = is_sequenced;
     }
 
@@ -281,9 +340,10 @@ impl Files {
         if let Some(owner) = holdings.owners.get(&key) {
             return Some(owner.clone());
         }
-        if holdings.owners.len() >= OWNERS_MAX {
+        if holdings.owners.len() >= OWNERS_MAX || !holdings.has_room(self.held_max) {
             return None;
         }
+        holdings.held.fetch_add(1, Ordering::Relaxed);
         let id = self.owner_next.fetch_add(1, Ordering::Relaxed);
         let owner = Arc::new(Owner::new(id, kind, name));
         holdings.owners.insert(key, owner.clone());
@@ -302,7 +362,8 @@ impl Files {
     ) -> Option<Arc<State>> {
         let holdings = self.holdings(client)?;
         let mut holdings = holdings.lock().expect("nobody panics with it");
-        if holdings.is_gone || holdings.states.len() >= STATES_MAX {
+        let is_full = holdings.states.len() >= STATES_MAX || !holdings.has_room(self.held_max);
+        if holdings.is_gone || is_full {
             return None;
         }
         let owner_kind = match kind {
@@ -314,7 +375,7 @@ impl Files {
         owner.states.fetch_add(1, Ordering::Relaxed);
         let number = holdings.free_number();
         let state = Arc::new(State::new((client, uid, number), kind, file, owner, share));
-        holdings.states.insert(number, state.clone());
+        holdings.insert(&state);
         Some(state)
     }
 
@@ -328,10 +389,12 @@ impl Files {
             let is_last = state.owner.states.fetch_sub(1, Ordering::Relaxed) == 1;
             if holdings.is_sequenced && state.kind == Kind::Open {
                 let before = state.owner.replace_closed(state.number);
-                before.map(|number| holdings.states.remove(&number));
+                if let Some(number) = before {
+                    holdings.remove(number);
+                }
                 return;
             }
-            holdings.states.remove(&state.number);
+            holdings.remove(state.number);
             if is_last && !holdings.is_sequenced {
                 holdings.remove_owner(&state.owner);
             }
@@ -618,7 +681,7 @@ impl Files {
         let states = {
             let mut holdings = holdings.lock().expect("nobody panics with it");
             holdings.is_gone = true;
-            std::mem::take(&mut holdings.states)
+            holdings.take_states()
         };
         let closed = states.into_values();
         closed.filter_map(|state| self.take_away(&state)).collect()

@@ -72,9 +72,21 @@ impl Registry {
         if owner.confirmed.is_none() && owner.unconfirmed.is_none() {
             owners.remove(name);
         }
-        // A client of the other kind may go by the same name.
-        let mut known = self.owners.iter().filter_map(|owners| owners.get(name));
-        if entry.is_confirmed && known.all(|known| known.confirmed.is_none()) {
+        // Another client may go by the same name: it started again, or is of the
+        // other kind. Then the record is its.
+        let heirs = self
+            .owners
+            .iter()
+            .filter_map(|owners| owners.get(name)?.confirmed);
+        let heirs: Vec<_> = heirs.filter_map(|id| self.clients.get(&id)).collect();
+        let (is_recorded, is_last) = (entry.client.is_recorded(), heirs.is_empty());
+        if is_recorded {
+            heirs.iter().for_each(|heir| heir.client.take_record());
+        }
+        // Who never was on record need not be taken off, which others would have
+        // to wait for.
+        let was_on_record = is_recorded || entry.client.may_reclaim();
+        if entry.is_confirmed && was_on_record && is_last {
             self.changes.record(Record::Gone(name.clone()));
         }
         if entry.is_confirmed {
@@ -188,15 +200,14 @@ impl Server {
         (slots.min(u64::from(u32::MAX)) as u32).max(SLOTS_MIN)
     }
 
-    /// Takes the client away that has been silent longest, if its lease has run
-    /// out.
+    /// Takes the client away that has been silent longest: of those that never
+    /// came back for a session, which costs them nothing but to ask again, else
+    /// of those whose lease has run out.
     fn make_room(&self, registry: &mut Registry, now: Nanos) -> bool {
-        let clients = registry.clients.values().map(|entry| &entry.client);
-        let longest = clients.min_by_key(|client| client.renewed());
-        let Some(id) = longest
-            .filter(|client| self.is_expired(client, now))
-            .map(|c| c.id)
-        else {
+        let may_go = |entry: &&Entry| !entry.is_confirmed || self.is_expired(&entry.client, now);
+        let may_go = registry.clients.values().filter(may_go);
+        let longest = may_go.min_by_key(|entry| (entry.is_confirmed, entry.client.renewed()));
+        let Some(id) = longest.map(|entry| entry.client.id) else {
             return false;
         };
         registry.remove(id);

@@ -236,8 +236,7 @@ fn sessions_and_clients_are_destroyed() {
     assert_eq!(server.destroy_clientid(client, false), Ok(()));
     let stale = server.destroy_clientid(client, false);
     assert_eq!(stale, Err(nfsstat4::NFS4ERR_STALE_CLIENTID));
-    let name: Box<[u8]> = b"a"[..].into();
-    assert_eq!(server.take_records().0, [Record::Gone(name)]);
+    assert_eq!(server.take_records().0, [], "it never was on record");
     assert_eq!(server.counts(), (0, 0));
 }
 
@@ -350,6 +349,39 @@ fn there_is_an_end_to_clients() {
     assert_eq!(exchange(60 * SECOND), Err(nfsstat4::NFS4ERR_DELAY));
     assert!(exchange(100 * SECOND).is_ok() && first.is_gone());
     assert_eq!(server.counts().0, 3);
+}
+
+/// Who asks for names of clients and never uses them is in nobody's way.
+#[test]
+fn clients_that_never_come_back_make_room() {
+    let settings = Settings {
+        clients_max: 3,
+        ..Settings::default()
+    };
+    let server = Server::new(settings, 1, [], 0);
+    let kept = confirmed(&server, b"a", 1, 0);
+    for name in 0u64..10 {
+        let id = name.to_be_bytes();
+        let named = server.exchange_id(1, owner(&id, 1), 0, user(9), at(name));
+        assert!(named.is_ok(), "{name}");
+    }
+    confirmed(&server, b"b", 1, SECOND);
+    assert!(!kept.is_gone());
+    assert_eq!(server.counts().0, 3);
+}
+
+/// A record is of a name: whoever goes by it last takes it along.
+#[test]
+fn a_client_that_starts_again_stays_on_record() {
+    let server = server();
+    let first = confirmed(&server, b"a", 1, 0);
+    server.reclaim_complete(&first.client).unwrap();
+    let second = confirmed(&server, b"a", 2, 0);
+    assert!(first.is_gone());
+    let name: Box<[u8]> = b"a"[..].into();
+    assert_eq!(server.take_records().0, [Record::Kept(name.clone())]);
+    assert!(server.evict(second.client.id));
+    assert_eq!(server.take_records().0, [Record::Gone(name)]);
 }
 
 #[test]

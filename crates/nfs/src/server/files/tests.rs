@@ -52,6 +52,7 @@ fn no_trace(files: &Files) -> bool {
         .iter()
         .all(|shard| shard.lock().unwrap().is_empty())
         && files.delegations.load(Ordering::Relaxed) == 0
+        && files.held.load(Ordering::Relaxed) == 0
         && is_empty(A)
         && is_empty(B)
 }
@@ -517,4 +518,36 @@ proptest! {
         files.forget_client(B);
         prop_assert!(no_trace(&files));
     }
+}
+
+/// However many clients try, there is an end to what all of them have, and
+/// everyone else still has room.
+#[test]
+fn clients_leave_room_for_others() {
+    let mut files = Files::new(7, 0);
+    files.held_max = 10_000;
+    let greedy: Vec<clientid4> = (10..40).map(|low| 7 << 32 | low).collect();
+    for &client in &greedy {
+        files.admit(client, false);
+        let opened = (0u64..).take_while(|at| {
+            let owner = at.to_be_bytes();
+            let file = (1, *at);
+            files
+                .open(&OpenArgs {
+                    file,
+                    ..args(client, &owner, READ, 0)
+                })
+                .is_ok()
+        });
+        assert!(opened.count() >= HELD_MIN / 2);
+    }
+    let held = files.held.load(Ordering::Relaxed);
+    assert!(held <= 10_000 + greedy.len() * HELD_MIN, "{held}");
+    files.admit(A, false);
+    let mine = open(&files, A, b"o", READ);
+    files.close(&mine).unwrap();
+    for client in greedy {
+        files.forget_client(client);
+    }
+    assert!(no_trace(&files));
 }
