@@ -66,6 +66,14 @@ pub struct Load {
     pub data_digest: bool,
 }
 
+impl Load {
+    /// How the command line calls its kind.
+    fn name(&self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self.rw);
+        value.expect("no value is skipped").get_name().to_owned()
+    }
+}
+
 /// A target as it describes itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
@@ -341,11 +349,11 @@ impl Report {
             let size = show_bytes(t.size_bytes);
             let _ = writeln!(out, "{} {} ({size}, {})", t.address, t.name, t.model);
         }
-        let name = clap::ValueEnum::to_possible_value(&l.rw).expect("no value is skipped");
+        let name = l.name();
         let _ = writeln!(
             out,
             "{} bs {} iodepth {} numjobs {}{}{}{} on {}, {:.1} s",
-            name.get_name(),
+            name,
             show_bytes(l.bs),
             l.iodepth,
             l.numjobs,
@@ -363,20 +371,7 @@ impl Report {
                 let _ = writeln!(out, "{name}: IOPS {iops}  {mb:.1} MB/s\n{}", d.latency);
             }
         }
-        let m = &self.metadata;
-        if m.ops > 0 {
-            let listed = match m.entries_per_s > 0.0 {
-                true => format!("  {} entries/s", show_count(m.entries_per_s)),
-                false => String::new(),
-            };
-            let _ = writeln!(
-                out,
-                "{}: {} ops/s{listed}\n{}",
-                name.get_name(),
-                show_count(m.ops_per_s),
-                m.latency
-            );
-        }
+        self.text_of_metadata(&mut out);
         let s = &self.initiator;
         let _ = writeln!(
             out,
@@ -389,6 +384,29 @@ impl Report {
             s.cpu_s,
             s.cpu_s_per_gb,
         );
+        self.text_of_paths(&mut out);
+        self.text_of_trouble(&mut out);
+        out
+    }
+
+    fn text_of_metadata(&self, out: &mut String) {
+        let m = &self.metadata;
+        if m.ops > 0 {
+            let listed = match m.entries_per_s > 0.0 {
+                true => format!("  {} entries/s", show_count(m.entries_per_s)),
+                false => String::new(),
+            };
+            let _ = writeln!(
+                out,
+                "{}: {} ops/s{listed}\n{}",
+                self.load.name(),
+                show_count(m.ops_per_s),
+                m.latency
+            );
+        }
+    }
+
+    fn text_of_paths(&self, out: &mut String) {
         for p in &self.paths {
             let _ = writeln!(
                 out,
@@ -405,8 +423,6 @@ impl Report {
                     .unwrap_or_default(),
             );
         }
-        self.text_of_trouble(&mut out);
-        out
     }
 
     fn text_of_trouble(&self, out: &mut String) {
