@@ -2,8 +2,11 @@
 //! what becomes of that where connections and servers go.
 #![allow(missing_docs)]
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use host::nfs::{Access, Client, Create, Error, Handle, Params};
@@ -352,4 +355,107 @@ fn sessions_beside_the_first_have_slots_of_their_own() {
     let gone = client.destroy_session(slots.session());
     assert_eq!(status(gone), nfsstat4::NFS4ERR_BADSESSION);
     client.renew().expect("its own session is another");
+}
+
+/// Passes bytes on between a client and its server, and cuts every connection
+/// after so many of them, which differ from one to the next.
+struct Cutter {
+    address: SocketAddr,
+    cuts: Arc<AtomicUsize>,
+}
+
+impl Cutter {
+    /// What is passed on before each cut: bytes to the server, or from it.
+    fn start(to: SocketAddr, budgets: &'static [(usize, usize)]) -> Cutter {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let cuts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&cuts);
+        // It ends with the process: nobody connects any more.
+        std::thread::spawn(move || {
+            for (number, client) in listener.incoming().enumerate() {
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(to)) else {
+                    continue;
+                };
+                let (forth, back) = budgets
+                    .get(number)
+                    .copied()
+                    .unwrap_or((usize::MAX, usize::MAX));
+                let both = [(&client, &server, forth), (&server, &client, back)];
+                for (from, into, budget) in both {
+                    let streams = [from.try_clone(), into.try_clone()];
+                    let [from, into] = streams.map(|stream| stream.expect("a descriptor"));
+                    let counted = Arc::clone(&counted);
+                    std::thread::spawn(move || pass(from, into, budget, &counted));
+                }
+            }
+        });
+        Cutter { address, cuts }
+    }
+}
+
+/// Passes `budget` bytes on, then ends both.
+fn pass(mut from: TcpStream, mut into: TcpStream, mut budget: usize, cuts: &AtomicUsize) {
+    let mut bytes = [0; 16 << 10];
+    while budget > 0 {
+        let most = bytes.len().min(budget);
+        match from.read(&mut bytes[..most]) {
+            Ok(len @ 1..) if into.write_all(&bytes[..len]).is_ok() => budget -= len,
+            _ => break,
+        }
+    }
+    cuts.fetch_add(usize::from(budget == 0), Ordering::Relaxed);
+    // What has ended already cannot be ended again.
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = into.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_connection_lost_in_the_middle_of_anything_costs_nothing() {
+    const ALL: usize = usize::MAX;
+    // In headers, in data, between a call and its answer, on either way.
+    const BUDGETS: &[(usize, usize)] = &[
+        (100, ALL),
+        (ALL, 30),
+        (ALL, 700),
+        (1_200, ALL),
+        (40_000, ALL),
+        (ALL, 1_500),
+        (70_000, ALL),
+        (ALL, 1_000),
+        (90_000, ALL),
+        (ALL, 50_000),
+        (ALL, 70_000),
+        (ALL, 120),
+        (ALL, 130_000),
+        (ALL, 200),
+        (ALL, 150),
+        (300, ALL),
+    ];
+    let served = Served::start();
+    let cutter = Cutter::start(served.address, BUDGETS);
+    let (mut client, root) = client(cutter.address, 1, "mem");
+    let data: Vec<u8> = (0..60_000u32).map(|at| (at % 253) as u8).collect();
+    for turn in 0..200 {
+        let name = format!("file {turn}");
+        // Executed twice, each of these would be refused.
+        let how = (Access::Both, Create::Guarded);
+        let open = client.open((&root, &name), how, false).expect("made once");
+        let done = client.write(&open, 0, (&data, STABLE)).expect("written");
+        assert_eq!(done.count as usize, data.len());
+        let mut into = vec![0; data.len()];
+        assert_eq!(
+            client.read(&open, 0, &mut into).expect("read"),
+            (data.len(), true)
+        );
+        assert!(into == data, "turn {turn}");
+        client.close_file(open).expect("closed once");
+        client.remove(&root, &name).expect("removed once");
+        if cutter.cuts.load(Ordering::Relaxed) == BUDGETS.len() {
+            break;
+        }
+    }
+    assert_eq!(cutter.cuts.load(Ordering::Relaxed), BUDGETS.len());
+    assert_eq!(client.entries(&root).expect("listed"), []);
+    client.disconnect().expect("no state is left");
 }

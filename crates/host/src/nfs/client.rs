@@ -346,6 +346,10 @@ impl<D: Driver> Client<D> {
             (Sequenced::Executed, _) => {}
             (Sequenced::Gone, _) => return Ok(Attempt::Gone),
             (Sequenced::Again, Err(wrong)) => return Ok(Attempt::Again(wrong.into())),
+            // What may be executed twice is.
+            (Sequenced::Forgotten, Err(wrong)) if !manner.is_once => {
+                return Ok(Attempt::Again(wrong.into()));
+            }
             (_, Err(wrong)) => return Err(wrong.into()),
             (_, Ok(_)) => unreachable!("a success is executed"),
         }
