@@ -190,7 +190,6 @@ fn a_file_is_found_by_each_of_its_names() {
     assert_eq!(user.attr(file), Err(Error::Stale));
 }
 
-/// What is lost costs no search each time it is asked for.
 #[test]
 fn others_changes_are_seen() {
     let place = Place::new();

@@ -87,6 +87,8 @@ impl<'a> Pair<'a> {
                 return;
             }
         };
+        // Btrfs does not count the directories in a directory.
+        let counts = mem.kind != Kind::Directory || dir.links > 1;
         let shown = |attr: &Attr| {
             let size = if attr.kind == Kind::Directory {
                 0
@@ -102,7 +104,7 @@ impl<'a> Pair<'a> {
             (
                 attr.kind,
                 mode,
-                attr.links,
+                if counts { attr.links } else { 0 },
                 attr.uid,
                 attr.gid,
                 size,
