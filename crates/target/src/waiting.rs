@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use machine::Nanos;
+use machine::{Machine, Nanos};
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};
@@ -167,6 +167,10 @@ impl<P: Protocol> Connection<P> {
         };
         if self.link.sending_ticks() >= max {
             return true;
+        }
+        // What a volume has just ended leaves with this turn.
+        if self.link.machine.has_transmit() && !self.link.is_sending() {
+            return false;
         }
         // Whatever a volume is at, or waits itself, is not the peer's doing.
         (self.link.held()).any(|(tag, ticks)| {

@@ -398,6 +398,7 @@ impl Client {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return,
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     let reset = matches!(
                         error.kind(),
