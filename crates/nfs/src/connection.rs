@@ -42,7 +42,7 @@ pub struct Settings {
     /// Bytes of one call without the data of its WRITEs.
     pub args_bytes_max: u32,
     /// The same of all calls that are worked on: beyond it no further call is
-    /// taken.
+    /// taken. Nor is one while answers of more than that wait to be sent.
     pub args_bytes_all_max: u32,
     /// Bytes of data in the WRITEs of one call.
     pub io_bytes_max: u32,
@@ -262,6 +262,8 @@ pub struct Connection {
     executing: u16,
     /// Bytes of arguments that it has.
     args_bytes: u32,
+    /// Bytes of the records in `ready`, without payload.
+    ready_bytes: usize,
     /// Our calls that are not answered.
     calls_out: Vec<u32>,
     xid_next: u32,
@@ -283,6 +285,7 @@ impl Connection {
             ready: VecDeque::new(),
             executing: 0,
             args_bytes: 0,
+            ready_bytes: 0,
             calls_out: Vec::new(),
             xid_next: 1,
             is_ended: false,
@@ -373,7 +376,15 @@ impl Connection {
             return;
         }
         self.end_call(tag);
-        self.slots[tag].reply.seal();
+        self.queue(tag);
+    }
+
+    /// A record goes out when its turn comes.
+    #[inline]
+    fn queue(&mut self, tag: Tag) {
+        let reply = &mut self.slots[tag].reply;
+        reply.seal();
+        self.ready_bytes += reply.bytes().len();
         self.ready.push_back(tag);
     }
 
@@ -412,8 +423,7 @@ impl Connection {
             Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body),
             Refusal::Denied(why) => slot.reply.denied(slot.xid, why),
         }
-        slot.reply.seal();
-        self.ready.push_back(tag);
+        self.queue(tag);
     }
 
     #[inline]
@@ -501,9 +511,8 @@ impl Connection {
         }
         .encode(to);
         args(to);
-        reply.seal();
         self.calls_out.push(xid);
-        self.ready.push_back(tag);
+        self.queue(tag);
         Some(xid)
     }
 
@@ -545,6 +554,7 @@ impl Connection {
         let is_full = self.executing >= self.settings.calls_max
             || self.slots.in_flight() >= 2 * usize::from(self.settings.calls_max)
             || self.args_bytes >= self.settings.args_bytes_all_max
+            || self.ready_bytes >= self.settings.args_bytes_all_max as usize
             || !self.slots.has_free();
         is_full && has_work
     }
@@ -604,6 +614,7 @@ impl Machine for Connection {
                 return;
             }
             self.ready.pop_front();
+            self.ready_bytes -= self.slots[tag].reply.bytes().len();
             while let Some(extra) = self.slots[tag].extras.pop() {
                 out.release(extra);
                 self.slots.free(extra);

@@ -559,8 +559,7 @@ impl Connection {
         slot.reply.begin(slot.xid);
         if slot.procedure == Procedure::Null {
             slot.state = State::Sending;
-            slot.reply.seal();
-            self.ready.push_back(tag);
+            self.queue(tag);
             return None;
         }
         slot.state = State::Executing;

@@ -510,6 +510,37 @@ fn no_more_calls_are_taken_than_may_be() {
     assert!(server.end.machine.tags_max() <= 5);
 }
 
+/// Who asks for large answers and takes none gets no more than a few made.
+#[test]
+fn answers_that_nobody_takes_are_no_more_than_may_be() {
+    let mut server = server(Settings::default());
+    let mut stream = VecDeque::new();
+    for xid in 0..40 {
+        stream.extend(whole(&call(xid, &[])));
+    }
+    let mut made = 0;
+    let mut take = |server: &mut Server, stream: &mut VecDeque<u8>| {
+        while server.receive(stream, 1) {
+            server.take_ops();
+            while let Some((tag, _)) = server.calls.first() {
+                let (_, reply) = server.end.machine.reply(*tag);
+                reply.bytes().resize(300 << 10, 0);
+                server.answer(0, &[]);
+                made += 1;
+            }
+        }
+        made
+    };
+    assert_eq!(take(&mut server, &mut stream), 4, "1 MiB and no more");
+    sent(&mut server);
+    assert_eq!(take(&mut server, &mut stream), 8);
+    let mut last = 8;
+    while last < 40 {
+        sent(&mut server);
+        last = take(&mut server, &mut stream);
+    }
+}
+
 #[test]
 fn who_keeps_to_no_bounds_is_cut_off() {
     let settings = Settings {
