@@ -44,8 +44,8 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::Problem;
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, ResizeError, Space, Spec, State, Volume, block, kept, open,
-    regular, resize,
+    Base, Errno, Error, Extent, Io, Progress, ResizeError, Space, Spec, State, Volume, block, kept,
+    open, regular, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
