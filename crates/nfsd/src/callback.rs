@@ -280,13 +280,14 @@ impl Nfsd {
         Outbox::wait(&mut inner, errand, now.saturating_add(PAUSE));
     }
 
-    /// There is a way to a client, or time has passed: what waited for it.
-    pub(crate) fn post_waiting(&self, now: Nanos) {
-        let due = {
+    /// There is a way to a client: what waited for it.
+    pub(crate) fn post_waiting(&self, client: clientid4, now: Nanos) {
+        let its: Vec<_> = {
             let mut inner = self.outbox.inner();
-            std::mem::take(&mut inner.waiting)
+            let is_its = |(_, errand): &mut (_, Errand)| errand.client() == client;
+            inner.waiting.extract_if(.., is_its).collect()
         };
-        for (_, errand) in due {
+        for (_, errand) in its {
             self.post(errand, now);
         }
     }

@@ -21,6 +21,9 @@ const ENTRY_BYTES: u32 = 16;
 const NAME_BYTES: u32 = 256;
 /// The number of the operation, and its status.
 const RESULT_BYTES: u32 = 8;
+/// Bytes of the result at most: it is made in memory of the process, as long as
+/// nobody takes it.
+const READDIR_BYTES_MAX: u32 = 256 << 10;
 
 /// How an operation goes on.
 pub(crate) enum Then {
@@ -88,7 +91,8 @@ pub(crate) fn readdir<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>) -> Outcome
 
 /// Bytes that the result may have.
 fn bytes_max(run: &mut Run<'_>, args: &READDIR4args<'_>) -> Result<u32, nfsstat4> {
-    let max = args.maxcount.min(run.room().saturating_sub(RESULT_BYTES));
+    let max = args.maxcount.min(READDIR_BYTES_MAX);
+    let max = max.min(run.room().saturating_sub(RESULT_BYTES));
     match max < FRAME_BYTES {
         true => Err(nfsstat4::NFS4ERR_TOOSMALL),
         false => Ok(max),

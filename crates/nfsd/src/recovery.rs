@@ -73,9 +73,21 @@ impl Nfsd {
     pub(crate) fn bury(&self) {
         for client in self.server.take_gone() {
             self.copies.cancel_all(client.id);
-            for key in self.files.forget_client(client.id) {
-                self.close_later(key);
-            }
+            self.forget(client.id);
+        }
+    }
+
+    fn forget(&self, client: clientid4) {
+        for key in self.files.forget_client(client) {
+            self.close_later(key);
+        }
+    }
+
+    /// A client may have state from now on, unless it is gone meanwhile.
+    pub(crate) fn admit(&self, client: clientid4, is_sequenced: bool) {
+        self.files.admit(client, is_sequenced);
+        if self.server.client(client).is_none() {
+            self.forget(client);
         }
     }
 
@@ -121,17 +133,17 @@ impl Nfsd {
                 (clients, Standing::Status(nfsstat4::NFS4ERR_DELAY))
             }
         };
-        let mut is_cleared = false;
-        for client in clients {
-            is_cleared |= self.server.expire(client, now);
-        }
+        let mut gone = clients;
+        gone.retain(|client| self.server.expire(*client, now));
         self.bury();
+        // Whatever a call of theirs that was under way has come to since.
+        gone.iter().for_each(|client| self.forget(*client));
         for recall in recalls {
             self.post(Errand::Recall(recall), now);
         }
-        match is_cleared {
-            true => Ok(()),
-            false => Err(status),
+        match gone.is_empty() {
+            false => Ok(()),
+            true => Err(status),
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn setclientid_confirm<'a>(
     let (id, verifier) = (args.clientid, args.setclientid_confirm);
     let server = &run.nfsd.server;
     server.confirm_clientid(id, verifier, principal, run.now)?;
-    run.nfsd.files.admit(id, true);
+    run.nfsd.admit(id, true);
     run.nfsd.bury();
     run.ok(|_| {})
 }
@@ -113,7 +113,7 @@ pub(crate) fn bind_conn_to_session<'a>(
         bctsr_use_conn_in_rdma_mode: false,
     };
     // What waited for a way to the client has one.
-    run.nfsd.post_waiting(run.now);
+    run.nfsd.post_waiting(held.session.client.id, run.now);
     run.ok(|to| resok.encode(to))
 }
 
@@ -159,14 +159,14 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
 pub(crate) fn create_session<'a>(run: &mut Run<'a>, args: &CREATE_SESSION4args<'a>) -> Outcome<'a> {
     let principal = Principal::from(&run.flow.credential);
     let session = run.nfsd.server.create_session(args, principal, run.now)?;
-    run.nfsd.files.admit(session.client.id, false);
+    run.nfsd.admit(session.client.id, false);
     run.nfsd.bury();
     if session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 {
         // All that can be refused is the way back, which is said then.
         let both = channel_dir_from_client4::CDFC4_FORE_OR_BOTH;
         let _ = session.bind(run.peer.id, both);
         run.peer.states.bound(&session);
-        run.nfsd.post_waiting(run.now);
+        run.nfsd.post_waiting(session.client.id, run.now);
     }
     let resok = CREATE_SESSION4resok {
         csr_sessionid: session.id,

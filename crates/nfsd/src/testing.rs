@@ -2,6 +2,8 @@
 //! out. For tests, the fuzz target and simulations; a mistake of its user, or
 //! of the server, panics.
 
+mod fuzz;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -22,6 +24,8 @@ use wire::rpc::RecordMark;
 use crate::offload::{Work, WorkAround};
 use crate::run::{Around, Execution, Step};
 use crate::{Nfsd, Peer, prepare};
+
+pub use fuzz::fuzz;
 
 /// What a receive is to fill.
 struct Recv {
@@ -148,6 +152,8 @@ pub struct Server {
     pub nfsd: Nfsd,
     /// What was to be kept where a crash cannot reach it, in order.
     pub records: Vec<nfs::server::Record>,
+    /// What others do meanwhile, each time that something was kept.
+    pub after_save: Option<Box<dyn FnMut(&Nfsd)>>,
     /// The time of day; [`Server::advance`] moves both clocks.
     pub time: Time,
     driver: Queues,
@@ -173,6 +179,7 @@ impl Server {
         Server {
             nfsd,
             records: Vec::new(),
+            after_save: None,
             time: Time {
                 seconds: 1_000_000,
                 nanos: 0,
@@ -540,6 +547,9 @@ impl Server {
         let (records, number) = self.nfsd.server.take_records();
         self.records.extend(records);
         self.nfsd.server.saved(number);
+        if let Some(others) = &mut self.after_save {
+            others(&self.nfsd);
+        }
     }
 
     fn execute(

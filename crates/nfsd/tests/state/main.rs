@@ -4,6 +4,7 @@
 
 mod copies;
 mod delegations;
+mod hostile;
 mod leases;
 mod locks;
 mod recovery;

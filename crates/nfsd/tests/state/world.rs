@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nfs::connection::Flavor;
 use nfs::server::Record;
-use nfs::testing::{call_header, cut};
+use nfs::testing::{call_header_as, cut};
 use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
 use nfsd::testing::Server;
 use nfsd::{Nfsd, Settings};
@@ -234,6 +234,8 @@ pub struct World {
     /// [`World::called_meanwhile`].
     pub send_quietly: bool,
     meanwhile: Vec<(usize, Vec<u8>)>,
+    /// On behalf of whom clients call.
+    pub uid: u32,
 }
 
 /// A call of the server's.
@@ -277,6 +279,7 @@ impl World {
             fs,
             send_quietly: false,
             meanwhile: Vec::new(),
+            uid: 0,
         }
     }
 
@@ -307,7 +310,12 @@ impl World {
     }
 
     pub fn send(&mut self, conn: usize, minor: u32, ops: &Ops) {
-        let mut record = call_header(7, |_| {});
+        let mut sys = Vec::new();
+        // Stamp, machine, user, group, no further groups.
+        [0, 0, self.uid, self.uid, 0]
+            .iter()
+            .for_each(|word: &u32| word.encode(&mut sys));
+        let mut record = call_header_as(7, &sys, |_| {});
         compound_head {
             tag: Opaque(b"test"),
             minorversion: minor,

@@ -1,0 +1,150 @@
+//! Clients that want what is not theirs, or keep others from what is.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use nfs::server::files::{OpenArgs, Share};
+use wire::nfs4::*;
+
+use crate::world::*;
+use nfs_argop4 as arg;
+use nfsstat4::NFS4_OK;
+
+const ALICE: u32 = 1000;
+const MALLORY: u32 = 1001;
+
+/// The attributes of a file for its owner alone.
+fn private() -> fattr4<'static> {
+    fattr4 {
+        attrmask: wire::xdr::List::Of(&[0, 1 << (FATTR4_MODE - 32)]),
+        attr_vals: wire::xdr::Opaque(&[0, 0, 1, 0x80]),
+    }
+}
+
+/// Who says the right verifier is asked by the file like everybody else, unless
+/// he has made it.
+#[test]
+fn a_verifier_opens_nobody_else_s_file() {
+    for minor in [0, 1] {
+        let mut world = World::new();
+        let how = |attrs| match minor {
+            0 => createhow4::EXCLUSIVE4(*b"verifier"),
+            _ => createhow4::EXCLUSIVE4_1(creatverfattr {
+                cva_verf: *b"verifier",
+                cva_attrs: attrs,
+            }),
+        };
+        let mut client = world.client("a", minor);
+        let mut create = |world: &mut World, uid, seqid, owner| {
+            world.uid = uid;
+            let args = OPEN4args {
+                seqid,
+                share_access: BOTH,
+                openhow: openflag4::OPEN4_CREATE(how(private())),
+                ..opening(&client.clone(), owner, "f")
+            };
+            world.open(&mut client, args).map(|_| ())
+        };
+        assert_eq!(create(&mut world, ALICE, 1, "alice"), Ok(()));
+        assert_eq!(create(&mut world, ALICE, 1, "alice, again"), Ok(()));
+        let refused = create(&mut world, MALLORY, 1, "mallory");
+        assert_eq!(refused, Err(nfsstat4::NFS4ERR_ACCESS), "4.{minor}");
+    }
+}
+
+/// Reclaiming is for what one had: the file says who may have had it.
+#[test]
+fn nobody_reclaims_what_he_could_not_have_opened() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    world.uid = ALICE;
+    let args = OPEN4args {
+        share_access: BOTH,
+        openhow: openflag4::OPEN4_CREATE(createhow4::GUARDED4(fattr4 {
+            // Who has made it may write, whatever these bits say.
+            attr_vals: wire::xdr::Opaque(&[0, 0, 1, 0]),
+            ..private()
+        })),
+        ..opening(&client, "o", "f")
+    };
+    let ops = root().op(arg::OP_OPEN(args)).op(arg::OP_GETFH);
+    let mut answer = world.run(&mut client, ops);
+    answer.ok(nfs_opnum4::OP_PUTROOTFH).opened();
+    let handle = answer.handle();
+    world.uid = 0;
+    world.restart();
+    let mut client = world.returned("a", 1);
+    let mut reclaim = |world: &mut World, uid| {
+        world.uid = uid;
+        let args = OPEN4args {
+            share_access: BOTH,
+            claim: open_claim4::CLAIM_PREVIOUS(open_delegation_type4::OPEN_DELEGATE_NONE),
+            ..opening(&client.clone(), "o", "f")
+        };
+        world.open_at(&mut client, at(&handle), args).map(|_| ())
+    };
+    let refused = reclaim(&mut world, MALLORY);
+    assert_eq!(refused, Err(nfsstat4::NFS4ERR_ACCESS));
+    assert_eq!(reclaim(&mut world, ALICE), Ok(()));
+}
+
+/// An OPEN waits for the disk once, however many other clients come and go
+/// meanwhile.
+#[test]
+fn nobody_waits_for_the_records_of_others_for_ever() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    world.file(&mut client, "f");
+    let others: Vec<u64> = (0..20)
+        .map(|at| world.client(&format!("other {at}"), 1).id)
+        .collect();
+    let (stateid, _) = world.create(&mut client, "holder", "g");
+    let waits = Rc::new(Cell::new(0));
+    let (counted, mut left) = (waits.clone(), others.into_iter());
+    world.server.after_save = Some(Box::new(move |nfsd| {
+        counted.set(counted.get() + 1);
+        left.next().map(|id| nfsd.evict(id));
+    }));
+    // One is gone, and that is not safe yet.
+    let gone = world.client("gone", 1);
+    waits.set(0);
+    assert!(world.server.nfsd.evict(gone.id));
+    let args = opening(&client.clone(), "o", "f");
+    world.open(&mut client, args).expect("it is free");
+    assert_eq!(waits.get(), 1);
+    let ops = root()
+        .op(arg::OP_LOOKUP(LOOKUP4args {
+            objname: wire::xdr::Opaque(b"g"),
+        }))
+        .op(arg::OP_LOCK(locking(&client, "l", stateid)));
+    assert_eq!(world.last(&mut client, ops), NFS4_OK);
+    assert_eq!(waits.get(), 2);
+}
+
+/// What a call of a client has come to after that was taken away goes when
+/// somebody needs it.
+#[test]
+fn nothing_stays_in_the_way_for_whom_nobody_lives() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+    let handle = world.file(&mut a, "f");
+    let file = u64::from_le_bytes(*handle[16..].first_chunk().expect("a handle"));
+    let nfsd = &world.server.nfsd;
+    assert!(nfsd.evict(a.id));
+    // As another reactor does that was about to when the client went.
+    nfsd.files.admit(a.id, false);
+    let late = nfsd.files.open(&OpenArgs {
+        client: a.id,
+        uid: 0,
+        owner: b"late",
+        file: (7, file),
+        share: Share { access: 1, deny: 3 },
+        delegate: None,
+        must_confirm: false,
+        now: 0,
+    });
+    late.expect("it has state again");
+    let args = opening(&b.clone(), "holder", "f");
+    let opened = world.open(&mut b, args);
+    opened.expect("whoever denies it is gone");
+}
