@@ -176,8 +176,8 @@ pub fn run(settings: &Settings) -> Result<(), String> {
             ratio(&with, &without)
         );
     }
-    iscsi(&weft, settings, &wanted)?;
-    nfs(&weft, settings, &wanted)
+    iscsi(&weft, settings, wanted)?;
+    nfs(&weft, settings, wanted)
 }
 
 /// The fourth and the fifth table.

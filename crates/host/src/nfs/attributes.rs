@@ -87,10 +87,8 @@ mod tests {
             attrmask: List::Of(mask),
             attr_vals: Opaque(&values),
         };
-        let found = Attributes::read(&all(&[
-            bit(FATTR4_TYPE) | bit(FATTR4_SIZE),
-            bit(FATTR4_MODE),
-        ]));
+        let mask = [bit(FATTR4_TYPE) | bit(FATTR4_SIZE), bit(FATTR4_MODE)];
+        let found = Attributes::read(&all(&mask));
         let expected = Attributes {
             kind: Some(nfs_ftype4::NF4REG),
             size: Some(9),
