@@ -406,6 +406,9 @@ impl Inner {
     /// Before an object may lose its last name: who has it open keeps it by a
     /// descriptor.
     fn keep_open(&self, file: FileId, seen: &Seen) -> Result<(), Error> {
+        if seen.stat.stx_nlink <= 1 && !self.entries.may_be_unlinked(file) {
+            return Err(Error::Delay);
+        }
         if !self.entries.lacks_descriptor(file) {
             return Ok(());
         }

@@ -67,7 +67,9 @@ impl Entry {
     pub(super) fn quick(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
         let state = locked(&self.state);
         let age = nanos(caller.now).wrapping_sub(state.seen_at);
-        let is_fresh = state.opens > 0 || (0..TRUST_NANOS).contains(&age);
+        // What was looked at when it was opened holds for who opened it.
+        let is_open = state.opens > 0 && caller.is_open;
+        let is_fresh = is_open || (0..TRUST_NANOS).contains(&age);
         let fd = state.fd.as_ref().filter(|_| is_fresh)?;
         if !write {
             let checked = access::check_read(&state.attr, caller);
@@ -246,6 +248,19 @@ impl Entries {
             let mut state = locked(&entry.state);
             (state.fd, state.can_write) = (Some(fd), can_write);
         }
+    }
+
+    /// Whether a file may lose its last name while somebody has it open: files
+    /// that have none keep their descriptors, of which others need some.
+    pub(super) fn may_be_unlinked(&self, file: FileId) -> bool {
+        let map = locked(&self.map);
+        let most = self.descriptors_max / 2;
+        let is_open = |entry: &Arc<Entry>| locked(&entry.state).opens > 0;
+        if map.by_file.len() < most || !map.by_file.get(&file).is_some_and(is_open) {
+            return true;
+        }
+        let is_unlinked = |entry: &&Arc<Entry>| locked(&entry.state).is_unlinked;
+        map.by_file.values().filter(is_unlinked).count() < most
     }
 
     /// A file has lost its last name: whether somebody has it open still.

@@ -160,6 +160,44 @@ fn descriptors_are_taken_from_who_needs_them_least() {
     assert!(entries.get(FileId(1)).is_none() && entries.get(FileId(299)).is_some());
 }
 
+/// Who removes what he has open takes no descriptors from others.
+#[test]
+fn files_without_names_leave_descriptors_for_others() {
+    let entries = Entries::new(16);
+    let put = |file| entries.put(&attr(file), descriptor(), true, Time::default());
+    let mut removed = 0;
+    for file in 1..100 {
+        entries.pin(&put(file)).unwrap();
+        if entries.may_be_unlinked(FileId(file)) {
+            assert!(entries.unlinked(FileId(file)));
+            removed += 1;
+        }
+    }
+    assert_eq!(removed, 8);
+    assert!(entries.may_be_unlinked(FileId(200)), "nobody has it open");
+    entries.unpin(FileId(1));
+    assert!(entries.may_be_unlinked(FileId(99)));
+}
+
+/// What somebody has open is looked at again for who has not opened it: he may
+/// be kept out since.
+#[test]
+fn an_open_file_is_trusted_for_who_opened_it() {
+    let entries = Entries::new(16);
+    let entry = entries.put(&attr(1), descriptor(), true, Time::default());
+    entries.pin(&entry).unwrap();
+    let caller = |is_open, seconds| Caller {
+        uid: 0,
+        gid: 0,
+        gids: &[],
+        now: Time { seconds, nanos: 0 },
+        is_open,
+    };
+    assert!(entry.quick(&caller(false, 0), false).is_some());
+    assert!(entry.quick(&caller(false, 1), false).is_none());
+    assert!(entry.quick(&caller(true, 1), false).is_some());
+}
+
 #[test]
 #[should_panic(expected = "closed as often")]
 fn more_closes_than_opens_are_our_mistake() {

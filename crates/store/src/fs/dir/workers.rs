@@ -489,10 +489,13 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Hands a job to a thread, unless there are too many already.
+    /// Hands a job to a thread, unless there are too many already. A file is let
+    /// go in any case: nobody would ask for that again, and there are no more of
+    /// these than files were opened.
     pub(super) fn start(&self, mut job: Job) -> Result<(), Error> {
         let mut queue = self.shared.queue();
-        if queue.jobs.len() >= JOBS_MAX {
+        let is_close = matches!(job.work, Work::Op(Op::Close { .. }, _));
+        if queue.jobs.len() >= JOBS_MAX && !is_close {
             job.ticket = None;
             return Err(Error::Delay);
         }
@@ -503,7 +506,7 @@ impl Workers {
             let builder = thread::Builder::new().name("weft-dir".into());
             match builder.spawn(move || shared.serve(&inner)) {
                 Ok(_) => queue.threads += 1,
-                Err(error) if queue.threads == 0 => {
+                Err(error) if queue.threads == 0 && !is_close => {
                     tracing::error!(%error, "no thread for a file system's work");
                     let mut job = queue.jobs.pop_back().expect("it was put there");
                     job.ticket = None;
@@ -525,5 +528,53 @@ impl Workers {
         let ended =
             (self.shared.ended).wait_timeout_while(queue, PATIENCE, |queue| queue.threads > 0);
         drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::dir::{Dir, DirSpec};
+
+    /// However much there is to do, files are let go.
+    #[test]
+    fn no_close_is_turned_away() {
+        let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let dir = Dir::open(&DirSpec {
+            name: "test".into(),
+            path: folder.path().into(),
+            state: state.path().join("state"),
+            read_only: false,
+            owners: None,
+        });
+        let dir = dir.unwrap();
+        let nobody = Caller {
+            uid: 0,
+            gid: 0,
+            gids: &[],
+            now: Time::default(),
+            is_open: true,
+        };
+        let job = |op: Op<'static>| Job {
+            inner: Arc::clone(&dir.inner),
+            caller: Credentials::of(&nobody),
+            work: Work::Op(op, Default::default()),
+            reply: Arc::default(),
+            ticket: None,
+        };
+        let workers = &dir.inner.workers;
+        // As if all threads were at work.
+        workers.shared.queue().threads = THREADS_MAX;
+        for _ in 0..JOBS_MAX {
+            workers.start(job(Op::Statfs)).unwrap();
+        }
+        assert_eq!(workers.start(job(Op::Statfs)), Err(Error::Delay));
+        let file = FileId(1);
+        assert_eq!(workers.start(job(Op::Close { file })), Ok(()));
+        let mut queue = workers.shared.queue();
+        queue.threads = 0;
+        let jobs = mem::take(&mut queue.jobs);
+        drop(queue);
+        drop(jobs);
     }
 }
