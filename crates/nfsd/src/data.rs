@@ -16,6 +16,7 @@ use wire::xdr::{Encode, List, Payload, pad};
 use crate::counters;
 use crate::names::{ANSWERED, file};
 use crate::open;
+use crate::payload::{Reading, Writing, begin_read, begin_write};
 use crate::pseudo::Place;
 use crate::run::{self, Around, Ask, Next, Outcome, Run};
 use crate::status::status;
@@ -24,10 +25,7 @@ use crate::status::status;
 pub(crate) enum Then {
     /// With what was read into this.
     Read(Buf),
-    /// With what was written from memory that is kept until then.
-    Write {
-        _data: Data,
-    },
+    Write,
     Commit,
     Seek,
     Change,
@@ -48,7 +46,7 @@ pub(crate) fn after<'a>(
         (Then::Read(buf), Ok(Output::Read { len, is_end })) => {
             give(run, Source::Buf(buf, len), is_end)
         }
-        (Then::Write { .. }, Ok(Output::Written(written))) => wrote(run, &written),
+        (Then::Write, Ok(Output::Written(written))) => wrote(run, &written),
         (Then::Commit, Ok(Output::Done)) => {
             let writeverf = verifier(run)?;
             run.ok(|to| COMMIT4resok { writeverf }.encode(to))
@@ -109,27 +107,6 @@ pub fn prepare(
     link.set_data(tag, data);
     link.machine.prepared(tag);
     true
-}
-
-/// Payload that lies where it was staged moves to memory of its own: others
-/// will receive there while the call waits. Where there is none it is lost, and
-/// its WRITE is to be tried again.
-#[cold]
-pub(crate) fn secure(run: &mut Run<'_>) {
-    let payloads = run.link.machine.call(run.flow.tag).payloads;
-    let tags: Vec<Tag> = payloads.iter().flatten().copied().collect();
-    for tag in tags {
-        let Some(bytes) = run.link.staged(tag) else {
-            continue;
-        };
-        let len = bytes.len() as u32;
-        let buf = run.pool.get(len).or_else(|| run.pool.get_spare(len));
-        if let Some(buf) = &buf {
-            mem::copy_in(buf.range(), bytes);
-        }
-        let data = buf.map(Data::owned).unwrap_or_default();
-        run.link.set_data(tag, data);
-    }
 }
 
 /// READ_PLUS tells of zeros in units of so many bytes, or where there is nothing
@@ -209,19 +186,12 @@ pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let caller = run.caller(is_open);
-    if let Some(lent) = fs.lend(&caller, file, offset, len) {
-        let (loan, is_end) = lent.map_err(|error| status(error, run.minor()))?;
-        return give(run, Source::Loan(loan), is_end);
+    let begun = begin_read(run.pool, fs.as_ref(), &caller, (file, offset, len));
+    match begun.map_err(|error| status(error, run.minor()))? {
+        Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
+        Reading::Ask(op, buf) => ask(run, op, is_open, Then::Read(buf)),
+        Reading::NoMemory => Ok(Next::NoMemory),
     }
-    let Some(buf) = run.pool.get(len.max(1)) else {
-        return Ok(Next::NoMemory);
-    };
-    let op = Op::Read {
-        file,
-        offset,
-        buf: buf.range().slice(0, len),
-    };
-    ask(run, op, is_open, Then::Read(buf))
 }
 
 /// Answers with data.
@@ -321,58 +291,16 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     };
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
-    let caller = run.caller(is_open);
-    let (offset, len) = (args.offset, args.data.len);
-    let payload = run.flow.payload;
-    let staged = match (payload, len) {
-        (_, 0) => Some(&[][..]),
-        (Some(tag), _) => run.link.staged(tag),
-        // There was no memory when it came.
-        (None, _) => return Err(nfsstat4::NFS4ERR_DELAY),
-    };
-    let data = match staged {
-        Some(bytes) => {
-            if let Some(written) = fs.write_now(&caller, file, offset, bytes) {
-                let written = written.map_err(|error| status(error, run.minor()))?;
-                return wrote(run, &written);
-            }
-            let Some(buf) = run.pool.get(len.max(1)) else {
-                return Ok(Next::NoMemory);
-            };
-            let range = buf.range().slice(0, len);
-            mem::copy_in(range, bytes);
-            return ask_write(run, range, file, (args, is_open), Data::owned(buf));
-        }
-        None => payload.map(|tag| run.link.take_data(tag)),
-    };
-    let mut data = data.expect("what is not staged has a tag");
-    let caller = run.caller(is_open);
-    if let Some(loan) = data.loan_mut() {
-        let written = fs.commit(&caller, loan, file, offset);
-        let written = written.map_err(|error| status(error, run.minor()))?;
-        return wrote(run, &written);
+    let caller = run::caller(&run.flow.identity, run.time, is_open);
+    let data = (run.flow.payload, args.data.len);
+    let is_stable = args.stable != stable_how4::UNSTABLE4;
+    let what = (file, args.offset, is_stable);
+    let begun = begin_write(run.link, run.pool, data, fs.as_ref(), &caller, what);
+    match begun.map_err(|error| status(error, run.minor()))? {
+        Writing::Done(written) => wrote(run, &written),
+        Writing::Ask(op) => ask(run, op, is_open, Then::Write),
+        Writing::NoMemory => Ok(Next::NoMemory),
     }
-    match data.range() {
-        Some(range) => ask_write(run, range, file, (args, is_open), data),
-        // It was lost while the call waited.
-        None => Err(nfsstat4::NFS4ERR_DELAY),
-    }
-}
-
-fn ask_write<'a>(
-    run: &mut Run<'a>,
-    buf: mem::BufRange,
-    file: fs::FileId,
-    (args, is_open): (&WRITE4args, bool),
-    data: Data,
-) -> Outcome<'a> {
-    let op = Op::Write {
-        file,
-        offset: args.offset,
-        buf,
-        is_stable: args.stable != stable_how4::UNSTABLE4,
-    };
-    ask(run, op, is_open, Then::Write { _data: data })
 }
 
 #[inline]

@@ -20,6 +20,7 @@ mod mount;
 mod names;
 pub mod offload;
 mod open;
+mod payload;
 mod peer;
 pub mod pseudo;
 mod readdir;

@@ -19,8 +19,8 @@ use wire::xdr::{Decode, Encode, List};
 use crate::peer::{Held, Peer};
 use crate::pseudo::Place;
 use crate::{
-    Nfsd, attributes, data, delegation, lock, names, offload, open, readdir, security, sequence,
-    session, v3,
+    Nfsd, attributes, data, delegation, lock, names, offload, open, payload, readdir, security,
+    sequence, session, v3,
 };
 
 /// What a call finds around it while it runs.
@@ -135,7 +135,7 @@ pub(crate) struct Flow {
     /// Who calls, as the call says.
     pub(crate) credential: Credential,
     /// On whose behalf it acts in the export that `identity_in` names.
-    identity: Credential,
+    pub(crate) identity: Credential,
     identity_in: Option<u32>,
     pub(crate) current: Option<Current>,
     pub(crate) saved: Option<Current>,
@@ -292,7 +292,7 @@ impl Execution {
                 let args = std::mem::take(&mut self.args);
                 self.send(args, around);
             }
-            _ => data::secure(&mut run),
+            _ => payload::keep(run.link, run.pool, run.flow.tag),
         }
         step
     }
@@ -653,7 +653,7 @@ impl<'a> Run<'a> {
 }
 
 #[inline]
-fn caller(identity: &Credential, now: Time, is_open: bool) -> Caller<'_> {
+pub(crate) fn caller(identity: &Credential, now: Time, is_open: bool) -> Caller<'_> {
     Caller {
         uid: identity.uid,
         gid: identity.gid,

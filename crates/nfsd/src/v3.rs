@@ -8,7 +8,6 @@
 mod args;
 mod call;
 mod convert;
-mod data;
 mod past;
 mod results;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use link::Link;
+use link::{Data, Link};
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
@@ -12,10 +12,10 @@ use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
 use super::args::{Asked, Named};
-use super::data::{Reading, Writing, begin_read, begin_write, secure};
 use super::past::{Begun, Known, Past};
 use super::{Found, convert, results};
 use crate::open;
+use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::run::{Around, Step};
 use crate::{Granted, Nfsd};
 
@@ -274,7 +274,7 @@ impl Call {
                     continue;
                 }
                 Next::NoMemory => {
-                    keep_payload(tag, around);
+                    payload::keep(around.link, around.pool, tag);
                     return Step::NoMemory;
                 }
                 Next::Ask(op) => {
@@ -284,7 +284,7 @@ impl Call {
                         Progress::Done(result) => result,
                         Progress::Pending(task) => {
                             let fs = fs.clone();
-                            keep_payload(tag, around);
+                            payload::keep(around.link, around.pool, tag);
                             return Step::Pending(fs, task);
                         }
                     }
@@ -414,7 +414,7 @@ impl Call {
             } => {
                 may(WRITE)?;
                 let is_stable = stable != stable_how::UNSTABLE;
-                return self.write((file, offset, is_stable), count > 0, with);
+                return Ok(self.write((file, offset, is_stable), count, with));
             }
             Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
             Asked::Create(named, Some((new, set))) => Op::Create {
@@ -452,43 +452,38 @@ impl Call {
         let count = count.min(with.nfsd.settings.io_bytes_max);
         let caller = self.caller(with.time);
         let fs = with.granted.export.fs().as_ref();
-        let what = (file, offset, count);
-        match begin_read(with.link, with.pool, with.tag, fs, &caller, what) {
-            Reading::Done(read) => Next::Done(read.map(|read| {
-                self.data = read.tag;
-                Output::Read {
-                    len: read.len,
-                    is_end: read.is_end,
-                }
-            })),
-            Reading::Ask(op, tag) => {
-                self.data = Some(tag);
-                Next::Ask(op)
+        let begun = begin_read(with.pool, fs, &caller, (file, offset, count));
+        let (data, next) = match begun {
+            Err(error) => return Next::Done(Err(error)),
+            Ok(Reading::NoMemory) => return Next::NoMemory,
+            Ok(Reading::Lent(loan, is_end)) => {
+                let len = loan.len();
+                let data = (len > 0).then(|| Data::loan(loan));
+                (data, Next::Done(Ok(Output::Read { len, is_end })))
             }
-            Reading::NoMemory => Next::NoMemory,
+            Ok(Reading::Ask(op, buf)) => (Some(Data::owned(buf)), Next::Ask(op)),
+        };
+        if let Some(data) = data {
+            let Some(tag) = with.link.machine.data_tag(with.tag) else {
+                return Next::Done(Err(fs::Error::Delay));
+            };
+            with.link.set_data(tag, data);
+            self.data = Some(tag);
         }
+        next
     }
 
-    fn write<'a>(
-        &mut self,
-        what: (FileId, u64, bool),
-        has_data: bool,
-        with: &mut With<'_>,
-    ) -> Result<Next<'a>, nfsstat3> {
+    fn write<'a>(&mut self, what: (FileId, u64, bool), len: u32, with: &mut With<'_>) -> Next<'a> {
         let payloads = with.link.machine.call(with.tag).payloads;
-        let payload = payloads.first().copied().flatten();
-        if payload.is_none() && has_data {
-            // There was no memory when it came.
-            return Err(nfsstat3::NFS3ERR_JUKEBOX);
-        }
+        let data = (payloads.first().copied().flatten(), len);
         let caller = self.caller(with.time);
         let fs = with.granted.export.fs().as_ref();
-        let writing = begin_write(with.link, with.pool, payload, fs, &caller, what);
-        Ok(match writing {
-            Writing::Done(written) => Next::Done(written.map(Output::Written)),
-            Writing::Ask(op) => Next::Ask(op),
-            Writing::NoMemory => Next::NoMemory,
-        })
+        match begin_write(with.link, with.pool, data, fs, &caller, what) {
+            Err(error) => Next::Done(Err(error)),
+            Ok(Writing::Done(written)) => Next::Done(Ok(Output::Written(written))),
+            Ok(Writing::Ask(op)) => Next::Ask(op),
+            Ok(Writing::NoMemory) => Next::NoMemory,
+        }
     }
 
     /// A step came to this.
@@ -566,13 +561,5 @@ impl Call {
         }
         // What may be large, or is counted, goes before the next call comes.
         (self.output, self.known) = (None, None);
-    }
-}
-
-/// The data of a WRITE that waits outlives the next receive.
-fn keep_payload(tag: Tag, around: &mut Around<'_>) {
-    let payloads = around.link.machine.call(tag).payloads;
-    if let Some(payload) = payloads.first().copied().flatten() {
-        secure(around.link, around.pool, payload);
     }
 }
