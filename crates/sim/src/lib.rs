@@ -12,6 +12,7 @@ mod driver;
 mod host;
 mod initiator;
 mod net;
+mod nfs;
 mod plan;
 mod random;
 mod reserve;
@@ -23,4 +24,4 @@ mod world;
 
 pub use plan::Plan;
 pub use random::Random;
-pub use run::{Failure, Outcome, run, run_plan};
+pub use run::{Failure, NfsOutcome, Outcome, run, run_plan};

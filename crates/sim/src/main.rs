@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         total.sessions += outcome.sessions;
         total.functions += outcome.functions;
         total.faults += outcome.faults;
+        total.nfs = total.nfs.plus(&outcome.nfs);
         seeds += 1;
     }
     println!(
@@ -97,6 +98,19 @@ fn main() -> ExitCode {
         total.functions,
         total.faults,
         start.elapsed().as_secs()
+    );
+    let nfs = total.nfs;
+    println!(
+        "NFS: {} answers checked, clients came up {} times, {} of them to take back what they had; \
+         {} calls repeated on another connection, {} without an outcome, {} writes made again after \
+         a restart, {} delegations",
+        nfs.checked,
+        nfs.lives,
+        nfs.reclaimed,
+        nfs.repeated,
+        nfs.lost,
+        nfs.rewritten,
+        nfs.delegations
     );
     ExitCode::SUCCESS
 }

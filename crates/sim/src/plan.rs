@@ -81,6 +81,40 @@ pub struct IscsiPlan {
     pub max_outstanding_r2t: u16,
 }
 
+/// NFS, where a seed has any.
+#[derive(Clone, Debug)]
+pub struct NfsPlan {
+    /// Who uses it.
+    pub clients: Vec<NfsClientPlan>,
+    /// The file system outlives the target's process.
+    pub survives: bool,
+    /// Bytes of a block of content.
+    pub block_bytes: usize,
+    /// Blocks of a file.
+    pub blocks: usize,
+    /// How long a client may be silent.
+    pub lease_ms: u32,
+    /// How long clients may reclaim.
+    pub grace_ms: u32,
+    /// How often, of a hundred, the file system answers late.
+    pub late_percent: u64,
+    /// How late that is.
+    pub late: Nanos,
+    /// Mean time between two requests of a client.
+    pub think: Nanos,
+}
+
+/// An NFS client.
+#[derive(Clone, Copy, Debug)]
+pub struct NfsClientPlan {
+    /// Connections of its session.
+    pub lanes: usize,
+    /// Requests at a time.
+    pub slots: u32,
+    /// Requests in all.
+    pub ops: u64,
+}
+
 /// What the iSCSI target takes.
 #[derive(Clone, Copy, Debug)]
 pub struct IscsiTargetPlan {
@@ -172,7 +206,12 @@ pub struct Plan {
     pub think: Nanos,
     /// The iSCSI target, beside the subsystems.
     pub iscsi: IscsiTargetPlan,
+    /// NFS beside all that.
+    pub nfs: Option<NfsPlan>,
 }
+
+/// Makes one seed's chance another's.
+const NFS: u64 = 0x6e66_735f_6e66_735f;
 
 impl Plan {
     /// The plan of a seed.
@@ -215,6 +254,7 @@ impl Plan {
             idle: 0,
             think: r.pick(&[0, 5, 50]) * US,
             iscsi: iscsi_target(r),
+            nfs: None,
         };
         for host in &mut plan.hosts {
             if r.one_in(3) {
@@ -222,6 +262,8 @@ impl Plan {
                 host.iscsi = Some(iscsi(r));
             }
         }
+        // Chance of its own, so that the rest of a seed is what it would be without.
+        plan.nfs = nfs(&mut Random::new(seed ^ NFS));
         plan
     }
 }
@@ -246,6 +288,7 @@ impl Plan {
         (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
         (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
         self.net.latency = 2 * US;
+        self.nfs = None;
         // Then all that comes is Keep Alives.
         (self.ops, self.idle) = (60, 8 * S);
         for host in &mut self.hosts {
@@ -315,6 +358,28 @@ fn iscsi_target(r: &mut Random) -> IscsiTargetPlan {
         max_burst: r.pick(&[4096, 65_536, 1 << 20]),
         r2ts_max: r.pick(&[1, 2, 8]),
     }
+}
+
+fn nfs(r: &mut Random) -> Option<NfsPlan> {
+    if !r.one_in(3) {
+        return None;
+    }
+    let client = |r: &mut Random| NfsClientPlan {
+        lanes: r.weighted(&[(2, 1), (2, 2), (1, 3)]),
+        slots: r.pick(&[1, 2, 4, 8]),
+        ops: r.between(40, 160),
+    };
+    Some(NfsPlan {
+        clients: (0..r.between(1, 3)).map(|_| client(r)).collect(),
+        survives: r.percent(80),
+        block_bytes: r.pick(&[512, 4096, 12_000]),
+        blocks: r.pick(&[4, 8, 12]),
+        lease_ms: r.pick(&[2000, 5000, 20_000]),
+        grace_ms: r.pick(&[1000, 3000]),
+        late_percent: r.pick(&[0, 20, 60]),
+        late: r.pick(&[50 * US, MS, 10 * MS]),
+        think: r.pick(&[20, 200, 1000]) * US,
+    })
 }
 
 fn disk(r: &mut Random) -> DiskSettings {

@@ -11,6 +11,7 @@ use crate::changes::{Changes, Step, What};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
+use crate::nfs::{self, Nfs, NfsClient};
 use crate::plan::{Lies, Plan};
 use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
@@ -25,10 +26,16 @@ const BURY: u32 = 3;
 const TAKE_BACK: u32 = 4;
 /// Nothing happens but that it is that late.
 const REST: u32 = 5;
+/// An operation of the file system is answered.
+const LATE: u32 = 6;
 
 /// Reactors and hosts of a run at most.
 const SHARDS_MAX: usize = 3;
 const HOSTS_MAX: usize = 4;
+const CLIENTS_MAX: usize = 3;
+/// The drivers of hosts end here, and those of clients.
+const HOSTS_END: usize = SHARDS_MAX + HOSTS_MAX;
+const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
 /// What all buffers of one driver may take.
 const POOL_BYTES: u64 = 256 << 20;
 /// The same of one reactor where there is as little memory as may be configured.
@@ -55,8 +62,45 @@ pub struct Outcome {
     pub lives_in_chaos: u64,
     /// Faults of the run's own doing.
     pub faults: u64,
+    /// What NFS clients did.
+    pub nfs: NfsOutcome,
     /// The same for every run of a seed.
     pub digest: u64,
+}
+
+/// What the NFS clients of a run have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NfsOutcome {
+    /// Answers checked.
+    pub checked: u64,
+    /// Times that clients mounted or took back what they had.
+    pub lives: u64,
+    /// Those of them that took back what they had from a target started again.
+    pub reclaimed: u64,
+    /// Calls sent again on another connection, in their slots.
+    pub repeated: u64,
+    /// Calls whose outcome nobody knows: the session was gone.
+    pub lost: u64,
+    /// Writes made again because a restart had changed the verifier.
+    pub rewritten: u64,
+    /// Delegations given.
+    pub delegations: u64,
+}
+
+impl NfsOutcome {
+    /// These and those.
+    #[must_use]
+    pub fn plus(&self, other: &NfsOutcome) -> NfsOutcome {
+        NfsOutcome {
+            checked: self.checked + other.checked,
+            lives: self.lives + other.lives,
+            reclaimed: self.reclaimed + other.reclaimed,
+            repeated: self.repeated + other.repeated,
+            lost: self.lost + other.lost,
+            rewritten: self.rewritten + other.rewritten,
+            delegations: self.delegations + other.delegations,
+        }
+    }
 }
 
 /// A run that did not keep what weft promises.
@@ -86,21 +130,21 @@ thread_local! {
     static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The pools of the reactors, then those of the hosts.
+/// The pools of the reactors, then those of the hosts, then of the NFS clients.
 fn pools(little_memory: bool) -> Vec<Pool> {
     POOLS.with_borrow_mut(|pools| {
         let pool = |budget| Pool::new(budget).expect("address space is left");
         if pools.is_empty() {
-            pools.resize_with(SHARDS_MAX + HOSTS_MAX, || pool(Budget::new(POOL_BYTES)));
+            pools.resize_with(CLIENTS_END, || pool(Budget::new(POOL_BYTES)));
             pools.extend((0..SHARDS_MAX).map(|_| pool(Budget::new(LITTLE_BYTES))));
         }
-        let mut all = pools[..SHARDS_MAX + HOSTS_MAX].to_vec();
+        let mut all = pools[..CLIENTS_END].to_vec();
         if little_memory {
             // Every seed finds the same: nothing reserved.
-            for pool in &pools[SHARDS_MAX + HOSTS_MAX..] {
+            for pool in &pools[CLIENTS_END..] {
                 pool.trim();
             }
-            all[..SHARDS_MAX].clone_from_slice(&pools[SHARDS_MAX + HOSTS_MAX..]);
+            all[..SHARDS_MAX].clone_from_slice(&pools[CLIENTS_END..]);
         }
         all
     })
@@ -146,6 +190,8 @@ struct Run {
     media: Vec<Medium>,
     target: Option<SimTarget>,
     hosts: Vec<Actor>,
+    nfs: Option<Nfs>,
+    clients: Vec<NfsClient>,
     work: Work,
     /// Faults go on.
     is_chaos: bool,
@@ -167,7 +213,9 @@ impl Run {
             .map(|&volume| Medium::new(&world, volume))
             .collect();
         let mut work = Work::new(&world, &plan);
-        let target = SimTarget::start(&world, &plan, &media, &pools);
+        let chance = Random::new(seed.rotate_left(32) ^ 1);
+        let mut nfs = plan.nfs.as_ref().map(|nfs| Nfs::new(nfs, chance));
+        let target = SimTarget::start(&world, &plan, (&media, nfs.as_mut()), &pools);
         for (medium, volume) in media.iter().zip(target.shared.volumes()) {
             let can_persist = volume.state().can_persist();
             work.add_volume(
@@ -182,9 +230,12 @@ impl Run {
                 Actor::new(&world, n, id, &plan, pools[id].clone())
             })
             .collect();
+        let clients = clients(&world, &plan, &pools);
         Run {
             plan,
             world,
+            nfs,
+            clients,
             pools,
             media,
             target: Some(target),
@@ -200,9 +251,7 @@ impl Run {
     fn all(&mut self) -> Result<Outcome, Violation> {
         self.world.borrow_mut().trace(|| format!("{:?}", self.plan));
         self.script_after(self.plan.faults.interval, FAULT);
-        self.until("the work is done", |run| {
-            !run.work.has_more() && run.hosts.iter().all(|host| host.in_flight() == 0)
-        })?;
+        self.until("the work is done", Run::is_done)?;
         let end = self.world.borrow().now + self.plan.idle;
         self.script_after(self.plan.idle, REST);
         self.until("time passes", |run| run.world.borrow().now >= end)?;
@@ -224,8 +273,25 @@ impl Run {
             functions: self.hosts.iter().map(Actor::functions).sum(),
             lives_in_chaos: self.lives_in_chaos,
             faults: self.faults,
+            nfs: self.nfs_outcome(),
             digest: self.world.borrow().digest(),
         })
+    }
+
+    fn nfs_outcome(&self) -> NfsOutcome {
+        let Some(nfs) = &self.nfs else {
+            return NfsOutcome::default();
+        };
+        let sum = |of: fn(&NfsClient) -> u64| self.clients.iter().map(of).sum();
+        NfsOutcome {
+            checked: nfs.common.model.checked,
+            lives: sum(|client| client.lives),
+            reclaimed: sum(|client| client.reclaimed),
+            repeated: sum(|client| client.repeated),
+            lost: nfs.common.lost,
+            rewritten: nfs.common.rewritten,
+            delegations: nfs.common.delegations,
+        }
     }
 
     /// From here on everything works.
@@ -264,9 +330,30 @@ impl Run {
         for host in 0..self.hosts.len() {
             self.world.borrow_mut().wake(SHARDS_MAX + host);
         }
-        self.until("everything is read", |run| {
-            !run.work.has_more() && run.hosts.iter().all(|host| host.in_flight() == 0)
-        })
+        self.verify_files()?;
+        self.until("everything is read", Run::is_done)
+    }
+
+    /// NFS clients make all that they wrote safe, and read everything.
+    fn verify_files(&mut self) -> Verdict {
+        if self.nfs.is_none() {
+            return Ok(());
+        }
+        self.until("every NFS client is there", |run| {
+            run.clients.iter().all(NfsClient::is_live)
+        })?;
+        for client in &mut self.clients {
+            let nfs = self.nfs.as_ref().expect("just seen");
+            nfs::verify(client, &nfs.common);
+            client.wake(&self.world);
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let is_idle = |host: &Actor| host.in_flight() == 0;
+        let is_done = !self.work.has_more() && self.hosts.iter().all(is_idle);
+        is_done && self.clients.iter().all(NfsClient::is_idle)
     }
 
     /// The end: nothing may be left of anything.
@@ -275,9 +362,14 @@ impl Run {
             host.end();
             self.world.borrow_mut().wake(SHARDS_MAX + n);
         }
+        for client in &mut self.clients {
+            client.end();
+            client.wake(&self.world);
+        }
         self.until("all connections have ended", |run| {
             let target = run.target.as_ref();
             run.hosts.iter().all(Actor::is_gone)
+                && run.clients.iter().all(NfsClient::is_gone)
                 && target.is_some_and(|target| target.connections() == 0)
         })?;
         let target = self.target.as_ref().expect("it runs");
@@ -286,7 +378,7 @@ impl Run {
             ("buffers of the target", self.lent(0..SHARDS_MAX)),
             (
                 "buffers of hosts",
-                self.lent(SHARDS_MAX..SHARDS_MAX + HOSTS_MAX),
+                self.lent(SHARDS_MAX..CLIENTS_END),
             ),
         ];
         for (what, count) in leaks {
@@ -330,6 +422,9 @@ impl Run {
     }
 
     fn turn(&mut self, driver: usize) -> Verdict {
+        if let (HOSTS_END.., Some(nfs)) = (driver, &mut self.nfs) {
+            return self.clients[driver - HOSTS_END].turn(&self.world, &mut nfs.common);
+        }
         if driver >= SHARDS_MAX {
             return self.hosts[driver - SHARDS_MAX].turn(&self.world, &mut self.work);
         }
@@ -347,10 +442,40 @@ impl Run {
             }
         }
         target.turn(driver, &self.world);
+        self.note_late();
         self.note_cut()?;
         self.note_media_errors();
         self.note_change()?;
         self.work.settle(false)
+    }
+
+    /// Answers of the file system come when they come.
+    fn note_late(&mut self) {
+        let (Some(nfs), Some(plan)) = (&mut self.nfs, &self.plan.nfs) else {
+            return;
+        };
+        let count = nfs.late.lock().expect("one thread").len();
+        for _ in nfs.late_seen..count {
+            let mut world = self.world.borrow_mut();
+            let delay = world.random.around(plan.late);
+            world.after(delay, Event::Script(LATE));
+        }
+        nfs.late_seen = count;
+    }
+
+    /// One of them comes.
+    fn answer_late(&mut self) {
+        let Some(nfs) = &mut self.nfs else { return };
+        let mut late = nfs.late.lock().expect("one thread");
+        if !late.is_empty() {
+            let at = self.world.borrow_mut().random.below(late.len() as u64);
+            late.swap_remove(at as usize).ring();
+        }
+        nfs.late_seen = late.len();
+        drop(late);
+        if let Some(target) = &self.target {
+            target.call(&self.world);
+        }
     }
 
     /// Writes that the disk fails may come in part.
@@ -391,6 +516,7 @@ impl Run {
             }
             RESTART if self.target.is_none() => self.start_target(),
             TAKE_BACK if self.changes.is_made() => self.change(),
+            LATE => self.answer_late(),
             BURY => self.world.borrow_mut().bury(),
             _ => {}
         }
@@ -485,7 +611,8 @@ impl Run {
     fn vanish(&mut self) -> Verdict {
         let (host, back) = {
             let mut world = self.world.borrow_mut();
-            let host = world.random.below(self.hosts.len() as u64) as usize;
+            let all = self.hosts.len() + self.clients.len();
+            let host = world.random.below(all as u64) as usize;
             let back = world.now + world.random.around(20 * MS);
             if world.random.percent(70) {
                 world.at(back, Event::Script(BURY));
@@ -493,7 +620,13 @@ impl Run {
             world.trace(|| format!("host {host} vanishes"));
             (host, back)
         };
-        self.hosts[host].vanish(&self.world, back, &mut self.work)
+        match (host.checked_sub(self.hosts.len()), &mut self.nfs) {
+            (Some(client), Some(nfs)) => {
+                self.clients[client].vanish(&self.world, back, &mut nfs.common);
+                Ok(())
+            }
+            _ => self.hosts[host].vanish(&self.world, back, &mut self.work),
+        }
     }
 
     /// What is served changes, or changes back.
@@ -640,6 +773,11 @@ impl Run {
         for host in &mut self.hosts {
             host.turn(&self.world, &mut self.work)?;
         }
+        if let Some(nfs) = &mut self.nfs {
+            for client in &mut self.clients {
+                client.turn(&self.world, &mut nfs.common)?;
+            }
+        }
         self.note_media_errors();
         {
             let mut world = self.world.borrow_mut();
@@ -657,6 +795,12 @@ impl Run {
         }
         self.note_cut()?;
         self.target = None;
+        if let (Some(nfs), Some(plan)) = (&mut self.nfs, &self.plan.nfs) {
+            nfs.crash(self.world.borrow().now);
+            for client in &mut self.clients {
+                client.target_died(plan.survives);
+            }
+        }
         self.changes.forget();
         self.work.killed()?;
         self.settle_sizes();
@@ -675,7 +819,8 @@ impl Run {
     }
 
     fn start_target(&mut self) {
-        let target = SimTarget::start(&self.world, &self.plan, &self.media, &self.pools);
+        let kept = (&self.media[..], self.nfs.as_mut());
+        let target = SimTarget::start(&self.world, &self.plan, kept, &self.pools);
         self.target = Some(target);
         let mut world = self.world.borrow_mut();
         world.trace(|| "the target is started".into());
@@ -683,6 +828,21 @@ impl Run {
         let delay = world.random.around(100 * US);
         world.after(delay, Event::Script(BURY));
     }
+}
+
+/// The NFS clients of a plan.
+fn clients(world: &Shared, plan: &Plan, pools: &[Pool]) -> Vec<NfsClient> {
+    let Some(nfs) = &plan.nfs else {
+        return Vec::new();
+    };
+    let clients = nfs.clients.iter().enumerate();
+    clients
+        .map(|(number, &client)| {
+            let id = HOSTS_END + number;
+            let driver = (id, pools[id].clone());
+            NfsClient::new(world, number, driver, client, nfs.block_bytes)
+        })
+        .collect()
 }
 
 /// A connection is reset, or stands still for a while.

@@ -10,7 +10,7 @@ use mem::Pool;
 use reactor::{Completion, Driver, Handler, Nanos, Receiver, Wait};
 use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
-use target::parts::{Acceptor, Clerk, Mail, Placer, Shard, assemble};
+use target::parts::{Acceptor, Clerk, Mail, Opened, Placer, Shard, assemble};
 use target::{
     Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
 };
@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::checker::Promise;
 use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
+use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
 use crate::world::{Event, MS, S, Shared};
 
@@ -45,6 +46,11 @@ pub fn target_name() -> String {
 /// Where initiators find it.
 pub fn portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 3260))
+}
+
+/// Where NFS clients find it.
+pub fn nfs_portal() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 2049))
 }
 
 /// Name of an initiator.
@@ -266,7 +272,10 @@ fn config(plan: &Plan) -> Config {
         listeners: (0..plan.listeners)
             .map(|n| address(n).into())
             .chain([ListenerSpec::iscsi(portal())])
+            .chain(plan.nfs.iter().map(|_| ListenerSpec::nfs(nfs_portal())))
             .collect(),
+        exports: plan.nfs.iter().flat_map(|_| nfs::exports()).collect(),
+        nfs: plan.nfs.as_ref().map(nfs::settings).unwrap_or_default(),
         referrals: Vec::new(),
         cpus: (0..plan.shards).collect(),
         backend: reactor::Choice::Auto,
@@ -288,10 +297,16 @@ fn config(plan: &Plan) -> Config {
 
 impl SimTarget {
     /// Starts a target over `media`; its reactors have the drivers from 0 on.
-    pub fn start(world: &Shared, plan: &Plan, media: &[Medium], pools: &[Pool]) -> SimTarget {
+    pub fn start(
+        world: &Shared,
+        plan: &Plan,
+        (media, nfs): (&[Medium], Option<&mut Nfs>),
+        pools: &[Pool],
+    ) -> SimTarget {
         let volumes: Vec<_> = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
         let config = config(plan);
         let addresses = (0..plan.listeners).map(address).chain([portal()]);
+        let addresses = addresses.chain(plan.nfs.iter().map(|_| nfs_portal()));
         let addresses: Vec<SocketAddr> = addresses.collect();
         let listener = |&address| TcpListener::from(world.borrow_mut().net.listener(address));
         let listeners: Vec<_> = (0..).zip(addresses.iter().map(listener)).collect();
@@ -303,7 +318,14 @@ impl SimTarget {
             let fd = fd.ok_or_else(|| io::Error::other("no listener was prepared"))?;
             Ok(TcpListener::from(fd))
         });
-        let shared = assemble(&config, volumes, &addresses, Clerk::Inline, bind);
+        let now = world.borrow().now;
+        let mut opened = Opened::from(volumes);
+        if let Some(nfs) = nfs {
+            opened.file_systems = vec![nfs.start(now)];
+            opened.journal = Some(nfs.journal());
+            opened.wall = Nfs::wall();
+        }
+        let shared = assemble(&config, opened, &addresses, Clerk::Inline, bind);
         let shared = shared.expect("the configuration is right");
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.load.clone());

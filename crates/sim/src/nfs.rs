@@ -1,0 +1,290 @@
+//! NFS: clients, the file system that they use, and what they may see of it.
+
+mod ask;
+mod client;
+mod ended;
+mod kept;
+mod model;
+mod names;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use nfsd::exports::{Rule, Squash};
+use reactor::Nanos;
+use store::fs::{FileSystem, Memory, Time};
+use target::parts::{Journal, Wall};
+use target::nfs::{ExportSpec, NfsSettings};
+
+use crate::plan::NfsPlan;
+use crate::random::Random;
+use crate::world::MS;
+
+use ask::{Ask, New, Range4, Share};
+pub use client::NfsClient;
+use kept::{Late, Medium, SIZE_BYTES};
+use model::Model;
+
+/// Files that all clients have open, and read and write.
+const DATA_FILES: usize = 3;
+/// Files behind those that are opened so that others may not.
+const SHARED_FILES: usize = 2;
+/// The file behind those whose readers may be given delegations.
+const DELEGATED: usize = DATA_FILES + SHARED_FILES;
+/// Units of a file that locks are for.
+const UNITS: u64 = 6;
+/// What one client has at a time, beside the data files.
+const HELD_MAX: usize = 3;
+
+/// What clients share.
+pub struct Common {
+    pub model: Model,
+    /// Starts of the target.
+    pub boot: u64,
+    pub lease: Nanos,
+    pub think: Nanos,
+    pub blocks: usize,
+    /// Names what is made and who owns what.
+    pub next: u64,
+    /// Requests whose outcome nobody knows.
+    pub lost: u64,
+    /// Writes that were not safe before a restart, and were made again.
+    pub rewritten: u64,
+    /// Delegations that were given.
+    pub delegations: u64,
+}
+
+/// The records of the server.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Option<Vec<u8>>>>);
+
+impl Journal for Records {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().expect("one thread").clone())
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        *self.0.lock().expect("one thread") = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut all = self.0.lock().expect("one thread");
+        all.get_or_insert_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+}
+
+/// All of NFS that outlives the target's process.
+pub struct Nfs {
+    plan: NfsPlan,
+    medium: Medium,
+    records: Records,
+    /// Of operations whose answers are late.
+    pub late: Late,
+    /// Those of them whose time is known.
+    pub late_seen: usize,
+    pub common: Common,
+}
+
+impl Nfs {
+    /// With files that nobody has written yet.
+    pub fn new(plan: &NfsPlan, random: Random) -> Nfs {
+        let late = Late::default();
+        let files = DATA_FILES + SHARED_FILES + 1;
+        let mut model = Model::new(plan.clients.len(), files, plan.blocks, plan.survives);
+        let ms = |ms: u32| u64::from(ms) * MS;
+        model.set_times(ms(plan.lease_ms), ms(plan.grace_ms));
+        Nfs {
+            plan: plan.clone(),
+            medium: Medium::new(random, plan.late_percent, late.clone()),
+            records: Records::default(),
+            late,
+            late_seen: 0,
+            common: Common {
+                model,
+                boot: 0,
+                lease: ms(plan.lease_ms),
+                think: plan.think,
+                blocks: plan.blocks,
+                next: 100,
+                lost: 0,
+                rewritten: 0,
+                delegations: 0,
+            },
+        }
+    }
+
+    /// The target starts now, with this file system.
+    pub fn start(&mut self, now: Nanos) -> Arc<dyn FileSystem> {
+        self.common.boot += 1;
+        self.common.model.start(now);
+        match self.plan.survives {
+            true => Arc::new(self.medium.open()),
+            false => {
+                let boot = self.common.boot;
+                let memory = Memory::new("kept", SIZE_BYTES, boot, Time::default());
+                Arc::new(memory.expect("memory is left"))
+            }
+        }
+    }
+
+    /// Where it keeps what it must know after a restart.
+    pub fn journal(&self) -> Box<dyn Journal> {
+        Box::new(self.records.clone())
+    }
+
+    /// The time of day.
+    pub fn wall() -> Wall {
+        Wall::Since(Time {
+            seconds: 1_700_000_000,
+            nanos: 0,
+        })
+    }
+
+    /// The target's process has ended.
+    pub fn crash(&mut self, now: Nanos) {
+        self.late.lock().expect("one thread").clear();
+        self.late_seen = 0;
+        self.common.model.crash(now);
+        self.medium.crash();
+    }
+}
+
+/// What is exported.
+pub fn exports() -> Vec<ExportSpec> {
+    let rule = Rule {
+        squash: Squash::None,
+        ..Rule::default()
+    };
+    vec![ExportSpec {
+        path: "/files".into(),
+        file_system: "kept".into(),
+        rules: vec![rule],
+    }]
+}
+
+/// How NFS is served.
+pub fn settings(plan: &NfsPlan) -> NfsSettings {
+    NfsSettings {
+        io_bytes_max: 256 << 10,
+        lease_ms: plan.lease_ms,
+        grace_ms: plan.grace_ms,
+        state: None,
+    }
+}
+
+/// A write that is to be made again.
+fn again(client: &NfsClient, file: usize, blocks: Range<usize>, common: &mut Common) -> Ask {
+    let value = common.model.write(client.id.number, file, blocks.clone());
+    Ask::Write {
+        file,
+        blocks,
+        value,
+        is_stable: false,
+    }
+}
+
+/// Reads and looks at everything, when all that is written is safe.
+pub fn verify(client: &mut NfsClient, common: &Common) {
+    for file in 0..DATA_FILES {
+        client.todo.push_back(Ask::Commit(file));
+        client.todo.push_back(Ask::Read(file, 0..common.blocks));
+    }
+    client.todo.extend((0..names::NAMES).map(Ask::Look));
+}
+
+/// What a client asks for next.
+fn next(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
+    let file = random.below(DATA_FILES as u64) as usize;
+    let blocks = |random: &mut Random| {
+        let from = random.below(common.blocks as u64) as usize;
+        let len = random.between(1, 3) as usize;
+        from..(from + len).min(common.blocks)
+    };
+    match random.below(20) {
+        0..4 => Some(Ask::Read(file, blocks(random))),
+        4..8 => {
+            let blocks = blocks(random);
+            let value = common.model.write(client.id.number, file, blocks.clone());
+            Some(Ask::Write {
+                file,
+                blocks,
+                value,
+                is_stable: random.one_in(4),
+            })
+        }
+        8 => Some(Ask::Commit(file)),
+        9..14 => {
+            let ask = name(random, common);
+            client.names.begin(&ask)
+        }
+        14..17 => lock(client, random, common),
+        _ => share(client, random, common),
+    }
+}
+
+fn name(random: &mut Random, common: &mut Common) -> Ask {
+    let name = random.below(names::NAMES as u64) as usize;
+    common.next += 1;
+    match random.below(8) {
+        0 => Ask::Make(name, New::Guarded),
+        1 => Ask::Make(name, New::Exclusive(common.next)),
+        2 => Ask::Make(name, New::Directory),
+        3 | 4 => Ask::Remove(name),
+        5 => Ask::Look(name),
+        _ => {
+            let by = random.between(1, names::NAMES as u64 - 1) as usize;
+            Ask::Rename(name, (name + by) % names::NAMES)
+        }
+    }
+}
+
+fn lock(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
+    let held = client.id.locks.iter().flatten().count();
+    if held >= HELD_MAX || held > 0 && random.one_in(2) {
+        let at = client.id.locks.iter().position(|held| held.as_ref().is_some_and(|it| !it.is_busy))?;
+        client.id.locks[at].as_mut()?.is_busy = true;
+        return Some(Ask::Unlock(at));
+    }
+    common.next += 1;
+    let from = random.below(UNITS);
+    Some(Ask::Lock(Range4 {
+        file: random.below(DATA_FILES as u64) as usize,
+        from,
+        to: random.between(from + 1, UNITS),
+        is_exclusive: random.percent(70),
+        owner: common.next,
+    }))
+}
+
+fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
+    let is_free = |(at, opened): (usize, &Option<client::Opened>)| {
+        let is_free = opened.as_ref().is_some_and(|opened| !opened.is_busy);
+        (is_free && at >= DATA_FILES).then_some(at)
+    };
+    let open: Vec<usize> = client.id.opens.iter().enumerate().filter_map(is_free).collect();
+    if open.len() >= HELD_MAX || !open.is_empty() && random.one_in(2) {
+        let at = random.pick(&open);
+        client.id.opens[at].as_mut()?.is_busy = true;
+        return Some(Ask::Close(at));
+    }
+    common.next += 1;
+    let file = DATA_FILES + random.below(SHARED_FILES as u64 + 1) as usize;
+    Some(Ask::Open(Share {
+        file,
+        access: random.weighted(&[(3, 1), (1, 2), (1, 3)]),
+        deny: match file == DELEGATED {
+            true => 0,
+            false => random.pick(&[0, 0, 1, 2, 3]),
+        },
+        wants: file == DELEGATED,
+        owner: common.next,
+    }))
+}

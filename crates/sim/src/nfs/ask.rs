@@ -1,0 +1,430 @@
+//! What an NFS client asks for, as COMPOUNDs.
+
+use std::ops::Range;
+
+use host::nfs::Compound;
+use nfs::client::{create_session, exchange_id};
+use wire::nfs4::{
+    BIND_CONN_TO_SESSION4args, CLOSE4args, COMMIT4args, CREATE4args, DELEGRETURN4args,
+    DESTROY_CLIENTID4args, DESTROY_SESSION4args, FATTR4_FILEID, FATTR4_MODE, FATTR4_TYPE,
+    GETATTR4args, LOCK4args, LOCKU4args, LOOKUP4args, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4args, PUTFH4args, READ4args, RECLAIM_COMPLETE4args,
+    REMOVE4args, RENAME4args, WRITE4args, channel_dir_from_client4, createhow4, createtype4,
+    creatverfattr, fattr4, locker4, nfs_argop4, nfs_lock_type4, open_claim4,
+    open_delegation_type4, open_to_lock_owner4, openflag4, stable_how4, state_owner4, stateid4,
+};
+use wire::xdr::{Encode, List, Opaque, Payload};
+
+use super::client::{CHANNELS, Identity};
+
+/// Bytes of one unit of a byte-range lock.
+pub const UNIT: u64 = 10;
+/// The state id that an operation before has left (RFC 8881, section 16.2.3.1.2).
+const CURRENT: stateid4 = stateid4 {
+    seqid: 1,
+    other: [0; 12],
+};
+
+/// A file handle.
+pub type Handle = Vec<u8>;
+
+/// What is made in a client's own directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum New {
+    Guarded,
+    Exclusive(u64),
+    Directory,
+}
+
+/// What is opened, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub file: usize,
+    pub access: u32,
+    pub deny: u32,
+    pub wants: bool,
+    /// Names the owner.
+    pub owner: u64,
+}
+
+/// A byte-range lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range4 {
+    pub file: usize,
+    pub from: u64,
+    pub to: u64,
+    pub is_exclusive: bool,
+    /// Names the owner.
+    pub owner: u64,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    Exchange,
+    Session,
+    Bind,
+    Complete,
+    Root,
+    MakeHome,
+    FindHome,
+    Open(Share),
+    /// Of an open file, by its place among those of the client.
+    Reclaim(usize),
+    /// Of a lock, likewise.
+    ReclaimLock(usize),
+    Read(usize, Range<usize>),
+    Write {
+        file: usize,
+        blocks: Range<usize>,
+        value: u32,
+        is_stable: bool,
+    },
+    Commit(usize),
+    Make(usize, New),
+    Remove(usize),
+    Rename(usize, usize),
+    Look(usize),
+    Lock(Range4),
+    Unlock(usize),
+    Close(usize),
+    Return(usize),
+    Renew,
+    DestroySession,
+    DestroyClient,
+}
+
+impl Ask {
+    /// Whether it is in a slot of a session.
+    pub fn has_slot(&self) -> bool {
+        !matches!(
+            self,
+            Ask::Exchange
+                | Ask::Session
+                | Ask::Bind
+                | Ask::DestroySession
+                | Ask::DestroyClient
+        )
+    }
+
+    /// Whether it must not be executed twice: its answer is to be kept.
+    pub fn is_once(&self) -> bool {
+        !matches!(
+            self,
+            Ask::Read(..)
+                | Ask::Write { .. }
+                | Ask::Commit(_)
+                | Ask::Look(_)
+                | Ask::Root
+                | Ask::FindHome
+                | Ask::Renew
+        )
+    }
+}
+
+fn owner(clientid: u64, bytes: &[u8; 8]) -> state_owner4<'_> {
+    state_owner4 {
+        clientid,
+        owner: Opaque(bytes),
+    }
+}
+
+fn kind_of(is_exclusive: bool) -> nfs_lock_type4 {
+    match is_exclusive {
+        true => nfs_lock_type4::WRITE_LT,
+        false => nfs_lock_type4::READ_LT,
+    }
+}
+
+fn put(to: &mut Compound<'_>, handle: &Handle) {
+    to.op(&nfs_argop4::OP_PUTFH(PUTFH4args {
+        object: Opaque(handle),
+    }));
+}
+
+fn getattr(to: &mut Compound<'_>) {
+    let asked = [1 << FATTR4_TYPE | 1 << FATTR4_FILEID];
+    to.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(&asked),
+    }));
+}
+
+/// Attributes with only a mode.
+fn mode(bits: u32, values: &mut Vec<u8>) -> fattr4<'_> {
+    bits.encode(values);
+    fattr4 {
+        attrmask: List::Of(&[0, 1 << (FATTR4_MODE - 32)]),
+        attr_vals: Opaque(values),
+    }
+}
+
+/// The name of a shared file.
+fn file_name(file: usize) -> [u8; 2] {
+    [b'f', b'0' + file as u8]
+}
+
+/// The name of something in a client's directory.
+fn own_name(name: usize) -> [u8; 2] {
+    [b'n', b'0' + name as u8]
+}
+
+/// Writes what comes behind SEQUENCE.
+pub fn write(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+    match ask {
+        Ask::Exchange => {
+            let name = of.name();
+            to.op(&nfs_argop4::OP_EXCHANGE_ID(exchange_id(of.verifier(), &name)));
+        }
+        Ask::Session => {
+            let channels = nfs::client::Channels {
+                slots: of.slots,
+                ..CHANNELS
+            };
+            let args = create_session(of.clientid, of.sequence, &channels);
+            to.op(&nfs_argop4::OP_CREATE_SESSION(args));
+        }
+        Ask::Bind => {
+            to.op(&nfs_argop4::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
+                bctsa_sessid: of.session,
+                bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+                bctsa_use_conn_in_rdma_mode: false,
+            }));
+        }
+        Ask::Complete => {
+            let args = RECLAIM_COMPLETE4args { rca_one_fs: false };
+            to.op(&nfs_argop4::OP_RECLAIM_COMPLETE(args));
+        }
+        Ask::Root => {
+            to.op(&nfs_argop4::OP_PUTROOTFH);
+            lookup(to, b"files");
+            to.op(&nfs_argop4::OP_GETFH);
+        }
+        Ask::FindHome => {
+            put(to, &of.root);
+            lookup(to, &of.name());
+            to.op(&nfs_argop4::OP_GETFH);
+        }
+        Ask::MakeHome => {
+            put(to, &of.root);
+            make_directory(to, &of.name());
+        }
+        Ask::DestroySession => {
+            let args = DESTROY_SESSION4args {
+                dsa_sessionid: of.session,
+            };
+            to.op(&nfs_argop4::OP_DESTROY_SESSION(args));
+        }
+        Ask::DestroyClient => {
+            let args = DESTROY_CLIENTID4args {
+                dca_clientid: of.clientid,
+            };
+            to.op(&nfs_argop4::OP_DESTROY_CLIENTID(args));
+        }
+        Ask::Renew => {}
+        Ask::Open(_) | Ask::Reclaim(_) | Ask::Close(_) | Ask::Return(_) => write_open(ask, of, to),
+        Ask::Lock(_) | Ask::ReclaimLock(_) | Ask::Unlock(_) => write_lock(ask, of, to),
+        Ask::Read(..) | Ask::Write { .. } | Ask::Commit(_) => write_io(ask, of, to),
+        Ask::Make(..) | Ask::Remove(_) | Ask::Rename(..) | Ask::Look(_) => {
+            write_name(ask, of, to);
+        }
+    }
+}
+
+fn lookup(to: &mut Compound<'_>, name: &[u8]) {
+    to.op(&nfs_argop4::OP_LOOKUP(LOOKUP4args {
+        objname: Opaque(name),
+    }));
+}
+
+fn make_directory(to: &mut Compound<'_>, name: &[u8]) {
+    let mut values = Vec::new();
+    to.op(&nfs_argop4::OP_CREATE(CREATE4args {
+        objtype: createtype4::NF4DIR,
+        objname: Opaque(name),
+        createattrs: mode(0o755, &mut values),
+    }));
+}
+
+fn open(to: &mut Compound<'_>, of: &Identity, share: &Share, how: (openflag4<'_>, open_claim4<'_>)) {
+    let want = match share.wants {
+        true => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+        false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    };
+    to.op(&nfs_argop4::OP_OPEN(OPEN4args {
+        seqid: 0,
+        share_access: share.access | want,
+        share_deny: share.deny,
+        owner: owner(of.clientid, &share.owner.to_be_bytes()),
+        openhow: how.0,
+        claim: how.1,
+    }));
+}
+
+fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+    match ask {
+        Ask::Open(share) => {
+            put(to, &of.root);
+            let mut values = Vec::new();
+            let attrs = mode(0o644, &mut values);
+            let how = openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(attrs));
+            let name = file_name(share.file);
+            open(to, of, share, (how, open_claim4::CLAIM_NULL(Opaque(&name))));
+            to.op(&nfs_argop4::OP_GETFH);
+        }
+        Ask::Reclaim(at) => {
+            let opened = of.opens[*at].as_ref().expect("it is open");
+            put(to, &opened.handle);
+            let share = Share {
+                wants: false,
+                ..opened.share
+            };
+            let claim = open_claim4::CLAIM_PREVIOUS(open_delegation_type4::OPEN_DELEGATE_NONE);
+            open(to, of, &share, (openflag4::OPEN4_NOCREATE, claim));
+        }
+        Ask::Close(at) => {
+            let opened = of.opens[*at].as_ref().expect("it is open");
+            put(to, &opened.handle);
+            to.op(&nfs_argop4::OP_CLOSE(CLOSE4args {
+                seqid: 0,
+                open_stateid: opened.stateid,
+            }));
+        }
+        Ask::Return(at) => {
+            let delegation = of.delegations[*at].as_ref().expect("it is there");
+            put(to, &delegation.handle);
+            to.op(&nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args {
+                deleg_stateid: delegation.stateid,
+            }));
+        }
+        _ => unreachable!("not of opens"),
+    }
+}
+
+fn write_lock(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+    if let Ask::Unlock(at) = ask {
+        let held = of.locks[*at].as_ref().expect("it is held");
+        put(to, of.handle(held.range.file));
+        to.op(&nfs_argop4::OP_LOCKU(LOCKU4args {
+            locktype: kind_of(held.range.is_exclusive),
+            seqid: 0,
+            lock_stateid: held.stateid,
+            offset: held.range.from * UNIT,
+            length: (held.range.to - held.range.from) * UNIT,
+        }));
+        return;
+    }
+    let (range, reclaim) = match ask {
+        Ask::Lock(range) => (*range, false),
+        Ask::ReclaimLock(at) => (of.locks[*at].as_ref().expect("it is held").range, true),
+        _ => unreachable!("not of locks"),
+    };
+    put(to, of.handle(range.file));
+    to.op(&nfs_argop4::OP_LOCK(LOCK4args {
+        locktype: kind_of(range.is_exclusive),
+        reclaim,
+        offset: range.from * UNIT,
+        length: (range.to - range.from) * UNIT,
+        locker: locker4::TRUE(open_to_lock_owner4 {
+            open_seqid: 0,
+            open_stateid: of.stateid(range.file),
+            lock_seqid: 0,
+            lock_owner: owner(of.clientid, &range.owner.to_be_bytes()),
+        }),
+    }));
+}
+
+fn write_io(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+    let len = of.block_bytes as u64;
+    match ask {
+        Ask::Read(file, blocks) => {
+            put(to, of.handle(*file));
+            to.op(&nfs_argop4::OP_READ(READ4args {
+                stateid: of.stateid(*file),
+                offset: blocks.start as u64 * len,
+                count: (blocks.len() * of.block_bytes) as u32,
+            }));
+        }
+        Ask::Write {
+            file,
+            blocks,
+            is_stable,
+            ..
+        } => {
+            put(to, of.handle(*file));
+            to.op(&nfs_argop4::OP_WRITE(WRITE4args {
+                stateid: of.stateid(*file),
+                offset: blocks.start as u64 * len,
+                stable: match is_stable {
+                    true => stable_how4::FILE_SYNC4,
+                    false => stable_how4::UNSTABLE4,
+                },
+                data: Payload {
+                    len: (blocks.len() * of.block_bytes) as u32,
+                },
+            }));
+        }
+        Ask::Commit(file) => {
+            put(to, of.handle(*file));
+            to.op(&nfs_argop4::OP_COMMIT(COMMIT4args {
+                offset: 0,
+                count: 0,
+            }));
+        }
+        _ => unreachable!("not of content"),
+    }
+}
+
+fn write_name(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+    put(to, &of.home);
+    match ask {
+        Ask::Make(name, New::Directory) => {
+            make_directory(to, &own_name(*name));
+            getattr(to);
+        }
+        Ask::Make(name, new) => {
+            let mut values = Vec::new();
+            let attrs = mode(0o644, &mut values);
+            let how = match new {
+                New::Exclusive(verifier) => createhow4::EXCLUSIVE4_1(creatverfattr {
+                    cva_verf: verifier.to_be_bytes(),
+                    cva_attrs: attrs,
+                }),
+                _ => createhow4::GUARDED4(attrs),
+            };
+            let name = own_name(*name);
+            let share = Share {
+                file: 0,
+                access: 3,
+                deny: 0,
+                wants: false,
+                owner: u64::MAX - u64::from(name[1]),
+            };
+            let claim = open_claim4::CLAIM_NULL(Opaque(&name));
+            open(to, of, &share, (openflag4::OPEN4_CREATE(how), claim));
+            to.op(&nfs_argop4::OP_CLOSE(CLOSE4args {
+                seqid: 0,
+                open_stateid: CURRENT,
+            }));
+            getattr(to);
+        }
+        Ask::Remove(name) => {
+            let name = own_name(*name);
+            to.op(&nfs_argop4::OP_REMOVE(REMOVE4args {
+                target: Opaque(&name),
+            }));
+        }
+        Ask::Rename(from, into) => {
+            to.op(&nfs_argop4::OP_SAVEFH);
+            let (from, into) = (own_name(*from), own_name(*into));
+            to.op(&nfs_argop4::OP_RENAME(RENAME4args {
+                oldname: Opaque(&from),
+                newname: Opaque(&into),
+            }));
+        }
+        Ask::Look(name) => {
+            lookup(to, &own_name(*name));
+            getattr(to);
+        }
+        _ => unreachable!("not of names"),
+    }
+}

@@ -1,0 +1,412 @@
+//! What a client makes of the answers to its requests.
+
+use host::nfs::Results;
+use mem::BufRange;
+use wire::nfs4::{
+    COMMIT4resok, CREATE_SESSION4resok, EXCHANGE_ID4resok, OPEN4resok, READ4resok, WRITE4resok,
+    fattr4, nfs_fh4, nfs_ftype4, nfs_opnum4, nfsstat4, open_delegation4, stable_how4, stateid4,
+};
+use wire::xdr::{Decode, Reader};
+
+use super::ask::{Ask, Handle, New, Range4, Share};
+use super::client::{Delegated, Locked, NfsClient, Opened};
+use super::model::What;
+use super::{Common, DATA_FILES};
+use crate::checker::{Verdict, Violation};
+
+/// The results behind SEQUENCE, and the data of a READ.
+type Found<'r> = (Results<'r>, Option<BufRange>);
+
+fn take<'r, T: Decode<'r>>(results: &mut Results<'r>, number: nfs_opnum4) -> Result<T, Violation> {
+    let found = results.take(number);
+    found.map_err(|wrong| Violation(format!("{number:?} of NFS: {wrong}")))
+}
+
+fn done(results: &mut Results<'_>, number: nfs_opnum4) -> Verdict {
+    let found = results.done(number);
+    found.map_err(|wrong| Violation(format!("{number:?} of NFS: {wrong}")))
+}
+
+fn handle(results: &mut Results<'_>) -> Result<Handle, Violation> {
+    let found: nfs_fh4<'_> = take(results, nfs_opnum4::OP_GETFH)?;
+    Ok(found.0.to_vec())
+}
+
+fn object(results: &mut Results<'_>) -> Result<(u64, nfs_ftype4), Violation> {
+    let found: fattr4<'_> = take(results, nfs_opnum4::OP_GETATTR)?;
+    let mut from = Reader::new(found.attr_vals.0);
+    let kind = nfs_ftype4::decode(&mut from);
+    let fileid = u64::decode(&mut from);
+    match (kind, fileid) {
+        (Ok(kind), Ok(fileid)) => Ok((fileid, kind)),
+        _ => Err(Violation("attributes that make no sense".into())),
+    }
+}
+
+fn unexpected(ask: &Ask, status: nfsstat4) -> Verdict {
+    Err(Violation(format!("{ask:?} of NFS ended with {status:?}")))
+}
+
+fn lock_of(range: &Range4) -> What {
+    What::Lock {
+        from: range.from,
+        to: range.to,
+        is_exclusive: range.is_exclusive,
+    }
+}
+
+/// A state that is gone is told so.
+fn is_lost(status: nfsstat4) -> bool {
+    matches!(
+        status,
+        nfsstat4::NFS4ERR_BAD_STATEID
+            | nfsstat4::NFS4ERR_OLD_STATEID
+            | nfsstat4::NFS4ERR_EXPIRED
+            | nfsstat4::NFS4ERR_ADMIN_REVOKED
+            | nfsstat4::NFS4ERR_DELEG_REVOKED
+            | nfsstat4::NFS4ERR_NO_GRACE
+            | nfsstat4::NFS4ERR_RECLAIM_BAD
+            | nfsstat4::NFS4ERR_RECLAIM_CONFLICT
+    )
+}
+
+impl NfsClient {
+    /// A request without a session has ended.
+    pub(super) fn alone_ended(
+        &mut self,
+        ask: Ask,
+        mut results: Results<'_>,
+        common: &mut Common,
+    ) -> Verdict {
+        let _ = common;
+        let status = results.status;
+        let is_gone = matches!(
+            status,
+            nfsstat4::NFS4ERR_STALE_CLIENTID
+                | nfsstat4::NFS4ERR_BADSESSION
+                | nfsstat4::NFS4ERR_DELAY
+                | nfsstat4::NFS4ERR_SEQ_MISORDERED
+        );
+        match ask {
+            // A restart came between: from the beginning.
+            Ask::Exchange | Ask::Session if is_gone => {
+                self.start_again();
+                Ok(())
+            }
+            Ask::Exchange => {
+                let found: EXCHANGE_ID4resok<'_> =
+                    take(&mut results, nfs_opnum4::OP_EXCHANGE_ID)?;
+                self.id.clientid = found.eir_clientid;
+                self.id.sequence = found.eir_sequenceid;
+                Ok(())
+            }
+            Ask::Session => {
+                let made: CREATE_SESSION4resok<'_> =
+                    take(&mut results, nfs_opnum4::OP_CREATE_SESSION)?;
+                self.made_session(&made);
+                Ok(())
+            }
+            // The next request will see what there is to see.
+            Ask::Bind => Ok(()),
+            Ask::DestroySession | Ask::DestroyClient
+                if is_gone || status == nfsstat4::NFS4_OK =>
+            {
+                Ok(())
+            }
+            ask => unexpected(&ask, status),
+        }
+    }
+
+    /// A request in a slot was executed.
+    pub(super) fn ended(
+        &mut self,
+        ask: Ask,
+        begin: u64,
+        found: Found<'_>,
+        common: &mut Common,
+    ) -> Verdict {
+        match ask {
+            Ask::Renew => Ok(()),
+            Ask::Root | Ask::MakeHome | Ask::FindHome | Ask::Complete => {
+                self.setup_ended(&ask, found.0)
+            }
+            Ask::Read(..) | Ask::Write { .. } | Ask::Commit(_) => {
+                self.io_ended(ask, begin, found, common)
+            }
+            Ask::Make(..) | Ask::Remove(_) | Ask::Rename(..) | Ask::Look(_) => {
+                common.model.checked += 1;
+                self.name_ended(&ask, found.0)
+            }
+            Ask::Open(share) => self.opened(share, found.0, common),
+            Ask::Lock(range) => self.locked(range, found.0, common),
+            Ask::Reclaim(_) | Ask::ReclaimLock(_) => self.reclaimed(&ask, found.0, common),
+            Ask::Close(_) | Ask::Unlock(_) | Ask::Return(_) => {
+                self.released(&ask, found.0, common)
+            }
+            ask => unexpected(&ask, found.0.status),
+        }
+    }
+
+    fn setup_ended(&mut self, ask: &Ask, mut results: Results<'_>) -> Verdict {
+        let status = results.status;
+        let results = &mut results;
+        match (ask, status) {
+            (Ask::Complete, nfsstat4::NFS4_OK | nfsstat4::NFS4ERR_COMPLETE_ALREADY) => Ok(()),
+            (Ask::Root, nfsstat4::NFS4_OK) => {
+                done(results, nfs_opnum4::OP_PUTROOTFH)?;
+                done(results, nfs_opnum4::OP_LOOKUP)?;
+                self.id.root = handle(results)?;
+                Ok(())
+            }
+            (Ask::MakeHome, nfsstat4::NFS4_OK | nfsstat4::NFS4ERR_EXIST) => Ok(()),
+            (Ask::FindHome, nfsstat4::NFS4_OK) => {
+                done(results, nfs_opnum4::OP_PUTFH)?;
+                done(results, nfs_opnum4::OP_LOOKUP)?;
+                self.id.home = handle(results)?;
+                Ok(())
+            }
+            (ask, status) => unexpected(ask, status),
+        }
+    }
+
+    fn io_ended(
+        &mut self,
+        ask: Ask,
+        begin: u64,
+        (mut results, placed): Found<'_>,
+        common: &mut Common,
+    ) -> Verdict {
+        let status = results.status;
+        let results = &mut results;
+        let file = match &ask {
+            Ask::Read(file, _) | Ask::Write { file, .. } | Ask::Commit(file) => *file,
+            _ => unreachable!("of content"),
+        };
+        if is_lost(status) {
+            self.state_lost(file, &format!("{status:?}"), common)?;
+            self.put_later(ask);
+            return Ok(());
+        }
+        if status != nfsstat4::NFS4_OK {
+            return unexpected(&ask, status);
+        }
+        done(results, nfs_opnum4::OP_PUTFH)?;
+        match ask {
+            Ask::Read(file, blocks) => {
+                let read: READ4resok = take(results, nfs_opnum4::OP_READ)?;
+                let mut bytes = vec![0; blocks.len() * self.id.block_bytes];
+                let len = read.data.len as usize;
+                if let (Some(range), true) = (placed, len > 0) {
+                    if range.len() as usize != len {
+                        return Err(Violation("a READ without all of its data".into()));
+                    }
+                    mem::copy_out(range, &mut bytes[..len]);
+                }
+                if len < bytes.len() && !read.eof {
+                    return Err(Violation("a READ that is short before the end".into()));
+                }
+                let end = common.model.stamp();
+                for (block, bytes) in blocks.zip(bytes.chunks(self.id.block_bytes)) {
+                    common.model.read((file, block), bytes, (begin, end))?;
+                }
+            }
+            Ask::Write { blocks, value, is_stable, .. } => {
+                let wrote: WRITE4resok = take(results, nfs_opnum4::OP_WRITE)?;
+                if wrote.count as usize != blocks.len() * self.id.block_bytes {
+                    return Err(Violation(format!("a WRITE of {} bytes", wrote.count)));
+                }
+                let is_safe = wrote.committed != stable_how4::UNSTABLE4;
+                if is_stable && !is_safe {
+                    return Err(Violation("a WRITE that is not as stable as asked".into()));
+                }
+                let verifier = u64::from_be_bytes(wrote.writeverf);
+                common.model.written(value, is_safe, verifier);
+            }
+            Ask::Commit(file) => {
+                let committed: COMMIT4resok = take(results, nfs_opnum4::OP_COMMIT)?;
+                let verifier = u64::from_be_bytes(committed.writeverf);
+                let number = self.id.number;
+                for blocks in common.model.committed(number, file, begin, verifier) {
+                    common.rewritten += 1;
+                    let ask = super::again(self, file, blocks, common);
+                    self.put_later(ask);
+                }
+            }
+            _ => unreachable!("of content"),
+        }
+        Ok(())
+    }
+
+    fn name_ended(&mut self, ask: &Ask, mut results: Results<'_>) -> Verdict {
+        let status = results.status;
+        let results = &mut results;
+        let mut found = None;
+        if status == nfsstat4::NFS4_OK {
+            done(results, nfs_opnum4::OP_PUTFH)?;
+            match ask {
+                Ask::Make(_, New::Directory) => {
+                    take::<wire::nfs4::CREATE4resok<'_>>(results, nfs_opnum4::OP_CREATE)?;
+                    found = Some(object(results)?);
+                }
+                Ask::Make(..) => {
+                    take::<OPEN4resok<'_>>(results, nfs_opnum4::OP_OPEN)?;
+                    take::<stateid4>(results, nfs_opnum4::OP_CLOSE)?;
+                    found = Some(object(results)?);
+                }
+                Ask::Look(_) => {
+                    done(results, nfs_opnum4::OP_LOOKUP)?;
+                    found = Some(object(results)?);
+                }
+                _ => {}
+            }
+        }
+        self.names.ended(ask, status, found)
+    }
+
+    fn opened(&mut self, share: Share, mut results: Results<'_>, common: &mut Common) -> Verdict {
+        let status = results.status;
+        let results = &mut results;
+        match status {
+            nfsstat4::NFS4_OK => {}
+            nfsstat4::NFS4ERR_SHARE_DENIED if share.file >= DATA_FILES => return Ok(()),
+            status => return unexpected(&Ask::Open(share), status),
+        }
+        done(results, nfs_opnum4::OP_PUTFH)?;
+        let opened: OPEN4resok<'_> = take(results, nfs_opnum4::OP_OPEN)?;
+        let handle = handle(results)?;
+        let (number, now) = (self.id.number, self.now());
+        let what = What::Share {
+            access: share.access,
+            deny: share.deny,
+        };
+        let model = &mut common.model;
+        let hold = model.granted(number, share.file, what, now)?;
+        if let open_delegation4::OPEN_DELEGATE_READ(delegation) = opened.delegation {
+            common.delegations += 1;
+            let hold = model.granted(number, share.file, What::Delegation, now)?;
+            self.id.delegations.push(Some(Delegated {
+                hold,
+                handle: handle.clone(),
+                stateid: delegation.stateid,
+                is_busy: false,
+            }));
+        }
+        let it = Some(Opened {
+            hold,
+            share,
+            handle,
+            stateid: opened.stateid,
+            is_busy: false,
+        });
+        match share.file < DATA_FILES {
+            true => self.id.opens[share.file] = it,
+            false => self.id.opens.push(it),
+        }
+        Ok(())
+    }
+
+    fn locked(&mut self, range: Range4, mut results: Results<'_>, common: &mut Common) -> Verdict {
+        let status = results.status;
+        match status {
+            nfsstat4::NFS4_OK => {}
+            nfsstat4::NFS4ERR_DENIED => return Ok(()),
+            status if is_lost(status) => {
+                return self.state_lost(range.file, &format!("{status:?}"), common);
+            }
+            status => return unexpected(&Ask::Lock(range), status),
+        }
+        done(&mut results, nfs_opnum4::OP_PUTFH)?;
+        let stateid = take(&mut results, nfs_opnum4::OP_LOCK)?;
+        let (number, now) = (self.id.number, self.now());
+        let hold = common.model.granted(number, range.file, lock_of(&range), now)?;
+        self.id.locks.push(Some(Locked {
+            hold,
+            range,
+            stateid,
+            is_busy: false,
+        }));
+        Ok(())
+    }
+
+    fn reclaimed(&mut self, ask: &Ask, mut results: Results<'_>, common: &mut Common) -> Verdict {
+        let status = results.status;
+        let now = self.now();
+        let hold = match *ask {
+            Ask::Reclaim(at) => self.id.opens[at].as_ref().map(|it| it.hold),
+            Ask::ReclaimLock(at) => self.id.locks[at].as_ref().map(|it| it.hold),
+            _ => unreachable!("of reclaims"),
+        };
+        let hold = hold.expect("it is there");
+        if is_lost(status) {
+            common.model.lost(hold, now, &format!("{ask:?}: {status:?}"))?;
+            match *ask {
+                Ask::ReclaimLock(at) => self.id.locks[at] = None,
+                Ask::Reclaim(at) if at >= DATA_FILES => self.id.opens[at] = None,
+                _ => self.lose_all(&format!("{status:?}"), common)?,
+            }
+            return Ok(());
+        }
+        if status != nfsstat4::NFS4_OK {
+            return unexpected(ask, status);
+        }
+        done(&mut results, nfs_opnum4::OP_PUTFH)?;
+        match *ask {
+            Ask::Reclaim(at) => {
+                let opened: OPEN4resok<'_> = take(&mut results, nfs_opnum4::OP_OPEN)?;
+                let it = self.id.opens[at].as_mut().expect("it is there");
+                it.stateid = opened.stateid;
+            }
+            Ask::ReclaimLock(at) => {
+                let stateid = take(&mut results, nfs_opnum4::OP_LOCK)?;
+                self.id.locks[at].as_mut().expect("it is there").stateid = stateid;
+            }
+            _ => unreachable!("of reclaims"),
+        }
+        common.model.reclaimed(hold, now)
+    }
+
+    fn released(&mut self, ask: &Ask, results: Results<'_>, common: &mut Common) -> Verdict {
+        let _ = common;
+        let status = results.status;
+        match *ask {
+            Ask::Close(at) => self.id.opens[at] = None,
+            Ask::Unlock(at) => self.id.locks[at] = None,
+            Ask::Return(at) => self.id.delegations[at] = None,
+            _ => unreachable!("of what is given back"),
+        }
+        match status {
+            nfsstat4::NFS4_OK => Ok(()),
+            // Those may be taken away without a word.
+            _ if matches!(ask, Ask::Return(_)) && is_lost(status) => Ok(()),
+            // It had no lease for a while.
+            _ if is_lost(status) && self.had_gap(common) => self.lose_all("gone", common),
+            status => unexpected(ask, status),
+        }
+    }
+
+    /// The state of a data file is gone: so is all else.
+    fn state_lost(&mut self, file: usize, why: &str, common: &mut Common) -> Verdict {
+        if let Some(opened) = &self.id.opens[file] {
+            common.model.lost(opened.hold, self.now(), why)?;
+        }
+        self.lose_all(why, common)
+    }
+
+    /// What it had is gone, which only a silence explains: it mounts anew.
+    fn lose_all(&mut self, why: &str, common: &mut Common) -> Verdict {
+        let now = self.now();
+        let opens = self.id.opens.iter().flatten().map(|it| it.hold);
+        let locks = self.id.locks.iter().flatten().map(|it| it.hold);
+        let holds: Vec<usize> = opens.chain(locks).collect();
+        for hold in holds {
+            common.model.lost(hold, now, why)?;
+        }
+        self.mount_anew();
+        Ok(())
+    }
+
+    /// Whether the answers are those of a server that has forgotten it.
+    fn had_gap(&self, common: &Common) -> bool {
+        common.model.is_doubtful(self.id.number, self.now())
+    }
+}

@@ -1,0 +1,281 @@
+//! A file system that outlives the target's process: memory that the world keeps.
+//! What was written and not made stable may go with a crash, answers are late.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mem::BufRange;
+use reactor::{Bell, FallocateMode, FileIo, Ticket, Token};
+use store::fs::{
+    Caller, Error, FileId, FileSystem, Info, Memory, Op, Output, Progress, Task, Time, Written,
+};
+
+use crate::random::Random;
+
+/// Bytes of it, and of one in the target's own memory.
+pub const SIZE_BYTES: u64 = 8 << 20;
+/// What its handles carry.
+const INSTANCE: u64 = 0x6b65_7074;
+
+/// Tickets of operations whose answers are to come.
+pub type Late = Arc<Mutex<Vec<Ticket>>>;
+
+/// Bytes that a write has taken the place of.
+struct Undo {
+    file: FileId,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+struct State {
+    random: Random,
+    /// How often, of a hundred, an answer is late.
+    late_percent: u64,
+    /// What each file holds.
+    content: HashMap<FileId, Vec<u8>>,
+    /// Writes that are not stable, in their order.
+    undo: Vec<Undo>,
+    opens: HashMap<FileId, u32>,
+    starts: u64,
+}
+
+/// What is left of the file system while no target serves it.
+#[derive(Clone)]
+pub struct Medium {
+    memory: Arc<Memory>,
+    state: Arc<Mutex<State>>,
+    late: Late,
+}
+
+/// The file system as one start of the target has it.
+pub struct Kept {
+    medium: Medium,
+    info: Info,
+}
+
+impl Medium {
+    /// An empty one.
+    pub fn new(random: Random, late_percent: u64, late: Late) -> Medium {
+        let memory = Memory::new("kept", SIZE_BYTES, INSTANCE, Time::default());
+        let state = State {
+            random,
+            late_percent,
+            content: HashMap::new(),
+            undo: Vec::new(),
+            opens: HashMap::new(),
+            starts: 0,
+        };
+        Medium {
+            memory: Arc::new(memory.expect("memory is left")),
+            state: Arc::new(Mutex::new(state)),
+            late,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("one thread")
+    }
+
+    /// The target starts.
+    pub fn open(&self) -> Kept {
+        let mut state = self.state();
+        state.starts += 1;
+        let info = Info {
+            verifier: state.starts,
+            ..self.memory.info().clone()
+        };
+        Kept {
+            medium: self.clone(),
+            info,
+        }
+    }
+
+    /// The target is gone: so is some of what was not stable, and nobody has
+    /// anything open.
+    pub fn crash(&self) {
+        let mut state = self.state();
+        let loses = state.random.percent(70);
+        let undo = std::mem::take(&mut state.undo);
+        for undo in undo.into_iter().rev() {
+            if !loses || state.random.one_in(3) {
+                continue;
+            }
+            let caller = superuser();
+            let written =
+                (self.memory).write_now(&caller, undo.file, undo.offset, &undo.bytes);
+            // A file that is gone has nothing to lose.
+            if written.is_some_and(|written| written.is_ok()) {
+                state.put(undo.file, undo.offset, &undo.bytes);
+            }
+        }
+        let opens = std::mem::take(&mut state.opens);
+        let mut opens: Vec<_> = opens.into_iter().collect();
+        opens.sort();
+        for (file, count) in opens {
+            for _ in 0..count {
+                let _ = self.ask(&superuser(), Op::Close { file });
+            }
+        }
+    }
+
+    /// What the memory says at once, as it does of all that is small.
+    fn ask(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+        let mut none = NoFiles(Bell::new(None));
+        match self.memory.start(caller, op, &mut none, 0) {
+            Progress::Done(result) => result,
+            Progress::Pending(_) => unreachable!("only what is large takes its time"),
+        }
+    }
+}
+
+fn superuser() -> Caller<'static> {
+    Caller {
+        uid: 0,
+        gid: 0,
+        gids: &[],
+        now: Time::default(),
+        is_open: true,
+    }
+}
+
+impl State {
+    fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> Vec<u8> {
+        let content = self.content.entry(file).or_default();
+        let range = offset as usize..offset as usize + bytes.len();
+        if content.len() < range.end {
+            content.resize(range.end, 0);
+        }
+        let old = content[range.clone()].to_vec();
+        content[range].copy_from_slice(bytes);
+        old
+    }
+
+    fn is_late(&mut self) -> bool {
+        let percent = self.late_percent;
+        self.random.percent(percent)
+    }
+}
+
+impl Kept {
+    fn write(
+        &self,
+        caller: &Caller<'_>,
+        (file, offset): (FileId, u64),
+        buf: BufRange,
+        is_stable: bool,
+    ) -> Result<Output, Error> {
+        let mut bytes = vec![0; buf.len() as usize];
+        mem::copy_out(buf, &mut bytes);
+        let written = self.medium.memory.write_now(caller, file, offset, &bytes);
+        let written = written.expect("it is memory")?;
+        assert_eq!(written.len, buf.len(), "there is room");
+        let mut state = self.medium.state();
+        let bytes = state.put(file, offset, &bytes);
+        match is_stable {
+            true => state.undo.retain(|undo| undo.file != file),
+            false => state.undo.push(Undo {
+                file,
+                offset,
+                bytes,
+            }),
+        }
+        Ok(Output::Written(Written {
+            len: written.len,
+            is_stable,
+        }))
+    }
+
+    fn execute(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+        match op {
+            Op::Write {
+                file,
+                offset,
+                buf,
+                is_stable,
+            } => return self.write(caller, (file, offset), buf, is_stable),
+            Op::Commit { file } => {
+                let done = self.medium.ask(caller, op)?;
+                let mut state = self.medium.state();
+                state.undo.retain(|undo| undo.file != file);
+                return Ok(done);
+            }
+            _ => {}
+        }
+        let done = self.medium.ask(caller, op)?;
+        let mut state = self.medium.state();
+        match op {
+            Op::Open { file, .. } => *state.opens.entry(file).or_default() += 1,
+            Op::Close { file } => {
+                let count = state.opens.get_mut(&file).expect("it is open");
+                *count -= 1;
+            }
+            _ => {}
+        }
+        Ok(done)
+    }
+}
+
+impl FileSystem for Kept {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn root(&self) -> FileId {
+        self.medium.memory.root()
+    }
+
+    fn start(
+        &self,
+        caller: &Caller<'_>,
+        op: Op<'_>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        let result = self.execute(caller, op);
+        if !self.medium.state().is_late() {
+            return Progress::Done(result);
+        }
+        let mut late = self.medium.late.lock().expect("one thread");
+        late.push(files.ticket(token));
+        Progress::Pending(Task::of_other(result))
+    }
+
+    fn resume(
+        &self,
+        task: Task,
+        _result: io::Result<u32>,
+        _files: &mut dyn FileIo,
+        _token: Token,
+    ) -> Progress {
+        Progress::Done(task.into_other())
+    }
+}
+
+/// Who has no files.
+struct NoFiles(Arc<Bell>);
+
+impl FileIo for NoFiles {
+    fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+        unreachable!("memory has no files");
+    }
+
+    fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+        unreachable!("memory has no files");
+    }
+
+    fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+        unreachable!("memory has no files");
+    }
+
+    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+        unreachable!("memory has no files");
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.0.ticket(token)
+    }
+
+    fn cancel_file(&mut self, _: Token) {}
+}

@@ -1,0 +1,441 @@
+//! What NFS clients may see, given what they asked for and were told.
+//!
+//! Content: each write leaves blocks that name it. Names: each client has a
+//! directory of its own, so it knows how each operation on a name must end.
+//! Locks, shares and delegations: who was given one has it until he begins to give
+//! it back, as long as the server has heard from him within the lease.
+
+use reactor::Nanos;
+
+use crate::checker::{Verdict, Violation};
+use crate::random::mix;
+
+/// A count of beginnings and ends.
+pub type Stamp = u64;
+const NEVER: Stamp = u64::MAX;
+
+/// Bytes of a block of content.
+pub type Block = usize;
+
+/// One WRITE.
+#[derive(Clone, Debug)]
+struct Write {
+    client: usize,
+    file: usize,
+    blocks: std::ops::Range<Block>,
+    begin: Stamp,
+    /// It has taken effect by then, or never does.
+    latest: Stamp,
+    /// It has surely taken effect by then.
+    sure: Stamp,
+    is_durable: bool,
+    /// The verifier that it was answered with, and when.
+    answered: Option<(u64, Stamp)>,
+    /// With the file system that it was in.
+    is_gone: bool,
+}
+
+/// What a client has of a file, in the way of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A byte-range lock.
+    Lock {
+        /// First unit, and the one behind the last.
+        from: u64,
+        to: u64,
+        is_exclusive: bool,
+    },
+    /// An OPEN with its share reservation.
+    Share { access: u32, deny: u32 },
+    /// A read delegation.
+    Delegation,
+}
+
+/// Whether it is had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Held,
+    /// The server has started again, and the client may have it back.
+    Awaits,
+    Over,
+}
+
+#[derive(Clone, Debug)]
+struct Hold {
+    client: usize,
+    file: usize,
+    what: What,
+    standing: Standing,
+    /// When somebody first asked for what a delegation is in the way of.
+    wanted: Option<Nanos>,
+}
+
+/// What a model knows.
+pub struct Model {
+    stamp: Stamp,
+    writes: Vec<Write>,
+    /// Writes of each block of each file.
+    blocks: Vec<Vec<Vec<usize>>>,
+    holds: Vec<Hold>,
+    /// When each client was heard for sure.
+    heard: Vec<Nanos>,
+    /// It was silent for longer than its lease.
+    is_doubtful: Vec<bool>,
+    lease: Nanos,
+    grace: Nanos,
+    grace_until: Nanos,
+    survives: bool,
+    /// Answers that were held against it.
+    pub checked: u64,
+}
+
+fn conflicts(a: &What, b: &What) -> bool {
+    match (*a, *b) {
+        (
+            What::Lock {
+                from,
+                to,
+                is_exclusive,
+            },
+            What::Lock {
+                from: from2,
+                to: to2,
+                is_exclusive: is_exclusive2,
+            },
+        ) => from < to2 && from2 < to && (is_exclusive || is_exclusive2),
+        (
+            What::Share { access, deny },
+            What::Share {
+                access: access2,
+                deny: deny2,
+            },
+        ) => access & deny2 != 0 || access2 & deny != 0,
+        (What::Share { access, .. }, What::Delegation)
+        | (What::Delegation, What::Share { access, .. }) => access & 2 != 0,
+        _ => false,
+    }
+}
+
+impl Model {
+    /// Of clients that have heard nothing yet.
+    pub fn new(clients: usize, files: usize, blocks: usize, survives: bool) -> Model {
+        Model {
+            stamp: 1,
+            writes: Vec::new(),
+            blocks: vec![vec![Vec::new(); blocks]; files],
+            holds: Vec::new(),
+            heard: vec![0; clients],
+            is_doubtful: vec![false; clients],
+            lease: 0,
+            grace: 0,
+            grace_until: 0,
+            survives,
+            checked: 0,
+        }
+    }
+
+    /// How long clients may be silent, and may reclaim.
+    pub fn set_times(&mut self, lease: Nanos, grace: Nanos) {
+        (self.lease, self.grace) = (lease, grace);
+    }
+
+    /// One more beginning or end.
+    pub fn stamp(&mut self) -> Stamp {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// A client's request that was sent at `at` was executed, which it knows now.
+    pub fn heard(&mut self, client: usize, at: Nanos, now: Nanos) {
+        if now >= self.heard[client] + self.lease {
+            // It may have been given up in between.
+            self.is_doubtful[client] = true;
+            for hold in self.holds.iter_mut().filter(|hold| hold.client == client) {
+                if hold.standing == Standing::Held {
+                    hold.standing = Standing::Over;
+                }
+            }
+        }
+        self.heard[client] = self.heard[client].max(at);
+    }
+
+    /// A client introduces itself.
+    pub fn introduced(&mut self, client: usize, now: Nanos) {
+        self.heard[client] = now;
+        self.is_doubtful[client] = false;
+    }
+
+    /// Whether what a client has may be gone.
+    pub fn is_doubtful(&self, client: usize, now: Nanos) -> bool {
+        self.is_doubtful[client] || !self.has_lease(client, now)
+    }
+
+    fn has_lease(&self, client: usize, now: Nanos) -> bool {
+        now < self.heard[client] + self.lease
+    }
+
+    /// A write is about to be sent: its value.
+    pub fn write(&mut self, client: usize, file: usize, blocks: std::ops::Range<Block>) -> u32 {
+        let begin = self.stamp();
+        let number = self.writes.len();
+        for block in blocks.clone() {
+            self.blocks[file][block].push(number);
+        }
+        self.writes.push(Write {
+            client,
+            file,
+            blocks,
+            begin,
+            latest: NEVER,
+            sure: NEVER,
+            is_durable: false,
+            answered: None,
+            is_gone: false,
+        });
+        number as u32 + 1
+    }
+
+    /// It was executed, which was answered with this verifier.
+    pub fn written(&mut self, value: u32, is_stable: bool, verifier: u64) {
+        let now = self.stamp();
+        let write = &mut self.writes[value as usize - 1];
+        write.latest = write.latest.min(now);
+        write.sure = write.sure.min(now);
+        write.is_durable |= is_stable;
+        write.answered = Some((verifier, now));
+        self.checked += 1;
+    }
+
+    /// It was executed, and more nobody knows.
+    pub fn forgotten(&mut self, value: u32) {
+        let now = self.stamp();
+        let write = &mut self.writes[value as usize - 1];
+        (write.latest, write.sure) = (write.latest.min(now), write.sure.min(now));
+    }
+
+    /// A COMMIT that began then was answered with this verifier: what of the
+    /// client's writes must be written again.
+    pub fn committed(
+        &mut self,
+        client: usize,
+        file: usize,
+        begin: Stamp,
+        verifier: u64,
+    ) -> Vec<std::ops::Range<Block>> {
+        self.checked += 1;
+        let mut again = Vec::new();
+        for write in &mut self.writes {
+            let Some((of, at)) = write.answered else {
+                continue;
+            };
+            if write.file != file || write.is_durable || write.is_gone || at >= begin {
+                continue;
+            }
+            if of == verifier {
+                // Also what a restart has made doubtful meanwhile: it is promised.
+                write.is_durable = true;
+                write.sure = write.sure.min(at);
+            } else if write.client == client {
+                write.answered = None;
+                again.push(write.blocks.clone());
+            }
+        }
+        again
+    }
+
+    /// A block was read between these two moments.
+    pub fn read(
+        &mut self,
+        (file, block): (usize, Block),
+        bytes: &[u8],
+        (begin, end): (Stamp, Stamp),
+    ) -> Verdict {
+        self.checked += 1;
+        let value = value_of(file, block, bytes);
+        let wrong = |what: String| {
+            let text = format!("file {file}, block {block}: a read sees {what}");
+            Err(Violation(text))
+        };
+        let Some(value) = value else {
+            return wrong("bytes that nobody wrote there".into());
+        };
+        let latest = match value {
+            0 => 0,
+            value => match self.writes.get(value as usize - 1) {
+                Some(write) if write.is_gone => {
+                    return wrong(format!("write {value}, which is not there: {write:?}"));
+                }
+                Some(write) if write.begin < end => write.latest,
+                _ => return wrong(format!("write {value} before it began")),
+            },
+        };
+        for &other in &self.blocks[file][block] {
+            let write = &self.writes[other];
+            if write.sure < begin && write.begin > latest && other + 1 != value as usize {
+                let was = (value as usize).checked_sub(1).map(|at| &self.writes[at]);
+                return wrong(format!(
+                    "write {value} of NFS ({was:?}) behind write {}: {write:?}",
+                    other + 1
+                ));
+            }
+        }
+        if let Some(at) = (value as usize).checked_sub(1) {
+            let write = &mut self.writes[at];
+            (write.latest, write.sure) = (write.latest.min(end), write.sure.min(end));
+        }
+        Ok(())
+    }
+
+    /// The target's process has ended.
+    pub fn crash(&mut self, now: Nanos) {
+        let stamp = self.stamp();
+        for write in &mut self.writes {
+            if !self.survives {
+                write.is_gone = true;
+                continue;
+            }
+            write.latest = write.latest.min(stamp);
+            if !write.is_durable {
+                write.sure = NEVER;
+            }
+        }
+        if !self.survives {
+            self.blocks.iter_mut().flatten().for_each(Vec::clear);
+        }
+        for at in 0..self.holds.len() {
+            let may_reclaim = match self.holds[at].standing {
+                Standing::Held => self.has_lease(self.holds[at].client, now),
+                Standing::Awaits => now < self.grace_until,
+                Standing::Over => false,
+            };
+            let hold = &mut self.holds[at];
+            let lasts = self.survives && hold.what != What::Delegation;
+            hold.standing = match may_reclaim && lasts {
+                true => Standing::Awaits,
+                false => Standing::Over,
+            };
+        }
+    }
+
+    /// It is there again.
+    pub fn start(&mut self, now: Nanos) {
+        self.grace_until = now + self.grace;
+    }
+
+    /// Somebody is about to ask for this.
+    pub fn wants(&mut self, client: usize, file: usize, what: &What, now: Nanos) {
+        for hold in &mut self.holds {
+            let is_in_way = hold.client != client
+                && hold.file == file
+                && hold.what == What::Delegation
+                && conflicts(&hold.what, what);
+            if is_in_way {
+                hold.wanted.get_or_insert(now);
+            }
+        }
+    }
+
+    fn check(&self, at: usize, now: Nanos) -> Verdict {
+        let this = &self.holds[at];
+        for (other, hold) in self.holds.iter().enumerate() {
+            if other == at || hold.file != this.file || !conflicts(&hold.what, &this.what) {
+                continue;
+            }
+            // A client is not in its own delegation's way.
+            let is_own = hold.client == this.client;
+            if is_own && (hold.what == What::Delegation || this.what == What::Delegation) {
+                continue;
+            }
+            let revoked = |by: Nanos| now >= by + self.lease / 2;
+            let is_had = match hold.standing {
+                Standing::Held => {
+                    self.has_lease(hold.client, now) && !hold.wanted.is_some_and(revoked)
+                }
+                Standing::Awaits => now < self.grace_until,
+                Standing::Over => false,
+            };
+            if is_had {
+                let text = format!("{this:?} was granted against {hold:?}");
+                return Err(Violation(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client was given this: its number.
+    pub fn granted(
+        &mut self,
+        client: usize,
+        file: usize,
+        what: What,
+        now: Nanos,
+    ) -> Result<usize, Violation> {
+        self.checked += 1;
+        self.holds.push(Hold {
+            client,
+            file,
+            what,
+            standing: Standing::Held,
+            wanted: None,
+        });
+        let at = self.holds.len() - 1;
+        self.check(at, now)?;
+        Ok(at)
+    }
+
+    /// A client begins to give it back.
+    pub fn released(&mut self, hold: usize) {
+        self.holds[hold].standing = Standing::Over;
+    }
+
+    /// It has it back.
+    pub fn reclaimed(&mut self, hold: usize, now: Nanos) -> Verdict {
+        self.checked += 1;
+        self.holds[hold].standing = Standing::Held;
+        self.check(hold, now)
+    }
+
+    /// The server says that it has it no more.
+    pub fn lost(&mut self, hold: usize, now: Nanos, why: &str) -> Verdict {
+        let it = &self.holds[hold];
+        let is_had = match it.standing {
+            Standing::Held => self.has_lease(it.client, now),
+            Standing::Awaits => now < self.grace_until,
+            Standing::Over => false,
+        };
+        if is_had && it.what != What::Delegation {
+            return Err(Violation(format!("{it:?} is lost: {why}")));
+        }
+        self.holds[hold].standing = Standing::Over;
+        Ok(())
+    }
+
+    /// A client has forgotten all that it had.
+    pub fn forgets(&mut self, client: usize) {
+        let its = self.holds.iter_mut().filter(|hold| hold.client == client);
+        its.for_each(|hold| hold.standing = Standing::Over);
+    }
+}
+
+/// What a write leaves in a block.
+pub fn fill(value: u32, file: usize, block: Block, to: &mut [u8]) {
+    let seed = u64::from(value) << 32 | (file as u64) << 16 | block as u64;
+    for (at, word) in to.chunks_mut(8).enumerate() {
+        let bits = match at {
+            0 => u64::from(value) << 32 | u64::from(!value),
+            at => mix(seed ^ (at as u64) << 50),
+        };
+        word.copy_from_slice(&bits.to_be_bytes()[..word.len()]);
+    }
+}
+
+/// The write that a block is of, 0 for zeros; `None` if it is of none.
+fn value_of(file: usize, block: Block, bytes: &[u8]) -> Option<u32> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Some(0);
+    }
+    let value = u32::from_be_bytes(bytes.first_chunk().copied()?);
+    let mut expected = vec![0; bytes.len()];
+    fill(value, file, block, &mut expected);
+    (value > 0 && expected == bytes).then_some(value)
+}

@@ -1,0 +1,178 @@
+//! What a client knows of the names in its own directory: nobody else changes
+//! them, so it knows how each operation must end.
+
+use wire::nfs4::{nfs_ftype4, nfsstat4};
+
+use super::ask::{Ask, New};
+use crate::checker::{Verdict, Violation};
+
+/// Names in a directory.
+pub const NAMES: usize = 5;
+
+/// What a name may stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Absent,
+    /// With this fileid, if it is known.
+    There { fileid: Option<u64>, is_dir: bool },
+}
+
+/// One name.
+#[derive(Clone, Debug)]
+struct Name {
+    /// More than one after an operation whose answer was lost with the server.
+    may_be: Vec<Entry>,
+    is_busy: bool,
+}
+
+/// All names of a directory.
+#[derive(Clone, Debug)]
+pub struct Names(Vec<Name>);
+
+impl Default for Names {
+    fn default() -> Names {
+        let name = Name {
+            may_be: vec![Entry::Absent],
+            is_busy: false,
+        };
+        Names(vec![name; NAMES])
+    }
+}
+
+fn concerned(ask: &Ask) -> Vec<usize> {
+    match ask {
+        Ask::Make(name, _) | Ask::Remove(name) | Ask::Look(name) => vec![*name],
+        Ask::Rename(from, to) => vec![*from, *to],
+        _ => Vec::new(),
+    }
+}
+
+impl Names {
+    /// Whether an operation on these names may begin; what to look at first
+    /// where one of them is in doubt.
+    pub fn begin(&mut self, ask: &Ask) -> Option<Ask> {
+        let names = concerned(ask);
+        if names.iter().any(|&name| self.0[name].is_busy) {
+            return None;
+        }
+        let in_doubt = names.iter().copied().find(|&name| self.0[name].may_be.len() > 1);
+        let ask = in_doubt.map_or_else(|| ask.clone(), Ask::Look);
+        concerned(&ask).iter().for_each(|&name| self.0[name].is_busy = true);
+        Some(ask)
+    }
+
+    fn free(&mut self, ask: &Ask) {
+        concerned(ask).iter().for_each(|&name| self.0[name].is_busy = false);
+    }
+
+    fn at(&self, name: usize) -> Entry {
+        self.0[name].may_be[0]
+    }
+
+    fn set(&mut self, name: usize, entry: Entry) {
+        self.0[name].may_be = vec![entry];
+    }
+
+    /// How an operation on names that are not in doubt must end.
+    fn expected(&self, ask: &Ask) -> &'static [nfsstat4] {
+        const OK: &[nfsstat4] = &[nfsstat4::NFS4_OK];
+        const EXIST: &[nfsstat4] = &[nfsstat4::NFS4ERR_EXIST];
+        const EXIST_DIR: &[nfsstat4] = &[nfsstat4::NFS4ERR_EXIST, nfsstat4::NFS4ERR_ISDIR];
+        const NOENT: &[nfsstat4] = &[nfsstat4::NFS4ERR_NOENT];
+        let is_there = |name| self.at(name) != Entry::Absent;
+        match *ask {
+            Ask::Make(name, _) if !is_there(name) => OK,
+            Ask::Make(_, New::Directory) => EXIST,
+            Ask::Make(..) => EXIST_DIR,
+            Ask::Remove(name) if is_there(name) => OK,
+            Ask::Remove(_) => NOENT,
+            Ask::Rename(from, to) => match (self.at(from), self.at(to)) {
+                (Entry::Absent, _) => NOENT,
+                (Entry::There { is_dir, .. }, Entry::There { is_dir: over, .. })
+                    if is_dir != over =>
+                {
+                    EXIST
+                }
+                _ => OK,
+            },
+            _ => OK,
+        }
+    }
+
+    fn effect(&self, ask: &Ask, fileid: Option<u64>) -> Vec<(usize, Entry)> {
+        match *ask {
+            Ask::Make(name, new) => {
+                let is_dir = new == New::Directory;
+                vec![(name, Entry::There { fileid, is_dir })]
+            }
+            Ask::Remove(name) => vec![(name, Entry::Absent)],
+            Ask::Rename(from, to) => vec![(to, self.at(from)), (from, Entry::Absent)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// An operation has ended, with this object where one was found.
+    pub fn ended(
+        &mut self,
+        ask: &Ask,
+        status: nfsstat4,
+        object: Option<(u64, nfs_ftype4)>,
+    ) -> Verdict {
+        self.free(ask);
+        let wrong = |names: &Names, what: String| {
+            let text = format!("{ask:?} of NFS {what}; {:?}", names.0);
+            Err(Violation(text))
+        };
+        if let Ask::Look(name) = *ask {
+            let found = match (status, object) {
+                (nfsstat4::NFS4ERR_NOENT, _) => Entry::Absent,
+                (nfsstat4::NFS4_OK, Some((fileid, kind))) => Entry::There {
+                    fileid: Some(fileid),
+                    is_dir: kind == nfs_ftype4::NF4DIR,
+                },
+                _ => return wrong(self, format!("ended with {status:?}")),
+            };
+            if !self.0[name].may_be.iter().any(|entry| fits(entry, &found)) {
+                return wrong(self, format!("finds {found:?}"));
+            }
+            self.set(name, found);
+            return Ok(());
+        }
+        if !self.expected(ask).contains(&status) {
+            return wrong(self, format!("was executed otherwise than once: {status:?}"));
+        }
+        if status == nfsstat4::NFS4_OK {
+            for (name, entry) in self.effect(ask, object.map(|(fileid, _)| fileid)) {
+                self.set(name, entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation may have been executed, or not.
+    pub fn lost(&mut self, ask: &Ask) {
+        self.free(ask);
+        if self.expected(ask) == [nfsstat4::NFS4_OK] {
+            for (name, entry) in self.effect(ask, None) {
+                let may_be = &mut self.0[name].may_be;
+                if !may_be.contains(&entry) {
+                    may_be.push(entry);
+                }
+            }
+        }
+    }
+
+    /// It was not executed.
+    pub fn refused(&mut self, ask: &Ask) {
+        self.free(ask);
+    }
+}
+
+fn fits(known: &Entry, found: &Entry) -> bool {
+    match (known, found) {
+        (Entry::There { fileid: None, is_dir }, Entry::There { is_dir: other, .. }) => {
+            is_dir == other
+        }
+        _ => known == found,
+    }
+}
