@@ -60,10 +60,12 @@ impl Turn {
         let Some((owner, seqid)) = self.owner.take() else {
             return answer(run);
         };
+        let op = run.flow.compound.number();
         let before = run.reply().bytes().len();
         let outcome = answer(run);
         let kept = match &outcome {
             Err(status) => Kept {
+                op,
                 status: *status,
                 body: Box::default(),
                 file: None,
@@ -71,6 +73,7 @@ impl Turn {
             Ok(_) => {
                 let bytes = &run.reply().bytes()[before..];
                 Kept {
+                    op,
                     status: status_of(bytes),
                     body: bytes[HEAD_BYTES..].into(),
                     file: match run.flow.current.map(|current| current.place) {
@@ -101,7 +104,13 @@ impl Drop for Turn {
 }
 
 /// An answer is given again, and what OPEN made the current file is again.
+///
+/// # Errors
+/// NFS4ERR_BAD_SEQID to another request by the same number.
 pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
+    if kept.op != run.flow.compound.number() {
+        return Err(nfsstat4::NFS4ERR_BAD_SEQID);
+    }
     if kept.status == nfsstat4::NFS4_OK
         && let Some(file) = kept.file
         && let Place::File { export, .. } = run.current()?

@@ -431,6 +431,9 @@ pub fn seqids(case: &mut Case) {
             .body(op::OP_OPEN_CONFIRM),
         confirmed.body(op::OP_OPEN_CONFIRM)
     );
+    // Another request by the number that was used last.
+    let other = ops().fh(&case.file).close(1, stateid);
+    case.call(other).is(NFS4ERR_BAD_SEQID);
     owner.next = 7;
     let asked = open_args(&owner, "file", R, 0, plain);
     case.call(ops().fh(&dir).open(asked)).is(NFS4ERR_BAD_SEQID);

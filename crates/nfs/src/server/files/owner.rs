@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use machine::Nanos;
-use wire::nfs4::nfsstat4;
+use wire::nfs4::{nfs_opnum4, nfsstat4};
 
 use super::super::locks::LockOwner;
 
@@ -52,6 +52,8 @@ struct Turn {
 /// The last answer to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
+    /// What was asked: another request by the same number is no repetition.
+    pub op: nfs_opnum4,
     /// Its status.
     pub status: nfsstat4,
     /// What followed it.

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::super::locks::Range;
 use super::*;
+use wire::nfs4::nfs_opnum4;
 
 const A: clientid4 = 7 << 32 | 1;
 const B: clientid4 = 7 << 32 | 2;
@@ -268,6 +269,7 @@ fn owners_of_version_4_0_are_answered_once() {
     let files = Files::new(7, 2);
     files.admit(A, true);
     let kept = |status, body: &[u8]| Kept {
+        op: nfs_opnum4::OP_OPEN,
         status,
         body: body.into(),
         file: Some(42),
@@ -328,7 +330,17 @@ fn sequence_numbers_of_owners_wrap() {
     for seqid in [u32::MAX, 0, 1] {
         assert_eq!(owner.begin(seqid), Ok(Begun::New));
         let (status, body, file) = (nfsstat4::NFS4ERR_DENIED, [][..].into(), None);
-        owner.finish(seqid, Kept { status, body, file }, 0);
+        let op = nfs_opnum4::OP_OPEN;
+        owner.finish(
+            seqid,
+            Kept {
+                op,
+                status,
+                body,
+                file,
+            },
+            0,
+        );
     }
     assert_eq!(owner.begin(u32::MAX), Err(nfsstat4::NFS4ERR_BAD_SEQID));
 }
@@ -344,7 +356,17 @@ fn lock_owners_are_released() {
         let begun = owner.begin(seqid);
         let status = nfsstat4::NFS4ERR_DENIED;
         let (body, file) = ([][..].into(), None);
-        owner.finish(seqid, Kept { status, body, file }, 0);
+        let op = nfs_opnum4::OP_OPEN;
+        owner.finish(
+            seqid,
+            Kept {
+                op,
+                status,
+                body,
+                file,
+            },
+            0,
+        );
         begun
     };
     assert_eq!(turn(1), Ok(Begun::New));
