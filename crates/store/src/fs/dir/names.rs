@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::attributes::Owner;
-use super::beneath::{Seen, way_to};
+use super::beneath::{Seen, ctime, way_to};
 use super::table::{ROOT, Record};
 use super::{Inner, Owners, Synced};
 use crate::fs::{
@@ -25,6 +25,10 @@ use crate::fs::{
 
 /// A directory and a name in it.
 type Place<'a> = (FileId, &'a [u8]);
+
+/// Nanoseconds between the making of an object and its last change, if it has
+/// only been made.
+const MAKING: i64 = 50_000_000;
 
 /// A directory that a name is changed in.
 struct Dir {
@@ -256,7 +260,30 @@ impl Inner {
             }
         }
         let fd = self.beneath.child(dir, name)?;
-        Ok(self.beneath.look(fd)?)
+        let seen = self.beneath.look(fd)?;
+        match self.is_own_work(&seen, new) {
+            true => Ok(seen),
+            // Somebody on this machine was quicker: it is not ours to dress.
+            false => Err(Error::Io),
+        }
+    }
+
+    /// Whether an object is what was just made, for all that can be told: who
+    /// may change the directory may have put another one there, so as to be given
+    /// it. A rename is a change, and so tells what was not made just now.
+    fn is_own_work(&self, seen: &Seen, new: New<'_>) -> bool {
+        let is_kind = matches!(
+            (new, seen.file_type()),
+            (New::Directory, FileType::Directory)
+                | (New::Symlink(_), FileType::Symlink)
+                | (New::Fifo, FileType::Fifo)
+                | (New::Socket, FileType::Socket)
+                | (New::Block(_), FileType::BlockDevice)
+                | (New::Character(_), FileType::CharacterDevice)
+        );
+        let changed = (ctime(&seen.stat) as i64).saturating_sub(seen.who.born);
+        let is_new = seen.who.born == 0 || changed <= MAKING;
+        is_kind && is_new && seen.stat.stx_uid == self.uid
     }
 
     /// Gives a new object its attributes and its number.
@@ -567,5 +594,35 @@ fn not_empty(errno: Errno) -> Errno {
     match errno {
         Errno::EXIST => Errno::NOTEMPTY,
         errno => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::dir::{Dir as Served, DirSpec};
+
+    /// What was there before, or is something else, is not what was made.
+    #[test]
+    fn nobody_is_given_what_others_made() {
+        let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let served = Served::open(&DirSpec {
+            name: "test".into(),
+            path: folder.path().into(),
+            state: state.path().join("state"),
+            read_only: false,
+            owners: None,
+        });
+        let inner = &served.unwrap().inner;
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        std::fs::write(folder.path().join("f"), b"").unwrap();
+        let seen = |name: &str| inner.beneath.at(name.as_bytes()).unwrap();
+        assert!(inner.is_own_work(&seen("d"), New::Directory));
+        assert!(!inner.is_own_work(&seen("d"), New::Fifo));
+        assert!(!inner.is_own_work(&seen("f"), New::Directory));
+        std::thread::sleep(std::time::Duration::from_nanos(2 * MAKING as u64));
+        std::fs::rename(folder.path().join("d"), folder.path().join("x")).unwrap();
+        let is_known = seen("x").who.born != 0;
+        assert!(!is_known || !inner.is_own_work(&seen("x"), New::Directory));
     }
 }
