@@ -248,10 +248,6 @@ impl Call {
         let asked = asked.expect("it was read when it came");
         while let Some(&step) = steps(self.procedure).0.get(self.at) {
             let Some(granted) = around.peer.view.granted(self.export) else {
-                // There was none, or it went while the call waited.
-                if self.status == nfsstat3::NFS3_OK {
-                    self.status = nfsstat3::NFS3ERR_STALE;
-                }
                 break;
             };
             if !self.is_needed(step, &asked) {
@@ -292,6 +288,11 @@ impl Call {
             };
             let fs = granted.export.fs().as_ref();
             self.took(step, &asked, result, (fs, around.nfsd, around.now));
+        }
+        let is_granted = around.peer.view.granted(self.export).is_some();
+        if self.status == nfsstat3::NFS3_OK && !is_granted {
+            // It went while the call waited, for whatever step.
+            self.status = nfsstat3::NFS3ERR_STALE;
         }
         self.finish(tag, &asked, around);
         Step::Sent

@@ -176,3 +176,44 @@ fn exports_go_under_a_client() {
     let made = world.mkdir(&root, "x", 0o755);
     assert_eq!(made, Err(nfsstat3::NFS3ERR_STALE));
 }
+
+/// Also one whose last step has just been done.
+#[test]
+fn an_export_goes_while_its_call_waits() {
+    let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dir = store::fs::Dir::open(&store::fs::DirSpec {
+        name: "dir".into(),
+        path: folder.path().into(),
+        state: state.path().join("state"),
+        read_only: false,
+        owners: None,
+    });
+    let fs: Arc<dyn FileSystem> = Arc::new(dir.unwrap());
+    let exports = || {
+        let export = Export::new("/dir", fs.clone(), rule(|_| {})).unwrap();
+        Exports::new(vec![export], Time::default()).unwrap()
+    };
+    let mut world = world();
+    for _ in 0..50 {
+        world.server.nfsd.exports.swap(exports());
+        let fsroot = Handle::File {
+            export: exports().iter().next().unwrap().id(),
+            instance: fs.info().instance,
+            file: fs.root(),
+        };
+        let handle = fsroot.encode();
+        let object = Opaque(&handle[..]);
+        let record = world.record(nfs_proc3::NFSPROC3_FSINFO, &FSINFO3args { fsroot: object });
+        world.server.receive(world.conn, &marked(&record));
+        // A thread is at it.
+        world.server.nfsd.exports.swap(Exports::default());
+        let mut sent = Vec::new();
+        while sent.is_empty() {
+            world.server.advance(1);
+            sent = world.server.sent(world.conn);
+        }
+        let status: nfsstat3 = Decode::decode(&mut Reader::new(&sent[28..])).unwrap();
+        let may_be = [nfsstat3::NFS3_OK, nfsstat3::NFS3ERR_STALE];
+        assert!(may_be.contains(&status), "{status:?}");
+    }
+}
