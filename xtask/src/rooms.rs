@@ -50,7 +50,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store", "target", "wire",
+            "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store", "target",
+            "wire",
         ],
     ),
     (
