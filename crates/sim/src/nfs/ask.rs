@@ -266,7 +266,11 @@ fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
             put(to, &of.root);
             let mut values = Vec::new();
             let attrs = mode(0o644, &mut values);
-            let how = openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(attrs));
+            // Who makes a file is given no delegation.
+            let how = match share.wants {
+                true => openflag4::OPEN4_NOCREATE,
+                false => openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(attrs)),
+            };
             let name = file_name(share.file);
             open(to, of, share, (how, open_claim4::CLAIM_NULL(Opaque(&name))));
             to.op(&nfs_argop4::OP_GETFH);

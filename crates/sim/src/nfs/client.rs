@@ -36,7 +36,7 @@ const MESSAGE_BYTES_MAX: u32 = 512 << 10;
 pub const CHANNELS: Channels = Channels {
     slots: 0,
     message_bytes_max: MESSAGE_BYTES_MAX,
-    cached_bytes_max: 1024,
+    cached_bytes_max: 2048,
     ops_max: 8,
     callback_slots: CALLBACK_SLOTS,
     callback_program: CALLBACK_PROGRAM,
@@ -325,6 +325,9 @@ impl NfsClient {
         }
         self.later.clear();
         self.todo.clear();
+        if matches!(self.stage, Stage::Setup | Stage::Live | Stage::Leaving) {
+            self.stage = Stage::Draining;
+        }
     }
 
     /// One turn.
@@ -677,7 +680,7 @@ impl NfsClient {
                 if oldest.is_some_and(|oldest| now >= oldest + CALL_TIMEOUT) {
                     let driver = &mut self.driver;
                     lane.connection().close(driver);
-                } else if !is_live {
+                } else if !is_live && now < since + CALL_TIMEOUT {
                     self.wake_at(world, since + CALL_TIMEOUT);
                 }
                 continue;
@@ -905,10 +908,13 @@ impl NfsClient {
         }
         if self.ops_left == 0 {
             let every = common.lease / 3;
-            if self.in_flight() == 0 && now >= self.renewed_at + every {
+            if self.in_flight() > 0 {
+                return None;
+            }
+            if now >= self.renewed_at + every {
                 return Some(Ask::Renew);
             }
-            self.wake_at(world, now.max(self.renewed_at + every));
+            self.wake_at(world, self.renewed_at + every);
             return None;
         }
         if now < self.next_at {

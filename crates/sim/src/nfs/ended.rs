@@ -107,7 +107,7 @@ impl NfsClient {
                 Ok(())
             }
             // The next request will see what there is to see.
-            Ask::Bind => Ok(()),
+            Ask::Bind | Ask::Renew => Ok(()),
             Ask::DestroySession | Ask::DestroyClient
                 if is_gone || status == nfsstat4::NFS4_OK =>
             {
@@ -269,6 +269,13 @@ impl NfsClient {
         match status {
             nfsstat4::NFS4_OK => {}
             nfsstat4::NFS4ERR_SHARE_DENIED if share.file >= DATA_FILES => return Ok(()),
+            nfsstat4::NFS4ERR_NOENT if share.wants => {
+                self.put_later(Ask::Open(Share {
+                    wants: false,
+                    ..share
+                }));
+                return Ok(());
+            }
             status => return unexpected(&Ask::Open(share), status),
         }
         done(results, nfs_opnum4::OP_PUTFH)?;
