@@ -174,6 +174,12 @@ impl View {
         }
     }
 
+    /// Which exports it is a view of.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The exports that it is a view of.
     pub fn exports(&self) -> &Exports {
         &self.exports

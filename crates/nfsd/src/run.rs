@@ -17,7 +17,7 @@ use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Decode, Encode, List};
 
 use crate::peer::{Held, Peer};
-use crate::pseudo::Place;
+use crate::pseudo::{Granted, Place};
 use crate::{
     Nfsd, attributes, data, delegation, lock, names, offload, open, payload, readdir, security,
     sequence, session, v3,
@@ -137,6 +137,9 @@ pub(crate) struct Flow {
     /// On whose behalf it acts in the export that `identity_in` names.
     pub(crate) identity: Credential,
     identity_in: Option<u32>,
+    /// The exports that it began with, and the file system of `identity_in`.
+    generation: u64,
+    instance: u64,
     pub(crate) current: Option<Current>,
     pub(crate) saved: Option<Current>,
     pub(crate) slot: Option<InSlot>,
@@ -192,6 +195,8 @@ impl Execution {
             credential,
             identity: credential,
             identity_in: None,
+            generation: around.peer.view.generation(),
+            instance: 0,
             current: None,
             saved: None,
             slot: None,
@@ -495,7 +500,8 @@ impl<'a> Run<'a> {
             }
             None => unreachable!("who asks has looked for the current file handle"),
         };
-        let Some(granted) = self.peer.view.granted(export) else {
+        let granted = self.peer.view.granted(export);
+        let Some(granted) = granted.filter(|granted| self.is_same(granted)) else {
             // The export went while the call waited.
             return Begun::Done(Err(fs::Error::Stale));
         };
@@ -552,11 +558,21 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         let granted = self.peer.view.granted(export);
+        let granted = granted.filter(|granted| self.is_same(granted));
         let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
         match granted.rule.takes(self.flow.credential.flavor) {
             true => Ok(()),
             false => Err(nfsstat4::NFS4ERR_WRONGSEC),
         }
+    }
+
+    /// Whether an export is that of the file system that the call has come to
+    /// it for: exports may change while it waits.
+    #[inline]
+    fn is_same(&self, granted: &Granted<'_>) -> bool {
+        self.flow.generation == self.peer.view.generation()
+            || self.flow.identity_in != Some(granted.export.id())
+            || self.flow.instance == granted.export.fs().info().instance
     }
 
     /// The file system of the current file handle.
@@ -588,6 +604,7 @@ impl<'a> Run<'a> {
         {
             self.flow.identity = granted.rule.identity(&self.flow.credential);
             self.flow.identity_in = Some(export);
+            self.flow.instance = granted.export.fs().info().instance;
         }
     }
 

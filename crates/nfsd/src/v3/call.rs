@@ -17,7 +17,7 @@ use super::{Found, convert, results};
 use crate::open;
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::run::{Around, Step};
-use crate::{Granted, Nfsd};
+use crate::{Granted, Nfsd, View};
 
 /// A step of a procedure; its objects are numbered as their handles are in the
 /// arguments.
@@ -91,6 +91,8 @@ pub(super) struct Call {
     /// On whose behalf it acts.
     identity: Credential,
     pub(super) export: u32,
+    /// The file system that was exported so when it came.
+    instance: u64,
     /// Its objects.
     pub(super) files: [FileId; 2],
     /// The step under way.
@@ -167,6 +169,7 @@ impl Call {
             procedure,
             identity: by,
             export: 0,
+            instance: 0,
             files: [FileId(0); 2],
             at: 0,
             status,
@@ -199,6 +202,7 @@ impl Call {
             return call;
         };
         call.identity = granted.rule.identity(&by);
+        call.instance = granted.export.fs().info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
             call.status = nfsstat3::NFS3ERR_ROFS;
         } else if is_once(procedure) {
@@ -235,6 +239,13 @@ impl Call {
         }
     }
 
+    /// Its export, if that is still what it was when the call came.
+    fn granted<'v>(&self, view: &'v View) -> Option<Granted<'v>> {
+        let granted = view.granted(self.export)?;
+        let is_same = granted.export.fs().info().instance == self.instance;
+        is_same.then_some(granted)
+    }
+
     /// Goes on as far as it can.
     pub(super) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
         if let Some(step) = self.answer_again(tag, around) {
@@ -247,7 +258,7 @@ impl Call {
         let asked = Asked::read(self.procedure, args);
         let asked = asked.expect("it was read when it came");
         while let Some(&step) = steps(self.procedure).0.get(self.at) {
-            let Some(granted) = around.peer.view.granted(self.export) else {
+            let Some(granted) = self.granted(&around.peer.view) else {
                 break;
             };
             if !self.is_needed(step, &asked) {
@@ -289,7 +300,7 @@ impl Call {
             let fs = granted.export.fs().as_ref();
             self.took(step, &asked, result, (fs, around.nfsd, around.now));
         }
-        let is_granted = around.peer.view.granted(self.export).is_some();
+        let is_granted = self.granted(&around.peer.view).is_some();
         if self.status == nfsstat3::NFS3_OK && !is_granted {
             // It went while the call waited, for whatever step.
             self.status = nfsstat3::NFS3ERR_STALE;

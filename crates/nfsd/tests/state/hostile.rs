@@ -148,3 +148,43 @@ fn nothing_stays_in_the_way_for_whom_nobody_lives() {
     let opened = world.open(&mut b, args);
     opened.expect("whoever denies it is gone");
 }
+
+/// A call that waits while its export becomes that of other files touches none
+/// of those.
+#[test]
+fn a_call_stays_with_the_files_that_it_came_for() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    world.file(&mut client, "f");
+    let other = std::sync::Arc::new(
+        store::fs::Memory::new("other", 1 << 30, 8, store::fs::Time::default()).expect("memory"),
+    );
+    // It has a file of that name, too.
+    let mine = exports(&world.fs, "/");
+    world.server.nfsd.exports.swap(exports(&other, "/"));
+    world.file(&mut client, "victim");
+    world.server.nfsd.exports.swap(mine);
+    world.file(&mut client, "victim");
+    let gone = world.client("gone", 1);
+    assert!(world.server.nfsd.evict(gone.id));
+    let swapped = other.clone();
+    world.server.after_save = Some(Box::new(move |nfsd| {
+        nfsd.exports.swap(exports(&swapped, "/"));
+    }));
+    let args = opening(&client, "o", "f");
+    let ops = root()
+        .op(arg::OP_SAVEFH)
+        .op(arg::OP_OPEN(args))
+        .op(arg::OP_RESTOREFH)
+        .remove("victim");
+    assert_eq!(world.last(&mut client, ops), nfsstat4::NFS4ERR_STALE);
+    world.server.after_save = None;
+    let ops = root().op(arg::OP_LOOKUP(LOOKUP4args {
+        objname: wire::xdr::Opaque(b"victim"),
+    }));
+    assert_eq!(
+        world.last(&mut client, ops),
+        NFS4_OK,
+        "that of others is there"
+    );
+}
