@@ -146,6 +146,9 @@ struct Conn {
     fatal: Option<FatalError>,
 }
 
+/// What happens while a server keeps something.
+pub type Meanwhile = Box<dyn FnMut(&Nfsd)>;
+
 /// A server of NFS and its connections.
 pub struct Server {
     /// What it is.
@@ -153,7 +156,7 @@ pub struct Server {
     /// What was to be kept where a crash cannot reach it, in order.
     pub records: Vec<nfs::server::Record>,
     /// What others do meanwhile, each time that something was kept.
-    pub after_save: Option<Box<dyn FnMut(&Nfsd)>>,
+    pub after_save: Option<Meanwhile>,
     /// The time of day; [`Server::advance`] moves both clocks.
     pub time: Time,
     driver: Queues,
