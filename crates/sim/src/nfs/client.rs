@@ -183,6 +183,8 @@ pub struct NfsClient {
     pub(super) ops_left: u64,
     /// It has something to take back.
     pub(super) reclaims: bool,
+    /// It begins anew, and its session is still there.
+    has_session: bool,
     /// The start of the target that it knows.
     boot: u64,
     /// What is being executed, to be asked again in its slot.
@@ -232,6 +234,7 @@ impl NfsClient {
             recalled: Vec::new(),
             ops_left: plan.ops,
             reclaims: false,
+            has_session: false,
             boot: 0,
             resend: Vec::new(),
             wants_end: false,
@@ -524,6 +527,20 @@ impl NfsClient {
         Ok(())
     }
 
+    /// Sends one request that is not under way.
+    fn send(
+        &mut self,
+        world: &Shared,
+        lane: usize,
+        (ask, slot): (Ask, Option<Slot>),
+        common: &mut Common,
+    ) -> Verdict {
+        if let Ask::Write { value, .. } = ask {
+            common.model.sent(value);
+        }
+        self.submit(world, lane, ask, slot, common)
+    }
+
     /// Sends one request; one in a slot of the session has that.
     fn submit(
         &mut self,
@@ -713,6 +730,9 @@ impl NfsClient {
         self.id.delegations.clear();
         self.recalled.clear();
         self.setup = VecDeque::from([Ask::Exchange, Ask::Session]);
+        if std::mem::take(&mut self.has_session) {
+            self.setup.push_front(Ask::DestroySession);
+        }
         self.stage = Stage::Setup;
         let number = self.id.number;
         common.model.introduced(number, self.driver.now());
@@ -781,6 +801,7 @@ impl NfsClient {
     /// All that it had is gone.
     pub(super) fn mount_anew(&mut self) {
         self.reclaims = false;
+        self.has_session = true;
         self.stage = Stage::Draining;
     }
 
@@ -827,7 +848,7 @@ impl NfsClient {
             true => self.slots.as_mut().and_then(Slots::take),
             false => None,
         };
-        self.submit(world, 0, ask, slot, common)
+        self.send(world, 0, (ask, slot), common)
     }
 
     pub(super) fn made_session(&mut self, made: &wire::nfs4::CREATE_SESSION4resok<'_>) {
@@ -864,7 +885,7 @@ impl NfsClient {
                 self.later.push((now, ask));
                 break;
             }
-            self.submit(world, lane, ask, slot, common)?;
+            self.send(world, lane, (ask, slot), common)?;
         }
         Ok(())
     }

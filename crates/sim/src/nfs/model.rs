@@ -174,7 +174,14 @@ impl Model {
         now < self.heard[client] + self.lease
     }
 
-    /// A write is about to be sent: its value.
+    /// A write is sent that was not executed so far.
+    pub fn sent(&mut self, value: u32) {
+        let now = self.stamp();
+        let write = &mut self.writes[value as usize - 1];
+        (write.begin, write.latest, write.sure) = (now, NEVER, NEVER);
+    }
+
+    /// A write that will be sent: its value.
     pub fn write(&mut self, client: usize, file: usize, blocks: std::ops::Range<Block>) -> u32 {
         let begin = self.stamp();
         let number = self.writes.len();
