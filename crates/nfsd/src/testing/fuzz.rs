@@ -685,7 +685,7 @@ fn open(owner: state_owner4<'static>, seqid: u32, from: &mut Choices<'_>) -> nfs
         attrmask: List::Of(&[1 << FATTR4_SIZE]),
         attr_vals: Opaque(&[0; 8]),
     };
-    let share_access = 1 + from.word() % 3 | [0, 0x100, 0x400][from.below(3)];
+    let share_access = (1 + from.word() % 3) | [0, 0x100, 0x400][from.below(3)];
     nfs_argop4::OP_OPEN(OPEN4args {
         seqid,
         share_access,

@@ -591,7 +591,7 @@ proptest! {
             record.extend(tail.iter().map(|byte| byte & 3));
             let answer = world.server.call(world.conn, &record);
             prop_assert_eq!(&answer[..4], &record[..4]);
-            prop_assert!(answer.len() % 4 == 0 && answer.len() >= 24);
+            prop_assert!(answer.len().is_multiple_of(4) && answer.len() >= 24);
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn reads_and_writes(case: &mut Case) {
         case.call(asked).ok().data()
     };
     for (offset, count, expected, is_eof) in [
-        (0, 10, &CONTENT[..], true),
+        (0, 10, CONTENT, true),
         (0, 4, &CONTENT[..4], false),
         (4, 100, &CONTENT[4..], true),
         (10, 1, b"", true),

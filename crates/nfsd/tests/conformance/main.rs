@@ -64,8 +64,11 @@ const CASES: &[(&str, &[u32], Try)] = &[
     ("locks freed", &SESSIONS, locks::frees),
 ];
 
+/// How it is called, and what tries it.
+type Once = (&'static str, fn(&Server));
+
 /// What is tried once.
-const ONCE: &[(&str, fn(&Server))] = &[
+const ONCE: &[Once] = &[
     ("RPC", rpc::refusals),
     ("broken records", rpc::broken),
     ("MOUNT", v3::mounts),

@@ -31,6 +31,16 @@ fn exclusive(verifier: [u8; 8]) -> openflag4<'static> {
     openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4(verifier))
 }
 
+/// How it is called, in which minor versions, the current file handle, the
+/// claim, and what may come of it.
+type Claim<'a> = (
+    &'a str,
+    &'a [u32],
+    &'a [u8],
+    open_claim4<'a>,
+    &'a [nfsstat4],
+);
+
 fn size_of(case: &mut Case, handle: &[u8]) -> u64 {
     let asked = ops().fh(handle).getattr(&[FATTR4_SIZE]);
     case.call(asked).ok().attribute()
@@ -469,7 +479,7 @@ pub fn claims(case: &mut Case) {
     };
     let (file, dir) = (case.file.clone(), case.dir.clone());
     let none = open_delegation_type4::OPEN_DELEGATE_NONE;
-    let rows: &[(&str, &[u32], &[u8], open_claim4<'_>, &[nfsstat4])] = &[
+    let rows: &[Claim<'_>] = &[
         (
             "PREVIOUS",
             ALL,

@@ -332,7 +332,6 @@ pub struct Opened {
     pub cinfo: change_info4,
     /// The state id of a read delegation.
     pub delegation: Option<stateid4>,
-    pub why_none: Option<why_no_delegation4>,
     pub set: Vec<u32>,
 }
 
@@ -374,14 +373,6 @@ pub fn opened(answer: &Answer, owner: Owner, handle: Vec<u8>) -> Opened {
             open_delegation4::OPEN_DELEGATE_READ(read) => Some(read.stateid),
             _ => None,
         },
-        why_none: match found.delegation {
-            open_delegation4::OPEN_DELEGATE_NONE_EXT(none) => Some(match none {
-                open_none_delegation4::WND4_CONTENTION(_) => why_no_delegation4::WND4_CONTENTION,
-                open_none_delegation4::WND4_RESOURCE(_) => why_no_delegation4::WND4_RESOURCE,
-                open_none_delegation4::default(why) => why,
-            }),
-            _ => None,
-        },
         set: found.attrset.iter().collect(),
     }
 }
@@ -394,7 +385,6 @@ pub struct Case {
     pub minor: u32,
     /// The folder, and objects in it by their names.
     pub dir: Vec<u8>,
-    pub dir_name: String,
     pub file: Vec<u8>,
 }
 
@@ -437,7 +427,6 @@ impl Case {
             client,
             minor,
             dir,
-            dir_name,
             file: Vec::new(),
         };
         case.file = case.make("file", CONTENT);

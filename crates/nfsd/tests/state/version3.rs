@@ -114,8 +114,11 @@ fn what_is_denied_is_denied_to_all() {
     assert_eq!(old.write(&mut world, &handle), NFS3_OK);
 }
 
-/// Each of what changes a file, and what became of it.
-fn changes() -> Vec<fn(&mut Old, &mut World, &[u8]) -> nfsstat3> {
+/// A call of NFSv3 that changes a file, and what became of it.
+type Change = fn(&mut Old, &mut World, &[u8]) -> nfsstat3;
+
+/// Each of them.
+fn changes() -> Vec<Change> {
     vec![
         |old, world, file| old.write(world, file),
         |old, world, file| old.setattr(world, file, None),
