@@ -41,6 +41,18 @@ pub enum Fault {
     ForgetMarks,
     /// Only one subsystem hears that a volume has another size.
     OneSubsystem,
+    /// A call of NFS that comes again is executed again.
+    ExecuteAgain,
+    /// A COMMIT is answered and not done.
+    DropCommit,
+    /// The verifier of writes is the same after a restart.
+    SameVerifier,
+    /// What a client has open and locked goes with its connection.
+    ForgetLocks,
+    /// Others are let in while clients may still reclaim.
+    NoGrace,
+    /// What an OPEN denies to others is not looked at.
+    NoShares,
 }
 
 #[cfg(feature = "broken")]

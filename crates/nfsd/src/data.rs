@@ -3,6 +3,7 @@
 
 use link::Data;
 use machine::Tag;
+use mem::broken::{self, Fault};
 use mem::{Buf, Loan};
 use nfs::server::files::{READ, WRITE};
 use store::fs::{self, Error, Op, Output, Written};
@@ -276,7 +277,11 @@ fn give_plus<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a>
 
 /// The verifier of writes to the current file handle's file system.
 fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
-    Ok(run.file_system()?.verifier().to_be_bytes())
+    let verifier = run.file_system()?.verifier();
+    match broken::is(Fault::SameVerifier) {
+        true => Ok([0; 8]),
+        false => Ok(verifier.to_be_bytes()),
+    }
 }
 
 const WRITE_BYTES: u32 = 8 + 16;
@@ -320,6 +325,9 @@ fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
 /// All of the file is brought to stable storage, whatever range is meant.
 pub(crate) fn commit<'a>(run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
     let file = file(run.current()?);
+    if broken::is(Fault::DropCommit) {
+        return after(run, Then::Commit, Ok(Output::Done));
+    }
     ask(run, Op::Commit { file }, false, Then::Commit)
 }
 

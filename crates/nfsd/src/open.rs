@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use mem::broken::{self, Fault};
 use nfs::attributes::SetAttributes;
 use nfs::server::Client;
 use nfs::server::files::{self, FileKey, Kind, OpenArgs, Opened, OwnerKind, Share, WRITE};
@@ -173,7 +174,10 @@ pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
         client,
         share: Share {
             access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
-            deny: args.share_deny,
+            deny: match broken::is(Fault::NoShares) {
+                true => 0,
+                false => args.share_deny,
+            },
         },
         file: FileId(0),
         change: change_info4 {
@@ -259,7 +263,9 @@ fn find<'a>(
     run.reserve(OPEN_BYTES)?;
     let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
     let server = &run.nfsd.server;
-    server.check_grace(&opening.client, is_reclaim, run.now)?;
+    if is_reclaim || !broken::is(Fault::NoGrace) {
+        server.check_grace(&opening.client, is_reclaim, run.now)?;
+    }
     if opening.client.minor == 0 {
         server.record(&opening.client);
     }

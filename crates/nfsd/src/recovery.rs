@@ -77,7 +77,7 @@ impl Nfsd {
         }
     }
 
-    fn forget(&self, client: clientid4) {
+    pub(crate) fn forget(&self, client: clientid4) {
         for key in self.files.forget_client(client) {
             self.close_later(key);
         }

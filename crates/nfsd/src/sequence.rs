@@ -1,7 +1,8 @@
 //! SEQUENCE (RFC 8881, section 18.46): the slot that a call is in.
 
+use mem::broken::{self, Fault};
 use nfs::server::{Principal, Request, Sequenced};
-use wire::nfs4::{SEQUENCE4args, nfsstat4};
+use wire::nfs4::{SEQUENCE4args, SEQUENCE4resok, nfsstat4};
 use wire::xdr::Encode;
 
 use crate::run::{InSlot, Next, Outcome, Run};
@@ -20,6 +21,23 @@ pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'
                 held,
                 slotid: args.sa_slotid,
                 keeps: args.sa_cachethis,
+            });
+            run.ok(|to| resok.encode(to))
+        }
+        Sequenced::Again(_) if broken::is(Fault::ExecuteAgain) => {
+            let last_slot = held.session.fore.slots - 1;
+            let resok = SEQUENCE4resok {
+                sr_sessionid: args.sa_sessionid,
+                sr_sequenceid: args.sa_sequenceid,
+                sr_slotid: args.sa_slotid,
+                sr_highest_slotid: last_slot,
+                sr_target_highest_slotid: last_slot,
+                sr_status_flags: 0,
+            };
+            run.flow.slot = Some(InSlot {
+                held,
+                slotid: args.sa_slotid,
+                keeps: false,
             });
             run.ok(|to| resok.encode(to))
         }

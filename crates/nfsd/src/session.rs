@@ -1,6 +1,7 @@
 //! Clients and sessions (RFC 8881, sections 18.33 to 18.37, 18.50, 18.51; RFC
 //! 7530, sections 16.29, 16.33, 16.34).
 
+use mem::broken::{self, Fault};
 use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal, callback_user};
 use store::fs::{self, Output};
 use wire::nfs4::{
@@ -107,6 +108,9 @@ pub(crate) fn bind_conn_to_session<'a>(
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
     run.peer.states.bound(&held.session);
     held.session.client.renew(run.now);
+    if broken::is(Fault::ForgetLocks) {
+        run.nfsd.forget(held.session.client.id);
+    }
     let resok = BIND_CONN_TO_SESSION4resok {
         bctsr_sessid: args.bctsa_sessid,
         bctsr_dir: dir,

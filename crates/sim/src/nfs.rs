@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use nfsd::exports::{Rule, Squash};
 use reactor::Nanos;
 use store::fs::{FileSystem, Memory, Time};
-use target::parts::{Journal, Wall};
 use target::nfs::{ExportSpec, NfsSettings};
+use target::parts::{Journal, Wall};
 
 use crate::plan::NfsPlan;
 use crate::random::Random;
@@ -249,7 +249,11 @@ fn name(random: &mut Random, common: &mut Common) -> Ask {
 fn lock(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
     let held = client.id.locks.iter().flatten().count();
     if held >= HELD_MAX || held > 0 && random.one_in(2) {
-        let at = client.id.locks.iter().position(|held| held.as_ref().is_some_and(|it| !it.is_busy))?;
+        let at = client
+            .id
+            .locks
+            .iter()
+            .position(|held| held.as_ref().is_some_and(|it| !it.is_busy))?;
         client.id.locks[at].as_mut()?.is_busy = true;
         return Some(Ask::Unlock(at));
     }
@@ -269,7 +273,13 @@ fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Op
         let is_free = opened.as_ref().is_some_and(|opened| !opened.is_busy);
         (is_free && at >= DATA_FILES).then_some(at)
     };
-    let open: Vec<usize> = client.id.opens.iter().enumerate().filter_map(is_free).collect();
+    let open: Vec<usize> = client
+        .id
+        .opens
+        .iter()
+        .enumerate()
+        .filter_map(is_free)
+        .collect();
     if open.len() >= HELD_MAX || !open.is_empty() && random.one_in(2) {
         let at = random.pick(&open);
         client.id.opens[at].as_mut()?.is_busy = true;

@@ -376,10 +376,7 @@ impl Run {
         let leaks = [
             ("controllers", target.controllers() as u64),
             ("buffers of the target", self.lent(0..SHARDS_MAX)),
-            (
-                "buffers of hosts",
-                self.lent(SHARDS_MAX..CLIENTS_END),
-            ),
+            ("buffers of hosts", self.lent(SHARDS_MAX..CLIENTS_END)),
         ];
         for (what, count) in leaks {
             if count > 0 {

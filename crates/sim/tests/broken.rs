@@ -136,3 +136,36 @@ fn a_copy_from_the_wrong_volume_is_found() {
 fn data_that_is_said_not_to_be_there_is_found() {
     is_found(Fault::NoExtents, &["zeros that nothing explains"]);
 }
+
+#[test]
+fn a_call_that_is_executed_again_is_found() {
+    is_found(Fault::ExecuteAgain, &["otherwise than once"]);
+}
+
+#[test]
+fn a_commit_that_is_not_done_is_found() {
+    is_found(Fault::DropCommit, &["of NFS ("]);
+}
+
+#[test]
+fn a_verifier_that_stays_is_found() {
+    is_found(Fault::SameVerifier, &["of NFS ("]);
+}
+
+#[test]
+fn locks_that_go_with_a_connection_are_found() {
+    is_found(Fault::ForgetLocks, &["is lost:"]);
+}
+
+#[test]
+fn who_comes_before_those_who_reclaim_is_found() {
+    is_found(
+        Fault::NoGrace,
+        &["was granted against", "ReclaimLock", "Reclaim("],
+    );
+}
+
+#[test]
+fn shares_that_nobody_looks_at_are_found() {
+    is_found(Fault::NoShares, &["was granted against"]);
+}

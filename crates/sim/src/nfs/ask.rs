@@ -10,8 +10,8 @@ use wire::nfs4::{
     GETATTR4args, LOCK4args, LOCKU4args, LOOKUP4args, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
     OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4args, PUTFH4args, READ4args, RECLAIM_COMPLETE4args,
     REMOVE4args, RENAME4args, WRITE4args, channel_dir_from_client4, createhow4, createtype4,
-    creatverfattr, fattr4, locker4, nfs_argop4, nfs_lock_type4, open_claim4,
-    open_delegation_type4, open_to_lock_owner4, openflag4, stable_how4, state_owner4, stateid4,
+    creatverfattr, fattr4, locker4, nfs_argop4, nfs_lock_type4, open_claim4, open_delegation_type4,
+    open_to_lock_owner4, openflag4, stable_how4, state_owner4, stateid4,
 };
 use wire::xdr::{Encode, List, Opaque, Payload};
 
@@ -99,11 +99,7 @@ impl Ask {
     pub fn has_slot(&self) -> bool {
         !matches!(
             self,
-            Ask::Exchange
-                | Ask::Session
-                | Ask::Bind
-                | Ask::DestroySession
-                | Ask::DestroyClient
+            Ask::Exchange | Ask::Session | Ask::Bind | Ask::DestroySession | Ask::DestroyClient
         )
     }
 
@@ -173,7 +169,10 @@ pub fn write(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
     match ask {
         Ask::Exchange => {
             let name = of.name();
-            to.op(&nfs_argop4::OP_EXCHANGE_ID(exchange_id(of.verifier(), &name)));
+            to.op(&nfs_argop4::OP_EXCHANGE_ID(exchange_id(
+                of.verifier(),
+                &name,
+            )));
         }
         Ask::Session => {
             let channels = nfs::client::Channels {
@@ -184,11 +183,13 @@ pub fn write(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
             to.op(&nfs_argop4::OP_CREATE_SESSION(args));
         }
         Ask::Bind => {
-            to.op(&nfs_argop4::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
-                bctsa_sessid: of.session,
-                bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
-                bctsa_use_conn_in_rdma_mode: false,
-            }));
+            to.op(&nfs_argop4::OP_BIND_CONN_TO_SESSION(
+                BIND_CONN_TO_SESSION4args {
+                    bctsa_sessid: of.session,
+                    bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+                    bctsa_use_conn_in_rdma_mode: false,
+                },
+            ));
         }
         Ask::Complete => {
             let args = RECLAIM_COMPLETE4args { rca_one_fs: false };
@@ -245,7 +246,12 @@ fn make_directory(to: &mut Compound<'_>, name: &[u8]) {
     }));
 }
 
-fn open(to: &mut Compound<'_>, of: &Identity, share: &Share, how: (openflag4<'_>, open_claim4<'_>)) {
+fn open(
+    to: &mut Compound<'_>,
+    of: &Identity,
+    share: &Share,
+    how: (openflag4<'_>, open_claim4<'_>),
+) {
     let want = match share.wants {
         true => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
         false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,

@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 
 use host::Memory;
-use host::nfs::{Auth, Connection, Data, Event as ConnectionEvent, Sequenced, Settings, Slot, Slots};
+use host::nfs::{
+    Auth, Connection, Data, Event as ConnectionEvent, Sequenced, Settings, Slot, Slots,
+};
 use host::nfs::{TOKENS_PER_CONNECTION, Wrong};
 use mem::Pool;
 use nfs::client::{Backchannel, Channels};
@@ -140,7 +142,11 @@ struct Lane {
 
 impl Lane {
     fn oldest(&self) -> Option<Nanos> {
-        let begun = self.jobs.iter().flatten().map(|job| job.begun_at.max(self.since));
+        let begun = self
+            .jobs
+            .iter()
+            .flatten()
+            .map(|job| job.begun_at.max(self.since));
         begun.min()
     }
 
@@ -430,7 +436,9 @@ impl NfsClient {
         common: &mut Common,
     ) -> Verdict {
         let number = self.id.number;
-        world.borrow_mut().trace(|| format!("client {number}: {:?}: {:?}", job.ask, results.status));
+        world
+            .borrow_mut()
+            .trace(|| format!("client {number}: {:?}: {:?}", job.ask, results.status));
         let Some(slot) = job.slot else {
             return self.alone_ended(job.ask, results, common);
         };
@@ -520,7 +528,8 @@ impl NfsClient {
             Ask::Return(at) => self.id.delegations[at] = None,
             // Whoever writes something writes it again.
             Ask::Write { file, blocks, .. } => {
-                self.later.push((0, super::again(self, file, blocks, common)));
+                self.later
+                    .push((0, super::again(self, file, blocks, common)));
             }
             _ => {}
         }
@@ -560,12 +569,17 @@ impl NfsClient {
         let begin = common.model.stamp();
         let (id, lane) = (&self.id, &mut self.lanes[lane]);
         let connection = lane.connection.as_mut().expect("put back at once");
-        let tag = connection.compound(2, data, |_| memory, |compound| {
-            if let Some(sequence) = &sequence {
-                compound.op(sequence);
-            }
-            super::ask::write(&ask, id, compound);
-        });
+        let tag = connection.compound(
+            2,
+            data,
+            |_| memory,
+            |compound| {
+                if let Some(sequence) = &sequence {
+                    compound.op(sequence);
+                }
+                super::ask::write(&ask, id, compound);
+            },
+        );
         let tag = usize::from(tag.expect("it has room"));
         if tag >= lane.jobs.len() {
             lane.jobs.resize_with(tag + 1, || None);
@@ -653,7 +667,11 @@ impl NfsClient {
             Stage::Setup | Stage::Leaving => self.one_by_one(world, common)?,
             Stage::Live => self.live(world, common, now)?,
             Stage::Closing => {
-                if self.lanes.iter_mut().all(|lane| lane.connection().is_closed()) {
+                if self
+                    .lanes
+                    .iter_mut()
+                    .all(|lane| lane.connection().is_closed())
+                {
                     self.lanes.clear();
                     self.stage = Stage::Gone;
                 }
@@ -776,7 +794,8 @@ impl NfsClient {
     /// From the root to its open files.
     pub(super) fn mount(&mut self) {
         self.setup.retain(|ask| !ask.has_slot());
-        self.setup.extend([Ask::Complete, Ask::Root, Ask::MakeHome, Ask::FindHome]);
+        self.setup
+            .extend([Ask::Complete, Ask::Root, Ask::MakeHome, Ask::FindHome]);
         self.setup.extend((0..DATA_FILES).map(|file| {
             Ask::Open(Share {
                 file,

@@ -94,8 +94,7 @@ impl NfsClient {
                 Ok(())
             }
             Ask::Exchange => {
-                let found: EXCHANGE_ID4resok<'_> =
-                    take(&mut results, nfs_opnum4::OP_EXCHANGE_ID)?;
+                let found: EXCHANGE_ID4resok<'_> = take(&mut results, nfs_opnum4::OP_EXCHANGE_ID)?;
                 self.id.clientid = found.eir_clientid;
                 self.id.sequence = found.eir_sequenceid;
                 Ok(())
@@ -108,9 +107,7 @@ impl NfsClient {
             }
             // The next request will see what there is to see.
             Ask::Bind | Ask::Renew => Ok(()),
-            Ask::DestroySession | Ask::DestroyClient
-                if is_gone || status == nfsstat4::NFS4_OK =>
-            {
+            Ask::DestroySession | Ask::DestroyClient if is_gone || status == nfsstat4::NFS4_OK => {
                 Ok(())
             }
             ask => unexpected(&ask, status),
@@ -140,9 +137,7 @@ impl NfsClient {
             Ask::Open(share) => self.opened(share, found.0, common),
             Ask::Lock(range) => self.locked(range, found.0, common),
             Ask::Reclaim(_) | Ask::ReclaimLock(_) => self.reclaimed(&ask, found.0, common),
-            Ask::Close(_) | Ask::Unlock(_) | Ask::Return(_) => {
-                self.released(&ask, found.0, common)
-            }
+            Ask::Close(_) | Ask::Unlock(_) | Ask::Return(_) => self.released(&ask, found.0, common),
             ask => unexpected(&ask, found.0.status),
         }
     }
@@ -210,7 +205,12 @@ impl NfsClient {
                     common.model.read((file, block), bytes, (begin, end))?;
                 }
             }
-            Ask::Write { blocks, value, is_stable, .. } => {
+            Ask::Write {
+                blocks,
+                value,
+                is_stable,
+                ..
+            } => {
                 let wrote: WRITE4resok = take(results, nfs_opnum4::OP_WRITE)?;
                 if wrote.count as usize != blocks.len() * self.id.block_bytes {
                     return Err(Violation(format!("a WRITE of {} bytes", wrote.count)));
@@ -325,7 +325,9 @@ impl NfsClient {
         done(&mut results, nfs_opnum4::OP_PUTFH)?;
         let stateid = take(&mut results, nfs_opnum4::OP_LOCK)?;
         let (number, now) = (self.id.number, self.now());
-        let hold = common.model.granted(number, range.file, lock_of(&range), now)?;
+        let hold = common
+            .model
+            .granted(number, range.file, lock_of(&range), now)?;
         self.id.locks.push(Some(Locked {
             hold,
             range,
@@ -345,7 +347,9 @@ impl NfsClient {
         };
         let hold = hold.expect("it is there");
         if is_lost(status) {
-            common.model.lost(hold, now, &format!("{ask:?}: {status:?}"))?;
+            common
+                .model
+                .lost(hold, now, &format!("{ask:?}: {status:?}"))?;
             match *ask {
                 Ask::ReclaimLock(at) => self.id.locks[at] = None,
                 Ask::Reclaim(at) if at >= DATA_FILES => self.id.opens[at] = None,

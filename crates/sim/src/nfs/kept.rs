@@ -103,8 +103,7 @@ impl Medium {
                 continue;
             }
             let caller = superuser();
-            let written =
-                (self.memory).write_now(&caller, undo.file, undo.offset, &undo.bytes);
+            let written = (self.memory).write_now(&caller, undo.file, undo.offset, &undo.bytes);
             // A file that is gone has nothing to lose.
             if written.is_some_and(|written| written.is_ok()) {
                 state.put(undo.file, undo.offset, &undo.bytes);

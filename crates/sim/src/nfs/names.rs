@@ -14,7 +14,10 @@ pub const NAMES: usize = 5;
 pub enum Entry {
     Absent,
     /// With this fileid, if it is known.
-    There { fileid: Option<u64>, is_dir: bool },
+    There {
+        fileid: Option<u64>,
+        is_dir: bool,
+    },
 }
 
 /// One name.
@@ -55,14 +58,21 @@ impl Names {
         if names.iter().any(|&name| self.0[name].is_busy) {
             return None;
         }
-        let in_doubt = names.iter().copied().find(|&name| self.0[name].may_be.len() > 1);
+        let in_doubt = names
+            .iter()
+            .copied()
+            .find(|&name| self.0[name].may_be.len() > 1);
         let ask = in_doubt.map_or_else(|| ask.clone(), Ask::Look);
-        concerned(&ask).iter().for_each(|&name| self.0[name].is_busy = true);
+        concerned(&ask)
+            .iter()
+            .for_each(|&name| self.0[name].is_busy = true);
         Some(ask)
     }
 
     fn free(&mut self, ask: &Ask) {
-        concerned(ask).iter().for_each(|&name| self.0[name].is_busy = false);
+        concerned(ask)
+            .iter()
+            .for_each(|&name| self.0[name].is_busy = false);
     }
 
     fn at(&self, name: usize) -> Entry {
@@ -139,7 +149,10 @@ impl Names {
             return Ok(());
         }
         if !self.expected(ask).contains(&status) {
-            return wrong(self, format!("was executed otherwise than once: {status:?}"));
+            return wrong(
+                self,
+                format!("was executed otherwise than once: {status:?}"),
+            );
         }
         if status == nfsstat4::NFS4_OK {
             for (name, entry) in self.effect(ask, object.map(|(fileid, _)| fileid)) {
@@ -170,9 +183,13 @@ impl Names {
 
 fn fits(known: &Entry, found: &Entry) -> bool {
     match (known, found) {
-        (Entry::There { fileid: None, is_dir }, Entry::There { is_dir: other, .. }) => {
-            is_dir == other
-        }
+        (
+            Entry::There {
+                fileid: None,
+                is_dir,
+            },
+            Entry::There { is_dir: other, .. },
+        ) => is_dir == other,
         _ => known == found,
     }
 }
