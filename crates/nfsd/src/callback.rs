@@ -127,6 +127,8 @@ struct Out {
     session: Arc<Session>,
     connection: ConnectionId,
     slotid: u32,
+    /// [`nfs::server::Callback::is_unsure`].
+    is_unsure: bool,
     /// An answer is waited for until then.
     until: Nanos,
 }
@@ -179,6 +181,7 @@ impl Outbox {
             session,
             connection: callback.connection,
             slotid: callback.slotid,
+            is_unsure: callback.is_unsure,
             until: now.saturating_add(PATIENCE),
         };
         inner.out.insert(id, out);
@@ -317,10 +320,15 @@ impl Nfsd {
             }
             // The slot did not go on: the same call again.
             Heard::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
-            // It went on before: what was said was heard.
+            // It went on before: what was said was heard, this or another.
             Heard::Unsequenced(
                 nfsstat4::NFS4ERR_RETRY_UNCACHED_REP | nfsstat4::NFS4ERR_SEQ_FALSE_RETRY,
-            ) => out.session.end_callback(out.slotid, true),
+            ) => {
+                out.session.end_callback(out.slotid, true);
+                if out.is_unsure {
+                    self.post(out.errand, now);
+                }
+            }
             Heard::Unsequenced(_) | Heard::Nothing => {
                 out.session.unbind(out.connection);
                 self.repeat(out, now);

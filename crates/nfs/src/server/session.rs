@@ -102,6 +102,20 @@ pub struct Callback {
     pub sequenceid: u32,
     /// `csa_highest_slotid`.
     pub highest_slotid: u32,
+    /// The client may have heard another one with this number, of which nobody
+    /// knows: if it says so, this one is to be called anew.
+    pub is_unsure: bool,
+}
+
+/// A slot of the backchannel.
+#[derive(Clone, Copy, Debug, Default)]
+struct BackSlot {
+    /// Of the last callback in it.
+    sequenceid: u32,
+    /// One is in it.
+    is_used: bool,
+    /// The last one was never answered: nobody knows whether it was heard.
+    is_unsure: bool,
 }
 
 /// The backchannel of a session.
@@ -111,8 +125,7 @@ struct Callbacks {
     by: Option<(u32, u32)>,
     /// The one bound last comes last, and is used.
     connections: Vec<ConnectionId>,
-    /// Of each slot its last sequence id, and whether a callback is in it.
-    slots: Vec<(u32, bool)>,
+    slots: Vec<BackSlot>,
 }
 
 impl Callbacks {
@@ -121,7 +134,7 @@ impl Callbacks {
             program,
             by,
             connections: Vec::new(),
-            slots: vec![(0, false); channel.slots as usize],
+            slots: vec![BackSlot::default(); channel.slots as usize],
         }
     }
 }
@@ -256,17 +269,22 @@ impl Session {
         let connection = *callbacks.connections.last()?;
         let (program, by) = (callbacks.program, callbacks.by);
         let highest_slotid = callbacks.slots.len() as u32 - 1;
-        let at = callbacks.slots.iter().position(|(_, is_used)| !is_used)?;
-        let (sequenceid, is_used) = &mut callbacks.slots[at];
-        *sequenceid = sequenceid.wrapping_add(1);
-        *is_used = true;
+        let free = callbacks.slots.iter().enumerate();
+        let free = free.filter(|(_, slot)| !slot.is_used);
+        let (at, _) = free.min_by_key(|(at, slot)| (slot.is_unsure, *at))?;
+        let slot = &mut callbacks.slots[at];
+        let is_unsure = slot.is_unsure;
+        slot.sequenceid = slot.sequenceid.wrapping_add(u32::from(!is_unsure));
+        slot.is_used = true;
+        let sequenceid = slot.sequenceid;
         Some(Callback {
             connection,
             program,
             by,
             slotid: at as u32,
-            sequenceid: *sequenceid,
+            sequenceid,
             highest_slotid,
+            is_unsure,
         })
     }
 
@@ -274,22 +292,28 @@ impl Session {
     /// on the connection that is used now. `None` if there is none.
     pub fn repeat_callback(&self, slotid: u32) -> Option<Callback> {
         let callbacks = self.callbacks();
+        let BackSlot {
+            sequenceid,
+            is_unsure,
+            ..
+        } = callbacks.slots[slotid as usize];
         Some(Callback {
             connection: *callbacks.connections.last()?,
             program: callbacks.program,
             by: callbacks.by,
             slotid,
-            sequenceid: callbacks.slots[slotid as usize].0,
+            sequenceid,
             highest_slotid: callbacks.slots.len() as u32 - 1,
+            is_unsure,
         })
     }
 
     /// A callback was answered. If it never was, nobody knows whether its slot
-    /// went on, and it is not used again.
+    /// went on: the next one in it bears the same number.
     pub fn end_callback(&self, slotid: u32, is_answered: bool) {
-        if is_answered {
-            self.callbacks().slots[slotid as usize].1 = false;
-        }
+        let slot = &mut self.callbacks().slots[slotid as usize];
+        slot.is_used = false;
+        slot.is_unsure = !is_answered;
     }
 
     #[inline]

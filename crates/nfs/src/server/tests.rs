@@ -651,7 +651,8 @@ fn callbacks_go_where_a_connection_is_bound() {
                 by,
                 slotid,
                 sequenceid,
-                highest_slotid
+                highest_slotid,
+                is_unsure: false
             }
         );
     }
@@ -670,7 +671,17 @@ fn callbacks_go_where_a_connection_is_bound() {
         (next.slotid, next.sequenceid, next.connection, next.program),
         (2, 2, 2, 9)
     );
+    // The client says what became of the number that was used before.
+    let unsure = session.begin_callback().unwrap();
+    assert_eq!((unsure.slotid, unsure.sequenceid), (0, 1));
+    assert!(unsure.is_unsure && !next.is_unsure);
     assert!(session.begin_callback().is_none());
+    session.end_callback(0, true);
+    let sure = session.begin_callback().unwrap();
+    assert_eq!(
+        (sure.slotid, sure.sequenceid, sure.is_unsure),
+        (0, 2, false)
+    );
     session.end_callback(2, true);
     assert!(!session.unbind(2));
     assert!(session.begin_callback().is_none(), "no connection is left");

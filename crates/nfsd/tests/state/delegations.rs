@@ -208,6 +208,28 @@ fn a_call_that_nobody_answers_is_made_again_elsewhere() {
     world.open(&mut b, args).unwrap();
 }
 
+/// However often its connections are lost in the middle of calls, a client is
+/// called again.
+#[test]
+fn lost_connections_do_not_use_the_backchannel_up() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+    let args = writes(&b);
+    world.open(&mut b, args).unwrap_err();
+    for lost in 0..10 {
+        world.server.disconnect(a.conn);
+        a.conn = world.connect();
+        let bind = Ops::default().op(arg::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
+            bctsa_sessid: a.session,
+            bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+            bctsa_use_conn_in_rdma_mode: false,
+        }));
+        world.send(a.conn, 1, &bind);
+        let sent = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+        let is_recall = |record: &Vec<u8>| record.ends_with(&recall(delegation, &handle));
+        assert!(sent.iter().any(is_recall), "lost {lost} times");
+    }
+}
+
 #[test]
 fn a_recall_that_overtakes_its_delegation_is_repeated() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(1);
