@@ -15,6 +15,7 @@ fn every_seed_keeps_the_promises() {
                 total.sessions += outcome.sessions;
                 total.functions += outcome.functions;
                 total.faults += outcome.faults;
+                total.nfs = total.nfs.plus(&outcome.nfs);
             }
             Err(failure) => panic!("{failure}"),
         }
@@ -26,6 +27,13 @@ fn every_seed_keeps_the_promises() {
     assert!(total.lives > 3 * SEEDS, "{total:?}");
     assert!(total.sessions > SEEDS / 2, "{total:?}");
     assert!(total.functions > SEEDS / 2, "{total:?}");
+    let nfs = total.nfs;
+    assert!(nfs.checked > 50 * SEEDS, "{total:?}");
+    assert!(nfs.repeated > SEEDS, "{total:?}");
+    assert!(nfs.lost > SEEDS / 2, "{total:?}");
+    assert!(nfs.reclaimed > SEEDS / 40, "{total:?}");
+    assert!(nfs.rewritten > SEEDS / 10, "{total:?}");
+    assert!(nfs.delegations > SEEDS / 10, "{total:?}");
 }
 
 #[test]

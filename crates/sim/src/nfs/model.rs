@@ -31,6 +31,8 @@ struct Write {
     is_durable: bool,
     /// The verifier that it was answered with, and when.
     answered: Option<(u64, Stamp)>,
+    /// A crash may have left some of its blocks, and not others.
+    is_torn: bool,
     /// With the file system that it was in.
     is_gone: bool,
 }
@@ -179,6 +181,7 @@ impl Model {
         let now = self.stamp();
         let write = &mut self.writes[value as usize - 1];
         (write.begin, write.latest, write.sure) = (now, NEVER, NEVER);
+        write.is_torn = false;
     }
 
     /// A write that will be sent: its value.
@@ -197,6 +200,7 @@ impl Model {
             sure: NEVER,
             is_durable: false,
             answered: None,
+            is_torn: false,
             is_gone: false,
         });
         number as u32 + 1
@@ -288,7 +292,10 @@ impl Model {
         }
         if let Some(at) = (value as usize).checked_sub(1) {
             let write = &mut self.writes[at];
-            (write.latest, write.sure) = (write.latest.min(end), write.sure.min(end));
+            write.latest = write.latest.min(end);
+            if !write.is_torn {
+                write.sure = write.sure.min(end);
+            }
         }
         Ok(())
     }
@@ -303,7 +310,7 @@ impl Model {
             }
             write.latest = write.latest.min(stamp);
             if !write.is_durable {
-                write.sure = NEVER;
+                (write.sure, write.is_torn) = (NEVER, true);
             }
         }
         if !self.survives {
