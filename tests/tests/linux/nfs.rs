@@ -45,7 +45,7 @@ fn seed() -> String {
 
 /// Longer where nobody waits for it.
 fn steps() -> &'static str {
-    if is_ci() { "1500" } else { "60" }
+    if is_ci() { "500" } else { "60" }
 }
 
 fn guest(name: &str, settings: &[(&str, &str)], pieces: &[&str]) -> Guest {

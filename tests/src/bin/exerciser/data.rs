@@ -327,6 +327,9 @@ fn copy(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
         return Ok(());
     }
     run.tell("copy", (&files[which].name, off, &files[to].name, at, len));
+    // Linux sends what it has of the range, but not what makes the source as long
+    // as it is, and a server refuses what is behind the end (RFC 7862, 15.2.3).
+    must("fsync", files[which].file.sync_all())?;
     let data = files[which].bytes[off..off + len].to_vec();
     let (mut from, mut into) = (off as u64, at as u64);
     let mut left = len;
