@@ -397,6 +397,16 @@ fn holes_are_found() {
     assert_eq!(end, found(far + 4, true));
     let attr = user.attr(file).unwrap();
     assert!(attr.size == far + 4 && attr.used_bytes < 1 << 20);
+    // As far as the file goes, however much is asked for.
+    user.write(file, 0, b"data").unwrap();
+    let all = Op::Deallocate {
+        file,
+        offset: 0,
+        len: u64::MAX,
+    };
+    user.run(all).unwrap();
+    assert_eq!(user.read(file, 0, 4).unwrap().0, [0; 4]);
+    assert_eq!(user.attr(file).unwrap().size, far + 4);
     let room = user.statfs();
     assert!(room.bytes >= user.free() && room.bytes > 0);
 }
@@ -429,4 +439,22 @@ fn owners_read_and_write_what_they_made() {
         assert_eq!(other.read(file, 0, 9), Err(Error::Access));
         assert_eq!(told.run(&fs, true, Op::Close { file }), Ok(Output::Done));
     }
+}
+
+/// Who asks for more room than there is takes none.
+#[test]
+fn more_room_than_there_is_is_not_taken() {
+    let place = Place::new();
+    let fs = place.open();
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let file = user.file(top, b"f");
+    let Ok(Output::Statfs(room)) = user.run(Op::Statfs) else {
+        panic!("room");
+    };
+    let (offset, len) = (0, room.bytes_free + (1 << 30));
+    let asked = user.run(Op::Allocate { file, offset, len });
+    assert_eq!(asked, Err(Error::NoSpc));
+    let attr = user.attr(file).unwrap();
+    assert!(attr.size == 0 && attr.used_bytes < 1 << 20);
 }

@@ -215,9 +215,24 @@ impl Inner {
     ) -> Result<(), Error> {
         let (ready, attr) = self.writable(caller, file)?;
         let end = offset.checked_add(len);
-        if end.is_none_or(|end| end > self.info.file_bytes_max) {
-            return Err(if is_hole { Error::Inval } else { Error::FBig });
-        }
+        let len = match is_hole {
+            true => {
+                end.ok_or(Error::Inval)?;
+                len.min(self.info.file_bytes_max.saturating_sub(offset))
+            }
+            false => {
+                let is_too_far = end.is_none_or(|end| end > self.info.file_bytes_max);
+                if is_too_far {
+                    return Err(Error::FBig);
+                }
+                // The kernel would take all that is left before it says so.
+                let free = self.statfs()?.bytes_free;
+                if len > free.saturating_add(attr.used_bytes) {
+                    return Err(Error::NoSpc);
+                }
+                len
+            }
+        };
         self.take_powers(caller, &attr)?;
         if len > 0 {
             let mode = match is_hole {
