@@ -251,13 +251,14 @@ impl<W: Perform> Workers<W> {
 mod tests {
     use super::*;
     use crate::waker::Sleeper;
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Ends when the other end of its channel goes.
-    struct Hangs(Mutex<Receiver<()>>);
+    /// Says that it has begun, and ends when the other end of its channel goes.
+    struct Hangs(Mutex<Receiver<()>>, Sender<()>);
 
     impl Perform for Hangs {
         fn perform(&self) -> io::Result<u32> {
+            let _ = self.1.send(());
             let _ = self.0.lock().unwrap().recv();
             Ok(0)
         }
@@ -287,15 +288,17 @@ mod tests {
     fn the_end_does_not_wait_for_a_hung_disk() {
         let sleeper = Sleeper::new(true).unwrap();
         let workers = Workers::new(sleeper.waker());
+        let (begins, begun) = channel();
         let mut releases = Vec::new();
         for token in 0..WORKERS_MAX as u64 + 3 {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold)), token);
+            workers.start(Hangs(Mutex::new(hold), begins.clone()), token);
         }
         // One ends, so that one more starts.
         drop(releases.remove(0));
         assert_eq!(wait_for(&workers, 1)[0].0, 0);
+        (0..=WORKERS_MAX).for_each(|_| begun.recv().unwrap());
         assert_eq!(workers.end(), WORKERS_MAX);
         // The threads are not lost for ever, and start nothing more.
         drop(releases);
@@ -314,7 +317,7 @@ mod tests {
         for token in 0..=waiting {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold)), token);
+            workers.start(Hangs(Mutex::new(hold), channel().0), token);
         }
         while workers.shared.queue().jobs.len() > 3 {
             thread::sleep(Duration::from_millis(1));
