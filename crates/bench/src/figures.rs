@@ -1,4 +1,5 @@
 //! Figures as the papers of storage and NIC vendors have them, measured on this
 //! machine.
 
+pub mod measured;
 pub mod statistics;
