@@ -136,6 +136,7 @@ impl Call {
             gids: &[],
             now: around.time,
             is_open: false,
+            from: around.peer.asker(),
         };
         let mut names = names.skip(self.at);
         while self.status == mountstat3::MNT3_OK && self.kind.is_none() {

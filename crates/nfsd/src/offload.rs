@@ -10,7 +10,7 @@ use machine::Nanos;
 use nfs::connection::Credential;
 use nfs::server::files::{Kind, READ, State, WRITE};
 use reactor::{FileIo, Token};
-use store::fs::{self, Caller, FileId, FileSystem, Op, Output, Progress, Task, Time};
+use store::fs::{self, Asker, Caller, FileId, FileSystem, Op, Output, Progress, Task, Time};
 use wire::nfs4::{
     COPY4args, COPY4resok, OFFLOAD_STATUS4resok, OFFLOAD4args, clientid4, copy_requirements4,
     nfs_argop4, nfsstat4, stable_how4, stateid4, write_response4,
@@ -184,6 +184,7 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
         },
         credential: *run.identity(),
         is_open,
+        from: run.peer.asker(),
         handle: handle[..].into(),
         client,
         state,
@@ -251,6 +252,7 @@ struct Copy {
     op: CopyOp,
     credential: Credential,
     is_open: bool,
+    from: Asker,
     handle: Box<[u8]>,
     client: clientid4,
     state: Arc<State>,
@@ -372,8 +374,11 @@ impl Work {
     /// come: then [`Work::resume`].
     pub fn begin(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let root = Credential::default();
-        let (credential, is_open, op) = match &self.kind {
-            Job::Close(file) => (&root, true, Op::Close { file: *file }),
+        let (credential, is_open, from, op) = match &self.kind {
+            Job::Close(file) => {
+                let op = Op::Close { file: *file };
+                (&root, true, Asker::default(), op)
+            }
             Job::Copy(copy) => {
                 let CopyOp {
                     from,
@@ -389,7 +394,7 @@ impl Work {
                     to_offset,
                     len,
                 };
-                (&copy.credential, copy.is_open, op)
+                (&copy.credential, copy.is_open, copy.from, op)
             }
         };
         let caller = Caller {
@@ -398,6 +403,7 @@ impl Work {
             gids: credential.gids(),
             now: around.time,
             is_open,
+            from,
         };
         let progress = self.fs.start(&caller, op, around.files, around.token);
         self.settle(progress, around)

@@ -1,10 +1,11 @@
 //! What belongs to one connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs::server::Session;
+use store::fs::Asker;
 use wire::nfs4::sessionid4;
 
 use crate::pseudo::View;
@@ -27,6 +28,8 @@ pub struct Peer {
     pub(crate) view: View,
     /// What its address has called, once it uses NFSv3.
     past: Option<Arc<v3::Past>>,
+    /// Whose turn its calls take.
+    asker: Asker,
     /// The one used last comes last.
     sessions: Vec<Rc<Held>>,
 }
@@ -35,6 +38,15 @@ pub struct Peer {
 /// that reactors which share it do not fight for its line.
 pub(crate) struct Held {
     pub(crate) session: Arc<Session>,
+}
+
+/// What a machine is told from others by: its address, of IPv6 the network that
+/// it may choose addresses in. Never 0, which is the server itself.
+fn host(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
+        IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).max(1),
+    }
 }
 
 impl Peer {
@@ -46,8 +58,18 @@ impl Peer {
             states: open::Seen::default(),
             view: View::new(&nfsd.exports, address.ip()),
             past: None,
+            asker: Asker {
+                host: host(address.ip()),
+                connection: id,
+            },
             sessions: Vec::new(),
         }
+    }
+
+    /// Whose turn its calls take where they wait.
+    #[inline]
+    pub(crate) fn asker(&self) -> Asker {
+        self.asker
     }
 
     /// What its address has called with NFSv3.

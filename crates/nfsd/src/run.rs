@@ -12,7 +12,7 @@ use nfs::compound::{self, Compound};
 use nfs::connection::{Args, Connection, Credential, Mark, Procedure, Reply};
 use nfs::server::Client;
 use reactor::{FileIo, Token};
-use store::fs::{self, Caller, FileSystem, Output, Progress, Task, Time};
+use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
 use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Decode, Encode, List};
 
@@ -505,7 +505,7 @@ impl<'a> Run<'a> {
             // The export went while the call waited.
             return Begun::Done(Err(fs::Error::Stale));
         };
-        let caller = caller(identity, self.time, is_open);
+        let caller = caller(identity, self.time, is_open, self.peer.asker());
         let fs = granted.export.fs();
         match fs.start(&caller, op, self.files, self.token) {
             Progress::Done(result) => Begun::Done(result),
@@ -515,7 +515,7 @@ impl<'a> Run<'a> {
 
     /// Asks another file system.
     pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::Op<'_>) -> Begun {
-        let caller = caller(&self.flow.identity, self.time, false);
+        let caller = caller(&self.flow.identity, self.time, false, self.peer.asker());
         match fs.start(&caller, op, self.files, self.token) {
             Progress::Done(result) => Begun::Done(result),
             Progress::Pending(task) => Begun::Pending(fs.clone(), task),
@@ -525,7 +525,7 @@ impl<'a> Run<'a> {
     /// On whose behalf it acts at the current file handle.
     #[inline]
     pub(crate) fn caller(&self, is_open: bool) -> Caller<'_> {
-        caller(&self.flow.identity, self.time, is_open)
+        caller(&self.flow.identity, self.time, is_open, self.peer.asker())
     }
 
     /// The same, as a credential.
@@ -670,13 +670,14 @@ impl<'a> Run<'a> {
 }
 
 #[inline]
-pub(crate) fn caller(identity: &Credential, now: Time, is_open: bool) -> Caller<'_> {
+pub(crate) fn caller(identity: &Credential, now: Time, is_open: bool, from: Asker) -> Caller<'_> {
     Caller {
         uid: identity.uid,
         gid: identity.gid,
         gids: identity.gids(),
         now,
         is_open,
+        from,
     }
 }
 

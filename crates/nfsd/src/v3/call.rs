@@ -7,7 +7,7 @@ use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
 use nfs::server::files::{FileKey, READ, WRITE};
-use store::fs::{self, Attr, Caller, FileId, FileSystem, New, Op, Output, Progress, Time};
+use store::fs::{self, Asker, Attr, Caller, FileId, FileSystem, New, Op, Output, Progress, Time};
 use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
@@ -90,6 +90,8 @@ pub(super) struct Call {
     pub(super) procedure: nfs_proc3,
     /// On whose behalf it acts.
     identity: Credential,
+    /// Whose turn it takes.
+    from: Asker,
     pub(super) export: u32,
     /// The file system that was exported so when it came.
     instance: u64,
@@ -168,6 +170,7 @@ impl Call {
         Call {
             procedure,
             identity: by,
+            from: Asker::default(),
             export: 0,
             instance: 0,
             files: [FileId(0); 2],
@@ -202,6 +205,7 @@ impl Call {
             return call;
         };
         call.identity = granted.rule.identity(&by);
+        call.from = around.peer.asker();
         call.instance = granted.export.fs().info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
             call.status = nfsstat3::NFS3ERR_ROFS;
@@ -236,6 +240,7 @@ impl Call {
             gids: self.identity.gids(),
             now,
             is_open: false,
+            from: self.from,
         }
     }
 

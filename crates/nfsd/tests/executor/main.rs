@@ -289,6 +289,7 @@ fn make(fs: &dyn FileSystem, name: &str, content: &[u8]) {
         gids: &[],
         now: Time::default(),
         is_open: false,
+        from: store::fs::Asker::default(),
     };
     let create = Op::Create {
         dir: fs.root(),

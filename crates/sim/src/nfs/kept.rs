@@ -136,6 +136,7 @@ fn superuser() -> Caller<'static> {
         gids: &[],
         now: Time::default(),
         is_open: true,
+        from: store::fs::Asker::default(),
     }
 }
 

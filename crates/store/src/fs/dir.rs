@@ -85,7 +85,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
-use super::{Caller, Error, FileId, FileSystem, Info, Op, Output, Progress, Task};
+use super::{Asker, Caller, Error, FileId, FileSystem, Info, Op, Output, Progress, Task};
 use beneath::{Beneath, way_to};
 use listing::Stream;
 use opens::Entries;
@@ -483,6 +483,7 @@ impl FileSystem for Dir {
             inner: &self.inner,
             files,
             token,
+            from: caller.from,
         };
         turn.start(caller, op)
     }
@@ -498,6 +499,8 @@ impl FileSystem for Dir {
             inner: &self.inner,
             files,
             token,
+            // The task knows.
+            from: Asker::default(),
         };
         turn.resume(task.into_dir(), result)
     }

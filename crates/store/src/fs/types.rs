@@ -111,6 +111,16 @@ pub struct SetAttr {
     pub modified: Option<SetTime>,
 }
 
+/// Who an operation comes from. Where operations wait for something that there
+/// is little of, hosts take turns, and so do the connections of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Asker {
+    /// A machine; 0 is the server itself.
+    pub host: u64,
+    /// A connection of that machine.
+    pub connection: u64,
+}
+
 /// On whose behalf an operation runs, and when. Squashing has been done; uid 0
 /// is the superuser.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +136,8 @@ pub struct Caller<'a> {
     /// What the caller may do with the file was checked when it was opened:
     /// its content is read and written without looking at the mode again.
     pub is_open: bool,
+    /// Whose turn it takes where it must wait.
+    pub from: Asker,
 }
 
 /// The change attribute of a directory around an operation (`change_info4`).

@@ -49,6 +49,7 @@ impl Told {
             gids: &[],
             now: at(1),
             is_open,
+            from: store::fs::Asker::default(),
         };
         let mut progress = fs.start(&caller, op, self, 9);
         loop {

@@ -115,6 +115,7 @@ fn many(place: &Place, files: u64, outstanding: u64) {
         gids: &[],
         now: at(1),
         is_open: false,
+        from: store::fs::Asker::default(),
     };
     let dir = fs.root();
     for is_new in [true, false] {

@@ -70,6 +70,7 @@ impl<'a> User<'a> {
             gids: &self.gids[1..],
             now: at(self.seconds),
             is_open: false,
+            from: store::fs::Asker::default(),
         }
     }
 
@@ -80,6 +81,7 @@ impl<'a> User<'a> {
             gids: &self.gids[1..],
             now: at(self.seconds),
             is_open: false,
+            from: store::fs::Asker::default(),
         };
         self.fs.start(&caller, op, self.files.io(), TOKEN)
     }

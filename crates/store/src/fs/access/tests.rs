@@ -1,5 +1,5 @@
 use super::*;
-use crate::fs::{Device, FileId};
+use crate::fs::{Asker, Device, FileId};
 
 fn caller(uid: u32, gids: &[u32]) -> Caller<'_> {
     Caller {
@@ -11,6 +11,7 @@ fn caller(uid: u32, gids: &[u32]) -> Caller<'_> {
             nanos: 9,
         },
         is_open: false,
+        from: Asker::default(),
     }
 }
 
@@ -77,6 +78,7 @@ fn owners_read_and_write_whatever_the_bits_say_now() {
     assert_eq!(check_write(&file, &other), Err(Error::Access));
     let open = Caller {
         is_open: true,
+        from: Asker::default(),
         ..other
     };
     assert_eq!(check_write(&file, &open), Ok(()));

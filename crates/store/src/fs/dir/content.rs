@@ -140,6 +140,7 @@ impl Inner {
             gids: &[],
             now: caller.now,
             is_open: true,
+            from: caller.from,
         };
         let set = SetAttr {
             mode: Some(mode),

@@ -14,7 +14,7 @@ use super::content::Ready;
 use super::opens::Entry;
 use super::workers::{Credentials, Done, Job, Reply, Work, names_of, with_names};
 use super::{FILE_BYTES_MAX, Inner, is_medium_failure};
-use crate::fs::{Caller, Error, FileId, Op, Output, Progress, Task, Written};
+use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Progress, Task, Written};
 
 /// What an unfinished operation needs to go on.
 pub(crate) enum Steps {
@@ -25,6 +25,7 @@ pub(crate) enum Steps {
 
 /// A read, a write or a COMMIT.
 pub(crate) struct Data {
+    from: Asker,
     what: What,
     stage: Stage,
 }
@@ -113,6 +114,8 @@ pub(super) struct Turn<'a> {
     pub(super) inner: &'a Arc<Inner>,
     pub(super) files: &'a mut dyn FileIo,
     pub(super) token: Token,
+    /// Whose it is.
+    pub(super) from: Asker,
 }
 
 impl Turn<'_> {
@@ -141,8 +144,8 @@ impl Turn<'_> {
         }
         match self.job(caller, Work::Ready { file, write }) {
             Ok(reply) => {
-                let stage = Stage::Opening(reply);
-                pending(Steps::Data(Data { what, stage }))
+                let (from, stage) = (caller.from, Stage::Opening(reply));
+                pending(Steps::Data(Data { from, what, stage }))
             }
             Err(error) => Progress::Done(Err(error)),
         }
@@ -160,8 +163,8 @@ impl Turn<'_> {
         self.inner.workers.start(job).map(|()| reply)
     }
 
-    pub(super) fn resume(self, steps: Steps, result: io::Result<u32>) -> Progress {
-        let Data { what, stage } = match steps {
+    pub(super) fn resume(mut self, steps: Steps, result: io::Result<u32>) -> Progress {
+        let Data { from, what, stage } = match steps {
             Steps::Job(reply) => {
                 return Progress::Done(reply.take().map(|done| match done {
                     Done::Output(output) => output,
@@ -170,6 +173,7 @@ impl Turn<'_> {
             }
             Steps::Data(data) => data,
         };
+        self.from = from;
         match stage {
             Stage::Opening(reply) => match reply.take() {
                 Ok(Done::Ready(ready)) => self.go_on(what, ready),
@@ -190,7 +194,9 @@ impl Turn<'_> {
 
     /// Hands the rest to the reactor.
     fn go_on(self, what: What, ready: Ready) -> Progress {
-        let Turn { files, token, .. } = self;
+        let Turn {
+            files, token, from, ..
+        } = self;
         let Ready { entry, fd } = ready;
         match what {
             What::Read { offset, buf, done } => {
@@ -221,7 +227,7 @@ impl Turn<'_> {
             What::Commit => files.sync_data(&fd, token),
         }
         let stage = Stage::Moving(entry, fd);
-        pending(Steps::Data(Data { what, stage }))
+        pending(Steps::Data(Data { from, what, stage }))
     }
 
     /// The reactor is done with a part.
@@ -285,11 +291,13 @@ impl Turn<'_> {
             gids: &[],
             now: crate::fs::Time::default(),
             is_open: true,
+            from: self.from,
         };
+        let from = self.from;
         match self.job(&nobody, Work::Size(ready)) {
             Ok(reply) => {
                 let stage = Stage::Sizing(reply);
-                pending(Steps::Data(Data { what, stage }))
+                pending(Steps::Data(Data { from, what, stage }))
             }
             Err(error) => Progress::Done(Err(error)),
         }

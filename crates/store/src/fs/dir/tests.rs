@@ -2,7 +2,7 @@
 //! descriptors that run out, names of operations.
 
 use super::*;
-use crate::fs::{Attr, Device, Kind, New, Removable, SetAttr, SetXattr, Time};
+use crate::fs::{Asker, Attr, Device, Kind, New, Removable, SetAttr, SetXattr, Time};
 use std::os::unix::fs::symlink;
 use workers::{names_of, with_names};
 
@@ -192,6 +192,7 @@ fn an_open_file_is_trusted_for_who_opened_it() {
         gids: &[],
         now: Time { seconds, nanos: 0 },
         is_open,
+        from: Asker::default(),
     };
     assert!(entry.quick(&caller(false, 0), false).is_some());
     assert!(entry.quick(&caller(false, 1), false).is_none());

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::Inner;
 use super::beneath::Seen;
 use super::content::{Move, Ready};
-use crate::fs::{Caller, Error, FileId, Op, Output, Time};
+use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Time};
 
 /// Threads of a file system at most.
 const THREADS_MAX: usize = 8;
@@ -74,6 +74,7 @@ pub(super) struct Credentials {
     gids: Box<[u32]>,
     now: Time,
     is_open: bool,
+    from: Asker,
 }
 
 impl Credentials {
@@ -84,6 +85,7 @@ impl Credentials {
             gids: caller.gids.into(),
             now: caller.now,
             is_open: caller.is_open,
+            from: caller.from,
         }
     }
 
@@ -94,6 +96,7 @@ impl Credentials {
             gids: &self.gids,
             now: self.now,
             is_open: self.is_open,
+            from: self.from,
         }
     }
 }
@@ -554,6 +557,7 @@ mod tests {
             gids: &[],
             now: Time::default(),
             is_open: true,
+            from: Asker::default(),
         };
         let job = |op: Op<'static>| Job {
             inner: Arc::clone(&dir.inner),

@@ -7,7 +7,7 @@ use ::mem::Loan;
 
 use super::content::{Chunk, Data, Store};
 use super::{Inner, node::Node};
-use crate::fs::{Caller, Error, FileId, Output, Time, access};
+use crate::fs::{Asker, Caller, Error, FileId, Output, Time, access};
 
 /// Bytes that are given back in a step: below a millisecond's work.
 pub(super) const FREE_STEP_BYTES: u64 = 16 << 20;
@@ -266,6 +266,7 @@ impl Steps {
                 gids: &[],
                 now: self.now,
                 is_open: true,
+                from: Asker::default(),
             };
             node.attr.mode = access::mode_written(node.attr.mode, &caller);
             node.touch_content(self.now);
