@@ -11,6 +11,7 @@ mod discover;
 mod error;
 mod session;
 
+pub use crate::transport::TOKENS_PER_CONNECTION;
 pub use ::iscsi::check_initiator_name;
 pub use ::iscsi::initiator::{
     Async, Chap, Command, Completion, Data, Digest, FatalError, Outcome, Residual,
@@ -18,7 +19,7 @@ pub use ::iscsi::initiator::{
 };
 pub use address::{Address, Initiator, resolve_portal};
 pub use auth::{Algorithm, Secret};
-pub use connection::{Connection, Event, Params, TOKENS_PER_CONNECTION};
+pub use connection::{Connection, Event, Params};
 pub use discover::{DiscoveredTarget, discover};
 pub use error::{Error, Failure, SenseData};
 pub use session::{InquiryInfo, Session, UnitInfo};

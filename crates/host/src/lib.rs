@@ -19,6 +19,7 @@ mod keeper;
 mod multipath;
 pub mod nfs;
 mod queue;
+mod transport;
 
 pub use address::{Address, HostIdentity};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};

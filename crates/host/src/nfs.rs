@@ -13,6 +13,7 @@ mod error;
 mod files;
 mod recovery;
 
+pub use crate::transport::TOKENS_PER_CONNECTION;
 pub use ::nfs::client::{
     Answer, Auth, Channels, Compound, Data, Refused, Results, Sequenced, Settings, Slot, Slots,
     Template, Wrong,
@@ -20,6 +21,6 @@ pub use ::nfs::client::{
 pub use address::{Address, Identity, user};
 pub use attributes::Attributes;
 pub use client::{Client, Params};
-pub use connection::{Connection, Event, TOKENS_PER_CONNECTION};
+pub use connection::{Connection, Event};
 pub use error::Error;
 pub use files::{Access, Create, Entry, Handle, Open};

@@ -7,24 +7,14 @@ use ::iscsi::initiator::{
     Async, Command, Completion, Connection as InitiatorConnection, Data, Op, RANDOM_LEN, Session,
     Settings,
 };
-use link::{Data as Memory, Link};
+use link::Data as Memory;
 use machine::Tag;
 use reactor::{Driver, Token};
 use wire::iscsi::{LogoutReason, TaskFunction};
 
 use super::address::login_random;
 use super::{Error, Initiator};
-
-/// A connection uses as many tokens, from the one that it was opened with.
-pub const TOKENS_PER_CONNECTION: Token = 4;
-
-/// Tokens of a connection, counted from its first.
-mod token {
-    pub(super) const CONNECT: u64 = 0;
-    pub(super) const RECV: u64 = 1;
-    pub(super) const SEND: u64 = 2;
-    pub(super) const CLOSE: u64 = 3;
-}
+use crate::transport::{Protocol, Transport};
 
 /// What a connection is to be.
 #[derive(Clone, Debug)]
@@ -82,24 +72,28 @@ pub enum Event {
     Down(Error),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// TCP connects.
-    Opening,
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
     /// Login Requests go back and forth.
     Login,
     Live,
-    /// Waits for the driver to be done with the socket.
-    Closing,
-    Closed,
+}
+
+/// What the transport is told of iSCSI.
+struct Iscsi;
+
+impl Protocol for Iscsi {
+    type Machine = InitiatorConnection;
+    type Phase = Phase;
+    type Error = Error;
+
+    const FIRST: Phase = Phase::Login;
+    const CLOSED: Error = Error::Closed;
 }
 
 /// One connection of an iSCSI session.
 pub struct Connection {
-    link: Link<InitiatorConnection>,
-    state: State,
-    base: Token,
-    down: Option<Error>,
+    transport: Transport<Iscsi>,
 }
 
 impl Connection {
@@ -131,60 +125,55 @@ impl Connection {
         session: Session,
         base: Token,
     ) -> io::Result<Connection> {
-        let socket = driver.connect(to, base + token::CONNECT)?;
         let machine = InitiatorConnection::new(params.settings, session, params.cid, params.random);
-        Ok(Connection {
-            link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
-            state: State::Opening,
-            base,
-            down: None,
-        })
+        let transport = Transport::open(driver, to, machine, base)?;
+        Ok(Connection { transport })
     }
 
     /// Whether commands may be submitted.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.state == State::Live
+        self.transport.is_in(Phase::Live)
     }
 
     /// Whether the driver is done with the connection and all its memory.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.transport.is_closed()
     }
 
     /// The session that it belongs to.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.link.machine.session()
+        self.transport.link.machine.session()
     }
 
     /// What the login agreed on.
     #[must_use]
     pub fn agreed(&self) -> &::iscsi::Negotiated {
-        self.link.machine.agreed()
+        self.transport.link.machine.agreed()
     }
 
     /// How many commands [`Connection::submit`] would take now.
     #[must_use]
     pub fn room(&self) -> u16 {
-        match self.state {
-            State::Live => self.link.machine.room(),
-            _ => 0,
+        match self.is_live() {
+            true => self.transport.link.machine.room(),
+            false => 0,
         }
     }
 
     /// The sense data of the command that the last event ended.
     #[must_use]
     pub fn sense(&self) -> &[u8] {
-        self.link.machine.sense()
+        self.transport.link.machine.sense()
     }
 
     /// The text of the last answer to a text request.
     #[must_use]
     pub fn text_answer(&self) -> &[u8] {
-        self.link.machine.text_answer()
+        self.transport.link.machine.text_answer()
     }
 
     /// Takes a command; it leaves with a [`Connection::flush`], as soon as the
@@ -198,17 +187,17 @@ impl Connection {
         data: Data,
         memory: impl FnOnce(Tag) -> Memory,
     ) -> Option<Tag> {
-        if self.state != State::Live {
+        if !self.is_live() {
             return None;
         }
-        let tag = self.link.machine.submit(command, data)?;
-        self.link.set_data(tag, memory(tag));
+        let tag = self.transport.link.machine.submit(command, data)?;
+        self.transport.link.set_data(tag, memory(tag));
         Some(tag)
     }
 
     /// Takes the memory of a completed command back.
     pub fn take_memory(&mut self, tag: Tag) -> Memory {
-        self.link.take_data(tag)
+        self.transport.link.take_data(tag)
     }
 
     /// Sends a task management function; `referenced` is the command that it
@@ -219,29 +208,32 @@ impl Connection {
         lun: [u8; 8],
         referenced: Option<Tag>,
     ) -> Option<Tag> {
-        let machine = &mut self.link.machine;
+        let machine = &mut self.transport.link.machine;
         machine.task_management(function, lun, referenced)
     }
 
     /// Takes a command back that has not left because the command window is
     /// closed. `false`: it has.
     pub fn withdraw(&mut self, tag: Tag) -> bool {
-        self.link.machine.withdraw(tag)
+        self.transport.link.machine.withdraw(tag)
     }
 
     /// Sends a text request. `None`: no room, or not live.
     pub fn text(&mut self, text: &[u8]) -> Option<Tag> {
-        self.link.machine.text(text)
+        self.transport.link.machine.text(text)
     }
 
     /// Sends a NOP-Out that wants an answer. `None`: no room, or not live.
     pub fn ping(&mut self) -> Option<Tag> {
-        self.link.machine.ping()
+        self.transport.link.machine.ping()
     }
 
     /// Asks the target to close the session. `None`: no room, or not live.
     pub fn logout(&mut self) -> Option<Tag> {
-        self.link.machine.logout(LogoutReason::CloseSession, 0)
+        self.transport
+            .link
+            .machine
+            .logout(LogoutReason::CloseSession, 0)
     }
 
     /// Sends what was submitted, with one call, unless a send is under way. Of a
@@ -249,19 +241,16 @@ impl Connection {
     /// the command window of another.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
-        if !matches!(self.state, State::Opening | State::Closing | State::Closed) {
-            self.link.machine.release_waiting();
-            self.link.flush(driver);
+        if self.transport.is_open() {
+            self.transport.link.machine.release_waiting();
+            self.transport.link.flush(driver);
         }
     }
 
     /// Ends the connection; [`Connection::is_closed`] tells when nothing of it
     /// is left.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
-        if !matches!(self.state, State::Closing | State::Closed) {
-            self.state = State::Closing;
-            driver.close(self.link.socket(), self.base + token::CLOSE);
-        }
+        self.transport.close(driver);
     }
 
     /// Takes a completion with one of this connection's tokens. Call
@@ -269,59 +258,20 @@ impl Connection {
     /// [`Connection::flush`].
     #[inline]
     pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
-        use reactor::Completion as C;
-        match completion {
-            C::Received {
-                result: Ok(received),
-                ..
-            } => {
-                let eof = received.eof;
-                self.link.on_received(received);
-                if eof {
-                    self.fail(driver, Error::Closed);
-                }
-            }
-            C::Sent { result: Ok(()), .. } => self.link.on_sent(),
-            C::Connected { result: Ok(()), .. } => {
-                if self.state == State::Opening {
-                    self.state = State::Login;
-                    self.link.receive(driver);
-                    self.link.flush(driver);
-                }
-            }
-            C::Closed { .. } => self.state = State::Closed,
-            C::Received {
-                result: Err(error), ..
-            }
-            | C::Sent {
-                result: Err(error), ..
-            }
-            | C::Connected {
-                result: Err(error), ..
-            } => self.fail(driver, Error::Socket(error)),
-            C::Accepted { .. } | C::File { .. } => {
-                unreachable!("a connection starts no such operation")
-            }
-        }
+        self.transport.on_completion(driver, completion);
     }
 
     /// What happened, until `None`; then the next receive is under way.
     #[inline]
     pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
-        if let Some(error) = self.down.take() {
+        if let Some(error) = self.transport.take_down() {
             return Some(Event::Down(error));
         }
-        if matches!(self.state, State::Opening | State::Closing | State::Closed) {
-            return None;
-        }
-        let Some(op) = self.link.next_op() else {
-            self.link.receive(driver);
-            return None;
-        };
+        let op = self.transport.next_op(driver)?;
         Some(match op {
             Op::Completed { tag, completion } => Event::Completed(tag, completion),
             Op::Ready => {
-                self.state = State::Live;
+                self.transport.enter(Phase::Live);
                 Event::Live
             }
             Op::TaskManaged { tag, response } => Event::TaskManaged(tag, response),
@@ -331,21 +281,14 @@ impl Connection {
             Op::Async(event) => Event::Async(event),
             Op::Rejected { tag, reason } => Event::Rejected(tag, reason),
             Op::Fatal(error) => {
-                let address = self.link.machine.target_address();
+                let address = self.transport.link.machine.target_address();
                 let error = match address {
                     Some(address) => Error::Redirected(address.to_owned()),
                     None => Error::Protocol(error),
                 };
-                self.close(driver);
+                self.transport.close(driver);
                 Event::Down(error)
             }
         })
-    }
-
-    fn fail<D: Driver>(&mut self, driver: &mut D, error: Error) {
-        if !matches!(self.state, State::Closing | State::Closed) {
-            self.down = Some(error);
-        }
-        self.close(driver);
     }
 }

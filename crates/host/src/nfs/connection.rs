@@ -4,22 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use ::nfs::client::{Answer, Compound, Connection as Calls, Data, Op, Settings, Slot, Template};
-use link::{Data as Memory, Link};
+use link::Data as Memory;
 use machine::{Machine, Tag};
 use reactor::{Driver, Token};
 
 use super::Error;
-
-/// A connection uses as many tokens, from the one that it was opened with.
-pub const TOKENS_PER_CONNECTION: Token = 4;
-
-/// Tokens of a connection, counted from its first.
-mod token {
-    pub(super) const CONNECT: u64 = 0;
-    pub(super) const RECV: u64 = 1;
-    pub(super) const SEND: u64 = 2;
-    pub(super) const CLOSE: u64 = 3;
-}
+use crate::transport::{Protocol, Transport};
 
 /// What became of a connection or of one of its calls.
 #[derive(Debug)]
@@ -36,22 +26,21 @@ pub enum Event {
     Down(Error),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// TCP connects.
-    Opening,
-    Live,
-    /// Waits for the driver to be done with the socket.
-    Closing,
-    Closed,
+/// What the transport is told of NFS: there is nothing to agree on before calls.
+struct Nfs;
+
+impl Protocol for Nfs {
+    type Machine = Calls;
+    type Phase = ();
+    type Error = Error;
+
+    const FIRST: () = ();
+    const CLOSED: Error = Error::Closed;
 }
 
 /// One connection to a server.
 pub struct Connection {
-    link: Link<Calls>,
-    state: State,
-    base: Token,
-    down: Option<Error>,
+    transport: Transport<Nfs>,
 }
 
 impl Connection {
@@ -76,13 +65,8 @@ impl Connection {
         machine: Calls,
         base: Token,
     ) -> io::Result<Connection> {
-        let socket = driver.connect(to, base + token::CONNECT)?;
-        Ok(Connection {
-            link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
-            state: State::Opening,
-            base,
-            down: None,
-        })
+        let transport = Transport::open(driver, to, machine, base)?;
+        Ok(Connection { transport })
     }
 
     /// Connects again after [`Connection::is_closed`]: calls without an answer
@@ -92,13 +76,16 @@ impl Connection {
     /// Where the driver can make no socket; the calls are lost then.
     pub fn reopen<D: Driver>(mut self, driver: &mut D, to: SocketAddr) -> io::Result<Connection> {
         assert!(self.is_closed(), "the driver still has its memory");
-        let tags = self.link.machine.tags_max() as Tag;
-        let memory: Vec<Memory> = (0..tags).map(|tag| self.link.take_data(tag)).collect();
-        let mut machine = self.link.machine;
+        let tags = self.transport.link.machine.tags_max() as Tag;
+        let memory: Vec<Memory> = (0..tags)
+            .map(|tag| self.transport.link.take_data(tag))
+            .collect();
+        let base = self.transport.base();
+        let mut machine = self.transport.link.machine;
         machine.restart();
-        let mut again = Connection::over(driver, to, machine, self.base)?;
+        let mut again = Connection::over(driver, to, machine, base)?;
         for (tag, memory) in (0..tags).zip(memory) {
-            again.link.set_data(tag, memory);
+            again.transport.link.set_data(tag, memory);
         }
         Ok(again)
     }
@@ -107,38 +94,38 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.state == State::Live
+        self.transport.is_in(())
     }
 
     /// Whether the driver is done with the connection and all its memory.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.transport.is_closed()
     }
 
     /// How many calls would be taken now.
     #[inline]
     #[must_use]
     pub fn room(&self) -> u16 {
-        self.link.machine.room()
+        self.transport.link.machine.room()
     }
 
     /// The answer to the call that the last event told of.
     #[inline]
     #[must_use]
     pub fn answer(&self) -> Answer<'_> {
-        self.link.machine.answer()
+        self.transport.link.machine.answer()
     }
 
     /// The arguments of the CB_COMPOUND that the last event told of.
     #[must_use]
     pub fn callback(&self) -> &[u8] {
-        self.link.machine.callback()
+        self.transport.link.machine.callback()
     }
 
     /// Answers a callback with the results that `results` appends.
     pub fn answer_callback(&mut self, xid: u32, results: impl FnOnce(&mut Vec<u8>)) {
-        self.link.machine.answer_callback(xid, results);
+        self.transport.link.machine.answer_callback(xid, results);
     }
 
     /// Takes a COMPOUND; it leaves with a [`Connection::flush`]. `memory` is what
@@ -150,14 +137,14 @@ impl Connection {
         memory: impl FnOnce(Tag) -> Memory,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Option<Tag> {
-        let tag = self.link.machine.compound(minor, data, write)?;
-        self.link.set_data(tag, memory(tag));
+        let tag = self.transport.link.machine.compound(minor, data, write)?;
+        self.transport.link.set_data(tag, memory(tag));
         Some(tag)
     }
 
     /// Takes a NULL, as [`Connection::compound`].
     pub fn null(&mut self) -> Option<Tag> {
-        self.link.machine.null()
+        self.transport.link.machine.null()
     }
 
     /// A COMPOUND that is to be sent over and over.
@@ -168,7 +155,7 @@ impl Connection {
         data: Data,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Template {
-        self.link.machine.template(minor, data, write)
+        self.transport.link.machine.template(minor, data, write)
     }
 
     /// Takes a COMPOUND made of a template of this connection, as
@@ -181,31 +168,30 @@ impl Connection {
         offset: u64,
         memory: impl FnOnce(Tag) -> Memory,
     ) -> Option<Tag> {
-        let tag = self.link.machine.from_template(template, slot, offset)?;
-        self.link.set_data(tag, memory(tag));
+        let tag = self
+            .transport
+            .link
+            .machine
+            .from_template(template, slot, offset)?;
+        self.transport.link.set_data(tag, memory(tag));
         Some(tag)
     }
 
     /// Takes the memory of an answered call back.
     pub fn take_memory(&mut self, tag: Tag) -> Memory {
-        self.link.take_data(tag)
+        self.transport.link.take_data(tag)
     }
 
     /// Sends what was submitted, with one call, unless a send is under way.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
-        if self.state == State::Live {
-            self.link.flush(driver);
-        }
+        self.transport.flush(driver);
     }
 
     /// Ends the connection; [`Connection::is_closed`] tells when nothing of it
     /// is left.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
-        if !matches!(self.state, State::Closing | State::Closed) {
-            self.state = State::Closing;
-            driver.close(self.link.socket(), self.base + token::CLOSE);
-        }
+        self.transport.close(driver);
     }
 
     /// Takes a completion with one of this connection's tokens. Call
@@ -213,69 +199,23 @@ impl Connection {
     /// [`Connection::flush`].
     #[inline]
     pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
-        use reactor::Completion as C;
-        match completion {
-            C::Received {
-                result: Ok(received),
-                ..
-            } => {
-                let eof = received.eof;
-                self.link.on_received(received);
-                if eof {
-                    self.fail(driver, Error::Closed);
-                }
-            }
-            C::Sent { result: Ok(()), .. } => self.link.on_sent(),
-            C::Connected { result: Ok(()), .. } => {
-                if self.state == State::Opening {
-                    self.state = State::Live;
-                    self.link.receive(driver);
-                    self.link.flush(driver);
-                }
-            }
-            C::Closed { .. } => self.state = State::Closed,
-            C::Received {
-                result: Err(error), ..
-            }
-            | C::Sent {
-                result: Err(error), ..
-            }
-            | C::Connected {
-                result: Err(error), ..
-            } => self.fail(driver, Error::Socket(error)),
-            C::Accepted { .. } | C::File { .. } => {
-                unreachable!("a connection starts no such operation")
-            }
-        }
+        self.transport.on_completion(driver, completion);
     }
 
     /// What happened, until `None`; then the next receive is under way.
     #[inline]
     pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
-        if let Some(error) = self.down.take() {
+        if let Some(error) = self.transport.take_down() {
             return Some(Event::Down(error));
         }
-        if self.state != State::Live {
-            return None;
-        }
-        let Some(op) = self.link.next_op() else {
-            self.link.receive(driver);
-            return None;
-        };
+        let op = self.transport.next_op(driver)?;
         Some(match op {
             Op::Answered { tag } => Event::Answered(tag),
             Op::CallBack { xid } => Event::CallBack(xid),
             Op::Fatal(error) => {
-                self.close(driver);
+                self.transport.close(driver);
                 Event::Down(Error::Protocol(error))
             }
         })
-    }
-
-    fn fail<D: Driver>(&mut self, driver: &mut D, error: Error) {
-        if !matches!(self.state, State::Closing | State::Closed) {
-            self.down = Some(error);
-        }
-        self.close(driver);
     }
 }

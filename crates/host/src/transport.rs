@@ -1,0 +1,211 @@
+//! What the connections of all protocols have in common: a machine on a socket,
+//! from the start of the connect until the driver is done with both.
+
+use std::io;
+use std::net::SocketAddr;
+
+use link::Link;
+use machine::Machine;
+use reactor::{Completion, Driver, Token};
+
+/// A connection uses as many tokens, from the one that it was opened with.
+pub const TOKENS_PER_CONNECTION: Token = 4;
+
+/// Tokens of a connection, counted from its first.
+mod token {
+    pub(super) const CONNECT: u64 = 0;
+    pub(super) const RECV: u64 = 1;
+    pub(super) const SEND: u64 = 2;
+    pub(super) const CLOSE: u64 = 3;
+}
+
+/// What a protocol adds.
+pub(crate) trait Protocol {
+    type Machine: Machine;
+    /// How far a connection has come once TCP is connected.
+    type Phase: Copy + PartialEq;
+    /// What can go wrong.
+    type Error: From<io::Error>;
+
+    /// Where it begins.
+    const FIRST: Self::Phase;
+    /// Whether the peer is told why before a connection ends:
+    /// [`Transport::end`].
+    const TELLS_WHY: bool = false;
+    /// The peer closed the connection.
+    const CLOSED: Self::Error;
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State<P> {
+    /// TCP connects.
+    Opening,
+    Open(P),
+    /// Closes when the last batch was sent.
+    Ending,
+    /// Waits for the driver to be done with the socket.
+    Closing,
+    Closed,
+}
+
+/// One connection.
+pub(crate) struct Transport<P: Protocol> {
+    pub(crate) link: Link<P::Machine>,
+    state: State<P::Phase>,
+    base: Token,
+    down: Option<P::Error>,
+}
+
+impl<P: Protocol> Transport<P> {
+    /// Starts to connect. Completions carry tokens `base` to
+    /// `base + TOKENS_PER_CONNECTION - 1`.
+    ///
+    /// # Errors
+    /// Where the driver can make no socket.
+    pub(crate) fn open<D: Driver>(
+        driver: &mut D,
+        to: SocketAddr,
+        machine: P::Machine,
+        base: Token,
+    ) -> io::Result<Self> {
+        let socket = driver.connect(to, base + token::CONNECT)?;
+        Ok(Transport {
+            link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
+            state: State::Opening,
+            base,
+            down: None,
+        })
+    }
+
+    /// The first token.
+    pub(crate) fn base(&self) -> Token {
+        self.base
+    }
+
+    /// Whether TCP is connected and nothing has gone wrong.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Whether the connection is open and the protocol in `phase`.
+    #[inline]
+    pub(crate) fn is_in(&self, phase: P::Phase) -> bool {
+        self.state == State::Open(phase)
+    }
+
+    /// The protocol has come as far as `phase`.
+    #[inline]
+    pub(crate) fn enter(&mut self, phase: P::Phase) {
+        self.state = State::Open(phase);
+    }
+
+    /// Whether the driver is done with the connection and all its memory.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    /// Sends what is ready, with one call, unless a send is under way.
+    #[inline]
+    pub(crate) fn flush<D: Driver>(&mut self, driver: &mut D) {
+        if self.is_open() {
+            self.link.flush(driver);
+        }
+    }
+
+    /// Ends the connection; [`Transport::is_closed`] tells when nothing of it is
+    /// left.
+    pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
+        if !matches!(self.state, State::Closing | State::Closed) {
+            self.state = State::Closing;
+            driver.close(self.link.socket(), self.base + token::CLOSE);
+        }
+    }
+
+    /// Ends the connection behind what is still to be sent.
+    pub(crate) fn end<D: Driver>(&mut self, driver: &mut D, error: P::Error) {
+        const { assert!(P::TELLS_WHY) };
+        self.down = Some(error);
+        self.state = State::Ending;
+        self.link.flush(driver);
+        if !self.link.is_sending() {
+            self.close(driver);
+        }
+    }
+
+    /// The connection is of no more use.
+    pub(crate) fn fail<D: Driver>(&mut self, driver: &mut D, error: P::Error) {
+        if !matches!(self.state, State::Ending | State::Closing | State::Closed) {
+            self.down = Some(error);
+        }
+        self.close(driver);
+    }
+
+    /// Why it went down, once.
+    #[inline]
+    pub(crate) fn take_down(&mut self) -> Option<P::Error> {
+        self.down.take()
+    }
+
+    /// Takes a completion with one of its tokens.
+    #[inline]
+    pub(crate) fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: Completion) {
+        use Completion as C;
+        match completion {
+            C::Received {
+                result: Ok(received),
+                ..
+            } => {
+                let eof = received.eof;
+                self.link.on_received(received);
+                if eof {
+                    self.fail(driver, P::CLOSED);
+                }
+            }
+            C::Sent { result: Ok(()), .. } => {
+                self.link.on_sent();
+                if P::TELLS_WHY && matches!(self.state, State::Ending) {
+                    self.close(driver);
+                }
+            }
+            C::Connected { result: Ok(()), .. } => {
+                if matches!(self.state, State::Opening) {
+                    self.enter(P::FIRST);
+                    self.link.receive(driver);
+                    self.link.flush(driver);
+                }
+            }
+            C::Closed { .. } => self.state = State::Closed,
+            C::Received {
+                result: Err(error), ..
+            }
+            | C::Sent {
+                result: Err(error), ..
+            }
+            | C::Connected {
+                result: Err(error), ..
+            } => self.fail(driver, error.into()),
+            C::Accepted { .. } | C::File { .. } => {
+                unreachable!("a connection starts no such operation")
+            }
+        }
+    }
+
+    /// The next operation of the machine, until `None`; then the next receive is
+    /// under way.
+    #[inline]
+    pub(crate) fn next_op<D: Driver>(
+        &mut self,
+        driver: &mut D,
+    ) -> Option<<P::Machine as Machine>::Op> {
+        if !self.is_open() {
+            return None;
+        }
+        let op = self.link.next_op();
+        if op.is_none() {
+            self.link.receive(driver);
+        }
+        op
+    }
+}
