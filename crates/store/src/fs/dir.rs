@@ -62,6 +62,7 @@ mod opens;
 mod resolve;
 mod table;
 mod task;
+mod turns;
 mod workers;
 mod xattrs;
 

@@ -1,10 +1,10 @@
 //! Threads that wait for the disk, so that reactors need not: as many as there
 //! is work for, up to a limit, and none when there has been none for a while.
+//! Hosts take turns, and each leaves some of the threads to others ([`turns`]).
 //!
 //! What must survive a crash of the machine is synced together: whoever comes
 //! first syncs for all that have come meanwhile.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,12 +19,16 @@ use rustix::io::Errno;
 use super::Inner;
 use super::beneath::Seen;
 use super::content::{Move, Ready};
+use super::turns::Turns;
 use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Time};
 
-/// Threads of a file system at most.
-const THREADS_MAX: usize = 8;
+/// Threads of a file system at most. One host alone has half of them.
+const THREADS_MAX: usize = 16;
 /// Operations that wait for a thread at most.
 const JOBS_MAX: usize = 1 << 14;
+/// Operations that are synced together at most: who comes meanwhile waits for so
+/// many.
+const SYNCS_MAX: usize = 64;
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(1);
 /// How long the end waits for what is under way.
@@ -330,8 +334,23 @@ impl Synced {
 /// Operations whose changes are not on the disk yet.
 #[derive(Default)]
 pub(super) struct Syncs {
-    waiting: Vec<(Synced, Job, Result<Done, Error>)>,
+    waiting: Turns<ToSync>,
     is_at_it: bool,
+}
+
+/// An operation, its outcome if what it has changed can be synced, and that.
+type ToSync = (Synced, Job, Result<Done, Error>);
+
+impl Syncs {
+    /// Some of them, of each host in turn.
+    fn take(&mut self) -> Vec<ToSync> {
+        let next = || {
+            let (host, one) = self.waiting.take(1)?;
+            self.waiting.ended(host);
+            Some(one)
+        };
+        std::iter::from_fn(next).take(SYNCS_MAX).collect()
+    }
 }
 
 impl Inner {
@@ -342,14 +361,14 @@ impl Inner {
     /// Ends a job when what it has changed would survive a crash.
     fn sync_then_end(&self, synced: Synced, job: Job, result: Result<Done, Error>) {
         let mut syncs = self.syncs();
-        syncs.waiting.push((synced, job, result));
+        syncs.waiting.push(job.caller.from, (synced, job, result));
         if mem::replace(&mut syncs.is_at_it, true) {
             return;
         }
         drop(syncs);
         loop {
             let mut syncs = self.syncs();
-            let batch = mem::take(&mut syncs.waiting);
+            let batch = syncs.take();
             syncs.is_at_it = !batch.is_empty();
             drop(syncs);
             if batch.is_empty() {
@@ -359,7 +378,7 @@ impl Inner {
         }
     }
 
-    fn sync_batch(&self, batch: Vec<(Synced, Job, Result<Done, Error>)>) {
+    fn sync_batch(&self, batch: Vec<ToSync>) {
         let table = self.sync_table();
         let mut done: Vec<(u64, Result<(), Errno>)> = Vec::new();
         for (synced, job, result) in batch {
@@ -411,7 +430,7 @@ impl Inner {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: Turns<Job>,
     threads: usize,
     idle: usize,
     is_ending: bool,
@@ -430,11 +449,15 @@ impl Shared {
     }
 
     /// Waits a while for a job.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<(Busy<'_>, Job)> {
         let mut queue = self.queue();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
+            if let Some((host, job)) = queue.jobs.take(THREADS_MAX) {
+                if queue.idle > 0 && queue.jobs.has_next(THREADS_MAX) {
+                    self.work.notify_one();
+                }
+                let shared = self;
+                return Some((Busy { shared, host }, job));
             }
             if queue.is_ending {
                 return None;
@@ -444,7 +467,7 @@ impl Shared {
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = again;
             queue.idle -= 1;
-            if timeout.timed_out() && queue.jobs.is_empty() {
+            if timeout.timed_out() && !queue.jobs.has_next(THREADS_MAX) {
                 return None;
             }
         }
@@ -454,10 +477,11 @@ impl Shared {
         reactor::unpin();
         let place = Place(self);
         loop {
-            while let Some(job) = self.next() {
+            while let Some((busy, job)) = self.next() {
                 if let Some(job) = job.run() {
-                    self.queue().jobs.push_back(job);
+                    self.queue().jobs.push(job.caller.from, job);
                 }
+                drop(busy);
             }
             if self.queue().threads == 1
                 && let Some(inner) = inner.upgrade()
@@ -465,14 +489,27 @@ impl Shared {
                 inner.tidy();
             }
             let mut queue = self.queue();
-            // Something may have come meanwhile.
-            if queue.jobs.is_empty() {
+            // Something may have come meanwhile; what is not for this thread is
+            // for those that are at work.
+            if !queue.jobs.has_next(THREADS_MAX) {
                 queue.threads -= 1;
                 self.ended.notify_all();
                 mem::forget(place);
                 return;
             }
         }
+    }
+}
+
+/// A thread at work for a host; dropped, it is done, or a panic has ended it.
+struct Busy<'a> {
+    shared: &'a Shared,
+    host: u64,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.shared.queue().jobs.ended(self.host);
     }
 }
 
@@ -498,26 +535,27 @@ impl Workers {
     pub(super) fn start(&self, mut job: Job) -> Result<(), Error> {
         let mut queue = self.shared.queue();
         let is_close = matches!(job.work, Work::Op(Op::Close { .. }, _));
-        if queue.jobs.len() >= JOBS_MAX && !is_close {
+        let from = job.caller.from;
+        if !queue.jobs.has_room(from, JOBS_MAX) && !is_close {
             job.ticket = None;
             return Err(Error::Delay);
         }
         let inner = Arc::downgrade(&job.inner);
-        queue.jobs.push_back(job);
-        if queue.idle < queue.jobs.len() && queue.threads < THREADS_MAX {
+        let is_wanted = queue.idle <= queue.jobs.len();
+        if queue.threads == 0 || is_wanted && queue.threads < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name("weft-dir".into());
             match builder.spawn(move || shared.serve(&inner)) {
                 Ok(_) => queue.threads += 1,
                 Err(error) if queue.threads == 0 && !is_close => {
                     tracing::error!(%error, "no thread for a file system's work");
-                    let mut job = queue.jobs.pop_back().expect("it was put there");
                     job.ticket = None;
                     return Err(Error::Delay);
                 }
                 Err(_) => {}
             }
         }
+        queue.jobs.push(from, job);
         drop(queue);
         self.shared.work.notify_one();
         Ok(())
@@ -539,9 +577,8 @@ mod tests {
     use super::*;
     use crate::fs::dir::{Dir, DirSpec};
 
-    /// However much there is to do, files are let go.
-    #[test]
-    fn no_close_is_turned_away() {
+    /// A directory, its folder and that of its state.
+    fn place() -> (Dir, [tempfile::TempDir; 2]) {
         let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let dir = Dir::open(&DirSpec {
             name: "test".into(),
@@ -550,28 +587,39 @@ mod tests {
             read_only: false,
             owners: None,
         });
-        let dir = dir.unwrap();
-        let nobody = Caller {
+        (dir.unwrap(), [folder, state])
+    }
+
+    fn job(dir: &Dir, host: u64, op: Op<'static>, name: &[u8]) -> Job {
+        let caller = Caller {
             uid: 0,
             gid: 0,
             gids: &[],
             now: Time::default(),
             is_open: true,
-            from: Asker::default(),
+            from: Asker {
+                host,
+                connection: 1,
+            },
         };
-        let job = |op: Op<'static>| Job {
+        Job {
             inner: Arc::clone(&dir.inner),
-            caller: Credentials::of(&nobody),
-            work: Work::Op(op, Default::default()),
+            caller: Credentials::of(&caller),
+            work: Work::Op(op, [name.into(), Box::default()]),
             reply: Arc::default(),
             ticket: None,
-        };
+        }
+    }
+
+    /// However much there is to do, files are let go.
+    #[test]
+    fn no_close_is_turned_away() {
+        let (dir, _folders) = place();
+        let job = |op| job(&dir, 1, op, b"");
         let workers = &dir.inner.workers;
         // As if all threads were at work.
         workers.shared.queue().threads = THREADS_MAX;
-        for _ in 0..JOBS_MAX {
-            workers.start(job(Op::Statfs)).unwrap();
-        }
+        while workers.start(job(Op::Statfs)).is_ok() {}
         assert_eq!(workers.start(job(Op::Statfs)), Err(Error::Delay));
         let file = FileId(1);
         assert_eq!(workers.start(job(Op::Close { file })), Ok(()));
@@ -580,5 +628,82 @@ mod tests {
         let jobs = mem::take(&mut queue.jobs);
         drop(queue);
         drop(jobs);
+    }
+
+    /// Waits for the end of a job, within a bound.
+    fn wait(reply: &Reply) -> bool {
+        let is_there = || reply.result.lock().unwrap().is_some();
+        (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            is_there()
+        })
+    }
+
+    /// What one host asks for hangs: others are answered all the same, also when
+    /// there are more of those than threads.
+    #[test]
+    fn a_host_whose_work_hangs_holds_nobody_else_up() {
+        let (dir, _folders) = place();
+        let root = FileId(super::super::ROOT);
+        let workers = &dir.inner.workers;
+        let held = dir.inner.share(root);
+        let mut hung = Vec::new();
+        for at in 0..5 * THREADS_MAX {
+            let op = Op::Remove {
+                dir: root,
+                name: b"",
+                what: crate::fs::Removable::Any,
+            };
+            let job = job(&dir, 1, op, format!("{at}").as_bytes());
+            hung.push(job.reply.clone());
+            workers.start(job).unwrap();
+        }
+        for host in 2..2 + 2 * THREADS_MAX as u64 {
+            let job = job(&dir, host, Op::Statfs, b"");
+            let reply = job.reply.clone();
+            workers.start(job).unwrap();
+            assert!(wait(&reply), "host {host} waits for another");
+        }
+        let is_over = |reply: &Arc<Reply>| reply.result.lock().unwrap().is_some();
+        assert!(!hung.iter().any(is_over), "they did hang");
+        drop(held);
+        assert!(hung.iter().all(|reply| wait(reply)));
+    }
+
+    /// Who asks for more than the share of one host is told to come again; others
+    /// still find a place.
+    #[test]
+    fn a_host_does_not_take_all_places() {
+        let (dir, _folders) = place();
+        let workers = &dir.inner.workers;
+        workers.shared.queue().threads = THREADS_MAX;
+        while workers.start(job(&dir, 1, Op::Statfs, b"")).is_ok() {}
+        let refused = workers.start(job(&dir, 1, Op::Statfs, b""));
+        assert_eq!(refused, Err(Error::Delay));
+        assert_eq!(workers.start(job(&dir, 2, Op::Statfs, b"")), Ok(()));
+        let mut queue = workers.shared.queue();
+        assert!(queue.jobs.len() < JOBS_MAX / 2);
+        queue.threads = 0;
+        let jobs = mem::take(&mut queue.jobs);
+        drop(queue);
+        drop(jobs);
+    }
+
+    /// What is synced together takes turns too.
+    #[test]
+    fn who_has_much_to_be_synced_does_not_stand_before_others() {
+        let (dir, _folders) = place();
+        let mut syncs = Syncs::default();
+        for _ in 0..3 * SYNCS_MAX {
+            let job = job(&dir, 1, Op::Statfs, b"");
+            let (from, result) = (job.caller.from, Err(Error::Io));
+            syncs.waiting.push(from, (Synced::default(), job, result));
+        }
+        let job = job(&dir, 2, Op::Statfs, b"");
+        let (from, result) = (job.caller.from, Err(Error::Io));
+        syncs.waiting.push(from, (Synced::default(), job, result));
+        let batch = syncs.take();
+        assert_eq!(batch.len(), SYNCS_MAX);
+        assert_eq!(batch[1].1.caller.from.host, 2);
     }
 }
