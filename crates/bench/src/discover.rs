@@ -1,13 +1,13 @@
 //! `weft discover`: what a discovery controller, an iSCSI portal and an NFS
 //! server know.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use clap::Args;
-use host::iscsi::{self, DiscoveredTarget, resolve_portal};
+use host::iscsi::{self, DiscoveredTarget};
 use host::nfs::{self, Client, Entry, Params};
-use host::{DiscoveryEntry, HostIdentity};
+use host::{DiscoveryEntry, HostIdentity, resolve};
 use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
@@ -153,15 +153,11 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
 fn whom(args: &DiscoverArgs) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
     match &args.address {
         Some(text) => match text.strip_prefix("iscsi://") {
-            Some(portal) => Ok((None, Some(resolve_portal(portal.trim_end_matches('/'))?))),
-            None => {
-                let mut all = text
-                    .to_socket_addrs()
-                    .map_err(|error| format!("`{text}`: {error}"))?;
-                let first = all.next();
-                let first = first.ok_or_else(|| format!("`{text}` has no address"))?;
-                Ok((Some(first), None))
-            }
+            Some(portal) => Ok((
+                None,
+                Some(resolve(portal.trim_end_matches('/'), ISCSI.port())?),
+            )),
+            None => Ok((Some(resolve(text, NVME.port())?), None)),
         },
         None if args.traddr.is_none() && args.trsvcid.is_none() => Ok((Some(NVME), Some(ISCSI))),
         None => {

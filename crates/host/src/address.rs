@@ -1,9 +1,9 @@
 //! Where a subsystem is, and who asks for it.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use reactor::fill_random;
 use wire::nvme::fabrics::NQN_BYTES_MAX;
 
 /// The port of NVMe/TCP I/O controllers where none is named (NVMe/TCP 3.1).
@@ -46,7 +46,7 @@ impl Address {
                 Some(nsid.ok_or_else(|| format!("`?{query}` is not understood: use ?nsid=1"))?)
             }
         };
-        Self::new(resolve(authority)?, subnqn, nsid)
+        Self::new(resolve(authority, PORT)?, subnqn, nsid)
     }
 
     /// An address; checks the length of the NQN.
@@ -65,15 +65,19 @@ impl Address {
     }
 }
 
-/// The first address of `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn resolve(authority: &str) -> Result<SocketAddr, String> {
+/// The first address of `host`, `host:port`, `[v6]` or `[v6]:port`; without a
+/// port it is `port`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn resolve(authority: &str, port: u16) -> Result<SocketAddr, String> {
     let has_port = match authority.rfind(']') {
         Some(end) => authority[end..].contains(':'),
         None => authority.contains(':'),
     };
     let full = match has_port {
         true => authority.to_owned(),
-        false => format!("{authority}:{PORT}"),
+        false => format!("{authority}:{port}"),
     };
     full.to_socket_addrs()
         .map_err(|error| format!("`{authority}`: {error}"))?
@@ -97,7 +101,7 @@ impl HostIdentity {
     /// Where the system has no random bytes.
     pub fn new(hostnqn: Option<&str>) -> io::Result<Self> {
         let mut hostid = [0u8; 16];
-        File::open("/dev/urandom")?.read_exact(&mut hostid)?;
+        fill_random(&mut hostid)?;
         // A version 4 UUID (RFC 9562, section 5.4), which is never all zeros.
         hostid[6] = hostid[6] & 0x0f | 0x40;
         hostid[8] = hostid[8] & 0x3f | 0x80;

@@ -17,7 +17,7 @@ pub use ::iscsi::initiator::{
     Async, Chap, Command, Completion, Data, Digest, FatalError, Outcome, Residual,
     Session as SessionState, Settings, lun_field,
 };
-pub use address::{Address, Initiator, resolve_portal};
+pub use address::{Address, Initiator};
 pub use auth::{Algorithm, Secret};
 pub use connection::{Connection, Event, Params};
 pub use discover::{DiscoveredTarget, discover};

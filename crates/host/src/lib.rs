@@ -21,7 +21,7 @@ pub mod nfs;
 mod queue;
 mod transport;
 
-pub use address::{Address, HostIdentity};
+pub use address::{Address, HostIdentity, resolve};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
 pub use ana::AnaInfo;
 pub use caller::{Caller, Payload};

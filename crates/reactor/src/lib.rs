@@ -12,6 +12,7 @@ mod cpu;
 mod epoll;
 mod mailbox;
 mod object;
+mod random;
 mod run;
 mod spin;
 mod sys;
@@ -26,6 +27,7 @@ pub use cpu::{affinity, available_cpus, incoming_cpu, parse_cpus, pin_to_cpu, un
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};
+pub use random::fill_random;
 pub use run::{Handler, RunConfig, RunStats, run};
 pub use spin::{Decision, Spin};
 pub use sys::raise_descriptor_limit;

@@ -1,12 +1,14 @@
 //! Where a logical unit is, and who asks for it.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::SocketAddr;
 
 use ::iscsi::check_target_name;
 use ::iscsi::initiator::RANDOM_LEN;
+use reactor::fill_random;
 use wire::iscsi::PORT;
+
+use crate::resolve;
 
 /// A logical unit of a target behind a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,31 +49,11 @@ impl Address {
             }
         };
         Ok(Address {
-            portal: resolve_portal(authority)?,
+            portal: resolve(authority, PORT)?,
             target: check_target_name(target).map_err(|error| format!("`{target}`: {error}"))?,
             lun,
         })
     }
-}
-
-/// The first address of `host`, `host:port`, `[v6]` or `[v6]:port`; without a
-/// port it is 3260.
-///
-/// # Errors
-/// A sentence for the user.
-pub fn resolve_portal(authority: &str) -> Result<SocketAddr, String> {
-    let has_port = match authority.rfind(']') {
-        Some(end) => authority[end..].contains(':'),
-        None => authority.contains(':'),
-    };
-    let full = match has_port {
-        true => authority.to_owned(),
-        false => format!("{authority}:{PORT}"),
-    };
-    full.to_socket_addrs()
-        .map_err(|error| format!("`{authority}`: {error}"))?
-        .next()
-        .ok_or_else(|| format!("`{authority}` has no address"))
 }
 
 /// Who this initiator is.
@@ -119,10 +101,6 @@ pub(super) fn login_random() -> io::Result<[u8; RANDOM_LEN]> {
     let mut bytes = [0; RANDOM_LEN];
     fill_random(&mut bytes)?;
     Ok(bytes)
-}
-
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 #[cfg(test)]

@@ -7,16 +7,14 @@ use std::time::Duration;
 use link::Data as Memory;
 use machine::Nanos;
 use reactor::{Driver, Wait};
-use wire::iscsi::{LogoutResponseCode, TaskFunction, TaskResponse};
+use wire::iscsi::{LogoutResponseCode, PORT, TaskFunction, TaskResponse};
 use wire::scsi::{
     CDB_BYTES, ReadCapacity16, StandardInquiry, UnmapDescriptor, UnmapHeader, cdb, opcode, vpd,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{
-    Command, Completion, Connection, Data, Error, Event, Failure, Params, lun_field, resolve_portal,
-};
-use crate::Payload;
+use super::{Command, Completion, Connection, Data, Error, Event, Failure, Params, lun_field};
+use crate::{Payload, resolve};
 
 /// How long a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +83,7 @@ impl<D: Driver> Session<D> {
                 Ok(()) => return Ok(session),
                 Err(Error::Redirected(address)) => {
                     let portal = address.split(',').next().unwrap_or_default();
-                    to = resolve_portal(portal).map_err(Error::Unusable)?;
+                    to = resolve(portal, PORT).map_err(Error::Unusable)?;
                     session.close()?;
                     driver = session.driver;
                 }

@@ -1,11 +1,13 @@
 //! Where a file is, and who asks for it.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 
+use reactor::fill_random;
 use wire::nfs4::verifier4;
+
+use crate::resolve;
 
 /// The port of NFS (RFC 8881, section 2.9.3).
 const PORT: u16 = 2049;
@@ -35,26 +37,10 @@ impl Address {
             return Err(format!("`{url}`: `{dots}` is no name on a server"));
         }
         Ok(Address {
-            socket: resolve(authority)?,
+            socket: resolve(authority, PORT)?,
             path,
         })
     }
-}
-
-/// The first address of `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn resolve(authority: &str) -> Result<SocketAddr, String> {
-    let has_port = match authority.rfind(']') {
-        Some(end) => authority[end..].contains(':'),
-        None => authority.contains(':'),
-    };
-    let full = match has_port {
-        true => authority.to_owned(),
-        false => format!("{authority}:{PORT}"),
-    };
-    full.to_socket_addrs()
-        .map_err(|error| format!("`{authority}`: {error}"))?
-        .next()
-        .ok_or_else(|| format!("`{authority}` has no address"))
 }
 
 /// What this process is called as a client (`client_owner4`).
@@ -73,7 +59,7 @@ impl Identity {
     /// Where the system has no random bytes.
     pub fn new() -> io::Result<Identity> {
         let mut random = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        fill_random(&mut random)?;
         let (name, verifier) = random.split_at(8);
         let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Identity {

@@ -2,17 +2,15 @@
 //! the session, text, logout.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use iscsi::target::{Connection as Transport, Detached, Done, Role};
 use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, SessionKind, Then};
 use link::Data;
 use machine::{Machine, Nanos, Tag};
-use reactor::Driver;
+use reactor::{Driver, fill_random};
 use wire::iscsi::{AsyncEvent, LogoutReason};
 
 use super::reservation::release_units;
@@ -368,11 +366,7 @@ impl Handover {
     }
 }
 
-/// Bytes that nobody can foresee. The source is opened once: a login must not
-/// fail because so many connections are open.
+/// Bytes that nobody can foresee.
 fn random(bytes: &mut [u8]) {
-    static SOURCE: LazyLock<File> =
-        LazyLock::new(|| File::open("/dev/urandom").expect("the kernel has random bytes"));
-    let filled = (&*SOURCE).read_exact(bytes);
-    filled.expect("the kernel has random bytes");
+    fill_random(bytes).expect("the kernel has random bytes");
 }

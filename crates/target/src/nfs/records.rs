@@ -2,23 +2,23 @@
 //! reclaim after a restart, and the number of the start.
 //!
 //! One text file. Each line ends with a checksum of its own: `server` and what
-//! clients know it by, `boot` and the number of the start, then `kept` or `gone` and a client's name in hexadecimal. Lines are
-//! appended and synced before the client hears of it; at each start, and when
-//! most of the lines are of the past, a new file takes the place of the old one.
+//! clients know it by, `boot` and the number of the start, then `kept` or `gone` and
+//! a client's name in hexadecimal. Lines are appended and synced before the client
+//! hears of it; at each start, and when most of the lines are of the past, a new file
+//! takes the place of the old one.
 //! A last line that a crash has cut off was never answered for, and is left out.
 //! Any other damage is an error: who takes it for an empty file lets clients take
 //! what others may still reclaim.
 
 use std::collections::BTreeSet;
-use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nfs::server::Record;
+use reactor::fill_random;
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-nfs-clients 1";
@@ -136,9 +136,7 @@ pub(crate) type Identity = [u8; 16];
 /// One that no other server has.
 pub(crate) fn new_identity() -> Identity {
     let mut identity = [0; 16];
-    for part in identity.chunks_mut(8) {
-        part.copy_from_slice(&RandomState::new().hash_one(()).to_be_bytes());
-    }
+    fill_random(&mut identity).expect("the kernel has random bytes");
     identity
 }
 

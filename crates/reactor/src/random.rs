@@ -1,0 +1,42 @@
+//! Bytes that nobody can foresee, from the kernel.
+
+use std::io;
+
+use crate::sys;
+
+/// Fills `bytes` with random ones. Needs no descriptor, so it works also where
+/// all are in use.
+///
+/// # Errors
+/// ENOSYS or EPERM where a container denies the call.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        // SAFETY: the kernel writes no more than the bytes that it is given.
+        let rc = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match sys::check(rc as i32) {
+            Ok(filled) => rest = &mut rest[filled as usize..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_filled_and_never_the_same() {
+        // More than the kernel gives at once to a call that is interrupted.
+        let (mut a, mut b) = ([0; 4096], [0; 4096]);
+        fill_random(&mut a).expect("random bytes");
+        fill_random(&mut b).expect("random bytes");
+        assert_ne!(a, b);
+        for part in a.chunks(16) {
+            assert_ne!(part, [0; 16], "a part was left as it was");
+        }
+        fill_random(&mut []).expect("no byte");
+    }
+}
