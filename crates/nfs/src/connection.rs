@@ -388,6 +388,12 @@ impl Connection {
         self.ready.push_back(tag);
     }
 
+    /// Bytes of the records that wait to be sent, without payload.
+    #[inline]
+    pub fn unsent_bytes(&self) -> usize {
+        self.ready_bytes
+    }
+
     /// A call is answered by RPC instead of the procedure.
     pub fn send_status(&mut self, tag: Tag, status: accept_stat) {
         self.send_refusal(tag, Refusal::stat(status));

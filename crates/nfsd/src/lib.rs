@@ -8,6 +8,7 @@
 //! connections share is [`Nfsd`]; what one connection has, [`Peer`].
 #![forbid(unsafe_code)]
 
+mod answers;
 mod attributes;
 pub mod callback;
 pub mod counters;

@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use nfs::connection::Connection;
 use nfs::server::Session;
 use store::fs::Asker;
 use wire::nfs4::sessionid4;
 
+use crate::answers::Answers;
 use crate::pseudo::View;
 use crate::{Nfsd, open, v3};
 
@@ -28,6 +30,8 @@ pub struct Peer {
     pub(crate) view: View,
     /// What its address has called, once it uses NFSv3.
     past: Option<Arc<v3::Past>>,
+    /// Memory of its large answers.
+    pub(crate) answers: Answers,
     /// Whose turn its calls take.
     asker: Asker,
     /// The one used last comes last.
@@ -58,12 +62,21 @@ impl Peer {
             states: open::Seen::default(),
             view: View::new(&nfsd.exports, address.ip()),
             past: None,
+            answers: Answers::default(),
             asker: Asker {
                 host: host(address.ip()),
                 connection: id,
             },
             sessions: Vec::new(),
         }
+    }
+
+    /// Time has passed: it sees the exports that there are now, so that what is
+    /// gone is not held by who says nothing, and gives back what its client has
+    /// taken.
+    pub fn on_tick(&mut self, nfsd: &Nfsd, machine: &Connection) {
+        self.view.refresh(&nfsd.exports);
+        self.answers.trim(machine.unsent_bytes());
     }
 
     /// Whose turn its calls take where they wait.

@@ -5,6 +5,7 @@ use store::fs::{self, Entry, Listing, Op, Output};
 use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
 use wire::xdr::{Encode, Opaque};
 
+use crate::answers::{ENTRIES_MAX, Wait, listing_bytes};
 use crate::attributes::{blank, room, write};
 use crate::names::{ANSWERED, file};
 use crate::pseudo::Place;
@@ -29,8 +30,8 @@ const READDIR_BYTES_MAX: u32 = 256 << 10;
 pub(crate) enum Then {
     /// With the room that there is in the file system.
     Room,
-    /// With entries.
-    Listing(Room),
+    /// With entries, for which so many bytes are reserved.
+    Listing(Room, u32),
     /// With the attributes of the root of an export, whose entry has this
     /// cookie.
     Root(u64),
@@ -41,11 +42,14 @@ pub(crate) fn after<'a>(
     then: Then,
     result: Result<Output, fs::Error>,
 ) -> Outcome<'a> {
+    if let Then::Listing(_, reserved) = then {
+        run.peer.answers.made(reserved);
+    }
     let args = args(run);
     let asked = Asked::new(&args.attr_request, run.minor())?;
     match (then, run.done(result)?) {
         (Then::Room, Output::Statfs(stat)) => list(run, &args, asked, room(&stat)),
-        (Then::Listing(room), Output::Listing(listing)) => {
+        (Then::Listing(room, _), Output::Listing(listing)) => {
             let bytes_max = bytes_max(run, &args)?;
             write_listing(run, asked, &listing, &room, bytes_max)
         }
@@ -122,15 +126,23 @@ fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room
             dircount / 16,
         ),
     };
+    let entries_max = fit.min(hinted).clamp(1, ENTRIES_MAX);
+    let reserved = listing_bytes(entries_max, bytes_max);
+    let unsent = run.link.machine.unsent_bytes();
+    match run.peer.answers.reserve(run.pool, unsent, reserved) {
+        Ok(()) => {}
+        Err(Wait::Later) => return Err(nfsstat4::NFS4ERR_DELAY),
+        Err(Wait::NoMemory) => return Ok(Next::NoMemory),
+    }
     let op = Op::Readdir {
         dir: file(place),
         cookie: args.cookie,
         verifier: u64::from_be_bytes(args.cookieverf),
-        entries_max: fit.min(hinted).max(1),
+        entries_max,
         name_bytes_max: names_max,
         with_attrs: asked.needs_object(),
     };
-    run.ask(ask(op, Then::Listing(room)))
+    run.ask(ask(op, Then::Listing(room, reserved)))
 }
 
 fn write_listing<'a>(

@@ -317,6 +317,9 @@ impl Server {
         self.time.seconds += (nanos / 1_000_000_000) as i64;
         self.time.nanos = (nanos % 1_000_000_000) as u32;
         self.nfsd.on_tick(self.driver.now);
+        for c in &mut self.conns {
+            c.peer.on_tick(&self.nfsd, &c.link.machine);
+        }
         self.save();
         self.settle();
     }

@@ -237,6 +237,8 @@ impl Protocol for Nfs {
             tracing::debug!(peer = %c.via.peer, "no call in time: connection ends");
             c.link.machine.on_deadline(now);
         }
+        let nfsd = c.shared.nfs.nfsd();
+        c.own.peer.on_tick(nfsd, &c.link.machine);
         let machine = &mut c.link.machine;
         c.own.called.retain(|(xid, _, made)| {
             let is_awaited = now.saturating_sub(*made) < CALL_MAX;

@@ -14,6 +14,7 @@ use wire::nfs4::nfsstat4;
 use super::args::{Asked, Named};
 use super::past::{Begun, Known, Past};
 use super::{Found, convert, results};
+use crate::answers::{Answers, Wait};
 use crate::open;
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::run::{Around, Step};
@@ -118,6 +119,8 @@ pub(super) struct Call {
     since: Nanos,
     /// It gets no answer.
     pub(super) is_dropped: bool,
+    /// Bytes that are reserved for its entries.
+    reserved: u32,
 }
 
 /// What a step comes to.
@@ -187,6 +190,7 @@ impl Call {
             may_be_again: false,
             since: 0,
             is_dropped: false,
+            reserved: 0,
         }
     }
 
@@ -270,6 +274,16 @@ impl Call {
                 self.at += 1;
                 continue;
             }
+            let unsent = around.link.machine.unsent_bytes();
+            let answers = (&mut around.peer.answers, around.pool, unsent);
+            match self.reserve(step, &asked, answers) {
+                Ok(()) => {}
+                Err(Wait::Later) => {
+                    self.status = nfsstat3::NFS3ERR_JUKEBOX;
+                    continue;
+                }
+                Err(Wait::NoMemory) => return Step::NoMemory,
+            }
             let mut with = With {
                 nfsd: around.nfsd,
                 link: around.link,
@@ -312,6 +326,21 @@ impl Call {
         }
         self.finish(tag, &asked, around);
         Step::Sent
+    }
+
+    /// Memory for the entries of a directory.
+    fn reserve(
+        &mut self,
+        step: Do,
+        asked: &Asked<'_>,
+        (answers, pool, unsent): (&mut Answers, &Pool, usize),
+    ) -> Result<(), Wait> {
+        if let (Do::Main, Asked::Readdir(_, args)) = (step, asked) {
+            let bytes = results::listing_bytes(args);
+            answers.reserve(pool, unsent, bytes)?;
+            self.reserved = bytes;
+        }
+        Ok(())
     }
 
     /// Takes the answer to the step under way.
@@ -571,6 +600,7 @@ impl Call {
         let machine = &mut around.link.machine;
         let (_, reply) = machine.reply(tag);
         results::write(self, asked, granted, &around.nfsd.settings, reply);
+        around.peer.answers.made(std::mem::take(&mut self.reserved));
         match (&self.known, self.status) {
             (None, _) => {}
             (Some((past, known)), nfsstat3::NFS3ERR_JUKEBOX) => past.forget(*known),

@@ -15,6 +15,7 @@ use wire::xdr::{Encode, Opaque, Payload, pad};
 use super::args::{Asked, Readdir};
 use super::call::Call;
 use super::convert;
+use crate::answers::{self, ENTRIES_MAX};
 use crate::attributes::rights_of;
 use crate::counters;
 use crate::handle::Handle;
@@ -79,9 +80,22 @@ pub(super) fn write(
     }
 }
 
+/// Entries that READDIR and READDIRPLUS ask for, and bytes of all their names.
+fn listing_max(args: &Readdir) -> (u32, u32) {
+    let bytes = args.bytes_max.min(READDIR_BYTES_MAX);
+    let entries = bytes / entry_bytes(1, args.is_plus);
+    (entries.clamp(1, ENTRIES_MAX), bytes)
+}
+
+/// Bytes of memory that the answer to READDIR or READDIRPLUS takes at most.
+pub(super) fn listing_bytes(args: &Readdir) -> u32 {
+    let (entries, bytes) = listing_max(args);
+    answers::listing_bytes(entries, bytes)
+}
+
 /// What is asked for READDIR and READDIRPLUS.
 pub(super) fn readdir(dir: FileId, args: &Readdir) -> Op<'static> {
-    let bytes = args.bytes_max.min(READDIR_BYTES_MAX);
+    let (entries_max, name_bytes_max) = listing_max(args);
     Op::Readdir {
         dir,
         cookie: if args.cookie <= DOT_DOT {
@@ -90,8 +104,8 @@ pub(super) fn readdir(dir: FileId, args: &Readdir) -> Op<'static> {
             args.cookie
         },
         verifier: u64::from_be_bytes(args.verifier),
-        entries_max: (bytes / entry_bytes(1, args.is_plus)).max(1),
-        name_bytes_max: bytes,
+        entries_max,
+        name_bytes_max,
         with_attrs: args.is_plus,
     }
 }
