@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod costs;
+mod listings;
 
 use std::sync::Arc;
 

@@ -1,0 +1,133 @@
+//! Directories that take their time: what is held for them meanwhile.
+
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+
+use nfs::testing::cut;
+use reactor::{FileIo, Ticket, Token};
+use store::fs::{Caller, FileId, Info, Op, Progress, Task};
+
+use super::*;
+
+/// A file system that does not list a directory before it is told to.
+struct Slow {
+    below: Arc<dyn FileSystem>,
+    waiting: Mutex<Vec<Ticket>>,
+}
+
+impl FileSystem for Slow {
+    fn info(&self) -> &Info {
+        self.below.info()
+    }
+    fn root(&self) -> FileId {
+        self.below.root()
+    }
+    fn start(
+        &self,
+        caller: &Caller<'_>,
+        op: Op<'_>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        if !matches!(op, Op::Readdir { .. }) {
+            return self.below.start(caller, op, files, token);
+        }
+        self.waiting.lock().unwrap().push(files.ticket(token));
+        let Progress::Done(result) = self.below.start(caller, op, files, token) else {
+            panic!("memory lists at once");
+        };
+        Progress::Pending(Task::of_other(result))
+    }
+    fn resume(&self, task: Task, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Progress {
+        Progress::Done(task.into_other())
+    }
+}
+
+fn slow() -> (Arc<Slow>, World) {
+    let slow = Arc::new(Slow {
+        below: memory(1),
+        waiting: Mutex::default(),
+    });
+    let fs: Arc<dyn FileSystem> = slow.clone();
+    let export = Export::new("/", fs, vec![rule()]).unwrap();
+    (slow, World::with(vec![export], 64 << 20))
+}
+
+/// The status of each answer that has come.
+fn statuses(world: &mut World, conn: usize) -> Vec<nfsstat4> {
+    let mut sent = world.server.sent(conn).into();
+    let answers = cut(&mut sent).into_iter();
+    answers.map(|bytes| Answer::new(bytes).status).collect()
+}
+
+fn flood(world: &mut World, conn: usize, count: usize) {
+    let record = Ops::root().readdir(0, [0; 8], 1 << 20, &[]).record(0);
+    let mark = RecordMark {
+        is_last: true,
+        len: record.len() as u32,
+    };
+    let stream = [&mark.encode()[..], &record].concat();
+    world.server.receive(conn, &stream.repeat(count));
+}
+
+/// Large listings in parallel take memory from the ceiling: one connection has a
+/// part of it, and hears NFS4ERR_DELAY beyond; then other connections wait.
+#[test]
+fn listings_under_way_have_the_memory_that_there_is() {
+    let (slow, mut world) = slow();
+    let budget = world.server.pool().budget().clone();
+    world.do_ops(&Ops::root().getattr(&[FATTR4_TYPE]));
+    let before = budget.used();
+    flood(&mut world, 0, 200);
+    let waiting = || slow.waiting.lock().unwrap().len();
+    let first = waiting();
+    assert!((8..64).contains(&first), "{first} under way");
+    let used = budget.used() - before;
+    assert!(
+        used >= first as u64 * (256 << 10) && used <= 20 << 20,
+        "{used} bytes"
+    );
+    let refused = statuses(&mut world, 0);
+    assert_eq!(refused.len(), 200 - first);
+    assert!(
+        refused
+            .iter()
+            .all(|&status| status == nfsstat4::NFS4ERR_DELAY)
+    );
+    // Others have what is left, and wait when nothing is.
+    let others: Vec<usize> = (0..5)
+        .map(|at| world.server.connect(([127, 0, 0, 2 + at], 800).into()))
+        .collect();
+    for &conn in &others {
+        flood(&mut world, conn, first);
+    }
+    let all = waiting();
+    assert!(all > 2 * first && all < 6 * first, "{all} under way");
+    assert!(budget.used() <= 56 << 20);
+    // Each comes to its end, also those that waited, and gives all back.
+    while waiting() > 0 {
+        let tickets = std::mem::take(&mut *slow.waiting.lock().unwrap());
+        tickets.into_iter().for_each(Ticket::ring);
+        world.server.advance(1_000_000);
+    }
+    let done = statuses(&mut world, 0);
+    assert_eq!(done, vec![NFS4_OK; first]);
+    for conn in others {
+        assert_eq!(statuses(&mut world, conn), vec![NFS4_OK; first]);
+    }
+    world.server.advance(1_000_000_000);
+    assert_eq!(budget.used(), before);
+}
+
+/// A file system that is exported no longer is nobody's, whoever is connected.
+#[test]
+fn an_idle_connection_holds_no_file_system() {
+    let (slow, mut world) = slow();
+    world.do_ops(&Ops::root().getattr(&[FATTR4_TYPE])).ok(ROOT);
+    let weak: Weak<Slow> = Arc::downgrade(&slow);
+    drop(slow);
+    world.server.nfsd.set_exports(Exports::default());
+    assert!(weak.upgrade().is_some(), "it has not heard of it yet");
+    world.server.advance(1_000_000_000);
+    assert!(weak.upgrade().is_none());
+}
