@@ -248,13 +248,7 @@ impl World {
         let polled = self.driver.poll(Wait::Until(until), &mut out);
         polled.expect("the driver works");
         for completion in out {
-            let token = match &completion {
-                Completion::Received { token, .. }
-                | Completion::Sent { token, .. }
-                | Completion::Connected { token, .. }
-                | Completion::Closed { token } => *token,
-                other => panic!("{other:?}"),
-            };
+            let token = completion.token();
             assert!((TOKENS..TOKENS + 2 * TOKENS_PER_QUEUE).contains(&token));
             self.paths
                 .on_completion(&mut self.driver, token, completion);

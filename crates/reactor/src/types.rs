@@ -99,6 +99,22 @@ pub enum Completion {
     },
 }
 
+impl Completion {
+    /// What the operation was started with.
+    #[inline]
+    #[must_use]
+    pub fn token(&self) -> Token {
+        match self {
+            Completion::Accepted { token, .. }
+            | Completion::Connected { token, .. }
+            | Completion::Received { token, .. }
+            | Completion::Sent { token, .. }
+            | Completion::File { token, .. }
+            | Completion::Closed { token } => *token,
+        }
+    }
+}
+
 /// How to change what lies under a range of a file; its size stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {

@@ -187,14 +187,7 @@ impl SimHost {
     }
 
     fn completion(&mut self, completion: Completion, work: &mut Work) -> Verdict {
-        let token = match &completion {
-            Completion::Connected { token, .. }
-            | Completion::Received { token, .. }
-            | Completion::Sent { token, .. }
-            | Completion::Closed { token } => *token,
-            other => unreachable!("a host has no {other:?}"),
-        };
-        let base = token / TOKENS * TOKENS;
+        let base = completion.token() / TOKENS * TOKENS;
         let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
             return Ok(());
         };

@@ -332,14 +332,7 @@ impl Worker {
 impl<D: Driver> Handler<D, Letter> for Worker {
     #[inline]
     fn on_completion(&mut self, driver: &mut D, completion: Completion) {
-        let token = match &completion {
-            Completion::Received { token, .. }
-            | Completion::Sent { token, .. }
-            | Completion::Connected { token, .. }
-            | Completion::Closed { token }
-            | Completion::Accepted { token, .. }
-            | Completion::File { token, .. } => *token,
-        };
+        let token = completion.token();
         let index = (token >> self.token_bits) as usize;
         let now = driver.now();
         self.jobs[index].on_completion(driver, token, completion, now, &mut self.tallies);

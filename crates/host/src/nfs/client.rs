@@ -555,8 +555,7 @@ impl<D: Driver> Client<D> {
         }
         self.driver.poll(Wait::Until(until), &mut self.out)?;
         for completion in self.out.drain(..) {
-            let token = token(&completion);
-            let lane = (token / TOKENS_PER_CONNECTION) as usize;
+            let lane = (completion.token() / TOKENS_PER_CONNECTION) as usize;
             let connection = self.lanes[lane].connection();
             connection.on_completion(&mut self.driver, completion);
         }
@@ -597,16 +596,4 @@ fn is_later(wrong: &Wrong) -> bool {
         wrong.status(),
         Some(nfsstat4::NFS4ERR_DELAY | nfsstat4::NFS4ERR_GRACE)
     )
-}
-
-fn token(completion: &reactor::Completion) -> Token {
-    use reactor::Completion as C;
-    match completion {
-        C::Received { token, .. }
-        | C::Sent { token, .. }
-        | C::Connected { token, .. }
-        | C::Closed { token }
-        | C::Accepted { token, .. }
-        | C::File { token, .. } => *token,
-    }
 }

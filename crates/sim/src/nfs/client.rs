@@ -365,14 +365,7 @@ impl NfsClient {
         completion: Completion,
         common: &mut Common,
     ) -> Verdict {
-        let token = match &completion {
-            Completion::Connected { token, .. }
-            | Completion::Received { token, .. }
-            | Completion::Sent { token, .. }
-            | Completion::Closed { token } => *token,
-            other => unreachable!("a client has no {other:?}"),
-        };
-        let base = token / TOKENS_PER_CONNECTION * TOKENS_PER_CONNECTION;
+        let base = completion.token() / TOKENS_PER_CONNECTION * TOKENS_PER_CONNECTION;
         let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
             return Ok(());
         };
