@@ -149,6 +149,15 @@ pub struct Report {
     pub server_cpu_s_per_gb: f64,
     /// The same without the turns in which it found nothing to do.
     pub server_busy_s_per_gb: f64,
+    /// CPU seconds of the client's thread while measuring, polling included.
+    pub client_cpu_s: f64,
+    /// The same without the turns in which it found nothing to do.
+    pub client_busy_s: f64,
+    /// Operations of each tenth of the time measured.
+    pub tenths: Vec<u64>,
+    /// Latencies: shares of the operations, each with the microseconds that they
+    /// took at most.
+    pub distribution: Vec<(f64, f64)>,
 }
 
 /// Runs `weft ceiling`.
@@ -236,7 +245,6 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
     let seconds = driven.elapsed_ns as f64 / 1e9;
     let operations = driven.latencies.count() as f64;
     let gb = operations * args.bs as f64 / 1e9;
-    let idle = 1.0 - served.idle_ns as f64 / served.elapsed_ns.max(1) as f64;
     let cpu_s = served.cpu_ns as f64 / 1e9;
     Ok(Report {
         rw: args.rw,
@@ -250,7 +258,11 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
         mb_per_s: gb * 1e3 / seconds,
         latency: driven.latencies.summary(),
         server_cpu_s_per_gb: cpu_s / gb,
-        server_busy_s_per_gb: cpu_s * idle / gb,
+        server_busy_s_per_gb: cpu_s * served.busy() / gb,
+        client_cpu_s: driven.used.cpu_ns as f64 / 1e9,
+        client_busy_s: driven.used.cpu_ns as f64 / 1e9 * driven.used.busy(),
+        tenths: driven.tenths,
+        distribution: driven.latencies.distribution(),
     })
 }
 
@@ -268,15 +280,34 @@ struct Phase {
     end: AtomicBool,
 }
 
-struct Served {
+/// What a thread used while measuring.
+struct Used {
     cpu_ns: u64,
     idle_ns: u64,
     elapsed_ns: u64,
 }
 
+impl Used {
+    /// The share of the time in which it had something to do.
+    fn busy(&self) -> f64 {
+        1.0 - self.idle_ns as f64 / self.elapsed_ns.max(1) as f64
+    }
+}
+
 struct Driven {
     latencies: Latencies,
     elapsed_ns: u64,
+    used: Used,
+    tenths: Vec<u64>,
+}
+
+/// A turn found nothing to do: asking at once again would hold the socket's lock
+/// against arriving data, and on one CPU keep the other side from running.
+fn pause(args: &CeilingArgs) {
+    match args.server_cpu == args.client_cpu {
+        true => thread::yield_now(),
+        false => (0..EMPTY_SPINS).for_each(|_| std::hint::spin_loop()),
+    }
 }
 
 /// `Ok(0)` where a nonblocking call would have to wait.
@@ -332,7 +363,7 @@ struct Span<'a> {
     taken: Vec<(usize, &'a mut [u8])>,
 }
 
-fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Served> {
+fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Used> {
     let pinned = reactor::pin_to_cpu(args.server_cpu);
     let bs = args.bs as usize;
     let (request, reply) = message_bytes(args);
@@ -391,9 +422,12 @@ fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
         } else if moved == 0 {
             idle_ns += now - before;
         }
+        if moved == 0 && args.server_cpu == args.client_cpu {
+            pause(args);
+        }
     }
     let (began, cpu) = begun.unwrap_or_default();
-    Ok(Served {
+    Ok(Used {
         cpu_ns: thread_cpu_ns() - cpu,
         idle_ns,
         elapsed_ns: now - began,
@@ -484,6 +518,89 @@ struct Driving {
     begun: VecDeque<u64>,
 }
 
+/// What the client measures, turn by turn.
+struct Watch {
+    ramp_ns: u64,
+    end_ns: u64,
+    tenth_ns: u64,
+    latencies: Latencies,
+    /// When measuring began.
+    began: Option<u64>,
+    /// CPU time until then.
+    cpu_ns: u64,
+    idle_ns: u64,
+    /// When the last turn began, and whether it found anything to do.
+    before: u64,
+    has_moved: bool,
+    tenths: Vec<u64>,
+    /// Operations of the tenths that are over.
+    done: u64,
+}
+
+impl Watch {
+    fn new(args: &CeilingArgs) -> Watch {
+        let ramp_ns = args.ramp_time.as_nanos() as u64;
+        let runtime_ns = args.runtime.as_nanos() as u64;
+        Watch {
+            ramp_ns,
+            end_ns: ramp_ns + runtime_ns,
+            tenth_ns: (runtime_ns / 10).max(1),
+            latencies: Latencies::default(),
+            began: None,
+            cpu_ns: 0,
+            idle_ns: 0,
+            before: 0,
+            has_moved: true,
+            tenths: Vec::new(),
+            done: 0,
+        }
+    }
+
+    /// A turn begins; whether it is one too many.
+    #[inline]
+    fn is_over(&mut self, now: u64, phase: &Phase) -> bool {
+        if !std::mem::take(&mut self.has_moved) {
+            self.idle_ns += now - self.before;
+        }
+        self.before = now;
+        let Some(began) = self.began else {
+            if now >= self.ramp_ns {
+                phase.measuring.store(true, Ordering::Relaxed);
+                self.latencies.reset();
+                (self.began, self.cpu_ns, self.idle_ns) = (Some(now), thread_cpu_ns(), 0);
+            }
+            return false;
+        };
+        while self.tenths.len() < 9 && now >= began + self.tenth_ns * (self.tenths.len() as u64 + 1)
+        {
+            self.end_tenth();
+        }
+        // A figure needs an operation, however busy the machine is.
+        now >= self.end_ns && self.latencies.count() > 0
+    }
+
+    fn end_tenth(&mut self) {
+        self.tenths.push(self.latencies.count() - self.done);
+        self.done = self.latencies.count();
+    }
+
+    fn driven(mut self, now: u64) -> Driven {
+        self.tenths.resize(9, 0);
+        self.end_tenth();
+        let elapsed_ns = now - self.began.unwrap_or(now);
+        Driven {
+            latencies: self.latencies,
+            elapsed_ns,
+            used: Used {
+                cpu_ns: thread_cpu_ns() - self.cpu_ns,
+                idle_ns: self.idle_ns,
+                elapsed_ns,
+            },
+            tenths: self.tenths,
+        }
+    }
+}
+
 fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Driven> {
     let pinned = reactor::pin_to_cpu(args.client_cpu);
     let (request, reply) = message_bytes(args);
@@ -503,23 +620,11 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
             begun: std::iter::repeat_n(0, depth).collect(),
         })
         .collect();
-    let ramp_ns = args.ramp_time.as_nanos() as u64;
-    let end_ns = ramp_ns + args.runtime.as_nanos() as u64;
-    let mut latencies = Latencies::default();
-    let mut began = None;
+    let mut watch = Watch::new(args);
     loop {
         let now = clock.now();
-        if began.is_none() && now >= ramp_ns {
-            phase.measuring.store(true, Ordering::Relaxed);
-            latencies.reset();
-            began = Some(now);
-        }
-        // A figure needs an operation, however busy the machine is.
-        if now >= end_ns && latencies.count() > 0 {
-            return Ok(Driven {
-                latencies,
-                elapsed_ns: now - began.unwrap_or(now),
-            });
+        if watch.is_over(now, phase) {
+            return Ok(watch.driven(now));
         }
         for c in &mut connections {
             if c.pending > 0 {
@@ -529,17 +634,17 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
             }
             let got = ready(c.stream.read(&mut hot))?;
             if got == 0 {
-                // Asking at once again would hold the socket's lock against arriving data.
-                (0..EMPTY_SPINS).for_each(|_| std::hint::spin_loop());
+                pause(args);
                 continue;
             }
+            watch.has_moved = true;
             let complete = (c.partial + got) / reply;
             c.partial = (c.partial + got) % reply;
             c.pending += complete * request;
             if complete > 0 {
                 let now = clock.now();
                 for begun in c.begun.drain(..complete) {
-                    latencies.record(now - begun);
+                    watch.latencies.record(now - begun);
                 }
                 c.begun.extend(std::iter::repeat_n(now, complete));
             }
@@ -582,6 +687,9 @@ mod tests {
                 let object = serde_json::to_value(&report).expect("JSON");
                 assert_eq!(object["bs"], bs);
                 assert!(object["latency"]["p99_99_us"].as_f64().expect("number") > 0.0);
+                let tenths: u64 = report.tenths.iter().sum();
+                assert_eq!((report.tenths.len(), tenths), (10, report.latency.count));
+                assert!(report.client_busy_s <= report.client_cpu_s && report.client_busy_s > 0.0);
             }
         }
     }

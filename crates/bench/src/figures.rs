@@ -2,7 +2,15 @@
 //! machine.
 
 pub mod catalogue;
+pub mod command;
+pub mod journal;
+pub mod limit;
 pub mod load;
 pub mod measured;
+pub mod plan;
+pub mod progress;
+pub mod provenance;
+pub mod report;
+pub mod run;
 pub mod sides;
 pub mod statistics;

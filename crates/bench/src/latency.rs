@@ -53,7 +53,26 @@ impl Latencies {
             p99_us: at(99.0),
             p99_9_us: at(99.9),
             p99_99_us: at(99.99),
+            p99_999_us: at(99.999),
         }
+    }
+
+    /// The whole of it: shares of the I/Os, each with the microseconds that they
+    /// took at most; 16 for each tenth part that is left, down to a single one.
+    #[must_use]
+    pub fn distribution(&self) -> Vec<(f64, f64)> {
+        let count = self.0.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let left = |step: u32| 10f64.powf(-f64::from(step) / 16.0);
+        let shares = (0..)
+            .map(left)
+            .take_while(|left| left * count as f64 >= 1.0);
+        let shares = shares.map(|left| 1.0 - left).chain([1.0]);
+        shares
+            .map(|share| (share, us(self.0.value_at_quantile(share))))
+            .collect()
     }
 }
 
@@ -82,6 +101,8 @@ pub struct Summary {
     pub p99_9_us: f64,
     /// 99.99th percentile.
     pub p99_99_us: f64,
+    /// 99.999th percentile.
+    pub p99_999_us: f64,
 }
 
 impl std::fmt::Display for Summary {
@@ -93,8 +114,9 @@ impl std::fmt::Display for Summary {
         )?;
         write!(
             f,
-            "  percentiles us: p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}",
-            self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.p99_99_us
+            "  percentiles us: p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}  \
+             p99.999 {:.1}",
+            self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.p99_99_us, self.p99_999_us
         )
     }
 }
@@ -123,6 +145,26 @@ mod tests {
             near(s.mean_us, 5_000.5) && near(s.max_us, 10_000.0),
             "{s:?}"
         );
+    }
+
+    #[test]
+    fn the_distribution_goes_down_to_the_last() {
+        let mut all = Latencies::default();
+        assert!(all.distribution().is_empty());
+        for us in 1..=100_000u64 {
+            all.record(us * 1000);
+        }
+        let points = all.distribution();
+        // Five powers of ten in steps of 16, and the slowest.
+        assert_eq!(points.len(), 5 * 16 + 2);
+        assert_eq!(points[0].0, 0.0);
+        for (share, us) in &points[1..] {
+            assert!((us / 1e5 - share).abs() < 0.002, "{share} {us}");
+        }
+        let is_ascending = points
+            .windows(2)
+            .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
+        assert!(is_ascending && points.last().expect("some").0 == 1.0);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use reactor::{DriverConfig, EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
+pub(crate) use args::parse_cpu_list;
 pub use args::{
     Backend, Check, CpuList, DEFAULT_NQN, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place,
 };
@@ -146,7 +147,8 @@ fn measure_on(
         paths.tell(&run.mailboxes);
     }
     let is_shown = io::stderr().is_terminal() && !args.json;
-    let outcomes = run.watch(associations, stop, is_shown)?;
+    let gate = args.wait.then(Gate::default);
+    let outcomes = run.watch(associations, stop, (is_shown, gate))?;
     Ok(Report::new(args, targets, &outcomes))
 }
 
@@ -345,7 +347,7 @@ impl Run {
         &mut self,
         associations: &mut [Association],
         stop: &AtomicBool,
-        is_shown: bool,
+        (is_shown, mut gate): (bool, Option<Gate>),
     ) -> Result<Vec<WorkerOutcome>, String> {
         let mut has_begun = false;
         let mut has_stopped = false;
@@ -357,18 +359,19 @@ impl Run {
                 .iter()
                 .all(|live| live.is_settled.load(Ordering::Acquire));
             if is_settled && !has_begun {
-                has_begun = true;
-                let failures: u64 = self
-                    .live
-                    .iter()
-                    .map(|live| live.failures.load(Ordering::Relaxed))
-                    .sum();
+                let failures = self.live.iter().map(|l| l.failures.load(Ordering::Relaxed));
+                let is_whole = failures.sum::<u64>() == 0;
+                let answer = gate.as_mut().filter(|_| is_whole).map(Gate::answer);
                 // A load over fewer connections than asked for would mislead.
-                self.send(if failures == 0 {
-                    Letter::Begin
-                } else {
-                    Letter::Stop
-                });
+                let letter = match answer {
+                    None | Some(Some(true)) if is_whole => Some(Letter::Begin),
+                    Some(None) => None,
+                    _ => Some(Letter::Stop),
+                };
+                if let Some(letter) = letter {
+                    has_begun = true;
+                    self.send(letter);
+                }
             }
             // A worker that ends before the load began could not be set up.
             let is_crippled = !has_begun && self.workers.iter().any(JoinHandle::is_finished);
@@ -389,6 +392,31 @@ impl Run {
         }
         line.clear();
         self.join()
+    }
+}
+
+/// What holds a load back until somebody says that it may begin.
+#[derive(Default)]
+struct Gate(Option<mpsc::Receiver<bool>>);
+
+impl Gate {
+    /// Says `ready` when it is first asked; whether to begin or to give up, once
+    /// that is known.
+    fn answer(&mut self) -> Option<bool> {
+        let answers = self.0.get_or_insert_with(|| {
+            eprintln!("ready");
+            let (tell, told) = mpsc::channel();
+            thread::spawn(move || {
+                let read = io::stdin().lines().next();
+                tell.send(matches!(read, Some(Ok(_))))
+            });
+            told
+        });
+        match answers.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(false),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};
 pub use random::fill_random;
-pub use run::{Handler, RunConfig, RunStats, run};
+pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
 pub use spin::{Decision, Spin};
 pub use sys::raise_descriptor_limit;
 pub use types::{

@@ -3,7 +3,18 @@
 use crate::mailbox::Receiver;
 use crate::spin::{Decision, Spin};
 use crate::types::{Completion, Driver, Nanos, Wait};
+use std::cell::Cell;
 use std::io;
+
+thread_local! {
+    static SPUN_NS: Cell<Nanos> = const { Cell::new(0) };
+}
+
+/// How long the loop of the calling thread has looked for work in vain without
+/// sleeping; the look that ends work counts as work.
+pub fn spun_ns() -> Nanos {
+    SPUN_NS.get()
+}
 
 /// A reactor that has slept this long gives unused memory back.
 const TRIM_AFTER_NS: Nanos = 1_000_000_000;
@@ -64,6 +75,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
     let mut completions = Vec::with_capacity(TURN_EVENTS);
     let mut letters = Vec::new();
     let mut wait = Wait::Now;
+    let mut is_spinning = false;
     let mut shortages_seen = driver.pool().budget().shortages();
     while !handler.is_done() {
         let before = driver.now();
@@ -76,6 +88,9 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
                 Wait::Now => 0,
                 Wait::Until(_) => now - before,
             };
+            if is_spinning {
+                SPUN_NS.set(SPUN_NS.get() + (now - before));
+            }
             wait = match spin.idle(now) {
                 Decision::Spin => {
                     stats.spins += 1;
@@ -87,8 +102,10 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
                     sleep_until(driver, handler.deadline(), now, asleep_ns)
                 }
             };
+            is_spinning = wait == Wait::Now;
             continue;
         }
+        is_spinning = false;
         stats.turns += 1;
         spin.worked(now);
         for completion in completions.drain(..) {

@@ -10,6 +10,8 @@ pub struct Report {
     pub driver: reactor::Counters,
     /// What was copied and allocated.
     pub memory: mem::counters::Counts,
+    /// How long reactors looked for work in vain without sleeping, nanoseconds.
+    pub spun_ns: u64,
     /// Bytes of `memory_max` that are taken now.
     pub pool_bytes: u64,
     /// I/O commands that the volumes completed, and READs and WRITEs of files.
@@ -36,6 +38,7 @@ impl Report {
         Report {
             driver: driver.counters(),
             memory: mem::counters::here(),
+            spun_ns: reactor::spun_ns(),
             pool_bytes: driver.pool().reserved_bytes(),
             ..Report::default()
         }
@@ -60,6 +63,7 @@ impl AddAssign for Report {
             (&mut self.memory.copied_bytes, other.memory.copied_bytes),
             (&mut self.memory.digested_bytes, other.memory.digested_bytes),
             (&mut self.memory.allocations, other.memory.allocations),
+            (&mut self.spun_ns, other.spun_ns),
             (&mut self.pool_bytes, other.pool_bytes),
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),

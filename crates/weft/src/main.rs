@@ -41,7 +41,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once
+    /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once, and
+    /// SIGUSR1 has counters printed as a line of JSON
     Serve {
         /// Configuration; see weft.example.toml
         #[arg(short, long, value_name = "FILE")]
@@ -59,6 +60,9 @@ enum Command {
     Perf(Box<bench::perf::PerfArgs>),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
+    /// Become a program that ends with the process that started it
+    #[command(hide = true)]
+    Leash(bench::figures::sides::LeashArgs),
     /// Look at the machine's settings, and set a profile that can be undone
     Tune(tune::TuneArgs),
 }
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
             }
         },
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
+        Some(Command::Leash(arguments)) => bench::figures::sides::leash(&arguments),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
 }

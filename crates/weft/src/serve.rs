@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use target::{Config, Protocol, Running};
+use serde_json::json;
+use target::{Config, Protocol, Report, Running};
 
-use crate::{FAILURE, banner, signals};
+use crate::signals::{self, Asked};
+use crate::{FAILURE, banner};
 
 /// Connections are closed and volumes synced within this, or the process ends
 /// without.
@@ -45,8 +47,8 @@ fn can_listen(address: SocketAddr) -> bool {
 
 /// Serves until a signal.
 pub fn run(config: Config) -> ExitCode {
-    let signal = match signals::first() {
-        Ok(signal) => signal,
+    let asked = match signals::asked() {
+        Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
     let mut running = match target::start(config.clone()) {
@@ -54,7 +56,15 @@ pub fn run(config: Config) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     say(&announce(&config, &running));
-    while signal.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+    loop {
+        match asked.recv_timeout(LOOK_EVERY) {
+            Ok(Asked::Counters) => {
+                say(&counters(&running.report()));
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Asked::End) | Err(RecvTimeoutError::Disconnected) => break,
+        }
         match running.wait(Duration::ZERO) {
             Ok(None) => {}
             Ok(Some(_)) => return fail("the reactors have ended by themselves"),
@@ -78,6 +88,33 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
+/// What it has done so far, as a line of JSON.
+fn counters(report: &Report) -> String {
+    let (driver, memory) = (&report.driver, &report.memory);
+    let counters = json!({
+        "ios": report.ios,
+        "io_bytes": report.io_bytes,
+        "nfs_calls": report.nfs_calls,
+        "syscalls": driver.syscalls,
+        "wakeups": driver.wakeups,
+        "receives": driver.recvs,
+        "received_bytes": driver.recv_bytes,
+        "sends": driver.sends,
+        "sent_bytes": driver.send_bytes,
+        "partial_sends": driver.partial_sends,
+        "zero_copy_sends": driver.zero_copy_sends,
+        "zero_copy_copied": driver.zero_copy_copied,
+        "starved_receives": driver.starved_recvs,
+        "file_operations": driver.file_ops,
+        "copied_bytes": memory.copied_bytes,
+        "digested_bytes": memory.digested_bytes,
+        "allocations": memory.allocations,
+        "buffer_bytes": report.pool_bytes,
+        "spun_ns": report.spun_ns,
+    });
+    format!("{}\n", json!({ "counters": counters }))
+}
+
 fn announce(config: &Config, running: &Running) -> String {
     let addresses = running.addresses();
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
@@ -85,7 +122,7 @@ fn announce(config: &Config, running: &Running) -> String {
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
-    text += "\nCtrl-C or SIGTERM ends it in order.\n";
+    text += "\nSIGUSR1 asks what it has done so far; Ctrl-C or SIGTERM ends it in order.\n";
     text
 }
 

@@ -1,11 +1,12 @@
-//! The first SIGINT or SIGTERM asks for an orderly end, the second ends at once.
+//! The first SIGINT or SIGTERM asks for an orderly end, the second ends at once;
+//! SIGUSR1 asks a target what it has done so far.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -24,17 +25,32 @@ pub fn came() -> io::Result<Arc<AtomicBool>> {
     Ok(came)
 }
 
-/// Yields once, at the first signal; the second ends the process.
-pub fn first() -> io::Result<Receiver<()>> {
+/// What a target is asked by a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To end in order.
+    End,
+    /// What it has done so far.
+    Counters,
+}
+
+/// Yields what is asked, until the end is; a second such signal ends the process.
+pub fn asked() -> io::Result<Receiver<Asked>> {
     came()?;
-    let mut signals = Signals::new(SIGNALS)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
     let (tell, told) = mpsc::channel();
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            if signals.forever().next().is_some() {
+            for signal in signals.forever() {
+                let asked = match signal {
+                    SIGUSR1 => Asked::Counters,
+                    _ => Asked::End,
+                };
                 // Nobody listens if the process is ending anyway.
-                let _ = tell.send(());
+                if tell.send(asked).is_err() || asked == Asked::End {
+                    break;
+                }
             }
         })?;
     Ok(told)

@@ -270,6 +270,10 @@ pub struct PerfArgs {
     /// pays off; `always` never sleeps [default: 1000, or 0 on a single CPU]
     #[arg(long, value_parser = parse_spin)]
     pub spin_us: Option<u64>,
+    /// Connect, say `ready` on standard error, and begin when a line comes on
+    /// standard input: for several loads that are to begin together
+    #[arg(long)]
+    pub wait: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -279,7 +283,7 @@ pub struct PerfArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-fn parse_cpu_list(text: &str) -> Result<CpuList, String> {
+pub(crate) fn parse_cpu_list(text: &str) -> Result<CpuList, String> {
     reactor::parse_cpus(text).map(CpuList)
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::args::{Device, PerfArgs};
 use super::job::Outcome;
-use super::worker::WorkerOutcome;
+use super::worker::{TENTHS, WorkerOutcome};
 use super::workload::{Kind, Rw};
 use crate::latency::{Latencies, Summary};
 use crate::units::{show_bytes, show_count};
@@ -43,6 +43,11 @@ pub struct Report {
     pub paths: Vec<PathUse>,
     /// What the initiator spent.
     pub initiator: Spent,
+    /// I/Os of each tenth of the time measured: whether it was steady.
+    pub tenths: Vec<u64>,
+    /// Latencies of all: shares of the I/Os, each with the microseconds that they
+    /// took at most.
+    pub distribution: Vec<(f64, f64)>,
 }
 
 /// What was asked for.
@@ -258,6 +263,8 @@ pub struct Spent {
     pub cpu_s: f64,
     /// CPU seconds for 10^9 bytes of payload.
     pub cpu_s_per_gb: f64,
+    /// CPU seconds without those in which it only looked for work.
+    pub busy_s: f64,
 }
 
 impl Report {
@@ -295,6 +302,9 @@ impl Report {
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
         let cpu_s = sum(|w| w.cpu_ns) / 1e9;
+        let mut all = Latencies::default();
+        let tallies = workers.iter().flat_map(|w| &w.tallies);
+        tallies.for_each(|tally| all.add(&tally.latencies));
         Report {
             load: Load {
                 rw: args.rw,
@@ -327,7 +337,12 @@ impl Report {
                 allocations_per_io: per_io(|w| w.allocations),
                 cpu_s,
                 cpu_s_per_gb: ratio(cpu_s, payload_gb),
+                busy_s: (cpu_s - sum(|w| w.spun_ns) / 1e9).max(0.0),
             },
+            tenths: (0..TENTHS)
+                .map(|at| workers.iter().map(|w| w.tenths[at]).sum())
+                .collect(),
+            distribution: all.distribution(),
             total,
         }
     }

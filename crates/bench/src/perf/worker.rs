@@ -85,6 +85,56 @@ pub struct WorkerOutcome {
     pub copied_bytes: u64,
     /// Allocations.
     pub allocations: u64,
+    /// How long it looked for work in vain without sleeping.
+    pub spun_ns: u64,
+    /// I/Os of each tenth of the measurement.
+    pub tenths: [u64; TENTHS],
+}
+
+/// Parts of the measurement that are counted by themselves.
+pub const TENTHS: usize = 10;
+
+/// I/Os as they come, by tenths of the measurement.
+#[derive(Debug, Default)]
+struct Tenths {
+    counts: [u64; TENTHS],
+    /// The one that is under way.
+    current: usize,
+    /// When it ends.
+    end: Nanos,
+    len_ns: Nanos,
+    /// I/Os before it.
+    before: u64,
+}
+
+impl Tenths {
+    fn new(now: Nanos, runtime_ns: Nanos) -> Tenths {
+        let len_ns = (runtime_ns / TENTHS as u64).max(1);
+        Tenths {
+            end: now + len_ns,
+            len_ns,
+            ..Tenths::default()
+        }
+    }
+
+    /// Ends those that are over: there were `ios` until then.
+    #[cold]
+    fn end(&mut self, now: Nanos, ios: u64) {
+        while now >= self.end && self.current + 1 < TENTHS {
+            self.counts[self.current] = ios - self.before;
+            self.before = ios;
+            self.current += 1;
+            self.end += self.len_ns;
+        }
+        if self.current + 1 == TENTHS {
+            self.end = Nanos::MAX;
+        }
+    }
+
+    /// Ends the last one.
+    fn finish(&mut self, ios: u64) {
+        self.counts[self.current] = ios - self.before;
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +156,7 @@ struct Moment {
     cpu_ns: u64,
     driver: Counters,
     memory: mem::counters::Counts,
+    spun_ns: u64,
 }
 
 impl Moment {
@@ -115,6 +166,7 @@ impl Moment {
             cpu_ns: thread_cpu_ns(),
             driver: driver.counters(),
             memory: mem::counters::here(),
+            spun_ns: reactor::spun_ns(),
         }
     }
 }
@@ -140,6 +192,7 @@ struct Worker {
     _memory: Region,
     start: Moment,
     end: Moment,
+    tenths: Tenths,
     live: Arc<Live>,
 }
 
@@ -208,6 +261,7 @@ fn drive<D: Driver>(
         _memory: memory,
         start: Moment::default(),
         end: Moment::default(),
+        tenths: Tenths::default(),
         live: Arc::clone(live),
         plan,
     };
@@ -237,6 +291,8 @@ impl Worker {
             wakeups: end.driver.wakeups - start.driver.wakeups,
             copied_bytes: end.memory.copied_bytes - start.memory.copied_bytes,
             allocations: end.memory.allocations - start.memory.allocations,
+            spun_ns: end.spun_ns - start.spun_ns,
+            tenths: self.tenths.counts,
             tallies: self.tallies,
             jobs: self.jobs.into_iter().map(Job::into_outcome).collect(),
         }
@@ -279,6 +335,12 @@ impl Worker {
         }
     }
 
+    /// I/Os that were measured.
+    #[inline]
+    fn ios(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.ios).sum()
+    }
+
     /// Whether the load ends before its time.
     fn is_over(&self) -> bool {
         self.has_stopped || self.jobs.iter().all(Job::is_down)
@@ -303,9 +365,11 @@ impl Worker {
                 self.jobs.iter_mut().for_each(Job::begin_counting);
                 self.live.is_measuring.store(true, Ordering::Release);
                 self.start = Moment::now(driver);
+                self.tenths = Tenths::new(self.start.at, self.plan.runtime_ns);
             }
             Phase::Draining => {
                 self.end = Moment::now(driver);
+                self.tenths.finish(self.ios());
                 self.live.is_measuring.store(false, Ordering::Release);
                 self.phase_end = now + DRAIN_NS;
                 let tallies = &mut self.tallies;
@@ -371,8 +435,12 @@ impl<D: Driver> Handler<D, Letter> for Worker {
         self.dirty.clear();
         match self.phase {
             Phase::Measuring => {
-                let ios = self.tallies.iter().map(|tally| tally.ios).sum();
-                self.live.ios.store(ios, Ordering::Relaxed);
+                if now >= self.tenths.end {
+                    // What this turn brought belongs to the tenth that begins.
+                    let before = self.live.ios.load(Ordering::Relaxed);
+                    self.tenths.end(now, before);
+                }
+                self.live.ios.store(self.ios(), Ordering::Relaxed);
                 if self.has_stopped || self.jobs[0].is_down() {
                     self.advance(driver);
                 }

@@ -1,0 +1,223 @@
+//! What takes part in a measurement, and one run of it: a target is started and
+//! filled, a client is run, both are asked, both are ended. Whatever weft does is
+//! done by this very program in processes of their own.
+
+mod ceiling;
+mod child;
+mod client;
+mod config;
+mod leash;
+mod local;
+mod sampled;
+mod target;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use leash::{LeashArgs, run as leash};
+
+use child::Words;
+
+use super::load::{Durations, Load, Subject};
+use super::measured::{Quantity, Sample};
+
+/// What of the user's is to be used.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// An NVMe/TCP target that somebody runs, as an URL of `weft perf`. Its data
+    /// is overwritten.
+    pub peer: Option<String>,
+    /// The program that runs a script in a Linux guest.
+    pub guest: Option<PathBuf>,
+    /// The weft that is measured; this program where none is named.
+    pub weft: Option<PathBuf>,
+}
+
+/// One run of a side.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// What it gave; its round is not set.
+    pub sample: Sample,
+    /// What was run, word by word; the configuration of the target first.
+    pub commands: Vec<String>,
+    /// What others' programs took part, and in which version.
+    pub versions: Vec<(String, String)>,
+}
+
+/// Why there is no figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The user wants no more.
+    Stopped,
+    /// In a sentence.
+    Failed(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Stopped => f.write_str("stopped"),
+            Error::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<String> for Error {
+    fn from(why: String) -> Error {
+        Error::Failed(why)
+    }
+}
+
+/// Whether `stop` has come.
+fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Error::Stopped),
+        false => Ok(()),
+    }
+}
+
+/// Whether `subject` under `load` can be measured here.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<(), String> {
+    let _ = options;
+    match subject {
+        Subject::Weft(protocol, mode) => target::available(*protocol, mode, load),
+        Subject::Ceiling(..) => ceiling::available(load),
+        Subject::Local(protocol) => local::available(*protocol, load),
+        Subject::Peer(name) | Subject::Client(name) => Err(format!("{name}: no adapter")),
+    }
+}
+
+/// One run of `subject` under `load`.
+///
+/// # Errors
+/// [`Error::Stopped`] where `stop` came; everything that was started is ended
+/// then, as it is after any other error.
+pub fn measure(
+    subject: &Subject,
+    load: &Load,
+    how_long: &Durations,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<Run, Error> {
+    go_on(stop)?;
+    available(subject, load, options)?;
+    let around = Around::new(load, how_long, options, stop)?;
+    match subject {
+        Subject::Weft(protocol, mode) => target::measure(&around, *protocol, mode),
+        Subject::Ceiling(protocol, payload) => ceiling::measure(&around, *protocol, *payload),
+        Subject::Local(_) => local::measure(&around),
+        Subject::Peer(name) | Subject::Client(name) => {
+            Err(Error::Failed(format!("{name}: no adapter")))
+        }
+    }
+}
+
+/// What every part of a run must know.
+struct Around<'a> {
+    load: &'a Load,
+    how_long: &'a Durations,
+    stop: &'a AtomicBool,
+    weft: String,
+    cpus: Cpus,
+    net: Net,
+}
+
+/// Who runs where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cpus {
+    target: Vec<usize>,
+    client: Vec<usize>,
+    /// Whether both have the same.
+    is_shared: bool,
+}
+
+/// How target and clients reach each other.
+#[derive(Clone, Debug)]
+struct Net {
+    /// Words before the commands of the target, and of the clients.
+    target: Vec<String>,
+    client: Vec<String>,
+    /// Where the target listens.
+    ip: IpAddr,
+}
+
+impl Cpus {
+    /// The target has the first `cores`, the client what is left.
+    fn new(all: &[usize], cores: usize) -> Cpus {
+        let cores = cores.clamp(1, all.len());
+        let (target, client) = all.split_at(cores);
+        let is_shared = client.is_empty();
+        Cpus {
+            target: target.to_vec(),
+            client: if is_shared { target } else { client }.to_vec(),
+            is_shared,
+        }
+    }
+}
+
+impl<'a> Around<'a> {
+    fn new(
+        load: &'a Load,
+        how_long: &'a Durations,
+        options: &Options,
+        stop: &'a AtomicBool,
+    ) -> Result<Around<'a>, Error> {
+        let weft = match &options.weft {
+            Some(path) => Ok(path.clone()),
+            None => std::env::current_exe(),
+        };
+        let weft = weft.map_err(|error| format!("this program does not find itself: {error}"))?;
+        let weft = weft.into_os_string().into_string();
+        Ok(Around {
+            load,
+            how_long,
+            stop,
+            weft: weft.map_err(|_| "the path of this program is not UTF-8".to_owned())?,
+            cpus: Cpus::new(&reactor::available_cpus(), load.target_cores.into()),
+            net: Net {
+                target: Vec::new(),
+                client: Vec::new(),
+                ip: Ipv4Addr::LOCALHOST.into(),
+            },
+        })
+    }
+
+    /// The words of one of weft's commands.
+    fn weft(&self, words: Vec<String>) -> Result<Words, Error> {
+        let mut all = vec![self.weft.clone()];
+        all.extend(words);
+        Ok(Words {
+            leash: self.weft.clone(),
+            words: all,
+            ..Words::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_has_the_first_cpus() {
+        let cpus = |all: &[usize], cores| {
+            let Cpus {
+                target,
+                client,
+                is_shared,
+            } = Cpus::new(all, cores);
+            (target, client, is_shared)
+        };
+        assert_eq!(cpus(&[2, 3, 5], 1), (vec![2], vec![3, 5], false));
+        assert_eq!(cpus(&[2, 3], 2), (vec![2, 3], vec![2, 3], true));
+        assert_eq!(cpus(&[4], 8), (vec![4], vec![4], true));
+        assert_eq!(cpus(&[4, 5], 0), (vec![4], vec![5], false));
+    }
+}

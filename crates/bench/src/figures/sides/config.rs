@@ -1,0 +1,170 @@
+//! The configuration of a target that is to be measured.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::super::load::{Driver, Load, Mode, Placement, Protocol, Spin};
+use super::child::list;
+
+/// The NQN of the first subsystem, the name of the first iSCSI target.
+const NQN: &str = "nqn.2026-01.io.weft:bench";
+const IQN: &str = "iqn.2026-01.io.weft:bench";
+/// The file that an NFS client reads and writes.
+const FILE: &str = "disk";
+/// What a file system has beside the file that is measured: for names, and for
+/// files that a load makes.
+const FILES_BYTES: u64 = 1 << 30;
+
+/// What a target serves, and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is spoken; all of them where several are to be loaded at once.
+    pub protocols: Vec<Protocol>,
+    /// Subsystems, targets or exports of each.
+    pub devices: u16,
+    /// Bytes of one.
+    pub device_bytes: u64,
+    /// Logical block.
+    pub block_bytes: u32,
+    /// Settings.
+    pub mode: Mode,
+    /// One reactor each.
+    pub cpus: Vec<usize>,
+    /// Whether the client runs on the same CPUs.
+    pub is_shared: bool,
+    /// Where it listens, each protocol on a port that the kernel chooses.
+    pub ip: IpAddr,
+}
+
+/// All protocols, that of the measurement first.
+pub fn protocols(protocol: Protocol, load: &Load) -> Vec<Protocol> {
+    let all = [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs];
+    let others = all.into_iter().filter(|other| *other != protocol);
+    let others = others.filter(|_| load.beside);
+    std::iter::once(protocol).chain(others).collect()
+}
+
+/// How each protocol calls itself in a configuration and in an URL.
+pub fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::NvmeTcp => "nvme-tcp",
+        Protocol::Iscsi => "iscsi",
+        Protocol::Nfs => "nfs",
+    }
+}
+
+impl Config {
+    /// The pattern that makes one name of each device.
+    fn pattern(&self) -> String {
+        match self.devices {
+            1 => String::new(),
+            devices => format!("{{00..{:02}}}", devices - 1),
+        }
+    }
+
+    /// What the pattern makes for one device.
+    fn suffix(&self, device: u16) -> String {
+        match self.devices {
+            1 => String::new(),
+            _ => format!("{device:02}"),
+        }
+    }
+
+    /// As `weft serve -c` takes it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for protocol in &self.protocols {
+            self.devices(*protocol, &mut text);
+        }
+        for protocol in &self.protocols {
+            let (ip, word) = (self.ip, word(*protocol));
+            let ip = if ip.is_ipv6() {
+                format!("[{ip}]")
+            } else {
+                ip.to_string()
+            };
+            let _ = write!(
+                text,
+                "[[listener]]\naddress = \"{ip}:0\"\nprotocol = \"{word}\"\n"
+            );
+        }
+        self.policy(&mut text);
+        text
+    }
+
+    fn devices(&self, protocol: Protocol, text: &mut String) {
+        let (at, size, block) = (self.pattern(), self.device_bytes, self.block_bytes);
+        let word = word(protocol);
+        if protocol != Protocol::Nfs {
+            let _ = write!(
+                text,
+                "[[volume]]\nname = \"{word}{at}\"\nkind = \"ram\"\nsize = {size}\n\
+                 block_bytes = {block}\n"
+            );
+        }
+        let _ = match protocol {
+            Protocol::NvmeTcp => write!(
+                text,
+                "[[nvme.subsystem]]\nnqn = \"{NQN}{at}\"\nallow_any_host = true\n\
+                 volumes = [\"{word}{at}\"]\n"
+            ),
+            Protocol::Iscsi => write!(
+                text,
+                "[[iscsi.target]]\nname = \"{IQN}{at}\"\nallow_any_initiator = true\n\
+                 volumes = [\"{word}{at}\"]\n"
+            ),
+            Protocol::Nfs => write!(
+                text,
+                "[[file_system]]\nname = \"files{at}\"\nkind = \"mem\"\nsize = {}\n\
+                 [[export]]\npath = \"/files{at}\"\nfile_system = \"files{at}\"\n\
+                 allow_any_client = true\nsquash = \"none\"\n",
+                2 * size + FILES_BYTES
+            ),
+        };
+    }
+
+    fn policy(&self, text: &mut String) {
+        let mode = &self.mode;
+        let io = match mode.driver {
+            Driver::IoUring => "io_uring",
+            Driver::Epoll => "epoll",
+        };
+        let placement = match mode.placement {
+            Placement::LeastLoaded => "least-loaded",
+            Placement::RoundRobin => "round-robin",
+            Placement::IncomingCpu => "incoming-cpu",
+        };
+        let _ = write!(
+            text,
+            "[policy]\ncpus = \"{}\"\nio = \"{io}\"\nplacement = \"{placement}\"\n\
+             fast_path = {}\n",
+            list(&self.cpus),
+            mode.fast_path
+        );
+        if let Some(spin) = self.spin() {
+            let _ = writeln!(text, "spin_us_max = {spin}");
+        }
+        if mode.zero_copy {
+            let _ = writeln!(text, "zero_copy_min_bytes = \"64KiB\"");
+        }
+    }
+
+    /// Where both ends share their CPUs, a spin is time taken from the other.
+    fn spin(&self) -> Option<u32> {
+        match self.mode.spin {
+            Spin::Default => self.is_shared.then_some(0),
+            Spin::Sleep => Some(0),
+            Spin::Poll => Some(1_000_000),
+        }
+    }
+
+    /// What `weft perf` calls a device at `authority`, an address with its port.
+    pub fn url(&self, protocol: Protocol, authority: &str, device: u16) -> String {
+        let at = self.suffix(device);
+        match protocol {
+            Protocol::NvmeTcp => format!("nvme-tcp://{authority}/{NQN}{at}"),
+            Protocol::Iscsi => format!("iscsi://{authority}/{IQN}{at}/0"),
+            Protocol::Nfs => format!("nfs://{authority}/files{at}/{FILE}"),
+        }
+    }
+}

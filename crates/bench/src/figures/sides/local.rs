@@ -1,0 +1,53 @@
+//! The volume without a network between: `weft perf local:...`.
+
+use super::super::load::{Load, Protocol};
+use super::child::{Child, list};
+use super::client::{millis, rw_word};
+use super::sampled::{Told, sample};
+use super::{Around, Error, Run};
+use std::time::Duration;
+
+/// How long it may take beside what it is asked for.
+const END_MAX: Duration = Duration::from_secs(60);
+
+/// Whether there is anything like this load without a network.
+pub fn available(protocol: Protocol, load: &Load) -> Result<(), String> {
+    if protocol == Protocol::Nfs {
+        return Err("files are only measured through NFS: a local one is the kernel's".into());
+    }
+    if load.rw.is_metadata() {
+        return Err("a volume has no names and attributes".into());
+    }
+    Ok(())
+}
+
+/// One run.
+pub fn measure(around: &Around) -> Result<Run, Error> {
+    let (load, how_long) = (around.load, around.how_long);
+    let mut words: Vec<String> = vec!["perf".into(), "--json".into()];
+    let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    let jobs = u32::from(load.connections) * u32::from(load.hosts);
+    add("rw", rw_word(load.rw));
+    add("bs", load.bs.to_string());
+    add("iodepth", load.iodepth.to_string());
+    add("numjobs", jobs.to_string());
+    add("ramp-time", millis(how_long.ramp));
+    add("runtime", millis(how_long.runtime));
+    add("cpus", list(&around.cpus.client));
+    if let Some(rate) = load.rate {
+        add("rate", rate.to_string());
+    }
+    let size = how_long.volume_bytes / u64::from(load.devices);
+    let block = load.block_bytes;
+    let url = format!("local:ram?size={size}&block={block}");
+    words.extend((0..load.devices).map(|_| url.clone()));
+    let words = around.weft(words)?;
+    let limit = how_long.ramp + how_long.runtime + END_MAX;
+    let told = Told::parse(&Child::start(&words)?.output(limit, around.stop)?)?;
+    let cores = around.cpus.client.len();
+    Ok(Run {
+        sample: sample(&told, None, (cores, cores), load),
+        commands: vec![words.shown()],
+        versions: Vec::new(),
+    })
+}

@@ -1,0 +1,181 @@
+//! weft as the target: `weft serve` of a configuration made for the run.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::super::load::{Driver, Load, Mode, Protocol};
+use super::child::{Child, TempFile, Words};
+use super::client::{self, Clients, Host};
+use super::config::{Config, protocols};
+use super::sampled::{Counters, Look, Told, sample};
+use super::{Around, Error, Run};
+
+/// How long a target may take to start, and to tell what it counts.
+const START_MAX: Duration = Duration::from_secs(20);
+const TELL_MAX: Duration = Duration::from_secs(5);
+/// Devices are a whole number of these.
+const DEVICE_UNIT: u64 = 1 << 20;
+
+/// Whether a mode can be had here under this load.
+pub fn available(protocol: Protocol, mode: &Mode, load: &Load) -> Result<(), String> {
+    if load.rw.is_metadata() && protocol != Protocol::Nfs {
+        return Err("only NFS has names and attributes".into());
+    }
+    if mode.driver == Driver::IoUring
+        && let Err(why) = reactor::probe()
+    {
+        return Err(format!(
+            "the kernel does not give io_uring ({why}): run it where \
+             kernel.io_uring_disabled is 0 and no container filter forbids it"
+        ));
+    }
+    Ok(())
+}
+
+/// A target that serves.
+pub struct Target {
+    child: Child,
+    config: Config,
+    addresses: Vec<SocketAddr>,
+    file: TempFile,
+    text: String,
+}
+
+impl Target {
+    /// Starts it; when this returns, hosts can connect.
+    pub fn start(around: &Around, config: Config) -> Result<Target, Error> {
+        let text = config.text();
+        let file = TempFile::new("target.toml", &text)?;
+        let path = file.0.to_string_lossy().into_owned();
+        let words = Words {
+            before: around.net.target.clone(),
+            ..around.weft(vec!["serve".into(), "-c".into(), path])?
+        };
+        let mut child = Child::start(&words)?;
+        let mut addresses = Vec::new();
+        child.line(START_MAX, around.stop, |line| {
+            addresses.extend(listening(line));
+            line.contains("ends it in order").then_some(())
+        })?;
+        if addresses.len() != config.protocols.len() {
+            return Err(child.complain("it listens elsewhere than it was told"));
+        }
+        Ok(Target {
+            child,
+            config,
+            addresses,
+            file,
+            text,
+        })
+    }
+
+    /// The URL of a device.
+    pub fn url(&self, protocol: Protocol, device: u16) -> String {
+        let mut all = self.config.protocols.iter().zip(&self.addresses);
+        let found = all.find(|(one, _)| **one == protocol);
+        let (_, address) = found.expect("it serves what it was configured for");
+        self.config.url(protocol, &address.to_string(), device)
+    }
+
+    /// What it has done so far.
+    pub fn look(&mut self, stop: &AtomicBool) -> Result<Look, Error> {
+        self.child.signal(Signal::USR1);
+        let counters = self.child.line(TELL_MAX, stop, Counters::parse)?;
+        Ok(Look {
+            at: Instant::now(),
+            cpu_ns: Some(self.child.cpu_ns()),
+            counters: Some(counters),
+        })
+    }
+
+    /// What was run: the configuration, and the command.
+    pub fn commands(&self) -> Vec<String> {
+        let path = self.file.0.to_string_lossy();
+        let shown = self.child.shown().replace(&*path, "target.toml");
+        vec![format!("# target.toml\n{}", self.text), shown]
+    }
+}
+
+/// The address in a line of what `weft serve` says first.
+fn listening(line: &str) -> Option<SocketAddr> {
+    let rest = line.trim_start().strip_prefix("on ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// What the hosts of a protocol use: each its share of the devices, or all the
+/// same where there are fewer devices than hosts.
+pub fn hosts(
+    load: &Load,
+    config: &Config,
+    protocol: Protocol,
+    url: impl Fn(u16) -> String,
+) -> Vec<Host> {
+    let devices = |host: u16| -> Vec<u16> {
+        match load.devices >= load.hosts {
+            true => (host..load.devices).step_by(load.hosts.into()).collect(),
+            false => vec![host % load.devices],
+        }
+    };
+    let host = |number: u16| Host {
+        number,
+        protocol,
+        urls: devices(number).into_iter().map(&url).collect(),
+        device_bytes: config.device_bytes,
+    };
+    (0..load.hosts).map(host).collect()
+}
+
+/// The configuration for a run.
+pub fn config(around: &Around, protocol: Protocol, mode: &Mode, ip: IpAddr) -> Config {
+    let load = around.load;
+    let share = around.how_long.volume_bytes / u64::from(load.devices);
+    Config {
+        protocols: protocols(protocol, load),
+        devices: load.devices,
+        device_bytes: (share / DEVICE_UNIT).max(1) * DEVICE_UNIT,
+        block_bytes: load.block_bytes,
+        mode: *mode,
+        cpus: around.cpus.target.clone(),
+        is_shared: around.cpus.is_shared,
+        ip,
+    }
+}
+
+/// One run of weft against weft.
+pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, Error> {
+    let load = around.load;
+    let config = config(around, protocol, mode, around.net.ip);
+    let mut target = Target::start(around, config)?;
+    let mut commands = target.commands();
+    let mut words = Vec::new();
+    for protocol in target.config.protocols.clone() {
+        let url = |device| target.url(protocol, device);
+        let all = hosts(load, &target.config, protocol, url);
+        let is_filled = !load.rw.is_metadata();
+        if is_filled {
+            let everything = Host {
+                urls: (0..load.devices).map(url).collect(),
+                ..all[0].clone()
+            };
+            client::fill(around, &everything)?;
+        }
+        for host in &all {
+            let share = 1.0 / f64::from(load.hosts);
+            words.push(client::words(around, mode.spin, host, share)?);
+        }
+    }
+    commands.extend(words.iter().map(Words::shown));
+    let clients = Clients::connect(around, &words)?;
+    let (told, looks) = clients.run(around, || target.look(around.stop))?;
+    // The others' figures are none of this one's.
+    let told = Told::together(&told[..load.hosts.into()]);
+    let cores = (around.cpus.target.len(), around.cpus.client.len());
+    Ok(Run {
+        sample: sample(&told, Some(&looks), cores, load),
+        commands,
+        versions: Vec::new(),
+    })
+}
