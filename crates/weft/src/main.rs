@@ -8,6 +8,8 @@ mod signals;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, Subcommand};
 use target::Config;
@@ -60,6 +62,8 @@ enum Command {
     Perf(Box<bench::perf::PerfArgs>),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
+    /// Measure this machine as the papers of storage and NIC vendors do, into one page
+    Bench(bench::figures::command::BenchArgs),
     /// Become a program that ends with the process that started it
     #[command(hide = true)]
     Leash(bench::figures::sides::LeashArgs),
@@ -83,17 +87,33 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
-        Some(Command::Perf(arguments)) => match signals::came() {
-            Ok(stop) => bench::perf::run(&arguments, &stop),
-            Err(error) => {
-                eprintln!("weft: signals cannot be handled: {error}");
-                ExitCode::from(FAILURE)
-            }
-        },
+        Some(Command::Perf(arguments)) => until_told(|stop| bench::perf::run(&arguments, stop)),
+        Some(Command::Bench(arguments)) => until_told(|stop| {
+            bench::figures::command::run(&arguments, settings_of_machine(), stop)
+        }),
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
         Some(Command::Leash(arguments)) => bench::figures::sides::leash(&arguments),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
+}
+
+/// Runs something that the first signal asks to end.
+fn until_told(run: impl FnOnce(&Arc<AtomicBool>) -> ExitCode) -> ExitCode {
+    match signals::came() {
+        Ok(stop) => run(&stop),
+        Err(error) => {
+            eprintln!("weft: signals cannot be handled: {error}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+/// What `weft tune` looks at, as it is.
+fn settings_of_machine() -> Vec<(String, String)> {
+    let machine = tune::Machine::look(Path::new("/"));
+    let findings = tune::findings(&machine, tune::Profile::Throughput);
+    let settings = findings.into_iter();
+    settings.map(|found| (found.name, found.now)).collect()
 }
 
 fn with_config(file: &Path, run: impl FnOnce(Config) -> ExitCode) -> ExitCode {

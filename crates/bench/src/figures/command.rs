@@ -1,0 +1,296 @@
+//! `weft bench`: what there is, runs of it, and the report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+
+use super::catalogue::{CATALOGUE, SweepSpec};
+use super::journal::{self, Journal, Settings};
+use super::load::{Durations, Load, Subject};
+use super::measured::{Effort, FORMAT, Measured, Provenance};
+use super::plan::{Item, Plan, chosen};
+use super::progress::show;
+use super::run::{self, Outcome};
+use super::{provenance, report, sides};
+
+/// The results' file.
+const RESULTS: &str = "results.json";
+/// Where they go by default.
+const FOLDER: &str = "weft-bench";
+/// The command line is wrong.
+const USAGE: u8 = 2;
+
+/// Arguments of `weft bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// List the figures, how long each takes, and what cannot be measured here
+    List(Others),
+    /// Measure figures and write the report; Ctrl-C keeps what is done, and the
+    /// same command goes on from there
+    Run(RunArgs),
+    /// Write the report of what was measured once more
+    Report {
+        /// Where `run` wrote
+        #[arg(default_value = FOLDER)]
+        folder: PathBuf,
+    },
+}
+
+/// What others' programs may take part.
+#[derive(Args, Clone, Debug)]
+struct Others {
+    /// An NVMe/TCP target to measure beside weft, as a URL of `weft perf`
+    /// (nvme-tcp://HOST:PORT/NQN); what is on it is overwritten
+    #[arg(long, value_name = "URL")]
+    peer: Option<String>,
+    /// The program that runs a script in a Linux guest; without it nothing is
+    /// measured with a kernel's own initiators and targets [default: what the
+    /// environment variable WEFT_GUEST names]
+    #[arg(long, value_name = "PROGRAM")]
+    guest: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RunArgs {
+    /// Names of figures, as `list` has them, or `all`
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Whether everything works: the ends of each axis, runs of 0.2 s, once
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// For a report that is kept: every point of the papers, five rounds of the
+    /// main figures
+    #[arg(long)]
+    full: bool,
+    /// Where the report, the results and what is needed to go on are written
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    out: PathBuf,
+    /// Forget what was measured into the folder before
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    others: Others,
+}
+
+impl Others {
+    fn options(&self) -> sides::Options {
+        let named = std::env::var_os("WEFT_GUEST").map(PathBuf::from);
+        sides::Options {
+            peer: self.peer.clone(),
+            guest: self.guest.clone().or(named),
+            ..sides::Options::default()
+        }
+    }
+}
+
+impl RunArgs {
+    fn effort(&self) -> Effort {
+        match (self.quick, self.full) {
+            (true, _) => Effort::Quick,
+            (_, true) => Effort::Full,
+            _ => Effort::Normal,
+        }
+    }
+}
+
+/// Runs `weft bench`. `settings` describe the machine in the report, beside what
+/// is looked up here; `stop` ends a run.
+#[must_use]
+pub fn run(args: &BenchArgs, settings: Vec<(String, String)>, stop: &AtomicBool) -> ExitCode {
+    let result = match &args.command {
+        Command::List(others) => {
+            list(&others.options());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run(args) => match chosen(&args.names) {
+            Ok(sweeps) => measure(args, &sweeps, settings, stop),
+            Err(wrong) => {
+                eprintln!("weft bench: {wrong}");
+                return ExitCode::from(USAGE);
+            }
+        },
+        Command::Report { folder } => again(folder).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("weft bench: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn list(options: &sides::Options) {
+    let available = |subject: &Subject, load: &Load| sides::available(subject, load, options);
+    let efforts = [
+        ("quick", Effort::Quick),
+        ("normal", Effort::Normal),
+        ("full", Effort::Full),
+    ];
+    let time = |sweeps: &[&'static SweepSpec]| {
+        let times = efforts.map(|(name, effort)| {
+            let plan = Plan::new(sweeps, effort, &available);
+            format!("{name} {}", show(plan.estimate(&plan.items)))
+        });
+        times.join(", ")
+    };
+    for sweep in CATALOGUE {
+        println!("{}\n  {}", sweep.name, sweep.title);
+        let labels = |effort| {
+            let points = sweep.axis.points(effort).iter();
+            points.map(|x| sweep.axis.label_of(*x)).collect::<Vec<_>>()
+        };
+        println!("  points: {}", labels(Effort::Full).join(", "));
+        let series: Vec<_> = sweep.series.iter().map(|series| series.name).collect();
+        println!("  series: {}", series.join("; "));
+        println!("  takes:  {}", time(&[sweep]));
+        for skipped in Plan::new(&[sweep], Effort::Full, &available).skipped {
+            println!("  NOT HERE: {}: {}", skipped.what, skipped.why);
+        }
+        println!();
+    }
+    let all: Vec<_> = CATALOGUE.iter().collect();
+    println!("all\n  takes:  {}", time(&all));
+}
+
+/// The sweeps that were asked for, and those that the folder holds already.
+fn with_held(sweeps: &[&'static SweepSpec], journal: &Journal) -> Vec<&'static SweepSpec> {
+    let is_held = |sweep: &SweepSpec| {
+        let mut entries = journal.entries.iter();
+        entries.any(|entry| entry.sweep == sweep.name)
+    };
+    let is_asked = |sweep: &SweepSpec| sweeps.iter().any(|asked| asked.name == sweep.name);
+    let all = CATALOGUE.iter();
+    all.filter(|sweep| is_asked(sweep) || is_held(sweep))
+        .collect()
+}
+
+fn measure(
+    args: &RunArgs,
+    sweeps: &[&'static SweepSpec],
+    settings: Vec<(String, String)>,
+    stop: &AtomicBool,
+) -> Result<ExitCode, String> {
+    let began = Instant::now();
+    let options = args.others.options();
+    let effort = args.effort();
+    let out = args.out.display();
+    std::fs::create_dir_all(&args.out).map_err(|error| format!("{out}: {error}"))?;
+    let program = provenance::program();
+    let same = Settings {
+        effort,
+        program: program.map_err(|error| format!("this program cannot be read: {error}"))?,
+        peer: options.peer.clone(),
+        guest: options.guest.clone(),
+    };
+    let journal = Journal::open(&args.out, same, provenance::now(), args.again);
+    let mut journal = journal.map_err(|error| error.to_string())?;
+    let available = |subject: &Subject, load: &Load| sides::available(subject, load, &options);
+    let plan = Plan::new(sweeps, effort, &available);
+    announce(&plan, &journal, args);
+    // Load before, not during.
+    let machine = [provenance::machine(Path::new("/")), settings].concat();
+    let mut side = |subject: &Subject, load: &Load, how_long: &Durations| {
+        let run = sides::measure(subject, load, how_long, &options, stop);
+        // Whoever stops a run may have cut it short: it does not count.
+        match stop.load(Ordering::Relaxed) {
+            true => Err(sides::Error::Stopped),
+            false => run,
+        }
+    };
+    let outcome = run::run(&plan, &mut journal, &mut side).map_err(|error| error.to_string())?;
+    let held = Plan::new(&with_held(sweeps, &journal), effort, &available);
+    let provenance = Provenance {
+        began: journal.header.began.clone(),
+        ended: provenance::now(),
+        weft: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: provenance::commit(),
+        command: command_line(),
+        machine,
+        versions: Vec::new(),
+    };
+    let measured = run::measured(&held, &journal, provenance, outcome.failed.clone());
+    write(&measured, &args.out)?;
+    print!("{}", run::summary(&plan, &outcome, began.elapsed()));
+    println!("report: {}", args.out.join("index.html").display());
+    Ok(code(&outcome))
+}
+
+/// Failures and interrupts are no success.
+fn code(outcome: &Outcome) -> ExitCode {
+    match outcome.is_interrupted || !outcome.failed.is_empty() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// What is to come, before it does.
+fn announce(plan: &Plan, journal: &Journal, args: &RunArgs) {
+    let is_open =
+        |item: &&Item| !journal.has(item.sweep.name, item.series.name, item.x, item.round);
+    let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
+    let held = plan.items.len() - open.len();
+    eprintln!(
+        "{} runs, about {}, into {}",
+        open.len(),
+        show(plan.estimate(&open)),
+        args.out.display()
+    );
+    if held > 0 {
+        eprintln!("{held} more are there from before (--again measures them anew)");
+    }
+    for skipped in &plan.skipped {
+        eprintln!("NOT MEASURED: {}: {}", skipped.what, skipped.why);
+    }
+}
+
+/// The words as they were given, in quotes where a shell would part them.
+fn command_line() -> String {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name();
+    let name = name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let quoted = words.map(
+        |word| match word.contains([' ', '\'', '"', '$', '&', ';']) {
+            true => format!("'{}'", word.replace('\'', r"'\''")),
+            false => word,
+        },
+    );
+    [name]
+        .into_iter()
+        .chain(quoted)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// `results.json` and the report.
+fn write(measured: &Measured, to: &Path) -> Result<(), String> {
+    report::write(measured, to).map_err(|error| format!("{}: {error}", to.display()))
+}
+
+/// The report of what a folder holds.
+fn again(folder: &Path) -> Result<(), String> {
+    let path = folder.join(RESULTS);
+    let text = std::fs::read(&path).map_err(|error| {
+        let remedy = match journal::read(folder) {
+            Ok(Some(_)) => "; the same `weft bench run` finishes what was begun there",
+            _ => "; `weft bench run NAME` makes one",
+        };
+        format!("{}: {error}{remedy}", path.display())
+    })?;
+    let measured: Measured = serde_json::from_slice(&text)
+        .map_err(|error| format!("{}: not what this version writes: {error}", path.display()))?;
+    if measured.format != FORMAT {
+        let (is, wanted) = (measured.format, FORMAT);
+        return Err(format!("{}: layout {is}, not {wanted}", path.display()));
+    }
+    write(&measured, folder)?;
+    println!("report: {}", folder.join("index.html").display());
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! The runner: what is planned and not yet in the journal is measured, one after
+//! the other, and what the journal holds then becomes `results.json`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::catalogue::SweepSpec;
+use super::journal::{Entry, Error, Journal};
+use super::limit::{Ceilings, limit, median};
+use super::load::{Durations, Load, Payload, Protocol, Subject};
+use super::measured::{
+    Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Series, Skipped, Sweep,
+};
+use super::plan::{Item, Plan};
+use super::progress::{Progress, show};
+use super::sides;
+use crate::units::show_count;
+
+/// Makes one run.
+pub type Measure<'a> =
+    &'a mut dyn FnMut(&Subject, &Load, &Durations) -> Result<sides::Run, sides::Error>;
+
+/// How a run of a plan came to its end.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Somebody ended it: there is more to do.
+    pub is_interrupted: bool,
+    /// What failed, by what and why.
+    pub failed: Vec<Skipped>,
+}
+
+/// Measures what is planned and not in the journal.
+///
+/// # Errors
+/// Where the journal cannot be written. What fails to be measured is no error.
+pub fn run(plan: &Plan, journal: &mut Journal, measure: Measure<'_>) -> Result<Outcome, Error> {
+    let is_open = |item: &&Item| {
+        let Item {
+            sweep, series, x, ..
+        } = item;
+        !journal.has(sweep.name, series.name, *x, item.round)
+    };
+    let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
+    let mut runner = Runner {
+        progress: Progress::new(plan.estimate(&open)),
+        effort: plan.effort,
+        journal,
+        measure,
+        outcome: Outcome::default(),
+    };
+    for point in open.chunk_by(is_one_point) {
+        runner.point(point)?;
+        if runner.outcome.is_interrupted {
+            break;
+        }
+    }
+    runner.progress.end();
+    Ok(runner.outcome)
+}
+
+fn is_one_point(a: &Item, b: &Item) -> bool {
+    a.sweep.name == b.sweep.name && a.x == b.x
+}
+
+/// `sweep/series/label`.
+fn name(item: &Item) -> String {
+    let label = item.sweep.axis.label_of(item.x);
+    format!("{}/{}/{label}", item.sweep.name, item.series.name)
+}
+
+struct Runner<'a> {
+    effort: Effort,
+    journal: &'a mut Journal,
+    measure: Measure<'a>,
+    progress: Progress,
+    outcome: Outcome,
+}
+
+impl Runner<'_> {
+    fn point(&mut self, items: &[Item]) -> Result<(), Error> {
+        for item in items {
+            let estimate = item.estimate(self.effort);
+            let name = name(item);
+            // What failed once here is not waited for again.
+            if !self.outcome.failed.iter().any(|failed| failed.what == name) {
+                self.progress.at(name.clone());
+                self.item(item, name)?;
+            }
+            if self.outcome.is_interrupted {
+                return Ok(());
+            }
+            self.progress.done(estimate);
+        }
+        if let Some(item) = items.first() {
+            self.progress.line(&self.shown(item));
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Item, name: String) -> Result<(), Error> {
+        let how_long = item.durations(self.effort);
+        match (self.measure)(&item.series.subject, &item.load(), &how_long) {
+            Ok(run) => {
+                let mut sample = run.sample;
+                sample.round = item.round;
+                self.journal.add(Entry {
+                    sweep: item.sweep.name.to_owned(),
+                    series: item.series.name.to_owned(),
+                    x: item.x,
+                    sample,
+                    commands: run.commands,
+                    versions: run.versions,
+                })
+            }
+            Err(sides::Error::Stopped) => {
+                self.outcome.is_interrupted = true;
+                Ok(())
+            }
+            Err(sides::Error::Failed(why)) => {
+                self.progress.line(&format!("{name}: FAILED: {why}"));
+                self.outcome.failed.push(Skipped {
+                    what: name,
+                    why: format!("failed: {why}"),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// A point that is done, in one line: medians of rates.
+    fn shown(&self, item: &Item) -> String {
+        let sweep = item.sweep;
+        let rates = sweep.series.iter().filter_map(|series| {
+            let point = point(self.journal, sweep, series.name, item.x)?;
+            let rate = show_count(median(&point, Quantity::Iops)?);
+            Some(format!("{} {rate}", series.name))
+        });
+        let rates: Vec<_> = rates.collect();
+        let label = sweep.axis.label_of(item.x);
+        format!("{} {label}: {} a second", sweep.name, rates.join(", "))
+    }
+}
+
+/// All measurements of a series at a place, its bottleneck not yet named.
+fn point(journal: &Journal, sweep: &SweepSpec, series: &str, x: f64) -> Option<Point> {
+    let entries = journal.entries.iter().filter(|entry| {
+        (entry.sweep.as_str(), entry.series.as_str()) == (sweep.name, series) && entry.x == x
+    });
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_by_key(|entry| entry.sample.round);
+    Some(Point {
+        x,
+        label: sweep.axis.label_of(x),
+        commands: entries.first()?.commands.clone(),
+        samples: entries.iter().map(|entry| entry.sample.clone()).collect(),
+        limit: Limit::Unknown,
+    })
+}
+
+/// What the journal holds of the plan's sweeps.
+#[must_use]
+pub fn measured(
+    plan: &Plan,
+    journal: &Journal,
+    provenance: Provenance,
+    failed: Vec<Skipped>,
+) -> Measured {
+    let sweeps = plan.sweeps.iter().map(|sweep| swept(sweep, plan, journal));
+    let mut skipped = plan.skipped.clone();
+    // Fewer rounds than planned are still a point.
+    let is_there = |what: &str| {
+        journal.entries.iter().any(|entry| {
+            let sweep = SweepSpec::named(&entry.sweep);
+            let label = sweep.map(|sweep| sweep.axis.label_of(entry.x));
+            format!(
+                "{}/{}/{}",
+                entry.sweep,
+                entry.series,
+                label.unwrap_or_default()
+            ) == what
+        })
+    };
+    skipped.extend(failed.into_iter().filter(|failed| !is_there(&failed.what)));
+    let versions: BTreeMap<_, _> = journal
+        .entries
+        .iter()
+        .flat_map(|entry| entry.versions.clone())
+        .collect();
+    Measured {
+        format: FORMAT,
+        effort: plan.effort,
+        provenance: Provenance {
+            versions: versions.into_iter().collect(),
+            ..provenance
+        },
+        sweeps: sweeps.filter(|sweep| !sweep.series.is_empty()).collect(),
+        skipped,
+    }
+}
+
+fn swept(sweep: &'static SweepSpec, plan: &Plan, journal: &Journal) -> Sweep {
+    let points = sweep.axis.points(plan.effort);
+    let at = |series: &str, x: f64| point(journal, sweep, series, x);
+    let ceiling = |protocol, payload, x| {
+        let subject = Subject::Ceiling(protocol, payload);
+        let series = sweep
+            .series
+            .iter()
+            .find(|series| series.subject == subject)?;
+        at(series.name, x)
+    };
+    let judged = |mut point: Point, protocol: Protocol| {
+        let [hot, cold] =
+            [Payload::Hot, Payload::Cold].map(|payload| ceiling(protocol, payload, point.x));
+        point.limit = limit(
+            &point,
+            Ceilings {
+                hot: hot.as_ref(),
+                cold: cold.as_ref(),
+            },
+        );
+        point
+    };
+    let series = sweep.series.iter().filter_map(|series| {
+        let points = points.iter().filter_map(|x| at(series.name, *x));
+        let points: Vec<_> = points
+            .map(|point| judged(point, series.protocol()))
+            .collect();
+        (!points.is_empty()).then(|| Series {
+            name: series.name.to_owned(),
+            role: series.role(),
+            points,
+        })
+    });
+    Sweep {
+        name: sweep.name.to_owned(),
+        series: series.collect(),
+    }
+}
+
+/// What somebody reads at the end.
+#[must_use]
+pub fn summary(plan: &Plan, outcome: &Outcome, took: Duration) -> String {
+    let mut text = match outcome.is_interrupted {
+        true => format!("ended after {}; the same command goes on\n", show(took)),
+        false => format!("done in {}\n", show(took)),
+    };
+    for Skipped { what, why } in plan.skipped.iter().chain(&outcome.failed) {
+        text.push_str(&format!("NOT MEASURED: {what}: {why}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::journal::Settings;
+    use super::super::measured::Sample;
+    use super::super::plan::chosen;
+    use super::*;
+
+    fn plan(names: &[&str]) -> Plan {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let available = |subject: &Subject, _: &Load| match subject {
+            Subject::Weft(Protocol::Nfs, _) => Err("no files here".to_owned()),
+            _ => Ok(()),
+        };
+        Plan::new(&chosen(&names).expect("there"), Effort::Full, &available)
+    }
+
+    fn journal(folder: &Path) -> Journal {
+        let settings = Settings {
+            effort: Effort::Full,
+            program: "00".into(),
+            peer: None,
+            guest: None,
+        };
+        Journal::open(folder, settings, "then".into(), false).expect("a journal")
+    }
+
+    /// A side whose rate tells what was asked.
+    fn side(load: &Load) -> sides::Run {
+        let rate = f64::from(load.iodepth) * 1000.0;
+        sides::Run {
+            sample: Sample {
+                values: [(Quantity::Iops, rate)].into(),
+                ..Sample::default()
+            },
+            commands: vec![format!("perf --iodepth {}", load.iodepth)],
+            versions: vec![("peer".into(), "1.0".into())],
+        }
+    }
+
+    #[test]
+    fn an_ended_run_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = plan(&["depth-read", "mixed"]);
+        let mut asked = Vec::new();
+        for ends_after in [7, 20, usize::MAX] {
+            let mut journal = journal(folder.path());
+            let before = asked.len();
+            let mut measure = |subject: &Subject, load: &Load, _: &Durations| {
+                if asked.len() - before >= ends_after {
+                    return Err(sides::Error::Stopped);
+                }
+                asked.push((*subject, *load));
+                Ok(side(load))
+            };
+            let outcome = run(&plan, &mut journal, &mut measure).expect("room");
+            assert_eq!(outcome.is_interrupted, ends_after != usize::MAX);
+            assert_eq!(journal.entries.len(), asked.len());
+        }
+        // Each once, in the plan's order, whatever ended in between.
+        let planned = plan.items.iter();
+        let planned: Vec<_> = planned
+            .map(|item| (item.series.subject, item.load()))
+            .collect();
+        assert_eq!(asked, planned);
+        let mut never = |_: &Subject, _: &Load, _: &Durations| panic!("all is measured");
+        let outcome = run(&plan, &mut journal(folder.path()), &mut never).expect("nothing to do");
+        assert!(!outcome.is_interrupted && outcome.failed.is_empty());
+    }
+
+    #[test]
+    fn every_sample_arrives_at_its_point() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = plan(&["depth-read", "mixed"]);
+        let mut journal = journal(folder.path());
+        let mut measure = |_: &Subject, load: &Load, _: &Durations| Ok(side(load));
+        let outcome = run(&plan, &mut journal, &mut measure).expect("room");
+        let provenance = Provenance::default();
+        let measured = measured(&plan, &journal, provenance, outcome.failed);
+        let names: Vec<_> = measured
+            .sweeps
+            .iter()
+            .map(|sweep| sweep.name.as_str())
+            .collect();
+        assert_eq!(names, ["depth-read", "mixed"]);
+        assert_eq!(
+            measured.provenance.versions,
+            [("peer".into(), "1.0".into())]
+        );
+        let depth = &measured.sweeps[0];
+        let spec = SweepSpec::named("depth-read").expect("there");
+        assert_eq!(depth.series.len(), spec.series.len());
+        for series in &depth.series {
+            let x: Vec<_> = series.points.iter().map(|point| point.x).collect();
+            assert_eq!(x, spec.axis.full);
+            for point in &series.points {
+                let rounds: Vec<_> = point.samples.iter().map(|sample| sample.round).collect();
+                assert_eq!(rounds, [0, 1, 2]);
+                assert_eq!(median(point, Quantity::Iops), Some(point.x * 1000.0));
+                assert_eq!(point.commands, [format!("perf --iodepth {}", point.x)]);
+            }
+        }
+        // The series that is not there stands among what was skipped.
+        assert_eq!(measured.skipped[0].what, "mixed/NFS");
+        assert_eq!(measured.sweeps[1].series.len(), 3);
+    }
+
+    #[test]
+    fn what_fails_costs_its_point_alone_and_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = plan(&["depth-read"]);
+        let fails = |load: &Load, subject: &Subject| {
+            load.iodepth == 8 && matches!(subject, Subject::Ceiling(_, Payload::Hot))
+        };
+        let mut tries = 0;
+        let mut measure = |subject: &Subject, load: &Load, _: &Durations| match fails(load, subject)
+        {
+            true => {
+                tries += 1;
+                Err(sides::Error::Failed("it is broken".into()))
+            }
+            false => Ok(side(load)),
+        };
+        let mut journal_ = journal(folder.path());
+        let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
+        assert_eq!(tries, 1, "what fails is not waited for again");
+        let failed = outcome.failed.clone();
+        assert_eq!(failed.len(), 1);
+        assert_eq!(failed[0].what, "depth-read/ceiling, hot/8");
+        assert!(failed[0].why.contains("it is broken"));
+        let result = measured(&plan, &journal_, Provenance::default(), failed);
+        assert_eq!(result.skipped.len(), 1);
+        assert!(summary(&plan, &outcome, Duration::ZERO).contains("NOT MEASURED: depth-read"));
+        // The same command tries again what failed, and nothing else.
+        let mut again = 0;
+        let mut measure = |_: &Subject, load: &Load, _: &Durations| {
+            again += 1;
+            Ok(side(load))
+        };
+        let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
+        assert_eq!((again, outcome.failed.len()), (3, 0));
+    }
+}
