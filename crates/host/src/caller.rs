@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use link::Data as Memory;
 use machine::{Nanos, Tag};
+use mem::Pool;
 use nvmf::tcp::host::{Completion, Data, Settings};
 use reactor::{Driver, Wait};
 use wire::nvme::fabrics::ConnectData;
@@ -25,6 +26,34 @@ pub enum Payload<'a> {
     In(&'a mut [u8]),
     /// To the controller.
     Out(&'a [u8]),
+}
+
+impl Payload<'_> {
+    /// A buffer for it, which holds what goes out, or zeros; `None` where
+    /// `memory_max` leaves no room.
+    pub(crate) fn memory(&self, pool: &Pool) -> Option<Memory> {
+        Some(match self {
+            Payload::None => Memory::default(),
+            Payload::In(into) => {
+                let buf = pool.get(into.len() as u32)?;
+                mem::zero(buf.range());
+                Memory::owned(buf)
+            }
+            Payload::Out(bytes) => {
+                let buf = pool.get(bytes.len() as u32)?;
+                mem::copy_in(buf.range(), bytes);
+                Memory::owned(buf)
+            }
+        })
+    }
+
+    /// Copies `len` bytes at most of what came into `memory`.
+    pub(crate) fn take(&mut self, memory: &Memory, len: usize) {
+        if let (Payload::In(into), Some(range)) = (self, memory.range()) {
+            let len = into.len().min(len);
+            mem::copy_out(range.slice(0, len as u32), &mut into[..len]);
+        }
+    }
 }
 
 /// A queue whose commands are waited for, one at a time.
@@ -98,21 +127,12 @@ impl<D: Driver> Caller<D> {
         sqe: &Sqe,
         mut payload: Payload<'_>,
     ) -> Result<Completion, Error> {
-        let pool = self.driver.pool();
-        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
-        let (data, memory) = match &payload {
-            Payload::None => (Data::None, Memory::default()),
-            Payload::In(into) => {
-                let buf = buf(into.len())?;
-                mem::zero(buf.range());
-                (Data::In(into.len() as u32), Memory::owned(buf))
-            }
-            Payload::Out(bytes) => {
-                let buf = buf(bytes.len())?;
-                mem::copy_in(buf.range(), bytes);
-                (Data::Out(bytes.len() as u32), Memory::owned(buf))
-            }
+        let data = match &payload {
+            Payload::None => Data::None,
+            Payload::In(into) => Data::In(into.len() as u32),
+            Payload::Out(bytes) => Data::Out(bytes.len() as u32),
         };
+        let memory = payload.memory(self.driver.pool()).ok_or(Error::NoMemory)?;
         let tag = self
             .queue
             .submit(sqe, data, |_| memory)
@@ -129,11 +149,7 @@ impl<D: Driver> Caller<D> {
                 status: completion.status,
             });
         }
-        if let Payload::In(into) = &mut payload
-            && let Some(range) = memory.range()
-        {
-            mem::copy_out(range, into);
-        }
+        payload.take(&memory, usize::MAX);
         Ok(completion)
     }
 

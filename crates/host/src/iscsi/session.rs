@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use link::Data as Memory;
 use machine::Nanos;
 use reactor::{Driver, Wait};
 use wire::iscsi::{LogoutResponseCode, PORT, TaskFunction, TaskResponse};
@@ -142,21 +141,12 @@ impl<D: Driver> Session<D> {
         cdb: [u8; CDB_BYTES],
         mut payload: Payload<'_>,
     ) -> Result<Completion, Error> {
-        let pool = self.driver.pool();
-        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
-        let (data, memory) = match &payload {
-            Payload::None => (Data::None, Memory::default()),
-            Payload::In(into) => {
-                let buf = buf(into.len())?;
-                mem::zero(buf.range());
-                (Data::In(into.len() as u32), Memory::owned(buf))
-            }
-            Payload::Out(bytes) => {
-                let buf = buf(bytes.len())?;
-                mem::copy_in(buf.range(), bytes);
-                (Data::Out(bytes.len() as u32), Memory::owned(buf))
-            }
+        let data = match &payload {
+            Payload::None => Data::None,
+            Payload::In(into) => Data::In(into.len() as u32),
+            Payload::Out(bytes) => Data::Out(bytes.len() as u32),
         };
+        let memory = payload.memory(self.driver.pool()).ok_or(Error::NoMemory)?;
         let command = Command {
             lun,
             ..Command::new(0, cdb)
@@ -176,11 +166,7 @@ impl<D: Driver> Session<D> {
                 failure,
             });
         }
-        if let Payload::In(into) = &mut payload
-            && let Some(range) = memory.range()
-        {
-            mem::copy_out(range, into);
-        }
+        payload.take(&memory, usize::MAX);
         Ok(completion)
     }
 

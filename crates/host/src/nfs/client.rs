@@ -355,10 +355,7 @@ impl<D: Driver> Client<D> {
         }
         match read(&mut results) {
             Ok(done) => {
-                if let (Payload::In(into), Some(range)) = (&mut manner.data, memory.range()) {
-                    let len = into.len().min(answer.data_len as usize);
-                    mem::copy_out(range.slice(0, len as u32), &mut into[..len]);
-                }
+                manner.data.take(&memory, answer.data_len as usize);
                 Ok(Attempt::Done(done))
             }
             Err(wrong) if is_later(&wrong) => Ok(Attempt::Again(wrong.into())),
@@ -368,17 +365,15 @@ impl<D: Driver> Client<D> {
 
     /// Memory for the data of a call.
     fn memory(&self, data: &Payload<'_>) -> Result<(Data, Memory), Error> {
-        let pool = self.driver.pool();
-        let buf = |len: usize| pool.get(len as u32).ok_or(Error::NoMemory);
-        Ok(match data {
-            Payload::None | Payload::In([]) | Payload::Out([]) => (Data::None, Memory::default()),
-            Payload::In(into) => (Data::In(into.len() as u32), Memory::owned(buf(into.len())?)),
-            Payload::Out(bytes) => {
-                let buf = buf(bytes.len())?;
-                mem::copy_in(buf.range(), bytes);
-                (Data::Out(bytes.len() as u32), Memory::owned(buf))
+        let len = match data {
+            Payload::None | Payload::In([]) | Payload::Out([]) => {
+                return Ok((Data::None, Memory::default()));
             }
-        })
+            Payload::In(into) => Data::In(into.len() as u32),
+            Payload::Out(bytes) => Data::Out(bytes.len() as u32),
+        };
+        let memory = data.memory(self.driver.pool()).ok_or(Error::NoMemory)?;
+        Ok((len, memory))
     }
 
     /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34) where a connection is new:
