@@ -12,7 +12,7 @@ use wire::nvme_tcp::{
     CommonHeader, DGST_DATA, DGST_HEADER, DIGEST_LEN, Fes, TERM_DATA_MAX, TermReq, digest,
     fes_name, flags,
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,22 @@ fn term_req(bytes: &[u8], sent_by_host: bool) -> Option<FatalError> {
 
 /// A PDU that is wrong: what goes into the termination request.
 type Malformed = (Fes, u32);
+
+/// Puts a termination request because of the PDU at the start of `bytes` into
+/// what is sent (sections 3.6.2.4 and 3.6.2.5).
+#[cold]
+fn terminate(kind: u8, (fes, fei): Malformed, bytes: &[u8], control: &mut Vec<u8>) -> FatalError {
+    let hlen = usize::from(bytes.get(2).copied().unwrap_or(0)).max(size_of::<CommonHeader>());
+    let header = &bytes[..hlen.min(bytes.len())];
+    let (term, data) = TermReq::new(kind, fes, fei, header);
+    control.extend_from_slice(term.as_bytes());
+    control.extend_from_slice(data);
+    FatalError::Sent {
+        fes,
+        fei,
+        pdu_type: bytes[0],
+    }
+}
 
 /// Byte offsets of the common header's fields, for FEI.
 mod field {

@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::nvme::Status;
-use wire::nvme_tcp::{CommonHeader, Data, MAXH2CDATA_MIN, PDA_MAX, TermReq, pdu_type};
-use zerocopy::IntoBytes;
+use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
 use self::slots::{Slots, State};
 use self::transfers::Transfers;
 use super::inbound::{Inbound, Walk};
-use super::{FatalError, Framing, Malformed};
+use super::{FatalError, Framing, Malformed, terminate};
 use crate::command::{Command, Geometry, Io};
 
 /// Commands that may wait for an answer before Connect has made a queue.
@@ -401,18 +400,14 @@ impl Qpair {
 
     /// Ends the connection because of the PDU at the start of `bytes`.
     #[cold]
-    fn fail(&mut self, (fes, fei): Malformed, bytes: &[u8]) -> Op {
-        let hlen = usize::from(bytes.get(2).copied().unwrap_or(0)).max(size_of::<CommonHeader>());
-        let header = &bytes[..hlen.min(bytes.len())];
-        let (term, data) = TermReq::new(pdu_type::C2H_TERM_REQ, fes, fei, header);
+    fn fail(&mut self, why: Malformed, bytes: &[u8]) -> Op {
         self.end();
-        self.control.extend_from_slice(term.as_bytes());
-        self.control.extend_from_slice(data);
-        Op::Fatal(FatalError::Sent {
-            fes,
-            fei,
-            pdu_type: bytes[0],
-        })
+        Op::Fatal(terminate(
+            pdu_type::C2H_TERM_REQ,
+            why,
+            bytes,
+            &mut self.control,
+        ))
     }
 
     fn end(&mut self) {

@@ -9,13 +9,14 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
 use wire::nvme::{FABRICS, Sgl, Sqe, Status};
 use wire::nvme_tcp::{
     ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CapsuleResp, CommonHeader, DGST_DATA, DGST_HEADER,
-    Data as DataHeader, Fes, IcReq, IcResp, MAXH2CDATA_MIN, PDA_MAX, R2t, TermReq, flags, pdu_type,
+    Data as DataHeader, Fes, IcReq, IcResp, MAXH2CDATA_MIN, PDA_MAX, R2t, flags, pdu_type,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::inbound::{Inbound, Walk};
 use super::{
-    FatalError, Framing, Malformed, alignment, field, frame, invalid, put_header, term_req, view,
+    FatalError, Framing, Malformed, alignment, field, frame, invalid, put_header, term_req,
+    terminate, view,
 };
 
 /// Staging when small PDUs are expected.
@@ -345,18 +346,14 @@ impl Qpair {
     }
 
     #[cold]
-    fn fail(&mut self, (fes, fei): Malformed, bytes: &[u8]) -> Op {
-        let hlen = usize::from(bytes.get(2).copied().unwrap_or(0)).max(size_of::<CommonHeader>());
-        let header = &bytes[..hlen.min(bytes.len())];
-        let (term, data) = TermReq::new(pdu_type::H2C_TERM_REQ, fes, fei, header);
+    fn fail(&mut self, why: Malformed, bytes: &[u8]) -> Op {
         self.end();
-        self.control.extend_from_slice(term.as_bytes());
-        self.control.extend_from_slice(data);
-        Op::Fatal(FatalError::Sent {
-            fes,
-            fei,
-            pdu_type: bytes[0],
-        })
+        Op::Fatal(terminate(
+            pdu_type::H2C_TERM_REQ,
+            why,
+            bytes,
+            &mut self.control,
+        ))
     }
 
     fn end(&mut self) {

@@ -11,7 +11,8 @@ use wire::nvme::{
     ConnectCommand, Disconnect, DsmRange, FABRICS, PropertyGet, PropertySet, Sgl, Sqe, admin,
     cdw12, fctype, io,
 };
-use wire::nvme_tcp::{CapsuleResp, DGST_DATA, Fes, flags};
+use wire::nvme_tcp::{CapsuleResp, DGST_DATA, Fes, TermReq, flags};
+use zerocopy::IntoBytes;
 
 use super::*;
 use crate::command::{AnaState, Io, IoKind};

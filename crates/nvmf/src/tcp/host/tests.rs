@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use wire::nvme::{ConnectCommand, Cqe, io};
+use wire::nvme_tcp::TermReq;
 
 use super::*;
 use crate::tcp::testing::{End, Pdus, cut};

@@ -259,7 +259,7 @@ fn trickling_bytes_do_not_move_the_deadline() {
 
 #[test]
 fn termination_requests_are_understood() {
-    use wire::nvme_tcp::{TermReq, fes_name};
+    use wire::nvme_tcp::fes_name;
     for fes in 0..=8 {
         for fei in [0, 4, u32::MAX] {
             let mut peer = Peer::io();
