@@ -422,7 +422,7 @@ impl Ground<'_> {
 
 /// Breaks `text` between words, so that no line is wider than `room` unless one
 /// word is.
-fn wrap(text: &str, room: f64, width: impl Fn(&str) -> f64) -> Vec<String> {
+pub(super) fn wrap(text: &str, room: f64, width: impl Fn(&str) -> f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

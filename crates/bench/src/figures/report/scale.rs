@@ -73,7 +73,9 @@ impl Along {
 
     /// Whether `value` is on it.
     pub(super) fn has(&self, value: f64) -> bool {
-        (self.from..=self.to).contains(&value)
+        // Ends are sums of steps, a little off.
+        let slack = (self.to - self.from) * 1e-6;
+        (self.from - slack..=self.to + slack).contains(&value)
     }
 
     /// Values that get a line and a number.

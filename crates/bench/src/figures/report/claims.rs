@@ -1,0 +1,565 @@
+//! What the papers claim, what software alone makes of it here, what needs
+//! hardware, and what remains to be done. Facts of the papers, not their words.
+
+use super::figure::place;
+use super::markup::Markup;
+use super::numbers::{percent, short, shown};
+use super::table::{NOT_MEASURED, range};
+use super::values::{self, Value};
+use crate::figures::catalogue::SweepSpec;
+use crate::figures::measured::{Measured, Quantity};
+use crate::figures::statistics::Summary;
+
+/// One claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    /// What is claimed, of which hardware.
+    pub(super) what: &'static str,
+    pub(super) reach: Reach,
+    /// What was measured here for it.
+    pub(super) evidence: &'static [Evidence],
+    /// What software alone does about it, what only hardware gives, what remains.
+    pub(super) verdict: &'static str,
+}
+
+/// How far software alone comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It is a property of the program.
+    Software,
+    /// Some of it, or the same in kind but not in size.
+    Partly,
+    /// Nothing of it.
+    Hardware,
+    /// It could be measured in software, and is not yet.
+    Remains,
+}
+
+/// A number from a sweep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence {
+    pub(super) sweep: &'static str,
+    pub(super) series: &'static str,
+    pub(super) x: f64,
+    pub(super) quantity: Quantity,
+    /// Against what.
+    pub(super) against: Against,
+}
+
+/// What a number is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Against {
+    /// Nothing.
+    Alone,
+    /// How many times as much as another series at the same place.
+    Times(&'static str),
+    /// How much more than another series at the same place.
+    Beyond(&'static str),
+    /// How many times as much as the same series at another place.
+    Elsewhere(f64),
+}
+
+use Against::{Alone, Beyond, Elsewhere, Times};
+use Quantity::{
+    BytesPerSecond, CopiedBytesPerIo, Iops, P50Us, P9999Us, SyscallsPerIo, TargetCpuSPerGbit,
+};
+
+const fn of(
+    sweep: &'static str,
+    series: &'static str,
+    x: f64,
+    quantity: Quantity,
+    against: Against,
+) -> Evidence {
+    Evidence {
+        sweep,
+        series,
+        x,
+        quantity,
+        against,
+    }
+}
+
+const K: f64 = 1024.0;
+const FAST: &str = "fast path";
+const PLAIN: &str = "plain";
+const LOCAL: &str = "local";
+
+/// All of them, in the papers' order.
+pub(super) const CLAIMS: &[Claim] = &[
+    Claim {
+        what: "NVMe/TCP: 99 Gbit/s, and 2.9 million I/Os a second of 4 KiB (user-space target, \
+            100 GbE offload adapter, 12 cores, four hosts)",
+        reach: Reach::Hardware,
+        evidence: &[
+            of("nvme-read", FAST, 4.0 * K, Iops, Alone),
+            of("nvme-read", FAST, 4.0 * K, Iops, Times("ceiling, cold")),
+            of("nvme-read", FAST, 256.0 * K, BytesPerSecond, Alone),
+            of("nvme-write", FAST, 256.0 * K, BytesPerSecond, Alone),
+        ],
+        verdict: "Line rate wants an adapter and cores. What software has in its hand is the share \
+            of bare sockets that it reaches on a core, and that is what is measured here.",
+    },
+    Claim {
+        what: "NVMe/TCP adds 4.98 µs to a read of 4 KiB and 4.96 µs to a write (user-space \
+            target); 17.12 and 16.13 µs (kernel target); 100 GbE offload",
+        reach: Reach::Partly,
+        evidence: &[
+            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Beyond(LOCAL)),
+            of("latency-4k", "NVMe/TCP, polling", 1.0, P50Us, Beyond(LOCAL)),
+            of(
+                "latency-4k",
+                "NVMe/TCP, sleeping",
+                0.0,
+                P50Us,
+                Beyond(LOCAL),
+            ),
+            of("latency-4k", "ceiling, hot", 0.0, P50Us, Beyond(LOCAL)),
+        ],
+        verdict: "The kernel's TCP twice over and the switch from one process to the other are most \
+            of what is added; what bare sockets add is the bound. There is no wire here, so the \
+            papers' microseconds are of something else.",
+    },
+    Claim {
+        what: "Up to half of the CPU for each Gbit/s saved by offload, two cores a socket at 4 KiB \
+            (kernel target and host, 100 GbE)",
+        reach: Reach::Partly,
+        evidence: &[
+            of("nvme-read", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+            of(
+                "nvme-read",
+                FAST,
+                256.0 * K,
+                TargetCpuSPerGbit,
+                Times(PLAIN),
+            ),
+            of("nvme-write", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+            of(
+                "nvme-write",
+                FAST,
+                256.0 * K,
+                TargetCpuSPerGbit,
+                Times(PLAIN),
+            ),
+        ],
+        verdict: "Batching, direct placement and one call for many PDUs are software and save CPU \
+            against the plain way. TCP itself, and the kernel's copy, stay with the CPU.",
+    },
+    Claim {
+        what: "Offload keeps drops and reordering away from the host",
+        reach: Reach::Remains,
+        evidence: &[],
+        verdict: "Retransmission is the kernel's TCP. Runs with packet loss need a kernel with \
+            netem, or a guest; none is in the catalogue yet.",
+    },
+    Claim {
+        what: "Remote storage performs as local storage does",
+        reach: Reach::Partly,
+        evidence: &[
+            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Times(LOCAL)),
+            of(
+                "latency-read",
+                "NVMe/TCP, polling",
+                64.0 * K,
+                P50Us,
+                Times(LOCAL),
+            ),
+        ],
+        verdict: "True beside an SSD of 100 µs, and for large I/Os. Local here is memory, the \
+            hardest thing to be compared with.",
+    },
+    Claim {
+        what: "No special switches or settings; unmodified clients",
+        reach: Reach::Software,
+        evidence: &[],
+        verdict: "One program and one file, without root; kernel clients connect as they are. \
+            There is no number to it; tests with other clients and targets stand for it.",
+    },
+    Claim {
+        what: "One network for all storage protocols",
+        reach: Reach::Software,
+        evidence: &[
+            of("mixed", "NVMe/TCP", 1.0, Iops, Elsewhere(0.0)),
+            of("mixed", "iSCSI", 1.0, Iops, Elsewhere(0.0)),
+            of("mixed", "NFS", 1.0, Iops, Elsewhere(0.0)),
+        ],
+        verdict: "One process serves all of them on the same core. What each keeps of its rate \
+            while the others run beside it is the figure; a third would be an even share.",
+    },
+    Claim {
+        what: "NVMe over iWARP: 1.2 million reads a second, line rate of 40 GbE from 4 KiB on, \
+            writes limited by the number of SSDs",
+        reach: Reach::Hardware,
+        evidence: &[
+            of("iwarp-read", FAST, 512.0, Iops, Alone),
+            of("iwarp-read", FAST, 64.0 * K, BytesPerSecond, Alone),
+        ],
+        verdict: "weft has no RDMA yet: the paper's axis is measured over NVMe/TCP. The bottleneck \
+            is named at each point.",
+    },
+    Claim {
+        what: "NVMe over iWARP adds less than 13 µs (40 GbE)",
+        reach: Reach::Remains,
+        evidence: &[of(
+            "latency-read",
+            "NVMe/TCP, polling",
+            512.0,
+            P50Us,
+            Beyond(LOCAL),
+        )],
+        verdict: "Measured over NVMe/TCP, without a wire; RDMA in software remains.",
+    },
+    Claim {
+        what: "Data moves between adapter and SSD without copies and without the CPU",
+        reach: Reach::Partly,
+        evidence: &[
+            of("nvme-read", FAST, 64.0 * K, CopiedBytesPerIo, Alone),
+            of("nvme-write", FAST, 64.0 * K, CopiedBytesPerIo, Alone),
+            of("nvme-write", PLAIN, 64.0 * K, CopiedBytesPerIo, Alone),
+        ],
+        verdict: "No copy in user space, counted by the program itself. The kernel copies once each \
+            way over loopback; sends without that copy pay on real adapters. Past the CPU there is \
+            no way in software.",
+    },
+    Claim {
+        what: "Scales to hundreds or thousands of SSDs",
+        reach: Reach::Remains,
+        evidence: &[of(
+            "hosts-read",
+            "iSCSI, 4 hosts, 32 LUNs",
+            4.0 * K,
+            Iops,
+            Alone,
+        )],
+        verdict: "32 LUNs and 8 subsystems are measured; thousands of volumes are no figure yet.",
+    },
+    Claim {
+        what: "Five cores saturate 100 GbE at 4 KiB; placement by the adapter gives up to 33 % more \
+            I/Os and 26 % less at the 99.99th percentile",
+        reach: Reach::Partly,
+        evidence: &[
+            of(
+                "cores-read",
+                "incoming-cpu",
+                2.0,
+                Iops,
+                Times("round-robin"),
+            ),
+            of(
+                "cores-read",
+                "incoming-cpu",
+                2.0,
+                P9999Us,
+                Times("round-robin"),
+            ),
+            of("cores-read", "least-loaded", 2.0, Iops, Elsewhere(1.0)),
+        ],
+        verdict: "Placement by the kernel's hints is a setting. Queue sets of an adapter, which \
+            keep a connection's interrupts on its core, have no form over loopback.",
+    },
+    Claim {
+        what: "16 connections: 15 system calls fewer in each round, by sending through io_uring",
+        reach: Reach::Software,
+        evidence: &[
+            of("connections-read", "NVMe/TCP", 16.0, SyscallsPerIo, Alone),
+            of(
+                "connections-read",
+                "NVMe/TCP, plain",
+                16.0,
+                SyscallsPerIo,
+                Alone,
+            ),
+            of(
+                "connections-read",
+                "NVMe/TCP",
+                16.0,
+                SyscallsPerIo,
+                Times("NVMe/TCP, plain"),
+            ),
+        ],
+        verdict: "One call enters for all connections of a core. Counted, so it hardly depends on \
+            the machine.",
+    },
+    Claim {
+        what: "NFS offload saves CPU: writes 60 to 40 % and reads 20 % at MTU 1500, 35 to 12 % and \
+            30 to 20 % at MTU 9000 (100 GbE)",
+        reach: Reach::Partly,
+        evidence: &[
+            of(
+                "mtu-read",
+                "NFS",
+                1500.0,
+                TargetCpuSPerGbit,
+                Times("NFS, plain"),
+            ),
+            of(
+                "mtu-read",
+                "NFS",
+                9000.0,
+                TargetCpuSPerGbit,
+                Times("NFS, plain"),
+            ),
+            of(
+                "mtu-write",
+                "NFS",
+                1500.0,
+                TargetCpuSPerGbit,
+                Times("NFS, plain"),
+            ),
+            of(
+                "mtu-write",
+                "NFS",
+                9000.0,
+                TargetCpuSPerGbit,
+                Times("NFS, plain"),
+            ),
+        ],
+        verdict: "The part that batching and direct placement give. What an adapter saves of TCP \
+            and of small frames it alone can save.",
+    },
+    Claim {
+        what: "Direct data placement leaves the caches clean",
+        reach: Reach::Hardware,
+        evidence: &[of("nfs-write", FAST, 64.0 * K, CopiedBytesPerIo, Alone)],
+        verdict: "Cache misses cannot be counted where the machine has no counters for its guests. \
+            Bytes copied are the nearest that software counts.",
+    },
+    Claim {
+        what: "Latency varies less with offload",
+        reach: Reach::Partly,
+        evidence: &[
+            of("tail", FAST, 20_000.0, P9999Us, Times(PLAIN)),
+            of("tail", FAST, 100_000.0, P9999Us, Times(PLAIN)),
+        ],
+        verdict: "Compared between modes at equal rates in an open loop. The tail of a shared \
+            machine is mostly its neighbours'.",
+    },
+    Claim {
+        what: "About 30 % of a filer's price saved in CPU",
+        reach: Reach::Remains,
+        evidence: &[],
+        verdict: "A model of prices, not a measurement. Seconds of CPU for each gigabit are \
+            measured; prices are the reader's.",
+    },
+    Claim {
+        what: "Small NFS I/Os are limited by locks in the server's file system",
+        reach: Reach::Software,
+        evidence: &[
+            of("nfs-read", FAST, 4.0 * K, Iops, Alone),
+            of("nfs-read", FAST, 4.0 * K, Iops, Times("ceiling, cold")),
+        ],
+        verdict: "The file system in memory is served by the core of the connection. Over several \
+            cores this is not in the catalogue yet.",
+    },
+    Claim {
+        what: "iSCSI: 2.8 million I/Os a second of 4 KiB and line rate of 100 GbE (PDU offload, \
+            four initiators)",
+        reach: Reach::Hardware,
+        evidence: &[
+            of("iscsi-read", FAST, 4.0 * K, Iops, Alone),
+            of("iscsi-read", FAST, 4.0 * K, Iops, Times("ceiling, cold")),
+            of("iscsi-read", FAST, 512.0 * K, BytesPerSecond, Alone),
+        ],
+        verdict: "As for NVMe/TCP: the share of bare sockets on a core is what software decides.",
+    },
+    Claim {
+        what: "iSCSI: CPU of the target below 50 %, falling with the I/O size",
+        reach: Reach::Software,
+        evidence: &[
+            of("iscsi-read", FAST, 4.0 * K, TargetCpuSPerGbit, Alone),
+            of("iscsi-read", FAST, 512.0 * K, TargetCpuSPerGbit, Alone),
+            of(
+                "iscsi-read",
+                FAST,
+                512.0 * K,
+                TargetCpuSPerGbit,
+                Elsewhere(4.0 * K),
+            ),
+        ],
+        verdict: "CPU for each Gbit/s falls with the size as in the paper. Percent of a whole \
+            machine say nothing across machines and are left out.",
+    },
+    Claim {
+        what: "iSCSI adds 15 µs to a read and 17 µs to a write of 4 KiB (PDU offload, 100 GbE)",
+        reach: Reach::Partly,
+        evidence: &[
+            of("latency-4k", "iSCSI", 0.0, P50Us, Beyond(LOCAL)),
+            of("latency-4k", "iSCSI", 1.0, P50Us, Beyond(LOCAL)),
+        ],
+        verdict: "Over loopback, without a wire: software's share only.",
+    },
+    Claim {
+        what: "Digests cost nothing (computed by the adapter)",
+        reach: Reach::Partly,
+        evidence: &[
+            of(
+                "digests-iscsi-read",
+                "both digests",
+                128.0 * K,
+                BytesPerSecond,
+                Times("no digests"),
+            ),
+            of(
+                "digests-iscsi-write",
+                "both digests",
+                128.0 * K,
+                BytesPerSecond,
+                Times("no digests"),
+            ),
+            of(
+                "digests-nvme-read",
+                "both digests",
+                128.0 * K,
+                BytesPerSecond,
+                Times("no digests"),
+            ),
+        ],
+        verdict: "CRC32C by the CPU's own instructions has a price, and both ends pay it here. Only \
+            an adapter makes it free.",
+    },
+];
+
+/// The section "What software alone reaches".
+pub(super) fn write(to: &mut Markup, measured: &Measured) {
+    to.begin("h2").attr("id", "claims").attr("class", "on");
+    to.text("What software alone reaches of the papers' claims")
+        .end();
+    to.leaf(
+        "p",
+        "Claims of the papers, of their hardware; beside them what was measured here with neither. \
+         A number in the middle column is a median of this run, with the least and the most of its \
+         rounds; a factor (×) is a ratio made round by round.",
+    );
+    to.begin("div")
+        .attr("class", "wide")
+        .begin("table")
+        .attr("class", "claims");
+    to.begin("thead").begin("tr");
+    for heading in ["Claimed", "In software", "Measured here", "What that means"] {
+        to.leaf("th", heading);
+    }
+    to.end().end().begin("tbody");
+    for claim in CLAIMS {
+        to.begin("tr").leaf("td", claim.what);
+        to.classed("td", "reach", word(claim.reach)).begin("td");
+        match claim.evidence {
+            [] => {
+                to.classed("span", "missing", "no number");
+            }
+            all => {
+                to.begin("ul");
+                all.iter().for_each(|evidence| evidence.write(to, measured));
+                to.end();
+            }
+        }
+        to.end().leaf("td", claim.verdict).end();
+    }
+    to.end().end().end();
+}
+
+fn word(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Software => "reached",
+        Reach::Partly => "in part",
+        Reach::Hardware => "needs hardware",
+        Reach::Remains => "remains",
+    }
+}
+
+impl Evidence {
+    fn write(&self, to: &mut Markup, measured: &Measured) {
+        to.begin("li")
+            .begin("a")
+            .attr("href", format!("#{}", self.sweep));
+        to.text(self.words()).end().text(": ");
+        match self.find(measured) {
+            Some(summary) => {
+                let number = self.number(summary.median);
+                to.leaf("b", number);
+                let range = range(&summary, |value| self.number(value));
+                to.text(format!(" ({range})"));
+            }
+            None => {
+                to.classed("span", "missing", NOT_MEASURED);
+            }
+        }
+        to.end();
+    }
+
+    /// What the number is.
+    fn words(&self) -> String {
+        let spec = SweepSpec::named(self.sweep);
+        let at = |x: f64| spec.map_or_else(|| x.to_string(), |spec| place(spec, x));
+        let name = shown(self.quantity).name.to_lowercase();
+        let name = name
+            .replace("cpu", "CPU")
+            .replace("i/o", "I/O")
+            .replace("gbit", "Gbit");
+        let what = format!("{}, {}, {}: {name}", self.sweep, self.series, at(self.x));
+        match self.against {
+            Alone => what,
+            Times(other) => format!("{what}, against {other}"),
+            Beyond(other) => format!("{what}, beyond {other}"),
+            Elsewhere(x) => format!("{what}, against {}", at(x)),
+        }
+    }
+
+    fn number(&self, value: f64) -> String {
+        let shown = shown(self.quantity);
+        match (self.against, shown.unit) {
+            (Times(_) | Elsewhere(_), _) => format!("×{}", short(value)),
+            (_, "") => shown.number(value),
+            (_, "% of a core") => percent(value),
+            (_, unit) => format!("{} {unit}", shown.number(value)),
+        }
+    }
+
+    /// The number, where it was measured.
+    pub(super) fn find(&self, measured: &Measured) -> Option<Summary> {
+        let sweep = measured
+            .sweeps
+            .iter()
+            .find(|sweep| sweep.name == self.sweep)?;
+        let value = |series: &str, x: f64| {
+            let point = values::point(values::series(sweep, series)?, x)?;
+            Value::of(point, self.quantity)
+        };
+        let own = value(self.series, self.x)?;
+        match self.against {
+            Alone => Some(own.summary),
+            Times(other) => own.ratio(&value(other, self.x)?),
+            Beyond(other) => Some(own.difference(&value(other, self.x)?)?.summary),
+            Elsewhere(x) => own.ratio(&value(self.series, x)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::measured::Effort;
+
+    #[test]
+    fn every_number_that_is_asked_for_is_in_a_full_run() {
+        for evidence in CLAIMS.iter().flat_map(|claim| claim.evidence) {
+            let spec = SweepSpec::named(evidence.sweep).expect(evidence.sweep);
+            let other = match evidence.against {
+                Times(other) | Beyond(other) => other,
+                Alone | Elsewhere(_) => evidence.series,
+            };
+            for name in [evidence.series, other] {
+                assert!(spec.series_named(name).is_some(), "{evidence:?}");
+            }
+            let places = spec.axis.points(Effort::Full);
+            assert!(places.contains(&evidence.x), "{evidence:?}");
+            if let Elsewhere(x) = evidence.against {
+                assert!(places.contains(&x), "{evidence:?}");
+            }
+            let is_drawn = spec.charts.iter().any(|chart| chart.y == evidence.quantity);
+            assert!(
+                is_drawn,
+                "{evidence:?} is in no chart that the number could be checked by"
+            );
+        }
+    }
+}
