@@ -196,7 +196,7 @@ fn with_values<T>(
                 name_bytes_max: fs::NAME_BYTES_MAX as u32,
                 io_bytes_max: nfsd.settings.io_bytes_max.into(),
                 clone_block_bytes: info.clone_block_bytes,
-                has_xattrs: true,
+                has_xattrs: info.has_xattrs,
             }
         }
     };

@@ -19,8 +19,9 @@ use crate::recovery::Standing;
 use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
 use crate::turn::{self, Taken, Turn};
 
-/// Bytes of the result of LOCK at most: NFS4ERR_DENIED with an owner.
-const LOCK_BYTES: u32 = 1100;
+/// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
+/// Where it changes nothing, a result that is too long is taken back.
+const LOCK_BYTES: u32 = 24;
 
 /// How an operation goes on.
 pub(crate) enum Then {
@@ -257,7 +258,6 @@ fn denied<'a>(run: &mut Run<'a>, held: &Lock, client: u64, owner: &[u8]) -> Outc
 
 pub(crate) fn lockt<'a>(run: &mut Run<'a>, args: &LOCKT4args<'a>) -> Outcome<'a> {
     let place = run.current()?;
-    run.reserve(LOCK_BYTES)?;
     lock_args(args.locktype, args.offset, args.length)?;
     if run.minor() == 0 {
         let client = run.nfsd.server.renew(args.owner.clientid, run.now)?;
@@ -308,6 +308,7 @@ pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
         if !matches!(known.state.kind, Kind::Lock { .. }) {
             return Err(nfsstat4::NFS4ERR_BAD_STATEID);
         }
+        run.reserve(LOCK_BYTES)?;
         let stateid = run.nfsd.files.unlock(&known.state, wanted.range)?;
         run.nfsd.wake(run.now);
         run.set_stateid(stateid);

@@ -395,6 +395,11 @@ impl<'a> Run<'a> {
     /// The operation ends with this status and no body.
     #[cold]
     fn refuse(&mut self, status: nfsstat4) {
+        let status = match status {
+            // There is no such status any more (RFC 8881, section 15.1).
+            nfsstat4::NFS4ERR_RESOURCE if self.minor() > 0 => nfsstat4::NFS4ERR_DELAY,
+            status => status,
+        };
         if self.reply().mark().position() > self.flow.mark.position() {
             // It had begun to succeed.
             let _ = self.instead(status);

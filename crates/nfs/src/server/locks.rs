@@ -89,8 +89,7 @@ impl Locks {
     /// [`Full`]; nothing has changed then.
     pub fn lock(&mut self, wanted: Lock) -> Result<(), Full> {
         debug_assert!(self.conflict(&wanted).is_none());
-        // It may split one in two, and add one.
-        if self.locks.len() + 2 > LOCKS_MAX {
+        if self.locks.len() + 2 > LOCKS_MAX && self.len_with(&wanted) > LOCKS_MAX {
             return Err(Full);
         }
         let mut new = wanted;
@@ -109,12 +108,40 @@ impl Locks {
         Ok(())
     }
 
+    /// How many there would be with one more lock: it joins or replaces those of
+    /// its owner, and may split one in two.
+    fn len_with(&self, wanted: &Lock) -> usize {
+        let (own, range) = (wanted.owner, wanted.range);
+        let left = |lock: &Lock| {
+            let is_alike = lock.is_exclusive == wanted.is_exclusive;
+            let touches = if is_alike {
+                Range::touches
+            } else {
+                Range::overlaps
+            };
+            match lock.owner == own && touches(lock.range, range) {
+                true if is_alike => 0,
+                true => {
+                    usize::from(lock.range.start < range.start)
+                        + usize::from(range.end < lock.range.end)
+                }
+                false => 1,
+            }
+        };
+        1 + self.locks.iter().map(left).sum::<usize>()
+    }
+
     /// Gives up what the owner has in a range.
     ///
     /// # Errors
     /// [`Full`], where what is left are more locks; nothing has changed then.
     pub fn unlock(&mut self, owner: LockOwner, range: Range) -> Result<(), Full> {
-        if self.locks.len() + 1 > LOCKS_MAX {
+        // Only what reaches beyond both ends becomes two.
+        let splits = |lock: &Lock| {
+            let is_within = lock.range.start < range.start && range.end < lock.range.end;
+            lock.owner == owner && is_within
+        };
+        if self.locks.len() >= LOCKS_MAX && self.locks.iter().any(splits) {
             return Err(Full);
         }
         self.cut(owner, range);
@@ -232,7 +259,9 @@ mod tests {
                     let conflict = locks.conflict(&lock).copied();
                     prop_assert_eq!(conflict.is_some(), model.conflicts(&lock));
                     if conflict.is_none() {
+                        let expected = locks.len_with(&lock);
                         locks.lock(lock).unwrap();
+                        prop_assert_eq!(locks.locks.len(), expected);
                         Model::bytes(range).for_each(|byte| {
                             model.0.insert((byte, owner), lock.is_exclusive);
                         });
@@ -275,16 +304,47 @@ mod tests {
     #[test]
     fn there_is_an_end_to_locks() {
         let mut locks = Locks::default();
-        let lock = |at| Lock {
-            range: Range::new(at * 2, 1).unwrap(),
+        let lock = |start, length, is_exclusive| Lock {
+            range: Range::new(start, length).unwrap(),
             owner: 1,
-            is_exclusive: true,
+            is_exclusive,
         };
+        let wide = |at: u64| lock(at * 4, 3, true);
         let taken = (0u64..)
-            .take_while(|&at| locks.lock(lock(at)).is_ok())
+            .take_while(|&at| locks.lock(wide(at)).is_ok())
             .count();
-        assert_eq!(taken, LOCKS_MAX - 1);
-        locks.unlock_all(1);
+        assert_eq!(taken, LOCKS_MAX);
+        // What would be one more is refused, and changes nothing.
+        let before = locks.clone();
+        let split = Range::new(5, 1).unwrap();
+        assert_eq!(locks.unlock(1, split), Err(Full));
+        assert_eq!(locks.lock(lock(5, 1, false)), Err(Full));
+        assert_eq!(locks.lock(lock(3, 2, false)), Err(Full));
+        let other = Lock {
+            owner: 2,
+            ..wide(LOCKS_MAX as u64)
+        };
+        assert_eq!(locks.lock(other), Err(Full));
+        assert_eq!(locks.locks, before.locks);
+        // What is not goes.
+        assert_eq!(locks.lock(wide(7)), Ok(()));
+        assert_eq!(locks.lock(lock(8, 3, false)), Ok(()));
+        assert_eq!(locks.unlock(1, Range::new(4, 1).unwrap()), Ok(()));
+        assert_eq!(
+            locks.unlock(1, Range::new(LOCKS_MAX as u64 * 9, 5).unwrap()),
+            Ok(())
+        );
+        assert_eq!(locks.locks.len(), LOCKS_MAX);
+        // Between two of a kind, all three become one.
+        assert_eq!(locks.lock(lock(15, 1, true)), Ok(()));
+        assert_eq!(locks.locks.len(), LOCKS_MAX - 1);
+        assert_eq!(locks.unlock(1, Range::new(20, 3).unwrap()), Ok(()));
+        assert_eq!(locks.lock(lock(25, 1, false)), Ok(()), "into three");
+        assert_eq!(locks.locks.len(), LOCKS_MAX);
+        assert_eq!(locks.unlock(1, Range::new(0, u64::MAX).unwrap()), Ok(()));
         assert!(locks.is_empty() && !locks.holds(1));
+        locks.lock(wide(1)).unwrap();
+        locks.unlock_all(1);
+        assert!(locks.is_empty());
     }
 }

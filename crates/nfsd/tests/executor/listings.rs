@@ -11,13 +11,14 @@ use super::*;
 
 /// A file system that does not list a directory before it is told to.
 struct Slow {
+    info: Info,
     below: Arc<dyn FileSystem>,
     waiting: Mutex<Vec<Ticket>>,
 }
 
 impl FileSystem for Slow {
     fn info(&self) -> &Info {
-        self.below.info()
+        &self.info
     }
     fn root(&self) -> FileId {
         self.below.root()
@@ -44,8 +45,14 @@ impl FileSystem for Slow {
 }
 
 fn slow() -> (Arc<Slow>, World) {
+    let below = memory(1);
+    let info = Info {
+        has_xattrs: false,
+        ..below.info().clone()
+    };
     let slow = Arc::new(Slow {
-        below: memory(1),
+        info,
+        below,
         waiting: Mutex::default(),
     });
     let fs: Arc<dyn FileSystem> = slow.clone();
@@ -130,4 +137,19 @@ fn an_idle_connection_holds_no_file_system() {
     assert!(weak.upgrade().is_some(), "it has not heard of it yet");
     world.server.advance(1_000_000_000);
     assert!(weak.upgrade().is_none());
+}
+
+/// Whether there are extended attributes, each file system says for itself.
+#[test]
+fn xattr_support_is_that_of_the_file_system() {
+    let told = |world: &mut World| {
+        let mut session = world.session(4096, 0);
+        let ops = Ops::root().getattr(&[FATTR4_XATTR_SUPPORT]);
+        let mut answer = world.sequence(&mut session, false, &ops);
+        sequenced(&mut answer).ok(ROOT).ok(nfs_opnum4::OP_GETATTR);
+        (answer.words(), answer.opaque())
+    };
+    let words = vec![0, 0, 1 << (FATTR4_XATTR_SUPPORT % 32)];
+    assert_eq!(told(&mut World::new()), (words.clone(), vec![0, 0, 0, 1]));
+    assert_eq!(told(&mut slow().1), (words, vec![0, 0, 0, 0]));
 }

@@ -76,3 +76,103 @@ fn who_would_not_wait_is_not_told() {
     assert_eq!(world.last(&mut a, at(&handle).close(0, held)), NFS4_OK);
     assert!(world.called(b.conn).is_empty());
 }
+
+/// One of many locks of a file.
+fn one_of_many(at: u64, stateid: stateid4) -> arg<'static> {
+    arg::OP_LOCK(LOCK4args {
+        locktype: nfs_lock_type4::WRITE_LT,
+        reclaim: false,
+        offset: 1000 + at * 4,
+        length: 3,
+        locker: locker4::FALSE(exist_lock_owner4 {
+            lock_stateid: stateid,
+            lock_seqid: 0,
+        }),
+    })
+}
+
+fn unlock(offset: u64, length: u64, lock_stateid: stateid4) -> arg<'static> {
+    arg::OP_LOCKU(LOCKU4args {
+        locktype: nfs_lock_type4::WRITE_LT,
+        seqid: 0,
+        lock_stateid,
+        offset,
+        length,
+    })
+}
+
+/// A file with as many locks as it may have: what gives some up is done, and what
+/// makes one more is refused by a status that the version has.
+#[test]
+fn a_file_full_of_locks_can_be_unlocked() {
+    let mut world = World::new();
+    let mut a = world.client("a", 1);
+    let (open, handle) = world.create(&mut a, "o", "f");
+    let first = arg::OP_LOCK(LOCK4args {
+        offset: 0,
+        length: 3,
+        ..locking(&a, "l", open)
+    });
+    let mut answer = world.run(&mut a, at(&handle).op(first));
+    answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCK);
+    let any = stateid4 {
+        seqid: 0,
+        ..answer.get()
+    };
+    let mut taken = 0;
+    let full = loop {
+        let lock = at(&handle).op(one_of_many(taken, any));
+        match world.last(&mut a, lock) {
+            NFS4_OK => taken += 1,
+            status => break status,
+        }
+    };
+    assert_eq!((taken, full), (16 * 1024 - 1, nfsstat4::NFS4ERR_DELAY));
+    let mut last = |op: arg<'static>| world.last(&mut a, at(&handle).op(op));
+    assert_eq!(last(unlock(1001, 1, any)), nfsstat4::NFS4ERR_LOCK_RANGE);
+    assert_eq!(last(unlock(1000, 1, any)), NFS4_OK);
+    assert_eq!(last(unlock(u64::MAX / 2, 9, any)), NFS4_OK, "there is none");
+    assert_eq!(last(one_of_many(taken, any)), nfsstat4::NFS4ERR_DELAY);
+    assert_eq!(last(unlock(1004, 3, any)), NFS4_OK);
+    assert_eq!(last(one_of_many(taken, any)), NFS4_OK);
+    assert_eq!(last(unlock(0, u64::MAX, any)), NFS4_OK);
+}
+
+/// An answer to LOCK that is kept may be short: only who is refused may hear of
+/// an owner with a long name.
+#[test]
+fn short_answers_to_lock_are_kept_in_small_slots() {
+    let mut world = World::new();
+    let mut b = world.client("b", 1);
+    world.keeps = true;
+    world.kept_bytes_max = 128;
+    let mut a = world.client("a", 1);
+    let (open, handle) = world.create(&mut b, "o", "f");
+    let read = OPEN4args {
+        share_deny: 0,
+        ..opening(&a, "o", "f")
+    };
+    world.keeps = false;
+    let opened = world.open(&mut a, read).expect("it is there").stateid;
+    world.keeps = true;
+    let whole = at(&handle).op(arg::OP_LOCK(LOCK4args {
+        offset: 0,
+        length: 10,
+        ..locking(&a, "l", opened)
+    }));
+    let mut answer = world.run(&mut a, whole.clone());
+    answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCK);
+    let lock: stateid4 = answer.get();
+    let mut again = world.repeat(&mut a, whole);
+    again.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCK);
+    assert_eq!(lock, again.get(), "it was kept");
+    let some = at(&handle).op(unlock(0, 10, lock));
+    assert_eq!(world.last(&mut a, some), NFS4_OK);
+    // Somebody whose name is long has it.
+    let long = "n".repeat(1000);
+    let other = at(&handle).op(arg::OP_LOCK(locking(&b, &long, open)));
+    assert_eq!(world.last(&mut b, other), NFS4_OK);
+    let refused = at(&handle).op(arg::OP_LOCK(locking(&a, "other", opened)));
+    let refused = world.last(&mut a, refused);
+    assert_eq!(refused, nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE);
+}

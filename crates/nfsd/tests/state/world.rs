@@ -236,6 +236,10 @@ pub struct World {
     meanwhile: Vec<(usize, Vec<u8>)>,
     /// On behalf of whom clients call.
     pub uid: u32,
+    /// Whether they want answers to be kept (`sa_cachethis`), and how long those
+    /// may be in sessions from now on.
+    pub keeps: bool,
+    pub kept_bytes_max: u32,
 }
 
 /// A call of the server's.
@@ -280,6 +284,8 @@ impl World {
             send_quietly: false,
             meanwhile: Vec::new(),
             uid: 0,
+            keeps: false,
+            kept_bytes_max: 4096,
         }
     }
 
@@ -365,7 +371,7 @@ impl World {
             sa_sequenceid: client.sequence,
             sa_slotid: 0,
             sa_highest_slotid: 0,
-            sa_cachethis: false,
+            sa_cachethis: self.keeps,
         }));
         all.0.extend(ops.0);
         all.1 += ops.1;
@@ -455,7 +461,7 @@ impl World {
             ca_headerpadsize: 0,
             ca_maxrequestsize: 2 << 20,
             ca_maxresponsesize: 2 << 20,
-            ca_maxresponsesize_cached: 4096,
+            ca_maxresponsesize_cached: self.kept_bytes_max,
             ca_maxoperations: 16,
             ca_maxrequests: 4,
             ca_rdma_ird: List::Of(&[]),

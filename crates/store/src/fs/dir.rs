@@ -229,7 +229,8 @@ impl Dir {
         });
         let needs_xattrs = owners == Owners::Recorded && !spec.read_only;
         let probe = getxattr(way_to(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
-        if needs_xattrs && probe == Err(Errno::OPNOTSUPP) {
+        let has_xattrs = probe != Err(Errno::OPNOTSUPP);
+        if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
         }
         let first = || Header::new(fresh(), top.who, owners == Owners::Recorded, uid);
@@ -256,6 +257,7 @@ impl Dir {
                 file_bytes_max: FILE_BYTES_MAX,
                 links_max: LINKS_MAX,
                 clone_block_bytes: room.f_bsize as u32,
+                has_xattrs,
             },
             verifier: AtomicU64::new(verifier),
             owners,

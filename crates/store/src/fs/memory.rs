@@ -109,6 +109,7 @@ impl Memory {
                     file_bytes_max: FILE_BYTES_MAX,
                     links_max: LINKS_MAX,
                     clone_block_bytes: 1,
+                    has_xattrs: true,
                 },
                 store: Arc::new(store),
                 table,

@@ -169,6 +169,8 @@ pub struct Info {
     pub links_max: u32,
     /// CLONE takes ranges in units of this.
     pub clone_block_bytes: u32,
+    /// Files and directories have extended attributes.
+    pub has_xattrs: bool,
 }
 
 /// Room in a file system.

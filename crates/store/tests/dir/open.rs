@@ -164,3 +164,8 @@ fn read_only_nothing_changes() {
     assert_eq!(user.run(Op::Close { file }), Ok(Output::Done));
     assert_eq!(fs::read(place.path("f")).unwrap(), b"content");
 }
+
+#[test]
+fn a_file_system_says_that_it_has_extended_attributes() {
+    assert!(Place::on_disk().open().info().has_xattrs);
+}

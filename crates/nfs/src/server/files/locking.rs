@@ -137,14 +137,16 @@ impl Files {
     /// LOCKU: the state id then.
     ///
     /// # Errors
-    /// [`nfsstat4::NFS4ERR_BAD_STATEID`], [`nfsstat4::NFS4ERR_RESOURCE`].
+    /// [`nfsstat4::NFS4ERR_BAD_STATEID`]; [`nfsstat4::NFS4ERR_LOCK_RANGE`] where a
+    /// lock would become two (RFC 8881, section 18.12.3), and there are as many as
+    /// may be.
     pub fn unlock(&self, state: &State, range: Range) -> Result<stateid4, nfsstat4> {
         let mut shard = self.shard(state.file);
         let file = shard.get_mut(&state.file);
         let file = file.filter(|f| f.lock_states.iter().any(|s| std::ptr::eq(&**s, state)));
         let file = file.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
         let unlocked = file.locks.unlock(state.owner.id, range);
-        unlocked.map_err(|_| nfsstat4::NFS4ERR_RESOURCE)?;
+        unlocked.map_err(|_| nfsstat4::NFS4ERR_LOCK_RANGE)?;
         state.change(state.share());
         self.wake(file);
         Ok(stateid(self.boot, state))
