@@ -10,6 +10,7 @@ use host::nfs;
 use host::{Address, ControllerInfo, NamespaceInfo, Policy, Settings};
 use reactor::Choice;
 
+use super::local;
 use super::workload::Rw;
 use crate::chap::ChapArgs;
 use crate::units::{parse_bytes, parse_duration};
@@ -77,6 +78,8 @@ pub enum Place {
     Iscsi(iscsi::Address),
     /// To a file or directory.
     Nfs(nfs::Address),
+    /// To a volume of this process.
+    Local(local::Address),
 }
 
 /// What is written and read.
@@ -105,6 +108,8 @@ pub enum DeviceKind {
     LogicalUnit,
     /// Of an NFS server.
     File,
+    /// Of this process.
+    Volume,
 }
 
 impl Device {
@@ -166,6 +171,7 @@ impl fmt::Display for Device {
             DeviceKind::Namespace => write!(f, "namespace {}", self.number),
             DeviceKind::LogicalUnit => write!(f, "LUN {}", self.number),
             DeviceKind::File => f.write_str("the file"),
+            DeviceKind::Volume => f.write_str("the volume"),
         }
     }
 }
@@ -174,7 +180,9 @@ impl fmt::Display for Device {
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
     /// Targets as nvme-tcp://host:port/nqn?nsid=1, iscsi://host:port/iqn/lun or
-    /// nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name
+    /// nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name.
+    /// To compare with: local:ram?size=1g&block=4k, local:null or
+    /// local:file?path=FILE, a volume of this process without a network
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
     pub targets: Vec<String>,
     /// Address of the target
@@ -335,7 +343,8 @@ impl PerfArgs {
             let address = Address::new(socket, &self.nqn, self.nsid)?;
             return Ok(vec![Place::Nvme(address)]);
         }
-        let all = self.targets.iter().map(|url| match url.split_once("://") {
+        let all = self.targets.iter().map(|url| match url.split_once(':') {
+            Some(("local", volume)) => local::Address::parse(volume).map(Place::Local),
             Some(("iscsi", _)) => iscsi::Address::parse(url).map(Place::Iscsi),
             Some(("nfs", _)) => nfs::Address::parse(url).map(Place::Nfs),
             _ => Address::parse(url).map(Place::Nvme),
@@ -350,7 +359,7 @@ impl PerfArgs {
     pub fn path_addresses(&self) -> Result<Vec<Address>, String> {
         let all = self.places()?.into_iter().map(|place| match place {
             Place::Nvme(address) => Ok(address),
-            Place::Iscsi(_) | Place::Nfs(_) => {
+            Place::Iscsi(_) | Place::Nfs(_) | Place::Local(_) => {
                 Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
             }
         });

@@ -12,6 +12,8 @@ use super::workload::{KINDS, Kind, Schedule, Workload};
 use crate::latency::Latencies;
 use crate::random::Random;
 
+/// Batches of a local volume before anybody looks at the driver.
+const LOCAL_BATCHES: u32 = 64;
 /// Mismatches that are kept in words.
 const EXAMPLES_MAX: usize = 8;
 
@@ -336,6 +338,33 @@ impl Job {
     ) {
         self.line.on_completion(driver, token, completion);
         self.take_events(driver, now, tallies);
+    }
+
+    /// Whether its I/Os end without the driver, when they are started.
+    pub fn is_local(&self) -> bool {
+        matches!(self.plan.line, LinePlan::Local(_))
+    }
+
+    /// Starts I/Os of a local volume that end at once, one batch after the other
+    /// but a bounded number of them; whether there are more. `clock` tells the
+    /// time, which is read once for each batch.
+    pub fn run_local<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        clock: impl Fn() -> Nanos,
+        tallies: &mut Tallies,
+    ) -> bool {
+        let has_done = |line: &Line| matches!(line, Line::Local(local) if local.has_done());
+        let mut now = clock();
+        for _ in 0..LOCAL_BATCHES {
+            self.pump(driver, now);
+            if !has_done(&self.line) {
+                return false;
+            }
+            now = clock();
+            self.take_events(driver, now, tallies);
+        }
+        true
     }
 
     /// Takes what is told of path `path`.

@@ -1,21 +1,24 @@
 //! What the I/Os of a job go over: one NVMe queue, one on each of several paths,
-//! an iSCSI session, or a connection of an NFS client.
+//! an iSCSI session, a connection of an NFS client, or nothing but a volume.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use host::iscsi::{self, Connection, Failure};
 use host::nfs::{Refused, Wrong};
 use host::{
     Completion, Data, Event, Memory, Multipath, PathChange, PathParams, PathReport, Policy, Queue,
-    QueueParams,
+    QueueParams, TOKENS_PER_QUEUE,
 };
 use machine::{Nanos, Tag};
 use mem::BufRange;
 use reactor::{Driver, Token};
+use store::Volume;
 use wire::nvme::{Sqe, Status, io};
 use wire::scsi::{cdb, opcode};
 
+use super::local::LocalLine;
 use super::nfs::{NfsLine, NfsPlan};
 use super::workload::Kind;
 
@@ -43,6 +46,8 @@ pub enum Failed {
     Nfs(Wrong),
     /// What RPC answered.
     Rpc(Refused),
+    /// How an I/O of a local volume ended.
+    Local(store::Error),
     /// Fewer bytes than asked for.
     Short,
 }
@@ -54,6 +59,7 @@ impl fmt::Display for Failed {
             Failed::Scsi(failure) => failure.fmt(f),
             Failed::Nfs(wrong) => wrong.fmt(f),
             Failed::Rpc(refused) => refused.fmt(f),
+            Failed::Local(error) => error.fmt(f),
             Failed::Short => f.write_str("fewer bytes than asked for"),
         }
     }
@@ -68,6 +74,8 @@ pub enum LinePlan {
     Iscsi(SocketAddr, Box<iscsi::Params>),
     /// A connection of an NFS client; where it is lost the load ends.
     Nfs(Box<NfsPlan>),
+    /// A volume of this process.
+    Local(Arc<dyn Volume>),
     /// A queue on each path, as they come and go.
     Paths {
         /// Which path takes an I/O.
@@ -84,7 +92,16 @@ impl LinePlan {
     pub fn connections(&self) -> usize {
         match self {
             LinePlan::Queue(..) | LinePlan::Iscsi(..) | LinePlan::Nfs(_) => 1,
+            LinePlan::Local(_) => 0,
             LinePlan::Paths { paths, .. } => paths.len(),
+        }
+    }
+
+    /// How many tokens it wants with so many I/Os in flight.
+    pub fn tokens(&self, iodepth: u16) -> u64 {
+        match self {
+            LinePlan::Local(_) => u64::from(iodepth) + 1,
+            _ => TOKENS_PER_QUEUE * self.connections() as u64,
         }
     }
 }
@@ -116,6 +133,8 @@ pub enum Line {
     Iscsi(Box<ScsiLine>),
     /// One connection of a session.
     Nfs(Box<NfsLine>),
+    /// A volume of this process.
+    Local(Box<LocalLine>),
 }
 
 /// A command of each kind on a namespace.
@@ -231,6 +250,9 @@ impl Line {
                 is_ready: false,
             })),
             LinePlan::Nfs(plan) => Line::Nfs(Box::new(NfsLine::open(driver, plan, base)?)),
+            LinePlan::Local(volume) => {
+                Line::Local(Box::new(LocalLine::new(Arc::clone(volume), iodepth, base)))
+            }
             LinePlan::Paths {
                 policy,
                 fast_io_fail,
@@ -245,7 +267,7 @@ impl Line {
     /// Whether every connection is made.
     pub fn is_live(&self) -> bool {
         match self {
-            Line::None => true,
+            Line::None | Line::Local(_) => true,
             Line::Queue(queue, _) => queue.is_live(),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_whole(),
             Line::Iscsi(line) => line.is_ready && line.connection.is_live(),
@@ -257,7 +279,7 @@ impl Line {
     #[inline]
     pub fn is_failing(&self) -> bool {
         match self {
-            Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) => false,
+            Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) | Line::Local(_) => false,
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_failing(),
         }
     }
@@ -270,14 +292,15 @@ impl Line {
             Line::Paths(paths, _) | Line::Severed(paths) => paths.is_closed(),
             Line::Iscsi(line) => line.connection.is_closed(),
             Line::Nfs(line) => line.is_closed(),
+            Line::Local(line) => line.is_idle(),
         }
     }
 
     /// What became of each path, if there are several.
     pub fn paths(&self) -> Vec<PathReport> {
         match self {
-            Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) => Vec::new(),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.reports().collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -304,6 +327,7 @@ impl Line {
             }
             Line::Iscsi(line) => line.submit(io, memory),
             Line::Nfs(line) => line.submit(io, memory),
+            Line::Local(line) => line.submit(io, memory),
         }
     }
 
@@ -316,6 +340,7 @@ impl Line {
             Line::Paths(paths, _) | Line::Severed(paths) => paths.flush(driver),
             Line::Iscsi(line) => line.connection.flush(driver),
             Line::Nfs(line) => line.flush(driver),
+            Line::Local(line) => line.flush(driver),
         }
     }
 
@@ -333,6 +358,7 @@ impl Line {
             Line::Queue(queue, _) => queue.on_completion(driver, completion),
             Line::Iscsi(line) => line.connection.on_completion(driver, completion),
             Line::Nfs(line) => line.on_completion(driver, completion),
+            Line::Local(line) => line.on_completion(driver, token, completion),
             Line::Paths(paths, _) | Line::Severed(paths) => {
                 paths.on_completion(driver, token, completion);
             }
@@ -369,6 +395,7 @@ impl Line {
             Line::None => None,
             Line::Iscsi(line) => line.next_event(driver),
             Line::Nfs(line) => line.next_event(driver),
+            Line::Local(line) => line.next_event(),
             Line::Queue(queue, _) => loop {
                 match queue.next_event(driver)? {
                     Event::Completed(tag, completion) => {
@@ -401,7 +428,7 @@ impl Line {
     /// Ends it, and with it every I/O under way.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         match self {
-            Line::None => {}
+            Line::None | Line::Local(_) => {}
             Line::Queue(queue, _) => queue.close(driver),
             Line::Paths(paths, _) | Line::Severed(paths) => paths.close(driver),
             Line::Iscsi(line) => line.connection.close(driver),

@@ -118,6 +118,11 @@ pub enum TargetName {
         /// From the root of all exports on.
         path: String,
     },
+    /// Of this process.
+    Local {
+        /// Its kind, or the path of its file.
+        volume: String,
+    },
 }
 
 impl std::fmt::Display for TargetName {
@@ -126,6 +131,7 @@ impl std::fmt::Display for TargetName {
             TargetName::Nvme { subnqn, nsid } => write!(f, "{subnqn} nsid {nsid}"),
             TargetName::Iscsi { target, lun } => write!(f, "{target} LUN {lun}"),
             TargetName::Nfs { path } => f.write_str(path),
+            TargetName::Local { volume } => f.write_str(volume),
         }
     }
 }
@@ -157,7 +163,13 @@ impl Target {
         Target::new(to, TargetName::Nfs { path }, device, model)
     }
 
-    fn new(to: SocketAddr, name: TargetName, device: &Device, model: &str) -> Self {
+    /// What is told of a volume of this process.
+    #[must_use]
+    pub fn local(volume: String, device: &Device) -> Self {
+        Target::new("local", TargetName::Local { volume }, device, "no network")
+    }
+
+    fn new(to: impl ToString, name: TargetName, device: &Device, model: &str) -> Self {
         Target {
             address: to.to_string(),
             name,

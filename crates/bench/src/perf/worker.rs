@@ -12,8 +12,9 @@ use reactor::{
 };
 
 use super::job::{Job, JobPlan, Outcome, Tallies, Tally};
-use crate::clock::thread_cpu_ns;
-use host::{PathChange, TOKENS_PER_QUEUE};
+use super::line::LinePlan;
+use crate::clock::{Clock, thread_cpu_ns};
+use host::PathChange;
 
 const SECOND: Nanos = 1_000_000_000;
 /// How long connections may take.
@@ -185,6 +186,9 @@ struct Worker {
     has_stopped: bool,
     /// Whether jobs want to be pumped at times of their own.
     has_due: bool,
+    /// Whether jobs have volumes of this process, and whether those have more to do.
+    has_local: bool,
+    is_restless: bool,
     /// A job has `1 << token_bits` tokens.
     token_bits: u32,
     tallies: Tallies,
@@ -256,6 +260,11 @@ fn drive<D: Driver>(
         next_due: Nanos::MAX,
         has_stopped: false,
         has_due: plan.jobs.iter().any(JobPlan::has_due),
+        has_local: plan
+            .jobs
+            .iter()
+            .any(|job| matches!(job.line, LinePlan::Local(_))),
+        is_restless: false,
         token_bits: token_bits(&plan.jobs),
         tallies: Default::default(),
         _memory: memory,
@@ -275,9 +284,8 @@ fn drive<D: Driver>(
 
 /// Bits of a token that tell the tokens of one job apart.
 fn token_bits(jobs: &[JobPlan]) -> u32 {
-    let most = jobs.iter().map(|job| job.line.connections()).max();
-    let tokens = TOKENS_PER_QUEUE * most.unwrap_or(1) as u64;
-    tokens.next_power_of_two().ilog2()
+    let most = jobs.iter().map(|job| job.line.tokens(job.iodepth)).max();
+    most.unwrap_or(1).next_power_of_two().ilog2()
 }
 
 impl Worker {
@@ -335,6 +343,17 @@ impl Worker {
         }
     }
 
+    /// Goes on with the jobs that need no driver. The driver's time stands still
+    /// meanwhile.
+    fn run_local<D: Driver>(&mut self, driver: &mut D) {
+        let (now, clock) = (driver.now(), Clock::start());
+        self.is_restless = false;
+        for job in self.jobs.iter_mut().filter(|job| job.is_local()) {
+            let clock = || now + clock.now();
+            self.is_restless |= job.run_local(driver, clock, &mut self.tallies);
+        }
+    }
+
     /// I/Os that were measured.
     #[inline]
     fn ios(&self) -> u64 {
@@ -348,6 +367,7 @@ impl Worker {
 
     fn enter<D: Driver>(&mut self, driver: &mut D, phase: Phase, now: Nanos) {
         self.phase = phase;
+        self.is_restless = self.has_local;
         match phase {
             Phase::Connecting => unreachable!("a worker connects once"),
             Phase::Waiting | Phase::Done => self.phase_end = Nanos::MAX,
@@ -430,9 +450,15 @@ impl<D: Driver> Handler<D, Letter> for Worker {
         for i in 0..self.dirty.len() {
             let index = self.dirty[i] as usize;
             self.is_dirty[index] = false;
-            self.jobs[index].pump(driver, now);
+            // Local ones have their own turn.
+            if !self.jobs[index].is_local() {
+                self.jobs[index].pump(driver, now);
+            }
         }
         self.dirty.clear();
+        if self.has_local {
+            self.run_local(driver);
+        }
         match self.phase {
             Phase::Measuring => {
                 if now >= self.tenths.end {
@@ -456,6 +482,9 @@ impl<D: Driver> Handler<D, Letter> for Worker {
 
     #[inline]
     fn deadline(&self) -> Option<Nanos> {
+        if self.is_restless {
+            return Some(0);
+        }
         let at = self.phase_end.min(self.next_due);
         (at != Nanos::MAX).then_some(at)
     }
