@@ -32,14 +32,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "host",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nfs", "nvmf", "reactor", "scsi", "wire",
+            "auth", "iscsi", "link", "machine", "mem", "nfs", "nvmf", "reactor", "wire",
         ],
     ),
     (
         "control",
-        &[
-            "auth", "iscsi", "mem", "nfsd", "nvmf", "reactor", "store", "target",
-        ],
+        &["auth", "iscsi", "mem", "nvmf", "reactor", "store", "target"],
     ),
     (
         "bench",

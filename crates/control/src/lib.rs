@@ -1,4 +1,5 @@
-//! Configuration: a TOML file in, what the target is started with out.
+//! Configuration: a TOML file in, what the target is started with out ([`load`]);
+//! without a file [`default_config`].
 //!
 //! A mistake in the file is told with line and column, what is wrong and what
 //! would be right; all mistakes of a file at once ([`Problems`]). The schema is

@@ -1,5 +1,6 @@
-//! The user-space initiator: NVMe/TCP queues on a reactor, the admin side of a
-//! controller, and the discovery log.
+//! The user-space initiators: NVMe/TCP here, iSCSI in [`iscsi`], the client of
+//! files in [`nfs`]. All three are a machine on a socket of the caller's reactor
+//! (`transport`).
 //!
 //! [`Queue`] is one connection: it belongs to whoever runs its driver and
 //! takes commands without allocating. [`Admin`] is a controller's Admin Queue

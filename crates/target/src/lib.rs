@@ -1,8 +1,10 @@
 //! Binds protocol machines to sockets and to the store.
 //!
-//! [`start`] opens the volumes, binds the listeners and runs one reactor a
-//! CPU. A connection lives on one reactor for its life; what reactors share
-//! ([`shared`](self)) is read only or off the way of an I/O.
+//! [`start`] opens the volumes and file systems, binds the listeners and runs one
+//! reactor a CPU. A connection (`connection`, and `nvme`, `iscsi` and `nfs` for
+//! what a protocol adds) lives on one reactor for its life; what reactors share
+//! (`shared`) is read only or off the way of an I/O. What changes meanwhile is
+//! [`Change`].
 #![forbid(unsafe_code)]
 
 mod abort;
