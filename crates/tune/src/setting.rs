@@ -139,7 +139,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         profile: Some(Profile::Latency),
-        brings: "with `backend = \"epoll\"` a reactor looks at the NIC's queue for 50 us before it \
+        brings: "with `io = \"epoll\"` a reactor looks at the NIC's queue for 50 us before it \
                  sleeps: some us off each I/O, for CPU time",
         look: |machine| {
             let has_device = machine.nics.iter().any(|nic| nic.is_device);
