@@ -10,6 +10,7 @@ pub mod files;
 mod grace;
 pub mod locks;
 mod registry;
+mod secret;
 mod session;
 mod set_clientid;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 pub use client::{Client, Principal};
 use grace::Grace;
 pub use registry::callback_user;
+pub use secret::Secret;
 pub use session::{Callback, Channel, ConnectionId, Request, Sequenced, Session};
 pub use set_clientid::CallbackAddress;
 use set_clientid::ConfirmedBy;
@@ -40,12 +42,16 @@ pub struct Settings {
     pub grace: Nanos,
     /// Clients at most, those included that never came back.
     pub clients_max: usize,
+    /// Of these, those of one host: behind its address there may be many.
+    pub clients_of_host_max: usize,
     /// Sessions of one client at most.
     pub sessions_max: usize,
     /// What a session may carry at most, from client to server.
     pub fore: Channel,
     /// Bytes of answers that all sessions together may have to keep.
     pub cached_bytes_max: u64,
+    /// What identifiers are made unforeseeable with.
+    pub secret: Secret,
 }
 
 impl Default for Settings {
@@ -55,6 +61,7 @@ impl Default for Settings {
             courtesy: 86_400_000_000_000,
             grace: 90_000_000_000,
             clients_max: 16 * 1024,
+            clients_of_host_max: 4 * 1024,
             sessions_max: 16,
             fore: Channel {
                 request_bytes_max: (1 << 20) + (32 << 10),
@@ -64,6 +71,7 @@ impl Default for Settings {
                 slots: 128,
             },
             cached_bytes_max: 512 << 20,
+            secret: Secret::default(),
         }
     }
 }
@@ -105,6 +113,8 @@ struct Owner {
 #[derive(Debug)]
 struct Entry {
     client: Arc<Client>,
+    /// Where it was made from.
+    host: u64,
     is_confirmed: bool,
     sequenceid: sequenceid4,
     /// The last session that was made, for one who asks again.
@@ -121,6 +131,10 @@ struct Registry {
     /// Those with sessions, and those of version 4.0: they may go by one name.
     owners: [HashMap<Box<[u8]>, Owner>; 2],
     clients: HashMap<clientid4, Entry>,
+    /// How many of them each host has.
+    hosts: HashMap<u64, usize>,
+    /// How often a host would have had too many, and which it was last.
+    refused: (u64, u64),
     sessions: HashMap<sessionid4, Arc<Session>>,
     client_next: u32,
     session_next: u64,
@@ -280,6 +294,12 @@ impl Server {
         is_expired
     }
 
+    /// How often a client was refused since its host has as many as it may, and
+    /// the host that it was last.
+    pub fn refused(&self) -> (u64, u64) {
+        self.registry().refused
+    }
+
     /// Clients: how many, and sessions.
     pub fn counts(&self) -> (usize, usize) {
         let registry = self.registry();
@@ -305,4 +325,6 @@ pub struct ClientOwner<'a> {
     pub verifier: verifier4,
     /// `co_ownerid`.
     pub id: &'a [u8],
+    /// Where it says so from: the same for all connections of a host.
+    pub host: u64,
 }

@@ -42,7 +42,7 @@ use nfs::server::files::Files;
 
 pub use data::prepare;
 pub use exports::Exports;
-pub use peer::Peer;
+pub use peer::{Peer, host_name};
 pub use pseudo::{Granted, Lost, Place, View};
 pub use run::{Around, Elsewhere, Execution, Step};
 
@@ -106,7 +106,7 @@ impl Nfsd {
         Nfsd {
             settings,
             server: Server::new(settings.server, boot, known, now),
-            files: Files::new(boot, DELEGATIONS_MAX),
+            files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),
             work: offload::Queue::default(),
             copies: offload::Copies::default(),
             outbox: callback::Outbox::default(),

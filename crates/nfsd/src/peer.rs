@@ -1,6 +1,6 @@
 //! What belongs to one connection.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -50,6 +50,15 @@ fn host(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
         IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).max(1),
+    }
+}
+
+/// What [`Asker::host`] is of: an address, or a network.
+pub fn host_name(host: u64) -> String {
+    match (host >> 32, host) {
+        (0, 0) => "this server".into(),
+        (1, _) => Ipv4Addr::from_bits(host as u32).to_string(),
+        _ => format!("{}/64", Ipv6Addr::from_bits(u128::from(host) << 64)),
     }
 }
 
@@ -119,5 +128,23 @@ impl Peer {
         }
         self.sessions.push(held.clone());
         Some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_told_apart_by_what_they_cannot_choose() {
+        let host = |text: &str| host(text.parse().expect("an address"));
+        assert_eq!(host("192.0.2.1"), host("::ffff:192.0.2.1"));
+        assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
+        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:9"));
+        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
+        assert_ne!(host("::1"), Asker::default().host);
+        assert_eq!(host_name(host("192.0.2.1")), "192.0.2.1");
+        assert_eq!(host_name(host("2001:db8::1")), "2001:db8::/64");
+        assert_eq!(host_name(0), "this server");
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) ->
     let owner = ClientOwner {
         verifier: args.client.verifier,
         id: args.client.id.0,
+        host: run.peer.asker().host,
     };
     let location = &args.callback.cb_location;
     let address = CallbackAddress {
@@ -131,6 +132,7 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
     let owner = ClientOwner {
         verifier: args.eia_clientowner.co_verifier,
         id: args.eia_clientowner.co_ownerid.0,
+        host: run.peer.asker().host,
     };
     let principal = Principal::from(&run.flow.credential);
     let (server, minor) = (&run.nfsd.server, run.minor());

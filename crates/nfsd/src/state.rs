@@ -316,11 +316,12 @@ mod tests {
     /// that it was not told of or that is over.
     #[test]
     fn a_connection_remembers_what_it_has_seen() {
-        let files = Files::new(1, 0);
+        let files = Files::new(1, nfs::server::Secret::default(), 0);
         let server = nfs::server::Server::new(nfs::server::Settings::default(), 1, [], 0);
         let owner = nfs::server::ClientOwner {
             verifier: [0; 8],
             id: b"a",
+            host: 1,
         };
         let principal = nfs::server::Principal::from(&nfs::connection::Credential::default());
         let address = nfs::server::CallbackAddress {

@@ -179,6 +179,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
             choice: config.backend,
             driver: DriverConfig {
                 zero_copy_min_bytes: config.zero_copy_min_bytes,
+                registered_min_bytes: None,
                 fast_path: config.fast_path,
                 sockets_max: config.limits.connections_max + DISPLACING_MAX + LISTENERS_MAX as u32,
             },
@@ -483,7 +484,7 @@ impl Running {
     fn with_volumes(&self, mut total: Report) -> Report {
         total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
         total.refusals = self.shared.refusals.load(Ordering::Relaxed);
-        total.nfs_refusals = self.shared.nfs.refusals.load(Ordering::Relaxed);
+        total.nfs_refusals = self.shared.nfs.refused();
         for volume in self.volumes() {
             let stats = volume.stats();
             total.ios +=

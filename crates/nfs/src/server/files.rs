@@ -19,6 +19,7 @@ use machine::Nanos;
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::locks::{Lock, LockOwner, Locks};
+use super::secret::{For, Secret};
 pub use delegation::Recall;
 use delegation::{Delegation, RECALLS};
 use locking::Waiting;
@@ -158,11 +159,12 @@ impl Holdings {
         std::mem::take(&mut self.states)
     }
 
-    fn free_number(&mut self) -> u32 {
+    fn free_number(&mut self, (secret, client): (Secret, clientid4)) -> u32 {
         loop {
             self.next = self.next.wrapping_add(1);
-            if !self.states.contains_key(&self.next) {
-                return self.next;
+            let number = secret.scatter(For::State(client), self.next);
+            if !self.states.contains_key(&number) {
+                return number;
             }
         }
     }
@@ -225,6 +227,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Files {
     boot: u32,
+    secret: Secret,
     shards: Box<[Mutex<HashMap<FileKey, File>>]>,
     clients: Mutex<HashMap<clientid4, Arc<Mutex<Holdings>>>>,
     owner_next: AtomicU64,
@@ -244,10 +247,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// None; `boot` is that of the [`super::Server`].
-    pub fn new(boot: u32, delegations_max: u32) -> Files {
+    /// None; `boot` and `secret` are those of the [`super::Server`].
+    pub fn new(boot: u32, secret: Secret, delegations_max: u32) -> Files {
         Files {
             boot,
+            secret,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clients: Mutex::default(),
             owner_next: AtomicU64::new(1),
@@ -373,7 +377,7 @@ impl Files {
         };
         let owner = self.owner_in(&mut holdings, owner_kind, name)?;
         owner.states.fetch_add(1, Ordering::Relaxed);
-        let number = holdings.free_number();
+        let number = holdings.free_number((self.secret, client));
         let state = Arc::new(State::new((client, uid, number), kind, file, owner, share));
         holdings.insert(&state);
         Some(state)

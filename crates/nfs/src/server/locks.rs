@@ -205,14 +205,21 @@ mod tests {
 
     use super::*;
 
-    /// The end of the world: bytes of the model are those below it, and the
-    /// last byte that there can be.
-    const BYTES: u64 = 24;
+    /// The model's last byte, which is the last that there can be; the one before
+    /// stands for all that lie between.
+    const LAST: u64 = 25;
 
-    fn index(byte: u64) -> u64 {
+    fn first(byte: u64) -> u64 {
         match byte {
-            BYTES => u64::MAX,
+            LAST => u64::MAX,
             byte => byte,
+        }
+    }
+
+    fn last(byte: u64) -> u64 {
+        match byte + 1 {
+            LAST => u64::MAX - 1,
+            _ => first(byte),
         }
     }
 
@@ -222,9 +229,7 @@ mod tests {
 
     impl Model {
         fn bytes(range: Range) -> impl Iterator<Item = u64> {
-            (0..=BYTES)
-                .map(index)
-                .filter(move |&byte| range.start <= byte && byte <= range.end)
+            (0..=LAST).filter(move |&byte| range.start <= first(byte) && last(byte) <= range.end)
         }
 
         fn conflicts(&self, wanted: &Lock) -> bool {
@@ -237,9 +242,9 @@ mod tests {
     }
 
     fn range() -> impl Strategy<Value = Range> {
-        (0..=BYTES, 0..=BYTES).prop_map(|(a, b)| Range {
-            start: index(a.min(b)),
-            end: index(a.max(b)),
+        (0..=LAST, 0..=LAST).prop_map(|(a, b)| Range {
+            start: first(a.min(b)),
+            end: last(a.max(b)),
         })
     }
 

@@ -14,6 +14,7 @@ use wire::nfs4::{
 };
 
 use super::client::{Client, Principal};
+use super::secret::For;
 use super::session::{Channel, Session};
 use super::{ClientOwner, Entry, Exchanged, Record, Registry, Server};
 
@@ -63,6 +64,12 @@ impl Registry {
         };
         for id in &entry.sessions {
             self.end_session(id);
+        }
+        if let Some(count) = self.hosts.get_mut(&entry.host) {
+            *count -= 1;
+            if *count == 0 {
+                self.hosts.remove(&entry.host);
+            }
         }
         let name = &entry.client.owner;
         let owners = &mut self.owners[entry.client.owners()];
@@ -169,12 +176,23 @@ impl Server {
         principal: Principal,
         now: Nanos,
     ) -> Result<&'r mut Entry, nfsstat4> {
+        let of_host = registry.hosts.get(&owner.host).copied().unwrap_or(0);
+        // Who has started again takes the place of what it was.
+        let names = &registry.owners[usize::from(minor > 0)];
+        let is_back = names.get(owner.id).is_some_and(|o| o.confirmed.is_some());
+        let has_many = of_host >= self.settings.clients_of_host_max && !is_back;
+        if has_many && !self.make_room(registry, Some(owner.host), now) {
+            registry.refused = (registry.refused.0 + 1, owner.host);
+            return Err(nfsstat4::NFS4ERR_DELAY);
+        }
         let is_full = registry.clients.len() >= self.settings.clients_max;
-        if is_full && !self.make_room(registry, now) {
+        if is_full && !self.make_room(registry, None, now) {
             return Err(nfsstat4::NFS4ERR_DELAY);
         }
         registry.client_next += 1;
-        let id = u64::from(self.boot) << 32 | u64::from(registry.client_next);
+        let low = (self.settings.secret).scatter(For::Client, registry.client_next);
+        let id = u64::from(self.boot) << 32 | u64::from(low);
+        *registry.hosts.entry(owner.host).or_default() += 1;
         let client = Client::new((id, minor), owner.id, owner.verifier, principal, now);
         if self.grace.awaits(owner.id) {
             client.let_reclaim();
@@ -183,6 +201,7 @@ impl Server {
         owners.entry(owner.id.into()).or_default().unconfirmed = Some(id);
         Ok(registry.clients.entry(id).or_insert(Entry {
             client: Arc::new(client),
+            host: owner.host,
             is_confirmed: false,
             sequenceid: 0,
             last: None,
@@ -200,11 +219,14 @@ impl Server {
         (slots.min(u64::from(u32::MAX)) as u32).max(SLOTS_MIN)
     }
 
-    /// Takes the client away that has been silent longest: of those that never
-    /// came back for a session, which costs them nothing but to ask again, else
-    /// of those whose lease has run out.
-    fn make_room(&self, registry: &mut Registry, now: Nanos) -> bool {
-        let may_go = |entry: &&Entry| !entry.is_confirmed || self.is_expired(&entry.client, now);
+    /// Takes the client away that has been silent longest, of a host if one is
+    /// named: of those that never came back for a session, which costs them
+    /// nothing but to ask again, else of those whose lease has run out.
+    fn make_room(&self, registry: &mut Registry, host: Option<u64>, now: Nanos) -> bool {
+        let may_go = |entry: &&Entry| {
+            host.is_none_or(|host| entry.host == host)
+                && (!entry.is_confirmed || self.is_expired(&entry.client, now))
+        };
         let may_go = registry.clients.values().filter(may_go);
         let longest = may_go.min_by_key(|entry| (entry.is_confirmed, entry.client.renewed()));
         let Some(id) = longest.map(|entry| entry.client.id) else {
@@ -257,7 +279,8 @@ impl Server {
             return Err(nfsstat4::NFS4ERR_NOSPC);
         }
         registry.session_next += 1;
-        let id = session_id(args.csa_clientid, registry.session_next);
+        let number = (self.settings.secret).bits(For::Session, registry.session_next);
+        let id = session_id(args.csa_clientid, number);
         let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
         let callbacks = (
             args.csa_cb_program,

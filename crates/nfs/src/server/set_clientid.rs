@@ -7,6 +7,7 @@ use machine::Nanos;
 use wire::nfs4::{clientid4, nfsstat4, verifier4};
 
 use super::client::{Client, Principal};
+use super::secret::For;
 use super::{ClientOwner, Server};
 
 /// Where a client of version 4.0 takes callbacks (`cb_client4`, and
@@ -50,9 +51,8 @@ impl Server {
         let mut registry = self.registry();
         let registry = &mut *registry;
         registry.session_next += 1;
-        let mut verifier = [0; 8];
-        verifier[..4].copy_from_slice(&self.boot.to_be_bytes());
-        verifier[4..].copy_from_slice(&(registry.session_next as u32).to_be_bytes());
+        let verifier = (self.settings.secret).bits(For::Confirm, registry.session_next);
+        let verifier = verifier.to_be_bytes();
         let by = ConfirmedBy { verifier, address };
         let known = registry.owners[WITHOUT_SESSIONS].get(owner.id);
         let unconfirmed = known.and_then(|known| known.unconfirmed);
@@ -125,7 +125,8 @@ impl Server {
         let registry = self.registry();
         let entry = registry.clients.get(&id);
         let is_of_now = id >> 32 == u64::from(self.boot);
-        let was_given = is_of_now && id as u32 != 0 && id as u32 <= registry.client_next;
+        let number = self.settings.secret.gather(For::Client, id as u32);
+        let was_given = is_of_now && number != 0 && number <= registry.client_next;
         match entry {
             Some(entry) if entry.is_confirmed && entry.client.minor == 0 => {
                 entry.client.renew(now);

@@ -29,7 +29,8 @@ fn at(now: Nanos) -> (Nanos, &'static dyn Fn(clientid4) -> bool) {
 
 fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
     let verifier = [boot; 8];
-    ClientOwner { verifier, id }
+    let host = 1;
+    ClientOwner { verifier, id, host }
 }
 
 fn attrs(bytes: u32) -> channel_attrs4<'static> {
@@ -752,4 +753,95 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert_eq!(renew(session.client.id, 0), stale);
     let created = server.create_session(&session_args(other, 1), user(9), 0);
     assert_eq!(created.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
+}
+
+/// Who was not told an identifier cannot make it up from another.
+#[test]
+fn identifiers_are_not_to_be_foreseen() {
+    let with = |secret| {
+        let settings = Settings {
+            secret: Secret([secret; 16]),
+            ..Settings::default()
+        };
+        Server::new(settings, 7, [], 0)
+    };
+    let (one, other) = (with(1), with(2));
+    let ids = |server: &Server| -> Vec<_> {
+        let names = [b"a", b"b", b"c", b"d"];
+        let sessions = names.map(|name| confirmed(server, name, 1, 0));
+        sessions.iter().map(|s| (s.client.id, s.id)).collect()
+    };
+    let (first, second) = (ids(&one), ids(&other));
+    for (a, b) in first.iter().zip(&second) {
+        // Of this start, as everybody may know, and nothing more alike.
+        assert_eq!(a.0 >> 32, 7);
+        assert_ne!((a.0, &a.1[8..]), (b.0, &b.1[8..]));
+        assert!(a.0 != b.0 && a.1[8..] != b.1[8..]);
+    }
+    let far = |a: u64, b: u64| a.abs_diff(b) > 1 << 16;
+    assert!(first.windows(2).all(|pair| far(pair[0].0, pair[1].0)));
+    // What was once given is still told from what never was.
+    let old = old_client(&one, b"old", 0);
+    assert!(one.evict(old.id));
+    assert_eq!(one.renew(old.id, 0).unwrap_err(), nfsstat4::NFS4ERR_EXPIRED);
+    let never = one.renew(old.id ^ 1, 0).unwrap_err();
+    assert_eq!(never, nfsstat4::NFS4ERR_STALE_CLIENTID);
+}
+
+/// One host does not fill the table; it may use what it has all the same, and its
+/// clients may start again.
+#[test]
+fn a_host_has_so_many_clients() {
+    let settings = Settings {
+        clients_max: 12,
+        clients_of_host_max: 4,
+        ..Settings::default()
+    };
+    let server = Server::new(settings, 7, [], 0);
+    let from = |host, id: &'static [u8], boot| ClientOwner {
+        host,
+        ..owner(id, boot)
+    };
+    let come = |host, id, boot, now| -> Result<(), nfsstat4> {
+        let of = from(host, id, boot);
+        let exchanged = server.exchange_id(1, of, 0, user(0), at(now))?;
+        let args = session_args(exchanged.clientid, exchanged.sequenceid);
+        server.create_session(&args, user(0), now).map(|_| ())
+    };
+    for name in [&b"a"[..], b"b", b"c", b"d"] {
+        assert_eq!(come(1, name, 1, 0), Ok(()));
+    }
+    assert_eq!(come(1, b"e", 1, 0), Err(nfsstat4::NFS4ERR_DELAY));
+    let address = CallbackAddress {
+        program: 1,
+        netid: Box::default(),
+        address: Box::default(),
+        ident: 0,
+    };
+    let old = server.set_clientid(from(1, b"f", 1), address, user(0), at(0));
+    assert_eq!(old, Err(nfsstat4::NFS4ERR_DELAY));
+    assert_eq!(server.refused(), (2, 1));
+    assert_eq!(come(2, b"e", 1, 0), Ok(()), "from another host");
+    assert_eq!(come(1, b"a", 2, 0), Ok(()), "it has started again");
+    assert_eq!(server.counts().0, 5);
+    // Who is silent yields to others of its host, and to no other host.
+    let later = settings.lease + 2 * SECOND;
+    assert_eq!(come(1, b"g", 1, later), Ok(()));
+    assert_eq!(server.counts().0, 5);
+    // Those that are never confirmed count, and yield at once.
+    const NAMES: [&[u8]; 8] = [b"h", b"i", b"j", b"k", b"l", b"m", b"n", b"o"];
+    for boot in 0..20 {
+        let unconfirmed = server.exchange_id(1, from(3, NAMES[boot % 8], 1), 0, user(0), at(later));
+        assert!(unconfirmed.is_ok());
+    }
+    assert_eq!(server.counts().0, 9);
+    let all: Vec<_> = server.clients().iter().map(|client| client.id).collect();
+    assert!(all.into_iter().all(|id| server.evict(id)));
+    for name in [&b"a"[..], b"b", b"c", b"d"] {
+        assert_eq!(
+            come(1, name, 1, later),
+            Ok(()),
+            "who is gone is not counted"
+        );
+    }
 }

@@ -71,6 +71,7 @@ impl Shard {
         self.local().nfs.look(service.wall, now);
         if service.is_due(now, TICK) {
             service.nfsd().on_tick(now);
+            service.tell_refused();
             self.see_to_nfs(driver);
         }
     }

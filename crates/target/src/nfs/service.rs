@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::nfs::server::Secret;
 use machine::Nanos;
 use nfsd::{Exports, Nfsd, Settings};
 use store::fs::Time;
@@ -78,6 +79,8 @@ pub(crate) struct Service {
     pub(crate) wall: Wall,
     /// Connections that ended because of a mistake of their peers.
     pub(crate) refusals: AtomicU64,
+    /// Clients that were refused, as the log knows it.
+    clients_refused: AtomicU64,
     /// When the leases were looked at last.
     ticked: AtomicU64,
 }
@@ -110,6 +113,7 @@ impl Service {
             records: Mutex::new(records),
             wall,
             refusals: AtomicU64::new(0),
+            clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
         }
     }
@@ -150,6 +154,23 @@ impl Service {
         server.saved(recorded);
     }
 
+    /// Connections that ended, and clients that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        let clients = self.nfsd.get().map_or(0, |nfsd| nfsd.server.refused().0);
+        self.refusals.load(Ordering::Relaxed) + clients
+    }
+
+    /// Says, once a tick, how many clients were refused.
+    pub(crate) fn tell_refused(&self) {
+        let (refused, host) = self.nfsd().server.refused();
+        let before = self.clients_refused.swap(refused, Ordering::Relaxed);
+        if refused > before {
+            let host = nfsd::host_name(host);
+            let times = refused - before;
+            tracing::warn!(%host, times, "NFS: a client is refused: its host has as many as it may");
+        }
+    }
+
     /// Whether it is the caller who looks at leases this time.
     pub(crate) fn is_due(&self, now: Nanos, every: Nanos) -> bool {
         let last = self.ticked.load(Ordering::Relaxed);
@@ -171,6 +192,7 @@ fn settings_of(settings: &NfsSettings, identity: Identity) -> Settings {
             lease: u64::from(settings.lease_ms) * MILLISECOND,
             grace: u64::from(settings.grace_ms) * MILLISECOND,
             fore,
+            secret: Secret(new_identity()),
             ..default
         },
         io_bytes_max: settings.io_bytes_max,

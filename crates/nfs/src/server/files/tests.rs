@@ -9,7 +9,7 @@ const B: clientid4 = 7 << 32 | 2;
 const FILE: FileKey = (1, 42);
 
 fn files() -> Files {
-    let files = Files::new(7, 2);
+    let files = Files::new(7, Secret::default(), 2);
     files.admit(A, false);
     files.admit(B, false);
     files
@@ -266,7 +266,7 @@ fn delegations_are_given_recalled_and_taken_away() {
 
 #[test]
 fn owners_of_version_4_0_are_answered_once() {
-    let files = Files::new(7, 2);
+    let files = Files::new(7, Secret::default(), 2);
     files.admit(A, true);
     let kept = |status, body: &[u8]| Kept {
         op: nfs_opnum4::OP_OPEN,
@@ -323,7 +323,7 @@ fn owners_of_version_4_0_are_answered_once() {
 
 #[test]
 fn sequence_numbers_of_owners_wrap() {
-    let files = Files::new(7, 2);
+    let files = Files::new(7, Secret::default(), 2);
     files.admit(A, true);
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
     owner.confirm();
@@ -347,7 +347,7 @@ fn sequence_numbers_of_owners_wrap() {
 
 #[test]
 fn lock_owners_are_released() {
-    let files = Files::new(7, 2);
+    let files = Files::new(7, Secret::default(), 2);
     files.admit(A, true);
     let open = open(&files, A, b"o", READ | WRITE);
     let (locks, _) = files.lock_first(&open, b"l", lock(0, 9, true)).unwrap();
@@ -546,7 +546,7 @@ proptest! {
 /// everyone else still has room.
 #[test]
 fn clients_leave_room_for_others() {
-    let mut files = Files::new(7, 0);
+    let mut files = Files::new(7, Secret::default(), 0);
     files.held_max = 10_000;
     let greedy: Vec<clientid4> = (10..40).map(|low| 7 << 32 | low).collect();
     for &client in &greedy {

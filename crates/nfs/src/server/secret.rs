@@ -1,0 +1,105 @@
+//! What makes identifiers unforeseeable: who has not been told one cannot name a
+//! client, a session or a state of somebody else's.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+
+/// Rounds of the permutation.
+const ROUNDS: u64 = 4;
+
+/// Known to the server alone, and another one with each start.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What a number is for: the same number looks different for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Client,
+    Session,
+    /// What SETCLIENTID_CONFIRM is to say.
+    Confirm,
+    /// States of this client.
+    State(u64),
+}
+
+impl Secret {
+    /// Bits that nobody without the secret can tell from random ones.
+    pub(super) fn bits(self, what: For, number: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.0);
+        let (kind, of) = match what {
+            For::Client => (0, 0),
+            For::Session => (1, 0),
+            For::Confirm => (2, 0),
+            For::State(client) => (3, client),
+        };
+        for word in [kind, of, number] {
+            hasher.write_u64(word);
+        }
+        hasher.finish()
+    }
+
+    fn round(self, what: For, round: u64, half: u32) -> u32 {
+        self.bits(what, round << 32 | u64::from(half)) as u32 & 0xffff
+    }
+
+    /// Another number for each number.
+    pub(super) fn scatter(self, what: For, number: u32) -> u32 {
+        let (mut left, mut right) = (number >> 16, number & 0xffff);
+        for round in 0..ROUNDS {
+            (left, right) = (right, left ^ self.round(what, round, right));
+        }
+        left << 16 | right
+    }
+
+    /// The number that [`Secret::scatter`] has made this of.
+    pub(super) fn gather(self, what: For, scattered: u32) -> u32 {
+        let (mut left, mut right) = (scattered >> 16, scattered & 0xffff);
+        for round in (0..ROUNDS).rev() {
+            (left, right) = (right ^ self.round(what, round, left), left);
+        }
+        left << 16 | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_was_scattered_is_gathered(secret: [u8; 16], number: u32, client: u64) {
+            let secret = Secret(secret);
+            for what in [For::Client, For::State(client)] {
+                let scattered = secret.scatter(what, number);
+                prop_assert_eq!(secret.gather(what, scattered), number);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_look_different_with_another_secret_and_for_something_else() {
+        let (one, other) = (Secret([1; 16]), Secret([2; 16]));
+        let all = |secret: Secret, what| -> Vec<u32> {
+            (1..100)
+                .map(|number| secret.scatter(what, number))
+                .collect()
+        };
+        let first = all(one, For::Client);
+        for others in [all(other, For::Client), all(one, For::State(1))] {
+            let same = first.iter().zip(&others).filter(|(a, b)| a == b).count();
+            assert_eq!(same, 0);
+        }
+        let near = |pair: &[u32]| pair[0].abs_diff(pair[1]) < 1 << 16;
+        assert!(!first.windows(2).any(near), "one tells nothing of the next");
+        assert_eq!(format!("{one:?}"), "Secret(..)");
+    }
+}
