@@ -152,29 +152,11 @@ has "regctl *: 0" /tmp/said
 
 step reset
 nvme reset /dev/nvme0
-tries=0
-until [ "$(cat /sys/class/nvme/nvme0/state)" = live ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 100 ] || fail "not live after reset"
-    sleep 0.1
-done
+until_true "live after reset" '[ "$(cat /sys/class/nvme/nvme0/state)" = live ]'
 nvme ns-rescan /dev/nvme0
 
 step xfs
-mkfs.xfs -q -f -K $dev
-mount -t xfs -o discard $dev /mnt
-for n in 1 2 3 4; do
-    random /mnt/file$n $((n * n * 65536))
-done
-(cd /mnt && sha256sum file*) >/tmp/sums
-umount /mnt
-echo 3 >/proc/sys/vm/drop_caches
-mount -t xfs $dev /mnt
-(cd /mnt && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
-rm /mnt/file2
-fstrim /mnt
-umount /mnt
-xfs_repair -n $dev >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+try_xfs $dev
 
 step refusals
 for command in "device-self-test /dev/nvme0 -n 1 -s 1" "format $dev -f" \

@@ -55,21 +55,7 @@ refused "INVALID_LOG_PAGE\|INVALID_FIELD\|Invalid Log Page\|Invalid Field" nvme 
 refused "INVALID_OPCODE\|Invalid Command Opcode" nvme admin-passthru /dev/nvme0 --opcode=0xc1
 
 step file system
-mkfs.ext4 -q -F /dev/nvme0n1
-mount -t ext4 -o discard /dev/nvme0n1 /mnt
-for n in 1 2 3 4 5 6; do
-    random /mnt/file$n $((n * n * 65536))
-done
-(cd /mnt && sha256sum file*) >/tmp/sums
-sync
-umount /mnt
-echo 3 >/proc/sys/vm/drop_caches
-mount -t ext4 /dev/nvme0n1 /mnt
-(cd /mnt && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
-rm /mnt/file3 /mnt/file6
-fstrim -v /mnt
-umount /mnt
-fsck.ext4 -fn /dev/nvme0n1 >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+try_ext4 /dev/nvme0n1
 
 step load
 fio --minimal --output=/tmp/fio --filename=/dev/nvme0n1 --direct=1 --verify_fatal=1 \
@@ -120,12 +106,7 @@ done
 
 step reset
 nvme reset /dev/nvme0
-tries=0
-until [ "$(cat /sys/class/nvme/nvme0/state)" = live ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 100 ] || fail "not live after reset"
-    sleep 0.1
-done
+until_true "live after reset" '[ "$(cat /sys/class/nvme/nvme0/state)" = live ]'
 dd if=/dev/nvme0n1 of=/tmp/back bs=1M skip=2 count=2 iflag=direct 2>/dev/null
 dd if=/tmp/large of=/tmp/want bs=1M skip=2 count=2 2>/dev/null
 cmp /tmp/back /tmp/want

@@ -7,31 +7,7 @@ setting node.session.timeo.replacement_timeout 5
 setting "node.conn[0].timeo.noop_out_interval" 5
 setting "node.conn[0].timeo.noop_out_timeout" 30
 
-until_true() {
-    what=$1
-    shift
-    tries=0
-    until eval "$*"; do
-        tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "never came: $what: $(multipath -ll)"
-        sleep 0.1
-    done
-}
-
-# A verified load for as many seconds as $1 says.
-load() {
-    fio --minimal --output=/tmp/fio --filename=/dev/dm-0 --direct=1 --verify_fatal=1 \
-        --verify=crc32c --name=load --ioengine=libaio --iodepth=8 --rw=randwrite \
-        --bs=16k --size=4M --time_based --runtime="$1" \
-        >/tmp/fio.said 2>&1 || touch /tmp/load-failed
-    touch /tmp/load-ended
-}
-
-loaded() {
-    until_true "the load's end" "[ -e /tmp/load-ended ]"
-    [ ! -e /tmp/load-failed ] || fail "load: $(cat /tmp/fio.said /tmp/fio)"
-    rm /tmp/load-ended
-}
+state="multipath -ll"
 
 step connect over two portals
 for port in "$PORT" "$SECOND"; do
@@ -71,7 +47,7 @@ multipath -ll >/tmp/said
 has "1 alua" /tmp/said
 
 step failover by ALUA
-load 10 &
+load /dev/dm-0 10 &
 sleep 1
 echo "MARK failover"
 until_true "a unit attention" "dmesg | grep -q 'Asymmetric access state changed'"
@@ -81,7 +57,7 @@ echo "MARK failover ends"
 until_true "two paths again" '[ "$(multipath -ll | grep -c "active ready *running")" = 2 ]'
 
 step a portal lost under load
-load 10 &
+load /dev/dm-0 10 &
 sleep 1
 echo "MARK lose"
 until_true "one path" '[ "$(multipath -ll | grep -c "active ready *running")" = 1 ]'

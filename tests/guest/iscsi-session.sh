@@ -43,34 +43,10 @@ has "EUI-64" /tmp/said
 [ -n "$(cat /sys/block/sda/device/wwid)" ] || fail "no wwid"
 
 step ext4
-mkfs.ext4 -q -F /dev/sda
-mount -t ext4 -o discard /dev/sda /mnt
-for n in 1 2 3 4 5 6; do
-    random /mnt/file$n $((n * n * 65536))
-done
-(cd /mnt && sha256sum file*) >/tmp/sums
-sync
-umount /mnt
-echo 3 >/proc/sys/vm/drop_caches
-mount -t ext4 /dev/sda /mnt
-(cd /mnt && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
-rm /mnt/file3 /mnt/file6
-fstrim -v /mnt
-umount /mnt
-fsck.ext4 -fn /dev/sda >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+try_ext4 /dev/sda
 
 step xfs
-mkfs.xfs -q -f /dev/sda >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
-mount -t xfs /dev/sda /mnt
-for n in 1 2 3 4; do
-    random /mnt/file$n $((n * n * 65536))
-done
-(cd /mnt && sha256sum file*) >/tmp/sums
-umount /mnt
-mount -t xfs /dev/sda /mnt
-(cd /mnt && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
-umount /mnt
-xfs_repair -n /dev/sda >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+try_xfs /dev/sda
 
 step reset
 sg_reset --device /dev/sda

@@ -29,20 +29,10 @@ login() {
 
 logout() {
     iscsiadm -m node -T "$1" --logout >/tmp/said 2>&1 || fail "logout: $(cat /tmp/said)"
-    gone=0
-    while [ -n "$(ls /sys/class/iscsi_session 2>/dev/null)" ]; do
-        gone=$((gone + 1))
-        [ $gone -lt 100 ] || fail "a session stays"
-        sleep 0.1
-    done
+    until_true "the session's end" '[ -z "$(ls /sys/class/iscsi_session 2>/dev/null)" ]'
 }
 
 # The disks there are, waited for until there are $1.
 disks() {
-    tries=0
-    until [ "$(ls -d /sys/block/sd* 2>/dev/null | wc -l)" = "$1" ]; do
-        tries=$((tries + 1))
-        [ $tries -lt 100 ] || fail "not $1 disks: $(ls /sys/block)"
-        sleep 0.1
-    done
+    until_true "$1 disks" '[ "$(ls -d /sys/block/sd* 2>/dev/null | wc -l)" = '"$1 ]"
 }

@@ -19,13 +19,7 @@ one=$!
 two=$!
 (/tmp/exerciser data "$SEED" "$STEPS" /c/three /a/three >/tmp/old 2>&1 || echo "FAIL $(cat /tmp/old)" >>/tmp/wrong) &
 three=$!
-fio --minimal --output=/tmp/fio --directory=/a --name=load --ioengine=libaio --direct=1 \
-    --iodepth=16 --rw=randwrite --bssplit=4k/60:16k/30:64k/10 --size=12M --rate=4M \
-    --fsync=16 --verify=crc32c --verify_fatal=1 &
-load=$!
-sleep 2
-echo "MARK under load"
-wait $load || fail "fio: $(cat /tmp/fio)"
+load_killed /a 12M
 wait $one $two $three || true
 [ ! -e /tmp/wrong ] || fail "$(cat /tmp/wrong)"
 cat /tmp/data /tmp/locks /tmp/old
@@ -34,7 +28,7 @@ step written, not committed, killed, committed
 for n in 1 2 3; do
     random /a/file$n $((n * 1048576))
 done
-(cd /a && sha256sum file*) >/tmp/sums
+remember /a
 # A lock, and a file without a name, that must be there afterwards.
 /tmp/exerciser hold /a/locked >/tmp/holds &
 holds=$!
@@ -50,7 +44,7 @@ refused 'held by another' /tmp/exerciser hold /b/locked
 
 step verify
 echo 3 >/proc/sys/vm/drop_caches
-(cd /b && sha256sum -c /tmp/sums) >/tmp/said || fail "$(cat /tmp/said)"
+unchanged /b
 cmp - /tmp/nameless <&5 || fail "what was open"
 kill $holds
 wait $holds || true

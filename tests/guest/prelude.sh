@@ -27,13 +27,21 @@ has() {
     grep -q "$1" "$2" || fail "no '$1' in: $(cat "$2")"
 }
 
-wait_for() {
+# until_true WHAT COMMAND...: waits a minute for it. `state` is a command that
+# says how things are when it never comes.
+until_true() {
+    what=$1
+    shift
     tries=0
-    until [ -e "$1" ]; do
+    until eval "$*"; do
         tries=$((tries + 1))
-        [ $tries -lt 100 ] || fail "$1 does not appear"
+        [ $tries -lt 600 ] || fail "never came: $what: $(eval "${state:-:}")"
         sleep 0.1
     done
+}
+
+wait_for() {
+    until_true "$1" "[ -e $1 ]"
 }
 
 # A file of random bytes.

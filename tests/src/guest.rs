@@ -174,6 +174,16 @@ impl Guest {
         read(&self.logs.join(OUTPUT))
     }
 
+    /// Waits until the script has printed a line that starts with `mark`. Panics
+    /// with what it said when it ends without.
+    pub fn until(mut self, mark: &str) -> Guest {
+        if self.wait_for_line(mark).is_none() {
+            self.finish().expect_success();
+            panic!("the script ended well without '{mark}'");
+        }
+        self
+    }
+
     /// Waits until the script has printed a line that starts with `mark`;
     /// `None` when the guest ends first or its limit passes.
     pub fn wait_for_line(&mut self, mark: &str) -> Option<String> {

@@ -4,8 +4,12 @@
 pub const CLIENT: &str = include_str!("../guest/client.sh");
 /// The kernel's own target, in the guest.
 pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
-/// A host whose target dies and comes again.
+/// A file system on a disk, and loads; [`script`] puts it before the others.
+const DISK: &str = include_str!("../guest/disk.sh");
+/// A target that dies and comes again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
 pub const CRASH: &str = include_str!("../guest/crash.sh");
+/// The host of that.
+pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 
 /// Every nvme subcommand for what weft serves.
 pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
@@ -16,7 +20,7 @@ pub const LIVE: &str = include_str!("../guest/live.sh");
 pub const ISCSI: &str = include_str!("../guest/iscsi.sh");
 /// An initiator's whole session.
 pub const ISCSI_SESSION: &str = include_str!("../guest/iscsi-session.sh");
-/// An initiator whose target dies and comes again.
+/// The initiator of [`CRASH`].
 pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
 /// The SCSI tools, two initiators, and an NVMe host on the same volume.
 pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
@@ -41,6 +45,7 @@ pub fn script(settings: &[(&str, &str)], pieces: &[&str]) -> String {
         script += &format!("{name}='{value}'\n");
     }
     script += include_str!("../guest/prelude.sh");
+    script += DISK;
     for piece in pieces {
         script += piece;
     }

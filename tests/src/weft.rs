@@ -1,7 +1,7 @@
 //! The target under test: the `weft` binary, as a user runs it.
 
 use crate::child::{Owned, output, tail, tied};
-use crate::guest::new_log_dir;
+use crate::guest::{Guest, new_log_dir};
 use crate::{Unavailable, target_dir, workspace_dir};
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -209,6 +209,17 @@ impl Target {
         self.child = spawn(&self.setup, self.home.path(), &log);
         self.starts += 1;
         self.wait_until_listening();
+    }
+
+    /// Is killed at each mark of the guest's script and comes again after `pause`.
+    pub fn dies_at(&mut self, mut guest: Guest, marks: &[&str], pause: Duration) -> Guest {
+        for mark in marks {
+            guest = guest.until(mark);
+            self.kill();
+            sleep(pause);
+            self.restart();
+        }
+        guest
     }
 
     /// A field of `/proc/PID/status`, in KiB.

@@ -1,15 +1,19 @@
 //! An unmodified Linux kernel as the host.
 
 use interop::guest::{self, Config, End, Guest, Outcome};
-use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, script};
+use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, NVME_CRASH, script};
 use interop::weft::{self, NQN, NQN_OTHER, Setup, Target};
 use interop::{is_left_to_ci, skip};
-use std::thread::sleep;
 use std::time::Duration;
 
 /// A host opens no more queues of a kind than it has processors: these make 2
 /// for writes and all else, 2 for reads and 2 polled, on two processors.
 const QUEUES: &str = "--nr-io-queues=4 --nr-write-queues=2 --nr-poll-queues=2";
+
+/// Where the script of a target that dies wants it dead.
+pub const KILLS: [&str; 2] = ["MARK under load", "MARK after sync"];
+/// Long enough for the first attempt to come back to be refused.
+pub const REFUSED: Duration = Duration::from_millis(1500);
 
 fn run(config: &Config) -> Option<Outcome> {
     match Guest::start(config) {
@@ -155,19 +159,10 @@ fn target_killed_under_load() {
         ("NQN", NQN),
         ("OPTIONS", QUEUES),
     ];
-    let mut config = Config::new(name, &script(&settings, &[CRASH]));
+    let mut config = Config::new(name, &script(&settings, &[NVME_CRASH, CRASH]));
     config.cpus = 2;
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    for mark in ["MARK under load", "MARK after sync"] {
-        if guest.wait_for_line(mark).is_none() {
-            guest.finish().expect_success();
-            panic!("the script ended well without '{mark}'");
-        }
-        target.kill();
-        // Long enough for the host's first attempt to be refused.
-        sleep(Duration::from_millis(1500));
-        target.restart();
-    }
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let guest = target.dies_at(guest, &KILLS, REFUSED);
     guest.finish().expect_success();
     target.expect_orderly_end();
 }

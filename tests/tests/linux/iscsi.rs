@@ -2,7 +2,7 @@
 
 use interop::guest::{self, Config, Guest};
 use interop::scripts::{
-    ISCSI, ISCSI_CRASH, ISCSI_MULTIPATH, ISCSI_SESSION, ISCSI_TOOLS, MACHINE, script,
+    CRASH, ISCSI, ISCSI_CRASH, ISCSI_MULTIPATH, ISCSI_SESSION, ISCSI_TOOLS, MACHINE, script,
 };
 use interop::weft::{NQN, Target, free_address};
 use interop::{is_left_to_ci, skip};
@@ -11,8 +11,11 @@ use nvmf::command::AnaState;
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
-use store::{Kind, Spec};
+use store::Spec;
 use target::{Change, IscsiTargetSpec, ListenerSpec, LunSpec, Running};
+
+use crate::changes::{Step, change, follow, ram, set_ana};
+use crate::host::{KILLS, REFUSED};
 
 const IQN: &str = "iqn.2026-01.org.example:interop";
 
@@ -102,19 +105,10 @@ fn iscsi_target_killed_under_load() {
     let mut target = Target::serve(name, &config, address);
     let port = address.port().to_string();
     let settings = [("ADDR", MACHINE), ("PORT", &port), ("IQN", IQN)];
-    let mut config = Config::new(name, &script(&settings, &[ISCSI, ISCSI_CRASH]));
+    let mut config = Config::new(name, &script(&settings, &[ISCSI, ISCSI_CRASH, CRASH]));
     config.cpus = 2;
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    for mark in ["MARK under load", "MARK after sync"] {
-        if guest.wait_for_line(mark).is_none() {
-            guest.finish().expect_success();
-            panic!("the script ended well without '{mark}'");
-        }
-        target.kill();
-        // Long enough for the initiator's first attempt to be refused.
-        sleep(Duration::from_millis(1500));
-        target.restart();
-    }
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let guest = target.dies_at(guest, &KILLS, REFUSED);
     guest.finish().expect_success();
     target.expect_orderly_end();
 }
@@ -152,15 +146,7 @@ fn iscsi_administrator() {
 }
 
 fn spec(name: &str, size_bytes: u64) -> Spec {
-    Spec {
-        name: name.into(),
-        kind: Kind::Ram,
-        size_bytes,
-        block_bytes: 512,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+    ram(name, size_bytes, 512)
 }
 
 /// A target with one LUN, reached by two portals, each in a group of its own.
@@ -188,21 +174,8 @@ fn serve(portals: [SocketAddr; 2]) -> Running {
     target::start(config).expect("a target")
 }
 
-fn change(target: &Running, change: Change) {
-    let what = format!("{change:?}");
-    if let Err(error) = target.change(change) {
-        panic!("{what}: {error}");
-    }
-}
-
 fn set_state(target: &Running, portal: SocketAddr, state: AnaState) {
-    let ana = Change::SetAna {
-        nqn: IQN.into(),
-        listener: Some(portal),
-        group: 1,
-        state,
-    };
-    change(target, ana);
+    set_ana(target, IQN, portal, state);
 }
 
 /// dm-multipath over two portals: failover by ALUA and by a lost portal, a
@@ -215,7 +188,7 @@ fn iscsi_multipath() {
         return skip(name, &why);
     }
     let portals @ [a, b] = [free_address(), free_address()];
-    let mut target = serve(portals);
+    let target = serve(portals);
     let (first, second) = (a.port().to_string(), b.port().to_string());
     let settings = [
         ("ADDR", MACHINE),
@@ -225,8 +198,7 @@ fn iscsi_multipath() {
     ];
     let mut config = Config::new(name, &script(&settings, &[ISCSI, ISCSI_MULTIPATH]));
     config.cpus = 2;
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    type Step<'a> = (&'a str, &'a dyn Fn(&Running));
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
     let steps: [Step<'_>; 6] = [
         ("MARK failover", &|t| {
             for (away, here) in [(a, b), (b, a), (a, b)] {
@@ -264,17 +236,5 @@ fn iscsi_multipath() {
             change(t, add);
         }),
     ];
-    for (mark, step) in steps {
-        if guest.wait_for_line(mark).is_none() {
-            guest.finish().expect_success();
-            panic!("the script ended well without '{mark}'");
-        }
-        step(&target);
-    }
-    println!("{}", guest.finish().expect_success());
-    target.stop();
-    let report = target
-        .wait(Duration::from_secs(10))
-        .expect("an end in order");
-    assert_eq!(report.expect("an end in time").unsynced, 0);
+    follow(guest, target, &steps);
 }

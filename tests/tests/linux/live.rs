@@ -8,24 +8,18 @@ use nvmf::command::AnaState;
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
-use store::{Kind, Spec};
+use store::Spec;
 use target::{Change, NamespaceSpec, Running, SubsystemSpec};
+
+use crate::changes::{Step, change, follow, ram, set_ana};
 
 const MIB: u64 = 1 << 20;
 
 /// Namespaces of the subsystem at most, the first included.
 const NAMESPACES: u32 = 256;
 
-fn ram(name: &str, size_bytes: u64) -> Spec {
-    Spec {
-        name: name.into(),
-        kind: Kind::Ram,
-        size_bytes,
-        block_bytes: 4096,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+fn volume(name: &str, size_bytes: u64) -> Spec {
+    ram(name, size_bytes, 4096)
 }
 
 fn namespace(nsid: u32) -> NamespaceSpec {
@@ -39,7 +33,7 @@ fn namespace(nsid: u32) -> NamespaceSpec {
 /// A target with one namespace, reached by two ports.
 fn serve(paths: &[SocketAddr; 2]) -> Running {
     let config = target::Config {
-        volumes: vec![ram("v1", 64 * MIB)],
+        volumes: vec![volume("v1", 64 * MIB)],
         subsystems: vec![SubsystemSpec {
             nqn: NQN.into(),
             serial: "INTEROP".into(),
@@ -53,29 +47,16 @@ fn serve(paths: &[SocketAddr; 2]) -> Running {
     target::start(config).expect("a target")
 }
 
-fn change(target: &Running, change: Change) {
-    let what = format!("{change:?}");
-    if let Err(error) = target.change(change) {
-        panic!("{what}: {error}");
-    }
-}
-
-fn set_ana(target: &Running, listener: SocketAddr, state: AnaState) {
-    let ana = Change::SetAna {
-        nqn: NQN.into(),
-        listener: Some(listener),
-        group: 1,
-        state,
-    };
-    change(target, ana);
+fn set_state(target: &Running, listener: SocketAddr, state: AnaState) {
+    set_ana(target, NQN, listener, state);
 }
 
 /// First one path, then the other is inaccessible, never both.
 fn fail_over(target: &Running, [a, b]: [SocketAddr; 2]) {
     for (away, here) in [(a, b), (b, a), (a, b)] {
-        set_ana(target, here, AnaState::Optimized);
+        set_state(target, here, AnaState::Optimized);
         sleep(Duration::from_millis(200));
-        set_ana(target, away, AnaState::Inaccessible);
+        set_state(target, away, AnaState::Inaccessible);
         sleep(Duration::from_millis(1500));
     }
 }
@@ -91,7 +72,7 @@ fn resize(target: &Running, size_bytes: u64, allow_shrink: bool) {
 
 fn add_namespaces(target: &Running) {
     for nsid in 2..=NAMESPACES {
-        change(target, Change::AddVolume(ram(&format!("v{nsid}"), MIB)));
+        change(target, Change::AddVolume(volume(&format!("v{nsid}"), MIB)));
         let add = Change::AddNamespace {
             nqn: NQN.into(),
             namespace: namespace(nsid),
@@ -118,7 +99,7 @@ fn a_host_notices_every_change_and_loses_nothing() {
         return skip(name, &why);
     }
     let paths @ [a, b] = [free_address(), free_address()];
-    let mut target = serve(&paths);
+    let target = serve(&paths);
     let (first, second) = (a.port().to_string(), b.port().to_string());
     let settings = [
         ("ADDR", MACHINE),
@@ -128,13 +109,12 @@ fn a_host_notices_every_change_and_loses_nothing() {
     ];
     let mut config = Config::new(name, &script(&settings, &[LIVE]));
     config.cpus = 2;
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    type Step<'a> = (&'a str, &'a dyn Fn(&Running));
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
     let steps: [Step<'_>; 7] = [
         ("MARK failover", &|t| fail_over(t, paths)),
         ("MARK failover ends", &|t| {
-            set_ana(t, a, AnaState::Optimized);
-            set_ana(t, b, AnaState::Optimized);
+            set_state(t, a, AnaState::Optimized);
+            set_state(t, b, AnaState::Optimized);
         }),
         ("MARK lose", &|t| {
             change(t, Change::RemoveListener { address: a });
@@ -150,17 +130,5 @@ fn a_host_notices_every_change_and_loses_nothing() {
         ("MARK many", &add_namespaces),
         ("MARK few", &remove_namespaces),
     ];
-    for (mark, step) in steps {
-        if guest.wait_for_line(mark).is_none() {
-            guest.finish().expect_success();
-            panic!("the script ended well without '{mark}'");
-        }
-        step(&target);
-    }
-    println!("{}", guest.finish().expect_success());
-    target.stop();
-    let report = target
-        .wait(Duration::from_secs(10))
-        .expect("an end in order");
-    assert_eq!(report.expect("an end in time").unsynced, 0);
+    follow(guest, target, &steps);
 }

@@ -1,9 +1,10 @@
 //! An unmodified Linux kernel in a guest: as the host, as a host whose target
-//! is changed under it, as the target, and as a client of files. One program, so that the guests,
-//! which wait more than they compute, run side by side.
+//! is changed under it, as the target, and as a client of files. One program, so
+//! that the guests, which wait more than they compute, run side by side.
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod host;
 mod iscsi;
 mod live;

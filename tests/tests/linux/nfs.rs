@@ -6,7 +6,6 @@ use interop::weft::{Target, free_address};
 use interop::{is_ci, skip};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 /// A file system in memory as `/mem`, a directory as `/dir`, both for
@@ -102,17 +101,10 @@ fn nfs_server_killed_under_load() {
         ("SEED", &seed),
         ("EXPORT", "/dir"),
     ];
-    let mut guest = guest(name, &settings, &[NFS, NFS_CRASH]);
-    for mark in ["MARK under load", "MARK with dirty pages"] {
-        if guest.wait_for_line(mark).is_none() {
-            guest.finish().expect_success();
-            panic!("the script ended well without '{mark}'");
-        }
-        target.kill();
-        // Long enough for clients to find out.
-        sleep(Duration::from_millis(500));
-        target.restart();
-    }
+    let guest = guest(name, &settings, &[NFS, NFS_CRASH]);
+    let kills = ["MARK under load", "MARK with dirty pages"];
+    // Long enough for clients to find out.
+    let guest = target.dies_at(guest, &kills, Duration::from_millis(500));
     guest.finish().expect_success();
     target.expect_orderly_end();
 }

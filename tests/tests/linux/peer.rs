@@ -32,11 +32,8 @@ fn initiator_with_the_kernels_own_target() {
     let settings = [("ADDR", "10.0.2.15"), ("PORT", "4420"), ("NQN", NQN)];
     let mut config = Config::new(name, &script(&settings, &[KERNEL_TARGET, SERVE]));
     config.forwards = vec![(address.port(), 4420), (end.port(), 4421)];
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    if guest.wait_for_line("MARK listening").is_none() {
-        guest.finish().expect_success();
-        panic!("the target in the guest ended early");
-    }
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let guest = guest.until("MARK listening");
 
     let mut discover = tied(binary());
     discover.args(["discover", &address.to_string()]);

@@ -1,0 +1,22 @@
+# The host of crash.sh. Set by the caller: ADDR, PORT, NQN, OPTIONS.
+
+disk=/dev/nvme0n1
+
+connect() {
+    # shellcheck disable=SC2086
+    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" --reconnect-delay=1 --ctrl-loss-tmo=90 $OPTIONS
+    wait_for $disk
+}
+
+# How often the connection was lost, counted when it has come back.
+outages() {
+    dmesg | grep -c 'Successfully reconnected' || true
+}
+
+again() {
+    :
+}
+
+disconnect() {
+    nvme disconnect -n "$NQN"
+}
