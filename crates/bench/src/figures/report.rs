@@ -45,7 +45,7 @@ pub fn write(measured: &Measured, to: &Path) -> io::Result<()> {
     }
     for section in &report.sections {
         for (figure, picture) in &section.figures {
-            if !figure.plot.lines.is_empty() {
+            if figure.is_drawn() {
                 let file = |ending| format!("charts/{}.{ending}", figure.file);
                 put(to, &file("svg"), picture.to_svg().as_bytes())?;
                 put(to, &file("png"), &picture.to_png(&letters))?;
@@ -121,7 +121,7 @@ fn report<'a>(measured: &'a Measured, styles: &'a Styles, letters: &Letters) -> 
 }
 
 /// What the catalogue has at this effort and `measured` has neither samples nor
-/// a reason for: "sweep", "sweep/series" or "sweep/series at point".
+/// a reason for: "sweep", "sweep/series" or "sweep/series/point".
 #[must_use]
 pub fn missing(measured: &Measured) -> Vec<String> {
     missing_of(CATALOGUE, measured)
@@ -146,7 +146,7 @@ fn missing_of(catalogue: &[SweepSpec], measured: &Measured) -> Vec<String> {
             };
             for x in spec.axis.points(measured.effort) {
                 let point = values::point(found, *x);
-                let at = format!("{name} at {}", spec.axis.label_of(*x));
+                let at = format!("{name}/{}", spec.axis.label_of(*x));
                 if point.is_none_or(|point| point.samples.is_empty())
                     && !skipped.contains(at.as_str())
                 {

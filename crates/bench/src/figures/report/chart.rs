@@ -14,6 +14,8 @@ use crate::figures::catalogue::Scale;
 #[derive(Debug)]
 pub(super) struct Plot<'a> {
     pub(super) title: String,
+    /// What it is of: in smaller letters below the title.
+    pub(super) about: &'a str,
     pub(super) x_label: &'a str,
     pub(super) x_scale: Scale,
     /// Places of the axis that have a mark, with what stands there.
@@ -37,8 +39,9 @@ pub(super) struct Line<'a> {
     pub(super) values: Vec<Option<Value>>,
 }
 
-const WIDTH: f64 = 720.0;
-const PLOT_HEIGHT: f64 = 300.0;
+const WIDTH: f64 = 660.0;
+const PLOT_HEIGHT: f64 = 280.0;
+const PLOT_TOP: f64 = 56.0;
 const TITLE: f64 = 15.0;
 const SMALL: f64 = 11.0;
 /// Of a legend's line.
@@ -70,14 +73,14 @@ impl Plot<'_> {
             picture: Picture {
                 width: WIDTH,
                 height: 0.0,
-                title: self.title.clone(),
+                title: format!("{}: {}", self.about, self.title),
                 shapes: Vec::new(),
             },
             y,
             left,
             right: WIDTH - 16.0,
-            top: 40.0,
-            bottom: 40.0 + PLOT_HEIGHT,
+            top: PLOT_TOP,
+            bottom: PLOT_TOP + PLOT_HEIGHT,
         };
         ground.axes();
         match self.is_bars {
@@ -136,9 +139,14 @@ impl Ground<'_> {
     fn axes(&mut self) {
         let title = Words {
             is_bold: true,
-            ..Words::new(&self.plot.title, (12.0, 22.0), TITLE, Anchor::Start)
+            ..Words::new(&self.plot.title, (12.0, 20.0), TITLE, Anchor::Start)
         };
         self.picture.words(title);
+        let about = Words::new(self.plot.about, (12.0, 37.0), SMALL, Anchor::Start);
+        self.picture.words(Words {
+            colour: GREY,
+            ..about
+        });
         let marks = self.y.marks();
         let line = |mark: &(f64, String)| {
             let y = self.y_of(mark.0 / self.plot.y.factor);
@@ -164,11 +172,14 @@ impl Ground<'_> {
             ..Words::new(y_label, (18.0, middle), TEXT, Anchor::Middle)
         });
         let lines = self.x_marks();
-        let below = self.bottom + 12.0 + (TEXT + 3.0) * lines as f64;
-        let at = ((self.left + self.right) / 2.0, below + 12.0);
-        let words = Words::new(self.plot.x_label, at, TEXT, Anchor::Middle);
-        self.picture.words(words);
-        self.legend(below + 24.0);
+        let mut below = self.bottom + 12.0 + (TEXT + 3.0) * lines as f64;
+        if !self.plot.x_label.is_empty() {
+            let at = ((self.left + self.right) / 2.0, below + 12.0);
+            let words = Words::new(self.plot.x_label, at, TEXT, Anchor::Middle);
+            self.picture.words(words);
+            below += 16.0;
+        }
+        self.legend(below + 10.0);
     }
 
     /// Names of the places; returns how many lines they take.
@@ -176,10 +187,11 @@ impl Ground<'_> {
         let count = self.plot.places.len();
         let room = (self.right - self.left) / count as f64 - 8.0;
         let (mut lines_max, mut taken_to) = (1, f64::NEG_INFINITY);
+        let tick = |x: f64| vec![(x, self.bottom), (x, self.bottom + 5.0)];
+        let ticks = (0..count).map(|at| tick(self.x_of(at))).collect();
+        self.picture.lines(ticks, Pen::solid(INK, 1.0));
         for at in 0..count {
             let x = self.x_of(at);
-            let tick = [(x, self.bottom), (x, self.bottom + 5.0)];
-            self.picture.line(&tick, Pen::solid(INK, 1.0));
             let label = &self.plot.places[at].1;
             let lines = match self.plot.x_scale {
                 Scale::Category => wrap(label, room, |text| self.width(text, TEXT)),
@@ -290,7 +302,10 @@ impl Ground<'_> {
                 let (low, high) = value.summary.interval;
                 let (low, high) = (self.y_of(low), self.y_of(high));
                 let end = |y| vec![(x - 4.0, y), (x + 4.0, y)];
-                lines.extend([vec![(*x, low), (*x, high)], end(low), end(high)]);
+                // Shorter ones nobody sees.
+                if low - high >= 1.5 {
+                    lines.extend([vec![(*x, low), (*x, high)], end(low), end(high)]);
+                }
             }
             let samples = value.samples.iter();
             let far = samples.filter(|(round, _)| value.outliers.contains(round));

@@ -40,6 +40,24 @@ pub(super) struct Source<'a> {
     pub(super) styles: &'a Styles,
 }
 
+impl Figure<'_> {
+    /// Whether every run of every series says 0: a sentence, not a chart.
+    pub(super) fn is_zero(&self) -> bool {
+        let values = self
+            .plot
+            .lines
+            .iter()
+            .flat_map(|line| line.values.iter().flatten());
+        let mut extremes = values.map(|value| (value.summary.min, value.summary.max));
+        extremes.all(|extremes| extremes == (0.0, 0.0))
+    }
+
+    /// Whether there is anything to draw.
+    pub(super) fn is_drawn(&self) -> bool {
+        !self.plot.lines.is_empty() && !self.is_zero()
+    }
+}
+
 impl<'a> Source<'a> {
     /// All charts of it.
     pub(super) fn figures(&self) -> Vec<Figure<'a>> {
@@ -104,7 +122,8 @@ impl<'a> Source<'a> {
             has_base: has_base && chart.kind != ChartKind::Difference,
             without,
             plot: Plot {
-                title: format!("{}: {}", self.spec.title, lower(chart.title)),
+                title: chart.title.to_owned(),
+                about: self.spec.title,
                 x_label: self.spec.axis.label,
                 x_scale: self.spec.axis.scale,
                 places,
@@ -139,12 +158,8 @@ impl<'a> Source<'a> {
             has_base,
             without,
             plot: Plot {
-                title: format!(
-                    "{}: {}, {} {label}",
-                    self.spec.title,
-                    lower(chart.title),
-                    lower(self.spec.axis.label),
-                ),
+                title: format!("{}: {label} {}", chart.title, lower(self.spec.axis.label)),
+                about: self.spec.title,
                 x_label: "Share of I/Os that are no slower",
                 x_scale: Scale::Log10,
                 places: places.clone(),
@@ -215,7 +230,7 @@ pub(super) fn place(spec: &SweepSpec, x: f64) -> String {
     let label = spec.axis.label_of(x);
     match spec.axis.unit {
         Unit::Bytes => label.to_uppercase(),
-        Unit::Count if x >= 10_000.0 => super::numbers::short(x),
+        Unit::Count if x >= 10_000.0 => super::scale::plain(x),
         _ => label,
     }
 }

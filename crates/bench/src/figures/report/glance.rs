@@ -111,7 +111,7 @@ fn row(to: &mut Markup, source: &Source<'_>, x: f64, label: &str) {
     match ratio {
         Some(ratio) => {
             to.begin("td").leaf("b", percent(ratio.median));
-            to.classed("span", "range", range(&ratio, percent)).end();
+            to.leaf("i", range(&ratio, percent)).end();
         }
         None => {
             to.classed("td", "missing", NOT_MEASURED);
@@ -132,7 +132,7 @@ fn measured(to: &mut Markup, point: &Point, quantity: Quantity) {
             let number = shown.number(value.summary.median);
             to.begin("td").leaf("b", format!("{number}{unit}"));
             let range = range(&value.summary, |value| shown.number(value));
-            to.classed("span", "range", range).end();
+            to.leaf("i", range).end();
         }
         None => {
             to.classed("td", "missing", NOT_MEASURED);
@@ -205,7 +205,7 @@ fn added_cell(to: &mut Markup, is_base: bool, added: Option<Value>) {
         Some(added) => {
             to.begin("td").leaf("b", shown.number(added.summary.median));
             let range = range(&added.summary, |value| shown.number(value));
-            to.classed("span", "range", range).end();
+            to.leaf("i", range).end();
         }
         None => {
             to.classed("td", "missing", NOT_MEASURED);

@@ -107,7 +107,19 @@ fn is_void(name: &str) -> bool {
 fn is_block(name: &str) -> bool {
     !matches!(
         name,
-        "a" | "b" | "br" | "code" | "em" | "i" | "small" | "span" | "strong" | "text" | "title"
+        "a" | "b"
+            | "br"
+            | "code"
+            | "em"
+            | "i"
+            | "path"
+            | "s"
+            | "small"
+            | "span"
+            | "td"
+            | "text"
+            | "th"
+            | "title"
     )
 }
 

@@ -315,6 +315,18 @@ fn effort(effort: Effort) -> &'static str {
     }
 }
 
+/// Nothing but zeros.
+fn zero(to: &mut Markup, figure: &Figure<'_>) {
+    let names: Vec<_> = figure.plot.lines.iter().map(|line| line.name).collect();
+    to.begin("p").attr("class", "zero").attr("id", &figure.file);
+    to.leaf("b", format!("{}: 0", figure.plot.y.name));
+    to.text(format!(
+        " in every run at every point of {}.",
+        names.join("; ")
+    ))
+    .end();
+}
+
 /// Printed numbers for which the chart has no room.
 fn off_scale(to: &mut Markup, figure: &Figure<'_>) {
     if figure.plot.references.is_empty() || figure.chart.kind == ChartKind::Difference {

@@ -97,7 +97,7 @@ impl Words {
 }
 
 /// Which part of words is at their place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Anchor {
     Start,
     Middle,
@@ -194,6 +194,22 @@ impl Picture {
         for shape in &self.shapes {
             shape.write(&mut to);
         }
+        // What all words have in common is said once: charts are many.
+        let mut groups: BTreeMap<_, Vec<&Words>> = BTreeMap::new();
+        for shape in &self.shapes {
+            if let Shape::Words(words) = shape {
+                let common = (words.colour, words.anchor);
+                groups.entry(common).or_default().push(words);
+            }
+        }
+        for ((colour, anchor), all) in groups {
+            to.begin("g").attr("fill", hex(colour));
+            if anchor != Anchor::Start {
+                to.attr("text-anchor", anchor.word());
+            }
+            all.iter().for_each(|words| words.write(&mut to));
+            to.end();
+        }
         to.end();
         to.finish()
     }
@@ -244,7 +260,8 @@ impl Shape {
                 stroke(to, *pen);
                 to.end();
             }
-            Shape::Words(words) => words.write(to),
+            // Above everything else.
+            Shape::Words(_) => {}
         }
     }
 
@@ -275,15 +292,9 @@ impl Shape {
 impl Words {
     fn write(&self, to: &mut Markup) {
         let (x, y) = (n(self.at.0), n(self.at.1));
-        to.begin("text")
-            .attr("x", &x)
-            .attr("y", &y)
-            .attr("fill", hex(self.colour));
+        to.begin("text").attr("x", &x).attr("y", &y);
         if self.size != TEXT {
             to.attr("font-size", n(self.size));
-        }
-        if self.anchor != Anchor::Start {
-            to.attr("text-anchor", self.anchor.word());
         }
         if self.is_bold {
             to.attr("font-weight", "bold");

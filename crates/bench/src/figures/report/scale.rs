@@ -98,7 +98,7 @@ impl Along {
 }
 
 /// A round number's digits: "200k", "1.5M", "0.25".
-fn plain(mark: f64) -> String {
+pub(super) fn plain(mark: f64) -> String {
     let text = short(mark);
     let (digits, suffix) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),

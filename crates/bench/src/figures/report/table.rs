@@ -67,12 +67,12 @@ fn cell(to: &mut Markup, figure: &Figure<'_>, value: Option<&Value>, base: Optio
     };
     let (y, summary) = (&figure.plot.y, &value.summary);
     to.begin("td").leaf("b", y.number(summary.median));
-    to.classed("span", "range", range(summary, |value| y.number(value)));
     if summary.count > 1 && figure.chart.kind != ChartKind::Difference {
-        to.classed("span", "noise", format!("±{}", percent(summary.noise())));
+        to.classed("small", "noise", format!(" ±{}", percent(summary.noise())));
     }
+    to.leaf("i", range(summary, |value| y.number(value)));
     if let Some(ratio) = base.and_then(|base| value.ratio(base)) {
-        to.classed("span", "ratio", times(&ratio));
+        to.leaf("em", times(&ratio));
     }
     if !value.outliers.is_empty() {
         let count = value.outliers.len();

@@ -9,83 +9,85 @@ const TARGET: Colour = (0xe6, 0xf1, 0xf8);
 const CLIENT: Colour = (0xfd, 0xf1, 0xe3);
 const KERNEL: Colour = (0xf1, 0xf1, 0xf1);
 const EDGE: Colour = (0x77, 0x77, 0x77);
+const WIDTH: f64 = 980.0;
+const LINE: f64 = 17.0;
 
 /// One kind of set-up.
 #[derive(Clone, Debug, PartialEq)]
 struct Setup {
+    /// What is between target and clients.
     link: String,
+    /// Clients.
     hosts: u16,
-    target_cores: u16,
-    /// What each host has to do with the target.
-    each: String,
-    devices: String,
+    /// What the target does where.
+    target: Vec<String>,
+    /// Whose connections there are.
+    connections: Vec<String>,
 }
 
 /// A drawing for each set-up that the sweeps have, and which sweeps those are.
 pub(super) fn draw(specs: &[&SweepSpec], letters: &Letters) -> Vec<(String, Picture)> {
-    let loopback = specs
+    let setups = [alone(specs), over_veth(specs), of_many(specs)];
+    let drawn = setups.into_iter().flatten();
+    drawn
+        .map(|(what, setup)| (what, picture(&setup, letters)))
+        .collect()
+}
+
+/// Target and client on the loopback interface.
+fn alone(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
+    let is_plain = |load: &Load| load.mtu.is_none() && load.hosts == 1;
+    let loads = specs.iter().flat_map(|spec| loads(spec)).filter(is_plain);
+    let loads: Vec<_> = loads.collect();
+    let cores = loads.iter().map(|load| load.target_cores).max()?;
+    let connections = loads.iter().map(|load| load.connections).max()?;
+    let reactors = match cores {
+        1 => "1 reactor on a CPU of its own".to_owned(),
+        cores => format!("1 reactor on a CPU of its own; over cores, up to {cores}"),
+    };
+    let setup = Setup {
+        link: "loopback interface".into(),
+        hosts: 1,
+        target: vec![reactors, "1 volume or file system in memory".into()],
+        connections: vec![format!("TCP, 1 to {connections} connections")],
+    };
+    Some(("All figures but those of the drawings below.".into(), setup))
+}
+
+fn over_veth(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
+    let has_mtu = |spec: &&&SweepSpec| loads(spec).iter().any(|load| load.mtu.is_some());
+    let all: Vec<_> = specs.iter().filter(has_mtu).collect();
+    let loads = all.iter().flat_map(|spec| loads(spec));
+    let mut mtus: Vec<_> = loads.filter_map(|load| load.mtu).collect();
+    mtus.sort_unstable();
+    mtus.dedup();
+    let mtus: Vec<_> = mtus.iter().map(u32::to_string).collect();
+    let first = all.first()?;
+    let setup = Setup {
+        link: "veth pair".into(),
+        hosts: 1,
+        target: vec![
+            "1 reactor on a CPU of its own".into(),
+            "1 volume or file system in memory".into(),
+            "in a network namespace of its own".into(),
+        ],
+        connections: vec![
+            format!("MTU {}", mtus.join(", ")),
+            format!("TCP, {} connections", first.load.connections),
+        ],
+    };
+    Some((titles(&all), setup))
+}
+
+fn of_many(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
+    let is_many = |spec: &&&SweepSpec| loads(spec).iter().any(|load| load.hosts > 1);
+    let all: Vec<_> = specs.iter().filter(is_many).collect();
+    let spec = all.first()?;
+    let x = spec.axis.full.first()?;
+    let loads = spec
+        .series
         .iter()
-        .filter(|spec| of(spec).iter().any(|load| is_plain(load)));
-    let mut drawings = Vec::new();
-    if loopback.count() > 0 {
-        let setup = Setup {
-            link: "loopback (lo, MTU 65536), TCP".into(),
-            hosts: 1,
-            target_cores: 1,
-            each: "1 to many connections".into(),
-            devices: "1 volume or file system in memory".into(),
-        };
-        drawings.push((
-            "All sweeps but the ones below.".to_owned(),
-            picture(&setup, letters),
-        ));
-    }
-    if let Some((spec, mtus)) = over_veth(specs) {
-        let setup = Setup {
-            link: format!("veth pair between two network namespaces, MTU {mtus}, TCP"),
-            hosts: 1,
-            target_cores: 1,
-            each: format!("{} connections", spec.load.connections),
-            devices: "1 volume or file system in memory".into(),
-        };
-        drawings.push((format!("{}.", spec.title), picture(&setup, letters)));
-    }
-    if let Some((spec, hosts, each)) = of_many(specs) {
-        let setup = Setup {
-            link: "loopback (lo, MTU 65536), TCP".into(),
-            hosts,
-            target_cores: 1,
-            each,
-            devices: "volumes in memory, a share for each host".into(),
-        };
-        drawings.push((format!("{}.", spec.title), picture(&setup, letters)));
-    }
-    drawings
-}
-
-/// Loads of the first point of each series.
-fn of(spec: &SweepSpec) -> Vec<Load> {
-    let x = spec.axis.full.first().copied().unwrap_or(0.0);
-    let series = spec.series.iter();
-    series.map(|series| spec.load_at(series, x)).collect()
-}
-
-fn is_plain(load: &Load) -> bool {
-    load.mtu.is_none() && load.hosts == 1
-}
-
-fn over_veth<'a>(specs: &[&'a SweepSpec]) -> Option<(&'a SweepSpec, String)> {
-    let spec = specs
-        .iter()
-        .find(|spec| of(spec).iter().any(|load| load.mtu.is_some()))?;
-    let mtus = spec.axis.full.iter().map(f64::to_string);
-    Some((spec, mtus.collect::<Vec<_>>().join(", ")))
-}
-
-fn of_many<'a>(specs: &[&'a SweepSpec]) -> Option<(&'a SweepSpec, u16, String)> {
-    let is_many = |spec: &&&SweepSpec| of(spec).iter().any(|load| load.hosts > 1);
-    let spec = specs.iter().find(is_many)?;
-    let loads = spec.series.iter().zip(of(spec));
+        .map(|series| (series, spec.load_at(series, *x)));
     let many: Vec<_> = loads.filter(|(_, load)| load.hosts > 1).collect();
     let each = many.iter().filter_map(|(series, load)| {
         let (what, protocol) = match series.subject {
@@ -94,104 +96,113 @@ fn of_many<'a>(specs: &[&'a SweepSpec]) -> Option<(&'a SweepSpec, u16, String)> 
             Subject::Weft(Protocol::Nfs, _) => ("shares", "NFS"),
             _ => return None,
         };
-        let share = load.devices / load.hosts;
+        let (share, connections) = (load.devices / load.hosts, load.connections);
+        let devices = load.devices;
         Some(format!(
-            "{protocol}: {} {what}, {share} each × {}",
-            load.devices, load.connections
+            "{protocol}: {devices} {what}, {share} a host, {connections} connections each"
         ))
     });
-    let hosts = many.first().map_or(1, |(_, load)| load.hosts);
-    Some((spec, hosts, each.collect::<Vec<_>>().join("; ")))
+    let setup = Setup {
+        link: "loopback interface".into(),
+        hosts: many.first()?.1.hosts,
+        target: vec![
+            "1 reactor on a CPU of its own".into(),
+            "volumes in memory, a share for each host".into(),
+        ],
+        connections: each.collect(),
+    };
+    Some((titles(&all), setup))
+}
+
+/// Of every series at every point.
+fn loads(spec: &SweepSpec) -> Vec<Load> {
+    let points = spec.axis.full.iter();
+    points
+        .flat_map(|x| spec.series.iter().map(|series| spec.load_at(series, *x)))
+        .collect()
+}
+
+fn titles(specs: &[&&SweepSpec]) -> String {
+    let titles: Vec<_> = specs.iter().map(|spec| spec.title).collect();
+    format!("{}.", titles.join("; "))
 }
 
 /// Target on the left, clients on the right, the kernel between them.
 fn picture(setup: &Setup, letters: &Letters) -> Picture {
-    let rows = f64::from(setup.hosts.max(2));
-    let height = 96.0 + 46.0 * rows;
+    let width = |text: &str| letters.width(text) * TEXT * 1.12;
+    let between = setup.connections.iter();
+    let between = between.flat_map(|text| super::chart::wrap(text, 226.0, width));
+    let between: Vec<_> = between.collect();
+    let rows = (f64::from(setup.hosts) * 48.0)
+        .max(50.0 + LINE * between.len() as f64)
+        .max(96.0 + LINE * setup.target.len() as f64);
+    let (top, bottom) = (40.0, 40.0 + rows);
     let mut picture = Picture {
-        width: 980.0,
-        height,
+        width: WIDTH,
+        height: bottom + 16.0,
         title: format!("Topology: {}", setup.link),
         shapes: Vec::new(),
     };
     let edge = Some(Pen::solid(EDGE, 1.2));
-    let (top, bottom) = (44.0, height - 16.0);
-    picture.rect((8.0, 8.0), (972.0, height - 4.0), PAPER, edge);
-    let title = Words::new("one machine", (20.0, 29.0), TEXT, Anchor::Start);
+    picture.rect((4.0, 4.0), (WIDTH - 4.0, bottom + 12.0), PAPER, edge);
+    let title = Words::new("one machine", (18.0, 26.0), TEXT, Anchor::Start);
     picture.words(Words {
         colour: GREY,
         ..title
     });
-    target(&mut picture, setup, (top, bottom));
     let middle = (top + bottom) / 2.0;
-    // Clients, and the line from each of them.
-    let room = (bottom - top) / f64::from(setup.hosts);
+    let room = rows / f64::from(setup.hosts);
+    let ways = (0..setup.hosts).map(|host| {
+        let y = top + room * (f64::from(host) + 0.5);
+        vec![(346.0, middle), (404.0, y), (690.0, y)]
+    });
+    picture.lines(ways.collect(), Pen::solid(INK, 1.6));
+    target(&mut picture, setup, (top, bottom));
+    picture.rect((404.0, top), (648.0, bottom), KERNEL, edge);
+    bold(
+        &mut picture,
+        &format!("kernel: {}", setup.link),
+        (416.0, top + 22.0),
+    );
+    lines(&mut picture, &between, (416.0, top + 42.0));
     for host in 0..setup.hosts {
         let y = top + room * f64::from(host);
-        picture.rect((690.0, y + 3.0), (958.0, y + room - 3.0), CLIENT, edge);
-        let name = match setup.hosts {
-            1 => "client: weft perf".to_owned(),
-            _ => format!("host {}: weft perf", host + 1),
+        picture.rect((690.0, y + 2.0), (962.0, y + room - 2.0), CLIENT, edge);
+        let (name, cpus) = match setup.hosts {
+            1 => (
+                "client: weft perf".to_owned(),
+                "1 thread on another CPU, where there is one",
+            ),
+            _ => (
+                format!("host {}: weft perf", host + 1),
+                "on the CPUs that the target leaves",
+            ),
         };
         let line = y + room / 2.0 + 4.0;
-        let rest = match setup.hosts {
-            1 => "the other CPUs",
-            _ => "the other CPUs, shared",
-        };
-        bold(&mut picture, &name, (704.0, line - 9.0));
-        let words = Words::new(rest, (704.0, line + 8.0), TEXT, Anchor::Start);
-        picture.words(words);
-        let pen = Pen::solid(INK, 1.6);
-        picture.line(
-            &[
-                (330.0, middle),
-                (410.0, y + room / 2.0),
-                (690.0, y + room / 2.0),
-            ],
-            pen,
-        );
-    }
-    picture.rect((400.0, top + 3.0), (640.0, bottom - 3.0), KERNEL, edge);
-    bold(&mut picture, "kernel", (414.0, top + 24.0));
-    let words = [&setup.link, &setup.each]
-        .map(|text| super::chart::wrap(text, 214.0, |text| letters.width(text) * TEXT * 1.12));
-    for (at, line) in words.concat().into_iter().enumerate() {
-        let place = (414.0, top + 44.0 + 16.0 * at as f64);
-        picture.words(Words::new(line, place, TEXT, Anchor::Start));
+        bold(&mut picture, &name, (704.0, line - 8.0));
+        lines(&mut picture, &[cpus.to_owned()], (704.0, line + 9.0));
     }
     picture
 }
 
 fn target(picture: &mut Picture, setup: &Setup, (top, bottom): (f64, f64)) {
     let edge = Some(Pen::solid(EDGE, 1.2));
-    picture.rect((22.0, top + 3.0), (330.0, bottom - 3.0), TARGET, edge);
-    bold(picture, "target: weft serve", (36.0, top + 24.0));
-    let middle = (top + bottom) / 2.0;
-    let reactor = match setup.target_cores {
-        1 => "1 reactor on its own CPU".to_owned(),
-        cores => format!("{cores} reactors, a CPU each"),
-    };
-    picture.rect((190.0, middle - 18.0), (316.0, middle + 30.0), PAPER, edge);
-    let name = Words::new("reactor", (253.0, middle + 2.0), TEXT, Anchor::Middle);
-    picture.words(name);
-    let cpu = Words::new(
-        "CPU of its own",
-        (253.0, middle + 19.0),
-        TEXT,
-        Anchor::Middle,
-    );
-    picture.words(cpu);
-    picture.rect((36.0, middle - 18.0), (150.0, middle + 30.0), PAPER, edge);
-    let store = Words::new("store", (93.0, middle + 2.0), TEXT, Anchor::Middle);
-    picture.words(store);
-    let memory = Words::new("in memory", (93.0, middle + 19.0), TEXT, Anchor::Middle);
-    picture.words(memory);
-    picture.line(
-        &[(150.0, middle + 6.0), (190.0, middle + 6.0)],
-        Pen::solid(INK, 1.6),
-    );
-    for (at, line) in [reactor, setup.devices.clone()].into_iter().enumerate() {
-        let place = (36.0, bottom - 30.0 + 16.0 * at as f64);
+    picture.rect((18.0, top), (346.0, bottom), TARGET, edge);
+    bold(picture, "target: weft serve", (32.0, top + 22.0));
+    let (from, to) = (top + 34.0, top + 68.0);
+    for (name, left, right) in [("store", 32.0, 150.0), ("reactor", 206.0, 332.0)] {
+        picture.rect((left, from), (right, to), PAPER, edge);
+        let at = ((left + right) / 2.0, from + 21.0);
+        picture.words(Words::new(name, at, TEXT, Anchor::Middle));
+    }
+    let middle = (from + to) / 2.0;
+    picture.line(&[(150.0, middle), (206.0, middle)], Pen::solid(INK, 1.6));
+    lines(picture, &setup.target, (32.0, to + 20.0));
+}
+
+fn lines(picture: &mut Picture, lines: &[String], (x, y): (f64, f64)) {
+    for (at, line) in lines.iter().enumerate() {
+        let place = (x, y + LINE * at as f64);
         picture.words(Words::new(line, place, TEXT, Anchor::Start));
     }
 }

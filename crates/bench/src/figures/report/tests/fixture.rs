@@ -45,7 +45,7 @@ fn oddities(measured: &mut Measured) {
     let gap = reads.series.iter_mut().find(|series| series.name == GAP);
     gap.expect("in the catalogue").points.remove(0);
     measured.skipped.push(Skipped {
-        what: format!("nvme-read/{GAP} at 4k"),
+        what: format!("nvme-read/{GAP}/4k"),
         why: "the run was interrupted".into(),
     });
     let first = &mut reads.series[0].points[0];
