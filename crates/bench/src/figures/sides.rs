@@ -8,6 +8,7 @@ mod client;
 mod config;
 mod leash;
 mod local;
+mod namespaces;
 mod sampled;
 mod target;
 
@@ -19,8 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use leash::{LeashArgs, run as leash};
 
 use child::Words;
+use namespaces::Namespaces;
 
-use super::load::{Durations, Load, Subject};
+use super::load::{Durations, Load, Mode, Protocol, Subject};
 use super::measured::{Quantity, Sample};
 
 /// What of the user's is to be used.
@@ -86,6 +88,9 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
 /// What is missing, and how to get it.
 pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<(), String> {
     let _ = options;
+    if load.mtu.is_some() {
+        namespaces::available()?;
+    }
     match subject {
         Subject::Weft(protocol, mode) => target::available(*protocol, mode, load),
         Subject::Ceiling(..) => ceiling::available(load),
@@ -108,15 +113,42 @@ pub fn measure(
 ) -> Result<Run, Error> {
     go_on(stop)?;
     available(subject, load, options)?;
-    let around = Around::new(load, how_long, options, stop)?;
-    match subject {
+    let mut around = Around::new(load, how_long, options, stop)?;
+    let pair = match load.mtu {
+        Some(mtu) => Some(Namespaces::new(&around, mtu)?),
+        None => None,
+    };
+    if let Some(pair) = &pair {
+        around.net = pair.net();
+    }
+    let run = match subject {
         Subject::Weft(protocol, mode) => target::measure(&around, *protocol, mode),
         Subject::Ceiling(protocol, payload) => ceiling::measure(&around, *protocol, *payload),
         Subject::Local(_) => local::measure(&around),
         Subject::Peer(name) | Subject::Client(name) => {
             Err(Error::Failed(format!("{name}: no adapter")))
         }
+    };
+    let mut run = run?;
+    if let Some(pair) = pair {
+        run.commands.splice(0..0, pair.commands);
     }
+    Ok(run)
+}
+
+/// The configuration with which [`measure`] starts a target of weft.
+///
+/// # Errors
+/// Why there can be none.
+pub fn configuration(
+    protocol: Protocol,
+    mode: &Mode,
+    load: &Load,
+    how_long: &Durations,
+) -> Result<String, Error> {
+    let (options, stop) = (Options::default(), AtomicBool::new(false));
+    let around = Around::new(load, how_long, &options, &stop)?;
+    Ok(target::config(&around, protocol, mode)?.text())
 }
 
 /// What every part of a run must know.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::load::{Protocol, Spin};
 use super::child::{Child, Words, list};
-use super::sampled::{Look, Told};
+use super::sampled::{Look, Told, json, number};
 use super::{Around, Error, go_on};
 use crate::perf::Rw;
 
@@ -119,7 +119,7 @@ pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
             ..around.weft(words)?
         };
         let text = Child::start(&words)?.output(CONNECT_MAX + runtime, around.stop)?;
-        let written = Told::parse(&text)?.bytes;
+        let written = number(&json(&text)?, "/total/ios")? * bs as f64;
         let wanted = host.device_bytes * host.urls.len() as u64;
         if host.protocol == Protocol::Nfs || written >= wanted as f64 {
             return Ok(());

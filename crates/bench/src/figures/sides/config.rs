@@ -1,7 +1,7 @@
 //! The configuration of a target that is to be measured.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use super::super::load::{Driver, Load, Mode, Placement, Protocol, Spin};
 use super::child::list;
@@ -32,8 +32,28 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// Whether the client runs on the same CPUs.
     pub is_shared: bool,
-    /// Where it listens, each protocol on a port that the kernel chooses.
+    /// Where it listens, a port for each protocol.
     pub ip: IpAddr,
+    /// In the order of the protocols.
+    pub ports: Vec<u16>,
+}
+
+/// A port for each protocol: its own where nobody else is, one that is free now
+/// on the loopback interface.
+pub fn ports(protocols: &[Protocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
+    let own = |protocol: &Protocol| match protocol {
+        Protocol::NvmeTcp => 4420,
+        Protocol::Iscsi => 3260,
+        Protocol::Nfs => 2049,
+    };
+    if !ip.is_loopback() {
+        return Ok(protocols.iter().map(own).collect());
+    }
+    // All are held until the last is known, or two would be the same.
+    let listeners = protocols.iter().map(|_| TcpListener::bind((ip, 0)));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let port = |listener: &TcpListener| Ok(listener.local_addr()?.port());
+    listeners.iter().map(port).collect()
 }
 
 /// All protocols, that of the measurement first.
@@ -76,16 +96,11 @@ impl Config {
         for protocol in &self.protocols {
             self.devices(*protocol, &mut text);
         }
-        for protocol in &self.protocols {
-            let (ip, word) = (self.ip, word(*protocol));
-            let ip = if ip.is_ipv6() {
-                format!("[{ip}]")
-            } else {
-                ip.to_string()
-            };
+        for (protocol, port) in self.protocols.iter().zip(&self.ports) {
+            let (address, word) = (SocketAddr::new(self.ip, *port), word(*protocol));
             let _ = write!(
                 text,
-                "[[listener]]\naddress = \"{ip}:0\"\nprotocol = \"{word}\"\n"
+                "[[listener]]\naddress = \"{address}\"\nprotocol = \"{word}\"\n"
             );
         }
         self.policy(&mut text);
@@ -158,9 +173,13 @@ impl Config {
         }
     }
 
-    /// What `weft perf` calls a device at `authority`, an address with its port.
-    pub fn url(&self, protocol: Protocol, authority: &str, device: u16) -> String {
+    /// What `weft perf` calls a device.
+    pub fn url(&self, protocol: Protocol, device: u16) -> String {
         let at = self.suffix(device);
+        let mut ports = self.protocols.iter().zip(&self.ports);
+        let found = ports.find(|(one, _)| **one == protocol);
+        let (_, port) = found.expect("it serves what it was configured for");
+        let authority = SocketAddr::new(self.ip, *port);
         match protocol {
             Protocol::NvmeTcp => format!("nvme-tcp://{authority}/{NQN}{at}"),
             Protocol::Iscsi => format!("iscsi://{authority}/{IQN}{at}/0"),

@@ -1,6 +1,5 @@
 //! weft as the target: `weft serve` of a configuration made for the run.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use rustix::process::Signal;
 use super::super::load::{Driver, Load, Mode, Protocol};
 use super::child::{Child, TempFile, Words};
 use super::client::{self, Clients, Host};
-use super::config::{Config, protocols};
+use super::config::{Config, ports, protocols};
 use super::sampled::{Counters, Look, Told, sample};
 use super::{Around, Error, Run};
 
@@ -39,7 +38,6 @@ pub fn available(protocol: Protocol, mode: &Mode, load: &Load) -> Result<(), Str
 pub struct Target {
     child: Child,
     config: Config,
-    addresses: Vec<SocketAddr>,
     file: TempFile,
     text: String,
 }
@@ -55,18 +53,12 @@ impl Target {
             ..around.weft(vec!["serve".into(), "-c".into(), path])?
         };
         let mut child = Child::start(&words)?;
-        let mut addresses = Vec::new();
         child.line(START_MAX, around.stop, |line| {
-            addresses.extend(listening(line));
             line.contains("ends it in order").then_some(())
         })?;
-        if addresses.len() != config.protocols.len() {
-            return Err(child.complain("it listens elsewhere than it was told"));
-        }
         Ok(Target {
             child,
             config,
-            addresses,
             file,
             text,
         })
@@ -74,10 +66,7 @@ impl Target {
 
     /// The URL of a device.
     pub fn url(&self, protocol: Protocol, device: u16) -> String {
-        let mut all = self.config.protocols.iter().zip(&self.addresses);
-        let found = all.find(|(one, _)| **one == protocol);
-        let (_, address) = found.expect("it serves what it was configured for");
-        self.config.url(protocol, &address.to_string(), device)
+        self.config.url(protocol, device)
     }
 
     /// What it has done so far.
@@ -97,12 +86,6 @@ impl Target {
         let shown = self.child.shown().replace(&*path, "target.toml");
         vec![format!("# target.toml\n{}", self.text), shown]
     }
-}
-
-/// The address in a line of what `weft serve` says first.
-fn listening(line: &str) -> Option<SocketAddr> {
-    let rest = line.trim_start().strip_prefix("on ")?;
-    rest.split_whitespace().next()?.parse().ok()
 }
 
 /// What the hosts of a protocol use: each its share of the devices, or all the
@@ -129,11 +112,14 @@ pub fn hosts(
 }
 
 /// The configuration for a run.
-pub fn config(around: &Around, protocol: Protocol, mode: &Mode, ip: IpAddr) -> Config {
+pub fn config(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Config, Error> {
     let load = around.load;
     let share = around.how_long.volume_bytes / u64::from(load.devices);
-    Config {
-        protocols: protocols(protocol, load),
+    let (protocols, ip) = (protocols(protocol, load), around.net.ip);
+    let ports = ports(&protocols, ip).map_err(|error| format!("no port is free: {error}"))?;
+    Ok(Config {
+        ports,
+        protocols,
         devices: load.devices,
         device_bytes: (share / DEVICE_UNIT).max(1) * DEVICE_UNIT,
         block_bytes: load.block_bytes,
@@ -141,13 +127,13 @@ pub fn config(around: &Around, protocol: Protocol, mode: &Mode, ip: IpAddr) -> C
         cpus: around.cpus.target.clone(),
         is_shared: around.cpus.is_shared,
         ip,
-    }
+    })
 }
 
 /// One run of weft against weft.
 pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, Error> {
     let load = around.load;
-    let config = config(around, protocol, mode, around.net.ip);
+    let config = config(around, protocol, mode)?;
     let mut target = Target::start(around, config)?;
     let mut commands = target.commands();
     let mut words = Vec::new();

@@ -1,0 +1,225 @@
+//! Each side of a measurement that weft brings along, run for a moment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bench::figures::load::{
+    Driver, Durations, Load, Mode, Payload, Placement, Protocol, Spin, Subject,
+};
+use bench::figures::measured::Quantity;
+use bench::figures::sides::{Error, Options, Run, available, measure};
+use bench::perf::Rw;
+
+const MODE: Mode = Mode {
+    driver: Driver::Epoll,
+    fast_path: true,
+    zero_copy: false,
+    spin: Spin::Default,
+    placement: Placement::LeastLoaded,
+};
+
+const LOAD: Load = Load {
+    rw: Rw::RandRead,
+    bs: 4096,
+    iodepth: 8,
+    connections: 1,
+    hosts: 1,
+    devices: 1,
+    block_bytes: 4096,
+    header_digest: false,
+    data_digest: false,
+    rate: None,
+    target_cores: 1,
+    mtu: None,
+    beside: false,
+    distribution: false,
+};
+
+const MOMENT: Durations = Durations {
+    ramp: Duration::from_millis(20),
+    runtime: Duration::from_millis(100),
+    volume_bytes: 8 << 20,
+};
+
+fn options() -> Options {
+    Options {
+        weft: Some(PathBuf::from(env!("CARGO_BIN_EXE_weft"))),
+        ..Options::default()
+    }
+}
+
+fn run(subject: Subject, load: &Load) -> Run {
+    let stop = AtomicBool::new(false);
+    let run = measure(&subject, load, &MOMENT, &options(), &stop);
+    run.unwrap_or_else(|error| panic!("{subject:?} {load:?}: {error}"))
+}
+
+fn value(run: &Run, quantity: Quantity) -> f64 {
+    let value = run.sample.values.get(&quantity);
+    *value.unwrap_or_else(|| panic!("no {quantity:?} in {run:?}"))
+}
+
+/// What every side tells.
+fn check(run: &Run) {
+    assert!(value(run, Quantity::Iops) > 0.0);
+    assert!(value(run, Quantity::P50Us) > 0.0);
+    assert!((0.0..=1.0).contains(&value(run, Quantity::ClientBusy)));
+    assert_eq!(run.sample.tenths.len(), 10);
+    assert!(!run.commands.is_empty());
+}
+
+#[test]
+fn weft_is_measured_by_every_protocol() {
+    for protocol in [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs] {
+        let run = run(Subject::Weft(protocol, MODE), &LOAD);
+        check(&run);
+        for quantity in [
+            Quantity::TargetCpuSPerGbit,
+            Quantity::TargetCpuUsPerIo,
+            Quantity::TargetBusy,
+            Quantity::SyscallsPerIo,
+            Quantity::BytesPerSecond,
+        ] {
+            assert!(value(&run, quantity) > 0.0, "{protocol:?} {quantity:?}");
+        }
+        assert!(run.commands[0].contains("[policy]"), "{:?}", run.commands);
+        assert!(
+            run.commands[2].starts_with("weft perf "),
+            "{:?}",
+            run.commands
+        );
+    }
+}
+
+#[test]
+fn a_copy_in_user_space_is_seen_without_the_fast_path() {
+    let copied = |fast_path| {
+        let run = run(
+            Subject::Weft(Protocol::NvmeTcp, Mode { fast_path, ..MODE }),
+            &LOAD,
+        );
+        value(&run, Quantity::CopiedBytesPerIo)
+    };
+    // What it gathers of headers and small things is less than a payload.
+    let (with, without) = (copied(true), copied(false));
+    assert!(with < 1024.0 && without >= 4096.0, "{with} {without}");
+}
+
+#[test]
+fn hosts_begin_together_on_devices_of_their_own() {
+    let load = Load {
+        hosts: 2,
+        devices: 4,
+        connections: 2,
+        distribution: true,
+        rw: Rw::RandWrite,
+        header_digest: true,
+        data_digest: true,
+        ..LOAD
+    };
+    let run = run(Subject::Weft(Protocol::Iscsi, MODE), &load);
+    check(&run);
+    let perf: Vec<&String> = run.commands.iter().filter(|c| c.contains("perf")).collect();
+    assert_eq!(perf.len(), 2);
+    assert!(
+        perf[0].contains("bench00/0") && perf[0].contains("bench02/0"),
+        "{perf:?}"
+    );
+    assert!(
+        perf[1].contains("bench01/0") && perf[1].contains("bench03/0"),
+        "{perf:?}"
+    );
+    let shares = run.sample.distribution;
+    assert!(
+        shares
+            .windows(2)
+            .all(|two| two[0].0 <= two[1].0 && two[0].1 < two[1].1)
+    );
+    assert!((shares.last().expect("some").0 - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn bare_sockets_and_the_bare_volume_are_measured_too() {
+    for payload in [Payload::Hot, Payload::Cold] {
+        let run = run(Subject::Ceiling(Protocol::NvmeTcp, payload), &LOAD);
+        check(&run);
+        assert!(value(&run, Quantity::TargetCpuSPerGbit) > 0.0);
+    }
+    check(&run(Subject::Local(Protocol::NvmeTcp), &LOAD));
+    let names = Load {
+        rw: Rw::Getattr,
+        ..LOAD
+    };
+    for subject in [
+        Subject::Ceiling(Protocol::Nfs, Payload::Hot),
+        Subject::Local(Protocol::NvmeTcp),
+        Subject::Weft(Protocol::Iscsi, MODE),
+    ] {
+        assert!(
+            available(&subject, &names, &options()).is_err(),
+            "{subject:?}"
+        );
+    }
+}
+
+#[test]
+fn who_stops_gets_no_figure_and_leaves_nobody() {
+    let stop = AtomicBool::new(true);
+    let subject = Subject::Weft(Protocol::NvmeTcp, MODE);
+    let run = measure(&subject, &LOAD, &MOMENT, &options(), &stop);
+    assert_eq!(run.expect_err("it was stopped"), Error::Stopped);
+}
+
+/// A configuration for every mode, as `weft check` sees it.
+#[test]
+fn every_mode_is_a_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("target.toml");
+    let drivers = [Driver::Epoll, Driver::IoUring];
+    let spins = [Spin::Default, Spin::Sleep, Spin::Poll];
+    let placements = [
+        Placement::LeastLoaded,
+        Placement::RoundRobin,
+        Placement::IncomingCpu,
+    ];
+    for (at, protocol) in [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs]
+        .into_iter()
+        .enumerate()
+    {
+        let mode = Mode {
+            driver: drivers[at % 2],
+            fast_path: at != 0,
+            zero_copy: at != 1,
+            spin: spins[at],
+            placement: placements[at],
+        };
+        for (devices, block_bytes, beside) in [(1, 4096, true), (32, 512, false)] {
+            let load = Load {
+                devices,
+                block_bytes,
+                beside,
+                ..LOAD
+            };
+            let text = bench::figures::sides::configuration(protocol, &mode, &load, &MOMENT);
+            fs::write(&path, text.expect("a configuration")).expect("a file");
+            assert_fine(&path);
+        }
+    }
+}
+
+fn assert_fine(path: &Path) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["check", "-c"])
+        .arg(path)
+        .output()
+        .expect("weft starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{said}\n{}",
+        fs::read_to_string(path).expect("text")
+    );
+}
