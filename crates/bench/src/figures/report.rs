@@ -107,11 +107,11 @@ fn report<'a>(measured: &'a Measured, styles: &'a Styles, letters: &Letters) -> 
         })
     });
     let sections: Vec<_> = sections.collect();
-    let specs: Vec<_> = sections.iter().map(|section| section.source.spec).collect();
+    let sources: Vec<_> = sections.iter().map(|section| &section.source).collect();
     let names = measured.sweeps.iter().map(|sweep| sweep.name.as_str());
     Report {
         measured,
-        topologies: topology::draw(&specs, letters),
+        topologies: topology::draw(&sources, letters),
         missing: missing(measured),
         unknown: names
             .filter(|name| SweepSpec::named(name).is_none())

@@ -76,19 +76,11 @@ fn cell(to: &mut Markup, figure: &Figure<'_>, value: Option<&Value>, base: Optio
     }
     if !value.outliers.is_empty() {
         let count = value.outliers.len();
-        to.classed(
-            "span",
-            "mark",
-            format!("outliers: {count} of {}", summary.count),
-        );
+        to.leaf("s", format!("outliers: {count} of {}", summary.count));
     }
     if !value.unsteady.is_empty() {
         let count = value.unsteady.len();
-        to.classed(
-            "span",
-            "mark",
-            format!("unsteady: {count} of {}", summary.count),
-        );
+        to.leaf("s", format!("unsteady: {count} of {}", summary.count));
     }
     to.end();
 }
@@ -97,7 +89,9 @@ fn cell(to: &mut Markup, figure: &Figure<'_>, value: Option<&Value>, base: Optio
 pub(super) fn range(summary: &Summary, number: impl Fn(f64) -> String) -> String {
     match summary.count {
         1 => "one run".to_owned(),
-        _ => format!("{} to {}", number(summary.min), number(summary.max)),
+        // A dash before a minus sign would be read as one.
+        _ if summary.min < 0.0 => format!("{} to {}", number(summary.min), number(summary.max)),
+        _ => format!("{}–{}", number(summary.min), number(summary.max)),
     }
 }
 

@@ -77,7 +77,8 @@ fn expected(
     let number = |value| shown(chart.y).number(value);
     let range = |summary: &Summary, number: &dyn Fn(f64) -> String| match summary.count {
         1 => "one run".to_owned(),
-        _ => format!("{} to {}", number(summary.min), number(summary.max)),
+        _ if summary.min < 0.0 => format!("{} to {}", number(summary.min), number(summary.max)),
+        _ => format!("{}–{}", number(summary.min), number(summary.max)),
     };
     if chart.kind == ChartKind::Difference {
         let more: Vec<_> = pairs.iter().map(|(own, base)| own - base).collect();

@@ -1,8 +1,8 @@
 //! Who was connected with whom: drawn from what the sweeps asked for.
 
+use super::figure::Source;
 use super::letters::Letters;
 use super::picture::{Anchor, Colour, GREY, INK, PAPER, Pen, Picture, TEXT, Words};
-use crate::figures::catalogue::SweepSpec;
 use crate::figures::load::{Load, Protocol, Subject};
 
 const TARGET: Colour = (0xe6, 0xf1, 0xf8);
@@ -26,8 +26,8 @@ struct Setup {
 }
 
 /// A drawing for each set-up that the sweeps have, and which sweeps those are.
-pub(super) fn draw(specs: &[&SweepSpec], letters: &Letters) -> Vec<(String, Picture)> {
-    let setups = [alone(specs), over_veth(specs), of_many(specs)];
+pub(super) fn draw(sources: &[&Source<'_>], letters: &Letters) -> Vec<(String, Picture)> {
+    let setups = [alone(sources), over_veth(sources), of_many(sources)];
     let drawn = setups.into_iter().flatten();
     drawn
         .map(|(what, setup)| (what, picture(&setup, letters)))
@@ -35,9 +35,12 @@ pub(super) fn draw(specs: &[&SweepSpec], letters: &Letters) -> Vec<(String, Pict
 }
 
 /// Target and client on the loopback interface.
-fn alone(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
+fn alone(sources: &[&Source<'_>]) -> Option<(String, Setup)> {
     let is_plain = |load: &Load| load.mtu.is_none() && load.hosts == 1;
-    let loads = specs.iter().flat_map(|spec| loads(spec)).filter(is_plain);
+    let loads = sources
+        .iter()
+        .flat_map(|source| loads(source))
+        .filter(is_plain);
     let loads: Vec<_> = loads.collect();
     let cores = loads.iter().map(|load| load.target_cores).max()?;
     let connections = loads.iter().map(|load| load.connections).max()?;
@@ -54,10 +57,10 @@ fn alone(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
     Some(("All figures but those of the drawings below.".into(), setup))
 }
 
-fn over_veth(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
-    let has_mtu = |spec: &&&SweepSpec| loads(spec).iter().any(|load| load.mtu.is_some());
-    let all: Vec<_> = specs.iter().filter(has_mtu).collect();
-    let loads = all.iter().flat_map(|spec| loads(spec));
+fn over_veth(sources: &[&Source<'_>]) -> Option<(String, Setup)> {
+    let has_mtu = |source: &&&Source<'_>| loads(source).iter().any(|load| load.mtu.is_some());
+    let all: Vec<_> = sources.iter().filter(has_mtu).collect();
+    let loads = all.iter().flat_map(|source| loads(source));
     let mut mtus: Vec<_> = loads.filter_map(|load| load.mtu).collect();
     mtus.sort_unstable();
     mtus.dedup();
@@ -73,16 +76,16 @@ fn over_veth(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
         ],
         connections: vec![
             format!("MTU {}", mtus.join(", ")),
-            format!("TCP, {} connections", first.load.connections),
+            format!("TCP, {} connections", first.spec.load.connections),
         ],
     };
     Some((titles(&all), setup))
 }
 
-fn of_many(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
-    let is_many = |spec: &&&SweepSpec| loads(spec).iter().any(|load| load.hosts > 1);
-    let all: Vec<_> = specs.iter().filter(is_many).collect();
-    let spec = all.first()?;
+fn of_many(sources: &[&Source<'_>]) -> Option<(String, Setup)> {
+    let is_many = |source: &&&Source<'_>| loads(source).iter().any(|load| load.hosts > 1);
+    let all: Vec<_> = sources.iter().filter(is_many).collect();
+    let spec = all.first()?.spec;
     let x = spec.axis.full.first()?;
     let loads = spec
         .series
@@ -114,16 +117,21 @@ fn of_many(specs: &[&SweepSpec]) -> Option<(String, Setup)> {
     Some((titles(&all), setup))
 }
 
-/// Of every series at every point.
-fn loads(spec: &SweepSpec) -> Vec<Load> {
-    let points = spec.axis.full.iter();
-    points
-        .flat_map(|x| spec.series.iter().map(|series| spec.load_at(series, *x)))
-        .collect()
+/// Of every series at every point where it was measured.
+fn loads(source: &Source<'_>) -> Vec<Load> {
+    let measured = source.sweep.series.iter().flat_map(|series| {
+        let spec = source.spec.series_named(&series.name);
+        let points = series
+            .points
+            .iter()
+            .filter(|point| !point.samples.is_empty());
+        points.filter_map(move |point| Some(source.spec.load_at(spec?, point.x)))
+    });
+    measured.collect()
 }
 
-fn titles(specs: &[&&SweepSpec]) -> String {
-    let titles: Vec<_> = specs.iter().map(|spec| spec.title).collect();
+fn titles(sources: &[&&Source<'_>]) -> String {
+    let titles: Vec<_> = sources.iter().map(|source| source.spec.title).collect();
     format!("{}.", titles.join("; "))
 }
 
