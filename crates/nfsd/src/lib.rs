@@ -21,6 +21,7 @@ mod mount;
 mod names;
 pub mod offload;
 mod open;
+mod past;
 mod payload;
 mod peer;
 pub mod pseudo;
@@ -87,8 +88,8 @@ pub struct Nfsd {
     pub outbox: callback::Outbox,
     /// What is exported.
     pub exports: exports::Live,
-    /// Calls of NFSv3 that must not be executed twice.
-    pub(crate) pasts: v3::Pasts,
+    /// Calls of NFSv3 and 4.0 that must not be executed twice.
+    pub(crate) pasts: past::Pasts,
     /// Who has mounted what with NFSv3.
     pub(crate) mounts: mount::Mounts,
 }
@@ -111,7 +112,7 @@ impl Nfsd {
             copies: offload::Copies::default(),
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),
-            pasts: v3::Pasts::default(),
+            pasts: past::Pasts::default(),
             mounts: mount::Mounts::default(),
         }
     }

@@ -10,8 +10,9 @@ use store::fs::Asker;
 use wire::nfs4::sessionid4;
 
 use crate::answers::Answers;
+use crate::past::Past;
 use crate::pseudo::View;
-use crate::{Nfsd, open, v3};
+use crate::{Nfsd, open};
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -28,8 +29,8 @@ pub struct Peer {
     pub(crate) states: open::Seen,
     /// What it sees of the exports.
     pub(crate) view: View,
-    /// What its address has called, once it uses NFSv3.
-    past: Option<Arc<v3::Past>>,
+    /// What its address has called, once it calls something that must not be done twice.
+    past: Option<Arc<Past>>,
     /// Memory of its large answers.
     pub(crate) answers: Answers,
     /// Whose turn its calls take.
@@ -94,8 +95,8 @@ impl Peer {
         self.asker
     }
 
-    /// What its address has called with NFSv3.
-    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<v3::Past> {
+    /// What its address has called that must not be done twice.
+    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<Past> {
         let address = self.address.ip();
         self.past.get_or_insert_with(|| nfsd.pasts.of(address))
     }

@@ -8,7 +8,6 @@
 mod args;
 mod call;
 mod convert;
-mod past;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -21,8 +20,6 @@ use nfs::connection::{Args, Credential, Procedure, Stop};
 use store::fs::{FileId, FileSystem, Progress, Task};
 use wire::nfs3::nfsstat3;
 use wire::rpc::{accept_stat, auth_stat};
-
-pub(crate) use self::past::{Past, Pasts};
 
 use self::args::Asked;
 use self::call::Call;

@@ -40,6 +40,9 @@ const OWNERS_MAX: usize = 64 * 1024;
 /// States and owners of all clients together: no client has more than a part of
 /// what is left of them.
 const HELD_MAX: usize = 1 << 20;
+/// Bits of a state's number that are counted up: states made one after the other
+/// take different places in a table of so many.
+const COUNTED_BITS: u32 = 12;
 /// That every client may have, whatever others have.
 const HELD_MIN: usize = 64;
 
@@ -162,7 +165,7 @@ impl Holdings {
     fn free_number(&mut self, (secret, client): (Secret, clientid4)) -> u32 {
         loop {
             self.next = self.next.wrapping_add(1);
-            let number = secret.scatter(For::State(client), self.next);
+            let number = secret.mark(For::State(client), self.next, COUNTED_BITS);
             if !self.states.contains_key(&number) {
                 return number;
             }

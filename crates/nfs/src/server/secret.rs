@@ -58,6 +58,13 @@ impl Secret {
         left << 16 | right
     }
 
+    /// A number with its lowest `kept` bits as they are, and nothing to be seen of
+    /// the others.
+    pub(super) fn mark(self, what: For, number: u32, kept: u32) -> u32 {
+        let low = number & ((1 << kept) - 1);
+        (self.bits(what, number.into()) as u32) << kept | low
+    }
+
     /// The number that [`Secret::scatter`] has made this of.
     pub(super) fn gather(self, what: For, scattered: u32) -> u32 {
         let (mut left, mut right) = (scattered >> 16, scattered & 0xffff);
@@ -101,5 +108,8 @@ mod tests {
         let near = |pair: &[u32]| pair[0].abs_diff(pair[1]) < 1 << 16;
         assert!(!first.windows(2).any(near), "one tells nothing of the next");
         assert_eq!(format!("{one:?}"), "Secret(..)");
+        let marked: Vec<u32> = (1..100).map(|n| one.mark(For::State(1), n, 12)).collect();
+        assert!(marked.iter().zip(1..).all(|(marked, n)| marked & 0xfff == n));
+        assert!(!marked.windows(2).any(near));
     }
 }

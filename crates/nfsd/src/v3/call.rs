@@ -12,10 +12,10 @@ use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
 use super::args::{Asked, Named};
-use super::past::{Begun, Known, Past};
 use super::{Found, convert, results};
 use crate::answers::{Answers, Wait};
 use crate::open;
+use crate::past::{Begun, Known, Past};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::run::{Around, Step};
 use crate::{Granted, Nfsd, View};

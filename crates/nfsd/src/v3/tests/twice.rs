@@ -1,7 +1,7 @@
 //! Calls that come again, and calls that wait.
 
-use super::super::past::{Begun, Known};
 use super::*;
+use crate::past::{Begun, Known};
 
 /// The same record again, as from a client that has connected anew.
 fn again(world: &mut World, record: &[u8]) -> Vec<u8> {

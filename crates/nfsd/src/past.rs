@@ -1,9 +1,12 @@
 //! Calls that must not be executed twice, and what they were answered: a client
-//! of NFSv3 that has lost its connection sends them again (RFC 1813, section
-//! 4.5; RFC 5531, section 5, on at-most-once semantics).
+//! of NFSv3 or 4.0 that has lost its connection sends them again (RFC 1813,
+//! section 4.5; RFC 7530, section 3.1.1; RFC 5531, section 5, on at-most-once
+//! semantics). Sessions have slots for that.
 //!
-//! Kept by address, so that no client pushes out what another needs. A call is
-//! known by its transaction identifier and by what it consists of.
+//! Kept by address, so that no client pushes out what another needs; not by port,
+//! since few clients come back from the same one. A call is known by its
+//! transaction identifier and by what it consists of, down to the caller, so that
+//! clients behind one address are not mistaken for each other.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use machine::Nanos;
 use nfs::connection::Credential;
 
-/// Calls of one address at most.
-const CALLS_MAX: usize = 1024;
-/// Calls of all addresses at most.
+/// Calls of one address at most: behind it there may be many clients.
+const CALLS_MAX: usize = 8 * 1024;
+/// Calls of all addresses at most, but for these of each.
 const CALLS_ALL_MAX: usize = 64 * 1024;
+const CALLS_MIN: usize = 16;
 /// Bytes of an answer that is kept.
 const ANSWER_BYTES_MAX: usize = 1024;
 /// Addresses that are remembered when none of theirs is connected.
@@ -25,7 +29,7 @@ const ADDRESSES_MAX: usize = 1024;
 const KEPT: Nanos = 120_000_000_000;
 
 /// What a call is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Known {
     xid: u32,
     /// Of everything else.
@@ -58,7 +62,8 @@ pub(crate) enum Begun {
 
 #[derive(Debug)]
 struct Call {
-    hash: u64,
+    /// Of all calls of the address.
+    number: u64,
     since: Nanos,
     /// `None` while it is under way.
     answer: Option<Arc<[u8]>>,
@@ -66,9 +71,10 @@ struct Call {
 
 #[derive(Debug, Default)]
 struct Calls {
-    by_xid: HashMap<u32, Call>,
-    /// In the order in which they came; some have gone already.
-    order: VecDeque<(u32, Nanos)>,
+    by_call: HashMap<Known, Call>,
+    /// In the order in which they came, with their numbers; some have gone already.
+    order: VecDeque<(Known, u64)>,
+    number_next: u64,
 }
 
 /// What one address has called.
@@ -87,42 +93,60 @@ impl Past {
     /// A call came.
     pub(crate) fn begin(&self, known: Known, now: Nanos) -> Begun {
         let mut calls = locked(&self.calls);
-        match calls.by_xid.get(&known.xid) {
-            Some(call) if call.hash == known.hash && now.saturating_sub(call.since) < KEPT => {
-                return match &call.answer {
-                    Some(answer) => Begun::Again(answer.clone()),
-                    None => Begun::UnderWay,
-                };
+        if let Some(call) = calls.by_call.get(&known) {
+            match &call.answer {
+                // However long it takes.
+                None => return Begun::UnderWay,
+                Some(answer) if now.saturating_sub(call.since) < KEPT => {
+                    return Begun::Again(answer.clone());
+                }
+                Some(_) => {}
             }
-            _ => {}
         }
         self.make_room(&mut calls, now);
+        let number = calls.number_next;
+        calls.number_next += 1;
         let call = Call {
-            hash: known.hash,
+            number,
             since: now,
             answer: None,
         };
-        if calls.by_xid.insert(known.xid, call).is_none() {
+        if calls.by_call.insert(known, call).is_none() {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        calls.order.push_back((known.xid, now));
+        calls.order.push_back((known, number));
         Begun::New
     }
 
+    /// Forgets what is late, and the oldest of what is too much; nothing that is
+    /// being executed.
     fn make_room(&self, calls: &mut Calls, now: Nanos) {
-        while let Some(&(xid, since)) = calls.order.front() {
-            let is_late = now.saturating_sub(since) >= KEPT;
-            let is_full = calls.order.len() >= CALLS_MAX
-                || self.count.load(Ordering::Relaxed) >= CALLS_ALL_MAX;
-            if !is_late && !is_full {
+        for _ in 0..calls.order.len() {
+            let Some(&(known, number)) = calls.order.front() else {
                 return;
+            };
+            let own = calls.by_call.len();
+            let is_full = own >= CALLS_MAX
+                || own >= CALLS_MIN && self.count.load(Ordering::Relaxed) >= CALLS_ALL_MAX;
+            let call = calls.by_call.get(&known);
+            match call.filter(|call| call.number == number) {
+                None => {}
+                Some(call) if call.answer.is_none() => {
+                    // As many as are executed at a time come to stand behind.
+                    let is_late = now.saturating_sub(call.since) >= KEPT;
+                    if !is_full && !is_late {
+                        return;
+                    }
+                    calls.order.rotate_left(1);
+                    continue;
+                }
+                Some(call) if !is_full && now.saturating_sub(call.since) < KEPT => return,
+                Some(_) => {
+                    calls.by_call.remove(&known);
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
             }
             calls.order.pop_front();
-            let is_it = |call: &Call| call.since == since;
-            if calls.by_xid.get(&xid).is_some_and(is_it) {
-                calls.by_xid.remove(&xid);
-                self.count.fetch_sub(1, Ordering::Relaxed);
-            }
         }
     }
 
@@ -132,8 +156,7 @@ impl Past {
             return self.forget(known);
         }
         let mut calls = locked(&self.calls);
-        let call = calls.by_xid.get_mut(&known.xid);
-        if let Some(call) = call.filter(|call| call.hash == known.hash) {
+        if let Some(call) = calls.by_call.get_mut(&known) {
             call.answer = Some(results.into());
         }
     }
@@ -141,10 +164,17 @@ impl Past {
     /// A call that was new has done nothing, and may come again.
     pub(crate) fn forget(&self, known: Known) {
         let mut calls = locked(&self.calls);
-        let found = calls.by_xid.get(&known.xid);
-        if found.is_some_and(|call| call.hash == known.hash) {
-            calls.by_xid.remove(&known.xid);
+        if calls.by_call.remove(&known).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
+            let Calls { by_call, order, .. } = &mut *calls;
+            if order.len() > 2 * by_call.len() + CALLS_MIN {
+                let is_there = |&(known, number): &(Known, u64)| {
+                    by_call
+                        .get(&known)
+                        .is_some_and(|call| call.number == number)
+                };
+                order.retain(is_there);
+            }
         }
     }
 }
@@ -152,7 +182,7 @@ impl Past {
 impl Drop for Past {
     fn drop(&mut self) {
         let calls = locked(&self.calls);
-        self.count.fetch_sub(calls.by_xid.len(), Ordering::Relaxed);
+        self.count.fetch_sub(calls.by_call.len(), Ordering::Relaxed);
     }
 }
 
@@ -248,7 +278,8 @@ mod tests {
     #[test]
     fn the_past_is_bounded() {
         let (pasts, past) = past();
-        let all = CALLS_MAX as u32 * 3;
+        let most = CALLS_MAX as u32;
+        let all = most * 3;
         for xid in 0..all {
             assert_eq!(past.begin(known(xid, b"a"), u64::from(xid)), Begun::New);
             past.finish(known(xid, b"a"), b"done");
@@ -257,19 +288,22 @@ mod tests {
         assert_eq!(count(&pasts), CALLS_MAX);
         assert_eq!(locked(&past.calls).order.len(), CALLS_MAX);
         let now = u64::from(all);
-        assert_ne!(
-            past.begin(known(all - CALLS_MAX as u32 / 2, b"a"), now),
-            Begun::New
-        );
-        assert_eq!(
-            past.begin(known(all - CALLS_MAX as u32 - 1, b"a"), now),
-            Begun::New
-        );
+        assert_ne!(past.begin(known(all - most / 2, b"a"), now), Begun::New);
+        assert_eq!(past.begin(known(all - most - 1, b"a"), now), Begun::New);
         // The same number over and over takes no more room.
         for index in 0..all {
             past.begin(known(7, &index.to_le_bytes()), now);
+            past.finish(known(7, &index.to_le_bytes()), b"done");
         }
         assert!(count(&pasts) <= CALLS_MAX && locked(&past.calls).order.len() <= CALLS_MAX);
+        // Nor do calls that come to nothing.
+        for xid in all..2 * all {
+            past.begin(known(xid, b"a"), now);
+            past.forget(known(xid, b"a"));
+        }
+        let calls = locked(&past.calls);
+        assert!(calls.order.len() <= 2 * calls.by_call.len() + 2 * CALLS_MIN);
+        drop(calls);
         drop(past);
         let address = |at: u32| IpAddr::from(at.to_be_bytes());
         (0..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
@@ -283,5 +317,48 @@ mod tests {
             pasts.of(address(0)).begin(known(1, b""), 0),
             Begun::UnderWay
         );
+    }
+
+    /// However many others there are, and however long it takes.
+    #[test]
+    fn what_is_being_executed_is_not_forgotten() {
+        let (_, past) = past();
+        assert_eq!(past.begin(known(1, b"slow"), 0), Begun::New);
+        for xid in 2..3 * CALLS_MAX as u32 {
+            assert_eq!(past.begin(known(xid, b"a"), 1), Begun::New);
+            past.finish(known(xid, b"a"), b"done");
+        }
+        assert_eq!(past.begin(known(1, b"slow"), 2), Begun::UnderWay);
+        assert_eq!(past.begin(known(1, b"slow"), 2 * KEPT), Begun::UnderWay);
+        // With all of it late, it is what is left.
+        assert_eq!(past.begin(known(2, b"b"), 2 * KEPT), Begun::New);
+        assert_eq!(locked(&past.calls).by_call.len(), 2);
+        past.finish(known(1, b"slow"), b"done");
+        let again = past.begin(known(1, b"slow"), KEPT - 1);
+        assert_eq!(again, Begun::Again(b"done"[..].into()));
+    }
+
+    /// Who asks for little keeps it, though others have taken all there is.
+    #[test]
+    fn busy_addresses_leave_others_theirs() {
+        let pasts = Pasts::default();
+        let address = |at: u32| IpAddr::from((0x0a00_0000 + at).to_be_bytes());
+        let quiet = pasts.of(address(0));
+        for xid in 0..CALLS_MIN as u32 - 1 {
+            quiet.begin(known(xid, b"a"), 0);
+            quiet.finish(known(xid, b"a"), b"done");
+        }
+        let busy: Vec<_> = (1..20).map(|at| pasts.of(address(at))).collect();
+        for past in &busy {
+            for xid in 0..CALLS_MAX as u32 {
+                past.begin(known(xid, b"a"), 1);
+                past.finish(known(xid, b"a"), b"done");
+            }
+        }
+        let count = pasts.count.load(Ordering::Relaxed);
+        assert!(count <= CALLS_ALL_MAX + 20 * CALLS_MIN, "{count}");
+        quiet.begin(known(99, b"a"), 2);
+        let again = quiet.begin(known(0, b"a"), 3);
+        assert_eq!(again, Begun::Again(b"done"[..].into()));
     }
 }
