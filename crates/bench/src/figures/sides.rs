@@ -9,6 +9,7 @@ mod config;
 mod leash;
 mod local;
 mod namespaces;
+mod peers;
 mod sampled;
 mod target;
 
@@ -87,7 +88,6 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
 /// # Errors
 /// What is missing, and how to get it.
 pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<(), String> {
-    let _ = options;
     if load.mtu.is_some() {
         namespaces::available()?;
     }
@@ -95,7 +95,8 @@ pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<()
         Subject::Weft(protocol, mode) => target::available(*protocol, mode, load),
         Subject::Ceiling(..) => ceiling::available(load),
         Subject::Local(protocol) => local::available(*protocol, load),
-        Subject::Peer(name) | Subject::Client(name) => Err(format!("{name}: no adapter")),
+        Subject::Peer(name) => peers::available_peer(name, load, options),
+        Subject::Client(name) => peers::available_client(name, load, options),
     }
 }
 
@@ -125,9 +126,8 @@ pub fn measure(
         Subject::Weft(protocol, mode) => target::measure(&around, *protocol, mode),
         Subject::Ceiling(protocol, payload) => ceiling::measure(&around, *protocol, *payload),
         Subject::Local(_) => local::measure(&around),
-        Subject::Peer(name) | Subject::Client(name) => {
-            Err(Error::Failed(format!("{name}: no adapter")))
-        }
+        Subject::Peer(name) => peers::measure_peer(&around, name),
+        Subject::Client(name) => peers::measure_client(&around, name),
     };
     let mut run = run?;
     if let Some(pair) = pair {
@@ -155,6 +155,7 @@ pub fn configuration(
 struct Around<'a> {
     load: &'a Load,
     how_long: &'a Durations,
+    options: &'a Options,
     stop: &'a AtomicBool,
     weft: String,
     cpus: Cpus,
@@ -198,7 +199,7 @@ impl<'a> Around<'a> {
     fn new(
         load: &'a Load,
         how_long: &'a Durations,
-        options: &Options,
+        options: &'a Options,
         stop: &'a AtomicBool,
     ) -> Result<Around<'a>, Error> {
         let weft = match &options.weft {
@@ -210,6 +211,7 @@ impl<'a> Around<'a> {
         Ok(Around {
             load,
             how_long,
+            options,
             stop,
             weft: weft.map_err(|_| "the path of this program is not UTF-8".to_owned())?,
             cpus: Cpus::new(&reactor::available_cpus(), load.target_cores.into()),

@@ -13,8 +13,6 @@ use super::{Error, go_on};
 
 /// How often a child that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a child has to end by itself once it was asked to.
-const END_MAX: Duration = Duration::from_secs(2);
 
 /// What is to be started: a program with its words, perhaps elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,18 +193,6 @@ impl Child {
         let id = rustix::process::Pid::from_child(&self.child);
         // One that has ended needs none.
         let _ = rustix::process::kill_process(id, signal);
-    }
-
-    /// Asks it to end in order; it is killed where it does not.
-    pub fn end(&mut self) {
-        self.signal(rustix::process::Signal::TERM);
-        let give_up = Instant::now() + END_MAX;
-        while Instant::now() < give_up {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(LOOK);
-        }
     }
 
     /// What is wrong, with what it said about it.

@@ -174,7 +174,7 @@ impl Clients {
 }
 
 /// Sleeps, with an eye on who wants to stop.
-fn wait_until(when: Instant, around: &Around) -> Result<(), Error> {
+pub fn wait_until(when: Instant, around: &Around) -> Result<(), Error> {
     loop {
         go_on(around.stop)?;
         let left = when.saturating_duration_since(Instant::now());

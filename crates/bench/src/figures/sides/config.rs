@@ -173,17 +173,32 @@ impl Config {
         }
     }
 
-    /// What `weft perf` calls a device.
-    pub fn url(&self, protocol: Protocol, device: u16) -> String {
-        let at = self.suffix(device);
+    /// Where a protocol is spoken.
+    pub fn address(&self, protocol: Protocol) -> SocketAddr {
         let mut ports = self.protocols.iter().zip(&self.ports);
         let found = ports.find(|(one, _)| **one == protocol);
         let (_, port) = found.expect("it serves what it was configured for");
-        let authority = SocketAddr::new(self.ip, *port);
+        SocketAddr::new(self.ip, *port)
+    }
+
+    /// What a standard calls a device: NQN, target name, path of the export.
+    pub fn name(&self, protocol: Protocol, device: u16) -> String {
+        let at = self.suffix(device);
         match protocol {
-            Protocol::NvmeTcp => format!("nvme-tcp://{authority}/{NQN}{at}"),
-            Protocol::Iscsi => format!("iscsi://{authority}/{IQN}{at}/0"),
-            Protocol::Nfs => format!("nfs://{authority}/files{at}/{FILE}"),
+            Protocol::NvmeTcp => format!("{NQN}{at}"),
+            Protocol::Iscsi => format!("{IQN}{at}"),
+            Protocol::Nfs => format!("/files{at}"),
+        }
+    }
+
+    /// What `weft perf` calls a device.
+    pub fn url(&self, protocol: Protocol, device: u16) -> String {
+        let name = self.name(protocol, device);
+        let authority = self.address(protocol);
+        match protocol {
+            Protocol::NvmeTcp => format!("nvme-tcp://{authority}/{name}"),
+            Protocol::Iscsi => format!("iscsi://{authority}/{name}/0"),
+            Protocol::Nfs => format!("nfs://{authority}{name}/{FILE}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! weft as the target: `weft serve` of a configuration made for the run.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,16 @@ impl Target {
     /// The URL of a device.
     pub fn url(&self, protocol: Protocol, device: u16) -> String {
         self.config.url(protocol, device)
+    }
+
+    /// Where a protocol is spoken.
+    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+        self.config.address(protocol)
+    }
+
+    /// What a standard calls the first device.
+    pub fn name(&self, protocol: Protocol) -> String {
+        self.config.name(protocol, 0)
     }
 
     /// What it has done so far.
