@@ -201,6 +201,7 @@ pub const SCHEMA: &[Keys] = &[
             "spin_us_max",
             "memory_max",
             "zero_copy_min_bytes",
+            "registered_min_bytes",
             "fast_path",
         ],
     ),
@@ -296,6 +297,7 @@ pub(crate) fn parse(
         placement: policy::placement(sink, policy),
         memory_max: policy::memory_max(sink, policy, cpus.len()),
         zero_copy_min_bytes: policy::zero_copy_min_bytes(sink, policy),
+        registered_min_bytes: policy::registered_min_bytes(sink, policy),
         fast_path: policy::fast_path(sink, policy),
         cpus,
         limits: Limits {

@@ -55,6 +55,7 @@ const MAXH2CDATA_BYTES: Number = size("maxh2cdata_bytes", 4 * KIB, 4 * MIB, Rule
 const SPIN_US_MAX: Number = count("spin_us_max", 0, 1_000_000);
 const MEMORY_MAX: Number = size("memory_max", 16 * MIB, 1 << 44, Rule::Any);
 const ZERO_COPY_MIN: Number = size("zero_copy_min_bytes", 4 * KIB, 4 * MIB, Rule::Any);
+const REGISTERED_MIN: Number = size("registered_min_bytes", 4 * KIB, BUF_BYTES_MAX, Rule::Any);
 
 /// What one reactor needs to go on, if slowly: chunks for staging, for small
 /// buffers, and for two of the largest.
@@ -233,6 +234,17 @@ pub(crate) fn spin_us_max(sink: &mut Sink, section: Option<&Section>) -> u32 {
 pub(crate) fn zero_copy_min_bytes(sink: &mut Sink, section: Option<&Section>) -> Option<u32> {
     let found = ZERO_COPY_MIN.find(sink, section)?;
     Some(u32::try_from(found).expect("the bounds of `zero_copy_min_bytes` fit its type"))
+}
+
+pub(crate) fn registered_min_bytes(sink: &mut Sink, section: Option<&Section>) -> Option<u32> {
+    let found = REGISTERED_MIN.find(sink, section)?;
+    if let Some(section) = section
+        && !section.has("zero_copy_min_bytes")
+    {
+        let text = "`registered_min_bytes` does nothing without `zero_copy_min_bytes`";
+        sink.add(&section.span_of("registered_min_bytes"), text.to_owned());
+    }
+    Some(u32::try_from(found).expect("the bounds of `registered_min_bytes` fit its type"))
 }
 
 pub(crate) fn fast_path(sink: &mut Sink, section: Option<&Section>) -> bool {

@@ -91,6 +91,7 @@ fn same_numbers(a: &Config, b: &Config) {
     assert_eq!(a.spin_us_max, b.spin_us_max);
     assert_eq!(a.memory_max, b.memory_max);
     assert_eq!(a.zero_copy_min_bytes, b.zero_copy_min_bytes);
+    assert_eq!(a.registered_min_bytes, b.registered_min_bytes);
     assert_eq!(a.fast_path, b.fast_path);
 }
 
@@ -101,6 +102,7 @@ fn every_key_arrives() {
                 connections_max = 5";
     let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
+                  registered_min_bytes = \"256KiB\"\n\
                   fast_path = false";
     let subsystem = "hosts = [\"nqn.2026-01.io.weft:h\"]\nserial = \"S1\"\nmodel = \"M 1\"\n\
                      cntlids = \"7-900\"";
@@ -124,6 +126,7 @@ fn every_key_arrives() {
     assert_eq!(config.spin_us_max, 7);
     assert_eq!(config.memory_max, 64 << 20);
     assert_eq!(config.zero_copy_min_bytes, Some(16_384));
+    assert_eq!(config.registered_min_bytes, Some(262_144));
     assert!(!config.fast_path);
     let subsystem = &config.subsystems[0];
     assert_eq!(
@@ -379,6 +382,11 @@ fn numbers_have_bounds() {
     let policy = |text: &str| file(SIZE, "", ANY, LOCAL, text);
     expect(&policy("memory_max = 1"), "16:14", &["from 16MiB"]);
     expect(
+        &policy("registered_min_bytes = \"1MiB\""),
+        "16:24",
+        &["does nothing without `zero_copy_min_bytes`"],
+    );
+    expect(
         &policy("io = \"uring\""),
         "16:6",
         &["did you mean `io_uring`?"],
@@ -598,7 +606,8 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&uncommented(EXAMPLE), &origin, &[0, 1]).unwrap();
     assert_eq!(config.cpus, [0, 1]);
-    assert_eq!(config.zero_copy_min_bytes, Some(65_536));
+    assert_eq!(config.zero_copy_min_bytes, Some(16_384));
+    assert_eq!(config.registered_min_bytes, Some(262_144));
     assert!(config.volumes[1].read_only && config.volumes[1].uuid.is_some());
 }
 

@@ -6,6 +6,7 @@
 //! raw pointers. Only [`Stage`], which has one owner, shows its bytes.
 #![allow(unsafe_code)]
 
+pub mod blocks;
 pub mod broken;
 mod budget;
 pub mod counters;

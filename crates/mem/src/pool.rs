@@ -68,8 +68,17 @@ impl Pool {
     /// An empty pool that reserves from `budget`. Fails if there is no address
     /// space left.
     pub fn new(budget: Arc<Budget>) -> io::Result<Pool> {
+        Pool::with(budget, Region::anonymous)
+    }
+
+    /// The same in memory that may be registered: see [`crate::blocks`].
+    pub fn in_small_pages(budget: Arc<Budget>) -> io::Result<Pool> {
+        Pool::with(budget, Region::small_pages)
+    }
+
+    fn with(budget: Arc<Budget>, map: fn(u64) -> io::Result<Region>) -> io::Result<Pool> {
         let bytes = budget.max().clamp(CHUNK_BYTES, POOL_BYTES_MAX);
-        let region = Region::anonymous(bytes / CHUNK_BYTES * CHUNK_BYTES)?;
+        let region = map(bytes / CHUNK_BYTES * CHUNK_BYTES)?;
         let lists = Lists {
             free: Default::default(),
             chunks: Vec::new(),

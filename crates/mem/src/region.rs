@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::blocks;
+
 /// Bytes of a page, to which regions are rounded up.
 const PAGE_BYTES: u64 = 4096;
 const SLOTS: usize = 1 << 16;
@@ -12,13 +14,17 @@ const GENERATION_SHIFT: u32 = 48;
 const ADDRESS_MASK: u64 = (1 << GENERATION_SHIFT) - PAGE_BYTES;
 /// Set for a region whose bytes are seldom in cache when they are written.
 const IS_COLD: u64 = 1;
+/// Set for a region that has no huge pages.
+const IS_SMALL: u64 = 2;
 /// Bulk regions from this size on do not fit in any cache: writes into them
 /// go around it, which halves the time of a 4 KiB write to a random place.
 pub(crate) const COLD_BYTES_MIN: u64 = 64 << 20;
 
 /// Address and generation of every region, in one word so that a lookup is one
-/// load: `generation << 48 | address | is cold`.
+/// load: `generation << 48 | address | flags`.
 static TABLE: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// Bytes mapped for every region.
+static MAPPED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 static FREE: Mutex<FreeSlots> = Mutex::new(FreeSlots {
     fresh: 0,
     used: VecDeque::new(),
@@ -107,6 +113,13 @@ impl BufRange {
         self.resolve().0
     }
 
+    /// Bytes mapped from the start of its region on, if that has no huge pages.
+    pub(crate) fn mapped_small(self) -> Option<u64> {
+        let slot = usize::from(self.region.slot);
+        let is_small = TABLE[slot].load(Ordering::Relaxed) & IS_SMALL != 0;
+        is_small.then(|| MAPPED[slot].load(Ordering::Relaxed))
+    }
+
     /// Where the bytes lie, and whether to write them around the cache.
     #[inline]
     pub(crate) fn resolve(self) -> (*mut u8, bool) {
@@ -142,18 +155,29 @@ impl Region {
         Region::map(len, len >= COLD_BYTES_MIN, true)
     }
 
+    /// The same as [`Region::anonymous`], never in huge pages: for memory that
+    /// is to be registered, see [`crate::blocks`].
+    pub fn small_pages(len: u64) -> io::Result<Region> {
+        Region::map_with(len, IS_SMALL, Some(libc::MADV_NOHUGEPAGE))
+    }
+
     pub(crate) fn map(len: u64, is_cold: bool, is_huge: bool) -> io::Result<Region> {
+        let flags = if is_cold { IS_COLD } else { 0 };
+        Region::map_with(len, flags, is_huge.then_some(libc::MADV_HUGEPAGE))
+    }
+
+    fn map_with(len: u64, flags: u64, pages: Option<i32>) -> io::Result<Region> {
         let bytes = round_up(len)?;
         let base = map_aligned(bytes)?;
-        // Advice only: without huge pages everything works the same.
+        // Advice only: with other pages everything works the same.
         // SAFETY: the range is the mapping just made.
         unsafe {
-            if is_huge {
-                libc::madvise(base as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            if let Some(advice) = pages {
+                libc::madvise(base as *mut _, bytes as usize, advice);
             }
             libc::madvise(base as *mut _, bytes as usize, libc::MADV_DONTFORK);
         }
-        let Some(id) = take_slot(base, is_cold) else {
+        let Some(id) = take_slot(base, bytes, flags) else {
             // SAFETY: the range is the mapping just made, known to nobody.
             unsafe { libc::munmap(base as *mut _, bytes as usize) };
             return Err(io::Error::other("too many memory regions"));
@@ -227,6 +251,7 @@ impl Region {
         if unsafe { libc::madvise(at as *mut _, bytes as usize, libc::MADV_DONTNEED) } < 0 {
             return Err(io::Error::last_os_error());
         }
+        blocks::give_back(at, bytes);
         Ok(())
     }
 
@@ -253,6 +278,7 @@ impl Drop for Region {
             )
         };
         assert!(at as u64 == self.base, "cannot give a region back");
+        blocks::give_back(self.base, bytes);
     }
 }
 
@@ -286,9 +312,9 @@ fn map_aligned(bytes: u64) -> io::Result<u64> {
     Ok(base)
 }
 
-fn take_slot(base: u64, is_cold: bool) -> Option<RegionId> {
+fn take_slot(base: u64, bytes: u64, flags: u64) -> Option<RegionId> {
     assert!(base & !ADDRESS_MASK == 0, "address beyond 48 bits");
-    let base = base | if is_cold { IS_COLD } else { 0 };
+    let base = base | flags;
     let mut free = FREE.lock().expect("nothing panics under this lock");
     let slot = if free.fresh < SLOTS {
         free.fresh += 1;
@@ -297,6 +323,7 @@ fn take_slot(base: u64, is_cold: bool) -> Option<RegionId> {
         usize::from(free.used.pop_front()?)
     };
     let generation = TABLE[slot].load(Ordering::Relaxed) >> GENERATION_SHIFT;
+    MAPPED[slot].store(bytes, Ordering::Relaxed);
     TABLE[slot].store(generation << GENERATION_SHIFT | base, Ordering::Release);
     Some(RegionId {
         slot: slot as u16,

@@ -50,6 +50,9 @@ pub struct Batch {
     header_is_open: bool,
     held: Vec<Held>,
     left_bytes: u64,
+    /// Pieces of payload, and the last of them.
+    payloads: u32,
+    payload: Option<BufRange>,
     pub(crate) message: libc::msghdr,
 }
 
@@ -64,6 +67,8 @@ impl Batch {
             header_is_open: false,
             held: Vec::with_capacity(64),
             left_bytes: 0,
+            payloads: 0,
+            payload: None,
             // SAFETY: a message header of zeros is a valid, empty one.
             message: unsafe { std::mem::zeroed() },
         })
@@ -105,6 +110,8 @@ impl Batch {
         self.push(range.as_ptr(), range.len() as usize);
         self.left_bytes += u64::from(range.len());
         self.header_is_open = false;
+        self.payloads += 1;
+        self.payload = Some(range);
     }
 
     #[inline]
@@ -151,6 +158,26 @@ impl Batch {
             [piece] => Some((piece.iov_base.cast(), piece.iov_len as u32)),
             _ => None,
         }
+    }
+
+    /// Whether the pieces of its payload have at least `min` bytes, taken
+    /// together. To be asked before anything of it is sent.
+    #[inline]
+    pub(crate) fn has_pieces_of(&self, min: u64) -> bool {
+        let bytes = self.left_bytes - self.arena_len as u64;
+        self.payloads > 0 && bytes >= min.saturating_mul(u64::from(self.payloads))
+    }
+
+    /// Its payload, where that is one piece. To be asked before anything of it
+    /// is sent.
+    #[inline]
+    pub(crate) fn only_payload(&self) -> Option<BufRange> {
+        self.payload.filter(|_| self.payloads == 1)
+    }
+
+    /// All that is left, piece by piece.
+    pub(crate) fn pieces(&self) -> &[libc::iovec] {
+        &self.iovecs[self.next..]
     }
 
     /// Whether it holds a single PDU, or a few that are as small.
@@ -209,6 +236,8 @@ impl Batch {
         self.next = 0;
         self.header_is_open = false;
         self.left_bytes = 0;
+        self.payloads = 0;
+        self.payload = None;
         self.held.clear();
     }
 }
@@ -317,6 +346,24 @@ mod tests {
             batch.payload(region.range(0, 4096));
         }
         assert_eq!(batch.len_bytes(), BATCH_BYTES_MAX);
+    }
+
+    #[test]
+    fn payload_counts_by_the_size_of_its_pieces() {
+        let region = Region::anonymous(1 << 20).unwrap();
+        let mut batch = Batch::new();
+        batch.header(&[0; 512]);
+        assert!(!batch.has_pieces_of(0), "no payload");
+        batch.payload(region.range(0, 300));
+        assert!(batch.has_pieces_of(300) && !batch.has_pieces_of(301));
+        assert_eq!(batch.only_payload(), Some(region.range(0, 300)));
+        batch.header(&[0; 100]);
+        batch.payload(region.range(1000, 100));
+        assert!(batch.has_pieces_of(200) && !batch.has_pieces_of(201));
+        assert_eq!(batch.only_payload(), None);
+        batch.clear();
+        batch.header(b"alone");
+        assert!(!batch.has_pieces_of(0) && batch.only_payload().is_none());
     }
 
     #[test]

@@ -181,8 +181,13 @@ pub enum Wait {
 /// Settings of a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
-    /// Sends of at least this many bytes are zero-copy, if any are.
+    /// Batches whose payload lies in pieces of at least this many bytes, taken
+    /// together, are sent zero-copy, if any are.
     pub zero_copy_min_bytes: Option<u32>,
+    /// Zero-copy batches whose payload is one piece of at least this many
+    /// bytes are sent from registered buffers, if any are and it lies where
+    /// there may be such ([`mem::Pool::in_small_pages`]).
+    pub registered_min_bytes: Option<u32>,
     /// Sockets at a time; more are refused.
     pub sockets_max: u32,
     /// Whether payload goes between the socket and where it lies, many PDUs to
@@ -195,6 +200,7 @@ impl Default for DriverConfig {
     fn default() -> DriverConfig {
         DriverConfig {
             zero_copy_min_bytes: None,
+            registered_min_bytes: None,
             sockets_max: 16_384,
             fast_path: true,
         }
@@ -220,8 +226,17 @@ pub struct Counters {
     pub partial_sends: u64,
     /// Batches sent zero-copy.
     pub zero_copy_sends: u64,
+    /// Of these, batches whose payload lay in a registered buffer.
+    pub zero_copy_registered: u64,
     /// Zero-copy sends that the kernel copied after all.
     pub zero_copy_copied: u64,
+    /// Zero-copy sends that the kernel refused, mostly for want of locked
+    /// memory, and that went the usual way.
+    pub zero_copy_refused: u64,
+    /// Sockets that went back to plain sends, since the kernel copied anyway.
+    pub zero_copy_given_up: u64,
+    /// Buffers that were registered, each of [`mem::blocks::BLOCK_BYTES`].
+    pub buffers_registered: u64,
     /// Receives that waited for memory.
     pub starved_recvs: u64,
     /// File operations that ended.

@@ -283,6 +283,7 @@ fn config(plan: &Plan) -> Config {
         placement: Placement::LeastLoaded,
         memory_max: 1 << 30,
         zero_copy_min_bytes: None,
+        registered_min_bytes: None,
         limits: Limits {
             io_bytes_max: plan.io_bytes_max,
             scsi_io_bytes_max: plan.io_bytes_max,

@@ -39,9 +39,13 @@ pub struct Config {
     pub placement: Placement,
     /// Ceiling for all buffers together, bytes; RAM volumes not counted.
     pub memory_max: u64,
-    /// Payload of at least this many bytes a batch is sent with zero copy;
-    /// `None` sends everything with one copy in the kernel.
+    /// Payload in pieces of at least this many bytes, taken over a batch, is
+    /// sent with zero copy; `None` sends everything with one copy in the kernel.
     pub zero_copy_min_bytes: Option<u32>,
+    /// Of that, single pieces of at least this many bytes that lie in buffers
+    /// are sent from registered ones, which have no huge pages then; `None`
+    /// registers nothing.
+    pub registered_min_bytes: Option<u32>,
     /// Whether payload goes between sockets and volumes by the shortest way,
     /// many PDUs to a call; `false` to measure what that brings.
     pub fast_path: bool,
@@ -68,6 +72,7 @@ impl Default for Config {
             placement: Placement::default(),
             memory_max: 1 << 30,
             zero_copy_min_bytes: None,
+            registered_min_bytes: None,
             fast_path: true,
             limits: Limits::default(),
         }

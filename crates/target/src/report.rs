@@ -57,7 +57,11 @@ impl AddAssign for Report {
             (&mut to.send_bytes, from.send_bytes),
             (&mut to.partial_sends, from.partial_sends),
             (&mut to.zero_copy_sends, from.zero_copy_sends),
+            (&mut to.zero_copy_registered, from.zero_copy_registered),
             (&mut to.zero_copy_copied, from.zero_copy_copied),
+            (&mut to.zero_copy_refused, from.zero_copy_refused),
+            (&mut to.zero_copy_given_up, from.zero_copy_given_up),
+            (&mut to.buffers_registered, from.buffers_registered),
             (&mut to.starved_recvs, from.starved_recvs),
             (&mut to.file_ops, from.file_ops),
             (&mut self.memory.copied_bytes, other.memory.copied_bytes),
@@ -103,6 +107,27 @@ impl fmt::Display for Report {
                 self.driver.zero_copy_sends, self.driver.zero_copy_copied
             )?;
         }
+        for (name, count, what) in [
+            (
+                "of registered buffers",
+                self.driver.zero_copy_registered,
+                format!("{} were registered", self.driver.buffers_registered),
+            ),
+            (
+                "zero-copy refused",
+                self.driver.zero_copy_refused,
+                "for want of locked memory (ulimit -l), sent with a copy".to_owned(),
+            ),
+            (
+                "zero-copy given up",
+                self.driver.zero_copy_given_up,
+                "of connections where the kernel copied nearly all".to_owned(),
+            ),
+        ] {
+            if count > 0 {
+                writeln!(f, "{name:<22}{count:>14}  {what}")?;
+            }
+        }
         if self.nfs_calls > 0 {
             writeln!(f, "NFS calls             {:>14}", self.nfs_calls)?;
         }
@@ -139,11 +164,14 @@ mod tests {
         assert!(!report.to_string().contains("zero-copy"));
         report.driver.zero_copy_sends = 7;
         report.driver.zero_copy_copied = 3;
+        report.driver.zero_copy_given_up = 2;
         let said = report.to_string();
         let line = said
             .lines()
             .find(|line| line.starts_with("zero-copy sends"));
         let words: Vec<&str> = line.expect("a line").split_whitespace().collect();
         assert_eq!((words[2], words[3]), ("7", "3"));
+        assert!(said.contains("zero-copy given up                 2  of connections"));
+        assert!(!said.contains("refused") && !said.contains("registered"));
     }
 }

@@ -179,7 +179,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
             choice: config.backend,
             driver: DriverConfig {
                 zero_copy_min_bytes: config.zero_copy_min_bytes,
-                registered_min_bytes: None,
+                registered_min_bytes: config.registered_min_bytes,
                 fast_path: config.fast_path,
                 sockets_max: config.limits.connections_max + DISPLACING_MAX + LISTENERS_MAX as u32,
             },
@@ -276,7 +276,10 @@ impl Reactor {
     /// The life of its thread. Nothing is served before all are set up.
     fn run(self, ready: &Sender<Ready>, may_go: &Receiver<()>) -> io::Result<Report> {
         reactor::pin_to_cpu(self.cpu)?;
-        let pool = mem::Pool::new(self.budget)?;
+        let pool = match self.driver.registered_min_bytes {
+            Some(_) => mem::Pool::in_small_pages(self.budget)?,
+            None => mem::Pool::new(self.budget)?,
+        };
         let mut driver = reactor::open(self.choice, &self.driver, pool)?;
         let (mailbox, mail) = reactor::mailbox(driver.waker());
         let _ = ready.send(Ok((mailbox, driver.name())));

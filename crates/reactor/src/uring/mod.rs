@@ -10,9 +10,11 @@ mod end;
 mod files;
 mod lone;
 mod probe;
+mod registered;
 mod ring;
 mod socket;
 mod stages;
+mod zero_copy;
 
 pub use probe::{ProbeError, probe};
 
@@ -28,6 +30,7 @@ use io_uring::types::{CancelBuilder, Fd, Fixed};
 use io_uring::{Probe, cqueue, opcode, squeue};
 use lone::Lone;
 use mem::{BufRange, Pool, Stage};
+use registered::Registered;
 use ring::Ring;
 use socket::{Connect, Flight, Recv, Send, Slab, Socket};
 use stages::{GROUP, Stages};
@@ -41,8 +44,6 @@ const ENTRIES: [u32; 3] = [1024, 256, 64];
 /// A listener that failed (no descriptors left, say) rests this long.
 const ACCEPT_REST_NS: Nanos = 100_000_000;
 const POLL_FIRST: u16 = 1;
-const ZC_REPORT_USAGE: u16 = 1 << 3;
-const ZC_USAGE_COPIED: u32 = 1 << 31;
 /// Batches that are kept for reuse.
 const SPARE_BATCHES_MAX: usize = 64;
 
@@ -93,6 +94,8 @@ pub struct UringDriver {
     flights: Slab<Flight>,
     files: Slab<FileOp>,
     zero_copy_min_bytes: u64,
+    registered_min_bytes: u64,
+    registered: Registered,
     #[allow(clippy::vec_box)] // handed out as they are
     batches: Vec<Box<Batch>>,
     /// Receives that found no stage.
@@ -121,11 +124,10 @@ impl UringDriver {
         let stages = Stages::register(&ring)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let can_zero_copy = probe.is_supported(opcode::SendMsgZc::CODE);
         let sleeper = Sleeper::new(false)?;
-        let threshold = config.zero_copy_min_bytes.filter(|_| can_zero_copy);
+        let zero_copy = zero_copy::min_bytes(config, &probe);
+        let registered = config.registered_min_bytes.filter(|_| zero_copy.is_some());
         let mut driver = UringDriver {
-            ring,
             pool,
             stages,
             sockets: Vec::new(),
@@ -134,7 +136,9 @@ impl UringDriver {
             fast_path: config.fast_path,
             flights: Slab::new(),
             files: Slab::new(),
-            zero_copy_min_bytes: threshold.map_or(u64::MAX, u64::from),
+            zero_copy_min_bytes: zero_copy.map_or(u64::MAX, u64::from),
+            registered_min_bytes: registered.map_or(u64::MAX, u64::from),
+            registered: Registered::new(&ring, registered.is_some()),
             batches: Vec::new(),
             starved: Vec::new(),
             resting: Vec::new(),
@@ -147,6 +151,7 @@ impl UringDriver {
             owed: 0,
             now: sys::now(),
             counters: Counters::default(),
+            ring,
         };
         driver.arm_wake();
         Ok(driver)
@@ -299,18 +304,6 @@ impl UringDriver {
         };
         // SAFETY: the batch is boxed and held by the socket.
         unsafe { self.push_for(index, Kind::Send, entry) };
-    }
-
-    fn submit_flight(&mut self, flight_index: u32) {
-        let flight = self.flights.get(flight_index);
-        let index = flight.socket;
-        let entry = opcode::SendMsgZc::new(Fixed(index), flight.batch.message())
-            .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
-            .ioprio(ZC_REPORT_USAGE)
-            .build();
-        self.sockets[index as usize].owed += 1;
-        // SAFETY: the flight holds the batch until the last notification.
-        unsafe { self.push(entry, user_data(Kind::SendZeroCopy, 0, flight_index)) };
     }
 
     /// Tries again what could not be done for want of memory or descriptors.
@@ -527,56 +520,6 @@ impl UringDriver {
         self.recycle(send.batch);
         out.push(Completion::Sent { token, result });
     }
-
-    fn on_flight(&mut self, flight_index: u32, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
-        let flight = self.flights.get(flight_index);
-        let index = flight.socket;
-        let has_more = cqueue::more(entry.flags());
-        if !has_more {
-            self.sockets[index as usize].owed -= 1;
-        }
-        if cqueue::notif(entry.flags()) {
-            flight.notifications -= 1;
-            let copied = entry.result() as u32 & ZC_USAGE_COPIED != 0;
-            self.counters.zero_copy_copied += u64::from(copied);
-        } else {
-            flight.notifications += u32::from(has_more);
-            self.answer_flight(flight_index, entry.result(), out);
-        }
-        let flight = self.flights.get(flight_index);
-        if flight.is_answered && flight.notifications == 0 {
-            let flight = self.flights.take(flight_index);
-            self.recycle(flight.batch);
-        }
-        self.finish_if_quiet(index);
-    }
-
-    fn answer_flight(&mut self, flight_index: u32, result: i32, out: &mut Vec<Completion>) {
-        let flight = self.flights.get(flight_index);
-        let socket = &mut self.sockets[flight.socket as usize];
-        let is_closing = socket.closing.is_some();
-        let result = match errno(result) {
-            Ok(bytes) => {
-                self.counters.send_bytes += u64::from(bytes);
-                if !flight.batch.advance(u64::from(bytes)) && !is_closing {
-                    self.counters.partial_sends += 1;
-                    return self.submit_flight(flight_index);
-                }
-                Ok(())
-            }
-            Err(error) if is_transient(&error) && !is_closing => {
-                return self.submit_flight(flight_index);
-            }
-            Err(error) => Err(error),
-        };
-        flight.is_answered = true;
-        socket.zero_copy = false;
-        self.counters.sends += 1;
-        let token = flight.token;
-        if !is_closing {
-            out.push(Completion::Sent { token, result });
-        }
-    }
 }
 
 /// The largest ring that can be had.
@@ -713,7 +656,7 @@ impl Driver for UringDriver {
     #[inline]
     fn send(&mut self, id: SocketId, batch: Box<Batch>, token: Token) {
         assert!(!batch.is_empty(), "a send of nothing");
-        let zero_copy = batch.len_bytes() >= self.zero_copy_min_bytes;
+        let is_large = batch.has_pieces_of(self.zero_copy_min_bytes);
         let is_lone = batch.is_one_pdu();
         let socket = self.socket(id);
         assert!(
@@ -721,20 +664,11 @@ impl Driver for UringDriver {
             "one send at a time"
         );
         socket.is_lone = is_lone;
-        if !zero_copy {
-            socket.send = Some(Send { token, batch });
-            return self.send_or_submit(id.index);
+        if is_large && !socket.worth.is_given_up {
+            return self.send_zero_copy(id.index, batch, token);
         }
-        socket.zero_copy = true;
-        self.counters.zero_copy_sends += 1;
-        let flight = self.flights.insert(Flight {
-            socket: id.index,
-            token,
-            batch,
-            notifications: 0,
-            is_answered: false,
-        });
-        self.submit_flight(flight);
+        socket.send = Some(Send { token, batch });
+        self.send_or_submit(id.index);
     }
 
     fn close(&mut self, id: SocketId, token: Token) {
@@ -760,6 +694,9 @@ impl Driver for UringDriver {
     fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
         if self.wants_retry() {
             self.retry();
+        }
+        if self.registered.wants_sweep(self.now) {
+            self.registered.sweep(&self.ring, self.now);
         }
         self.lone.begin(wait);
         if wait != Wait::Now {
@@ -796,6 +733,7 @@ impl Driver for UringDriver {
     fn counters(&self) -> Counters {
         Counters {
             syscalls: self.ring.enters + self.lone.syscalls,
+            buffers_registered: self.registered.made,
             ..self.counters
         }
     }

@@ -152,6 +152,18 @@ impl Ring {
         Err(io::Error::other("the kernel submits nothing"))
     }
 
+    /// Makes room for `entries` that the kernel is to see together, which are
+    /// fewer than a ring has.
+    pub(super) fn make_room(&mut self, entries: usize) -> io::Result<()> {
+        let queue = self.ring.submission();
+        if queue.capacity() - queue.len() >= entries {
+            return Ok(());
+        }
+        drop(queue);
+        let queued = self.queued();
+        self.enter(queued, 0, None)
+    }
+
     #[inline]
     fn queued(&mut self) -> u32 {
         self.ring.submission().len() as u32

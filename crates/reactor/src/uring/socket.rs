@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::sys::RawAddr;
 use crate::types::Token;
 use mem::Stage;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// A receive that is under way.
@@ -43,6 +44,7 @@ pub(super) struct Socket {
     pub(super) send: Option<Send>,
     /// A zero-copy send has not been answered yet.
     pub(super) zero_copy: bool,
+    pub(super) worth: Worth,
     /// More bytes lay in the socket when the last receive ended.
     pub(super) has_more: bool,
     /// The last batch was a single PDU.
@@ -64,6 +66,7 @@ impl Socket {
             recv: None,
             send: None,
             zero_copy: false,
+            worth: Worth::default(),
             has_more: false,
             is_lone: false,
             last_recv_bytes: 0,
@@ -81,12 +84,46 @@ impl Socket {
     }
 }
 
+/// Notices after which it is decided whether zero-copy sends go on, and how
+/// many of them may say that the kernel did not copy while it is still no use.
+const NOTICES: u8 = 16;
+const NOT_COPIED_MAX: u8 = 1;
+
+/// Whether zero-copy sends of a socket are: on some ways (loopback, a bridge of
+/// virtual machines) the kernel copies everything after all.
+#[derive(Default)]
+pub(super) struct Worth {
+    notices: u8,
+    not_copied: u8,
+    pub(super) is_given_up: bool,
+}
+
+impl Worth {
+    /// A send was copied after all, or was not; whether that ends it.
+    pub(super) fn notice(&mut self, copied: bool) -> bool {
+        self.notices += 1;
+        self.not_copied += u8::from(!copied);
+        if self.notices < NOTICES || self.is_given_up {
+            return false;
+        }
+        self.is_given_up = self.not_copied <= NOT_COPIED_MAX;
+        (self.notices, self.not_copied) = (0, 0);
+        self.is_given_up
+    }
+}
+
 /// A zero-copy send: its batch is the kernel's until the last notification.
 pub(super) struct Flight {
     pub(super) socket: u32,
     pub(super) token: Token,
     pub(super) batch: Box<Batch>,
     pub(super) notifications: u32,
+    /// Requests of it that are not answered, and the first error among those
+    /// that are.
+    pub(super) unanswered: u32,
+    pub(super) error: Option<io::Error>,
+    /// The kernel refused; the rest is copied.
+    pub(super) is_plain: bool,
     pub(super) is_answered: bool,
 }
 
@@ -137,5 +174,35 @@ impl<T> Slab<T> {
         let item = self.items[index as usize].take();
         self.free.push(index);
         item.expect("a completion belongs to a live operation")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_copy_ends_where_nearly_all_is_copied() {
+        let told = |copied: [bool; 16]| {
+            let mut worth = Worth::default();
+            let ended = copied.map(|copied| worth.notice(copied));
+            assert!(!ended[..15].contains(&true), "too early");
+            assert_eq!(ended[15], worth.is_given_up);
+            worth.is_given_up
+        };
+        assert!(told([true; 16]));
+        let mut some = [true; 16];
+        some[3] = false;
+        assert!(told(some));
+        some[15] = false;
+        assert!(!told(some));
+    }
+
+    #[test]
+    fn zero_copy_ends_once_and_each_window_counts_for_itself() {
+        let mut worth = Worth::default();
+        assert!((0..16).all(|_| !worth.notice(false)));
+        let ended = (0..64).filter(|_| worth.notice(true)).count();
+        assert_eq!(ended, 1);
     }
 }

@@ -3,6 +3,7 @@
 
 mod spin;
 mod tickets;
+mod zero_copy;
 
 use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
 use reactor::{
@@ -26,6 +27,12 @@ use tickets::{
     a_ticket_rung_here_is_found_before_the_sleep, canceled_file_work_completes_once,
 };
 
+use zero_copy::{
+    a_close_outwaits_the_notice, registered_memory_that_was_given_back_is_not_sent,
+    zero_copy_ends_where_the_kernel_copies, zero_copy_memory_is_not_used_before_the_notice,
+    zero_copy_sends_arrive_whole, zero_copy_without_locked_memory_is_copied,
+};
+
 /// A driver and the completions that were not asked for yet.
 struct World {
     driver: AnyDriver,
@@ -34,7 +41,11 @@ struct World {
 
 impl World {
     fn with(choice: Choice, memory_max: u64, config: DriverConfig) -> World {
-        let pool = Pool::new(Budget::new(memory_max)).unwrap();
+        let budget = Budget::new(memory_max);
+        let pool = match config.registered_min_bytes {
+            Some(_) => Pool::in_small_pages(budget).unwrap(),
+            None => Pool::new(budget).unwrap(),
+        };
         World {
             driver: open(choice, &config, pool).unwrap(),
             out: Vec::with_capacity(64),
@@ -216,7 +227,12 @@ each_driver! {
     receive_waits_for_memory
     receive_goes_on_without_a_stage
     warm_path_neither_allocates_nor_wastes_calls
-    zero_copy_holds_its_buffers
+    zero_copy_sends_arrive_whole
+    zero_copy_memory_is_not_used_before_the_notice
+    registered_memory_that_was_given_back_is_not_sent
+    zero_copy_ends_where_the_kernel_copies
+    zero_copy_without_locked_memory_is_copied
+    a_close_outwaits_the_notice
     drop_ends_what_is_outstanding
 }
 
@@ -857,46 +873,6 @@ fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
     if choice == Choice::Uring {
         assert_eq!(world.driver.counters().syscalls, idle.syscalls);
     }
-}
-
-fn zero_copy_holds_its_buffers(choice: Choice) {
-    let config = DriverConfig {
-        zero_copy_min_bytes: Some(1000),
-        ..DriverConfig::default()
-    };
-    let mut world = World::with(choice, 64 << 20, config);
-    let (socket, mut peer) = world.pair();
-    for _ in 0..20 {
-        let buf = world.buf(100_000);
-        let bytes = pattern(100_000);
-        copy_in(buf.range(), &bytes);
-        let mut batch = world.driver.batch();
-        batch.header(b"head");
-        batch.payload(buf.range());
-        batch.hold(buf);
-        world.driver.send(socket, batch, 7);
-        let mut copy = peer.try_clone().unwrap();
-        let reader = std::thread::spawn(move || {
-            let mut got = vec![0; 100_004];
-            copy.read_exact(&mut got).unwrap();
-            got
-        });
-        world.sent();
-        assert!(reader.join().unwrap()[4..] == bytes);
-    }
-    world.send_bytes(socket, b"small");
-    world.sent();
-    let mut small = [0; 5];
-    peer.read_exact(&mut small).unwrap();
-    let zero_copy_sends = world.driver.counters().zero_copy_sends;
-    assert_eq!(
-        zero_copy_sends,
-        if choice == Choice::Uring { 20 } else { 0 }
-    );
-    world.close(socket);
-    world.driver.pool().trim();
-    let used = world.driver.pool().budget().used();
-    assert!(used <= 8 << 20, "{used} bytes are still held");
 }
 
 fn drop_ends_what_is_outstanding(choice: Choice) {
