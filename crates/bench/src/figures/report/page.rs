@@ -198,10 +198,14 @@ impl Report<'_> {
         }
         self.not_here(to, section);
         for (figure, picture) in &section.figures {
+            if figure.is_zero() && !figure.plot.lines.is_empty() {
+                zero(to, figure);
+                continue;
+            }
             to.begin("div")
                 .attr("class", "pair")
                 .attr("id", &figure.file);
-            if !figure.plot.lines.is_empty() {
+            if figure.is_drawn() {
                 to.begin("figure").raw(&picture.to_svg());
                 off_scale(to, figure);
                 to.end();
@@ -351,7 +355,12 @@ fn commands(to: &mut Markup, source: &Source<'_>) {
     for series in series {
         let mut before: Option<&Point> = None;
         for point in &series.points {
-            let same = |command: &String| before.is_some_and(|p| p.commands.contains(command));
+            let same = |command: &String| {
+                let before = before.iter().flat_map(|point| &point.commands);
+                before
+                    .into_iter()
+                    .any(|other| without_ports(other) == without_ports(command))
+            };
             let new = point.commands.iter().filter(|command| !same(command));
             let new: Vec<_> = new.map(String::as_str).collect();
             if new.is_empty() {
@@ -368,4 +377,33 @@ fn commands(to: &mut Markup, source: &Source<'_>) {
         }
     }
     to.end();
+}
+
+/// A command without port numbers, which are others each time.
+fn without_ports(command: &str) -> String {
+    let mut is_port = false;
+    let stays = |c: &char| {
+        is_port = *c == ':' || (is_port && c.is_ascii_digit());
+        *c == ':' || !is_port
+    };
+    command.chars().filter(stays).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_the_same_at_other_ports() {
+        let one = without_ports("weft perf --bs 4096 nvme://127.0.0.1:33447/x");
+        assert_eq!(one, "weft perf --bs 4096 nvme://127.0.0.1:/x");
+        assert_eq!(
+            one,
+            without_ports("weft perf --bs 4096 nvme://127.0.0.1:1/x")
+        );
+        assert_ne!(
+            one,
+            without_ports("weft perf --bs 8192 nvme://127.0.0.1:33447/x")
+        );
+    }
 }

@@ -3,7 +3,6 @@
 use super::figure::{Figure, Source};
 use super::markup::Markup;
 use super::numbers::{self, percent, short};
-use super::style::Marker;
 use super::values::{self, Value};
 use crate::figures::catalogue::{ChartKind, Reference};
 use crate::figures::measured::Role;
@@ -191,10 +190,4 @@ fn unit<'a>(shown: &'a str, printed: &'a str) -> &'a str {
         "" => printed,
         shown => shown,
     }
-}
-
-/// Whether any line of a figure is drawn without markers: a bound.
-pub(super) fn has_bound(figure: &Figure<'_>) -> bool {
-    let mut lines = figure.plot.lines.iter();
-    lines.any(|line| line.style.marker == Marker::None)
 }

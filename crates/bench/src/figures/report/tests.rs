@@ -138,7 +138,7 @@ fn every_number_on_the_page_is_what_its_samples_say() {
     let page = html(&measured);
     let page = parse(&page);
     let measured = again(&measured);
-    let (mut tables, mut numbers) = (0, 0);
+    let (mut tables, mut numbers, mut zeros) = (0, 0, 0);
     for sweep in &measured.sweeps {
         let spec = SweepSpec::named(&sweep.name).expect("in the catalogue");
         for chart in spec.charts {
@@ -155,12 +155,16 @@ fn every_number_on_the_page_is_what_its_samples_say() {
                     numbers += check_table(table, spec, sweep, chart);
                     tables += 1;
                 }
-                None => check_zero(figure, sweep, chart.y),
+                None => {
+                    check_zero(figure, sweep, chart.y);
+                    zeros += 1;
+                }
             }
         }
     }
+    assert!(zeros > 5, "{zeros} of zeros alone");
     assert!(
-        tables > 150 && numbers > 1500,
+        tables > 150 && numbers > 1000,
         "{tables} tables, {numbers} numbers"
     );
 }
@@ -443,10 +447,8 @@ fn a_distribution_is_the_median_of_its_rounds() {
         .expect("drawn")
         .descendants()
         .filter(|node| node.has_tag_name("tr"));
-    let row = rows
-        .filter(|row| text(*row).starts_with("99.9 %"))
-        .last()
-        .expect("a row");
+    let mut rows = rows.filter(|row| text(*row).starts_with("99.9 %"));
+    let row = rows.next().expect("a row");
     let cell = row
         .children()
         .filter(|node| node.has_tag_name("td"))
@@ -547,11 +549,4 @@ fn series_of_one_chart_look_different() {
             seen.push(style);
         }
     }
-}
-
-#[test]
-#[ignore = "for looking"]
-fn look() {
-    let to = std::env::temp_dir().join("weft-report-look");
-    write(&fixture::measured(Effort::Full, 5), &to).expect("written");
 }
