@@ -9,6 +9,8 @@
 mod others;
 mod series;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 use super::load::{Load, Protocol, Subject};
 use super::measured::{Effort, Quantity, Role};

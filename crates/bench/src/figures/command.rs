@@ -126,8 +126,20 @@ pub fn run(args: &BenchArgs, settings: Vec<(String, String)>, stop: &AtomicBool)
     })
 }
 
+/// Whether it can be measured here, on this many CPUs.
+fn here(subject: &Subject, load: &Load, options: &sides::Options) -> Result<(), String> {
+    let cpus = reactor::available_cpus().len();
+    match usize::from(load.target_cores) > cpus {
+        true => Err(format!(
+            "this process has {cpus} CPUs: run it where it has {}",
+            load.target_cores
+        )),
+        false => sides::available(subject, load, options),
+    }
+}
+
 fn list(options: &sides::Options) {
-    let available = |subject: &Subject, load: &Load| sides::available(subject, load, options);
+    let available = |subject: &Subject, load: &Load| here(subject, load, options);
     let efforts = [
         ("quick", Effort::Quick),
         ("normal", Effort::Normal),
@@ -191,7 +203,7 @@ fn measure(
     };
     let journal = Journal::open(&args.out, same, provenance::now(), args.again);
     let mut journal = journal.map_err(|error| error.to_string())?;
-    let available = |subject: &Subject, load: &Load| sides::available(subject, load, &options);
+    let available = |subject: &Subject, load: &Load| here(subject, load, &options);
     let plan = Plan::new(sweeps, effort, &available);
     announce(&plan, &journal, args);
     // Load before, not during.

@@ -55,12 +55,12 @@ impl Pace {
         let (rounds, ramp_ms, runtime_ms, volume) = match (effort, care) {
             (Effort::Quick, Care::Rare) => (1, 50, 400, 64 << 20),
             (Effort::Quick, _) => (1, 50, 200, 64 << 20),
-            (Effort::Normal, Care::Main) => (3, 100, 400, 256 << 20),
-            (Effort::Normal, Care::Other) => (3, 100, 300, 256 << 20),
-            (Effort::Normal, Care::Rare) => (3, 200, 3000, 256 << 20),
-            (Effort::Full, Care::Main) => (5, 100, 400, 512 << 20),
-            (Effort::Full, Care::Other) => (3, 100, 400, 512 << 20),
-            (Effort::Full, Care::Rare) => (3, 200, 5000, 512 << 20),
+            (Effort::Normal, Care::Main) => (3, 50, 250, 256 << 20),
+            (Effort::Normal, Care::Other) => (2, 50, 200, 256 << 20),
+            (Effort::Normal, Care::Rare) => (2, 200, 2000, 256 << 20),
+            (Effort::Full, Care::Main) => (5, 50, 250, 256 << 20),
+            (Effort::Full, Care::Other) => (3, 50, 200, 256 << 20),
+            (Effort::Full, Care::Rare) => (3, 200, 3000, 256 << 20),
         };
         Pace {
             rounds,

@@ -95,8 +95,9 @@ fn first_line(root: &Path, path: &str) -> String {
 fn processor(root: &Path) -> String {
     let text = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let of = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
+        let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;
+        Some(value.trim().to_owned())
     };
     match of("model name") {
         None => UNREADABLE.to_owned(),

@@ -236,7 +236,7 @@ pub const DEPTH_READ: SweepSpec = SweepSpec {
         "I/Os outstanding",
         &[1.0, 128.0],
         &[1.0, 8.0, 32.0, 128.0],
-        &[1.0, 4.0, 8.0, 32.0, 128.0, 512.0],
+        &[1.0, 8.0, 32.0, 128.0, 512.0],
     ),
     load: ONE,
     vary: by_depth,
@@ -488,7 +488,7 @@ pub const HOSTS_READ: SweepSpec = SweepSpec {
     axis: Axis {
         quick: &[4.0 * K],
         normal: &[4.0 * K, 128.0 * K],
-        full: &[4.0 * K, 32.0 * K, 256.0 * K],
+        full: &[4.0 * K, 32.0 * K, 128.0 * K],
         label: "I/O size, bytes",
         scale: Scale::Log2,
         unit: Unit::Bytes,

@@ -2,8 +2,8 @@
 
 use super::series::{
     ADDED, ALLOCATIONS, BUSY, CLIENT_CPU, COPIES, CPU_PER_IO, EPOLL, FAST, FOUR, FOUR_WRITE, IOPS,
-    MEAN, ONE, ONE_WRITE, P50, P99, PLAIN, POLLING, SLEEPING, SYSCALLS, TARGET_CPU, THROUGHPUT,
-    URING, WAKEUPS, ZERO_COPY, by_size, by_size_deep, cold, hot, local, weft, with,
+    MEAN, ONE, ONE_WRITE, P50, P99, PLAIN, POLLING, SYSCALLS, TARGET_CPU, THROUGHPUT, URING,
+    WAKEUPS, ZERO_COPY, by_size, by_size_deep, cold, hot, local, weft, with,
 };
 use super::{Axis, Care, Chart, Reference, Scale, SeriesSpec, SweepSpec, Unit};
 use crate::figures::load::Protocol::{Iscsi, Nfs, NvmeTcp};
@@ -89,7 +89,7 @@ const LATENCY_SIZES: Axis = sizes(
 const DIGEST_SIZES: Axis = sizes(
     &[4.0 * K, 128.0 * K],
     &[4.0 * K, 128.0 * K],
-    &[4.0 * K, 32.0 * K, 128.0 * K, 512.0 * K],
+    &[4.0 * K, 32.0 * K, 128.0 * K],
 );
 
 /// What is drawn of throughput: rates, CPU, and what the program counts.
@@ -338,7 +338,6 @@ fn one_at_a_time(load: &mut Load, x: f64) {
 const LATENCY: &[SeriesSpec] = &[
     local("local", NvmeTcp),
     weft("NVMe/TCP", NvmeTcp, FAST),
-    weft("NVMe/TCP, sleeping", NvmeTcp, SLEEPING),
     weft("NVMe/TCP, polling", NvmeTcp, POLLING),
     weft("iSCSI", Iscsi, FAST),
     weft("NFS", Nfs, FAST),
