@@ -8,6 +8,7 @@
 //! connections share is [`Nfsd`]; what one connection has, [`Peer`].
 #![forbid(unsafe_code)]
 
+mod again;
 mod answers;
 mod attributes;
 pub mod callback;

@@ -19,8 +19,8 @@ use wire::xdr::{Decode, Encode, List};
 use crate::peer::{Held, Peer};
 use crate::pseudo::{Granted, Place};
 use crate::{
-    Nfsd, attributes, data, delegation, lock, names, offload, open, payload, readdir, security,
-    sequence, session, v3,
+    Nfsd, again, attributes, data, delegation, lock, names, offload, open, payload, readdir,
+    security, sequence, session, v3,
 };
 
 /// What a call finds around it while it runs.
@@ -152,6 +152,8 @@ pub(crate) struct Flow {
     pub(crate) payload: Option<Tag>,
     /// All results are there: those of the first time.
     pub(crate) is_replayed: bool,
+    /// Of NFSv4.0: what it is known by, should it come again.
+    pub(crate) once: again::Once,
 }
 
 /// One call under way, and when it is over, the next one: kept by its driver in
@@ -205,6 +207,7 @@ impl Execution {
             mark: begin,
             payload: None,
             is_replayed: false,
+            once: again::Once::default(),
         });
         self.args = machine.take_args(tag);
         self.go(around, |run| run.take())
@@ -264,8 +267,11 @@ impl Execution {
     /// The call is given up: nobody will hear its answer, and what it has done
     /// so far stays done.
     pub fn abandon(&mut self) {
-        if let Some(slot) = self.flow.take().and_then(|flow| flow.slot) {
-            slot.held.session.finish(slot.slotid, None);
+        if let Some(flow) = self.flow.take() {
+            flow.once.forget();
+            if let Some(slot) = flow.slot {
+                slot.held.session.finish(slot.slotid, None);
+            }
         }
         self.old.abandon();
         *self = Execution::default();
@@ -317,6 +323,8 @@ impl Execution {
             let keeps = slot.keeps || flow.compound.ops() == 1;
             let results = keeps.then(|| reply.results());
             slot.held.session.finish(slot.slotid, results);
+        } else {
+            flow.once.end(reply);
         }
         machine.send(flow.tag);
         self.flow = None;
@@ -333,7 +341,7 @@ pub(crate) struct Run<'a> {
     pub(crate) token: Token,
     pub(crate) now: Nanos,
     pub(crate) time: Time,
-    args: &'a [u8],
+    pub(crate) args: &'a [u8],
     pub(crate) flow: &'a mut Flow,
 }
 
@@ -746,6 +754,20 @@ fn with<'a, T: Decode<'a>>(
     op(run, &args)
 }
 
+/// The same of one that must not be done twice, and without a session has nothing
+/// else to be known by.
+fn once<'a, T: Decode<'a>>(
+    run: &mut Run<'a>,
+    op: impl FnOnce(&mut Run<'a>, &T) -> Outcome<'a>,
+) -> Outcome<'a> {
+    if run.minor() == 0
+        && let Some(outcome) = again::answer(run)
+    {
+        return outcome;
+    }
+    with(run, op)
+}
+
 /// Begins an operation.
 #[inline]
 fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
@@ -754,12 +776,12 @@ fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
         OP_ACCESS => with(run, attributes::access),
         OP_CLOSE => with(run, open::close),
         OP_COMMIT => with(run, data::commit),
-        OP_CREATE => with(run, names::create),
+        OP_CREATE => once(run, names::create),
         OP_DELEGPURGE => with(run, delegation::delegpurge),
         OP_DELEGRETURN => with(run, delegation::delegreturn),
         OP_GETATTR => with(run, attributes::getattr),
         OP_GETFH => names::getfh(run),
-        OP_LINK => with(run, names::link),
+        OP_LINK => once(run, names::link),
         OP_LOCK => with(run, lock::lock),
         OP_LOCKT => with(run, lock::lockt),
         OP_LOCKU => with(run, lock::locku),
@@ -774,13 +796,13 @@ fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
         OP_READ | OP_READ_PLUS => with(run, data::read),
         OP_READDIR => with(run, readdir::readdir),
         OP_READLINK => names::readlink(run),
-        OP_REMOVE => with(run, names::remove),
-        OP_RENAME => with(run, names::rename),
+        OP_REMOVE => once(run, names::remove),
+        OP_RENAME => once(run, names::rename),
         OP_RENEW => with(run, session::renew),
         OP_RESTOREFH => names::restorefh(run),
         OP_SAVEFH => names::savefh(run),
         OP_SECINFO => with(run, security::secinfo),
-        OP_SETATTR => with(run, attributes::setattr),
+        OP_SETATTR => once(run, attributes::setattr),
         OP_SETCLIENTID => with(run, session::setclientid),
         OP_SETCLIENTID_CONFIRM => with(run, session::setclientid_confirm),
         OP_VERIFY => with(run, attributes::verify),

@@ -1,21 +1,18 @@
-//! Replays the corpus of the fuzz target, so that what fuzzing once reached
-//! stays tried, and some inputs more.
+//! What fuzzing has reached, and some inputs more.
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
 use machine::testing::Dice;
-use std::fs;
-use std::path::Path;
+use replay::replay;
 
 #[test]
-fn the_corpus_is_replayed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nfs_compounds");
-    let mut inputs = 0;
-    for entry in fs::read_dir(&folder).expect("the corpus folder") {
-        nfsd::testing::fuzz(&fs::read(entry.expect("an entry").path()).expect("an input"));
-        inputs += 1;
-    }
-    assert!(inputs >= 40, "{inputs} inputs in {}", folder.display());
+fn nfs_compounds() {
+    replay("nfs_compounds", 40, |input| {
+        nfsd::testing::fuzz(input);
+    });
 }
 
 #[test]

@@ -201,3 +201,54 @@ fn version_4_0_does_not_have_what_came_later() {
     let refused = world.open(&mut a, wanting).unwrap_err();
     assert_eq!(refused, nfsstat4::NFS4ERR_INVAL);
 }
+
+/// A call that changes names comes again, as its client has lost its connection:
+/// it is done once, and answered as it was.
+#[test]
+fn what_changes_names_is_done_once() {
+    let mut world = World::new();
+    let mut a = world.client("a", 0);
+    let file = world.file(&mut a, "file");
+    let makes = |name| {
+        root().op(arg::OP_CREATE(CREATE4args {
+            objtype: createtype4::NF4DIR,
+            objname: Opaque(name),
+            createattrs: mode(),
+        }))
+    };
+    let link = at(&file).op(arg::OP_SAVEFH).op(arg::OP_PUTROOTFH);
+    let link = link.op(arg::OP_LINK(LINK4args {
+        newname: Opaque(b"more"),
+    }));
+    let rename = root().op(arg::OP_SAVEFH).op(arg::OP_RENAME(RENAME4args {
+        oldname: Opaque(b"more"),
+        newname: Opaque(b"less"),
+    }));
+    let chmod = at(&file).op(arg::OP_SETATTR(SETATTR4args {
+        stateid: stateid4 {
+            seqid: 0,
+            other: [0; 12],
+        },
+        obj_attributes: mode(),
+    }));
+    let looked = root().remove("less").op(arg::OP_GETFH);
+    let all = [makes(b"dir"), link, rename, chmod, looked, makes(b"file")];
+    // What they come to, and what the same does once more.
+    let come_to = [(0, 17), (0, 17), (0, 2), (0, 0), (0, 2), (17, 17)];
+    for (ops, (status, then)) in all.into_iter().zip(come_to) {
+        let once = world.plain(a.conn, 0, &ops);
+        assert_eq!(once.status as u32, status);
+        a.conn = world.connect();
+        world.xid -= 1;
+        let again = world.plain(a.conn, 0, &ops);
+        assert_eq!(format!("{once:?}"), format!("{again:?}"));
+        // By another number it is another call.
+        let other = world.plain(a.conn, 0, &ops).status;
+        assert_eq!(other as u32, then);
+    }
+    // So it is by somebody else's.
+    let ops = makes(b"another");
+    assert_eq!(world.plain(a.conn, 0, &ops).status, NFS4_OK);
+    (world.xid, world.uid) = (world.xid - 1, 7);
+    assert_ne!(world.plain(a.conn, 0, &ops).status, NFS4_OK);
+}

@@ -240,6 +240,8 @@ pub struct World {
     /// may be in sessions from now on.
     pub keeps: bool,
     pub kept_bytes_max: u32,
+    /// Of the call that was sent last; the next has the next.
+    pub xid: u32,
 }
 
 /// A call of the server's.
@@ -286,6 +288,7 @@ impl World {
             uid: 0,
             keeps: false,
             kept_bytes_max: 4096,
+            xid: 0,
         }
     }
 
@@ -321,7 +324,8 @@ impl World {
         [0, 0, self.uid, self.uid, 0]
             .iter()
             .for_each(|word: &u32| word.encode(&mut sys));
-        let mut record = call_header_as(7, &sys, |_| {});
+        self.xid += 1;
+        let mut record = call_header_as(self.xid, &sys, |_| {});
         compound_head {
             tag: Opaque(b"test"),
             minorversion: minor,

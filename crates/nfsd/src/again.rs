@@ -1,0 +1,84 @@
+//! COMPOUNDs of NFSv4.0 that come again: what changes names, or attributes, is
+//! done once (RFC 7530, section 3.1.1; OPEN, LOCK and their like have numbers of
+//! their own for that).
+
+use std::sync::Arc;
+
+use machine::Nanos;
+use nfs::connection::Reply;
+use wire::nfs4::nfsstat4;
+
+use crate::past::{Begun, Known, Past};
+use crate::run::{Next, Outcome, Run};
+
+/// A call that came again waits so long for the first to end, as if for memory.
+const PATIENCE: Nanos = 300_000_000;
+/// The procedure and the version, among others that calls are known by.
+const COMPOUND: u32 = 4 << 16 | 1;
+
+/// What a call is known by, once it does something that must not be done twice.
+#[derive(Debug, Default)]
+pub(crate) struct Once {
+    known: Option<(Arc<Past>, Known)>,
+    /// Since when it waits for the first of it to end.
+    waits_since: Option<Nanos>,
+}
+
+impl Once {
+    /// The call is over: this is its answer.
+    #[inline]
+    pub(crate) fn end(&mut self, reply: &Reply) {
+        if self.known.is_some() {
+            self.keep(reply);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, reply: &Reply) {
+        match self.known.take() {
+            Some((past, known)) if reply.has_payload() => past.forget(known),
+            Some((past, known)) => past.finish(known, reply.results()),
+            None => {}
+        }
+    }
+
+    /// The call is given up.
+    pub(crate) fn forget(&self) {
+        if let Some((past, known)) = &self.known {
+            past.forget(*known);
+        }
+    }
+}
+
+/// Before the first operation that must not be done twice: if the call was
+/// executed before, its answer.
+pub(crate) fn answer<'a>(run: &mut Run<'a>) -> Option<Outcome<'a>> {
+    if run.flow.once.known.is_some() {
+        return None;
+    }
+    let xid = run.link.machine.call(run.flow.tag).xid;
+    let known = Known::new(xid, COMPOUND, &run.flow.credential, run.args);
+    let past = run.peer.past(run.nfsd).clone();
+    match past.begin(known, run.now) {
+        Begun::New => {
+            run.flow.once.known = Some((past, known));
+            None
+        }
+        Begun::Again(results) => {
+            run.flow.is_replayed = true;
+            let begin = run.flow.begin;
+            let reply = run.reply();
+            reply.back_to(begin);
+            reply.bytes().extend_from_slice(&results);
+            Some(Ok(Next::End))
+        }
+        Begun::UnderWay => {
+            let now = run.now;
+            let since = *run.flow.once.waits_since.get_or_insert(now);
+            Some(match now.saturating_sub(since) < PATIENCE {
+                true => Ok(Next::NoMemory),
+                false => Err(nfsstat4::NFS4ERR_DELAY),
+            })
+        }
+    }
+}
