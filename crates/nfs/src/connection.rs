@@ -26,7 +26,7 @@ use wire::rpc::{call_body, opaque_auth};
 use wire::xdr::{Encode, Opaque};
 
 pub use self::credential::{Credential, Flavor};
-use self::receive::Inbound;
+use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{Slots, State};
@@ -255,6 +255,10 @@ impl fmt::Display for FatalError {
 pub struct Connection {
     settings: Settings,
     inbound: Inbound,
+    known: Known,
+    /// A buffer of arguments of a call that is over: the next takes it while it
+    /// is warm.
+    spare_args: Vec<u8>,
     slots: Slots,
     /// Records to be sent, in order; the first may be half gone.
     ready: VecDeque<Tag>,
@@ -281,6 +285,8 @@ impl Connection {
         Connection {
             settings,
             inbound: Inbound::default(),
+            known: Known::default(),
+            spare_args: Vec::new(),
             slots: Slots::new(slots_max.min(usize::from(Tag::MAX))),
             ready: VecDeque::new(),
             executing: 0,
@@ -439,6 +445,9 @@ impl Connection {
         slot.state = State::Sending;
         self.executing -= 1;
         self.args_bytes -= slot.args.len() as u32;
+        if self.spare_args.capacity() == 0 {
+            std::mem::swap(&mut slot.args, &mut self.spare_args);
+        }
     }
 
     /// Memory for `tag` is there.

@@ -6,9 +6,10 @@ use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
 use wire::xdr::{Decode, Error, Reader, pad};
 
+use super::credential::Credential;
 use super::reply::Refusal;
-use super::scan::{self, Handle, Header, Operation};
-use super::slots::State;
+use super::scan::{self, Header, Operation};
+use super::slots::{State, trim};
 use super::{Connection, FatalError, Op, Procedure, Stop};
 
 /// Staging when small calls are expected.
@@ -26,6 +27,8 @@ const BULK_BYTES_MIN: u32 = 16 << 10;
 const BULK_CALLS: u8 = 4;
 /// Bytes of an operation that are looked at first, where it came in pieces.
 const PIECE_BYTES: usize = 64;
+/// Bytes of a transaction identifier.
+const XID_BYTES: usize = 4;
 
 /// What comes next of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,6 +180,33 @@ impl Inbound {
     }
 }
 
+/// What stood between the transaction identifier and the arguments of the last
+/// COMPOUND: in the next one there nearly always stands the same.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    bytes: Vec<u8>,
+    credential: Credential,
+}
+
+impl Known {
+    fn note(&mut self, header: &[u8], credential: &Credential) {
+        let bytes = header.get(XID_BYTES..).unwrap_or_default();
+        if self.bytes != bytes {
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+            self.credential = *credential;
+        }
+    }
+
+    /// Where the arguments of a COMPOUND with the same header begin.
+    #[inline]
+    fn arguments(&self, record: &[u8]) -> Option<usize> {
+        let begin = XID_BYTES + self.bytes.len();
+        let is_it = begin > XID_BYTES && record.get(XID_BYTES..begin)? == self.bytes;
+        is_it.then_some(begin)
+    }
+}
+
 /// What a piece of a record turned out to be.
 enum Item {
     Header(Header),
@@ -253,9 +283,14 @@ impl Connection {
     #[inline]
     fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), FatalError> {
         if self.inbound.tag.is_none() {
-            let tag = self.slots.take(State::Gathering);
+            let tag = self.slots.take(State::Gathering).expect("not full");
+            let args = &mut self.slots[tag].args;
+            if args.capacity() == 0 {
+                *args = std::mem::take(&mut self.spare_args);
+                trim(args);
+            }
             self.inbound = Inbound {
-                tag: Some(tag.expect("not full")),
+                tag: Some(tag),
                 bulk: self.inbound.bulk,
                 ..Inbound::default()
             };
@@ -287,6 +322,13 @@ impl Connection {
         let part = self.inbound.part;
         let parsed = self.inbound.parsed;
         let args = &mut self.slots[tag].args;
+        if part == Part::Header
+            && args.is_empty()
+            && let Some(begin) = self.known.arguments(chunk)
+            && let Ok((len, ops)) = scan::compound(&chunk[begin..])
+        {
+            return self.gather_known(tag, chunk, available, (begin, begin + len, ops));
+        }
         if matches!(part, Part::Args | Part::Rest | Part::Nothing) {
             if part != Part::Nothing {
                 args.extend_from_slice(chunk);
@@ -344,6 +386,47 @@ impl Connection {
         Ok((used, step))
     }
 
+    /// Takes the beginning of a COMPOUND whose header is known, and all of its
+    /// common operations up to the data of a WRITE: `ops` of them begin at `at`.
+    #[inline]
+    fn gather_known(
+        &mut self,
+        tag: Tag,
+        chunk: &[u8],
+        available: usize,
+        (args_at, mut at, ops): (usize, usize, u32),
+    ) -> Result<(usize, Option<Step<Op>>), FatalError> {
+        let slot = &mut self.slots[tag];
+        slot.xid = scan::word(chunk, 0).expect("it stands before the header");
+        slot.procedure = Procedure::Compound;
+        slot.credential = self.known.credential;
+        slot.args_at = args_at as u32;
+        let mut data = None;
+        while slot.ops < ops.min(self.settings.ops_max)
+            && let Some((len, operation)) = scan::common(&chunk[at..])
+        {
+            let begin = at;
+            at += len;
+            match operation {
+                Operation::Whole(handle) => slot.took(begin, handle),
+                Operation::Write { offset, len } => {
+                    data = Some((offset, len));
+                    break;
+                }
+                Operation::Stop(_) => unreachable!("what is common is executed"),
+            }
+        }
+        slot.args.extend_from_slice(&chunk[..at]);
+        self.inbound.ops_left = ops - slot.ops;
+        self.inbound.parsed = at;
+        self.deadline = None;
+        self.next_operation(tag);
+        let used = self.took(tag, at)?;
+        let step =
+            data.and_then(|(offset, len)| self.begin_payload(tag, offset, len, available - used));
+        Ok((used, step))
+    }
+
     /// Bytes of the fragment have gone into the buffer of `tag`, or nowhere.
     #[inline]
     fn took(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
@@ -377,7 +460,10 @@ impl Connection {
                 slot.credential = credential;
                 self.inbound.part = match procedure {
                     Procedure::Null => Part::Nothing,
-                    Procedure::Compound => Part::Compound,
+                    Procedure::Compound => {
+                        self.known.note(&slot.args, &credential);
+                        Part::Compound
+                    }
                     Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => Part::Write3,
                     Procedure::Nfs3(_) | Procedure::Mount3(_) => Part::Args,
                 };
@@ -426,12 +512,9 @@ impl Connection {
         let slot = &mut self.slots[tag];
         match operation {
             Operation::Whole(handle) => {
-                match handle {
-                    Handle::Keeps => {}
-                    Handle::Put { at, len } => slot.handle = Some((begin as u32 + at, len)),
-                    Handle::Changes => slot.handle = None,
-                }
-                self.operation_is_here(tag);
+                slot.took(begin, handle);
+                self.inbound.ops_left -= 1;
+                self.next_operation(tag);
             }
             Operation::Write { offset, len } => {
                 return self.begin_payload(tag, offset, len, available);

@@ -116,14 +116,24 @@ impl Reply {
     /// The header of an answer that was accepted and succeeded.
     #[inline]
     pub(super) fn begin(&mut self, xid: u32) {
-        self.begin_accepted(xid);
-        accept_stat::SUCCESS.encode(&mut self.bytes);
+        self.empty();
+        // MSG_ACCEPTED, no verifier and SUCCESS are zeros.
+        let mut head = [0; HEADER_BYTES];
+        let words = &mut head[RecordMark::LEN..];
+        words[..4].copy_from_slice(&xid.to_be_bytes());
+        words[4..8].copy_from_slice(&(msg_type::REPLY as u32).to_be_bytes());
+        self.bytes.extend_from_slice(&head);
     }
 
-    fn begin_as(&mut self, xid: u32, stat: reply_stat) {
+    #[inline]
+    fn empty(&mut self) {
         self.bytes.clear();
         self.parts.clear();
         self.payload_bytes = 0;
+    }
+
+    fn begin_as(&mut self, xid: u32, stat: reply_stat) {
+        self.empty();
         let to = &mut self.bytes;
         to.extend_from_slice(&[0; RecordMark::LEN]);
         xid.encode(to);

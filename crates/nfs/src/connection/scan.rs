@@ -101,7 +101,12 @@ fn number_of<T: for<'a> Decode<'a>>(number: u32) -> Option<T> {
 
 /// Reads what stands before the operations of a COMPOUND: how long it is, and
 /// how many operations follow.
+#[inline]
 pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), Error> {
+    // Without a tag, as nearly all are.
+    if let (Some(0), Some(ops)) = (word(bytes, 0), word(bytes, 8)) {
+        return Ok((12, ops));
+    }
     let mut from = Reader::new(bytes);
     let head = compound_head::decode(&mut from)?;
     Ok((from.position(), head.ops))
@@ -157,8 +162,9 @@ pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
     }
 }
 
+/// The number that lies at `at`.
 #[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..)?.first_chunk()?;
     Some(u32::from_be_bytes(*word))
 }
@@ -167,7 +173,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 /// their values are read once, when they are executed. `None` for any other,
 /// and for what is not all there, or not right.
 #[inline]
-fn common(bytes: &[u8]) -> Option<(usize, Operation)> {
+pub(super) fn common(bytes: &[u8]) -> Option<(usize, Operation)> {
     const KEEPS: Operation = Operation::Whole(Handle::Keeps);
     const CHANGES: Operation = Operation::Whole(Handle::Changes);
     let (len, operation) = match word(bytes, 0)? {

@@ -6,6 +6,7 @@ use machine::Tag;
 
 use super::credential::Credential;
 use super::reply::Reply;
+use super::scan::Handle;
 use super::{Procedure, Stop};
 
 /// Capacity that a buffer keeps when its call is over.
@@ -58,12 +59,20 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// One more operation is all here; it begins at `at`.
+    #[inline]
+    pub(super) fn took(&mut self, at: usize, handle: Handle) {
+        match handle {
+            Handle::Keeps => {}
+            Handle::Put { at: within, len } => self.handle = Some((at as u32 + within, len)),
+            Handle::Changes => self.handle = None,
+        }
+        self.ops += 1;
+    }
+
     /// For another record; buffers of a common size are kept.
     fn reset(&mut self) {
-        if self.args.capacity() > KEEP_BYTES {
-            self.args = Vec::new();
-        }
-        self.args.clear();
+        trim(&mut self.args);
         self.reply.reset(KEEP_BYTES);
         self.payloads.clear();
         self.extras.clear();
@@ -74,6 +83,15 @@ impl Slot {
         self.handle = None;
         self.own_is_used = false;
     }
+}
+
+/// Empties a buffer; one of a common size keeps its memory.
+#[inline]
+pub(super) fn trim(bytes: &mut Vec<u8>) {
+    if bytes.capacity() > KEEP_BYTES {
+        *bytes = Vec::new();
+    }
+    bytes.clear();
 }
 
 /// Slots by tag; those that are free are used again, the last one first.

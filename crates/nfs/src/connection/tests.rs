@@ -132,6 +132,57 @@ fn who_calls_is_told() {
     assert_eq!(call.record_bytes, bytes.len() as u32);
 }
 
+/// What a call has in common with the last one is not read again, and what
+/// differs is: whoever calls, however the bytes come.
+#[test]
+fn calls_that_begin_alike_are_told_apart() {
+    let of = |xid: u32, uid: u32, gids: &[u32], parts: &[Part]| {
+        let mut sys = Vec::new();
+        wire::rpc::authsys_parms {
+            stamp: 1,
+            machinename: Opaque(b"m"),
+            uid,
+            gid: 7,
+            gids: wire::xdr::List::Of(gids),
+        }
+        .encode(&mut sys);
+        let mut bytes = call_header_as(xid, &sys, |_| {});
+        bytes.extend(compound(parts).0);
+        bytes
+    };
+    let put = [
+        Part::Put(vec![4; 24]),
+        Part::Write(8, vec![5; 9]),
+        Part::Getattr(vec![1]),
+    ];
+    let calls: [(u32, &[u32], &[Part]); 6] = [
+        (1, &[2], &put),
+        (1, &[2], &put),
+        (1, &[2], &[]),
+        (2, &[2], &put),
+        (2, &[2, 3], &put),
+        (2, &[2, 3], &put),
+    ];
+    for step in [1, 7, 64, 200, usize::MAX] {
+        let mut server = server(Settings::default());
+        let mut stream = VecDeque::new();
+        for (xid, (uid, gids, parts)) in (0..).zip(calls) {
+            stream.extend(whole(&of(xid, uid, gids, parts)));
+        }
+        drain(&mut server, &mut stream, step);
+        assert_eq!(server.calls.len(), calls.len());
+        for (at, (uid, gids, parts)) in calls.iter().enumerate() {
+            let (tag, seen) = &server.calls[at];
+            let call = server.end.machine.call(*tag);
+            let expected = Credential::sys(*uid, 7, gids.iter().copied());
+            assert_eq!((call.xid, *call.credential), (at as u32, expected));
+            assert_eq!(call.procedure, Procedure::Compound);
+            assert_eq!(seen.args, compound(parts).1);
+            assert_eq!(seen.ops, (parts.len() as u32, Stop::End));
+        }
+    }
+}
+
 #[test]
 fn other_procedures_come_with_all_their_arguments() {
     let proc3 = |number: u32| nfs_proc3::decode(&mut Reader::new(&number.to_be_bytes())).unwrap();
