@@ -181,7 +181,7 @@ impl Connection {
     #[inline]
     fn complete(&mut self, tag: Tag, outcome: Outcome, residual: Residual) -> Op {
         let slot = &mut self.slots[usize::from(tag)];
-        if let Data::In(total) = slot.data {
+        if let Data::In(total) | Data::Out(total) = slot.data {
             let missing = match residual {
                 Residual::Underflow(missing) => missing,
                 Residual::None | Residual::Overflow(_) => 0,
@@ -210,8 +210,9 @@ impl Connection {
             RESPONSE_COMPLETED => Outcome::Status(pdu.status),
             response => Outcome::TargetFailure(response),
         };
-        // Data-In and R2T PDUs that did not come (section 11.4.8).
-        slot.is_damaged |= pdu.exp_data_sn.get() != slot.data_sn;
+        // Data-In and R2T PDUs that did not come (section 11.4.8); tgt leaves it 0.
+        let exp_data_sn = pdu.exp_data_sn.get();
+        slot.is_damaged |= exp_data_sn != 0 && exp_data_sn != slot.data_sn;
         if matches!(slot.data, Data::Out(_)) {
             // The target may give up before all data went out.
             self.drop_data(tag);

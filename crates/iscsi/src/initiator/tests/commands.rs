@@ -167,7 +167,9 @@ fn residuals_and_sense_data_are_told() {
 
 #[test]
 fn good_without_all_data_is_not_good() {
-    for (exp_data_sn, flags_, residual) in [(1, 0, 0), (2, 0, 0), (1, flags::UNDERFLOW, 9)] {
+    for (exp_data_sn, flags_, residual) in
+        [(0, 0, 0), (1, 0, 0), (2, 0, 0), (1, flags::UNDERFLOW, 9)]
+    {
         let mut peer = in_full_feature();
         let tag = peer.read(1024);
         let itt = peer.sent()[0].bhs.itt.get();
@@ -294,7 +296,7 @@ fn data_goes_unasked_as_far_as_was_agreed() {
 
 #[test]
 fn r2ts_are_served_in_order_several_at_a_time() {
-    for (digests, _) in variants() {
+    for ((digests, _), exp_data_sn) in variants().into_iter().zip([2, 0].into_iter().cycle()) {
         let mut peer = with_digests(digests);
         let tag = peer.write(60_000);
         let sent = peer.sent();
@@ -331,8 +333,26 @@ fn r2ts_are_served_in_order_several_at_a_time() {
             ]
         );
         let mut end = response(itt);
-        end.exp_data_sn = 2.into();
+        // Targets that do not count leave 0.
+        end.exp_data_sn = exp_data_sn.into();
         assert_eq!(peer.answer(end.as_bytes(), b""), [good(tag, 0)]);
+    }
+}
+
+#[test]
+fn good_before_all_data_was_asked_for_is_not_good() {
+    for exp_data_sn in [0, 1] {
+        let mut peer = in_full_feature();
+        let tag = peer.write(60_000);
+        let itt = peer.sent()[0].bhs.itt.get();
+        peer.push(r2t(itt, 0, 16_384, 20_000).as_bytes(), b"");
+        assert_eq!(peer.ops(), []);
+        let mut end = response(itt);
+        end.exp_data_sn = exp_data_sn.into();
+        assert_eq!(
+            peer.answer(end.as_bytes(), b""),
+            [ended(tag, Outcome::Damaged)]
+        );
     }
 }
 
