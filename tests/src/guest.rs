@@ -169,6 +169,11 @@ impl Guest {
         &self.logs
     }
 
+    /// Where what the script prints is written.
+    pub fn output_file(&self) -> PathBuf {
+        self.logs.join(OUTPUT)
+    }
+
     /// What the script has printed by now.
     pub fn output(&self) -> String {
         read(&self.logs.join(OUTPUT))

@@ -78,8 +78,10 @@ const LOADABLE: &[&str] = &[
     "dm_multipath",
     "dm_round_robin",
     "dm_service_time",
+    "iscsi_target_mod",
     "iscsi_tcp",
     "nfsv3",
+    "nfsd",
     "nfsv4",
     "null_blk",
     "nvmet",
@@ -87,6 +89,7 @@ const LOADABLE: &[&str] = &[
     "scsi_dh_alua",
     "sd_mod",
     "sg",
+    "target_core_mod",
     "virtio_blk",
 ];
 

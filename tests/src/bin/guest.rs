@@ -1,12 +1,16 @@
 //! Runs one script in a guest by hand: `cargo run -p interop --bin guest --
 //! SCRIPT [CPUS [KERNEL WORDS]]`. What it prints is shown as it comes. The
-//! program that `WEFT_GUEST_PROGRAM` names is the guest's first virtio disk.
+//! program that `WEFT_GUEST_PROGRAM` names is the guest's first virtio disk;
+//! `WEFT_GUEST_FORWARD=HERE:THERE` leads a port of 127.0.0.1 to one of the guest's.
 
 #![forbid(unsafe_code)]
 
-use interop::guest::{Config, End, Guest};
+use interop::guest::{Config, End, Guest, Outcome};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
@@ -35,6 +39,14 @@ fn main() -> ExitCode {
     config.cpus = cpus;
     config.program = std::env::var_os("WEFT_GUEST_PROGRAM").map(PathBuf::from);
     config.kernel_words = words.join(" ");
+    let forward = std::env::var("WEFT_GUEST_FORWARD").unwrap_or_default();
+    if let Some((here, there)) = forward.split_once(':') {
+        let (Ok(here), Ok(there)) = (here.parse(), there.parse()) else {
+            eprintln!("WEFT_GUEST_FORWARD is HERE:THERE, two ports");
+            return ExitCode::from(2);
+        };
+        config.forwards.push((here, there));
+    }
     config.limit = Duration::from_secs(600);
     let guest = match Guest::start(&config) {
         Ok(guest) => guest,
@@ -45,8 +57,7 @@ fn main() -> ExitCode {
     };
     eprintln!("ready after {:.1?}", begin.elapsed());
     let begin = Instant::now();
-    let outcome = guest.finish();
-    print!("{}", outcome.output);
+    let outcome = shown(guest);
     eprintln!(
         "{:?} after {:.1?}, logs: {}",
         outcome.end,
@@ -57,4 +68,32 @@ fn main() -> ExitCode {
         End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         End::Panic | End::TimedOut | End::Lost => ExitCode::from(4),
     }
+}
+
+/// Waits for a guest's end and prints meanwhile what it says.
+fn shown(guest: Guest) -> Outcome {
+    let (output, has_ended) = (guest.output_file(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (output, has_ended) = (&output, &has_ended);
+        scope.spawn(move || {
+            let mut printed = 0;
+            loop {
+                // Asked before it is read, or the end could be missed.
+                let is_last = has_ended.load(Ordering::Acquire);
+                let said = std::fs::read(output).unwrap_or_default();
+                let mut out = std::io::stdout().lock();
+                // Nobody reads any more where that fails.
+                let _ = out.write_all(&said[printed.min(said.len())..]);
+                let _ = out.flush();
+                printed = said.len();
+                if is_last {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let outcome = guest.finish();
+        has_ended.store(true, Ordering::Release);
+        outcome
+    })
 }
