@@ -547,22 +547,23 @@ pub const MIXED: SweepSpec = SweepSpec {
     care: Care::Other,
 };
 
-const NAME_LOADS: &[Rw] = &[Rw::Create, Rw::Getattr, Rw::Readdir];
+/// Loads on names and attributes: (kind, calls outstanding).
+const NAME_LOADS: &[(Rw, u16)] = &[(Rw::Create, 32), (Rw::Getattr, 32), (Rw::Readdir, 8)];
 
 fn by_name_load(load: &mut Load, x: f64) {
-    load.rw = NAME_LOADS[x as usize];
-    load.iodepth = 32;
+    (load.rw, load.iodepth) = NAME_LOADS[x as usize];
 }
 
+/// As many calls, over four connections.
 fn over_four(load: &mut Load) {
-    (load.connections, load.iodepth) = (4, 8);
+    (load.connections, load.iodepth) = (4, load.iodepth / 4);
 }
 
 pub const NAMES: SweepSpec = SweepSpec {
     name: "nfs-names",
     title: "NFS: names and attributes",
     paper: "none",
-    about: "32 calls outstanding. A create is a file of 4 KiB made, written, closed and removed; a \
+    about: "32 calls outstanding, 8 of readdir. A create is a file of 4 KiB made, written, closed and removed; a \
         readdir lists part of a directory.",
     axis: categories(
         "",
