@@ -140,18 +140,17 @@ fn missing_of(catalogue: &[SweepSpec], measured: &Measured) -> Vec<String> {
             if skipped.contains(name.as_str()) {
                 continue;
             }
-            let Some(found) = values::series(sweep, series.name) else {
-                missing.push(name);
-                continue;
-            };
-            for x in spec.axis.points(measured.effort) {
-                let point = values::point(found, *x);
-                let at = format!("{name}/{}", spec.axis.label_of(*x));
-                if point.is_none_or(|point| point.samples.is_empty())
-                    && !skipped.contains(at.as_str())
-                {
-                    missing.push(at);
-                }
+            let found = values::series(sweep, series.name);
+            let points = spec.axis.points(measured.effort).iter();
+            let points = points.filter(|x| {
+                let point = found.and_then(|found| values::point(found, **x));
+                point.is_none_or(|point| point.samples.is_empty())
+            });
+            let points = points.map(|x| format!("{name}/{}", spec.axis.label_of(*x)));
+            let points: Vec<_> = points.filter(|at| !skipped.contains(at.as_str())).collect();
+            match found {
+                None if !points.is_empty() => missing.push(name),
+                _ => missing.extend(points),
             }
         }
     }

@@ -91,6 +91,17 @@ impl Plot<'_> {
         ground.picture
     }
 
+    /// Whether each printed number that has a place on the x axis is on the
+    /// scale; empty where none has.
+    pub(super) fn printed(&self) -> Vec<bool> {
+        let y = self.along_y();
+        let printed = self.references.iter();
+        let placed = printed.filter(|(at, _)| self.places.iter().any(|place| place.0 == *at));
+        placed
+            .map(|(_, value)| y.has(value * self.y.factor))
+            .collect()
+    }
+
     fn along_y(&self) -> Along {
         let factor = self.y.factor;
         let values = self

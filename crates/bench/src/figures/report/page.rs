@@ -1,10 +1,11 @@
 //! The page: everything in one file, no script, nothing from elsewhere.
 
+use std::collections::BTreeSet;
+
 use super::figure::{Figure, Source};
 use super::markup::Markup;
 use super::picture::Picture;
 use super::{claims, glance, method, table};
-use crate::figures::catalogue::ChartKind;
 use crate::figures::measured::{Effort, Measured, Point, Series, Skipped};
 
 /// A sweep with its drawings.
@@ -146,7 +147,12 @@ impl Report<'_> {
         let own = own.map(|(key, value)| (key, value.as_str()));
         let rest = provenance.machine.iter().chain(&provenance.versions);
         let rest = rest.map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut said = BTreeSet::new();
         for (key, value) in own.chain(rest) {
+            // Two looks at a machine see the same.
+            if !said.insert((key, value)) {
+                continue;
+            }
             to.begin("tr").leaf("th", key).leaf("td", value).end();
         }
         to.end().end().end();
@@ -207,7 +213,7 @@ impl Report<'_> {
                 .attr("id", &figure.file);
             if figure.is_drawn() {
                 to.begin("figure").raw(&picture.to_svg());
-                off_scale(to, figure);
+                printed(to, figure);
                 to.end();
             }
             to.begin("div");
@@ -331,17 +337,18 @@ fn zero(to: &mut Markup, figure: &Figure<'_>) {
     .end();
 }
 
-/// Printed numbers for which the chart has no room.
-fn off_scale(to: &mut Markup, figure: &Figure<'_>) {
-    if figure.plot.references.is_empty() || figure.chart.kind == ChartKind::Difference {
-        return;
+/// Where a paper's printed numbers are.
+fn printed(to: &mut Markup, figure: &Figure<'_>) {
+    let printed = figure.plot.printed();
+    if printed.contains(&true) {
+        let star = "A star is a paper's printed number, of its own hardware.";
+        to.classed("figcaption", "aside", star);
     }
-    to.classed(
-        "figcaption",
-        "aside",
-        "A star is a paper's printed number, of its hardware; where none is drawn, it is far \
-         above the scale. See the table of printed numbers.",
-    );
+    if printed.contains(&false) {
+        let beyond = "What the paper printed, of its own hardware, is beyond this scale: see the \
+                      table of printed numbers.";
+        to.classed("figcaption", "aside", beyond);
+    }
 }
 
 /// What was run: all of a series's first point, and of the others what differs.

@@ -114,7 +114,7 @@ fn style(colour: usize, turn: usize) -> Style {
         pen: Pen {
             colour: COLOURS[colour],
             width: 2.0,
-            dashes: DASHES[turn % DASHES.len()],
+            dashes: DASHES[(colour + turn) % DASHES.len()],
         },
         marker: MARKERS[(colour + turn) % MARKERS.len()],
     }

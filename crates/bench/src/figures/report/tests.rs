@@ -11,7 +11,7 @@ use super::numbers::{percent, short, shown};
 use super::table::NOT_MEASURED;
 use super::*;
 use crate::figures::catalogue::ChartKind;
-use crate::figures::measured::{Effort, Measured, Point, Quantity, Sample, Sweep};
+use crate::figures::measured::{Effort, Measured, Point, Quantity, Sample, Skipped, Sweep};
 use crate::figures::statistics::Summary;
 
 fn html(measured: &Measured) -> String {
@@ -535,6 +535,17 @@ fn what_is_neither_measured_nor_skipped_is_found() {
     assert_eq!(missing(&lacking), expected);
     lacking.skipped = whole.skipped.clone();
     assert_eq!(missing(&lacking), [expected[1], expected[2]]);
+    // A series of which every point has its reason.
+    let writes = &mut lacking.sweeps[1];
+    writes.series.remove(0);
+    let reason = |point: &str| Skipped {
+        what: format!("nvme-write/fast path/{point}"),
+        why: "it failed".into(),
+    };
+    lacking.skipped.push(reason("4k"));
+    assert_eq!(missing(&lacking), ["nvme-write/fast path", "mixed"]);
+    lacking.skipped.push(reason("256k"));
+    assert_eq!(missing(&lacking), ["mixed"]);
 }
 
 #[test]
