@@ -1,19 +1,11 @@
-//! Replays the corpus of the fuzz target, so that what fuzzing once reached
-//! stays reached without a fuzzer.
+//! What fuzzing has reached.
 
-use std::fs;
-use std::path::Path;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
 
 #[test]
 fn nfs_connection() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nfs_connection");
-    let mut count = 0;
-    for entry in fs::read_dir(&folder).expect("the corpus folder") {
-        let path = entry.expect("an entry").path();
-        // The name of a failing input shows in the captured output.
-        println!("{}", path.display());
-        nfs::testing::fuzz(&fs::read(&path).expect("an input"));
-        count += 1;
-    }
-    assert!(count >= 10, "{count} inputs in {}", folder.display());
+    replay("nfs_connection", 10, nfs::testing::fuzz);
 }

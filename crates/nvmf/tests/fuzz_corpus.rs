@@ -1,37 +1,22 @@
-//! Replays the corpus of the fuzz targets, so that what fuzzing once reached
-//! stays reached without a fuzzer.
+//! What fuzzing has reached.
 
-use std::fs;
-use std::path::Path;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
 use nvmf::tcp::testing::fuzz;
-
-fn replay(name: &str, body: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(name);
-    let mut count = 0;
-    for entry in fs::read_dir(&folder).expect("the corpus folder") {
-        let path = entry.expect("an entry").path();
-        // The name of a failing input shows in the captured output.
-        println!("{}", path.display());
-        body(&fs::read(&path).expect("an input"));
-        count += 1;
-    }
-    assert!(count >= 10, "{count} inputs in {}", folder.display());
-}
+use replay::replay;
 
 #[test]
 fn nvme_tcp_pdu() {
-    replay("nvme_tcp_pdu", fuzz::pdu);
+    replay("nvme_tcp_pdu", 10, fuzz::pdu);
 }
 
 #[test]
 fn nvme_tcp_controller() {
-    replay("nvme_tcp_controller", fuzz::controller);
+    replay("nvme_tcp_controller", 10, fuzz::controller);
 }
 
 #[test]
 fn nvme_tcp_host() {
-    replay("nvme_tcp_host", fuzz::host);
+    replay("nvme_tcp_host", 10, fuzz::host);
 }

@@ -1,21 +1,13 @@
-//! Replays the corpus of the fuzz target, so that what fuzzing once reached
-//! stays reached without a fuzzer.
+//! What fuzzing has reached.
 
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::path::Path;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
 
 #[test]
 fn scsi_cdb() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/scsi_cdb");
-    let mut count = 0;
-    for entry in fs::read_dir(&folder).expect("the corpus folder") {
-        let path = entry.expect("an entry").path();
-        // The name of a failing input shows in the captured output.
-        println!("{}", path.display());
-        scsi::testing::fuzz_cdb(&fs::read(&path).expect("an input"));
-        count += 1;
-    }
-    assert!(count >= 30, "{count} inputs in {}", folder.display());
+    replay("scsi_cdb", 30, scsi::testing::fuzz_cdb);
 }

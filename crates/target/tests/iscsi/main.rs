@@ -2,6 +2,10 @@
 
 mod client;
 mod common;
+#[path = "../shared/content.rs"]
+mod content;
+#[path = "../shared/disks.rs"]
+mod disks;
 #[path = "../target/gate.rs"]
 mod gate;
 mod hostile;
@@ -10,6 +14,8 @@ mod login;
 mod memory;
 mod order;
 mod reads;
+#[path = "../shared/running.rs"]
+mod running;
 mod sessions;
 mod space;
 mod tasks;

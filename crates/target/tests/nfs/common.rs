@@ -11,10 +11,11 @@ use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule,
 use target::{Config, Limits, ListenerSpec, Placement, Running};
 use wire::nfs4::stable_how4;
 
+pub use crate::content::{pattern, until};
+pub use crate::running::{PATIENCE, backends, stop};
+
 pub type Caller = Client<EpollDriver>;
 
-/// Long enough for a loaded machine; reached only when a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const MEMORY_MAX: u64 = 128 << 20;
 
 /// What is exported by the name of its file system, to everybody who says so.
@@ -71,16 +72,6 @@ pub fn config(backend: Choice, folder: &Path) -> Config {
         limits: Limits::default(),
         ..Config::default()
     }
-}
-
-/// The drivers that the machine lets us have.
-pub fn backends() -> Vec<Choice> {
-    let mut backends = vec![Choice::Epoll];
-    match reactor::probe() {
-        Ok(()) => backends.push(Choice::Uring),
-        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
-    }
-    backends
 }
 
 /// Runs a test on every driver that the machine lets us have, with the names of
@@ -153,28 +144,5 @@ pub fn drain(client: &mut Caller, open: &Open, each: usize) -> Vec<u8> {
             return all;
         }
         assert_ne!(len, 0, "neither data nor the end");
-    }
-}
-
-/// Ends a target; it must end.
-pub fn stop(mut running: Running) -> target::Report {
-    running.stop();
-    let report = running.wait(PATIENCE).expect("no reactor failed");
-    report.expect("the target did not stop")
-}
-
-/// Bytes that are different for every seed.
-pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed)
-        .collect()
-}
-
-/// Waits until something is so.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = std::time::Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(std::time::Instant::now() < give_up, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,11 +1,15 @@
 //! NFS over real sockets, on both drivers.
 
 mod common;
+#[path = "../shared/content.rs"]
+mod content;
 mod files;
 mod hostile;
 mod live;
 mod memory;
 mod raw;
 mod restart;
+#[path = "../shared/running.rs"]
+mod running;
 mod sessions;
 mod stopping;

@@ -3,52 +3,29 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
-use std::time::Duration;
 
 use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
-use target::{Config, Limits, NamespaceSpec, Placement, Running, SubsystemSpec};
+use target::{Config, Limits, Placement, Running};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
 use wire::nvme::{ConnectCommand, PropertySet, Sgl, Sqe, Status, admin, io as opcode};
 use wire::nvme_tcp::pdu_type;
 use zerocopy::IntoBytes;
 
-pub const NQN: &str = "nqn.2026-01.io.weft:test";
+pub use crate::disks::{BLOCK, NQN, ram};
+pub use crate::running::{PATIENCE, backends, stop};
+
+use crate::disks::subsystem;
+
 pub const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0b9b4b8e-9c0c-4a55-a3a8-0d4c9e0d7d11";
-/// Long enough for a loaded machine; reached only when a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-pub const BLOCK: usize = 4096;
-
-/// A RAM volume of `blocks` blocks.
-pub fn ram(name: &str, blocks: u64) -> store::Spec {
-    store::Spec {
-        name: name.into(),
-        kind: store::Kind::Ram,
-        size_bytes: blocks * BLOCK as u64,
-        block_bytes: BLOCK as u32,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
-}
 
 /// One namespace on the RAM volume "ram", two listeners (IPv4 and IPv6).
 pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
     Config {
         volumes: vec![ram("ram", 4096)],
-        subsystems: vec![SubsystemSpec {
-            nqn: NQN.into(),
-            serial: "1".into(),
-            model: "weft".into(),
-            namespaces: vec![NamespaceSpec {
-                nsid: 1,
-                volume: "ram".into(),
-                ..NamespaceSpec::default()
-            }],
-            ..SubsystemSpec::default()
-        }],
+        subsystems: vec![subsystem()],
         listeners: vec![
             SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             SocketAddr::from((Ipv6Addr::LOCALHOST, 0)).into(),
@@ -64,16 +41,6 @@ pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
     }
 }
 
-/// The drivers that the machine lets us have.
-pub fn backends() -> Vec<Choice> {
-    let mut backends = vec![Choice::Epoll];
-    match reactor::probe() {
-        Ok(()) => backends.push(Choice::Uring),
-        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
-    }
-    backends
-}
-
 /// Runs a test on every driver that the machine lets us have.
 pub fn on_each_driver(limits: Limits, memory_max: u64, test: impl Fn(&mut Running)) {
     for backend in backends() {
@@ -81,13 +48,6 @@ pub fn on_each_driver(limits: Limits, memory_max: u64, test: impl Fn(&mut Runnin
         test(&mut running);
         stop(running);
     }
-}
-
-/// Ends a target; it must end.
-pub fn stop(mut running: Running) {
-    running.stop();
-    let report = running.wait(PATIENCE).expect("no reactor failed");
-    assert!(report.is_some(), "the target did not stop");
 }
 
 /// One queue pair by hand.

@@ -5,6 +5,8 @@ mod both;
 mod commands;
 mod common;
 mod copies;
+#[path = "../shared/disks.rs"]
+mod disks;
 mod fences;
 mod fused;
 mod gate;
@@ -14,4 +16,6 @@ mod lifecycle;
 mod limits;
 mod live;
 mod memory;
+#[path = "../shared/running.rs"]
+mod running;
 mod scsi;
