@@ -43,6 +43,19 @@ impl SimDriver {
         }
     }
 
+    /// Its machine is gone from one moment to the next; another takes its place.
+    pub fn vanish(&mut self) {
+        self.world.borrow_mut().driver_dies(self.id, true);
+        let world = self.world.clone();
+        *self = SimDriver::new(&world, self.id, self.pool.clone());
+    }
+
+    /// Begins a turn: what has completed since the last.
+    pub fn begin_turn(&mut self, out: &mut Vec<Completion>) {
+        self.world.borrow_mut().begin_turn(self.id);
+        self.poll(Wait::Now, out).expect("a simulated driver works");
+    }
+
     /// Its place in the world.
     pub fn id(&self) -> DriverId {
         self.id

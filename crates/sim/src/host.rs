@@ -5,7 +5,7 @@ use host::{Completion as Cqe, Data};
 use host::{Error, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
 use machine::Tag;
 use mem::Pool;
-use reactor::{Completion, Driver, Nanos, Token, Wait};
+use reactor::{Completion, Driver, Nanos, Token};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::feature::{HOST_BEHAVIOR_BYTES, HostBehavior, fid};
 use wire::nvme::identify::{self, IDENTIFY_BYTES, cns};
@@ -158,23 +158,16 @@ impl SimHost {
     pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
         self.lose_all(work)?;
         self.lanes.clear();
-        let id = self.driver.id();
-        let pool = self.driver.pool().clone();
-        world.borrow_mut().driver_dies(id, true);
-        self.driver = SimDriver::new(world, id, pool);
+        self.driver.vanish();
         self.stage = Stage::Down(at);
-        world.borrow_mut().at(at, Event::Turn(id));
+        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
         Ok(())
     }
 
     /// One turn.
     pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
-        let id = self.driver.id();
-        world.borrow_mut().begin_turn(id);
         let mut completions = std::mem::take(&mut self.completions);
-        self.driver
-            .poll(Wait::Now, &mut completions)
-            .expect("a simulated driver works");
+        self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
             self.completion(completion, work)?;
         }

@@ -9,7 +9,7 @@ use host::iscsi::{
 use host::{Completion as Cqe, Memory};
 use machine::Tag;
 use mem::Pool;
-use reactor::{Completion, Driver, Nanos, Token, Wait};
+use reactor::{Completion, Driver, Nanos, Token};
 use wire::iscsi::TaskFunction;
 use wire::nvme::Status;
 
@@ -126,23 +126,16 @@ impl SimInitiator {
     pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
         self.lose_all(work)?;
         self.lanes.clear();
-        let id = self.driver.id();
-        let pool = self.driver.pool().clone();
-        world.borrow_mut().driver_dies(id, true);
-        self.driver = SimDriver::new(world, id, pool);
+        self.driver.vanish();
         self.stage = Stage::Down(at);
-        world.borrow_mut().at(at, Event::Turn(id));
+        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
         Ok(())
     }
 
     /// One turn.
     pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
-        let id = self.driver.id();
-        world.borrow_mut().begin_turn(id);
         let mut completions = std::mem::take(&mut self.completions);
-        self.driver
-            .poll(Wait::Now, &mut completions)
-            .expect("a simulated driver works");
+        self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
             self.completion(completion, work)?;
         }

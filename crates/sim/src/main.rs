@@ -76,14 +76,7 @@ fn main() -> ExitCode {
         if options.seeds == 1 {
             println!("{outcome:?}");
         }
-        total.ops += outcome.ops;
-        total.checked += outcome.checked;
-        total.failed += outcome.failed;
-        total.lives += outcome.lives;
-        total.sessions += outcome.sessions;
-        total.functions += outcome.functions;
-        total.faults += outcome.faults;
-        total.nfs = total.nfs.plus(&outcome.nfs);
+        total.add(&outcome);
         seeds += 1;
     }
     println!(

@@ -68,6 +68,21 @@ pub struct Outcome {
     pub digest: u64,
 }
 
+impl Outcome {
+    /// Counts what another run has done; digests and `lives_in_chaos` are of one
+    /// run alone.
+    pub fn add(&mut self, other: &Outcome) {
+        self.ops += other.ops;
+        self.checked += other.checked;
+        self.failed += other.failed;
+        self.lives += other.lives;
+        self.sessions += other.sessions;
+        self.functions += other.functions;
+        self.faults += other.faults;
+        self.nfs = self.nfs.plus(&other.nfs);
+    }
+}
+
 /// What the NFS clients of a run have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NfsOutcome {

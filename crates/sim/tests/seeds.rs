@@ -8,15 +8,7 @@ fn every_seed_keeps_the_promises() {
     let mut total = sim::Outcome::default();
     for seed in 0..SEEDS {
         match sim::run(seed, 200) {
-            Ok(outcome) => {
-                total.checked += outcome.checked;
-                total.failed += outcome.failed;
-                total.lives += outcome.lives;
-                total.sessions += outcome.sessions;
-                total.functions += outcome.functions;
-                total.faults += outcome.faults;
-                total.nfs = total.nfs.plus(&outcome.nfs);
-            }
+            Ok(outcome) => total.add(&outcome),
             Err(failure) => panic!("{failure}"),
         }
     }

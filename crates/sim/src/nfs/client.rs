@@ -11,7 +11,7 @@ use host::nfs::{
 use host::nfs::{TOKENS_PER_CONNECTION, Wrong};
 use mem::Pool;
 use nfs::client::{Backchannel, Channels};
-use reactor::{Completion, Driver, Nanos, Token, Wait};
+use reactor::{Completion, Driver, Nanos, Token};
 use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, sessionid4, stateid4};
 
 use super::ask::{Ask, Handle, Range4, Share};
@@ -306,10 +306,7 @@ impl NfsClient {
         self.id.forget();
         self.id.incarnation += 1;
         self.reclaims = false;
-        let id = self.driver.id();
-        let pool = self.driver.pool().clone();
-        world.borrow_mut().driver_dies(id, true);
-        self.driver = SimDriver::new(world, id, pool);
+        self.driver.vanish();
         self.stage = Stage::Down(at);
         self.wake_at(world, at);
     }
@@ -341,12 +338,8 @@ impl NfsClient {
 
     /// One turn.
     pub fn turn(&mut self, world: &Shared, common: &mut Common) -> Verdict {
-        let id = self.driver.id();
-        world.borrow_mut().begin_turn(id);
         let mut completions = std::mem::take(&mut self.completions);
-        self.driver
-            .poll(Wait::Now, &mut completions)
-            .expect("a simulated driver works");
+        self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
             self.completion(world, completion, common)?;
         }
