@@ -193,6 +193,7 @@ impl Frames {
         match self.pin_unmetered(offset, len) {
             Some(mut loan) => {
                 loan.meter();
+                loan.prefetch();
                 Some(loan)
             }
             None => {

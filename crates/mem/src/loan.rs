@@ -8,6 +8,12 @@ use std::fmt;
 /// Pieces of a loan at most: [`crate::BUF_BYTES_MAX`] from anywhere inside a
 /// frame of 16 KiB.
 pub const LOAN_PIECES_MAX: usize = 129;
+/// Bytes of a loan that are fetched before they are needed: of more the
+/// processor finds out by itself that it is to go on.
+const PREFETCH_BYTES_MAX: u32 = 4096;
+/// What is fetched at a time.
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
 /// Emptied lists that a thread keeps for its next loans of several pieces.
 const SPARE_LISTS_MAX: usize = 4096;
 
@@ -115,6 +121,23 @@ impl Loan {
     #[inline]
     pub fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Has the processor fetch the first bytes, which are to be sent soon: until
+    /// then it works on other commands of the same batch.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let first = self.pieces()[0];
+        let len = first.len().min(PREFETCH_BYTES_MAX) as usize;
+        #[cfg(target_arch = "x86_64")]
+        for at in (0..len).step_by(LINE_BYTES) {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            let line = first.as_ptr().wrapping_add(at);
+            // SAFETY: a prefetch has no effect that could be seen, and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = len;
     }
 
     /// Whether it holds no byte.
