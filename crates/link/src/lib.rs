@@ -370,12 +370,12 @@ impl<M: Machine> Link<M> {
         !self.receiving && self.at >= staged
     }
 
-    /// Whether bytes were received that the machine has not taken, and are not
-    /// followed by others before it does.
+    /// Bytes that were received and that the machine has not taken, where no
+    /// others are asked for before it does.
     #[inline]
-    pub fn has_staged(&self) -> bool {
+    pub fn staged_bytes(&self) -> usize {
         let staged = self.stage.as_ref();
-        staged.is_some_and(|stage| self.at < stage.bytes().len())
+        staged.map_or(0, |stage| stage.bytes().len() - self.at)
     }
 
     /// Asks for the next bytes. An unfinished header is kept and comes first.

@@ -328,10 +328,17 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         let wants_more = !self.waiting.is_empty() && self.retry(driver);
-        if P::has_step(self) {
-            self.run(driver);
-        }
         self.link.flush(driver);
+        // A batch that goes makes room for more of what is staged, which may be
+        // the last that comes: it is walked before anything else is received.
+        while P::has_step(self) {
+            let staged = self.link.staged_bytes();
+            self.run(driver);
+            self.link.flush(driver);
+            if self.link.staged_bytes() == staged {
+                break;
+            }
+        }
         if self.is_ending() {
             if !self.link.is_sending() && !P::is_busy(self) {
                 self.close(driver);

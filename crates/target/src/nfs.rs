@@ -186,7 +186,7 @@ impl Protocol for Nfs {
     /// staged.
     #[inline]
     fn has_step(c: &Connection) -> bool {
-        c.link.has_staged()
+        c.link.staged_bytes() > 0
     }
 
     fn is_leaving(&self) -> bool {

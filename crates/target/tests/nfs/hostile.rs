@@ -276,3 +276,23 @@ fn who_never_calls_is_shown_out() {
         stop(running);
     }
 }
+
+/// More calls than may be worked on, all sent before any answer is read: nothing
+/// comes behind the last that would have the server look at them again.
+#[test]
+fn calls_beyond_what_is_taken_at_a_time_are_answered() {
+    const CALLS: u32 = 3000;
+    for backend in backends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = target::start(config(backend, folder.path())).expect("starts");
+        let mut stream = raw::open(address(&running));
+        raw::ping(&mut stream);
+        let calls = (0..CALLS).flat_map(|xid| raw::call(xid, (raw::NFS, 4, 0), &[]));
+        let calls: Vec<u8> = calls.collect();
+        stream.write_all(&calls).expect("taken");
+        for xid in 0..CALLS {
+            assert_eq!(raw::answer(&mut stream).expect("alive").0, xid);
+        }
+        stop(running);
+    }
+}
