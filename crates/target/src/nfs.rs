@@ -62,7 +62,7 @@ impl Local {
     }
 }
 
-/// A call, or none.
+/// A call that waits, or none.
 #[derive(Default)]
 struct Slot {
     execution: Execution,
@@ -79,8 +79,12 @@ pub(crate) struct Nfs {
     /// What it shares with others of its reactor.
     local: Rc<Local>,
     peer: Peer,
-    /// By tag.
+    /// In which every call begins. Most end there, so it stays warm.
+    first: Execution,
+    /// Calls that wait, by tag.
     slots: Vec<Slot>,
+    /// How many of them are starved.
+    starved: usize,
     /// Our calls that are not answered: the xid, what [`Nfsd`](nfsd::Nfsd) calls
     /// it, and when it was made.
     called: Vec<(u32, u64, Nanos)>,
@@ -108,12 +112,43 @@ impl Nfs {
         let nfs = Nfs {
             local,
             peer: Peer::new(nfsd, via.connection, via.peer),
+            first: Execution::default(),
             slots: Vec::new(),
+            starved: 0,
             called: Vec::new(),
             is_known: false,
             is_leaving: false,
         };
         (Transport::new(settings, now), nfs)
+    }
+
+    /// A call that has just begun waits.
+    #[cold]
+    fn put_aside(&mut self, tag: Tag, tags_max: usize) {
+        let len = tags_max.max(usize::from(tag) + 1);
+        if self.slots.len() < len {
+            self.slots.resize_with(len, Slot::default);
+        }
+        let slot = &mut self.slots[usize::from(tag)];
+        std::mem::swap(&mut slot.execution, &mut self.first);
+    }
+
+    #[cold]
+    fn starve(&mut self, tag: Tag) {
+        self.slots[usize::from(tag)].is_starved = true;
+        self.starved += 1;
+    }
+
+    /// Whether a call was starved; it is not any more.
+    #[inline]
+    fn feed(&mut self, tag: Tag) -> bool {
+        if self.starved == 0 {
+            return false;
+        }
+        let slot = self.slots.get_mut(usize::from(tag));
+        let was = slot.is_some_and(|slot| std::mem::take(&mut slot.is_starved));
+        self.starved -= usize::from(was);
+        was
     }
 }
 
@@ -148,7 +183,7 @@ impl Protocol for Nfs {
                 offset,
                 len,
                 staged,
-            } => c.run_call(call, None, driver, |_, around| {
+            } => c.run_call(None, None, driver, |_, around| {
                 nfsd::prepare(around, call, tag, offset, len, staged)
             }),
             Op::Answer { tag, xid } => {
@@ -214,9 +249,9 @@ impl Protocol for Nfs {
             nfsd.answered(id, None, driver.now());
         }
         mail::see_to(&c.shared, (&c.jobs, &c.own.local), driver);
-        for slot in &mut c.own.slots {
-            if std::mem::take(&mut slot.is_starved) {
-                slot.execution.abandon();
+        for tag in 0..c.own.slots.len() {
+            if c.own.feed(tag as Tag) {
+                c.own.slots[tag].execution.abandon();
             }
         }
     }
@@ -256,20 +291,21 @@ impl Protocol for Nfs {
 }
 
 impl Connection {
-    /// Runs `f` on the execution of a call.
+    /// Runs `f` on the execution of a call that waited, or on the one that no
+    /// call is in.
     #[inline]
     fn run_call<D: Driver, R>(
         &mut self,
-        tag: Tag,
+        tag: Option<Tag>,
         id: Option<JobId>,
         driver: &mut D,
         f: impl FnOnce(&mut Execution, &mut Around<'_>) -> R,
     ) -> R {
         let own = &mut self.own;
-        if usize::from(tag) >= own.slots.len() {
-            let len = self.link.machine.tags_max().max(usize::from(tag) + 1);
-            own.slots.resize_with(len, Slot::default);
-        }
+        let execution = match tag {
+            Some(tag) => &mut own.slots[usize::from(tag)].execution,
+            None => &mut own.first,
+        };
         let id = id.unwrap_or_else(|| self.jobs.borrow_mut().vacant());
         let pool = driver.pool().clone();
         let now = driver.now();
@@ -283,23 +319,25 @@ impl Connection {
             now,
             time: own.local.time(now),
         };
-        f(&mut own.slots[usize::from(tag)].execution, &mut around)
+        f(execution, &mut around)
     }
 
     /// A call is here, or one that has waited for memory may find some.
     #[inline]
     fn call<D: Driver>(&mut self, tag: Tag, driver: &mut D) -> bool {
-        let slot = self.own.slots.get_mut(usize::from(tag));
-        if slot.is_some_and(|slot| std::mem::take(&mut slot.is_starved)) {
-            let step = self.run_call(tag, None, driver, Execution::go_on);
+        if self.own.feed(tag) {
+            let step = self.run_call(Some(tag), None, driver, Execution::go_on);
             return self.settle(tag, None, step, driver);
         }
         self.own.is_known = true;
         let calls = &self.own.local.calls;
         calls.set(calls.get() + 1);
-        let step = self.run_call(tag, None, driver, |execution, around| {
+        let step = self.run_call(None, None, driver, |execution, around| {
             execution.begin(tag, around)
         });
+        if !matches!(step, Step::Sent) {
+            self.own.put_aside(tag, self.link.machine.tags_max());
+        }
         self.settle(tag, None, step, driver)
     }
 
@@ -318,7 +356,7 @@ impl Connection {
             }
             Step::NoMemory => {
                 self.let_go(kept);
-                self.own.slots[usize::from(tag)].is_starved = true;
+                self.own.starve(tag);
                 return false;
             }
         }
@@ -343,9 +381,8 @@ impl Connection {
         match self.is_open() {
             true => self.wait(Op::Call { tag }),
             false => {
-                let slot = &mut self.own.slots[usize::from(tag)];
-                slot.is_starved = false;
-                slot.execution.abandon();
+                self.own.feed(tag);
+                self.own.slots[usize::from(tag)].execution.abandon();
             }
         }
     }
@@ -353,13 +390,13 @@ impl Connection {
     /// A call has waited for memory too long.
     #[cold]
     fn refuse<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
-        self.own.slots[usize::from(tag)].is_starved = false;
-        let step = self.run_call(tag, None, driver, Execution::refuse);
+        self.own.feed(tag);
+        let step = self.run_call(Some(tag), None, driver, Execution::refuse);
         self.settle_late(tag, None, step, driver);
     }
 
     fn go_on<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
-        let step = self.run_call(tag, None, driver, Execution::go_on);
+        let step = self.run_call(Some(tag), None, driver, Execution::go_on);
         self.settle_late(tag, None, step, driver);
     }
 
@@ -378,7 +415,7 @@ impl Connection {
         let Work::Files(on) = work else {
             unreachable!("file work is a file system's")
         };
-        let step = self.run_call(tag, Some(id), driver, |execution, around| {
+        let step = self.run_call(Some(tag), Some(id), driver, |execution, around| {
             execution.resume(&on.fs, on.task, result, around)
         });
         self.settle_late(tag, Some((id, mark)), step, driver);
