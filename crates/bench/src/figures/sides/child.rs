@@ -14,6 +14,9 @@ use super::{Error, go_on};
 /// How often a child that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// Lines of what a child said that are told of one that failed.
+const SAID_MAX: usize = 8;
+
 /// What is to be started: a program with its words, perhaps elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
@@ -123,10 +126,7 @@ impl Child {
         stop: &AtomicBool,
         wanted: impl FnMut(&str) -> Option<T>,
     ) -> Result<T, Error> {
-        match await_line(&self.lines, limit, stop, wanted)? {
-            Some(found) => Ok(found),
-            None => Err(self.complain("it does not say what was waited for")),
-        }
+        self.wait_for(&self.lines, limit, stop, wanted)
     }
 
     /// The same on standard error.
@@ -136,15 +136,24 @@ impl Child {
         stop: &AtomicBool,
         wanted: impl FnMut(&str) -> Option<T>,
     ) -> Result<T, Error> {
+        self.wait_for(&self.errors, limit, stop, wanted)
+    }
+
+    fn wait_for<T>(
+        &self,
+        lines: &Receiver<String>,
+        limit: Duration,
+        stop: &AtomicBool,
+        mut wanted: impl FnMut(&str) -> Option<T>,
+    ) -> Result<T, Error> {
         let mut seen = Vec::new();
-        let mut wanted = wanted;
-        let found = await_line(&self.errors, limit, stop, |line| {
+        let found = await_line(lines, limit, stop, |line| {
             seen.push(line.to_owned());
             wanted(line)
         })?;
         found.ok_or_else(|| {
-            let said = seen.join("; ");
-            self.complain(&format!("it does not say what was waited for: {said}"))
+            let last = seen[seen.len().saturating_sub(SAID_MAX)..].join("; ");
+            self.complain(&format!("it does not say what was waited for; {last}"))
         })
     }
 
@@ -175,7 +184,7 @@ impl Child {
         while Instant::now() < give_up {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(text),
-                Ok(Some(status)) => return Err(self.complain(&format!("{status} {text}"))),
+                Ok(Some(status)) => return Err(self.complain(&told(status, &text))),
                 Ok(None) => thread::sleep(LOOK),
                 Err(error) => return Err(self.complain(&error.to_string())),
             }
@@ -199,7 +208,7 @@ impl Child {
     pub fn complain(&self, what: &str) -> Error {
         let mut said: Vec<String> = self.errors.try_iter().collect();
         // What was said last is closest to the mistake.
-        said.drain(..said.len().saturating_sub(8));
+        said.drain(..said.len().saturating_sub(SAID_MAX));
         Error::Failed(format!("{}: {what}; {}", self.shown, said.join("; ")))
     }
 }
@@ -208,6 +217,20 @@ impl Drop for Child {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// How a child ended that did not end well: of a report in JSON its errors.
+fn told(status: process::ExitStatus, text: &str) -> String {
+    let report = serde_json::from_str::<serde_json::Value>(text).ok();
+    let errors = report.as_ref().and_then(|report| report.get("errors"));
+    match errors {
+        Some(errors) => format!("{status}, {errors}"),
+        None => {
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(SAID_MAX)..].join("; ");
+            format!("{status}, {last}")
+        }
     }
 }
 

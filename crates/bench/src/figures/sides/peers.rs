@@ -6,7 +6,6 @@ mod guest;
 mod iscsi_perf;
 mod tgtd;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -211,11 +210,10 @@ pub fn measure_client(around: &Around, name: &str) -> Result<Run, Error> {
     let mut told = (planned.read)(&text, around)?;
     let spent_s = last.1.saturating_sub(first.1) as f64 / 1e9;
     let looked_s = last.0.at.duration_since(first.0.at).as_secs_f64();
-    // What the emulator of a guest spends is none of the client's.
-    if planned.begins.is_none() {
-        told.cpu_s = Some(spent_s / looked_s * told.seconds);
-        told.busy_s = told.cpu_s;
-    }
+    // What is spent in an emulated machine, or for it, is no client's.
+    let is_here = planned.begins.is_none();
+    told.cpu_s = is_here.then_some(spent_s / looked_s * told.seconds);
+    told.busy_s = told.cpu_s;
     let cores = (around.cpus.target.len(), around.cpus.client.len());
     Ok(Run {
         sample: sample(&told, Some(&[first.0, last.0]), cores, around.load),
@@ -269,11 +267,4 @@ fn version(name: &str, program: &str, words: &[&str]) -> (String, String) {
         .lines()
         .find(|line| line.chars().any(|c| c.is_ascii_digit()));
     (name.to_owned(), line.unwrap_or("unknown").trim().to_owned())
-}
-
-/// The folder in which an unpacked package lies, for a program that is not where
-/// a distribution puts it.
-fn unpacked(program: &str) -> Option<&Path> {
-    let root = Path::new(program).parent()?.parent()?.parent()?;
-    (root != Path::new("/")).then_some(root)
 }

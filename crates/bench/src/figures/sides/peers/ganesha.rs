@@ -1,12 +1,13 @@
 //! nfs-ganesha, an NFS server in user space, with files in its memory.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::child::{Child, TempFile, Words};
 use super::super::{Around, Error, Options, go_on};
-use super::{Peer, Served, program, unpacked, version};
+use super::{Peer, Served, program, version};
 
 /// How long it may take to listen.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -19,15 +20,23 @@ pub const PEER: Peer = Peer { available, start };
 
 fn available(_: &Options) -> Result<(), String> {
     let found = program(NAME, PACKAGES)?;
-    let root = unpacked(&found).unwrap_or(std::path::Path::new("/"));
-    match root.join(PLUGINS).is_dir() && !root.join(PLUGINS).join("libfsalmem.so").is_file() {
+    let plugins = plugins(&found).unwrap_or(Path::new("/").join(PLUGINS));
+    match plugins.is_dir() && !plugins.join("libfsalmem.so").is_file() {
         true => Err("nfs-ganesha has no files in memory here: install nfs-ganesha-mem".into()),
         false => Ok(()),
     }
 }
 
+/// Where the plugins of a package lie that is unpacked elsewhere than a
+/// distribution puts it.
+fn plugins(program: &str) -> Option<PathBuf> {
+    let root = Path::new(program).parent()?.parent()?.parent()?;
+    let plugins = root.join(PLUGINS);
+    (root != Path::new("/") && plugins.is_dir()).then_some(plugins)
+}
+
 /// A folder that goes when this is dropped.
-struct Folder(std::path::PathBuf);
+struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -42,8 +51,8 @@ fn start(around: &Around, _bytes: u64) -> Result<Served, Error> {
     let state = std::env::temp_dir().join(format!("weft-bench-{}-ganesha", std::process::id()));
     std::fs::create_dir_all(&state).map_err(|error| format!("{}: {error}", state.display()))?;
     let state = Folder(state);
-    let plugins = match unpacked(&ganesha) {
-        Some(root) => format!(" Plugins_Dir = \"{}\";", root.join(PLUGINS).display()),
+    let plugins = match plugins(&ganesha) {
+        Some(folder) => format!(" Plugins_Dir = \"{}\";", folder.display()),
         None => String::new(),
     };
     let config = format!(

@@ -104,16 +104,17 @@ echo 1 >$tpg/enable
 "#;
 
 /// The export's answers are written by hand, where mountd would be asked: flags
-/// are read-write, any port, asynchronous, no subtree check, file system id 0.
+/// are read-write, any port, root is root, asynchronous, no subtree check, and
+/// there is a file system id, 0.
 const KNFSD_SCRIPT: &str = r#"
 modprobe nfsd
-mkdir -p /export
+mkdir -p /export /var/lib/nfs/v4recovery
 mount -t tmpfs -o size=$((MIB * 3))m files /export
 mount -t nfsd nfsd /proc/fs/nfsd
 never=4000000000
 echo "nfsd 10.0.2.2 $never *" >/proc/net/rpc/auth.unix.ip/channel
-echo "* /export $never 9236 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
-echo "* 1 \\x00000000 $never /export" >/proc/net/rpc/nfsd.fh/channel
+echo "* /export $never 9234 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
+printf '%s\n' "* 1 \\x00000000 $never /export" >/proc/net/rpc/nfsd.fh/channel
 echo "-2 -3 +4 +4.1 +4.2" >/proc/fs/nfsd/versions
 echo "tcp 2049" >/proc/fs/nfsd/portlist
 echo 8 >/proc/fs/nfsd/threads
