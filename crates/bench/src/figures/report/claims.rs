@@ -3,7 +3,7 @@
 
 use super::figure::place;
 use super::markup::Markup;
-use super::numbers::{percent, short, shown};
+use super::numbers::{short, shown};
 use super::table::{NOT_MEASURED, range};
 use super::values::{self, Value};
 use crate::figures::catalogue::SweepSpec;
@@ -476,7 +476,7 @@ impl Evidence {
             Some(summary) => {
                 let number = self.number(summary.median);
                 to.leaf("b", number);
-                let range = range(&summary, |value| self.number(value));
+                let range = range(&summary, |value| self.digits(value));
                 to.text(format!(" ({range})"));
             }
             None => {
@@ -504,13 +504,21 @@ impl Evidence {
         }
     }
 
+    /// With its unit.
     fn number(&self, value: f64) -> String {
-        let shown = shown(self.quantity);
-        match (self.against, shown.unit) {
-            (Times(_) | Elsewhere(_), _) => format!("×{}", short(value)),
-            (_, "") => shown.number(value),
-            (_, "% of a core") => percent(value),
-            (_, unit) => format!("{} {unit}", shown.number(value)),
+        let digits = self.digits(value);
+        match (self.against, shown(self.quantity).unit) {
+            (Times(_) | Elsewhere(_), _) => format!("×{digits}"),
+            (_, "") => digits,
+            (_, "% of a core") => format!("{digits} %"),
+            (_, unit) => format!("{digits} {unit}"),
+        }
+    }
+
+    fn digits(&self, value: f64) -> String {
+        match self.against {
+            Times(_) | Elsewhere(_) => short(value),
+            Alone | Beyond(_) => shown(self.quantity).number(value),
         }
     }
 
