@@ -128,6 +128,12 @@ impl<P: Protocol> Transport<P> {
         const { assert!(P::TELLS_WHY) };
         self.down = Some(error);
         self.state = State::Ending;
+        self.send_last(driver);
+    }
+
+    /// Sends what is left, behind what is under way; then it closes.
+    #[cold]
+    fn send_last<D: Driver>(&mut self, driver: &mut D) {
         self.link.flush(driver);
         if !self.link.is_sending() {
             self.close(driver);
@@ -166,7 +172,7 @@ impl<P: Protocol> Transport<P> {
             C::Sent { result: Ok(()), .. } => {
                 self.link.on_sent();
                 if P::TELLS_WHY && matches!(self.state, State::Ending) {
-                    self.close(driver);
+                    self.send_last(driver);
                 }
             }
             C::Connected { result: Ok(()), .. } => {

@@ -1,17 +1,19 @@
 //! The initiator against a target in the same process.
 #![allow(missing_docs)]
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
 };
 use mem::{Budget, Pool, Region};
-use reactor::{Driver, DriverConfig, EpollDriver, Wait};
+use reactor::{Completion, Driver, DriverConfig, EpollDriver, Wait};
 use target::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
+use wire::nvme_tcp::pdu_type;
 
 const NQN: &str = "nqn.2026-01.io.weft:test";
 const PLAIN: Settings = Settings {
@@ -293,4 +295,43 @@ fn a_queue_holds_no_more_than_its_size_and_goes_down_once() {
             .submit(&sqe, Data::In(4096), |_| Memory::default())
             .is_none()
     );
+}
+
+/// A controller that breaks the protocol is told so, also where what was sent
+/// before is still on its way.
+#[test]
+fn a_termination_request_goes_behind_what_is_being_sent() {
+    const IC_REQ_BYTES: usize = 128;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("an address");
+    let mut driver = driver();
+    let mut queue = Queue::open(&mut driver, to, params(1, &friend(), PLAIN), 0).expect("a socket");
+    let (mut peer, _) = listener.accept().expect("a host");
+    // No controller begins with a capsule for the controller.
+    peer.write_all(&[4, 0, 72, 0, 72, 0, 0, 0]).expect("sent");
+    let (mut out, mut sent, mut down) = (Vec::new(), None, None);
+    while down.is_none() {
+        let polled = driver.poll(Wait::Until(driver.now() + 1_000_000_000), &mut out);
+        polled.expect("the driver works");
+        for completion in out.drain(..) {
+            match completion {
+                Completion::Sent { .. } => sent = Some(completion),
+                _ => queue.on_completion(&mut driver, completion),
+            }
+        }
+        down = queue.next_event(&mut driver);
+    }
+    assert!(matches!(down, Some(Event::Down(Error::Protocol(_)))));
+    let sent = sent.expect("ICReq went first");
+    queue.on_completion(&mut driver, sent);
+    while !queue.is_closed() {
+        let polled = driver.poll(Wait::Until(driver.now() + 1_000_000_000), &mut out);
+        polled.expect("the driver works");
+        for completion in out.drain(..) {
+            queue.on_completion(&mut driver, completion);
+        }
+    }
+    let mut all = Vec::new();
+    peer.read_to_end(&mut all).expect("to the end");
+    assert_eq!(all[IC_REQ_BYTES], pdu_type::H2C_TERM_REQ);
 }

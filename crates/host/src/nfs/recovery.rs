@@ -14,15 +14,30 @@ use super::client::{Attempt, Manner};
 use super::files::owner;
 use super::{Client, Error};
 
+/// Whether the server lacks the minor version that it was called by.
+fn is_other_version(error: &Error) -> bool {
+    error.status() == Some(nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH)
+}
+
 impl<D: Driver> Client<D> {
     /// EXCHANGE_ID and CREATE_SESSION.
     pub(super) fn introduce(&mut self) -> Result<(), Error> {
         let identity = self.params.identity.clone();
         let op = nfs_argop4::OP_EXCHANGE_ID(exchange_id(identity.verifier, &identity.owner));
-        let (clientid, sequence) = self.alone(&op, |results| {
-            let found: EXCHANGE_ID4resok<'_> = results.take(nfs_opnum4::OP_EXCHANGE_ID)?;
-            Ok((found.eir_clientid, found.eir_sequenceid))
-        })?;
+        let (clientid, sequence) = loop {
+            let found = self.alone(&op, |results| {
+                let found: EXCHANGE_ID4resok<'_> = results.take(nfs_opnum4::OP_EXCHANGE_ID)?;
+                Ok((found.eir_clientid, found.eir_sequenceid))
+            });
+            match found {
+                // A server that does not have 4.2 may have 4.1 (RFC 8881, section
+                // 2.7).
+                Err(error) if self.params.minor == 2 && is_other_version(&error) => {
+                    self.params.minor = 1;
+                }
+                found => break found?,
+            }
+        };
         self.clientid = clientid;
         self.sequence = sequence;
         self.make_own_session()
