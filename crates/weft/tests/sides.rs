@@ -1,10 +1,12 @@
 //! Each side of a measurement that weft brings along, run for a moment.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bench::figures::load::{
     Driver, Durations, Load, Mode, Payload, Placement, Protocol, Spin, Subject,
@@ -171,6 +173,35 @@ fn who_stops_gets_no_figure_and_leaves_nobody() {
     let subject = Subject::Weft(Protocol::NvmeTcp, MODE);
     let run = measure(&subject, &LOAD, &MOMENT, &options(), &stop);
     assert_eq!(run.expect_err("it was stopped"), Error::Stopped);
+}
+
+/// What hangs on a process ends when that is killed, which runs no destructor.
+#[test]
+fn nothing_outlives_who_started_it() {
+    let weft = env!("CARGO_BIN_EXE_weft");
+    let script = format!("{weft} leash --parent $$ -- sleep 60 & echo $!; read word");
+    let mut shell = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut line = String::new();
+    let mut out = BufReader::new(shell.stdout.take().expect("piped"));
+    out.read_line(&mut line).expect("a number");
+    let name = PathBuf::from(format!("/proc/{}/comm", line.trim()));
+    let is_asleep = || fs::read_to_string(&name).is_ok_and(|name| name.trim() == "sleep");
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while !is_asleep() {
+        assert!(Instant::now() < give_up, "it does not become `sleep`");
+        thread::sleep(Duration::from_millis(5));
+    }
+    shell.kill().expect("our child");
+    shell.wait().expect("our child");
+    while is_asleep() {
+        assert!(Instant::now() < give_up, "it is still there");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A configuration for every mode, as `weft check` sees it.

@@ -131,6 +131,14 @@ pub fn measure(
     };
     let mut run = run?;
     if let Some(pair) = pair {
+        for (place, words) in [
+            ("target", &around.net.target),
+            ("client", &around.net.client),
+        ] {
+            let (real, named) = (words.join(" "), format!("ip netns exec {place}"));
+            let commands = run.commands.iter_mut();
+            commands.for_each(|command| *command = command.replace(&real, &named));
+        }
         run.commands.splice(0..0, pair.commands);
     }
     Ok(run)

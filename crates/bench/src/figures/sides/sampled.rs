@@ -312,3 +312,125 @@ pub fn sample(
     }
     sample
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::figures::catalogue::CATALOGUE;
+
+    const REPORT: &str = r#"{
+        "seconds": 2.0,
+        "total": { "ios": 2000, "iops": 1000.0, "mb_per_s": 4.096, "latency": {
+            "mean_us": 11.0, "p50_us": 10.0, "p99_us": 20.0, "p99_9_us": 30.0,
+            "p99_99_us": 40.0, "p99_999_us": 50.0 } },
+        "initiator": { "cpu_s": 1.5, "busy_s": 0.5 },
+        "tenths": [200, 200, 200, 200, 200, 200, 200, 200, 200, 200],
+        "distribution": [[0.0, 5.0], [0.5, 10.0], [1.0, 60.0]]
+    }"#;
+
+    fn load() -> Load {
+        let sweep = CATALOGUE[0];
+        Load {
+            distribution: true,
+            beside: false,
+            rw: crate::perf::Rw::RandRead,
+            ..sweep.load
+        }
+    }
+
+    fn look(at: Instant, times: f64) -> Look {
+        Look {
+            at,
+            cpu_ns: Some((times * 1e9) as u64),
+            counters: Some(Counters {
+                ios: times * 1000.0,
+                io_bytes: times * 4_096_000.0,
+                syscalls: times * 500.0,
+                wakeups: times * 10.0,
+                copied_bytes: times * 64_000.0,
+                allocations: 7.0,
+                spun_ns: times * 0.4e9,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_sample_has_what_client_and_target_told() {
+        let told = Told::parse(REPORT).expect("a report");
+        let now = Instant::now();
+        let looks = [look(now, 1.0), look(now + Duration::from_secs(1), 2.0)];
+        let sample = sample(&told, Some(&looks), (1, 2), &load());
+        let is = |quantity, wanted: f64| {
+            let value = sample.values.get(&quantity).copied();
+            let value = value.unwrap_or_else(|| panic!("no {quantity:?}"));
+            assert!(
+                (value - wanted).abs() <= wanted * 1e-6,
+                "{quantity:?} {value}"
+            );
+        };
+        is(Quantity::Iops, 1000.0);
+        is(Quantity::BytesPerSecond, 4_096_000.0);
+        is(Quantity::MeanUs, 11.0);
+        is(Quantity::P999Us, 30.0);
+        // 8.192 MB are 0.065536 Gbit.
+        is(Quantity::ClientCpuSPerGbit, 1.5 / 0.065_536);
+        is(Quantity::ClientBusy, 0.5 / 4.0);
+        is(Quantity::TargetCpuSPerGbit, 1.0 / 0.032_768);
+        is(Quantity::TargetCpuUsPerIo, 1000.0);
+        is(Quantity::TargetBusy, 0.6);
+        is(Quantity::SyscallsPerIo, 0.5);
+        is(Quantity::WakeupsPerIo, 0.01);
+        is(Quantity::CopiedBytesPerIo, 64.0);
+        is(Quantity::AllocationsPerIo, 0.0);
+        // 2,000 I/Os have no one in 10,000.
+        assert!(!sample.values.contains_key(&Quantity::P9999Us));
+        assert_eq!(sample.tenths, [200.0; 10]);
+        assert_eq!(sample.distribution.len(), 3);
+    }
+
+    #[test]
+    fn others_on_the_target_leave_its_counts_out() {
+        let told = Told::parse(REPORT).expect("a report");
+        let now = Instant::now();
+        let looks = [look(now, 1.0), look(now + Duration::from_secs(1), 2.0)];
+        let beside = Load {
+            beside: true,
+            distribution: false,
+            ..load()
+        };
+        let sample = sample(&told, Some(&looks), (1, 2), &beside);
+        assert!(sample.values.contains_key(&Quantity::TargetBusy));
+        assert!(!sample.values.contains_key(&Quantity::TargetCpuUsPerIo));
+        assert!(sample.distribution.is_empty());
+    }
+
+    #[test]
+    fn hosts_are_added_up_and_their_distributions_weighed() {
+        let one = Told::parse(REPORT).expect("a report");
+        let slow = |point: &(f64, f64)| (point.0, point.1 + 100.0);
+        let other = Told {
+            ios: 6000.0,
+            distribution: one.distribution.iter().map(slow).collect(),
+            ..one.clone()
+        };
+        let both = Told::together(&[one, other]);
+        assert_eq!((both.iops, both.ios, both.seconds), (2000.0, 8000.0, 2.0));
+        assert_eq!((both.tenths[9], both.cpu_s), (400.0, Some(3.0)));
+        // A quarter took at most 60 us; the half of all is a third of the others.
+        let p50 = both.percentiles_us[0];
+        assert_eq!(p50.0, 0.5);
+        assert!((p50.1 - (105.0 + 5.0 * 2.0 / 3.0)).abs() < 1e-6, "{p50:?}");
+        assert_eq!(both.distribution.last(), Some(&(1.0, 160.0)));
+    }
+
+    #[test]
+    fn only_a_line_of_counters_is_one() {
+        assert_eq!(Counters::parse("stopping"), None);
+        assert_eq!(Counters::parse("{\"counters\": {\"ios\": 1}}"), None);
+        let line = "{\"counters\": {\"ios\":1,\"io_bytes\":2,\"syscalls\":3,\"wakeups\":4,\
+                    \"copied_bytes\":5,\"allocations\":6,\"spun_ns\":7}}";
+        assert_eq!(Counters::parse(line).expect("counters").spun_ns, 7.0);
+    }
+}

@@ -58,11 +58,10 @@ fn start(around: &Around, _bytes: u64) -> Result<Served, Error> {
     let config = format!(
         "NFS_CORE_PARAM {{ NFS_Port = {port}; NFS_Protocols = 4; Enable_NLM = false; \
          Enable_RQUOTA = false; Bind_addr = 127.0.0.1;{plugins} }}\n\
-         NFSv4 {{ Graceless = true; Only_Numeric_Owners = true; RecoveryBackend = fs; \
+         NFSv4 {{ Graceless = true; Only_Numeric_Owners = true; UseGetpwnam = true; RecoveryBackend = fs; \
          RecoveryRoot = \"{}\"; Minor_Versions = 1, 2; }}\n\
          EXPORT {{ Export_Id = 1; Path = /files; Pseudo = /files; Access_Type = RW; \
-         Squash = No_Root_Squash; SecType = sys; Protocols = 4; FSAL {{ Name = MEM; }} }}\n\
-         LOG {{ Default_Log_Level = WARN; }}\n",
+         Squash = No_Root_Squash; SecType = sys; Protocols = 4; FSAL {{ Name = MEM; }} }}\n",
         state.0.display()
     );
     let file = TempFile::new("ganesha.conf", &config)?;
