@@ -9,7 +9,7 @@ use super::journal::{Entry, Error, Journal};
 use super::limit::{Ceilings, limit, median};
 use super::load::{Durations, Load, Payload, Protocol, Subject};
 use super::measured::{
-    Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Series, Skipped, Sweep,
+    Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Sample, Series, Skipped, Sweep,
 };
 use super::plan::{Item, Plan};
 use super::progress::{Progress, show};
@@ -103,8 +103,7 @@ impl Runner<'_> {
     fn item(&mut self, item: &Item, name: String) -> Result<(), Error> {
         match self.tried(item, &name) {
             Ok(run) => {
-                let mut sample = run.sample;
-                sample.round = item.round;
+                let sample = kept(run.sample, item.round);
                 self.journal.add(Entry {
                     sweep: item.sweep.name.to_owned(),
                     series: item.series.name.to_owned(),
@@ -157,6 +156,21 @@ impl Runner<'_> {
         let label = sweep.axis.label_of(item.x);
         format!("{} {label}: {} a second", sweep.name, rates.join(", "))
     }
+}
+
+/// A sample as it is kept: six digits of each number, more than any of them is
+/// good for.
+fn kept(mut sample: Sample, round: u32) -> Sample {
+    sample.round = round;
+    let pairs = sample.distribution.iter_mut();
+    let numbers = pairs.flat_map(|(share, us)| [share, us]);
+    let numbers = numbers.chain(sample.values.values_mut());
+    for number in numbers.chain(&mut sample.tenths) {
+        // Shares of a distribution tell 0.99999 from 1 by what they lack.
+        let digits = if *number < 1.0 && *number > 0.5 { 9 } else { 5 };
+        *number = format!("{number:.digits$e}").parse().unwrap_or(*number);
+    }
+    sample
 }
 
 /// All measurements of a series at a place, its bottleneck not yet named.
@@ -274,7 +288,6 @@ mod tests {
     use std::path::Path;
 
     use super::super::journal::Settings;
-    use super::super::measured::Sample;
     use super::super::plan::chosen;
     use super::*;
 
@@ -338,6 +351,22 @@ mod tests {
         let mut never = |_: &Subject, _: &Load, _: &Durations| panic!("all is measured");
         let outcome = run(&plan, &mut journal(folder.path()), &mut never).expect("nothing to do");
         assert!(!outcome.is_interrupted && outcome.failed.is_empty());
+    }
+
+    #[test]
+    fn six_digits_are_kept() {
+        let sample = Sample {
+            values: [(Quantity::Iops, 1_234_567.89), (Quantity::P50Us, 1e6 / 3.0)].into(),
+            tenths: vec![1000.0, 0.0],
+            distribution: vec![(0.999_990_234, 20.000_001)],
+            ..Sample::default()
+        };
+        let kept = kept(sample, 4);
+        assert_eq!(kept.values[&Quantity::Iops], 1_234_570.0);
+        assert_eq!(kept.values[&Quantity::P50Us], 333_333.0);
+        assert_eq!(kept.tenths, [1000.0, 0.0]);
+        assert_eq!(kept.distribution, [(0.999_990_234, 20.0)]);
+        assert_eq!(kept.round, 4);
     }
 
     #[test]
