@@ -16,6 +16,9 @@ const PATIENCE: Nanos = 300_000_000;
 /// The procedure and the version, among others that calls are known by.
 const COMPOUND: u32 = 4 << 16 | 1;
 
+/// Bytes of an answer before its results: xid, type, status, verifier, status.
+const HEADER_BYTES: usize = 24;
+
 /// What a call is known by, once it does something that must not be done twice.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
@@ -35,9 +38,12 @@ impl Once {
 
     #[cold]
     fn keep(&mut self, reply: &Reply) {
+        let results = reply.results();
+        // What READ has sent is not there any more.
+        let is_all = reply.record_bytes() as usize == HEADER_BYTES + results.len();
         match self.known.take() {
-            Some((past, known)) if reply.has_payload() => past.forget(known),
-            Some((past, known)) => past.finish(known, reply.results()),
+            Some((past, known)) if !is_all => past.forget(known),
+            Some((past, known)) => past.finish(known, results),
             None => {}
         }
     }

@@ -190,7 +190,11 @@ impl<'a> Results<'a> {
     /// It ended otherwise, or another result stands here.
     #[inline]
     pub fn done(&mut self, number: nfs_opnum4) -> Result<(), Wrong> {
-        self.left = self.left.checked_sub(1).ok_or(Wrong::Answer)?;
+        let Some(left) = self.left.checked_sub(1) else {
+            // Of what was refused as a whole there is no result.
+            return Err(self.wrong(number, number as u32));
+        };
+        self.left = left;
         let found = u32::decode(&mut self.from)?;
         let is_ok = u32::decode(&mut self.from)? == nfsstat4::NFS4_OK as u32;
         if found == number as u32 && is_ok {

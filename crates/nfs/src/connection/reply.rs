@@ -97,11 +97,6 @@ impl Reply {
         &self.bytes[HEADER_BYTES..]
     }
 
-    /// Whether payload goes out with it, of which [`Reply::results`] has nothing.
-    pub fn has_payload(&self) -> bool {
-        !self.parts.is_empty()
-    }
-
     pub(super) fn reset(&mut self, keep_bytes: usize) {
         if self.bytes.capacity() > keep_bytes {
             self.bytes = Vec::new();

@@ -109,7 +109,12 @@ mod tests {
         assert!(!first.windows(2).any(near), "one tells nothing of the next");
         assert_eq!(format!("{one:?}"), "Secret(..)");
         let marked: Vec<u32> = (1..100).map(|n| one.mark(For::State(1), n, 12)).collect();
-        assert!(marked.iter().zip(1..).all(|(marked, n)| marked & 0xfff == n));
+        assert!(
+            marked
+                .iter()
+                .zip(1..)
+                .all(|(marked, n)| marked & 0xfff == n)
+        );
         assert!(!marked.windows(2).any(near));
     }
 }

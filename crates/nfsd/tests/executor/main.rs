@@ -143,7 +143,9 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(bytes: Vec<u8>) -> Answer {
+    fn new(mut bytes: Vec<u8>) -> Answer {
+        // The number of the call, with which answers to the same are the same.
+        bytes[..4].fill(0);
         // xid, REPLY, accepted, a verifier of nothing, success.
         let mut answer = Answer {
             bytes,
@@ -554,8 +556,7 @@ fn a_request_is_executed_once() {
     let mut first = world.sequence(&mut session, true, &make);
     sequenced(&mut first).ok(ROOT).ok(nfs_opnum4::OP_CREATE);
     let again = world.sequence_again(&session, true, &make);
-    // All but the number of the call.
-    assert_eq!(again.bytes[4..], first.bytes[4..], "an answer that was kept");
+    assert_eq!(again.bytes, first.bytes, "an answer that was kept");
     // Data is kept too where it is to be.
     let read = Ops::default().fh(&handle).read(0, 4096);
     let first = world.sequence(&mut session, true, &read);

@@ -72,6 +72,9 @@ impl Shard {
         if service.is_due(now, TICK) {
             service.nfsd().on_tick(now);
             service.tell_refused();
+            if service.are_records_behind() {
+                self.shared().clerk(|shared| shared.nfs.keep_records());
+            }
             self.see_to_nfs(driver);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -79,6 +79,8 @@ pub(crate) struct Service {
     pub(crate) wall: Wall,
     /// Connections that ended because of a mistake of their peers.
     pub(crate) refusals: AtomicU64,
+    /// Records are not on the disk: it is tried again with every tick.
+    are_records_behind: AtomicBool,
     /// Clients that were refused, as the log knows it.
     clients_refused: AtomicU64,
     /// When the leases were looked at last.
@@ -113,6 +115,7 @@ impl Service {
             records: Mutex::new(records),
             wall,
             refusals: AtomicU64::new(0),
+            are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
         }
@@ -145,13 +148,29 @@ impl Service {
         let server = &self.nfsd().server;
         let (changes, recorded) = server.take_records();
         let mut records = self.records.lock().expect("nothing panics under this lock");
-        if let Some(records) = &mut *records
-            && let Err(error) = records.note(&changes)
-        {
-            // Refusing all clients would be worse than one that cannot reclaim.
-            tracing::error!(%error, "NFS: what clients may reclaim after a restart is not on the disk");
+        if let Some(records) = &mut *records {
+            let noted = records.note(&changes);
+            let were_behind = self
+                .are_records_behind
+                .swap(noted.is_err(), Ordering::AcqRel);
+            match noted {
+                // Refusing all clients would be worse than some that cannot
+                // reclaim: those hear so, and what they had is not kept for them.
+                Err(error) if !were_behind => {
+                    tracing::error!(%error, "NFS: what clients may reclaim after a restart is not on the disk");
+                }
+                Ok(()) if were_behind => {
+                    tracing::warn!("NFS: what clients may reclaim is on the disk again");
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         server.saved(recorded);
+    }
+
+    /// Whether records are to be brought to the disk once more.
+    pub(crate) fn are_records_behind(&self) -> bool {
+        self.are_records_behind.load(Ordering::Acquire)
     }
 
     /// Connections that ended, and clients that were refused.
@@ -202,6 +221,10 @@ fn settings_of(settings: &NfsSettings, identity: Identity) -> Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::super::records::Journal;
     use super::*;
 
     #[test]
@@ -231,5 +254,90 @@ mod tests {
         assert!(!service.is_due(SECOND, SECOND / 2));
         assert!(!service.is_due(SECOND + SECOND / 4, SECOND / 2));
         assert!(service.is_due(SECOND + SECOND / 2, SECOND / 2));
+    }
+
+    /// A disk that fails while `fails` says so.
+    struct Disk {
+        fails: Arc<AtomicBool>,
+        bytes: Arc<Mutex<Option<Vec<u8>>>>,
+    }
+
+    impl Disk {
+        fn check(&self) -> std::io::Result<()> {
+            match self.fails.load(Ordering::Relaxed) {
+                true => Err(std::io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Journal for Disk {
+        fn load(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+            Ok(self.bytes.lock().expect("whole").clone())
+        }
+        fn replace(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+            self.check()?;
+            *self.bytes.lock().expect("whole") = Some(bytes.to_vec());
+            Ok(())
+        }
+        fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+            self.check()?;
+            let mut all = self.bytes.lock().expect("whole");
+            all.as_mut().expect("replaced before").extend(bytes);
+            Ok(())
+        }
+        fn path(&self) -> &Path {
+            Path::new("disk")
+        }
+    }
+
+    /// What a full disk has not taken is brought there when there is room again,
+    /// whether or not anything else changes.
+    #[test]
+    fn records_that_failed_are_tried_again() {
+        let fails = Arc::new(AtomicBool::new(false));
+        let bytes = Arc::new(Mutex::new(None));
+        let disk = || {
+            let (fails, bytes) = (fails.clone(), bytes.clone());
+            Box::new(Disk { fails, bytes })
+        };
+        let records = Records::open(disk(), 7).expect("new");
+        let service = Service::new(
+            &NfsSettings::default(),
+            Exports::default(),
+            Some(records),
+            Wall::System,
+        );
+        service.begin(0);
+        let server = &service.nfsd().server;
+        let principal = (&::nfs::connection::Credential::default()).into();
+        let owner = ::nfs::server::ClientOwner {
+            verifier: [0; 8],
+            id: b"somebody",
+            host: 1,
+        };
+        let address = ::nfs::server::CallbackAddress {
+            program: 0,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 0,
+        };
+        let (id, by) = server
+            .set_clientid(owner, address, principal, (0, &|_| false))
+            .expect("there is room");
+        server
+            .confirm_clientid(id, by, principal, 0)
+            .expect("it is");
+        fails.store(true, Ordering::Relaxed);
+        server.record(&server.client(id).expect("confirmed"));
+        service.keep_records();
+        assert!(service.are_records_behind() && !server.has_unsaved());
+        service.keep_records();
+        assert!(service.are_records_behind(), "the disk is full still");
+        fails.store(false, Ordering::Relaxed);
+        service.keep_records();
+        assert!(!service.are_records_behind());
+        let records = Records::open(disk(), 7).expect("whole");
+        assert_eq!(records.kept().collect::<Vec<_>>(), [b"somebody"]);
     }
 }
