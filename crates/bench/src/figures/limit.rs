@@ -45,10 +45,10 @@ pub fn limit(point: &Point, ceilings: Ceilings<'_>) -> Limit {
     let rate = |point: Option<&Point>| point.and_then(|point| median(point, Quantity::Iops));
     if let (Some(own), Some(hot), Some(cold)) =
         (rate(Some(point)), rate(ceilings.hot), rate(ceilings.cold))
+        && cold < COLD * hot
+        && (AT_CEILING * cold..AT_CEILING * hot).contains(&own)
     {
-        if cold < COLD * hot && own >= AT_CEILING * cold && own < AT_CEILING * hot {
-            return Limit::Memory;
-        }
+        return Limit::Memory;
     }
     let target = median(point, Quantity::TargetBusy);
     let client = median(point, Quantity::ClientBusy);

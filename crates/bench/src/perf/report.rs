@@ -314,9 +314,6 @@ impl Report {
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
         let cpu_s = sum(|w| w.cpu_ns) / 1e9;
-        let mut all = Latencies::default();
-        let tallies = workers.iter().flat_map(|w| &w.tallies);
-        tallies.for_each(|tally| all.add(&tally.latencies));
         Report {
             load: Load {
                 rw: args.rw,
@@ -351,10 +348,8 @@ impl Report {
                 cpu_s_per_gb: ratio(cpu_s, payload_gb),
                 busy_s: (cpu_s - sum(|w| w.spun_ns) / 1e9).max(0.0),
             },
-            tenths: (0..TENTHS)
-                .map(|at| workers.iter().map(|w| w.tenths[at]).sum())
-                .collect(),
-            distribution: all.distribution(),
+            tenths: tenths(workers),
+            distribution: distribution(workers),
             total,
         }
     }
@@ -491,6 +486,20 @@ impl Report {
 
 fn ratio(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
+}
+
+/// I/Os of each tenth of the time measured.
+fn tenths(workers: &[WorkerOutcome]) -> Vec<u64> {
+    let of_all = |tenth| workers.iter().map(|w| w.tenths[tenth]).sum();
+    (0..TENTHS).map(of_all).collect()
+}
+
+/// The latencies of all I/Os.
+fn distribution(workers: &[WorkerOutcome]) -> Vec<(f64, f64)> {
+    let mut all = Latencies::default();
+    let tallies = workers.iter().flat_map(|w| &w.tallies);
+    tallies.for_each(|tally| all.add(&tally.latencies));
+    all.distribution()
 }
 
 /// Adds up what the jobs saw of each path.

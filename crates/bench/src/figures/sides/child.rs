@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn words_are_shown_as_they_are_typed() {
         let words = Words {
-            leash: "/home/me/bin/weft-2".into(),
+            leash: "/opt/weft-2/weft".into(),
             before: vec!["nsenter".into(), "-n".into()],
             cpus: vec![0, 2],
             words: vec!["/usr/bin/x".into(), "a b".into(), "-y=1".into()],

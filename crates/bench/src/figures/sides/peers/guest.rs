@@ -115,6 +115,7 @@ never=4000000000
 echo "nfsd 10.0.2.2 $never *" >/proc/net/rpc/auth.unix.ip/channel
 echo "* /export $never 9234 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
 printf '%s\n' "* 1 \\x00000000 $never /export" >/proc/net/rpc/nfsd.fh/channel
+echo 1048576 >/proc/fs/nfsd/max_block_size
 echo "-2 -3 +4 +4.1 +4.2" >/proc/fs/nfsd/versions
 echo "tcp 2049" >/proc/fs/nfsd/portlist
 echo 8 >/proc/fs/nfsd/threads

@@ -30,7 +30,7 @@ fn plan(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned,
     let seconds = seconds.ceil().max(1.0);
     let mut words = vec![program("iscsi-perf", PACKAGE)?];
     let depth = load.iodepth.to_string();
-    let blocks = (load.bs / u32::from(load.block_bytes)).to_string();
+    let blocks = (load.bs / load.block_bytes).to_string();
     let seconds = seconds.to_string();
     words.extend(["-m", &depth, "-b", &blocks, "-t", &seconds].map(str::to_owned));
     if load.rw == Rw::RandRead {
