@@ -149,6 +149,7 @@ fn short_answers_to_lock_are_kept_in_small_slots() {
     let mut a = world.client("a", 1);
     let (open, handle) = world.create(&mut b, "o", "f");
     let read = OPEN4args {
+        share_access: OPEN4_SHARE_ACCESS_BOTH,
         share_deny: 0,
         ..opening(&a, "o", "f")
     };

@@ -207,8 +207,7 @@ fn version_4_0_does_not_have_what_came_later() {
 #[test]
 fn what_changes_names_is_done_once() {
     let mut world = World::new();
-    let mut a = world.client("a", 0);
-    let file = world.file(&mut a, "file");
+    let (mut a, _, file) = confirmed(&mut world);
     let makes = |name| {
         root().op(arg::OP_CREATE(CREATE4args {
             objtype: createtype4::NF4DIR,
@@ -232,7 +231,7 @@ fn what_changes_names_is_done_once() {
         obj_attributes: mode(),
     }));
     let looked = root().remove("less").op(arg::OP_GETFH);
-    let all = [makes(b"dir"), link, rename, chmod, looked, makes(b"file")];
+    let all = [makes(b"dir"), link, rename, chmod, looked, makes(b"f")];
     // What they come to, and what the same does once more.
     let come_to = [(0, 17), (0, 17), (0, 2), (0, 0), (0, 2), (17, 17)];
     for (ops, (status, then)) in all.into_iter().zip(come_to) {
