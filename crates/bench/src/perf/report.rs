@@ -283,8 +283,8 @@ impl Report {
     /// Adds up what the workers did.
     #[must_use]
     pub fn new(args: &PerfArgs, targets: Vec<Target>, workers: &[WorkerOutcome]) -> Self {
-        let elapsed_ns = workers.iter().map(|w| w.elapsed_ns).max().unwrap_or(0);
-        let seconds = elapsed_ns as f64 / 1e9;
+        let elapsed_ns = workers.iter().map(|w| w.elapsed_ns).max();
+        let seconds = elapsed_ns.unwrap_or(0) as f64 / 1e9;
         let jobs: Vec<&Outcome> = workers.iter().flat_map(|w| &w.jobs).collect();
         let direction = |kinds: &[Kind]| {
             let mut latencies = Latencies::default();
@@ -309,7 +309,6 @@ impl Report {
         };
         let total = direction(&[Kind::Read, Kind::Write, Kind::Metadata]);
         let metadata = direction(&[Kind::Metadata]);
-        let entries = jobs.iter().map(|job| job.entries).sum::<u64>();
         let payload_gb = ((total.ios - metadata.ios) * args.bs) as f64 / 1e9;
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
@@ -334,7 +333,7 @@ impl Report {
             metadata: Metadata {
                 ops: metadata.ios,
                 ops_per_s: metadata.iops,
-                entries_per_s: ratio(entries as f64, seconds),
+                entries_per_s: ratio(entries(&jobs), seconds),
                 latency: metadata.latency,
             },
             errors: errors(&jobs),
@@ -486,6 +485,11 @@ impl Report {
 
 fn ratio(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
+}
+
+/// Names that were listed.
+fn entries(jobs: &[&Outcome]) -> f64 {
+    jobs.iter().map(|job| job.entries).sum::<u64>() as f64
 }
 
 /// I/Os of each tenth of the time measured.
