@@ -296,7 +296,7 @@ fn data_goes_unasked_as_far_as_was_agreed() {
 
 #[test]
 fn r2ts_are_served_in_order_several_at_a_time() {
-    for ((digests, _), exp_data_sn) in variants().into_iter().zip([2, 0].into_iter().cycle()) {
+    for ((digests, _), exp_data_sn) in variants().zip([2, 0].into_iter().cycle()) {
         let mut peer = with_digests(digests);
         let tag = peer.write(60_000);
         let sent = peer.sent();
