@@ -6,6 +6,7 @@
 mod args;
 mod job;
 mod line;
+mod local;
 mod nfs;
 mod paths;
 mod pattern;
@@ -179,6 +180,7 @@ fn plan(
                 associations.push(Association::Nfs(Box::new(mount)));
                 (target, its_jobs)
             }
+            Place::Local(address) => open_local(args, &address, &host)?,
         };
         targets.push(target);
         jobs.extend(its_jobs);
@@ -261,6 +263,22 @@ fn log_in(
     });
     let jobs = jobs.collect::<Result<_, String>>()?;
     Ok((Target::unit(to, name, &device, &unit.model), jobs))
+}
+
+/// Opens a volume of this process and plans the jobs on it.
+fn open_local(
+    args: &PerfArgs,
+    address: &local::Address,
+    host: &HostIdentity,
+) -> Result<(Target, Vec<JobPlan>), String> {
+    let volume = address.open()?;
+    let device = Device::local(&*volume);
+    let areas = args.areas(&device, u64::from(args.numjobs))?;
+    let jobs = areas.into_iter().map(|area| {
+        let line = LinePlan::Local(Arc::clone(&volume));
+        JobPlan::new(args, line, &device, area, unique(&host.hostid))
+    });
+    Ok((Target::local(address.to_string(), &device), jobs.collect()))
 }
 
 /// Workers under way.

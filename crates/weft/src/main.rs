@@ -88,9 +88,9 @@ fn main() -> ExitCode {
         }),
         Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
         Some(Command::Perf(arguments)) => until_told(|stop| bench::perf::run(&arguments, stop)),
-        Some(Command::Bench(arguments)) => until_told(|stop| {
-            bench::figures::command::run(&arguments, settings_of_machine(), stop)
-        }),
+        Some(Command::Bench(arguments)) => {
+            until_told(|stop| bench::figures::command::run(&arguments, settings_of_machine(), stop))
+        }
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
         Some(Command::Leash(arguments)) => bench::figures::sides::leash(&arguments),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
