@@ -115,6 +115,15 @@ const TABLE: &[Row] = &[
         },
     },
     Row {
+        profile: None,
+        brings: "payload goes when it is ready, not when a timer of BBR's pacing lets it: up to \
+                 four times the large reads of a connection; BBR is for links that lose packets",
+        look: |machine| {
+            let wanted = |now: &str| now.starts_with("bbr").then(|| unpaced(machine));
+            sysctl(machine, "net.ipv4.tcp_congestion_control", wanted)
+        },
+    },
+    Row {
         profile: Some(Profile::Throughput),
         brings: "writes of one connection fill 100 Gbit/s over a millisecond: its window may grow",
         look: |machine| sysctl(machine, "net.ipv4.tcp_rmem", raise_last),
@@ -271,6 +280,13 @@ fn sysctl(machine: &Machine, name: &str, wanted: impl FnOnce(&str) -> Option<Str
     spots
 }
 
+/// The kernel's default way to control congestion, or the one that is always there.
+fn unpaced(machine: &Machine) -> String {
+    let available = machine.read("proc/sys/net/ipv4/tcp_available_congestion_control");
+    let has_cubic = available.is_some_and(|all| all.split_whitespace().any(|one| one == "cubic"));
+    if has_cubic { "cubic" } else { "reno" }.to_owned()
+}
+
 fn at_least(now: &str, least: u64) -> Option<String> {
     let now: u64 = now.parse().ok()?;
     (now < least).then(|| least.to_string())
@@ -409,6 +425,21 @@ mod tests {
             Some(None)
         );
         assert_eq!(wanted(&tree, Profile::Latency, "net.ipv4.tcp_rmem"), None);
+    }
+
+    #[test]
+    fn what_paces_sends_is_replaced_by_what_there_is() {
+        let tree = Tree::new();
+        let name = "net.ipv4.tcp_congestion_control";
+        let dir = "proc/sys/net/ipv4";
+        tree.put(&format!("{dir}/tcp_congestion_control"), "bbr\n");
+        let wants = |what: &str| Some(Some(what.to_owned()));
+        assert_eq!(wanted(&tree, Profile::Latency, name), wants("reno"));
+        let available = format!("{dir}/tcp_available_congestion_control");
+        tree.put(&available, "reno bbr cubic\n");
+        assert_eq!(wanted(&tree, Profile::Throughput, name), wants("cubic"));
+        tree.put(&format!("{dir}/tcp_congestion_control"), "dctcp\n");
+        assert_eq!(wanted(&tree, Profile::Throughput, name), Some(None));
     }
 
     #[test]
