@@ -10,6 +10,7 @@
 
 pub mod child;
 pub mod client;
+pub mod files;
 pub mod guest;
 pub mod initramfs;
 pub mod packages;

@@ -1,0 +1,336 @@
+//! Many clients of files at once, and many files.
+
+#![forbid(unsafe_code)]
+
+use interop::client::raise_open_files;
+use interop::files::Client;
+use interop::weft::{Target, free_address};
+use interop::{Unavailable, is_left_to_ci, skip};
+use std::collections::HashSet;
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+use wire::nfs4::{
+    CLOSE4args, FATTR4_CHANGE, FATTR4_FILEHANDLE, FATTR4_FILEID, FATTR4_FSID, FATTR4_MODE,
+    FATTR4_MOUNTED_ON_FILEID, FATTR4_NUMLINKS, FATTR4_OWNER, FATTR4_OWNER_GROUP, FATTR4_RAWDEV,
+    FATTR4_RDATTR_ERROR, FATTR4_SIZE, FATTR4_SPACE_USED, FATTR4_TIME_ACCESS, FATTR4_TIME_METADATA,
+    FATTR4_TIME_MODIFY, FATTR4_TYPE, GETATTR4args, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_NONE, OPEN4args, OPEN4resok, READDIR4args,
+    READDIR4resok, createhow4, fattr4, nfs_argop4, nfs_ftype4, nfs_opnum4, open_claim4, openflag4,
+    state_owner4, stateid4,
+};
+use wire::xdr::{Encode, List, Opaque};
+
+/// Clients, each with a session and a connection of its own.
+const CLIENTS: usize = 10_000;
+
+/// Addresses that they come from: one has at most 4,096.
+const ADDRESSES: u8 = 4;
+
+/// What all of them may cost the server.
+const CLIENTS_KIB_MAX: u64 = 256 << 10;
+
+/// Files of one directory.
+const FILES: usize = 1_000_000;
+
+/// Files made by one COMPOUND: three operations each, beside SEQUENCE, PUTROOTFH.
+const FILES_AT_ONCE: usize = 20;
+
+/// Bytes of one answer to READDIR.
+const READDIR_BYTES: u32 = 256 << 10;
+
+/// Of a GETATTR, and of an entry whose name is what matters.
+const ASKED: &[u32] = &[bit(FATTR4_TYPE) | bit(FATTR4_FILEID)];
+/// What Linux asks of an entry that it is about to look at.
+const ASKED_LIKE_LINUX: &[u32] = &[
+    bit(FATTR4_TYPE)
+        | bit(FATTR4_CHANGE)
+        | bit(FATTR4_SIZE)
+        | bit(FATTR4_FSID)
+        | bit(FATTR4_RDATTR_ERROR)
+        | bit(FATTR4_FILEHANDLE)
+        | bit(FATTR4_FILEID),
+    bit(FATTR4_MODE)
+        | bit(FATTR4_NUMLINKS)
+        | bit(FATTR4_OWNER)
+        | bit(FATTR4_OWNER_GROUP)
+        | bit(FATTR4_RAWDEV)
+        | bit(FATTR4_SPACE_USED)
+        | bit(FATTR4_TIME_ACCESS)
+        | bit(FATTR4_TIME_METADATA)
+        | bit(FATTR4_TIME_MODIFY)
+        | bit(FATTR4_MOUNTED_ON_FILEID),
+];
+
+const fn bit(number: u32) -> u32 {
+    1 << (number % 32)
+}
+
+/// A file system as `/`, which `keys` describe.
+fn serve(name: &str, keys: &str, io: &str) -> Target {
+    let address = free_address();
+    let config = format!(
+        "[nfs]\nstate = \"state\"\n\
+         [[file_system]]\nname = \"files\"\n{keys}\n\
+         [[export]]\npath = \"/\"\nfile_system = \"files\"\n\
+         allow_any_client = true\nsquash = \"none\"\n\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n\
+         [policy]\nio = \"{io}\"\n"
+    );
+    Target::serve(name, &config, address)
+}
+
+/// In memory: as large as what is exported without a configuration.
+const MEM: &str = "kind = \"mem\"\nsize = \"1GiB\"";
+
+/// A share of the clients: those that come from one address.
+fn clients_of(to: SocketAddr, address: u8) -> Vec<Client> {
+    let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2 + address));
+    let numbers = 0..CLIENTS / usize::from(ADDRESSES);
+    let one = |number| {
+        let owner = format!("client {number} of {local}");
+        let mut client =
+            Client::connect(local, to, owner.as_bytes()).unwrap_or_else(|e| panic!("{owner}: {e}"));
+        assert_root(&mut client);
+        client
+    };
+    numbers.map(one).collect()
+}
+
+/// The root is there and is a directory, says the session.
+fn assert_root(client: &mut Client) {
+    let asked = nfs_argop4::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(ASKED),
+    });
+    let found = client.call(
+        |compound| {
+            compound.op(&nfs_argop4::OP_PUTROOTFH).op(&asked);
+        },
+        |results| {
+            results.done(nfs_opnum4::OP_PUTROOTFH)?;
+            let found: fattr4<'_> = results.take(nfs_opnum4::OP_GETATTR)?;
+            Ok(found.attr_vals.0.to_vec())
+        },
+    );
+    let found = found.unwrap_or_else(|e| panic!("client {:x}: {e}", client.clientid()));
+    assert_eq!(found.len(), 4 + 8, "type and file number");
+    assert_eq!(found[..4], (nfs_ftype4::NF4DIR as u32).to_be_bytes());
+}
+
+/// Resident memory once the server has nothing left to do.
+fn settled_rss_kib(target: &Target) -> u64 {
+    sleep(Duration::from_millis(500));
+    target.status_kib("VmRSS")
+}
+
+#[test]
+fn ten_thousand_clients_with_a_session_each_cost_256_mib_at_most() {
+    let name = "clients";
+    if is_left_to_ci(name) {
+        return;
+    }
+    let needed = CLIENTS as u64 + 500;
+    let files = raise_open_files().expect("a limit");
+    if files < needed {
+        let why = format!("needs {needed} open files, the hard limit is {files}");
+        return skip(name, &Unavailable(why));
+    }
+    for io in ["auto", "epoll"] {
+        let target = serve(name, MEM, io);
+        let growth_kib = ten_thousand_clients(&target, io);
+        assert!(growth_kib < CLIENTS_KIB_MAX, "{growth_kib} KiB on {io}");
+        target.expect_orderly_end();
+    }
+}
+
+/// All of them come, and call again when all are there: how much larger the server
+/// is then.
+fn ten_thousand_clients(target: &Target, io: &str) -> u64 {
+    let before_kib = settled_rss_kib(target);
+    let began = Instant::now();
+    let to = target.address();
+    let mut clients: Vec<Client> = thread::scope(|scope| {
+        let shares: Vec<_> = (0..ADDRESSES)
+            .map(|address| scope.spawn(move || clients_of(to, address)))
+            .collect();
+        let shares = shares.into_iter().map(|share| share.join());
+        shares.flat_map(|share| share.expect("clients")).collect()
+    });
+    let there = began.elapsed();
+    assert_eq!(clients.len(), CLIENTS);
+    // Nobody was taken for another.
+    let ids: HashSet<_> = clients.iter().map(Client::clientid).collect();
+    let sessions: HashSet<_> = clients.iter().map(Client::session).collect();
+    assert_eq!((ids.len(), sessions.len()), (CLIENTS, CLIENTS));
+    clients.iter_mut().for_each(assert_root);
+    let growth_kib = settled_rss_kib(target).saturating_sub(before_kib);
+    let slots = clients.iter().map(Client::slots_max);
+    println!(
+        "{CLIENTS} clients, {io}: {growth_kib} KiB, {:.1} KiB each, {} to {} slots, \
+         all there in {there:?}",
+        growth_kib as f64 / CLIENTS as f64,
+        slots.clone().min().unwrap_or_default(),
+        slots.max().unwrap_or_default(),
+    );
+    growth_kib
+}
+
+fn file_name(number: usize) -> String {
+    format!("file-{number:07}")
+}
+
+/// Makes the files `numbers` in the root.
+fn make(client: &mut Client, numbers: std::ops::Range<usize>) {
+    let mut values = Vec::new();
+    0o644u32.encode(&mut values);
+    let clientid = client.clientid();
+    let is_made = client.call(
+        |compound| {
+            compound.op(&nfs_argop4::OP_PUTROOTFH);
+            for number in numbers.clone() {
+                let attrs = fattr4 {
+                    attrmask: List::Of(&[0, bit(FATTR4_MODE)]),
+                    attr_vals: Opaque(&values),
+                };
+                compound.op(&nfs_argop4::OP_OPEN(OPEN4args {
+                    seqid: 0,
+                    share_access: OPEN4_SHARE_ACCESS_WRITE | OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+                    share_deny: OPEN4_SHARE_DENY_NONE,
+                    owner: state_owner4 {
+                        clientid,
+                        owner: Opaque(b"maker"),
+                    },
+                    openhow: openflag4::OPEN4_CREATE(createhow4::GUARDED4(attrs)),
+                    claim: open_claim4::CLAIM_NULL(Opaque(file_name(number).as_bytes())),
+                }));
+                // The current state id (RFC 8881, section 16.2.3.1.2).
+                let open_stateid = stateid4 {
+                    seqid: 1,
+                    other: [0; 12],
+                };
+                compound.op(&nfs_argop4::OP_CLOSE(CLOSE4args {
+                    seqid: 0,
+                    open_stateid,
+                }));
+                compound.op(&nfs_argop4::OP_PUTROOTFH);
+            }
+        },
+        |results| {
+            results.done(nfs_opnum4::OP_PUTROOTFH)?;
+            for _ in numbers.clone() {
+                results.take::<OPEN4resok<'_>>(nfs_opnum4::OP_OPEN)?;
+                results.take::<stateid4>(nfs_opnum4::OP_CLOSE)?;
+                results.done(nfs_opnum4::OP_PUTROOTFH)?;
+            }
+            Ok(())
+        },
+    );
+    is_made.unwrap_or_else(|e| panic!("{numbers:?}: {e}"));
+}
+
+/// The names in the root, by READDIR to its end, with what `asked` asks of each;
+/// and how many READDIRs it took.
+fn list(client: &mut Client, asked: &[u32]) -> (Vec<Vec<u8>>, usize) {
+    let (mut names, mut calls) = (Vec::new(), 0);
+    let (mut cookie, mut cookieverf) = (0, [0; 8]);
+    loop {
+        let op = nfs_argop4::OP_READDIR(READDIR4args {
+            cookie,
+            cookieverf,
+            dircount: READDIR_BYTES,
+            maxcount: READDIR_BYTES,
+            attr_request: List::Of(asked),
+        });
+        let before = names.len();
+        let is_end = client.call(
+            |compound| {
+                compound.op(&nfs_argop4::OP_PUTROOTFH).op(&op);
+            },
+            |results| {
+                results.done(nfs_opnum4::OP_PUTROOTFH)?;
+                let found: READDIR4resok<'_> = results.take(nfs_opnum4::OP_READDIR)?;
+                for entry in found.entries.iter() {
+                    cookie = entry.cookie;
+                    names.push(entry.name.0.to_vec());
+                }
+                cookieverf = found.cookieverf;
+                Ok(found.eof)
+            },
+        );
+        calls += 1;
+        if is_end.expect("a READDIR") {
+            return (names, calls);
+        }
+        assert!(names.len() > before, "a directory without an end");
+    }
+}
+
+/// All names are there, each once, however much is asked of each.
+fn assert_listed(client: &mut Client, what: &str) {
+    for (how, asked) in [("names", ASKED), ("attributes", ASKED_LIKE_LINUX)] {
+        let began = Instant::now();
+        let (mut names, calls) = list(client, asked);
+        let took = began.elapsed();
+        println!("{FILES} files, {what}: {how} in {took:?} by {calls} READDIRs");
+        assert_eq!(names.len(), FILES);
+        names.sort_unstable();
+        for (found, number) in names.iter().zip(0..) {
+            assert_eq!(*found, file_name(number).into_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_million_files_in_memory_are_listed() {
+    let name = "million";
+    if is_left_to_ci(name) {
+        return;
+    }
+    let target = serve(name, MEM, "auto");
+    let to = target.address();
+    let before_kib = settled_rss_kib(&target);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for half in [0..FILES / 2, FILES / 2..FILES] {
+            scope.spawn(move || {
+                let owner = format!("maker of {half:?}");
+                let mut client = Client::connect(to.ip(), to, owner.as_bytes()).expect("a client");
+                for first in half.clone().step_by(FILES_AT_ONCE) {
+                    make(&mut client, first..half.end.min(first + FILES_AT_ONCE));
+                }
+            });
+        }
+    });
+    println!(
+        "{FILES} files: made in {:?}, {} KiB",
+        began.elapsed(),
+        settled_rss_kib(&target).saturating_sub(before_kib)
+    );
+    let mut client = Client::connect(to.ip(), to, b"million").expect("a client");
+    assert_listed(&mut client, "mem");
+    drop(client);
+    target.expect_orderly_end();
+}
+
+#[test]
+#[ignore = "making a million files takes the file system below up to a minute"]
+fn a_million_files_of_a_directory_are_listed() {
+    let name = "million-dir";
+    let folder = tempfile::tempdir().expect("a folder");
+    let began = Instant::now();
+    for number in 0..FILES {
+        File::create(folder.path().join(file_name(number))).expect("a file");
+    }
+    println!(
+        "{FILES} files of a directory: made in {:?}",
+        began.elapsed()
+    );
+    let keys = format!("kind = \"dir\"\npath = \"{}\"", folder.path().display());
+    let target = serve(name, &keys, "auto");
+    let to = target.address();
+    let mut client = Client::connect(to.ip(), to, b"million").expect("a client");
+    assert_listed(&mut client, "dir");
+    drop(client);
+    target.expect_orderly_end();
+}
