@@ -181,13 +181,17 @@ impl Connection {
     #[inline]
     fn complete(&mut self, tag: Tag, outcome: Outcome, residual: Residual) -> Op {
         let slot = &mut self.slots[usize::from(tag)];
-        if let Data::In(total) | Data::Out(total) = slot.data {
-            let missing = match residual {
-                Residual::Underflow(missing) => missing,
-                Residual::None | Residual::Overflow(_) => 0,
-            };
-            slot.is_damaged |= u64::from(slot.moved) + u64::from(missing) != u64::from(total);
-        }
+        let missing = match residual {
+            Residual::Underflow(missing) => missing,
+            Residual::None | Residual::Overflow(_) => 0,
+        };
+        let told = u64::from(slot.moved) + u64::from(missing);
+        slot.is_damaged |= match slot.data {
+            Data::In(total) => told != u64::from(total),
+            // More may have gone unasked than the target had a use for.
+            Data::Out(total) => told < u64::from(total),
+            Data::None => false,
+        };
         self.finish(tag, outcome, residual)
     }
 
