@@ -41,9 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &[
-            "host", "link", "machine", "mem", "nvmf", "reactor", "store", "target", "wire",
-        ],
+        &["host", "machine", "mem", "reactor", "store", "wire"],
     ),
     (
         "sim",
@@ -55,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "bench", "control", "host", "mem", "reactor", "store", "target", "tune",
+            "bench", "control", "mem", "reactor", "store", "target", "tune",
         ],
     ),
 ];
