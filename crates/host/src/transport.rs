@@ -134,7 +134,7 @@ impl<P: Protocol> Transport<P> {
     /// Sends what is left, behind what is under way; then it closes.
     #[cold]
     fn send_last<D: Driver>(&mut self, driver: &mut D) {
-        self.link.flush(driver);
+        self.link.flush_now(driver);
         if !self.link.is_sending() {
             self.close(driver);
         }

@@ -137,6 +137,9 @@ impl Data {
     }
 }
 
+/// What is ready to be sent waits for payload that lies in the socket until so
+/// many bytes came: as many as one receive into staging brings.
+const UNANSWERED_BYTES_MAX: u32 = 256 << 10;
 /// Zero bytes behind a payload, at most.
 const PAD_MAX: usize = 3;
 const NO_MEMORY: &str = "payload moves only for a command whose memory is known";
@@ -162,6 +165,10 @@ pub struct Link<M> {
     /// where in the command's data it belongs.
     bounce: Option<(Buf, u32)>,
     sending: bool,
+    /// More lies in the socket: the next receive ends at once.
+    more: bool,
+    /// Bytes received since the last send began.
+    unanswered_bytes: u32,
     /// Ticks so far.
     ticks: u32,
     /// The tick in which the last send began.
@@ -188,6 +195,8 @@ impl<M: Machine> Link<M> {
             parked: Data::default(),
             bounce: None,
             sending: false,
+            more: false,
+            unanswered_bytes: 0,
             ticks: 0,
             sent_at: 0,
             moved_at: 0,
@@ -283,6 +292,13 @@ impl<M: Machine> Link<M> {
         self.receiving = false;
         self.receives += 1;
         self.moved_at = self.ticks;
+        self.more = received.more;
+        let staged = received
+            .stage
+            .as_ref()
+            .map_or(0, |stage| stage.bytes().len());
+        let bytes = received.direct.saturating_add(staged as u32);
+        self.unanswered_bytes = self.unanswered_bytes.saturating_add(bytes);
         let into = self.receiving_into.take();
         self.parked = Data::default();
         if let Some((buf, offset)) = self.bounce.take()
@@ -419,12 +435,28 @@ impl<M: Machine> Link<M> {
         driver.recv(self.socket, direct, stage, stage_max, self.recv_token);
     }
 
-    /// Sends what is ready, unless a batch is still on its way.
+    /// Sends what is ready, unless a batch is still on its way, or payload that
+    /// lies in the socket is just being received: then the answers to both go
+    /// together. Large payloads are received one by one; peers that answered
+    /// each at once would fall into step and move one payload a turn.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
+        let waits = self.more
+            && self.receiving_into.is_some()
+            && self.unanswered_bytes < UNANSWERED_BYTES_MAX
+            && driver.fast_path();
+        if !waits {
+            self.flush_now(driver);
+        }
+    }
+
+    /// Sends what is ready, unless a batch is still on its way.
+    #[inline]
+    pub fn flush_now<D: Driver>(&mut self, driver: &mut D) {
         if self.sending || !self.machine.has_transmit() {
             return;
         }
+        self.unanswered_bytes = 0;
         let mut batch = driver.batch();
         let detour = (!driver.fast_path()).then(|| driver.pool());
         self.machine.poll_transmit(&mut Sink {

@@ -384,3 +384,107 @@ fn a_command_that_ends_off_the_fast_path_is_not_written_any_more() {
     mem::copy_out(bench.region.range(5000, 1000), &mut now);
     assert_eq!(now, [0; 1000]);
 }
+
+impl Bench {
+    /// Asks for `len` bytes of the data of tag 1.
+    fn receive_payload(&mut self, len: u32) {
+        let (tag, offset) = (1, 0);
+        self.link.machine.plan = Some(RecvPlan {
+            direct: Some(Direct { tag, offset, len }),
+            stage_max: 0,
+        });
+        self.link.receive(&mut self.driver);
+    }
+
+    /// Polls until the receive under way has ended.
+    fn turn(&mut self) {
+        let mut done = Vec::new();
+        let mut has_received = false;
+        while !has_received {
+            let wait = Wait::Until(Nanos::MAX);
+            self.driver.poll(wait, &mut done).unwrap();
+            for completion in done.drain(..) {
+                match completion {
+                    Completion::Received { result, .. } => {
+                        self.link.on_received(result.unwrap());
+                        has_received = true;
+                    }
+                    Completion::Sent { .. } => self.link.on_sent(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// One more answer is ready; the sends so far.
+    fn answer(&mut self) -> u64 {
+        let tag = 2 + self.link.machine.sends.len() as Tag;
+        let memory = self.region.range(0, 4);
+        self.link.set_data(tag, Data::lent(memory));
+        self.link.machine.sends.push((tag, 0, 4));
+        self.link.flush(&mut self.driver);
+        self.driver.counters().sends + u64::from(self.link.is_sending())
+    }
+}
+
+/// A bench where tag 1 takes `len` bytes.
+fn bench_that_answers(len: u32) -> Bench {
+    let mut bench = bench();
+    let memory = bench.region.range(0, len);
+    bench.link.set_data(1, Data::lent(memory));
+    bench
+}
+
+#[test]
+fn answers_wait_for_payload_that_lies_in_the_socket() {
+    let mut bench = bench_that_answers(1000);
+    bench.peer.write_all(&[7; 3000]).unwrap();
+    bench.receive_payload(1000);
+    for wanted in [0, 0, 1] {
+        bench.turn();
+        bench.receive_payload(1000);
+        assert_eq!(bench.answer(), wanted);
+    }
+    assert!(matches!(bench.completion(), Completion::Sent { .. }));
+    let mut answers = [0; 3 * 12];
+    bench.peer.read_exact(&mut answers).unwrap();
+}
+
+#[test]
+fn answers_wait_for_nothing_but_payload() {
+    let mut bench = bench_that_answers(1000);
+    bench.peer.write_all(&[7; 3000]).unwrap();
+    bench.receive_payload(1000);
+    bench.turn();
+    assert_eq!(bench.answer(), 1, "while nothing is received");
+    bench.receive_payload(1000);
+    bench.turn();
+    bench.link.machine.plan = Some(RecvPlan {
+        direct: None,
+        stage_max: 100,
+    });
+    bench.link.receive(&mut bench.driver);
+    assert_eq!(bench.answer(), 2, "while what comes is staged");
+}
+
+#[test]
+fn answers_wait_for_no_more_payload_than_one_staged_receive_brings() {
+    const LEN: u32 = 100_000;
+    let mut bench = bench_that_answers(LEN);
+    let mut peer = bench.peer.try_clone().unwrap();
+    let writer = std::thread::spawn(move || peer.write_all(&[7; 12 * LEN as usize]));
+    let (mut received, mut sends) = (0, 0);
+    while received < 12 * LEN {
+        bench.receive_payload(LEN.min(12 * LEN - received));
+        bench.turn();
+        received += std::mem::take(&mut bench.link.machine.direct);
+        if received < 12 * LEN {
+            bench.receive_payload(1);
+            sends = bench.answer();
+            bench.turn();
+            received += std::mem::take(&mut bench.link.machine.direct);
+        }
+    }
+    writer.join().unwrap().unwrap();
+    assert!(sends >= 3, "{sends} batches for twelve payloads");
+}

@@ -485,6 +485,7 @@ impl Server {
             direct,
             stage: Some(stage),
             eof: false,
+            more: !c.incoming.is_empty(),
         });
         self.take_ops(conn);
         true

@@ -92,6 +92,14 @@ pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Whether bytes lie in a socket.
+pub(crate) fn has_bytes(fd: RawFd) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: four bytes of ours.
+    let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
+    result == 0 && bytes > 0
+}
+
 /// The error that a nonblocking operation left on the socket.
 pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
     let mut value = 0i32;

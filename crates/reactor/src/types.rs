@@ -49,6 +49,8 @@ pub struct Received {
     pub stage: Option<Stage>,
     /// The peer has closed its side: nothing arrived, and nothing will.
     pub eof: bool,
+    /// More lay in the socket when the receive ended: the next one ends at once.
+    pub more: bool,
 }
 
 /// The end of an operation.

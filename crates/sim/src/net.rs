@@ -899,5 +899,6 @@ fn fill(
         direct: direct as u32,
         stage: stage.filter(|_| given || staged > 0),
         eof,
+        more: !inbox.is_empty(),
     })
 }

@@ -328,7 +328,14 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         let wants_more = !self.waiting.is_empty() && self.retry(driver);
-        self.link.flush(driver);
+        if self.is_ending() {
+            self.link.flush_now(driver);
+        } else {
+            if !self.waiting.is_stalled() && self.link.staged_bytes() == 0 {
+                self.link.receive(driver);
+            }
+            self.link.flush(driver);
+        }
         // A batch that goes makes room for more of what is staged, which may be
         // the last that comes: it is walked before anything else is received.
         while P::has_step(self) {

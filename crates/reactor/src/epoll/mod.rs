@@ -394,6 +394,7 @@ impl EpollDriver {
                 direct: direct as u32,
                 stage: stage.filter(|_| given || staged > 0),
                 eof: bytes == 0,
+                more: bytes > 0 && bytes == direct_len + room && sys::has_bytes(fd),
             }
         });
         self.counters.recvs += 1;

@@ -473,6 +473,7 @@ impl UringDriver {
                 direct,
                 stage: picked.or(recv.stage).filter(|_| keep),
                 eof: bytes == 0,
+                more: socket.has_more && bytes > 0,
             }
         });
         self.counters.recvs += 1;

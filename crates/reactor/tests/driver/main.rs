@@ -203,6 +203,7 @@ each_driver! {
     a_socket_moves_to_another_driver
     direct_and_stage_at_every_split
     direct_alone_and_stage_alone
+    more_in_the_socket_is_told
     given_stage_keeps_its_bytes
     end_of_stream_is_told_and_stays
     ping_pong_while_spinning_and_sleeping
@@ -416,6 +417,25 @@ fn direct_and_stage_at_every_split(choice: Choice) {
         assert_eq!(bytes_of(buf.range()), all[..16]);
         assert_eq!(staged, all[16..]);
     }
+}
+
+fn more_in_the_socket_is_told(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    peer.write_all(b"0123456789").unwrap();
+    let buf = world.buf(4);
+    for more in [true, true, false] {
+        world.driver.recv(socket, Some(buf.range()), None, 0, 0);
+        let received = world.received();
+        assert_eq!(received.more, more, "after {} bytes", received.direct);
+    }
+    peer.write_all(b"0123").unwrap();
+    world.driver.recv(socket, Some(buf.range()), None, 0, 0);
+    assert!(!world.received().more, "filled, and nothing left");
+    drop(peer);
+    world.driver.recv(socket, Some(buf.range()), None, 0, 0);
+    let received = world.received();
+    assert!(received.eof && !received.more);
 }
 
 fn direct_alone_and_stage_alone(choice: Choice) {
