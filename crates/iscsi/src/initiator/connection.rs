@@ -17,7 +17,7 @@ use crate::inbound::{Inbound, Walk};
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
 /// Reads that are on average this large are worth a receive each.
-const LARGE_READ: u64 = 16 * 1024;
+const LARGE_READ: u64 = 32 * 1024;
 /// Requests other than SCSI commands in flight at most.
 const OTHERS_MAX: u16 = 8;
 /// Bytes of a text answer at most.

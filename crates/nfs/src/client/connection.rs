@@ -30,7 +30,7 @@ const STAGE_LARGE: u32 = 256 << 10;
 /// before the data of the next.
 const STAGE_HEADERS: u32 = 128;
 /// Reads that are on average this large are worth a receive each.
-const LARGE_READ: u64 = 16 << 10;
+const LARGE_READ: u64 = 32 << 10;
 /// Bytes of an AUTH_SYS credential, at most (RFC 5531, section 8.2).
 const AUTH_BYTES_MAX: usize = 400;
 

@@ -25,7 +25,7 @@ const STAGE_LARGE: u32 = 256 * 1024;
 /// a C2HData PDU, with their digests. What follows lands directly.
 const STAGE_HEADERS: u32 = 28 + 28;
 /// Reads that are on average this large are worth a receive each.
-const LARGE_READ: u64 = 16 * 1024;
+const LARGE_READ: u64 = 32 * 1024;
 
 /// What the host asks the controller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
