@@ -6,7 +6,6 @@
 
 #[cfg(test)]
 mod documents;
-mod perf;
 #[cfg(test)]
 mod rooms;
 #[cfg(test)]
@@ -53,9 +52,6 @@ const CI: &[(&str, &[&str])] = &[
 
 const USAGE: &str = "\
 usage: cargo xtask ci                                  formatting, lints and every test, as CI does
-       cargo xtask perf [RUNS [RUNTIME [ROWS]]]        weft beside bare TCP: the table of
-                                                       docs/performance.md (5 runs of 3s each;
-                                                       ROWS: only those whose name contains it)
        cargo xtask sim [--seeds N] [--from S] [--minutes M]
                                                        the simulator, until a seed fails
        cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last
@@ -65,7 +61,6 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci(),
-        ["perf", ref settings @ ..] => perf(settings),
         ["sim", ref options @ ..] => sim(options),
         ["xdr"] => done(xdr::generate()),
         ["help" | "--help" | "-h"] => {
@@ -77,20 +72,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-fn perf(words: &[&str]) -> ExitCode {
-    let runs = words.first().map_or(Ok(5), |runs| runs.parse());
-    let (Ok(runs @ 1..), true) = (runs, words.len() <= 3) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    let settings = perf::Settings {
-        runs,
-        runtime: words.get(1).unwrap_or(&"3s").to_string(),
-        only: words.get(2).map(|rows| rows.to_string()),
-    };
-    done(perf::run(&settings))
 }
 
 fn done<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {

@@ -8,8 +8,11 @@
 //! with one receive and answers it with one send.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,6 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rustix::thread::LinkNameSpaceType;
 use serde::Serialize;
 
 use crate::clock::{Clock, thread_cpu_ns};
@@ -117,9 +121,28 @@ pub struct CeilingArgs {
     /// goes, at random offsets; 0: one small buffer that stays in the cache
     #[arg(long, value_parser = parse_bytes, default_value = "0")]
     pub span: u64,
+    /// Operations a second over all connections, each at its own time and at most
+    /// --iodepth of a connection in flight; without it the next begins when one ends
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Address of the server
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into())]
+    pub address: IpAddr,
+    /// Network namespace of the server, such as /proc/PID/ns/net [default: the
+    /// client's]
+    #[arg(long, value_name = "FILE")]
+    pub server_net: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    match rate.is_finite() && rate > 0.0 {
+        true => Ok(rate),
+        false => Err("must be more than 0".into()),
+    }
 }
 
 /// What a run measured.
@@ -217,7 +240,7 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
     if args.span != 0 && args.span < args.bs * SLICES_MAX as u64 {
         return refuse("--span must be 0 or at least 256 times --bs");
     }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = listen(args)?;
     let mut client = Vec::new();
     let mut server = Vec::new();
     for _ in 0..args.numjobs {
@@ -264,6 +287,22 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
         tenths: driven.tenths,
         distribution: driven.latencies.distribution(),
     })
+}
+
+/// A socket keeps the network namespace that its thread was in when it was made.
+fn listen(args: &CeilingArgs) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(args.address, 0);
+    let Some(net) = &args.server_net else {
+        return TcpListener::bind(address);
+    };
+    let net = File::open(net)?;
+    let within = move || {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(net.as_fd(), kind)?;
+        TcpListener::bind(address)
+    };
+    let listening = thread::spawn(within).join();
+    listening.expect("the thread does not panic")
 }
 
 fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
@@ -518,6 +557,39 @@ struct Driving {
     begun: VecDeque<u64>,
 }
 
+/// An open loop: each operation has its own time, on one connection after the
+/// other.
+struct Schedule {
+    interval_ns: f64,
+    /// Operations begun so far.
+    count: u64,
+}
+
+impl Schedule {
+    fn new(rate: f64) -> Schedule {
+        Schedule {
+            interval_ns: 1e9 / rate,
+            count: 0,
+        }
+    }
+
+    /// Begins what is due, unless the connection whose turn it is has `depth` in
+    /// flight: latency counts from when it was due.
+    fn begin(&mut self, now: u64, connections: &mut [Driving], depth: usize, request: usize) {
+        let turns = connections.len() as u64;
+        loop {
+            let due = (self.count as f64 * self.interval_ns) as u64;
+            let connection = &mut connections[(self.count % turns) as usize];
+            if due > now || connection.begun.len() >= depth {
+                return;
+            }
+            connection.pending += request;
+            connection.begun.push_back(due);
+            self.count += 1;
+        }
+    }
+}
+
 /// What the client measures, turn by turn.
 struct Watch {
     ramp_ns: u64,
@@ -610,14 +682,16 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
     pinned?;
     let clock = Clock::start();
     let depth = args.iodepth as usize;
+    let mut schedule = args.rate.map(Schedule::new);
+    let first = if schedule.is_some() { 0 } else { depth };
     let mut connections: Vec<Driving> = streams
         .into_iter()
         .map(|stream| Driving {
             stream,
             partial: 0,
-            pending: depth * request,
+            pending: first * request,
             at: 0,
-            begun: std::iter::repeat_n(0, depth).collect(),
+            begun: std::iter::repeat_n(0, first).collect(),
         })
         .collect();
     let mut watch = Watch::new(args);
@@ -625,6 +699,9 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
         let now = clock.now();
         if watch.is_over(now, phase) {
             return Ok(watch.driven(now));
+        }
+        if let Some(schedule) = &mut schedule {
+            schedule.begin(now, &mut connections, depth, request);
         }
         for c in &mut connections {
             if c.pending > 0 {
@@ -640,13 +717,15 @@ fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Resu
             watch.has_moved = true;
             let complete = (c.partial + got) / reply;
             c.partial = (c.partial + got) % reply;
-            c.pending += complete * request;
             if complete > 0 {
                 let now = clock.now();
                 for begun in c.begun.drain(..complete) {
                     watch.latencies.record(now - begun);
                 }
-                c.begun.extend(std::iter::repeat_n(now, complete));
+                if schedule.is_none() {
+                    c.pending += complete * request;
+                    c.begun.extend(std::iter::repeat_n(now, complete));
+                }
             }
         }
     }
@@ -669,6 +748,9 @@ mod tests {
             client_cpu: cpu,
             span,
             headers: Headers::Nfs,
+            rate: None,
+            address: Ipv4Addr::LOCALHOST.into(),
+            server_net: None,
             json: false,
         }
     }
@@ -692,6 +774,45 @@ mod tests {
                 assert!(report.client_busy_s <= report.client_cpu_s && report.client_busy_s > 0.0);
             }
         }
+    }
+
+    #[test]
+    fn an_open_loop_does_what_is_asked_and_no_more() {
+        let args = CeilingArgs {
+            rate: Some(2_000.0),
+            ..quick_args(Shape::Read, 4096, 0, 2)
+        };
+        let report = measure(&args).expect("the ceiling runs");
+        let asked = 2_000.0 * report.seconds;
+        // Whatever of the ramp is made up for, and not a whole depth more.
+        let most = asked + 2_000.0 * args.ramp_time.as_secs_f64() + 16.0;
+        let count = report.latency.count as f64;
+        assert!(count > 0.0 && count <= most, "{count} of {asked}");
+    }
+
+    #[test]
+    fn what_is_due_begins_in_turn_and_counts_from_then() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let connection = |_| Driving {
+            stream: TcpStream::connect(listener.local_addr().expect("bound")).expect("connects"),
+            partial: 0,
+            pending: 0,
+            at: 0,
+            begun: VecDeque::new(),
+        };
+        let mut connections: Vec<_> = (0..2).map(connection).collect();
+        let mut schedule = Schedule::new(1e6);
+        schedule.begin(3_500, &mut connections, 2, 72);
+        let begun = |at: usize, all: &[Driving]| Vec::from(all[at].begun.clone());
+        assert_eq!(begun(0, &connections), [0, 2_000]);
+        assert_eq!(begun(1, &connections), [1_000, 3_000]);
+        assert_eq!(connections[0].pending, 144);
+        // Full: the next waits, and counts from when it was due.
+        schedule.begin(9_000, &mut connections, 2, 72);
+        assert_eq!(begun(0, &connections), [0, 2_000]);
+        connections[0].begun.pop_front();
+        schedule.begin(9_000, &mut connections, 2, 72);
+        assert_eq!(begun(0, &connections), [2_000, 4_000]);
     }
 
     #[test]

@@ -210,6 +210,34 @@ fn an_io_of_4_kib_costs_what_is_promised() {
     }
 }
 
+/// A write that fits its command costs no turn of its own: neither a request for
+/// its data nor a receive.
+#[test]
+fn a_write_of_16_kib_comes_with_its_command() {
+    for backend in [Choice::Auto, Choice::Epoll] {
+        let running = start(backend);
+        for (way, words) in [
+            (Way::Nvme, "--rw randwrite --bs 16k --iodepth 64"),
+            (Way::Iscsi, "--rw randwrite --bs 16k --iodepth 64"),
+            (Way::Nfs, "--rw randwrite --bs 16k --iodepth 64 --size 32m"),
+        ] {
+            let spent = Spent::on((&running, way), words, IOS_MIN / 2);
+            let receives = spent.per_io(|r| r.driver.recvs);
+            let sends = spent.per_io(|r| r.driver.sends);
+            let copies = spent.copies_per_byte();
+            println!(
+                "{backend:?} {way:?} {words}: {receives:.4} receives, {sends:.4} sends an I/O, \
+                 {copies:.4} copies a byte"
+            );
+            assert!(receives < 0.5, "{way:?} {words}: {receives} receives");
+            assert!(sends < 0.5, "{way:?} {words}: {sends} sends");
+            let copies_max = 1.0 + SPLIT_CAPSULES;
+            assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
+        }
+        end(running);
+    }
+}
+
 #[test]
 fn large_payload_is_never_copied() {
     for backend in [Choice::Auto, Choice::Epoll] {

@@ -31,6 +31,7 @@ const LOAD: Load = Load {
     hosts: 1,
     devices: 1,
     block_bytes: 4096,
+    is_null: false,
     header_digest: false,
     data_digest: false,
     rate: None,

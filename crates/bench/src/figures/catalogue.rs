@@ -8,6 +8,7 @@
 
 mod others;
 mod series;
+mod shapes;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,12 @@ pub const CATALOGUE: &[SweepSpec] = &[
     sizes::NFS_WRITE,
     sizes::IWARP_READ,
     sizes::IWARP_WRITE,
+    shapes::NVME_READ,
+    shapes::NVME_WRITE,
+    shapes::ISCSI_READ,
+    shapes::ISCSI_WRITE,
+    shapes::NFS_READ,
+    shapes::NFS_WRITE,
     others::LATENCY_4K,
     sizes::LATENCY_READ,
     sizes::LATENCY_WRITE,

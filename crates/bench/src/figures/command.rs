@@ -84,6 +84,8 @@ struct RunArgs {
 impl Others {
     fn options(&self) -> sides::Options {
         let named = std::env::var_os("WEFT_GUEST").map(PathBuf::from);
+        // An empty one is how a shell unsets it for one command.
+        let named = named.filter(|path| !path.as_os_str().is_empty());
         sides::Options {
             peer: self.peer.clone(),
             guest: self.guest.clone().or(named),

@@ -126,6 +126,9 @@ pub struct Load {
     pub devices: u16,
     /// Logical block of the volume: 512 or 4096.
     pub block_bytes: u32,
+    /// The volume keeps nothing: reads are zeros, writes are dropped. No memory is
+    /// touched for it.
+    pub is_null: bool,
     /// Header digest (iSCSI: HeaderDigest; NFS has none).
     pub header_digest: bool,
     /// Data digest.

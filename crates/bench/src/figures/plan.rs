@@ -55,12 +55,12 @@ impl Pace {
         let (rounds, ramp_ms, runtime_ms, volume) = match (effort, care) {
             (Effort::Quick, Care::Rare) => (1, 50, 400, 64 << 20),
             (Effort::Quick, _) => (1, 50, 200, 64 << 20),
-            (Effort::Normal, Care::Main) => (3, 50, 250, 256 << 20),
+            (Effort::Normal, Care::Main) => (3, 50, 200, 256 << 20),
             (Effort::Normal, Care::Other) => (2, 50, 200, 256 << 20),
             (Effort::Normal, Care::Rare) => (2, 200, 2000, 256 << 20),
-            (Effort::Full, Care::Main) => (5, 50, 250, 256 << 20),
+            (Effort::Full, Care::Main) => (5, 50, 200, 256 << 20),
             (Effort::Full, Care::Other) => (3, 50, 200, 256 << 20),
-            (Effort::Full, Care::Rare) => (3, 200, 3000, 256 << 20),
+            (Effort::Full, Care::Rare) => (3, 200, 2500, 256 << 20),
         };
         Pace {
             rounds,
@@ -92,8 +92,11 @@ impl Item {
         let Durations {
             ramp,
             runtime,
-            volume_bytes,
+            mut volume_bytes,
         } = self.durations(effort);
+        if self.load().is_null || self.load().rw.is_metadata() {
+            volume_bytes = 0;
+        }
         let (around_ms, bytes_per_ms) = match self.series.subject {
             Subject::Weft(..) => (220, 2_000_000),
             Subject::Ceiling(..) => (30, 4_000_000),
@@ -328,7 +331,7 @@ mod tests {
         let [quick, normal, full] = EFFORTS.map(minutes);
         assert!(quick < 4.0, "quick: {quick} minutes");
         assert!(normal > quick && normal < 15.0, "normal: {normal} minutes");
-        assert!(full > normal && full < 25.0, "full: {full} minutes");
+        assert!(full > normal && full < 27.0, "full: {full} minutes");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod page;
 mod picture;
 mod scale;
 mod style;
+mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,8 +32,8 @@ use self::style::Styles;
 use super::catalogue::{CATALOGUE, SweepSpec};
 use super::measured::Measured;
 
-/// Writes `index.html`, `results.json`, `charts/*.svg`, `charts/*.png` and
-/// `data/*.csv` into the folder `to`, which is made where it is missing.
+/// Writes `index.html`, `results.json`, `charts/*.svg`, `charts/*.png`,
+/// `data/*.csv` and `data/summary.md` into the folder `to`, which is made where it is missing.
 ///
 /// # Errors
 /// What the file system says, with the path.
@@ -70,6 +71,7 @@ pub fn write(measured: &Measured, to: &Path) -> io::Result<()> {
             )?;
         }
     }
+    put(to, "data/summary.md", summary::tables(measured).as_bytes())?;
     let json = serde_json::to_string(measured).map_err(io::Error::other)?;
     put(to, "results.json", json.as_bytes())?;
     put(to, "index.html", report.to_html().as_bytes())

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::catalogue::SweepSpec;
+use super::catalogue::{SeriesSpec, SweepSpec};
 use super::journal::{Entry, Error, Journal};
 use super::limit::{Ceilings, limit, median};
-use super::load::{Durations, Load, Payload, Protocol, Subject};
+use super::load::{Durations, Load, Payload, Subject};
 use super::measured::{
     Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Sample, Series, Skipped, Sweep,
 };
@@ -241,9 +241,13 @@ fn swept(sweep: &'static SweepSpec, plan: &Plan, journal: &Journal) -> Sweep {
             .find(|series| series.subject == subject)?;
         at(series.name, x)
     };
-    let judged = |mut point: Point, protocol: Protocol| {
-        let [hot, cold] =
-            [Payload::Hot, Payload::Cold].map(|payload| ceiling(protocol, payload, point.x));
+    let judged = |mut point: Point, of: &'static SeriesSpec| {
+        // What touches no memory is not held up by it.
+        let has_memory = !sweep.load_at(of, point.x).is_null;
+        let [hot, cold] = [Payload::Hot, Payload::Cold].map(|payload| {
+            let found = has_memory.then(|| ceiling(of.protocol(), payload, point.x));
+            found.flatten()
+        });
         point.limit = limit(
             &point,
             Ceilings {
@@ -255,9 +259,7 @@ fn swept(sweep: &'static SweepSpec, plan: &Plan, journal: &Journal) -> Sweep {
     };
     let series = sweep.series.iter().filter_map(|series| {
         let points = points.iter().filter_map(|x| at(series.name, *x));
-        let points: Vec<_> = points
-            .map(|point| judged(point, series.protocol()))
-            .collect();
+        let points: Vec<_> = points.map(|point| judged(point, series)).collect();
         (!points.is_empty()).then(|| Series {
             name: series.name.to_owned(),
             role: series.role(),
@@ -288,6 +290,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::journal::Settings;
+    use super::super::load::Protocol;
     use super::super::plan::chosen;
     use super::*;
 

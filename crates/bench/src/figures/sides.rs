@@ -139,6 +139,11 @@ pub fn measure(
             let commands = run.commands.iter_mut();
             commands.for_each(|command| *command = command.replace(&real, &named));
         }
+        if let Some(net) = &around.net.target_net {
+            let named = "/run/netns/target";
+            let commands = run.commands.iter_mut();
+            commands.for_each(|command| *command = command.replace(net, named));
+        }
         run.commands.splice(0..0, pair.commands);
     }
     Ok(run)
@@ -185,6 +190,8 @@ struct Net {
     /// Words before the commands of the target, and of the clients.
     target: Vec<String>,
     client: Vec<String>,
+    /// The target's network namespace, as a file.
+    target_net: Option<String>,
     /// Where the target listens.
     ip: IpAddr,
 }
@@ -226,6 +233,7 @@ impl<'a> Around<'a> {
             net: Net {
                 target: Vec::new(),
                 client: Vec::new(),
+                target_net: None,
                 ip: Ipv4Addr::LOCALHOST.into(),
             },
         })

@@ -1,7 +1,7 @@
 //! Sweeps over everything but the size of an I/O.
 
 use super::series::{
-    ADDED, ALLOCATIONS, CLIENT_CPU, CPU_PER_IO, DISTRIBUTION, FAST, FOUR, IOPS, MEAN, ONE,
+    ADDED, ALLOCATIONS, CLIENT_CPU, CPU_PER_IO, DISTRIBUTION, FAST, FOUR, IOPS, MEAN, NULL, ONE,
     ONE_WRITE, P50, P99, P999, P9999, P99999, PLAIN, POLLING, SLEEPING, SYSCALLS, TARGET_CPU,
     THROUGHPUT, WAKEUPS, bars, by_size, cold, decades, hot, local, same, weft, with,
 };
@@ -55,7 +55,9 @@ pub const LATENCY_4K: SweepSpec = SweepSpec {
     paper: "Chelsio, 100G Kernel and User Space NVMe/TCP Using Chelsio TOE: latency table; \
         High performance 100G iSCSI: latency",
     about: "One I/O at a time on one connection, target on one core and client on another. Local: \
-        the same kind of volume in the client's own process.",
+        the same kind of volume in the client's own process; files have none, since a file system \
+        of weft's is only reached through NFS. Null volume: reads are zeros and writes are \
+        dropped.",
     axis: categories("", &["read", "write"], &[0.0, 1.0], &[0.0, 1.0]),
     load: ONE,
     vary: read_or_write,
@@ -65,6 +67,7 @@ pub const LATENCY_4K: SweepSpec = SweepSpec {
         weft("NVMe/TCP, sleeping", NvmeTcp, SLEEPING),
         weft("NVMe/TCP, polling", NvmeTcp, POLLING),
         weft("NVMe/TCP, plain", NvmeTcp, PLAIN),
+        with("null volume", FAST_NVME, NULL),
         weft("iSCSI", Iscsi, FAST),
         weft("NFS", Nfs, FAST),
         hot(NvmeTcp),
@@ -245,7 +248,6 @@ pub const DEPTH_READ: SweepSpec = SweepSpec {
         weft("plain", NvmeTcp, PLAIN),
         weft("sleeping", NvmeTcp, SLEEPING),
         weft("polling", NvmeTcp, POLLING),
-        hot(NvmeTcp),
         cold(NvmeTcp),
     ],
     charts: &[
@@ -345,7 +347,8 @@ pub const TAIL: SweepSpec = SweepSpec {
     paper: "SPDK forum 2020, Optimizing user space NVMe-oF TCP transport: 99.99th percentile; \
         Chelsio, NFS/TCP Offload: CPU at equal throughput",
     about: "An open loop over four connections: each I/O starts at its own time, and its latency \
-        counts from then, however late it was sent. At equal rates CPU can be compared too.",
+        counts from then, however late it was sent. At equal rates CPU can be compared too. The \
+        ceiling is bare sockets with the same times; both their sides always spin.",
     axis: Axis {
         label: "I/Os a second, as asked",
         scale: Scale::Log10,
@@ -364,6 +367,7 @@ pub const TAIL: SweepSpec = SweepSpec {
         weft("plain", NvmeTcp, PLAIN),
         weft("sleeping", NvmeTcp, SLEEPING),
         weft("polling", NvmeTcp, POLLING),
+        cold(NvmeTcp),
     ],
     charts: &[
         DISTRIBUTION,
@@ -395,7 +399,8 @@ pub const MTU_READ: SweepSpec = SweepSpec {
     paper: "Chelsio, NFS/TCP Offload: figures 1 to 4 (MTU 1500 and 9000); the others' settings \
         (4096, 9000)",
     about: "Over a veth pair between two network namespaces, four connections of 8 I/Os. No wire, \
-        but the kernel cuts and joins packets as for one.",
+        but the kernel cuts and joins packets as for one. The ceiling is bare sockets over such a \
+        pair.",
     axis: Axis {
         label: "MTU, bytes",
         scale: Scale::Linear,
@@ -412,6 +417,7 @@ pub const MTU_READ: SweepSpec = SweepSpec {
         weft("iSCSI", Iscsi, FAST),
         weft("NFS", Nfs, FAST),
         weft("NFS, plain", Nfs, PLAIN),
+        cold(NvmeTcp),
     ],
     charts: &[THROUGHPUT, TARGET_CPU, CLIENT_CPU, SYSCALLS],
     references: &[
@@ -548,28 +554,42 @@ pub const MIXED: SweepSpec = SweepSpec {
 };
 
 /// Loads on names and attributes: (kind, calls outstanding).
-const NAME_LOADS: &[(Rw, u16)] = &[(Rw::Create, 32), (Rw::Getattr, 32), (Rw::Readdir, 8)];
+const NAME_LOADS: &[(Rw, u16)] = &[
+    (Rw::Create, 32),
+    (Rw::Create, 128),
+    (Rw::Getattr, 1),
+    (Rw::Getattr, 128),
+    (Rw::Readdir, 8),
+];
 
 fn by_name_load(load: &mut Load, x: f64) {
     (load.rw, load.iodepth) = NAME_LOADS[x as usize];
 }
 
-/// As many calls, over four connections.
+/// As many calls, over four connections; one on each at least.
 fn over_four(load: &mut Load) {
-    (load.connections, load.iodepth) = (4, load.iodepth / 4);
+    (load.connections, load.iodepth) = (4, (load.iodepth / 4).max(1));
 }
 
 pub const NAMES: SweepSpec = SweepSpec {
     name: "nfs-names",
     title: "NFS: names and attributes",
     paper: "none",
-    about: "32 calls outstanding, 8 of readdir. A create is a file of 4 KiB made, written, closed and removed; a \
-        readdir lists part of a directory.",
+    about: "So many calls outstanding, on one connection or in all over four (one call alone: one \
+        on each of the four). A create is a file of 4 KiB made, written, closed and removed; a \
+        readdir lists part of a directory of 10,000 files. Bare sockets know no names, so there is \
+        no ceiling.",
     axis: categories(
         "",
-        &["create", "getattr", "readdir"],
-        &[0.0, 1.0, 2.0],
-        &[0.0, 1.0, 2.0],
+        &[
+            "create, 32 deep",
+            "create, 128 deep",
+            "getattr, 1 deep",
+            "getattr, 128 deep",
+            "readdir, 8 deep",
+        ],
+        &[0.0, 3.0, 4.0],
+        &[0.0, 1.0, 2.0, 3.0, 4.0],
     ),
     load: ONE,
     vary: by_name_load,
@@ -579,7 +599,7 @@ pub const NAMES: SweepSpec = SweepSpec {
     ],
     charts: &[bars(IOPS), bars(P50), bars(P99), bars(CPU_PER_IO)],
     references: &[],
-    care: Care::Other,
+    care: Care::Main,
 };
 
 /// What others' programs are compared by: (kind, bytes, depth).

@@ -60,6 +60,7 @@ pub const ONE: Load = Load {
     hosts: 1,
     devices: 1,
     block_bytes: 4096,
+    is_null: false,
     header_digest: false,
     data_digest: false,
     rate: None,
@@ -86,6 +87,14 @@ pub const FOUR_WRITE: Load = Load {
     connections: 4,
     ..ONE_WRITE
 };
+
+/// On a volume that keeps nothing.
+pub const NULL: fn(&mut Load) = |load| load.is_null = true;
+
+/// Header and data digests.
+pub fn with_both(load: &mut Load) {
+    (load.header_digest, load.data_digest) = (true, true);
+}
 
 /// A load that stays as the sweep has it.
 pub const fn same(_: &mut Load) {}

@@ -3,7 +3,7 @@
 use super::series::{
     ADDED, ALLOCATIONS, BUSY, CLIENT_CPU, COPIES, CPU_PER_IO, EPOLL, FAST, FOUR, FOUR_WRITE, IOPS,
     MEAN, ONE, ONE_WRITE, P50, P99, PLAIN, POLLING, SYSCALLS, TARGET_CPU, THROUGHPUT, URING,
-    WAKEUPS, ZERO_COPY, by_size, by_size_deep, cold, hot, local, weft, with,
+    WAKEUPS, ZERO_COPY, by_size, by_size_deep, cold, hot, local, weft, with, with_both,
 };
 use super::{Axis, Care, Chart, Reference, Scale, SeriesSpec, SweepSpec, Unit};
 use crate::figures::load::Protocol::{Iscsi, Nfs, NvmeTcp};
@@ -349,8 +349,9 @@ pub const LATENCY_READ: SweepSpec = SweepSpec {
     title: "Latency of reads over I/O size, local against remote",
     paper: "Chelsio, High performance 100G iSCSI: figure 4; High Performance NVMe over 40GbE \
         iWARP: latency",
-    about: "One I/O at a time. Local: the same kind of volume in the client's own process. \
-        Loopback is no wire: what is added here is software alone.",
+    about: "One I/O at a time. Local: the same kind of volume in the client's own process; files \
+        have none, since a file system of weft's is only reached through NFS, and the kernel's own \
+        would be another one. Loopback is no wire: what is added here is software alone.",
     axis: LATENCY_SIZES,
     load: Load {
         block_bytes: 512,
@@ -401,10 +402,6 @@ fn with_header(load: &mut Load) {
 
 fn with_data(load: &mut Load) {
     load.data_digest = true;
-}
-
-fn with_both(load: &mut Load) {
-    (load.header_digest, load.data_digest) = (true, true);
 }
 
 const fn digest(name: &'static str, protocol: Protocol, adjust: fn(&mut Load)) -> SeriesSpec {

@@ -155,7 +155,7 @@ fn loads_can_be_had() {
     }
 }
 
-/// Every throughput figure has the line that nothing passes beside it.
+/// Every figure has the line that nothing passes beside it.
 #[test]
 fn sweeps_of_throughput_have_their_ceiling() {
     for sweep in CATALOGUE {
@@ -163,11 +163,8 @@ fn sweeps_of_throughput_have_their_ceiling() {
             .series
             .iter()
             .any(|series| series.role() == Role::Ceiling);
-        // An open loop is no measure of what is possible, over a veth pair the
-        // ceiling's loopback is another road, and it knows no names.
-        let is_throughput = sweep.load.rate.is_none()
-            && !["tail", "mtu-read", "mtu-write", "nfs-names"].contains(&sweep.name);
-        assert!(!is_throughput || has_ceiling, "{}", sweep.name);
+        // Bare sockets know no names.
+        assert!(has_ceiling || sweep.name == "nfs-names", "{}", sweep.name);
     }
 }
 
@@ -338,6 +335,11 @@ fn every_comparison_is_there() {
         wanted(name, "polling", |mode| mode.spin == Spin::Poll);
         wanted(name, "sleeping", |mode| mode.spin == Spin::Sleep);
     }
+    for name in ["latency-4k", "nvme-shapes-read", "iscsi-shapes-write"] {
+        let spec = sweep(name);
+        let mut loads = spec.series.iter().map(|series| spec.load_at(series, 0.0));
+        assert!(loads.any(|load| load.is_null), "{name} lacks a null volume");
+    }
     for (_, protocol) in crate::figures::load::PEERS {
         let name = match protocol {
             Protocol::NvmeTcp => "peers-nvme",
@@ -346,6 +348,61 @@ fn every_comparison_is_there() {
         };
         let is_there = |series: &SeriesSpec| series.role() == Role::Peer;
         assert!(sweep(name).series.iter().any(is_there), "{name}");
+    }
+}
+
+/// (bytes, outstanding, connections), as their labels say; five rounds of each.
+#[test]
+fn every_shape_is_measured_beside_both_ceilings() {
+    const LARGE: [(u32, u16, u16); 2] = [(128 << 10, 32, 1), (128 << 10, 8, 4)];
+    const SMALL: [(u16, u16); 5] = [(1, 1), (32, 1), (8, 4), (128, 1), (32, 4)];
+    for (name, protocol, wanted) in [
+        (
+            "nvme-shapes",
+            Protocol::NvmeTcp,
+            SMALL
+                .map(|(depth, count)| (4096, depth, count))
+                .into_iter()
+                .chain(LARGE)
+                .collect::<Vec<_>>(),
+        ),
+        (
+            "iscsi-shapes",
+            Protocol::Iscsi,
+            vec![(4096, 1, 1), (4096, 128, 1), LARGE[0]],
+        ),
+        (
+            "nfs-shapes",
+            Protocol::Nfs,
+            vec![
+                (4096, 1, 1),
+                (4096, 128, 1),
+                (4096, 32, 4),
+                (1 << 20, 8, 1),
+                (1 << 20, 2, 4),
+            ],
+        ),
+    ] {
+        for (way, rw) in [("read", Rw::RandRead), ("write", Rw::RandWrite)] {
+            let spec = sweep(&format!("{name}-{way}"));
+            assert_eq!((spec.load.rw, spec.care), (rw, Care::Main));
+            let of = |x: &f64| {
+                let load = spec.load_at(&spec.series[0], *x);
+                let size = Axis {
+                    unit: Unit::Bytes,
+                    ..spec.axis
+                };
+                let size = size.label_of(f64::from(load.bs)).to_uppercase();
+                let label = format!("{size}, {} x {}", load.iodepth, load.connections);
+                assert_eq!(spec.axis.label_of(*x), label);
+                (load.bs, load.iodepth, load.connections)
+            };
+            let shapes: Vec<_> = spec.axis.full.iter().map(of).collect();
+            assert_eq!(shapes, wanted, "{name}-{way}");
+            for payload in [Payload::Hot, Payload::Cold] {
+                assert!(subjects(spec.name).contains(&Subject::Ceiling(protocol, payload)));
+            }
+        }
     }
 }
 

@@ -44,6 +44,18 @@ pub(super) struct Evidence {
     pub(super) quantity: Quantity,
     /// Against what.
     pub(super) against: Against,
+    /// What the claim comes to for this number, of the papers' hardware.
+    pub(super) claimed: Option<f64>,
+}
+
+/// How a number stands to what is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// As much, or better.
+    Reached,
+    /// The interval around the median holds it.
+    InNoise,
+    Short,
 }
 
 /// What a number is compared with.
@@ -77,6 +89,7 @@ const fn of(
         x,
         quantity,
         against,
+        claimed: None,
     }
 }
 
@@ -92,10 +105,10 @@ pub(super) const CLAIMS: &[Claim] = &[
             100 GbE offload adapter, 12 cores, four hosts)",
         reach: Reach::Hardware,
         evidence: &[
-            of("nvme-read", FAST, 4.0 * K, Iops, Alone),
+            of("nvme-read", FAST, 4.0 * K, Iops, Alone).claimed(2.9e6),
             of("nvme-read", FAST, 4.0 * K, Iops, Times("ceiling, cold")),
-            of("nvme-read", FAST, 256.0 * K, BytesPerSecond, Alone),
-            of("nvme-write", FAST, 256.0 * K, BytesPerSecond, Alone),
+            of("nvme-read", FAST, 256.0 * K, BytesPerSecond, Alone).claimed(99e9 / 8.0),
+            of("nvme-write", FAST, 256.0 * K, BytesPerSecond, Alone).claimed(99e9 / 8.0),
         ],
         verdict: "Line rate wants an adapter and cores. What software has in its hand is the share \
             of bare sockets that it reaches on a core, and that is what is measured here.",
@@ -105,8 +118,8 @@ pub(super) const CLAIMS: &[Claim] = &[
             target); 17.12 and 16.13 µs (kernel target); 100 GbE offload",
         reach: Reach::Partly,
         evidence: &[
-            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Beyond(LOCAL)),
-            of("latency-4k", "NVMe/TCP, polling", 1.0, P50Us, Beyond(LOCAL)),
+            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Beyond(LOCAL)).claimed(4.98),
+            of("latency-4k", "NVMe/TCP, polling", 1.0, P50Us, Beyond(LOCAL)).claimed(4.96),
             of(
                 "latency-4k",
                 "NVMe/TCP, sleeping",
@@ -125,22 +138,24 @@ pub(super) const CLAIMS: &[Claim] = &[
             (kernel target and host, 100 GbE)",
         reach: Reach::Partly,
         evidence: &[
-            of("nvme-read", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+            of("nvme-read", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)).claimed(0.5),
             of(
                 "nvme-read",
                 FAST,
                 256.0 * K,
                 TargetCpuSPerGbit,
                 Times(PLAIN),
-            ),
-            of("nvme-write", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+            )
+            .claimed(0.5),
+            of("nvme-write", FAST, 4.0 * K, TargetCpuSPerGbit, Times(PLAIN)).claimed(0.5),
             of(
                 "nvme-write",
                 FAST,
                 256.0 * K,
                 TargetCpuSPerGbit,
                 Times(PLAIN),
-            ),
+            )
+            .claimed(0.5),
         ],
         verdict: "Batching, direct placement and one call for many PDUs are software and save CPU \
             against the plain way. TCP itself, and the kernel's copy, stay with the CPU.",
@@ -156,14 +171,15 @@ pub(super) const CLAIMS: &[Claim] = &[
         what: "Remote storage performs as local storage does",
         reach: Reach::Partly,
         evidence: &[
-            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Times(LOCAL)),
+            of("latency-4k", "NVMe/TCP, polling", 0.0, P50Us, Times(LOCAL)).claimed(1.0),
             of(
                 "latency-read",
                 "NVMe/TCP, polling",
                 64.0 * K,
                 P50Us,
                 Times(LOCAL),
-            ),
+            )
+            .claimed(1.0),
         ],
         verdict: "True beside an SSD of 100 µs, and for large I/Os. Local here is memory, the \
             hardest thing to be compared with.",
@@ -191,8 +207,8 @@ pub(super) const CLAIMS: &[Claim] = &[
             writes limited by the number of SSDs",
         reach: Reach::Hardware,
         evidence: &[
-            of("iwarp-read", FAST, 512.0, Iops, Alone),
-            of("iwarp-read", FAST, 64.0 * K, BytesPerSecond, Alone),
+            of("iwarp-read", FAST, 512.0, Iops, Alone).claimed(1.2e6),
+            of("iwarp-read", FAST, 64.0 * K, BytesPerSecond, Alone).claimed(40e9 / 8.0),
         ],
         verdict: "weft has no RDMA yet: the paper's axis is measured over NVMe/TCP. The bottleneck \
             is named at each point.",
@@ -206,15 +222,16 @@ pub(super) const CLAIMS: &[Claim] = &[
             512.0,
             P50Us,
             Beyond(LOCAL),
-        )],
+        )
+        .claimed(13.0)],
         verdict: "Measured over NVMe/TCP, without a wire; RDMA in software remains.",
     },
     Claim {
         what: "Data moves between adapter and SSD without copies and without the CPU",
         reach: Reach::Partly,
         evidence: &[
-            of("nvme-read", FAST, 64.0 * K, CopiedBytesPerIo, Alone),
-            of("nvme-write", FAST, 64.0 * K, CopiedBytesPerIo, Alone),
+            of("nvme-read", FAST, 64.0 * K, CopiedBytesPerIo, Alone).claimed(0.0),
+            of("nvme-write", FAST, 64.0 * K, CopiedBytesPerIo, Alone).claimed(0.0),
             of("nvme-write", PLAIN, 64.0 * K, CopiedBytesPerIo, Alone),
         ],
         verdict: "No copy in user space, counted by the program itself. The kernel copies once each \
@@ -244,14 +261,16 @@ pub(super) const CLAIMS: &[Claim] = &[
                 2.0,
                 Iops,
                 Times("round-robin"),
-            ),
+            )
+            .claimed(1.33),
             of(
                 "cores-read",
                 "incoming-cpu",
                 2.0,
                 P9999Us,
                 Times("round-robin"),
-            ),
+            )
+            .claimed(0.74),
             of("cores-read", "least-loaded", 2.0, Iops, Elsewhere(1.0)),
         ],
         verdict: "Placement by the kernel's hints is a setting. Queue sets of an adapter, which \
@@ -275,7 +294,8 @@ pub(super) const CLAIMS: &[Claim] = &[
                 16.0,
                 SyscallsPerIo,
                 Times("NVMe/TCP, plain"),
-            ),
+            )
+            .claimed(1.0 / 16.0),
         ],
         verdict: "One call enters for all connections of a core. Counted, so it hardly depends on \
             the machine.",
@@ -291,28 +311,32 @@ pub(super) const CLAIMS: &[Claim] = &[
                 1500.0,
                 TargetCpuSPerGbit,
                 Times("NFS, plain"),
-            ),
+            )
+            .claimed(0.80),
             of(
                 "mtu-read",
                 "NFS",
                 9000.0,
                 TargetCpuSPerGbit,
                 Times("NFS, plain"),
-            ),
+            )
+            .claimed(0.80),
             of(
                 "mtu-write",
                 "NFS",
                 1500.0,
                 TargetCpuSPerGbit,
                 Times("NFS, plain"),
-            ),
+            )
+            .claimed(0.60),
             of(
                 "mtu-write",
                 "NFS",
                 9000.0,
                 TargetCpuSPerGbit,
                 Times("NFS, plain"),
-            ),
+            )
+            .claimed(0.88),
         ],
         verdict: "The part that batching and direct placement give. What an adapter saves of TCP \
             and of small frames it alone can save.",
@@ -328,8 +352,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         what: "Latency varies less with offload",
         reach: Reach::Partly,
         evidence: &[
-            of("tail", FAST, 20_000.0, P9999Us, Times(PLAIN)),
-            of("tail", FAST, 100_000.0, P9999Us, Times(PLAIN)),
+            of("tail", FAST, 20_000.0, P9999Us, Times(PLAIN)).claimed(1.0),
+            of("tail", FAST, 100_000.0, P9999Us, Times(PLAIN)).claimed(1.0),
         ],
         verdict: "Compared between modes at equal rates in an open loop. The tail of a shared \
             machine is mostly its neighbours'.",
@@ -337,7 +361,11 @@ pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         what: "About 30 % of a filer's price saved in CPU",
         reach: Reach::Remains,
-        evidence: &[],
+        evidence: &[
+            of("nfs-read", FAST, 64.0 * K, TargetCpuSPerGbit, Alone),
+            of("nfs-read", FAST, 64.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+            of("nfs-write", FAST, 64.0 * K, TargetCpuSPerGbit, Times(PLAIN)),
+        ],
         verdict: "A model of prices, not a measurement. Seconds of CPU for each gigabit are \
             measured; prices are the reader's.",
     },
@@ -356,9 +384,9 @@ pub(super) const CLAIMS: &[Claim] = &[
             four initiators)",
         reach: Reach::Hardware,
         evidence: &[
-            of("iscsi-read", FAST, 4.0 * K, Iops, Alone),
+            of("iscsi-read", FAST, 4.0 * K, Iops, Alone).claimed(2.8e6),
             of("iscsi-read", FAST, 4.0 * K, Iops, Times("ceiling, cold")),
-            of("iscsi-read", FAST, 512.0 * K, BytesPerSecond, Alone),
+            of("iscsi-read", FAST, 512.0 * K, BytesPerSecond, Alone).claimed(100e9 / 8.0),
         ],
         verdict: "As for NVMe/TCP: the share of bare sockets on a core is what software decides.",
     },
@@ -374,7 +402,8 @@ pub(super) const CLAIMS: &[Claim] = &[
                 512.0 * K,
                 TargetCpuSPerGbit,
                 Elsewhere(4.0 * K),
-            ),
+            )
+            .claimed(1.0),
         ],
         verdict: "CPU for each Gbit/s falls with the size as in the paper. Percent of a whole \
             machine say nothing across machines and are left out.",
@@ -383,8 +412,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         what: "iSCSI adds 15 µs to a read and 17 µs to a write of 4 KiB (PDU offload, 100 GbE)",
         reach: Reach::Partly,
         evidence: &[
-            of("latency-4k", "iSCSI", 0.0, P50Us, Beyond(LOCAL)),
-            of("latency-4k", "iSCSI", 1.0, P50Us, Beyond(LOCAL)),
+            of("latency-4k", "iSCSI", 0.0, P50Us, Beyond(LOCAL)).claimed(15.0),
+            of("latency-4k", "iSCSI", 1.0, P50Us, Beyond(LOCAL)).claimed(17.0),
         ],
         verdict: "Over loopback, without a wire: software's share only.",
     },
@@ -398,21 +427,24 @@ pub(super) const CLAIMS: &[Claim] = &[
                 128.0 * K,
                 BytesPerSecond,
                 Times("no digests"),
-            ),
+            )
+            .claimed(1.0),
             of(
                 "digests-iscsi-write",
                 "both digests",
                 128.0 * K,
                 BytesPerSecond,
                 Times("no digests"),
-            ),
+            )
+            .claimed(1.0),
             of(
                 "digests-nvme-read",
                 "both digests",
                 128.0 * K,
                 BytesPerSecond,
                 Times("no digests"),
-            ),
+            )
+            .claimed(1.0),
         ],
         verdict: "CRC32C by the CPU's own instructions has a price, and both ends pay it here. Only \
             an adapter makes it free.",
@@ -426,22 +458,26 @@ pub(super) fn write(to: &mut Markup, measured: &Measured) {
         .end();
     to.leaf(
         "p",
-        "Claims of the papers, of their hardware; beside them what was measured here with neither. \
-         A number in the middle column is a median of this run, with the least and the most of its \
-         rounds; a factor (×) is a ratio made round by round.",
+        "Claims of the papers, of their hardware; beside them what was measured here with neither \
+         adapter nor wire. A number is a median of this run, with the least and the most of its \
+         rounds; a factor (×) is a ratio made round by round. The verdict is made of these numbers \
+         alone: it counts those that are as good as what is claimed for them, at the median or \
+         within its interval. What decides about the rest is in the last two columns.",
     );
+    let standings = CLAIMS.iter().map(|claim| claim.standings(measured));
+    let standings: Vec<_> = standings.collect();
+    totals(to, &standings);
     to.begin("div")
         .attr("class", "wide")
         .begin("table")
         .attr("class", "claims");
     to.begin("thead").begin("tr");
-    for heading in ["Claimed", "In software", "Measured here", "What that means"] {
+    for heading in HEADINGS {
         to.leaf("th", heading);
     }
     to.end().end().begin("tbody");
-    for claim in CLAIMS {
-        to.begin("tr").leaf("td", claim.what);
-        to.classed("td", "reach", word(claim.reach)).begin("td");
+    for (claim, standings) in CLAIMS.iter().zip(&standings) {
+        to.begin("tr").leaf("td", claim.what).begin("td");
         match claim.evidence {
             [] => {
                 to.classed("span", "missing", "no number");
@@ -452,21 +488,124 @@ pub(super) fn write(to: &mut Markup, measured: &Measured) {
                 to.end();
             }
         }
-        to.end().leaf("td", claim.verdict).end();
+        to.end().classed("td", "reach", verdict(claim, standings));
+        to.leaf("td", word(claim.reach))
+            .leaf("td", claim.verdict)
+            .end();
     }
     to.end().end().end();
 }
 
+const HEADINGS: &[&str] = &[
+    "Claimed",
+    "Measured here",
+    "Verdict",
+    "In software",
+    "What that means",
+];
+
+/// How many claims stand how.
+fn totals(to: &mut Markup, standings: &[Vec<Option<Standing>>]) {
+    let count = |is_such: fn(&[Standing]) -> bool| {
+        let known = standings.iter().map(|all| all.iter().flatten().copied());
+        let known = known.map(Iterator::collect::<Vec<_>>);
+        known.filter(|all| is_such(all)).count()
+    };
+    let all = count(|all| !all.is_empty() && !all.contains(&Standing::Short));
+    let none = count(|all| !all.is_empty() && all.iter().all(|one| *one == Standing::Short));
+    let some = count(|all| !all.is_empty()) - all - none;
+    let without = standings.len() - all - none - some;
+    to.leaf(
+        "p",
+        format!(
+            "Of {} claims {all} are reached in every number that they have here, {some} in some, \
+             {none} in none; {without} have no number to compare, or it was not measured.",
+            standings.len()
+        ),
+    );
+}
+
+/// In words, from the numbers.
+fn verdict(claim: &Claim, standings: &[Option<Standing>]) -> String {
+    let known: Vec<_> = standings.iter().flatten().collect();
+    let count = |wanted: Standing| known.iter().filter(|one| ***one == wanted).count();
+    let (reached, noise) = (count(Standing::Reached), count(Standing::InNoise));
+    let all = known.len();
+    match (all, reached + noise) {
+        (0, _) if claim.evidence.is_empty() => "no number".into(),
+        (0, _) if standings.is_empty() => "nothing to compare".into(),
+        (0, _) => NOT_MEASURED.into(),
+        (_, 0) => "not reached".into(),
+        (_, good) if good < all => format!("in {good} of {all}"),
+        _ if reached == 0 => "reached, within the noise".into(),
+        _ => "reached".into(),
+    }
+}
+
 fn word(reach: Reach) -> &'static str {
     match reach {
-        Reach::Software => "reached",
+        Reach::Software => "yes",
         Reach::Partly => "in part",
         Reach::Hardware => "needs hardware",
         Reach::Remains => "remains",
     }
 }
 
+impl Claim {
+    /// Of each number for which something is claimed; `None` where it was not
+    /// measured.
+    fn standings(&self, measured: &Measured) -> Vec<Option<Standing>> {
+        let of = |evidence: &Evidence| {
+            let claimed = evidence.claimed?;
+            let found = evidence.find(measured);
+            Some(found.map(|summary| evidence.standing(&summary, claimed)))
+        };
+        self.evidence.iter().filter_map(of).collect()
+    }
+}
+
 impl Evidence {
+    /// Of what the paper printed, in the quantity's own unit, or as a factor.
+    const fn claimed(self, value: f64) -> Evidence {
+        Evidence {
+            claimed: Some(value),
+            ..self
+        }
+    }
+
+    /// Whether more of it is better.
+    fn is_gain(&self) -> bool {
+        matches!(self.quantity, Iops | BytesPerSecond)
+    }
+
+    fn standing(&self, summary: &Summary, claimed: f64) -> Standing {
+        let is_good = |value: f64| match self.is_gain() {
+            true => value >= claimed,
+            false => value <= claimed,
+        };
+        let (low, high) = summary.interval;
+        match is_good(summary.median) {
+            true => Standing::Reached,
+            false if is_good(low) || is_good(high) => Standing::InNoise,
+            false => Standing::Short,
+        }
+    }
+
+    fn compare(&self, to: &mut Markup, summary: &Summary, claimed: f64) {
+        let bound = match (claimed == 0.0, self.is_gain()) {
+            (true, _) => "",
+            (_, true) => " or more",
+            (_, false) => " or less",
+        };
+        to.text("; claimed ").text(self.number(claimed)).text(bound);
+        match self.standing(summary, claimed) {
+            Standing::Reached => to.text(": reached"),
+            Standing::InNoise => to.text(": within the noise"),
+            Standing::Short if claimed == 0.0 => to.text(": not reached"),
+            Standing::Short => to.text(format!(": ×{} of it", short(summary.median / claimed))),
+        };
+    }
+
     fn write(&self, to: &mut Markup, measured: &Measured) {
         to.begin("li")
             .begin("a")
@@ -478,6 +617,9 @@ impl Evidence {
                 to.leaf("b", number);
                 let range = range(&summary, |value| self.digits(value));
                 to.text(format!(" ({range})"));
+                if let Some(claimed) = self.claimed {
+                    self.compare(to, &summary, claimed);
+                }
             }
             None => {
                 to.classed("span", "missing", NOT_MEASURED);

@@ -23,6 +23,12 @@ pub(super) fn how_to_read(to: &mut Markup) {
         to.leaf("li", line);
     }
     to.end();
+    to.classed(
+        "p",
+        "print",
+        "On paper there are the charts. Tables of every number, bottlenecks at each point and all \
+         commands are on the page itself, on a screen, and in data/ beside it.",
+    );
 }
 
 /// The section "Method".

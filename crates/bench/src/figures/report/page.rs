@@ -203,6 +203,7 @@ impl Report<'_> {
             to.classed("p", "aside", format!("Beside: {}", spec.paper));
         }
         self.not_here(to, section);
+        to.begin("div").attr("class", "charts");
         for (figure, picture) in &section.figures {
             if figure.is_zero() && !figure.plot.lines.is_empty() {
                 zero(to, figure);
@@ -216,10 +217,11 @@ impl Report<'_> {
                 printed(to, figure);
                 to.end();
             }
-            to.begin("div");
+            to.begin("div").attr("class", "screen");
             table::numbers(to, figure);
             to.end().end();
         }
+        to.end();
         table::limits(to, &section.source);
         table::references(to, spec.references, spec.paper);
         commands(to, &section.source);

@@ -113,6 +113,7 @@ pub(super) fn limits(to: &mut Markup, source: &Source<'_>) {
     if series.is_empty() {
         return;
     }
+    to.begin("div").attr("class", "screen");
     to.leaf("h3", "Bottleneck at each point");
     to.begin("div")
         .attr("class", "wide")
@@ -135,7 +136,7 @@ pub(super) fn limits(to: &mut Markup, source: &Source<'_>) {
         }
         to.end();
     }
-    to.end().end().end();
+    to.end().end().end().end();
 }
 
 /// What papers printed: never ours.

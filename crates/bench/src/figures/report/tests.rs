@@ -505,7 +505,11 @@ fn a_claim_s_number_is_that_of_its_figure() {
     let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let ratio = Summary::of_ratios(&ours, &theirs).expect("pairs");
     let range = format!(" ({}–{})", short(own.min), short(own.max));
-    assert!(said[0].ends_with(&range), "{}", said[0]);
+    let claimed = format!(
+        "{range}; claimed 2.90M or more: ×{} of it",
+        short(own.median / 2.9e6)
+    );
+    assert!(said[0].ends_with(&claimed), "{}", said[0]);
     assert!(
         said[1].contains(&format!(": ×{} (", short(ratio.median))),
         "{}",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::load::{Load, Payload, Protocol};
-use super::child::Child;
+use super::child::{Child, Words};
 use super::client::millis;
 use super::config::word;
 use super::sampled::{Told, json, list, number, pairs, percentiles, sample};
@@ -36,10 +36,6 @@ fn connections(load: &Load) -> u32 {
 pub fn available(load: &Load) -> Result<(), String> {
     let why = if shape(load.rw).is_none() {
         "bare sockets only read or only write"
-    } else if load.rate.is_some() {
-        "bare sockets have no rate: they are as fast as they can be"
-    } else if load.mtu.is_some() {
-        "bare sockets are measured over the loopback interface"
     } else if connections(load) > CONNECTIONS_MAX {
         "bare sockets are measured on 256 connections at most"
     } else {
@@ -81,7 +77,17 @@ pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<
         add("server-cpu", server.to_string());
         add("client-cpu", client.to_string());
         add("span", span.to_string());
-        let words = around.weft(words)?;
+        if let Some(rate) = load.rate {
+            add("rate", (rate / f64::from(count)).to_string());
+        }
+        add("address", around.net.ip.to_string());
+        if let Some(net) = &around.net.target_net {
+            add("server-net", net.clone());
+        }
+        let words = Words {
+            before: around.net.client.clone(),
+            ..around.weft(words)?
+        };
         commands.push(words.shown());
         children.push(Child::start(&words)?);
     }

@@ -14,9 +14,12 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 /// How long a client may take beside what it is asked for.
 const END_MAX: Duration = Duration::from_secs(30);
 /// Files of a load on names, where it does not make its own.
-const FILES: &str = "4096";
+const FILES: &str = "10000";
 /// Bytes of one write that fills a device.
 const FILL_BYTES: u64 = 1 << 20;
+
+/// How fast that is expected to be, so that one run is mostly enough.
+const FILL_BYTES_PER_MS: u64 = 3_000_000;
 
 /// Where the I/Os of one host go.
 #[derive(Clone, Debug)]
@@ -99,7 +102,8 @@ pub fn words(around: &Around, spin: Spin, host: &Host, share: f64) -> Result<Wor
 /// there.
 pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
     let bs = FILL_BYTES.min(host.device_bytes);
-    let mut runtime = Duration::from_millis(40);
+    let wanted = host.device_bytes * host.urls.len() as u64;
+    let mut runtime = Duration::from_millis(40 + wanted / FILL_BYTES_PER_MS);
     loop {
         let mut words: Vec<String> = ["perf", "--json", "--rw", "write", "--iodepth", "8"]
             .map(str::to_owned)
@@ -120,7 +124,6 @@ pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
         };
         let text = Child::start(&words)?.output(CONNECT_MAX + runtime, around.stop)?;
         let written = number(&json(&text)?, "/total/ios")? * bs as f64;
-        let wanted = host.device_bytes * host.urls.len() as u64;
         if host.protocol == Protocol::Nfs || written >= wanted as f64 {
             return Ok(());
         }

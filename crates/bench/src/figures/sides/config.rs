@@ -15,6 +15,9 @@ const FILE: &str = "disk";
 /// files that a load makes.
 const FILES_BYTES: u64 = 1 << 30;
 
+/// From where on `Mode::zero_copy` sends payload so.
+pub const ZERO_COPY_BYTES_MIN: u32 = 64 << 10;
+
 /// What a target serves, and how.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +29,8 @@ pub struct Config {
     pub device_bytes: u64,
     /// Logical block.
     pub block_bytes: u32,
+    /// Whether volumes keep nothing.
+    pub is_null: bool,
     /// Settings.
     pub mode: Mode,
     /// One reactor each.
@@ -73,6 +78,14 @@ pub fn word(protocol: Protocol) -> &'static str {
     }
 }
 
+/// What weft calls a volume that keeps nothing, and one that is memory.
+pub fn kind(is_null: bool) -> &'static str {
+    match is_null {
+        true => "null",
+        false => "ram",
+    }
+}
+
 impl Config {
     /// The pattern that makes one name of each device.
     fn pattern(&self) -> String {
@@ -110,10 +123,11 @@ impl Config {
     fn devices(&self, protocol: Protocol, text: &mut String) {
         let (at, size, block) = (self.pattern(), self.device_bytes, self.block_bytes);
         let word = word(protocol);
+        let kind = kind(self.is_null);
         if protocol != Protocol::Nfs {
             let _ = write!(
                 text,
-                "[[volume]]\nname = \"{word}{at}\"\nkind = \"ram\"\nsize = {size}\n\
+                "[[volume]]\nname = \"{word}{at}\"\nkind = \"{kind}\"\nsize = {size}\n\
                  block_bytes = {block}\n"
             );
         }
@@ -160,7 +174,7 @@ impl Config {
             let _ = writeln!(text, "spin_us_max = {spin}");
         }
         if mode.zero_copy {
-            let _ = writeln!(text, "zero_copy_min_bytes = \"64KiB\"");
+            let _ = writeln!(text, "zero_copy_min_bytes = {ZERO_COPY_BYTES_MIN}");
         }
     }
 

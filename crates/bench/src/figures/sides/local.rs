@@ -3,6 +3,7 @@
 use super::super::load::{Load, Protocol};
 use super::child::{Child, list};
 use super::client::{millis, rw_word};
+use super::config::kind;
 use super::sampled::{Told, sample};
 use super::{Around, Error, Run};
 use std::time::Duration;
@@ -13,7 +14,10 @@ const END_MAX: Duration = Duration::from_secs(60);
 /// Whether there is anything like this load without a network.
 pub fn available(protocol: Protocol, load: &Load) -> Result<(), String> {
     if protocol == Protocol::Nfs {
-        return Err("files are only measured through NFS: a local one is the kernel's".into());
+        return Err(
+            "a file system of weft's is reached through NFS alone: a local one is the kernel's"
+                .into(),
+        );
     }
     if load.rw.is_metadata() {
         return Err("a volume has no names and attributes".into());
@@ -39,7 +43,8 @@ pub fn measure(around: &Around) -> Result<Run, Error> {
     }
     let size = how_long.volume_bytes / u64::from(load.devices);
     let block = load.block_bytes;
-    let url = format!("local:ram?size={size}&block={block}");
+    let kind = kind(load.is_null);
+    let url = format!("local:{kind}?size={size}&block={block}");
     words.extend((0..load.devices).map(|_| url.clone()));
     let words = around.weft(words)?;
     let limit = how_long.ramp + how_long.runtime + END_MAX;

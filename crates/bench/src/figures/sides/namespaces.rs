@@ -153,6 +153,7 @@ impl Namespaces {
         Net {
             target: inside(self.way, &self.target),
             client: inside(self.way, &self.client),
+            target_net: Some(format!("/proc/{}/ns/net", self.target.id())),
             ip: IpAddr::V4(TARGET),
         }
     }

@@ -113,6 +113,7 @@ fn is_simple(load: &Load) -> Result<(), String> {
         && load.rate.is_none()
         && load.mtu.is_none()
         && !load.beside
+        && !load.is_null
         && !load.rw.is_metadata();
     match is_simple {
         true => Ok(()),

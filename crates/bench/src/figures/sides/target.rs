@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::super::load::{Driver, Load, Mode, Protocol};
 use super::child::{Child, TempFile, Words};
 use super::client::{self, Clients, Host};
-use super::config::{Config, ports, protocols};
+use super::config::{Config, ZERO_COPY_BYTES_MIN, ports, protocols};
 use super::sampled::{Counters, Look, Told, sample};
 use super::{Around, Error, Run};
 
@@ -19,10 +19,21 @@ const TELL_MAX: Duration = Duration::from_secs(5);
 /// Devices are a whole number of these.
 const DEVICE_UNIT: u64 = 1 << 20;
 
+/// Whether any payload goes from the target to the client.
+fn is_reading(load: &Load) -> bool {
+    !load.rw.is_metadata() && load.rw.read_percent(0) > 0
+}
+
 /// Whether a mode can be had here under this load.
 pub fn available(protocol: Protocol, mode: &Mode, load: &Load) -> Result<(), String> {
     if load.rw.is_metadata() && protocol != Protocol::Nfs {
         return Err("only NFS has names and attributes".into());
+    }
+    if load.is_null && protocol == Protocol::Nfs {
+        return Err("no file system keeps nothing: a file is there, or it is not".into());
+    }
+    if mode.zero_copy && !(is_reading(load) && load.bs >= ZERO_COPY_BYTES_MIN) {
+        return Err("only payload of 64 KiB and more is sent so: the rest is the fast path".into());
     }
     if mode.driver == Driver::IoUring
         && let Err(why) = reactor::probe()
@@ -134,6 +145,7 @@ pub fn config(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Config
         devices: load.devices,
         device_bytes: (share / DEVICE_UNIT).max(1) * DEVICE_UNIT,
         block_bytes: load.block_bytes,
+        is_null: load.is_null,
         mode: *mode,
         cpus: around.cpus.target.clone(),
         is_shared: around.cpus.is_shared,
@@ -151,7 +163,7 @@ pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, 
     for protocol in target.config.protocols.clone() {
         let url = |device| target.url(protocol, device);
         let all = hosts(load, &target.config, protocol, url);
-        let is_filled = !load.rw.is_metadata();
+        let is_filled = !load.rw.is_metadata() && !load.is_null;
         if is_filled {
             let everything = Host {
                 urls: (0..load.devices).map(url).collect(),

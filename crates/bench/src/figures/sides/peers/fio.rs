@@ -56,7 +56,6 @@ fn engine(load: &Load, name: &str, package: &str) -> Result<(), String> {
 fn kernel_available(load: &Load, _: &Options) -> Result<(), String> {
     has_digests(load)?;
     program("fio", "fio")?;
-    program("nvme", "nvme-cli")?;
     if !Path::new("/dev/nvme-fabrics").exists() {
         return Err(
             "this machine's kernel is no NVMe/TCP host: `modprobe nvme-tcp`, if it has that \
@@ -64,6 +63,7 @@ fn kernel_available(load: &Load, _: &Options) -> Result<(), String> {
                 .into(),
         );
     }
+    program("nvme", "nvme-cli")?;
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
         false => Err("only root may connect the kernel's NVMe/TCP host".into()),

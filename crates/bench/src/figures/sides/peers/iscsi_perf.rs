@@ -15,7 +15,7 @@ pub const CLIENT: Client = Client { available, plan };
 fn available(load: &Load, _: &Options) -> Result<(), String> {
     program("iscsi-perf", PACKAGE)?;
     if !matches!(load.rw, Rw::Read | Rw::RandRead) {
-        return Err("iscsi-perf only reads".into());
+        return Err("iscsi-perf 0.1 only reads: it has no option to write".into());
     }
     match load.header_digest || load.data_digest || load.connections > 1 {
         true => Err("iscsi-perf has one connection without digests".into()),
