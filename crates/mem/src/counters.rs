@@ -6,6 +6,7 @@ use std::cell::Cell;
 thread_local! {
     static COPIED_BYTES: Cell<u64> = const { Cell::new(0) };
     static DIGESTED_BYTES: Cell<u64> = const { Cell::new(0) };
+    static FIRST_TOUCHES: Cell<u64> = const { Cell::new(0) };
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static HELD_BYTES: Cell<i64> = const { Cell::new(0) };
 }
@@ -17,6 +18,8 @@ pub struct Counts {
     pub copied_bytes: u64,
     /// Payload bytes over which a CRC32C was computed.
     pub digested_bytes: u64,
+    /// Huge pages of volumes that it had to be the first to touch.
+    pub first_touches: u64,
     /// Allocations, where [`CountingAllocator`] is installed; else 0.
     pub allocations: u64,
     /// Bytes that it has allocated and nobody has given back, less those of
@@ -29,6 +32,7 @@ pub fn here() -> Counts {
     Counts {
         copied_bytes: COPIED_BYTES.get(),
         digested_bytes: DIGESTED_BYTES.get(),
+        first_touches: FIRST_TOUCHES.get(),
         allocations: ALLOCATIONS.get(),
         held_bytes: HELD_BYTES.get(),
     }
@@ -42,6 +46,10 @@ pub(crate) fn add_copied(bytes: usize) {
 #[inline]
 pub(crate) fn add_digested(bytes: usize) {
     DIGESTED_BYTES.set(DIGESTED_BYTES.get() + bytes as u64);
+}
+
+pub(crate) fn add_first_touch() {
+    FIRST_TOUCHES.set(FIRST_TOUCHES.get() + 1);
 }
 
 /// The system's allocator with a count per thread; install it with

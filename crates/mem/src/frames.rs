@@ -26,6 +26,7 @@ mod change;
 mod free;
 mod owner;
 mod quota;
+mod reserve;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use crate::pool::BUF_BYTES_MAX;
 use crate::region::{BufRange, Region};
 use free::Free;
 use quota::Quota;
+use reserve::Reserve;
 use table::Table;
 use word::{PRESENT, frame_of};
 
@@ -88,6 +90,7 @@ pub(crate) struct Inner {
     /// while a pin goes before the writer has counted those it found.
     retired: Table<AtomicI32>,
     free: Free,
+    reserve: Reserve,
     /// Bytes of the volume now.
     size_bytes: AtomicU64,
     /// Frames that writes may have beyond one for each part of the volume.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::blocks;
 
@@ -253,6 +253,18 @@ impl Region {
         }
         blocks::give_back(at, bytes);
         Ok(())
+    }
+
+    /// Makes the system find memory for `len` bytes at `offset`, as far as the
+    /// region goes, and leaves their content as it is.
+    pub(crate) fn touch(&self, offset: u64, len: u64) {
+        let end = (offset + len).min(self.len);
+        for at in (offset..end).step_by(PAGE_BYTES as usize) {
+            // SAFETY: inside our own mapping, and valid as an integer whatever
+            // it holds. Nothing is changed, whoever may write it meanwhile.
+            let byte = unsafe { AtomicU8::from_ptr((self.base + at) as *mut u8) };
+            byte.fetch_or(0, Ordering::Relaxed);
+        }
     }
 
     fn fill_zero(&self, offset: u64, len: u64) {

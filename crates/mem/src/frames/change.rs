@@ -3,7 +3,6 @@
 use crate::broken::{self, Fault};
 use std::sync::atomic::Ordering;
 
-use super::free::HUGE_FRAMES;
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
 use super::{
     FRAME_BYTES, FRAME_SHIFT, Frames, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX, Inner, Refused, part_in,
@@ -105,7 +104,7 @@ impl<'a> Freed<'a> {
             return;
         }
         if self.discard {
-            self.inner.free.give_cold(self.first, self.count);
+            self.inner.free.give_unused(self.first, self.count);
             self.inner.give_back(self.first, self.count);
         } else {
             self.inner.free.give(self.first, self.count);
@@ -401,10 +400,34 @@ impl Inner {
         let left = (last - index + 1).min(64) as u32;
         let in_word = left.min(64 - (index % 64) as u32);
         // Parts of a thin volume lie far apart and have no frame of their own.
-        if !self.is_thin && self.free.take_these(index as u32, in_word) {
-            return Some((index as u32, in_word));
+        let own = (!self.is_thin).then_some(index as u32);
+        let mut patience = Patience::default();
+        loop {
+            let moves = self.free.moves();
+            if let Some(own) = own.filter(|&own| self.free.take_these(own, in_word)) {
+                return Some((own, in_word));
+            }
+            if let Some(run) = self.free.take_run(left) {
+                return Some(run);
+            }
+            if !self.take_cold(own, moves, &mut patience) {
+                return None;
+            }
         }
-        self.free.take_run(left)
+    }
+
+    /// A free frame, any.
+    fn take_one(&self) -> Option<u32> {
+        let mut patience = Patience::default();
+        loop {
+            let moves = self.free.moves();
+            if let Some((frame, _)) = self.free.take_run(1) {
+                return Some(frame);
+            }
+            if !self.take_cold(None, moves, &mut patience) {
+                return None;
+            }
+        }
     }
 
     /// Makes a borrowed frame, of which `part` bytes from `from` were
@@ -450,8 +473,11 @@ impl Inner {
             self.spare.give(counted);
         }
         let Some(frame) = frame_of(old as u32) else {
-            return;
+            return self.use_ready();
         };
+        if frame_of(what).is_none() {
+            self.add_ready(1);
+        }
         let pins = pins_of(old);
         if pins > 0 {
             // First the count: the last pin may go at any time from then on.
@@ -553,7 +579,7 @@ impl Inner {
         if !self.spare.take(1, 0) {
             return None;
         }
-        let Some((frame, _)) = self.free.take_run(1) else {
+        let Some(frame) = self.take_one() else {
             self.spare.give(1);
             return None;
         };
@@ -628,27 +654,18 @@ impl Inner {
         }
         while have < wanted {
             let n = (wanted - have).min(64) as u32;
-            let Some((first, n)) = self.free.take_run(n) else {
+            let cold = self.free.take_cold(parts as u32, n);
+            let ready = || {
+                self.free
+                    .take_run(n)
+                    .inspect(|&(_, n)| self.add_ready(-i64::from(n)))
+            };
+            let Some((first, n)) = cold.or_else(ready) else {
                 // They are on their way; the next change will find them.
                 return;
             };
             withdrawn.push((first, n));
             have += u64::from(n);
-        }
-    }
-
-    /// These frames have become free: huge pages of which nothing is used any
-    /// more go back to the system. Less would not give it anything before it is
-    /// short of memory, and leave small pages behind for those that are used.
-    fn give_back(&self, first: u32, n: u32) {
-        for block in first / HUGE_FRAMES..=(first + n - 1) / HUGE_FRAMES {
-            if self.free.take_huge(block) {
-                let frame = block * HUGE_FRAMES;
-                let (start, bytes) = (u64::from(frame) << FRAME_SHIFT, HUGE_FRAMES * FRAME_BYTES);
-                // A refusal leaves the memory with us, which is no harm.
-                let _ = self.data.discard(start, bytes.into());
-                self.free.give_cold(frame, HUGE_FRAMES);
-            }
         }
     }
 }

@@ -2,11 +2,13 @@
 //! used for other frames, so that volumes that come and go use up no addresses.
 
 use std::io;
+use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::free::{Free, WORD_FRAMES};
 use super::quota::Quota;
+use super::reserve::Reserve;
 use super::table::Table;
 use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
 use crate::pool::BUF_BYTES_MAX;
@@ -26,18 +28,21 @@ const SPARE_BYTES_MAX: u64 = 1 << 30;
 const HUGE_TABLE_BYTES_MIN: u64 = 256 << 20;
 
 static PARKED: Mutex<Parked> = Mutex::new(Parked {
+    started: Vec::new(),
     dying: Vec::new(),
     idle: Vec::new(),
 });
 
-struct Parked {
+pub(super) struct Parked {
+    /// Those of volumes.
+    started: Vec<&'static Inner>,
     /// Dropped, but something of it is still lent.
     dying: Vec<&'static Inner>,
     /// Not used by anybody: zero, and without memory.
     idle: Vec<&'static Inner>,
 }
 
-fn parked() -> MutexGuard<'static, Parked> {
+pub(super) fn parked() -> MutexGuard<'static, Parked> {
     PARKED.lock().expect("nothing panics under this lock")
 }
 
@@ -74,6 +79,15 @@ fn parts_max_of(bytes: u64) -> u64 {
 }
 
 impl Parked {
+    /// One of those that are used, by number.
+    pub(super) fn started(&self, at: usize) -> Option<&'static Inner> {
+        self.started.get(at).copied()
+    }
+
+    pub(super) fn is_started(&self, inner: &Inner) -> bool {
+        self.started.iter().any(|started| ptr::eq(*started, inner))
+    }
+
     /// Whatever has become quiet is idle.
     fn sweep(&mut self) {
         let quiet = self.dying.extract_if(.., |inner| inner.is_quiet());
@@ -171,17 +185,14 @@ impl Inner {
         if frames > FRAMES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let words = frames.div_ceil(64);
         Ok(Inner {
             data: Region::map(frames << FRAME_SHIFT, is_cold, true)?,
             zeros: zeros()?,
             words: table,
             is_thin,
             retired: Table::new(frames, false)?,
-            free: Free::new(
-                Table::new(words, false)?,
-                Table::new(words.div_ceil(64), false)?,
-            ),
+            free: Free::new(frames)?,
+            reserve: Reserve::new(),
             size_bytes: AtomicU64::new(0),
             spare: Spare {
                 left: AtomicI64::new(0),
@@ -194,11 +205,10 @@ impl Inner {
     }
 
     /// Starts a use: everything is zero.
-    fn begin(&self, size_bytes: u64) {
+    fn begin(&'static self, size_bytes: u64) {
         let (parts, parts_max) = (parts_of(size_bytes) as u32, self.parts_max() as u32);
         self.free.give_cold(0, parts);
         self.free.give_cold(parts_max, self.spare.max as u32);
-        self.free.look_from(parts_max);
         self.spare.left.store(self.spare.max, Ordering::Relaxed);
         self.pins.reset(pins_max(self.spare.max as u32));
         let mut withdrawn = self.withdrawn();
@@ -208,6 +218,11 @@ impl Inner {
         }
         drop(withdrawn);
         self.size_bytes.store(size_bytes, Ordering::Release);
+        let mut parked = parked();
+        parked.started.push(self);
+        let volumes = parked.started.len();
+        drop(parked);
+        self.start_reserve(volumes);
     }
 
     /// Ends a use. What could not be given back is never used again.
@@ -251,6 +266,8 @@ impl Drop for Frames {
     fn drop(&mut self) {
         self.empty();
         let mut parked = parked();
+        let used = |inner: &&Inner| !ptr::eq(*inner, self.inner);
+        parked.started.retain(used);
         parked.dying.push(self.inner);
         parked.sweep();
     }

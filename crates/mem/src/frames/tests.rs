@@ -1,6 +1,7 @@
 //! Against a model, then by many threads at once.
 
 mod model;
+mod reserve;
 mod threads;
 
 use super::*;
@@ -280,27 +281,6 @@ fn holes_are_whole_frames_and_extents_show_them() {
     frames.check_quiet();
 }
 
-#[test]
-fn memory_goes_back_in_huge_pages() {
-    const HUGE: u64 = 2 << 20;
-    let frames = Frames::with_spare(2 * HUGE, 2 * HUGE, 128);
-    for at in (0..2 * HUGE).step_by(4096) {
-        frames.write(at, &[1; 4096]).unwrap();
-    }
-    let is_zero = |frame: u32| crate::is_zero(frames.inner.at(frame, 0, FRAME_BYTES));
-    frames.discard(F, HUGE).unwrap();
-    assert!(!is_zero(1), "the first is in use");
-    frames.discard(0, F).unwrap();
-    assert!((0..128).all(is_zero));
-    assert!(!is_zero(128), "the rest of the second is in use");
-    frames.check_quiet();
-    // A huge page without memory is not what a large write takes first.
-    let mut loan = frames.borrow(3 * HUGE / 2, FRAME_BYTES).unwrap();
-    assert!(loan.pieces()[0].offset() >= 2 * HUGE, "spare frames first");
-    frames.commit(&mut loan, 3 * HUGE / 2).unwrap();
-    frames.check_quiet();
-}
-
 /// A reader that sees a hole twice must know whether it is the same one.
 #[test]
 fn no_hole_has_the_name_of_another() {
@@ -449,4 +429,30 @@ fn what_was_received_keeps_its_place_in_a_frame() {
     let frames = Frames::thin(1 << 30, 4 << 20).unwrap();
     let mut loan = frames.borrow(100, FRAME_BYTES).unwrap();
     let _ = frames.commit_at(&mut loan, (1 << 20) + 101);
+}
+
+#[test]
+fn writes_over_a_full_volume_stay_in_the_memory_that_is_warm() {
+    const IO: u32 = 64 * FRAME_BYTES;
+    const IOS: u64 = 16;
+    // Half of the room is never used: to take it would be to clear pages.
+    let frames = Frames::thin(64 * u64::from(IO), 32 * u64::from(IO)).unwrap();
+    let mut under_way = std::collections::VecDeque::new();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut at = 0;
+    for step in 0..4000_u64 {
+        // Writes under way at once: now one, now many.
+        let depth = [1, 8, 3, 8, 2, 5, 8, 1][(step / 3 % 8) as usize];
+        while under_way.len() < depth {
+            at = (at + 7) % IOS;
+            let loan = frames.borrow(at * u64::from(IO), IO).unwrap();
+            seen.extend(loan.pieces().iter().map(|piece| piece.offset()));
+            assert_eq!(loan.pieces().len(), 1, "a run");
+            under_way.push_back((at, loan));
+        }
+        let (at, mut loan) = under_way.pop_front().unwrap();
+        frames.commit(&mut loan, at * u64::from(IO)).unwrap();
+    }
+    // Those that are there, and those of the writes under way.
+    assert!(seen.len() <= IOS as usize + 8 + 1, "{} runs", seen.len());
 }

@@ -1,0 +1,222 @@
+//! Frames that are ready before anybody asks for them.
+//!
+//! Who touches memory first waits until the kernel has found and cleared it, a
+//! huge page at a time: a fifth of a millisecond, and several on a virtual
+//! machine that has never used it. So frames without memory are not given out:
+//! a thread of low priority touches huge pages ahead of the writers, in the
+//! order of their addresses, and keeps a reserve of them for each volume that
+//! is written. What is written first takes its frames from there, its own ones
+//! if they are ready. Only who is faster than that thread touches a huge page
+//! himself, one for [`HUGE_FRAMES`] frames.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread::{self, Thread};
+
+use super::free::HUGE_FRAMES;
+use super::owner::parked;
+use super::word::Patience;
+use super::{FRAME_BYTES, FRAME_SHIFT, Inner};
+use crate::counters;
+
+const BLOCK: i64 = HUGE_FRAMES as i64;
+/// Of what a volume may hold, this part is kept ready, within these bounds.
+const RESERVE_PART: u64 = 16;
+const RESERVE_BYTES_MIN: u64 = (HUGE_FRAMES * FRAME_BYTES) as u64;
+const RESERVE_BYTES_MAX: u64 = 32 << 20;
+/// Volumes that have a huge page ready before their first write: with more of
+/// them each has to ask for it.
+const STARTED_MAX: usize = 64;
+
+/// How many frames have memory and no content. Changes only where a part is
+/// written that was a hole, or becomes one.
+#[repr(align(128))]
+pub(super) struct Reserve {
+    frames: AtomicI64,
+    /// With fewer of them the helper is asked for more; never where there is
+    /// nothing to be had.
+    low: AtomicI64,
+    /// What it is asked for.
+    wanted: AtomicI64,
+    is_asked: AtomicBool,
+}
+
+impl Reserve {
+    pub(super) fn new() -> Reserve {
+        Reserve {
+            frames: AtomicI64::new(0),
+            low: AtomicI64::new(0),
+            wanted: AtomicI64::new(0),
+            is_asked: AtomicBool::new(false),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn frames(&self) -> i64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+}
+
+/// The thread that touches memory; `None` where the system has none to give.
+fn helper() -> Option<&'static Thread> {
+    static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
+    let started = HELPER.get_or_init(|| {
+        let builder = thread::Builder::new().name("weft-memory".into());
+        let started = builder.spawn(help);
+        started.ok().map(|started| started.thread().clone())
+    });
+    started.as_ref()
+}
+
+/// One huge page for each volume that wants some, as long as any does.
+fn help() {
+    be_modest();
+    loop {
+        let mut has_found = false;
+        // By number, as volumes come and go meanwhile.
+        for at in 0.. {
+            let Some(inner) = started(at) else {
+                break;
+            };
+            has_found |= inner.top_up();
+        }
+        if !has_found {
+            thread::park();
+        }
+    }
+}
+
+fn started(at: usize) -> Option<&'static Inner> {
+    parked().started(at)
+}
+
+/// Whoever asks for memory goes on while this thread finds it: nobody is to
+/// wait for a core because of it.
+fn be_modest() {
+    let normal = libc::sched_param { sched_priority: 0 };
+    // SAFETY: of the calling thread; the parameter lives for the call. Refused,
+    // it works as it is.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &normal);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+    }
+}
+
+impl Inner {
+    /// Frames to be kept ready.
+    fn reserve_max(&self) -> i64 {
+        let size_bytes = self.size_bytes.load(Ordering::Relaxed);
+        let content_bytes = size_bytes.min(self.parts_max() << FRAME_SHIFT);
+        let bytes = content_bytes / RESERVE_PART;
+        (bytes.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX) >> FRAME_SHIFT) as i64
+    }
+
+    /// A use starts without memory, as one of so many volumes.
+    pub(super) fn start_reserve(&self, volumes: usize) {
+        let reserve = &self.reserve;
+        reserve.frames.store(0, Ordering::Relaxed);
+        reserve.low.store(self.reserve_max() / 2, Ordering::Relaxed);
+        reserve.wanted.store(BLOCK, Ordering::Relaxed);
+        let starts = volumes <= STARTED_MAX;
+        reserve.is_asked.store(starts, Ordering::Release);
+        if let (true, Some(helper)) = (starts, helper()) {
+            helper.unpark();
+        }
+    }
+
+    /// A hole has got a frame.
+    #[inline]
+    pub(super) fn use_ready(&self) {
+        let left = self.reserve.frames.fetch_sub(1, Ordering::Relaxed) - 1;
+        if left < self.reserve.low.load(Ordering::Relaxed) {
+            self.ask();
+        }
+    }
+
+    /// A frame has lost its part, but not its memory.
+    #[inline]
+    pub(super) fn add_ready(&self, n: i64) {
+        self.reserve.frames.fetch_add(n, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn ask(&self) {
+        let reserve = &self.reserve;
+        if !reserve.is_asked.load(Ordering::Relaxed) {
+            reserve.wanted.store(self.reserve_max(), Ordering::Relaxed);
+            reserve.is_asked.store(true, Ordering::Release);
+            if let Some(helper) = helper() {
+                helper.unpark();
+            }
+        }
+    }
+
+    /// The helper's: one huge page more, if it is wanted and there is one.
+    fn top_up(&self) -> bool {
+        let reserve = &self.reserve;
+        if !reserve.is_asked.load(Ordering::Acquire) {
+            return false;
+        }
+        let is_missing =
+            reserve.frames.load(Ordering::Relaxed) < reserve.wanted.load(Ordering::Relaxed);
+        let block = is_missing.then(|| self.free.cold_block(None)).flatten();
+        let Some(block) = block else {
+            if is_missing {
+                reserve.low.store(i64::MIN, Ordering::Relaxed);
+            }
+            reserve.is_asked.store(false, Ordering::Release);
+            return false;
+        };
+        let start = u64::from(block * HUGE_FRAMES) << FRAME_SHIFT;
+        self.data.touch(start, RESERVE_BYTES_MIN);
+        // Whoever looks whether a dropped volume is quiet sees no move half done,
+        // and none is made after that.
+        let parked = parked();
+        if parked.is_started(self) {
+            self.add_ready(self.free.make_ready(block).into());
+        }
+        true
+    }
+
+    /// Nothing is ready: the caller is to touch a huge page himself, that of
+    /// `frame` if he may. False where there is none, or was none before others
+    /// moved theirs since `moves`, see [`super::free::Free::moves`].
+    #[cold]
+    pub(super) fn take_cold(
+        &self,
+        frame: Option<u32>,
+        moves: u32,
+        patience: &mut Patience,
+    ) -> bool {
+        if let Some(block) = self.free.cold_block(frame) {
+            let n = self.free.make_ready(block);
+            self.add_ready(n.into());
+            counters::add_first_touch();
+            return true;
+        }
+        self.free.has_moved(moves) && patience.wait()
+    }
+
+    /// These frames are free, without a part: huge pages of which nothing is
+    /// used any more go back to the system, but for the reserve. Less would not
+    /// give it anything before it is short of memory, and leave small pages
+    /// behind for those that are used.
+    pub(super) fn give_back(&self, first: u32, n: u32) {
+        let reserve = &self.reserve;
+        let kept = self.reserve_max() + BLOCK;
+        for block in first / HUGE_FRAMES..=(first + n - 1) / HUGE_FRAMES {
+            let left = || reserve.frames.load(Ordering::Relaxed);
+            if left() >= kept && self.free.take_huge(block) {
+                self.add_ready(-BLOCK);
+                let frame = block * HUGE_FRAMES;
+                // A refusal leaves the memory with us, which is no harm.
+                let _: io::Result<()> = self
+                    .data
+                    .discard(u64::from(frame) << FRAME_SHIFT, RESERVE_BYTES_MIN);
+                self.free.give_cold(frame, HUGE_FRAMES);
+                reserve.low.store(self.reserve_max() / 2, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Memory that is ready before it is asked for, and that goes back.
+
+use super::*;
+use crate::frames::free::HUGE_FRAMES;
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const HUGE: u64 = HUGE_FRAMES as u64 * F;
+
+impl Frames {
+    /// Frames that are ready, as far as no I/O has them.
+    fn ready(&self) -> i64 {
+        self.inner.reserve.frames()
+    }
+
+    /// Until the helper has done what it was asked for.
+    fn wait_ready(&self, frames: i64) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while self.ready() < frames {
+            assert!(Instant::now() < give_up, "{} frames ready", self.ready());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn block_of(&self, part: u64) -> u64 {
+        self.pin(part * F, 1).unwrap().pieces()[0].offset() / HUGE
+    }
+}
+
+/// Every part of `parts`, in an order that jumps.
+fn scattered(parts: u64) -> impl Iterator<Item = u64> {
+    assert!(parts.is_power_of_two());
+    (0..parts).map(move |i| i.wrapping_mul(0x9e37_79b1) % parts)
+}
+
+/// Page faults of this thread that needed no disk.
+fn faults() -> i64 {
+    // SAFETY: all zero is a value of it, and it lives for the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+fn first_touches() -> u64 {
+    counters::here().first_touches
+}
+
+#[test]
+fn first_writes_to_random_places_lie_close_together() {
+    const PARTS: u64 = 4096;
+    const WRITTEN: usize = 512;
+    let frames = Frames::with_spare(PARTS * F, PARTS * F, 64);
+    let before = first_touches();
+    for part in scattered(PARTS).take(WRITTEN) {
+        frames.write(part * F + 4096, &[7; 4096]).unwrap();
+    }
+    let blocks: BTreeSet<u64> = scattered(PARTS)
+        .take(WRITTEN)
+        .map(|part| frames.block_of(part))
+        .collect();
+    // Those that are full, and those of the reserve.
+    let reserve = (PARTS * F / 16).div_ceil(HUGE) as usize;
+    let full = WRITTEN / HUGE_FRAMES as usize;
+    assert!(blocks.len() <= full + reserve + 1, "{blocks:?}");
+    assert!(first_touches() - before <= full as u64 + 1);
+    frames.check_quiet();
+}
+
+#[test]
+fn who_writes_does_not_wait_for_memory() {
+    const PARTS: u64 = 1 << 15;
+    // So few that their words lie in a few pages.
+    const WRITTEN: u64 = 4096;
+    let frames = Frames::new(PARTS * F, PARTS * F).unwrap();
+    // As it is when nobody has asked yet.
+    frames.wait_ready(HUGE_FRAMES.into());
+    let before = first_touches();
+    frames.write(0, &[1; 4096]).unwrap();
+    frames.wait_ready(2048);
+    let faults_before = faults();
+    for part in scattered(WRITTEN).skip(1).take(1000) {
+        frames.write(part * F, &[2; 4096]).unwrap();
+    }
+    assert_eq!(first_touches(), before);
+    let faults = faults() - faults_before;
+    assert!(faults < 100, "{faults} faults of 1,000 first writes");
+    // What is given back and comes again is ready too.
+    frames.discard(0, PARTS * F).unwrap();
+    let faults_before = self::faults();
+    for part in scattered(WRITTEN).take(1000) {
+        frames.write(part * F, &[3; 4096]).unwrap();
+    }
+    assert_eq!(first_touches(), before);
+    let faults = self::faults() - faults_before;
+    assert!(faults < 100, "{faults} faults of 1,000 writes after a trim");
+    frames.check_quiet();
+}
+
+/// Whoever is faster than the helper goes on without it, to the last frame.
+#[test]
+fn a_volume_is_filled_whoever_finds_the_memory() {
+    const PARTS: u64 = 2048;
+    for frames in [
+        Frames::with_spare(PARTS * F, PARTS * F, 8),
+        Frames::thin(4 * PARTS * F, PARTS * F).unwrap(),
+    ] {
+        for round in 1..3 {
+            for part in scattered(PARTS) {
+                frames.write(part * F, &[round; 16]).unwrap();
+            }
+            frames.discard(0, PARTS * F).unwrap();
+            frames.check_quiet();
+        }
+    }
+}
+
+#[test]
+fn memory_goes_back_in_huge_pages_but_for_the_reserve() {
+    let frames = Frames::with_spare(8 * HUGE, 8 * HUGE, 128);
+    for at in (0..8 * HUGE).step_by(4096) {
+        frames.write(at, &[1; 4096]).unwrap();
+    }
+    let is_zero = |frame: u32| crate::is_zero(frames.inner.at(frame, 0, FRAME_BYTES));
+    frames.discard(F, 4 * HUGE - F).unwrap();
+    assert!(!is_zero(1), "the first is in use");
+    frames.discard(0, F).unwrap();
+    assert!((0..128).chain(256..512).all(is_zero));
+    assert!(!is_zero(512), "the rest is in use");
+    let kept = frames.ready();
+    assert!((128..256 + 128).contains(&kept), "{kept} kept");
+    frames.check_quiet();
+    // A huge page without memory is not what a write takes first.
+    frames.write(F, &[1; 512]).unwrap();
+    assert_ne!(frames.block_of(1), 0, "one that is ready first");
+    frames.check_quiet();
+}
+
+/// With as many volumes as that, one that is never written takes nothing.
+#[test]
+fn nothing_is_ready_before_it_is_wanted() {
+    let many: Vec<Frames> = (0..70)
+        .map(|_| Frames::with_spare(64 * F, 64 * F, 8))
+        .collect();
+    let last = many.last().unwrap();
+    many[0].wait_ready(1);
+    assert_eq!(last.ready(), 0);
+    last.write(0, &[1; 512]).unwrap();
+    assert!(last.ready() > 0);
+}
