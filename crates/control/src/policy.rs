@@ -136,7 +136,8 @@ pub(crate) fn limits(sink: &mut Sink, section: Option<&Section>) -> Limits {
     let default = Limits::default();
     let (header_digest, data_digest) = digests(sink, section);
     let io_bytes_max = IO_BYTES_MAX.read(sink, section, default.io_bytes_max);
-    let in_capsule = IN_CAPSULE_BYTES.read(sink, section, default.in_capsule_bytes_max);
+    let in_capsule = default.in_capsule_bytes_max.min(io_bytes_max);
+    let in_capsule = IN_CAPSULE_BYTES.read(sink, section, in_capsule);
     if let Some(section) = section
         && in_capsule > io_bytes_max
     {

@@ -96,6 +96,16 @@ fn same_numbers(a: &Config, b: &Config) {
 }
 
 #[test]
+fn no_more_comes_with_a_command_than_a_command_has() {
+    let in_capsule = |nvme: &str| {
+        let text = file(SIZE, nvme, ANY, LOCAL, "");
+        read(&text).unwrap().limits.in_capsule_bytes_max
+    };
+    assert_eq!(in_capsule("io_bytes_max = \"4KiB\""), 4096);
+    assert_eq!(in_capsule("io_bytes_max = \"64KiB\""), 16 << 10);
+}
+
+#[test]
 fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\

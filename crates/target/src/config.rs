@@ -364,7 +364,7 @@ impl Default for Limits {
             queue_entries_max: 1024,
             io_bytes_max: 1 << 20,
             scsi_io_bytes_max: 2 << 20,
-            in_capsule_bytes_max: 8192,
+            in_capsule_bytes_max: 16 << 10,
             h2c_data_bytes_max: 1 << 20,
             cpda: 0,
             // 1,024 controllers with 128 I/O queues each.
