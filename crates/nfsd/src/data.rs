@@ -14,7 +14,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Payload, pad};
 
-use crate::counters;
+use store::counters;
 use crate::names::{ANSWERED, file};
 use crate::open;
 use crate::payload::{Reading, Writing, begin_read, begin_write};

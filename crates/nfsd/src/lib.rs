@@ -12,7 +12,6 @@ mod again;
 mod answers;
 mod attributes;
 pub mod callback;
-pub mod counters;
 mod data;
 mod delegation;
 pub mod exports;

@@ -14,6 +14,7 @@
 
 mod base;
 mod block;
+pub mod counters;
 mod file;
 pub mod fs;
 mod identity;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Release};
 
-use crate::{Error, Io};
+use crate::{Error, Io, counters};
 
 /// I/Os that a volume has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,14 +170,22 @@ impl Here<'_> {
 
     #[inline]
     fn count_read(&self, len: u32) {
+        counters::add(len);
         self.add(READ, 1);
         self.add(READ_BYTES, u64::from(len));
     }
 
     #[inline]
     fn count_write(&self, len: u32) {
+        counters::add(len);
         self.add(WRITE, 1);
         self.add(WRITE_BYTES, u64::from(len));
+    }
+
+    /// Counts an I/O that moves no bytes.
+    fn count_bare(&self, cell: usize) {
+        counters::add(0);
+        self.add(cell, 1);
     }
 
     #[inline]
@@ -211,9 +219,9 @@ impl Counters {
         match io {
             Io::Read { buf, .. } => here.count_read(buf.len()),
             Io::Write { buf, .. } | Io::OrWrite { buf, .. } => here.count_write(buf.len()),
-            Io::Flush => here.add(FLUSH, 1),
-            Io::Zero { .. } => here.add(ZERO, 1),
-            Io::Deallocate { .. } => here.add(DEALLOCATE, 1),
+            Io::Flush => here.count_bare(FLUSH),
+            Io::Zero { .. } => here.count_bare(ZERO),
+            Io::Deallocate { .. } => here.count_bare(DEALLOCATE),
             Io::Compare { buf, .. } => {
                 here.add(COMPARE, 1);
                 here.add(COMPARE_BYTES, u64::from(buf.len()));
@@ -221,8 +229,7 @@ impl Counters {
             Io::CompareAndWrite { write, .. } => {
                 here.add(COMPARE, 1);
                 here.add(COMPARE_BYTES, u64::from(write.len()));
-                here.add(WRITE, 1);
-                here.add(WRITE_BYTES, u64::from(write.len()));
+                here.count_write(write.len());
             }
             Io::Verify { len, .. } => {
                 here.add(VERIFY, 1);

@@ -14,7 +14,7 @@ pub struct Report {
     pub spun_ns: u64,
     /// Bytes of `memory_max` that are taken now.
     pub pool_bytes: u64,
-    /// I/O commands that the volumes completed, and READs and WRITEs of files.
+    /// I/Os of volumes and files that succeeded, see [`store::counters`].
     pub ios: u64,
     /// Bytes of those.
     pub io_bytes: u64,
@@ -35,11 +35,14 @@ pub struct Report {
 impl Report {
     /// What the calling reactor has done.
     pub(crate) fn here(driver: &impl reactor::Driver) -> Report {
+        let store::counters::Counts { ios, io_bytes } = store::counters::here();
         Report {
             driver: driver.counters(),
             memory: mem::counters::here(),
             spun_ns: reactor::spun_ns(),
             pool_bytes: driver.pool().reserved_bytes(),
+            ios,
+            io_bytes,
             ..Report::default()
         }
     }

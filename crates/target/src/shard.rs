@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 
 use machine::Nanos;
 use mem::broken::{self, Fault};
@@ -88,6 +89,8 @@ pub struct Shard {
     /// Oldest first; some have said since who they are, or are gone.
     strangers: VecDeque<ConnectionId>,
     fences: Vec<Pending>,
+    /// Who wants to know what this reactor has done.
+    asked: Vec<Sender<Report>>,
     syncs: Vec<Option<Sync>>,
     tick_at: Option<Nanos>,
     /// The last tick came too late to judge anybody by.
@@ -127,6 +130,7 @@ impl Shard {
             open: 0,
             strangers: VecDeque::new(),
             fences: Vec::new(),
+            asked: Vec::new(),
             syncs: Vec::new(),
             tick_at: None,
             was_late: false,
@@ -148,8 +152,6 @@ impl Shard {
         Report {
             orphans: self.local.jobs.borrow().orphans() as u64,
             nfs_calls: self.local.nfs.calls.get(),
-            ios: nfsd::counters::here().ios,
-            io_bytes: nfsd::counters::here().io_bytes,
             ..Report::here(driver)
         }
     }
@@ -738,10 +740,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             | Mail::AskToLeave(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
             Mail::Nfs(mail) => self.on_nfs_mail(driver, mail),
-            Mail::Report(to) => {
-                // Who asked may have given up waiting.
-                let _ = to.send(self.report(driver));
-            }
+            Mail::Report(to) => self.asked.push(to),
             Mail::Stop => self.stop(driver),
         }
     }
@@ -763,6 +762,11 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         }
         if !self.fences.is_empty() {
             self.pass_fences();
+        }
+        // Only now: what an I/O costs is done where it was counted.
+        while let Some(to) = self.asked.pop() {
+            // Who asked may have given up waiting.
+            let _ = to.send(self.report(driver));
         }
         if self.stopping == Some(Stopping::Closing) && self.open == 0 {
             self.closed(driver);

@@ -460,7 +460,7 @@ impl Running {
                 }
             }
         }
-        Ok(Some(self.with_volumes(self.ended.1)))
+        Ok(Some(self.with_others(self.ended.1)))
     }
 
     /// The clients of NFSv4, oldest first.
@@ -481,19 +481,13 @@ impl Running {
         while let Ok(report) = receive.recv_timeout(REPORT_TIMEOUT) {
             total += report;
         }
-        self.with_volumes(total)
+        self.with_others(total)
     }
 
-    fn with_volumes(&self, mut total: Report) -> Report {
+    fn with_others(&self, mut total: Report) -> Report {
         total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
         total.refusals = self.shared.refusals.load(Ordering::Relaxed);
         total.nfs_refusals = self.shared.nfs.refused();
-        for volume in self.volumes() {
-            let stats = volume.stats();
-            total.ios +=
-                stats.reads + stats.writes + stats.flushes + stats.zeroes + stats.deallocates;
-            total.io_bytes += stats.read_bytes + stats.write_bytes;
-        }
         total
     }
 }

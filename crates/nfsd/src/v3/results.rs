@@ -17,7 +17,7 @@ use super::call::Call;
 use super::convert;
 use crate::answers::{self, ENTRIES_MAX};
 use crate::attributes::rights_of;
-use crate::counters;
+use store::counters;
 use crate::handle::Handle;
 use crate::{Granted, Settings};
 

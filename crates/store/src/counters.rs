@@ -1,4 +1,5 @@
-//! What this thread has read and written for clients: steady where times are not.
+//! What this thread has done for clients: steady where times are not. Told by the
+//! thread itself, it goes together with all else that the thread counts.
 
 use std::cell::Cell;
 
@@ -9,9 +10,10 @@ thread_local! {
 /// Counts of one thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// READs and WRITEs that succeeded, of every version.
+    /// Of volumes: reads, writes, flushes and ranges made zero or deallocated.
+    /// Of files: reads and writes. Those that succeeded.
     pub ios: u64,
-    /// Bytes of those.
+    /// Bytes that were read and written.
     pub io_bytes: u64,
 }
 
@@ -20,9 +22,10 @@ pub fn here() -> Counts {
     IOS.get()
 }
 
-/// A READ or WRITE of so many bytes has succeeded.
+/// One has succeeded, with so many bytes read or written: called by those who do
+/// them, for files by those who answer the client.
 #[inline]
-pub(crate) fn add(bytes: u32) {
+pub fn add(bytes: u32) {
     let Counts { ios, io_bytes } = IOS.get();
     IOS.set(Counts {
         ios: ios + 1,
