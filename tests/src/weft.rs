@@ -62,7 +62,7 @@ impl Default for Setup {
     }
 }
 
-/// The binary: `WEFT_BIN`, else built in release form once a process.
+/// The binary: `WEFT_BIN`, else built once a process, as tests are.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -72,11 +72,14 @@ pub fn binary() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.current_dir(workspace_dir());
-        build.args(["build", "--release", "--quiet", "--package", "weft"]);
+        build.args(["build", "--quiet", "--workspace", "--bin", "weft"]);
+        // With a test of the workspace the dependencies are those that tests have:
+        // without, everything would be compiled once more.
+        build.args(["--test", "denied"]);
         if let Err(e) = output(&mut build) {
             panic!("building weft: {e}");
         }
-        target_dir().join("release/weft")
+        target_dir().join("debug/weft")
     })
 }
 
