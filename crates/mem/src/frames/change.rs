@@ -250,11 +250,7 @@ impl Frames {
     }
 
     fn write_whole(&self, offset: u64, len: u32, source: Source<'_>) -> Result<(), Refused> {
-        let end = offset.checked_add(u64::from(len));
-        if len > BUF_BYTES_MAX || end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Refused::OutOfRange);
-        }
-        if len == 0 {
+        if self.is_nothing(offset, len)? {
             return Ok(());
         }
         let (first, last) = span(offset, len);
@@ -290,11 +286,7 @@ impl Frames {
             expect.len() == data.len(),
             "compare and write of one length"
         );
-        let end = offset.checked_add(u64::from(data.len()));
-        if data.len() > BUF_BYTES_MAX || end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Refused::OutOfRange);
-        }
-        if data.is_empty() {
+        if self.is_nothing(offset, data.len())? {
             return Ok(());
         }
         self.inner.write(Write {
@@ -308,11 +300,7 @@ impl Frames {
 
     /// Sets at `offset` those bits that are set in `data`: one step.
     pub fn or_from(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
-        let end = offset.checked_add(u64::from(data.len()));
-        if data.len() > BUF_BYTES_MAX || end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Refused::OutOfRange);
-        }
-        if data.is_empty() {
+        if self.is_nothing(offset, data.len())? {
             return Ok(());
         }
         self.inner.write(Write {
@@ -322,6 +310,15 @@ impl Frames {
             expect: None,
             behind: false,
         })
+    }
+
+    /// Whether a write is of no bytes; an error if it is none.
+    fn is_nothing(&self, offset: u64, len: u32) -> Result<bool, Refused> {
+        let end = offset.checked_add(u64::from(len));
+        match end.is_some_and(|end| end <= self.size_bytes()) && len <= BUF_BYTES_MAX {
+            true => Ok(len == 0),
+            false => Err(Refused::OutOfRange),
+        }
     }
 
     /// Makes holes of a range, which reads as zeros then; whole frames are

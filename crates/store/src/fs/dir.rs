@@ -86,6 +86,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
+use super::op::Move;
 use super::{Asker, Caller, Error, FileId, FileSystem, Info, Op, Output, Progress, Task};
 use beneath::{Beneath, way_to};
 use listing::Stream;
@@ -453,7 +454,7 @@ impl Inner {
             Op::Deallocate { file, offset, len } => {
                 self.allocate(caller, file, (offset, len), true)
             }
-            _ => match content::Move::of(op) {
+            _ => match Move::of(op) {
                 Some(what) => self.clone(caller, &what),
                 None => unreachable!("data goes through the reactor"),
             },

@@ -35,6 +35,7 @@ use std::sync::{Arc, Mutex};
 use ::mem::{FRAME_BYTES, Frames, Loan};
 use reactor::{FileIo, Token};
 
+use super::op::Move;
 use super::{
     Attr, Caller, Device, Error, FileId, FileSystem, Info, Kind, Op, Output, Progress, Statfs,
     Task, Time, Written,
@@ -43,7 +44,7 @@ use addresses::CHUNK_BYTES_MAX;
 use content::{Chunk, FILE_BYTES_MAX, Store};
 use directory::Directory;
 use node::{Body, NODE_BYTES, Node};
-use steps::{Doomed, Move};
+use steps::Doomed;
 use table::Table;
 
 /// Names of a file at most.
@@ -268,30 +269,10 @@ impl Memory {
             Op::Deallocate { file, offset, len } => {
                 Steps::clear(inner, caller, (file, offset, len))
             }
-            Op::Clone {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            }
-            | Op::Copy {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            } => {
-                let what = Move {
-                    from,
-                    from_offset,
-                    to,
-                    to_offset,
-                    len,
-                };
-                Steps::copy(inner, caller, what, matches!(op, Op::Clone { .. }))
-            }
-            _ => unreachable!("all others are done in one step"),
+            _ => match Move::of(op) {
+                Some(what) => Steps::copy(inner, caller, what, matches!(op, Op::Clone { .. })),
+                None => unreachable!("all others are done in one step"),
+            },
         }
     }
 }

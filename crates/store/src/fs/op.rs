@@ -4,7 +4,7 @@ use std::any::Any;
 
 use ::mem::BufRange;
 
-use super::{Attr, ChangeInfo, Device, Error, FileId, SetAttr, Statfs, Time};
+use super::{Attr, ChangeInfo, Device, Error, FileId, Kind, SetAttr, Statfs, Time};
 use super::{dir, memory};
 
 /// What CREATE and OPEN make.
@@ -30,6 +30,21 @@ pub enum New<'a> {
     Block(Device),
     /// A character device.
     Character(Device),
+}
+
+impl New<'_> {
+    /// What kind of object is made.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            New::Unchecked | New::Guarded | New::Exclusive(_) => Kind::Regular,
+            New::Directory => Kind::Directory,
+            New::Symlink(_) => Kind::Symlink,
+            New::Fifo => Kind::Fifo,
+            New::Socket => Kind::Socket,
+            New::Block(_) => Kind::Block,
+            New::Character(_) => Kind::Character,
+        }
+    }
 }
 
 /// What REMOVE takes.
@@ -296,6 +311,51 @@ pub enum Op<'a> {
         /// Which file.
         file: FileId,
     },
+}
+
+/// A range of one file that becomes that of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) from: FileId,
+    pub(super) from_offset: u64,
+    pub(super) to: FileId,
+    pub(super) to_offset: u64,
+    pub(super) len: u64,
+}
+
+impl Move {
+    /// Of a CLONE or COPY.
+    pub(super) fn of(op: &Op<'_>) -> Option<Move> {
+        match *op {
+            Op::Clone {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            }
+            | Op::Copy {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            } => Some(Move {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether it would read what it writes.
+    pub(super) fn overlaps(&self) -> bool {
+        let apart = self.from_offset.abs_diff(self.to_offset);
+        self.from == self.to && apart < self.len
+    }
 }
 
 /// What came of a write.

@@ -13,53 +13,13 @@ use super::beneath::Seen;
 use super::opens::Entry;
 use super::workers::Reply;
 use super::{Inner, Synced};
-use crate::fs::{
-    Attr, Caller, Error, FileId, Kind, Op, Output, Seek, SetAttr, Statfs, Time, access,
-};
+use crate::fs::op::Move;
+use crate::fs::{Attr, Caller, Error, FileId, Kind, Output, Seek, SetAttr, Statfs, Time, access};
 
 /// Bytes that are copied before others have their turn.
 const COPY_STEP_BYTES: u64 = 8 << 20;
 /// Bytes that are copied at a time where the kernel does not.
 const COPY_BYTES: usize = 256 << 10;
-
-/// A range of one file that becomes that of another.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
-    from: FileId,
-    from_offset: u64,
-    to: FileId,
-    to_offset: u64,
-    len: u64,
-}
-
-impl Move {
-    /// Of a CLONE or COPY.
-    pub(super) fn of(op: &Op<'_>) -> Option<Move> {
-        match *op {
-            Op::Clone {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            }
-            | Op::Copy {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            } => Some(Move {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            }),
-            _ => None,
-        }
-    }
-}
 
 /// A file that is ready to be read or written.
 pub(super) struct Ready {

@@ -37,18 +37,6 @@ struct Dir {
     attr: Attr,
 }
 
-fn kind_of(new: New<'_>) -> Kind {
-    match new {
-        New::Unchecked | New::Guarded | New::Exclusive(_) => Kind::Regular,
-        New::Directory => Kind::Directory,
-        New::Symlink(_) => Kind::Symlink,
-        New::Fifo => Kind::Fifo,
-        New::Socket => Kind::Socket,
-        New::Block(_) => Kind::Block,
-        New::Character(_) => Kind::Character,
-    }
-}
-
 /// What is not there yet.
 fn blank(kind: Kind, new: New<'_>, now: crate::fs::Time) -> Attr {
     let device = match new {
@@ -158,7 +146,7 @@ impl Inner {
         }
         access::check(&dir.attr, caller, Rights::ENTRIES)?;
         self.check_writable()?;
-        let kind = kind_of(new);
+        let kind = new.kind();
         let attr = access::made(&dir.attr, &blank(kind, new, caller.now), caller, set)?;
         synced.object(self, &dir.seen)?;
         let (file, mut seen) = self.make(&dir, name, (new, set), &attr)?;

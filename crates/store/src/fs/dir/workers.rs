@@ -18,8 +18,9 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::beneath::Seen;
-use super::content::{Move, Ready};
+use super::content::Ready;
 use super::turns::Turns;
+use crate::fs::op::Move;
 use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Time};
 
 /// Threads of a file system at most. One host alone has half of them.

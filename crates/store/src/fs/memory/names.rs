@@ -32,19 +32,6 @@ impl ChangeInfo {
     }
 }
 
-/// What kind of object is made.
-fn kind_of(new: New<'_>) -> Kind {
-    match new {
-        New::Unchecked | New::Guarded | New::Exclusive(_) => Kind::Regular,
-        New::Directory => Kind::Directory,
-        New::Symlink(_) => Kind::Symlink,
-        New::Fifo => Kind::Fifo,
-        New::Socket => Kind::Socket,
-        New::Block(_) => Kind::Block,
-        New::Character(_) => Kind::Character,
-    }
-}
-
 impl Node {
     /// An entry has come or gone.
     fn entries_changed(&mut self, caller: &Caller<'_>, added: &[&[u8]], removed: &[&[u8]]) {
@@ -160,7 +147,7 @@ impl Inner {
         set: &SetAttr,
     ) -> Result<Output, Error> {
         access::check(&dir.attr, caller, Rights::ENTRIES)?;
-        let kind = kind_of(new);
+        let kind = new.kind();
         let attr = access::made(&dir.attr, &blank(kind, caller.now), caller, set)?;
         let body = match new {
             New::Unchecked | New::Guarded | New::Exclusive(_) => Body::File(Content::empty()),

@@ -7,6 +7,7 @@ use ::mem::Loan;
 
 use super::content::{Chunk, Data, Store};
 use super::{Inner, node::Node};
+use crate::fs::op::Move;
 use crate::fs::{Asker, Caller, Error, FileId, Output, Time, access};
 
 /// Bytes that are given back in a step: below a millisecond's work.
@@ -41,24 +42,6 @@ impl Doomed {
 impl Drop for Doomed {
     fn drop(&mut self) {
         while !self.step() {}
-    }
-}
-
-/// A range of one file that becomes that of another.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
-    pub(super) from: FileId,
-    pub(super) from_offset: u64,
-    pub(super) to: FileId,
-    pub(super) to_offset: u64,
-    pub(super) len: u64,
-}
-
-impl Move {
-    /// Whether it would read what it writes.
-    pub(super) fn overlaps(&self) -> bool {
-        let apart = self.from_offset.abs_diff(self.to_offset);
-        self.from == self.to && apart < self.len
     }
 }
 
