@@ -33,6 +33,8 @@ pub const NFS: &str = include_str!("../guest/nfs.sh");
 pub const NFS_SESSION: &str = include_str!("../guest/nfs-session.sh");
 /// A client whose server dies and comes again.
 pub const NFS_CRASH: &str = include_str!("../guest/nfs-crash.sh");
+/// One of two clients on kernels of their own.
+pub const NFS_PAIR: &str = include_str!("../guest/nfs-pair.sh");
 
 /// Where the machine's 127.0.0.1 is, seen from a guest.
 pub const MACHINE: &str = "10.0.2.2";

@@ -1,7 +1,7 @@
 //! An unmodified Linux kernel as the client of files.
 
 use interop::guest::{self, Config, Guest};
-use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_SESSION, script};
+use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_PAIR, NFS_SESSION, script};
 use interop::weft::{Target, free_address};
 use interop::{is_ci, skip};
 use std::net::SocketAddr;
@@ -106,5 +106,73 @@ fn nfs_server_killed_under_load() {
     // Long enough for clients to find out.
     let guest = target.dies_at(guest, &kills, Duration::from_millis(500));
     guest.finish().expect_success();
+    target.expect_orderly_end();
+}
+
+/// A client of two kernels, by name: its own version, and what it does at the end.
+fn one_of_two(port: &str, seed: &str, name: &str, other: &str, version: &str, end: &str) -> Guest {
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", port),
+        ("STEPS", if is_ci() { "300" } else { "120" }),
+        ("SEED", seed),
+        ("NAME", name),
+        ("OTHER", other),
+        ("VERSION", version),
+        ("END", end),
+        ("LEASE_S", "10"),
+    ];
+    guest(&format!("nfs-{name}"), &settings, &[NFS, NFS_PAIR])
+}
+
+/// What the exerciser said of all its runs in one guest: how much it has counted,
+/// and how often it was refused a lock.
+fn counted(output: &str) -> (u64, u64) {
+    let words = |line: &str| -> Vec<u64> {
+        let words = line.split(' ').filter_map(|word| word.parse().ok());
+        words.collect()
+    };
+    let lines = output.lines().filter(|line| line.starts_with("added "));
+    lines.map(words).fold((0, 0), |sum, line| match line[..] {
+        [added, refused] => (sum.0 + added, sum.1 + refused),
+        _ => panic!("{line:?}"),
+    })
+}
+
+/// Two kernels want the same locks and take each other's delegations away; one
+/// is gone without a word, and what it held is the other's once its lease is
+/// over, and not before.
+#[test]
+fn nfs_two_kernels() {
+    let name = "nfs-two";
+    if let Err(why) = guest::prepare() {
+        return skip(name, &why);
+    }
+    let (address, dir, seed) = (free_address(), open_folder(), seed());
+    let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
+    let port = address.port().to_string();
+    let first = one_of_two(&port, &seed, "first", "second", "4.2", "holds");
+    let other_seed = format!("{seed}1");
+    let second = one_of_two(&port, &other_seed, "second", "first", "4.1", "takes");
+    let first = first.until("MARK holds");
+    let second = second.until("MARK refused");
+    let first_said = first.output();
+    let logs = first.logs().to_path_buf();
+    // Its emulator gets SIGKILL: nothing is closed, returned or said.
+    drop(first);
+    std::fs::write(dir.path().join("flags/killed"), "").expect("a flag");
+    let second_said = second.finish().expect_success();
+    let said = [&*first_said, &*second_said].map(counted);
+    let counters = std::fs::read(dir.path().join("counters")).expect("what was counted");
+    let counters = counters.as_chunks::<8>().0.iter();
+    let stands: u64 = counters.map(|count| u64::from_le_bytes(*count)).sum();
+    assert_eq!(stands, said[0].0 + said[1].0, "seed {seed}: {said:?}");
+    assert!(said.iter().all(|said| said.0 > 100), "{said:?}");
+    // They were there at the same time.
+    assert!(said[0].1 + said[1].1 > 0, "seed {seed}: {said:?}");
+    let kept = std::fs::read_to_string(dir.path().join("kept")).expect("a file");
+    assert_eq!(kept, "taken\n");
+    // Logs of a success are only in the way.
+    let _ = std::fs::remove_dir_all(logs);
     target.expect_orderly_end();
 }

@@ -23,7 +23,7 @@ const BYTES: usize = 48;
 const GIVEN_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+pub enum Held {
     Nothing,
     Read,
     Write,
@@ -71,15 +71,24 @@ impl Owner {
     }
 }
 
-fn range(kind: Held, from: usize, to: usize) -> libc::flock {
+/// A lock of the bytes `from..to`.
+pub fn range_of(kind: Held, from: usize, to: usize) -> libc::flock {
     libc::flock {
         l_type: kind.number(),
         l_whence: libc::SEEK_SET as i16,
         l_start: from as i64,
-        // To the end of all offsets where the last byte is in it.
-        l_len: if to == BYTES { 0 } else { (to - from) as i64 },
+        l_len: (to - from) as i64,
         l_pid: 0,
     }
+}
+
+fn range(kind: Held, from: usize, to: usize) -> libc::flock {
+    let mut range = range_of(kind, from, to);
+    if to == BYTES {
+        // To the end of all offsets where the last byte is in it.
+        range.l_len = 0;
+    }
+    range
 }
 
 pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {

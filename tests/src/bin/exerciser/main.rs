@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contend;
 mod data;
 mod locks;
 mod names;
@@ -132,7 +133,9 @@ fn main() -> ExitCode {
         [kind, file] if kind == "hold" => return hold(file),
         [kind, seed, steps, dirs @ ..] if matches!(dirs.len(), 1 | 2) => (kind, seed, steps, dirs),
         _ => {
-            eprintln!("usage: exerciser data|names|listing|locks SEED STEPS DIR [OTHER DIR]");
+            eprintln!(
+                "usage: exerciser data|names|listing|locks|contend SEED STEPS DIR [OTHER DIR]"
+            );
             eprintln!("       exerciser as UID PROGRAM [ARGUMENT...]");
             eprintln!("       exerciser hold FILE");
             return ExitCode::from(2);
@@ -157,6 +160,7 @@ fn main() -> ExitCode {
         "names" => names::run(&mut run, steps),
         "listing" => names::listing(&mut run, steps),
         "locks" => locks::run(&mut run, steps),
+        "contend" => contend::run(&mut run, steps),
         other => Err(format!("no such kind: {other}")),
     };
     match found {
