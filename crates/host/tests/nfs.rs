@@ -2,11 +2,13 @@
 //! what becomes of that where connections and servers go.
 #![allow(missing_docs)]
 
+mod between;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use host::nfs::{Access, Client, Create, Error, Handle, Params};
@@ -458,4 +460,54 @@ fn a_connection_lost_in_the_middle_of_anything_costs_nothing() {
     assert_eq!(cutter.cuts.load(Ordering::Relaxed), BUDGETS.len());
     assert_eq!(client.entries(&root).expect("listed"), []);
     client.disconnect().expect("no state is left");
+}
+
+/// A server that has only minor versions up to `most`, and those by which it was
+/// called, in order.
+fn of_minor_versions(to: SocketAddr, most: u32) -> (SocketAddr, Arc<Mutex<Vec<u32>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    let refuse = move |call: &[u8]| {
+        let minor = between::minor(call)?;
+        notes.lock().expect("whole").push(minor);
+        let status = nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH;
+        (minor > most).then(|| between::refused(call, status))
+    };
+    (between::start(to, Arc::new(refuse), Arc::new(|_| ())), seen)
+}
+
+/// RFC 8881, section 2.7: the version before is tried, and stays the one.
+#[test]
+fn a_server_without_4_2_is_asked_in_4_1() {
+    let mut served = Served::start();
+    let (address, seen) = of_minor_versions(served.address, 1);
+    let (mut client, root) = client(address, 2, "dir");
+    assert_eq!(client.minor(), 1);
+    let how = (Access::Both, Create::Guarded);
+    let open = client.open((&root, "file"), how, false).expect("room");
+    client.write(&open, 0, (b"data", STABLE)).expect("room");
+    // Also where all begins again.
+    served.restart();
+    let mut into = [0; 4];
+    let read = client.read(&open, 0, &mut into).expect("reclaimed");
+    assert_eq!((read, &into), ((4, true), b"data"));
+    client.close_file(open).expect("closed");
+    client.disconnect().expect("no state is left");
+    let seen = seen.lock().expect("whole");
+    assert_eq!(seen[0], 2, "what is liked best comes first");
+    assert!(seen.len() > 10 && seen[1..].iter().all(|minor| *minor == 1));
+}
+
+#[test]
+fn a_server_of_4_0_alone_is_not_asked_for_ever() {
+    let served = Served::start();
+    let (address, seen) = of_minor_versions(served.address, 0);
+    let params = Params {
+        patience: Duration::from_secs(20),
+        ..Params::new().expect("random bytes")
+    };
+    let refused = Client::connect(driver(), address, params);
+    let refused = refused.map(|_| ());
+    assert_eq!(status(refused), nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH);
+    assert_eq!(*seen.lock().expect("whole"), [2, 1]);
 }

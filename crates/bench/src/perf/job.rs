@@ -1,5 +1,7 @@
 //! One job: one I/O queue and the load on it.
 
+use std::collections::VecDeque;
+
 use host::{PathChange, PathReport};
 use machine::{Nanos, Tag};
 use mem::BufRange;
@@ -14,6 +16,8 @@ use crate::random::Random;
 
 /// Batches of a local volume before anybody looks at the driver.
 const LOCAL_BATCHES: u32 = 64;
+/// How long a server that asks for patience is left alone: as Linux begins with.
+const PATIENCE: Nanos = 100_000_000;
 /// Mismatches that are kept in words.
 const EXAMPLES_MAX: usize = 8;
 
@@ -78,7 +82,8 @@ impl JobPlan {
     pub fn has_due(&self) -> bool {
         let fails =
             matches!(&self.line, LinePlan::Paths { fast_io_fail, .. } if fast_io_fail.is_some());
-        self.rate.is_some() || fails
+        let waits = matches!(&self.line, LinePlan::Nfs(_));
+        self.rate.is_some() || fails || waits
     }
 }
 
@@ -158,6 +163,8 @@ pub struct Job {
     memory: BufRange,
     flights: Vec<Flight>,
     in_flight: u32,
+    /// Those of them that their server wants later, and when; oldest first.
+    later: VecDeque<(Nanos, Flight)>,
     feed: Feed,
     is_counting: bool,
     workload: Workload,
@@ -194,6 +201,7 @@ impl Job {
                 tags
             ],
             in_flight: 0,
+            later: VecDeque::new(),
             feed: Feed::Nothing,
             is_counting: false,
             workload: Workload::new(plan.is_random, plan.read_percent, plan.blocks, seed),
@@ -295,6 +303,7 @@ impl Job {
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         self.stop();
         self.outcome.lost += u64::from(std::mem::take(&mut self.in_flight));
+        self.later.clear();
         if self.outcome.paths.is_empty() {
             self.outcome.paths = self.line.paths();
         }
@@ -318,7 +327,11 @@ impl Job {
             Some(schedule) if self.feed == Feed::Load && self.has_room() => Some(schedule.next()),
             _ => None,
         };
-        [due, self.line.deadline()].into_iter().flatten().min()
+        let later = self.later.front().map(|(at, _)| *at);
+        [due, later, self.line.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     #[inline]
@@ -398,10 +411,15 @@ impl Job {
                         self.outcome.lost += 1;
                     }
                 }
+                LineEvent::Later(tag) => {
+                    let flight = self.flights[usize::from(tag)];
+                    self.later.push_back((now + PATIENCE, flight));
+                }
                 LineEvent::Down(reason) => {
                     self.outcome.down = Some(reason);
                     self.outcome.lost += u64::from(self.in_flight);
                     self.in_flight = 0;
+                    self.later.clear();
                     self.feed = Feed::Nothing;
                 }
             }
@@ -412,6 +430,9 @@ impl Job {
     /// Submits what there is room for and sends it.
     #[inline]
     pub fn pump<D: Driver>(&mut self, driver: &mut D, now: Nanos) {
+        if !self.later.is_empty() {
+            self.send_late(now);
+        }
         while self.has_room() {
             let (begun, kind, block) = match self.feed {
                 Feed::Nothing => break,
@@ -489,6 +510,22 @@ impl Job {
         self.flights[usize::from(tag)] = flight;
         self.in_flight += 1;
         true
+    }
+
+    /// Sends what its server wanted later, as far as it is time.
+    #[cold]
+    fn send_late(&mut self, now: Nanos) {
+        let mut line = std::mem::take(&mut self.line);
+        while let Some((at, flight)) = self.later.front().copied()
+            && at <= now
+        {
+            self.later.pop_front();
+            self.in_flight -= 1;
+            if !self.send(&mut line, flight) {
+                self.outcome.lost += 1;
+            }
+        }
+        self.line = line;
     }
 
     #[inline]

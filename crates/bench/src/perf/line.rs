@@ -113,6 +113,8 @@ pub enum LineEvent {
     /// An I/O was not executed, but only because something is to be known
     /// first; now it is.
     Again(Tag),
+    /// An I/O was not executed: its server asks for patience.
+    Later(Tag),
     /// No I/O will: why, in words.
     Down(String),
 }

@@ -20,8 +20,6 @@ use crate::random::Random;
 
 pub use line::NfsLine;
 
-/// Minor versions, the one that is liked best first.
-const MINORS: [u32; 2] = [2, 1];
 /// Bytes of a file that nobody has said the size of, if there is room for
 /// twice as much.
 const SIZE_DEFAULT: u64 = 256 << 20;
@@ -102,23 +100,16 @@ fn told(error: Error) -> String {
 impl Mount {
     fn connect(address: &Address) -> Result<Mount, Error> {
         let mut params = Params::new()?;
-        let mut minors = MINORS.into_iter().peekable();
-        loop {
-            params.minor = minors.next().expect("the last is the last");
-            match Client::connect(admin_driver()?, address.socket, params.clone()) {
-                Err(Error::Unusable(_)) if minors.peek().is_some() => {}
-                client => {
-                    return Ok(Mount {
-                        client: client?,
-                        params,
-                        open: None,
-                        has_written: false,
-                        made: Vec::new(),
-                        sessions: Vec::new(),
-                    });
-                }
-            }
-        }
+        let client = Client::connect(admin_driver()?, address.socket, params.clone())?;
+        params.minor = client.minor();
+        Ok(Mount {
+            client,
+            params,
+            open: None,
+            has_written: false,
+            made: Vec::new(),
+            sessions: Vec::new(),
+        })
     }
 
     fn plan(
@@ -236,7 +227,8 @@ impl Mount {
             (None, size) => size,
         };
         if wanted > size && access == Access::Both {
-            self.lay_out(&open, size, wanted).map_err(told)?;
+            let most = self.most([attributes.write_max]);
+            self.lay_out(&open, (size, wanted), most).map_err(told)?;
         }
         let stateid = self.client.stateid(&open);
         self.open = Some(open);
@@ -245,24 +237,26 @@ impl Mount {
         } else {
             size
         };
-        let limits = [attributes.read_max, attributes.write_max]
-            .into_iter()
-            .flatten();
-        let most = limits
-            .min()
-            .unwrap_or(u64::MAX)
-            .min(self.params.io_bytes_max.into());
+        let most = self.most([attributes.read_max, attributes.write_max]);
         Ok((Device::file(is_there, most), Work::File(handle, stateid)))
     }
 
-    /// Writes all of a file from `size` to `wanted`, so that no load meets a hole.
-    fn lay_out(&mut self, open: &Open, size: u64, wanted: u64) -> Result<(), Error> {
+    /// Bytes of one READ or WRITE, where a file has these limits.
+    fn most<const N: usize>(&self, limits: [Option<u64>; N]) -> u64 {
+        let of_session = u64::from(self.client.io_bytes_max());
+        limits.into_iter().flatten().fold(of_session, u64::min)
+    }
+
+    /// Writes all of a file from `size` to `wanted`, so that no load meets a hole;
+    /// at most `most` bytes at a time.
+    fn lay_out(&mut self, open: &Open, (size, wanted): (u64, u64), most: u64) -> Result<(), Error> {
+        let most = most.min(u64::from(LAYOUT_BYTES));
         let mut random = Random::new(1);
         let words = (0..LAYOUT_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes());
         let bytes: Vec<u8> = words.collect();
         let mut at = size;
         while at < wanted {
-            let len = (wanted - at).min(bytes.len() as u64) as usize;
+            let len = (wanted - at).min(most) as usize;
             let data = (&bytes[..len], stable_how4::UNSTABLE4);
             let done = self.client.write(open, at, data)?;
             if done.count == 0 {
@@ -317,10 +311,8 @@ impl Mount {
         }
         let work = match args.rw {
             Rw::Create => {
-                let most = self.client.attributes(&directory).map_err(told)?.write_max;
-                let most = most
-                    .unwrap_or(u64::MAX)
-                    .min(self.params.io_bytes_max.into());
+                let attributes = self.client.attributes(&directory).map_err(told)?;
+                let most = self.most([attributes.write_max]);
                 if args.bs == 0 || args.bs > most {
                     return Err(format!("--bs is from 1 to {most} bytes, one WRITE"));
                 }

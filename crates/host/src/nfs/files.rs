@@ -1,5 +1,6 @@
 //! Files and directories of a server.
 
+use ::nfs::client::Slots;
 use reactor::Driver;
 use wire::nfs4::{
     COMMIT4args, COMMIT4resok, CREATE4args, FATTR4_MODE, GETATTR4args, LOOKUP4args,
@@ -19,6 +20,8 @@ use crate::Payload;
 
 /// Bytes of one answer to READDIR.
 const READDIR_BYTES: u32 = 64 << 10;
+/// What a READ or WRITE has beside its data: credential, SEQUENCE, handle.
+const MESSAGE_BYTES_MAX: u32 = 1024;
 /// Permission bits of what is made here.
 const MODE: u32 = 0o644;
 /// The same of directories.
@@ -298,6 +301,21 @@ impl<D: Driver> Client<D> {
     #[must_use]
     pub fn has_delegation(&self, open: &Open) -> bool {
         self.opens.at(open.number).has_delegation
+    }
+
+    /// The minor version that the server was found to speak.
+    #[must_use]
+    pub fn minor(&self) -> u32 {
+        self.params.minor
+    }
+
+    /// Bytes of one READ or WRITE at most, as far as messages of the session take
+    /// them; files may have limits of their own.
+    #[must_use]
+    pub fn io_bytes_max(&self) -> u32 {
+        let of_session = self.slots.as_ref().map_or(0, Slots::message_bytes_max);
+        let most = of_session.saturating_sub(MESSAGE_BYTES_MAX);
+        self.params.io_bytes_max.min(most)
     }
 
     /// `clientid4`, for owners of opens.

@@ -40,6 +40,8 @@ pub struct Slots {
     session: sessionid4,
     /// `ca_maxrequests` of the whole session.
     session_slots: u32,
+    /// Bytes of one of its calls or answers.
+    message_bytes_max: u32,
     first: slotid4,
     /// The sequence id of the last request in each.
     sequences: Vec<u32>,
@@ -52,14 +54,25 @@ pub struct Slots {
 impl Slots {
     /// All slots of a session that was just made.
     pub fn new(made: &CREATE_SESSION4resok) -> Slots {
-        let count = made.csr_fore_chan_attrs.ca_maxrequests.clamp(1, SLOTS_MAX);
-        Slots::range(made.csr_sessionid, count, 0, count)
+        let fore = &made.csr_fore_chan_attrs;
+        let count = fore.ca_maxrequests.clamp(1, SLOTS_MAX);
+        Slots {
+            session: made.csr_sessionid,
+            session_slots: count,
+            message_bytes_max: fore.ca_maxrequestsize.min(fore.ca_maxresponsesize),
+            first: 0,
+            sequences: vec![0; count as usize],
+            free: (0..count).rev().collect(),
+            highest: u32::MAX,
+            resting: Vec::new(),
+        }
     }
 
-    fn range(session: sessionid4, session_slots: u32, first: u32, count: u32) -> Slots {
+    fn range(&self, first: u32, count: u32) -> Slots {
         Slots {
-            session,
-            session_slots,
+            session: self.session,
+            session_slots: self.session_slots,
+            message_bytes_max: self.message_bytes_max,
             first,
             sequences: vec![0; count as usize],
             free: (first..first + count).rev().collect(),
@@ -76,10 +89,17 @@ impl Slots {
             return None;
         }
         let first = self.first + left;
-        let mut taken = Slots::range(self.session, self.session_slots, first, count);
+        let mut taken = self.range(first, count);
         taken.sequences = self.sequences.split_off(left as usize);
         self.free.retain(|slotid| *slotid < first);
         Some(taken)
+    }
+
+    /// Bytes of one call or answer of the session at most: the smaller of
+    /// `ca_maxrequestsize` and `ca_maxresponsesize`.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> u32 {
+        self.message_bytes_max
     }
 
     /// `csr_sessionid`.

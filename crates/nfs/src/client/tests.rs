@@ -384,6 +384,10 @@ fn xid(client: &mut Client) -> u32 {
 }
 
 fn slots(count: u32) -> Slots {
+    Slots::new(&made(count))
+}
+
+fn made(count: u32) -> CREATE_SESSION4resok<'static> {
     let args = create_session(
         1,
         1,
@@ -396,13 +400,13 @@ fn slots(count: u32) -> Slots {
             callback_program: PROGRAM,
         },
     );
-    Slots::new(&CREATE_SESSION4resok {
+    CREATE_SESSION4resok {
         csr_sessionid: SESSION,
         csr_sequence: 1,
         csr_flags: 0,
         csr_fore_chan_attrs: args.csa_fore_chan_attrs,
         csr_back_chan_attrs: args.csa_back_chan_attrs,
-    })
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ enum Stage {
 pub(super) enum Step {
     /// Another call.
     Next,
+    /// The same call, when the server has been left alone for a while.
+    Later,
     /// It has gone all its way, or failed.
     Done(Result<(), Failed>),
 }
@@ -61,6 +63,8 @@ pub(super) struct Creating {
     len: u32,
     files: Vec<Making>,
     idle: Vec<Tag>,
+    /// Files whose next call the server wants later.
+    paused: Vec<Tag>,
 }
 
 impl Creating {
@@ -89,11 +93,15 @@ impl Creating {
             len,
             files: vec![nothing; idle.len()],
             idle,
+            paused: Vec::new(),
         }
     }
 
-    /// Begins a file; which.
+    /// Goes on with a file that waits, else begins one; which.
     pub(super) fn begin(&mut self, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+        if let Some(which) = self.paused.pop() {
+            return Some(which);
+        }
         let which = self.idle.pop()?;
         let file = &mut self.files[usize::from(which)];
         file.stage = Stage::Open;
@@ -209,10 +217,15 @@ impl Creating {
     /// A call for a file has failed.
     pub(super) fn failed(&mut self, which: Tag, wrong: Wrong) -> Step {
         if wrong.status() == Some(nfsstat4::NFS4ERR_DELAY) {
-            return Step::Next;
+            return Step::Later;
         }
         self.idle.push(which);
         Step::Done(Err(Failed::Nfs(wrong)))
+    }
+
+    /// A file goes on with the next [`Creating::begin`].
+    pub(super) fn pause(&mut self, which: Tag) {
+        self.paused.push(which);
     }
 }
 

@@ -152,7 +152,8 @@ impl NfsLine {
         self.connection.close(driver);
     }
 
-    /// Submits an I/O, or begins a file; `None`: there is no slot.
+    /// Submits an I/O, or begins a file, or goes on with one that was wanted
+    /// later; `None`: there is no slot.
     #[inline]
     pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         if let Calls::Create(creating) = &mut self.calls {
@@ -251,12 +252,16 @@ impl NfsLine {
         if let Calls::Create(creating) = &mut self.calls {
             let step = match sequence {
                 Ok(_) => creating.on_answer(which, &mut results),
-                Err(_) if sequenced == Sequenced::Again => Step::Next,
+                Err(_) if sequenced == Sequenced::Again => Step::Later,
                 Err(wrong) => creating.failed(which, wrong),
             };
             let event = |result| Some(LineEvent::Completed(which, result));
             return match step {
                 Step::Done(result) => event(result),
+                Step::Later => {
+                    creating.pause(which);
+                    Some(LineEvent::Later(which))
+                }
                 Step::Next if self.step(which) => None,
                 Step::Next => event(Err(Failed::Nfs(Wrong::Answer))),
             };
@@ -276,9 +281,9 @@ impl NfsLine {
                 ended(Ok(()))
             }
             Ok(None) => ended(Err(Failed::Short)),
-            Err(_) if sequenced == Sequenced::Again => Some(LineEvent::Again(tag)),
+            Err(_) if sequenced == Sequenced::Again => Some(LineEvent::Later(tag)),
             Err(wrong) if wrong.status() == Some(nfsstat4::NFS4ERR_DELAY) => {
-                Some(LineEvent::Again(tag))
+                Some(LineEvent::Later(tag))
             }
             Err(wrong) => ended(Err(Failed::Nfs(wrong))),
         }

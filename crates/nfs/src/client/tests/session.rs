@@ -1,5 +1,7 @@
 //! Sessions: slots and their sequence ids, callbacks.
 
+use wire::nfs4::EXCHANGE_ID4resok;
+
 use super::*;
 
 fn sequenced(slot: Slot, target: u32) -> SEQUENCE4resok {
@@ -229,4 +231,39 @@ fn who_calls_and_takes_no_answers_is_left() {
     let mut stream: VecDeque<u8> = call.repeat(65).into();
     client.receive_all(&mut stream, usize::MAX);
     assert_eq!(client.fatal, Some(FatalError::Callbacks));
+}
+
+/// A COMPOUND of a minor version that the server has not is refused before its
+/// first operation: there is no result to look into (RFC 8881, section 2.7).
+#[test]
+fn a_minor_version_that_is_not_there_is_told_without_results() {
+    let status = nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH;
+    for tag in [&b""[..], b"tag!"] {
+        let mut answer = Vec::new();
+        let head = compound_res_head {
+            status,
+            tag: Opaque(tag).into(),
+            results: 0,
+        };
+        head.encode(&mut answer);
+        let mut results = Results::read(&answer, false).expect("an answer");
+        let number = nfs_opnum4::OP_EXCHANGE_ID;
+        let found = results.take::<EXCHANGE_ID4resok<'_>>(number);
+        let found = found.map(|_| ()).expect_err("refused");
+        assert_eq!(found, Wrong::Status(number, status));
+    }
+}
+
+/// What one message of a session may be is known to all that share its slots.
+#[test]
+fn the_smaller_way_says_how_large_messages_are() {
+    for (calls, answers) in [(2048, 4096), (4096, 2048)] {
+        let mut made = made(4);
+        made.csr_fore_chan_attrs.ca_maxrequestsize = calls;
+        made.csr_fore_chan_attrs.ca_maxresponsesize = answers;
+        let mut slots = Slots::new(&made);
+        assert_eq!(slots.message_bytes_max(), 2048);
+        let taken = slots.split(2).expect("all are free");
+        assert_eq!(taken.message_bytes_max(), 2048);
+    }
 }
