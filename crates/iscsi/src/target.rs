@@ -50,7 +50,7 @@ const STAGE_LOGIN: u32 = 2048;
 const STAGE_HEADERS: u32 = 2 * (BHS_LEN as u32 + 8);
 /// From so many bytes of Data-Out still to come, a receive for each PDU costs
 /// less than copying them.
-const BULK_MIN: u64 = 16 * 1024;
+const BULK_MIN: u64 = 32 * 1024;
 /// After a command that came with so much data, as many more are taken to do so.
 const BULK_COMMANDS: u8 = 4;
 /// Most R2Ts outstanding for one task, whatever the initiator would take.

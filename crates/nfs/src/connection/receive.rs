@@ -22,7 +22,7 @@ const STAGE_HANDSHAKE: u32 = 2048;
 const STAGE_HEADERS: u32 = 512;
 /// From so many bytes of data, a receive for each WRITE costs less than
 /// copying.
-const BULK_BYTES_MIN: u32 = 16 << 10;
+const BULK_BYTES_MIN: u32 = 32 << 10;
 /// So many calls without such data, and no more of it is expected.
 const BULK_CALLS: u8 = 4;
 /// Bytes of an operation that are looked at first, where it came in pieces.
