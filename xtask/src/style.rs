@@ -37,6 +37,28 @@ fn files_are_short_enough_to_read() {
     }
 }
 
+/// No manifest asks for tests in documents, which take longer to look for than all
+/// unit tests take: an example there would be one that nobody compiles.
+#[test]
+fn no_document_of_an_item_holds_code_to_run() {
+    let mut seen = 0;
+    for file in files(&[".rs"]) {
+        let mut is_open = false;
+        for (at, line) in file.text.lines().enumerate() {
+            let line = line.trim_start();
+            let text = line.strip_prefix("///").or(line.strip_prefix("//!"));
+            let Some(words) = text.and_then(|text| text.trim().strip_prefix("```")) else {
+                continue;
+            };
+            is_open = !is_open;
+            seen += 1;
+            let is_text = words.starts_with("text");
+            assert!(!is_open || is_text, "{}:{}: {line}", file.path, at + 1);
+        }
+    }
+    assert!(seen > 0, "nothing was looked at");
+}
+
 #[test]
 fn functions_are_short_enough_to_read() {
     let (mut long, mut excused) = (Vec::new(), 0);
