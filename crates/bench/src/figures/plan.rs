@@ -59,8 +59,8 @@ impl Pace {
             (Effort::Normal, Care::Other) => (2, 50, 200, 256 << 20),
             (Effort::Normal, Care::Rare) => (2, 200, 2000, 256 << 20),
             (Effort::Full, Care::Main) => (5, 50, 200, 256 << 20),
-            (Effort::Full, Care::Other) => (3, 50, 200, 256 << 20),
-            (Effort::Full, Care::Rare) => (3, 200, 2500, 256 << 20),
+            (Effort::Full, Care::Other) => (3, 50, 200, 128 << 20),
+            (Effort::Full, Care::Rare) => (3, 200, 2000, 256 << 20),
         };
         Pace {
             rounds,
@@ -331,7 +331,7 @@ mod tests {
         let [quick, normal, full] = EFFORTS.map(minutes);
         assert!(quick < 4.0, "quick: {quick} minutes");
         assert!(normal > quick && normal < 15.0, "normal: {normal} minutes");
-        assert!(full > normal && full < 27.0, "full: {full} minutes");
+        assert!(full > normal && full < 28.0, "full: {full} minutes");
     }
 
     #[test]

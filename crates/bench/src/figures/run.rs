@@ -414,7 +414,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let plan = plan(&["depth-read"]);
         let fails = |load: &Load, subject: &Subject| {
-            load.iodepth == 8 && matches!(subject, Subject::Ceiling(_, Payload::Hot))
+            load.iodepth == 8 && matches!(subject, Subject::Ceiling(_, Payload::Cold))
         };
         let mut tries = 0;
         let mut measure = |subject: &Subject, load: &Load, _: &Durations| match fails(load, subject)
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(tries, TRIES, "not waited for in later rounds");
         let failed = outcome.failed.clone();
         assert_eq!(failed.len(), 1);
-        assert_eq!(failed[0].what, "depth-read/ceiling, hot/8");
+        assert_eq!(failed[0].what, "depth-read/ceiling, cold/8");
         assert!(failed[0].why.contains("it is broken"));
         let result = measured(&plan, &journal_, Provenance::default(), failed);
         assert_eq!(result.skipped.len(), 1);

@@ -62,32 +62,13 @@ pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<
     let mut commands = Vec::new();
     let mut children = Vec::new();
     for ((server, client), number) in pairs_of_cpus.into_iter().zip(0..) {
-        let mut words: Vec<String> = vec!["ceiling".into(), "--json".into()];
-        let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-        add("headers", word(protocol).into());
-        add("rw", shape(load.rw).expect("it was asked for").into());
-        add("bs", load.bs.to_string());
-        add("iodepth", load.iodepth.to_string());
-        add(
-            "numjobs",
-            (all / count + u32::from(number < all % count)).to_string(),
-        );
-        add("ramp-time", millis(how_long.ramp));
-        add("runtime", millis(how_long.runtime));
-        add("server-cpu", server.to_string());
-        add("client-cpu", client.to_string());
-        add("span", span.to_string());
-        if let Some(rate) = load.rate {
-            add("rate", (rate / f64::from(count)).to_string());
-        }
-        add("address", around.net.ip.to_string());
-        if let Some(net) = &around.net.target_net {
-            add("server-net", net.clone());
-        }
-        let words = Words {
-            before: around.net.client.clone(),
-            ..around.weft(words)?
+        let one = One {
+            cpus: (*server, *client),
+            connections: all / count + u32::from(number < all % count),
+            span,
+            rate: load.rate.map(|rate| rate / f64::from(count)),
         };
+        let words = words(around, protocol, &one)?;
         commands.push(words.shown());
         children.push(Child::start(&words)?);
     }
@@ -122,6 +103,44 @@ pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<
         sample,
         commands,
         versions: Vec::new(),
+    })
+}
+
+/// What one of them is asked for.
+struct One {
+    /// Of server and client.
+    cpus: (usize, usize),
+    connections: u32,
+    /// Bytes of the server's memory.
+    span: u64,
+    /// Its share of the rate.
+    rate: Option<f64>,
+}
+
+fn words(around: &Around, protocol: Protocol, one: &One) -> Result<Words, Error> {
+    let (load, how_long) = (around.load, around.how_long);
+    let mut words: Vec<String> = vec!["ceiling".into(), "--json".into()];
+    let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    add("headers", word(protocol).into());
+    add("rw", shape(load.rw).expect("it was asked for").into());
+    add("bs", load.bs.to_string());
+    add("iodepth", load.iodepth.to_string());
+    add("numjobs", one.connections.to_string());
+    add("ramp-time", millis(how_long.ramp));
+    add("runtime", millis(how_long.runtime));
+    add("server-cpu", one.cpus.0.to_string());
+    add("client-cpu", one.cpus.1.to_string());
+    add("span", one.span.to_string());
+    if let Some(rate) = one.rate {
+        add("rate", rate.to_string());
+    }
+    add("address", around.net.ip.to_string());
+    if let Some(net) = &around.net.target_net {
+        add("server-net", net.clone());
+    }
+    Ok(Words {
+        before: around.net.client.clone(),
+        ..around.weft(words)?
     })
 }
 
