@@ -34,7 +34,8 @@ pub(super) fn write(to: &mut Markup, report: &Report<'_>) {
         .collect();
     rates(to, &main);
     for section in main {
-        if section.source.spec.axis.scale == Scale::Category {
+        let is_local = section.source.spec.series[0].role() == Role::Local;
+        if is_local && section.source.spec.axis.scale == Scale::Category {
             latencies(to, &section.source);
         }
     }
