@@ -435,6 +435,12 @@ impl<M: Machine> Link<M> {
         driver.recv(self.socket, direct, stage, stage_max, self.recv_token);
     }
 
+    /// Whether the next receive ends at once, with what lies in the socket.
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
     /// Sends what is ready, unless a batch is still on its way, or payload that
     /// lies in the socket is just being received: then the answers to both go
     /// together. Large payloads are received one by one; peers that answered

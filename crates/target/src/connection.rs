@@ -331,7 +331,10 @@ impl<P: Protocol> Connection<P> {
         if self.is_ending() {
             self.link.flush_now(driver);
         } else {
-            if !self.waiting.is_stalled() && self.link.staged_bytes() == 0 {
+            // What is still to come is planned for when the batch has gone that
+            // asks for it.
+            let comes_first = self.link.has_more() && self.link.staged_bytes() == 0;
+            if comes_first && !self.waiting.is_stalled() {
                 self.link.receive(driver);
             }
             self.link.flush(driver);
