@@ -14,13 +14,13 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Payload, pad};
 
-use store::counters;
 use crate::names::{ANSWERED, file};
 use crate::open;
 use crate::payload::{Reading, Writing, begin_read, begin_write};
 use crate::pseudo::Place;
 use crate::run::{self, Around, Ask, Next, Outcome, Run};
 use crate::status::status;
+use store::counters;
 
 /// How an operation goes on.
 pub(crate) enum Then {

@@ -17,9 +17,9 @@ use super::call::Call;
 use super::convert;
 use crate::answers::{self, ENTRIES_MAX};
 use crate::attributes::rights_of;
-use store::counters;
 use crate::handle::Handle;
 use crate::{Granted, Settings};
+use store::counters;
 
 /// Bytes of a directory in one answer at most.
 const READDIR_BYTES_MAX: u32 = 256 << 10;
