@@ -168,6 +168,47 @@ fn bare_sockets_and_the_bare_volume_are_measured_too() {
     }
 }
 
+/// A volume that keeps nothing needs no filling, and has no name in NFS.
+#[test]
+fn a_volume_of_nothing_is_measured_behind_a_target_and_without() {
+    let null = Load {
+        is_null: true,
+        ..LOAD
+    };
+    for protocol in [Protocol::NvmeTcp, Protocol::Iscsi] {
+        let run = run(Subject::Weft(protocol, MODE), &null);
+        check(&run);
+        assert!(run.commands[0].contains("kind = \"null\""), "{run:?}");
+    }
+    let run = run(Subject::Local(Protocol::NvmeTcp), &null);
+    check(&run);
+    assert!(run.commands[0].contains("local:null"), "{run:?}");
+    let files = Subject::Weft(Protocol::Nfs, MODE);
+    assert!(available(&files, &null, &options()).is_err());
+}
+
+/// Sends without a copy begin at a size; below it they are no mode of their own.
+#[test]
+fn only_what_is_sent_so_is_measured_as_zero_copy() {
+    let mode = Mode {
+        zero_copy: true,
+        ..MODE
+    };
+    let subject = Subject::Weft(Protocol::NvmeTcp, mode);
+    for (rw, bs, is_there) in [
+        (Rw::RandRead, 32 << 10, false),
+        (Rw::RandRead, 64 << 10, true),
+        (Rw::RandWrite, 64 << 10, false),
+    ] {
+        let load = Load { rw, bs, ..LOAD };
+        assert_eq!(
+            available(&subject, &load, &options()).is_ok(),
+            is_there,
+            "{load:?}"
+        );
+    }
+}
+
 #[test]
 fn who_stops_gets_no_figure_and_leaves_nobody() {
     let stop = AtomicBool::new(true);
