@@ -778,6 +778,18 @@ fn identifiers_are_not_to_be_foreseen() {
         assert_ne!((a.0, &a.1[8..]), (b.0, &b.1[8..]));
         assert!(a.0 != b.0 && a.1[8..] != b.1[8..]);
     }
+    // What confirms a client of version 4.0.
+    let confirms = |server: &Server| {
+        let address = CallbackAddress {
+            program: 1,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 0,
+        };
+        let set = server.set_clientid(owner(b"new", 1), address, user(0), at(0));
+        set.expect("there is room").1
+    };
+    assert_ne!(confirms(&one), confirms(&other));
     let far = |a: u64, b: u64| a.abs_diff(b) > 1 << 16;
     assert!(first.windows(2).all(|pair| far(pair[0].0, pair[1].0)));
     // What was once given is still told from what never was.
@@ -809,9 +821,9 @@ fn a_host_has_so_many_clients() {
         server.create_session(&args, user(0), now).map(|_| ())
     };
     for name in [&b"a"[..], b"b", b"c", b"d"] {
-        assert_eq!(come(1, name, 1, 0), Ok(()));
+        assert_eq!(come(1, name, 1, SECOND), Ok(()));
     }
-    assert_eq!(come(1, b"e", 1, 0), Err(nfsstat4::NFS4ERR_DELAY));
+    assert_eq!(come(1, b"e", 1, SECOND), Err(nfsstat4::NFS4ERR_DELAY));
     let address = CallbackAddress {
         program: 1,
         netid: Box::default(),
@@ -822,12 +834,14 @@ fn a_host_has_so_many_clients() {
     assert_eq!(old, Err(nfsstat4::NFS4ERR_DELAY));
     assert_eq!(server.refused(), (2, 1));
     assert_eq!(come(2, b"e", 1, 0), Ok(()), "from another host");
-    assert_eq!(come(1, b"a", 2, 0), Ok(()), "it has started again");
+    assert_eq!(come(1, b"a", 2, SECOND), Ok(()), "it has started again");
     assert_eq!(server.counts().0, 5);
     // Who is silent yields to others of its host, and to no other host.
-    let later = settings.lease + 2 * SECOND;
+    let later = settings.lease + 3 * SECOND;
     assert_eq!(come(1, b"g", 1, later), Ok(()));
     assert_eq!(server.counts().0, 5);
+    let has = |name: &[u8]| server.clients().iter().any(|client| *client.owner == *name);
+    assert!(has(b"e"), "though it was silent longest");
     // Those that are never confirmed count, and yield at once.
     const NAMES: [&[u8]; 8] = [b"h", b"i", b"j", b"k", b"l", b"m", b"n", b"o"];
     for boot in 0..20 {

@@ -9,7 +9,8 @@ use store::fs::{Caller, FileId, Info, Op, Progress, Task};
 
 use super::*;
 
-/// A file system that does not list a directory before it is told to.
+/// A file system that does not list a directory, or remove a name, before it is
+/// told to.
 struct Slow {
     info: Info,
     below: Arc<dyn FileSystem>,
@@ -30,12 +31,12 @@ impl FileSystem for Slow {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        if !matches!(op, Op::Readdir { .. }) {
+        if !matches!(op, Op::Readdir { .. } | Op::Remove { .. }) {
             return self.below.start(caller, op, files, token);
         }
         self.waiting.lock().unwrap().push(files.ticket(token));
         let Progress::Done(result) = self.below.start(caller, op, files, token) else {
-            panic!("memory lists at once");
+            panic!("memory does so at once");
         };
         Progress::Pending(Task::of_other(result))
     }
@@ -152,4 +153,56 @@ fn xattr_support_is_that_of_the_file_system() {
     let words = vec![0, 0, 1 << (FATTR4_XATTR_SUPPORT % 32)];
     assert_eq!(told(&mut World::new()), (words.clone(), vec![0, 0, 0, 1]));
     assert_eq!(told(&mut slow().1), (words, vec![0, 0, 0, 0]));
+}
+
+/// The bytes of a call that removes a name.
+fn removal(name: &str) -> Vec<u8> {
+    let target = Opaque(name.as_bytes());
+    let ops = Ops::root().op(arg::OP_REMOVE(wire::nfs4::REMOVE4args { target }));
+    let record = ops.record(0);
+    let mark = RecordMark {
+        is_last: true,
+        len: record.len() as u32,
+    };
+    [&mark.encode()[..], &record].concat()
+}
+
+/// A call of version 4.0 that comes again while it is under way, on another
+/// connection, waits for its end, and has the same answer.
+#[test]
+fn a_removal_that_comes_again_while_it_is_under_way_is_done_once() {
+    let (slow, mut world) = slow();
+    world.file("f", b"");
+    let conns = [1, 2].map(|port| world.server.connect(([192, 0, 2, 9], port).into()));
+    let call = removal("f");
+    for conn in conns {
+        world.server.receive(conn, &call);
+    }
+    let waiting = || std::mem::take(&mut *slow.waiting.lock().unwrap());
+    let tickets = waiting();
+    assert_eq!(tickets.len(), 1, "it is executed once");
+    tickets.into_iter().for_each(Ticket::ring);
+    world.server.advance(1_000_000);
+    for conn in conns {
+        assert_eq!(statuses(&mut world, conn), [NFS4_OK]);
+    }
+    assert_eq!(waiting().len(), 0, "nor is it done again");
+}
+
+/// An answer whose data is gone cannot be given again: the call is a new one.
+#[test]
+fn what_was_read_is_not_kept_for_who_asks_again() {
+    let mut world = World::new();
+    let handle = world.file("f", &pattern(20_000));
+    world.file("g", b"");
+    let target = Opaque(&b"g"[..]);
+    let remove = arg::OP_REMOVE(wire::nfs4::REMOVE4args { target });
+    let ops = Ops::root().op(remove).fh(&handle).read(0, 20_000);
+    let record = ops.record(0);
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        let answer = world.server.call(world.conn, &record);
+        statuses.push(Answer::new(answer).status);
+    }
+    assert_eq!(statuses, [NFS4_OK, nfsstat4::NFS4ERR_NOENT]);
 }

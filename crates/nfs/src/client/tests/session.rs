@@ -242,7 +242,7 @@ fn a_minor_version_that_is_not_there_is_told_without_results() {
         let mut answer = Vec::new();
         let head = compound_res_head {
             status,
-            tag: Opaque(tag).into(),
+            tag: Opaque(tag),
             results: 0,
         };
         head.encode(&mut answer);

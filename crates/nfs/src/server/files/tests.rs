@@ -573,3 +573,18 @@ fn clients_leave_room_for_others() {
     }
     assert!(no_trace(&files));
 }
+
+/// Nobody who was not given a state id can say what it would be, not from those
+/// that he has either.
+#[test]
+fn state_ids_are_not_to_be_foreseen() {
+    let ids = |secret| -> Vec<[u8; 12]> {
+        let files = Files::new(7, Secret([secret; 16]), 2);
+        files.admit(A, false);
+        let open = |owner: &[u8]| files.open(&args(A, owner, READ, 0)).unwrap().stateid;
+        [b"a", b"b", b"c"].map(|owner| open(owner).other).into()
+    };
+    let (first, second) = (ids(1), ids(2));
+    assert!(first.iter().zip(&second).all(|(a, b)| a != b));
+    assert_eq!(first, ids(1), "of one secret they are known");
+}
