@@ -97,7 +97,7 @@ fn a_controller_tells_what_it_is() {
     assert_eq!(controller.transfer_max, Some(1 << 20));
     assert_eq!(
         (controller.in_capsule_max, controller.queue_entries_max),
-        (8192, 64)
+        (16_384, 64)
     );
     assert_eq!(admin.active_namespaces().expect("list"), [3, 7]);
     let first = admin.namespace(None).expect("namespace");
