@@ -42,6 +42,7 @@ use crate::region::{BufRange, Region};
 use free::Free;
 use quota::Quota;
 use reserve::Reserve;
+pub use reserve::touch_ahead;
 use table::Table;
 use word::{PRESENT, frame_of};
 

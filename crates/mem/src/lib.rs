@@ -19,7 +19,7 @@ mod region;
 
 pub use budget::Budget;
 pub use crc::crc32c_bytes;
-pub use frames::{FRAME_BYTES, Frames, Refused};
+pub use frames::{FRAME_BYTES, Frames, Refused, touch_ahead};
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{
     copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, or, zero,

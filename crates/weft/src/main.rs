@@ -73,6 +73,7 @@ enum Command {
 
 fn main() -> ExitCode {
     log_to_stderr();
+    mem::touch_ahead();
     match Cli::parse().command {
         None => serve::run(serve::default_config()),
         Some(Command::Serve { config: None }) => serve::run(serve::default_config()),

@@ -58,15 +58,23 @@ impl Reserve {
     }
 }
 
-/// The thread that touches memory; `None` where the system has none to give.
-fn helper() -> Option<&'static Thread> {
-    static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
-    let started = HELPER.get_or_init(|| {
+/// The thread that touches memory; `None` inside where the system has none to
+/// give.
+static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
+
+/// Starts the thread that touches the memory of all volumes ahead of those who
+/// write. Without it, they touch theirs, and where a volume's content lies
+/// depends on nothing but what is done to it.
+pub fn touch_ahead() {
+    HELPER.get_or_init(|| {
         let builder = thread::Builder::new().name("weft-memory".into());
         let started = builder.spawn(help);
         started.ok().map(|started| started.thread().clone())
     });
-    started.as_ref()
+}
+
+fn helper() -> Option<&'static Thread> {
+    HELPER.get().and_then(Option::as_ref)
 }
 
 /// One huge page for each volume that wants some, as long as any does.

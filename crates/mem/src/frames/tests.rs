@@ -25,6 +25,8 @@ impl Frames {
     /// No loan is out: every frame must be free, in the table or set aside.
     fn check_quiet(&self) {
         let inner = self.inner;
+        // Nothing is on its way from cold to ready meanwhile.
+        let _parked = super::owner::parked();
         let words = inner.words.all().iter();
         let words: Vec<u64> = words.map(|word| word.load(Ordering::Relaxed)).collect();
         assert!(

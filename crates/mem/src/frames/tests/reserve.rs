@@ -74,6 +74,7 @@ fn who_writes_does_not_wait_for_memory() {
     const PARTS: u64 = 1 << 15;
     // So few that their words lie in a few pages.
     const WRITTEN: u64 = 4096;
+    crate::touch_ahead();
     let frames = Frames::new(PARTS * F, PARTS * F).unwrap();
     // As it is when nobody has asked yet.
     frames.wait_ready(HUGE_FRAMES.into());
@@ -141,6 +142,7 @@ fn memory_goes_back_in_huge_pages_but_for_the_reserve() {
 /// With as many volumes as that, one that is never written takes nothing.
 #[test]
 fn nothing_is_ready_before_it_is_wanted() {
+    crate::touch_ahead();
     let many: Vec<Frames> = (0..70)
         .map(|_| Frames::with_spare(64 * F, 64 * F, 8))
         .collect();
