@@ -164,6 +164,8 @@ pub struct Link<M> {
     /// Where a receive under way puts payload that is copied on from there, and
     /// where in the command's data it belongs.
     bounce: Option<(Buf, u32)>,
+    /// What is ready so far of the next send.
+    gathered: Option<Box<Batch>>,
     sending: bool,
     /// More lies in the socket: the next receive ends at once.
     more: bool,
@@ -194,6 +196,7 @@ impl<M: Machine> Link<M> {
             receiving_into: None,
             parked: Data::default(),
             bounce: None,
+            gathered: None,
             sending: false,
             more: false,
             unanswered_bytes: 0,
@@ -456,20 +459,42 @@ impl<M: Machine> Link<M> {
         }
     }
 
-    /// Sends what is ready, unless a batch is still on its way.
+    /// Takes what is ready out of the machine already, for the next send: what it
+    /// kept of a command that is over then serves the next one while it is warm.
     #[inline]
-    pub fn flush_now<D: Driver>(&mut self, driver: &mut D) {
-        if self.sending || !self.machine.has_transmit() {
-            return;
+    pub fn gather<D: Driver>(&mut self, driver: &mut D) {
+        if driver.fast_path() && self.machine.has_transmit() {
+            let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
+            self.fill(&mut batch, driver);
+            self.gathered = Some(batch);
         }
-        self.unanswered_bytes = 0;
-        let mut batch = driver.batch();
+    }
+
+    #[inline]
+    fn fill<D: Driver>(&mut self, batch: &mut Batch, driver: &D) {
         let detour = (!driver.fast_path()).then(|| driver.pool());
         self.machine.poll_transmit(&mut Sink {
-            batch: &mut batch,
+            batch,
             data: &mut self.data,
             detour,
         });
+    }
+
+    /// Whether something is ready to be sent.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        self.gathered.is_some() || self.machine.has_transmit()
+    }
+
+    /// Sends what is ready, unless a batch is still on its way.
+    #[inline]
+    pub fn flush_now<D: Driver>(&mut self, driver: &mut D) {
+        if self.sending || !self.has_unsent() {
+            return;
+        }
+        self.unanswered_bytes = 0;
+        let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
+        self.fill(&mut batch, driver);
         self.sending = true;
         self.sent_at = self.ticks;
         driver.send(self.socket, batch, self.send_token);

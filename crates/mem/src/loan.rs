@@ -130,11 +130,15 @@ impl Loan {
         let first = self.pieces()[0];
         let len = first.len().min(PREFETCH_BYTES_MAX) as usize;
         #[cfg(target_arch = "x86_64")]
-        for at in (0..len).step_by(LINE_BYTES) {
+        {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            let line = first.as_ptr().wrapping_add(at);
-            // SAFETY: a prefetch has no effect that could be seen, and faults nowhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+            // Resolved once: it is a look into a table.
+            let begin = first.as_ptr();
+            for at in (0..len).step_by(LINE_BYTES) {
+                let line = begin.wrapping_add(at);
+                // SAFETY: a prefetch has no effect that could be seen, and faults nowhere.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = len;

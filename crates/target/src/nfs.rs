@@ -347,6 +347,7 @@ impl Connection {
         match step {
             Step::Sent => {
                 self.let_go(kept);
+                self.link.gather(driver);
                 mail::see_to(&self.shared, (&self.jobs, &self.own.local), driver);
             }
             Step::Pending(fs, task) => self.keep(tag, kept, Work::Files(OnFiles { fs, task })),

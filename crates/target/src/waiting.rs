@@ -169,7 +169,7 @@ impl<P: Protocol> Connection<P> {
             return true;
         }
         // What a volume has just ended leaves with this turn.
-        if self.link.machine.has_transmit() && !self.link.is_sending() {
+        if self.link.has_unsent() && !self.link.is_sending() {
             return false;
         }
         // Whatever a volume is at, or waits itself, is not the peer's doing.

@@ -9,6 +9,7 @@ mod leases;
 mod locks;
 mod recovery;
 mod retention;
+mod times;
 mod version0;
 mod version3;
 mod world;

@@ -318,7 +318,8 @@ impl World {
             .connect("127.0.0.1:700".parse().expect("an address"))
     }
 
-    pub fn send(&mut self, conn: usize, minor: u32, ops: &Ops) {
+    /// The next call, a record without its mark.
+    pub fn record(&mut self, minor: u32, ops: &Ops) -> Vec<u8> {
         let mut sys = Vec::new();
         // Stamp, machine, user, group, no further groups.
         [0, 0, self.uid, self.uid, 0]
@@ -333,6 +334,11 @@ impl World {
         }
         .encode(&mut record);
         record.extend(&ops.0);
+        record
+    }
+
+    pub fn send(&mut self, conn: usize, minor: u32, ops: &Ops) {
+        let record = self.record(minor, ops);
         let mark = RecordMark {
             is_last: true,
             len: record.len() as u32,
@@ -367,9 +373,8 @@ impl World {
         self.repeat(client, ops)
     }
 
-    /// The same once more.
-    #[track_caller]
-    pub fn repeat(&mut self, client: &mut Client, ops: Ops) -> Answer {
+    /// Operations in the session of a client, by its number of now.
+    pub fn sequenced(&self, client: &Client, ops: &Ops) -> Ops {
         let mut all = Ops::default().op(arg::OP_SEQUENCE(SEQUENCE4args {
             sa_sessionid: client.session,
             sa_sequenceid: client.sequence,
@@ -377,8 +382,15 @@ impl World {
             sa_highest_slotid: 0,
             sa_cachethis: self.keeps,
         }));
-        all.0.extend(ops.0);
+        all.0.extend(&ops.0);
         all.1 += ops.1;
+        all
+    }
+
+    /// The same once more.
+    #[track_caller]
+    pub fn repeat(&mut self, client: &mut Client, ops: Ops) -> Answer {
+        let all = self.sequenced(client, &ops);
         let mut answer = self.plain(client.conn, client.minor, &all);
         if answer.next(nfs_opnum4::OP_SEQUENCE) == NFS4_OK {
             client.flags = answer.get::<SEQUENCE4resok>().sr_status_flags;

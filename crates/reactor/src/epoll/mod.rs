@@ -379,9 +379,11 @@ impl EpollDriver {
         let recv = socket.recv.take().expect("checked by the caller");
         let result = result.map(|bytes| {
             // A receive that was not filled has emptied the socket.
-            if bytes < direct_len + room && !socket.hung_up {
+            let is_filled = bytes == direct_len + room;
+            if !is_filled && !socket.hung_up {
                 socket.readable = false;
             }
+            self.counters.syscalls += u64::from(is_filled);
             self.counters.recv_bytes += bytes as u64;
             let direct = bytes.min(direct_len);
             let staged = bytes - direct;
@@ -394,7 +396,7 @@ impl EpollDriver {
                 direct: direct as u32,
                 stage: stage.filter(|_| given || staged > 0),
                 eof: bytes == 0,
-                more: bytes > 0 && bytes == direct_len + room && sys::has_bytes(fd),
+                more: is_filled && sys::has_bytes(fd),
             }
         });
         self.counters.recvs += 1;
