@@ -316,10 +316,18 @@ impl Connection {
         }
     }
 
-    /// A call and where its results go: behind the header of an answer that
-    /// says that the call succeeded.
+    /// Where the results of a call go: behind the header of an answer that says
+    /// that it succeeded.
     #[inline]
-    pub fn reply(&mut self, tag: Tag) -> (Call<'_>, &mut Reply) {
+    pub fn reply(&mut self, tag: Tag) -> &mut Reply {
+        let slot = &mut self.slots[tag];
+        assert!(slot.state == State::Executing, "a call that is worked on");
+        &mut slot.reply
+    }
+
+    /// Both.
+    #[inline]
+    pub fn call_and_reply(&mut self, tag: Tag) -> (Call<'_>, &mut Reply) {
         let slot = &mut self.slots[tag];
         assert!(slot.state == State::Executing, "a call that is worked on");
         let call = Call {

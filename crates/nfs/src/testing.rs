@@ -133,13 +133,13 @@ impl Server {
     pub fn answer(&mut self, index: usize, payloads: &[Vec<u8>]) {
         let (tag, seen) = self.calls.remove(index);
         let machine = &mut self.end.machine;
-        machine.reply(tag).1.bytes().extend_from_slice(&seen.args);
+        machine.reply(tag).bytes().extend_from_slice(&seen.args);
         for bytes in payloads {
             let Some(data) = self.end.machine.data_tag(tag) else {
                 break;
             };
             self.end.set_memory(data, bytes.clone());
-            let (_, reply) = self.end.machine.reply(tag);
+            let reply = self.end.machine.reply(tag);
             (bytes.len() as u32).encode(reply.bytes());
             reply.payload(data, 0, bytes.len() as u32);
         }

@@ -63,7 +63,7 @@ pub(crate) fn answer<'a>(run: &mut Run<'a>) -> Option<Outcome<'a>> {
         return None;
     }
     let xid = run.link.machine.call(run.flow.tag).xid;
-    let known = Known::new(xid, COMPOUND, &run.flow.credential, run.args);
+    let known = Known::new(xid, COMPOUND, run.credential(), run.args);
     let past = run.peer.past(run.nfsd).clone();
     match past.begin(known, run.now) {
         Begun::New => {

@@ -245,7 +245,7 @@ pub(crate) fn getattr<'a>(run: &mut Run<'a>, args: &GETATTR4args<'a>) -> Outcome
 fn got_attr<'a>(run: &mut Run<'a>, asked: Asked, attr: &Attr, room: &Room) -> Outcome<'a> {
     let place = run.current()?;
     run.ok(|_| ())?;
-    let to = run.link.machine.reply(run.flow.tag).1.bytes();
+    let to = run.link.machine.reply(run.flow.tag).bytes();
     match write(run.nfsd, &run.peer.view, place, attr, room, asked, to) {
         Ok(()) => Ok(Next::Done),
         Err(status) => run.instead(status),

@@ -296,7 +296,8 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     };
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
-    let caller = run::caller(&run.flow.identity, run.time, is_open, run.peer.asker());
+    let identity = *run.identity();
+    let caller = run::caller(&identity, run.time, is_open, run.peer.asker());
     let data = (run.flow.payload, args.data.len);
     let is_stable = args.stable != stable_how4::UNSTABLE4;
     let what = (file, args.offset, is_stable);

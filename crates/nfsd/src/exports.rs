@@ -183,21 +183,23 @@ impl Rule {
         self.flavors.contains(&flavor)
     }
 
-    /// On whose behalf a caller acts.
+    /// On whose behalf a caller acts, where that is somebody else.
     #[inline]
-    pub fn identity(&self, said: &Credential) -> Credential {
-        let anonymous = Credential::sys(self.anon_uid, self.anon_gid, []);
+    pub fn instead(&self, said: &Credential) -> Option<Credential> {
+        let is_root = || said.uid == 0 || said.gid == 0 || said.gids().contains(&0);
         match (said.flavor, self.squash) {
-            (Flavor::None, _) | (_, Squash::All) => anonymous,
-            (Flavor::Sys, Squash::None) => *said,
-            (Flavor::Sys, Squash::Root) => {
+            (Flavor::None, _) | (_, Squash::All) => {
+                Some(Credential::sys(self.anon_uid, self.anon_gid, []))
+            }
+            (Flavor::Sys, Squash::Root) if is_root() => {
                 let or = |id: u32, anon: u32| if id == 0 { anon } else { id };
-                Credential::sys(
+                Some(Credential::sys(
                     or(said.uid, self.anon_uid),
                     or(said.gid, self.anon_gid),
                     said.gids().iter().map(|&gid| or(gid, self.anon_gid)),
-                )
+                ))
             }
+            (Flavor::Sys, Squash::None | Squash::Root) => None,
         }
     }
 }

@@ -16,7 +16,7 @@ use wire::xdr::{Encode, Opaque};
 
 use crate::open::turn_of;
 use crate::recovery::Standing;
-use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
+use crate::run::{self, Ask, Elsewhere, Outcome, Run, Step};
 use crate::turn::{self, Taken, Turn};
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
@@ -122,7 +122,7 @@ fn locked<'a>(run: &mut Run<'a>, open_turn: Turn, lock_turn: Turn) -> Outcome<'a
         && run.nfsd.server.has_unsaved()
     {
         let then = run::Then::Lock(Then::Recorded(open_turn, lock_turn, stateid));
-        return Ok(Next::Elsewhere(Elsewhere::Records, then));
+        return run.wait(Step::Elsewhere(Elsewhere::Records), then);
     }
     end(run, (open_turn, lock_turn), |run| match tried? {
         Ok(stateid) => has_lock(run, stateid),

@@ -103,7 +103,7 @@ impl Call {
             }
         }
         let view = &around.peer.view;
-        let (_, reply) = around.link.machine.reply(tag);
+        let reply = around.link.machine.reply(tag);
         let to = reply.bytes();
         match self.procedure {
             mount_proc3::MOUNTPROC3_MNT => self.mounted(view, to),

@@ -24,7 +24,7 @@ use wire::xdr::{Encode, List, Opaque};
 
 use crate::names::{change_info, file, set_attr, set_mask};
 use crate::pseudo::Place;
-use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
+use crate::run::{self, Ask, Elsewhere, Outcome, Run};
 pub(crate) use crate::state::{
     Seen, break_delegations, break_old, check_io, check_io_at, check_old,
 };
@@ -106,10 +106,10 @@ fn go_on<'a>(
             is_open,
             then: run::Then::Open(then(opening)),
         }),
-        Ok(Go::Records(then)) => Ok(Next::Elsewhere(
-            Elsewhere::Records,
+        Ok(Go::Records(then)) => run.wait(
+            run::Step::Elsewhere(Elsewhere::Records),
             run::Then::Open(then(opening)),
-        )),
+        ),
         Ok(Go::Done) => answer(run, opening),
         Err(status) => opening.turn.end(run, |_| Err(status)),
     }

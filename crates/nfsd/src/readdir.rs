@@ -203,7 +203,7 @@ fn write_entry(
         export,
         file: entry.file,
     };
-    let (_, reply) = run.link.machine.reply(run.flow.tag);
+    let reply = run.link.machine.reply(run.flow.tag);
     let to = reply.bytes();
     let before = to.len();
     write_name(entry.cookie, name, to);
@@ -266,7 +266,7 @@ fn list_pseudo<'a>(
         let Some(attr) = attr else {
             continue;
         };
-        let (_, reply) = run.link.machine.reply(run.flow.tag);
+        let reply = run.link.machine.reply(run.flow.tag);
         let to = reply.bytes();
         let mark = to.len();
         write_name(cookie, name.as_bytes(), to);

@@ -73,10 +73,8 @@ pub(crate) type Outcome<'a> = Result<Next, nfsstat4>;
 pub(crate) enum Next {
     /// The result was appended.
     Done,
-    /// A file system was asked and will answer.
-    Pending(Arc<dyn FileSystem>, Task, Then),
-    /// See [`Step::Elsewhere`].
-    Elsewhere(Elsewhere, Then),
+    /// It goes on when that is there which [`Run::wait`] was told.
+    Waits,
     /// The operation begins again when there is memory; nothing was appended.
     NoMemory,
     /// There is no further operation, or all results are there.
@@ -132,10 +130,9 @@ pub(crate) struct InSlot {
 pub(crate) struct Flow {
     pub(crate) tag: Tag,
     pub(crate) compound: Compound,
-    /// Who calls, as the call says.
-    pub(crate) credential: Credential,
-    /// On whose behalf it acts in the export that `identity_in` names.
-    pub(crate) identity: Credential,
+    /// On whose behalf it acts in the export that `identity_in` names, where
+    /// that is not who calls.
+    identity: Option<Credential>,
     identity_in: Option<u32>,
     /// The exports that it began with, and the file system of `identity_in`.
     generation: u64,
@@ -185,17 +182,15 @@ impl Execution {
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
         let machine = &mut around.link.machine;
-        let (call, reply) = machine.reply(tag);
+        let (call, reply) = machine.call_and_reply(tag);
         if call.procedure != Procedure::Compound {
             return self.old.begin(tag, around);
         }
         let begin = reply.mark();
-        let credential = *call.credential;
         self.flow = Some(Flow {
             tag,
             compound: Compound::begin(&call, reply),
-            credential,
-            identity: credential,
+            identity: None,
             identity_in: None,
             generation: around.peer.view.generation(),
             instance: 0,
@@ -285,6 +280,8 @@ impl Execution {
     ) -> Step {
         let flow = self.flow.as_mut().expect(UNDER_WAY);
         let mut run = Run {
+            waits: &mut self.waits,
+            step: None,
             nfsd: around.nfsd,
             peer: around.peer,
             link: around.link,
@@ -297,7 +294,7 @@ impl Execution {
             flow,
         };
         let next = first(&mut run);
-        let step = run.go(next, &mut self.waits);
+        let step = run.go(next);
         match step {
             Step::Sent => {
                 let args = std::mem::take(&mut self.args);
@@ -314,7 +311,7 @@ impl Execution {
         let flow = self.flow.as_mut().expect(UNDER_WAY);
         let machine = &mut around.link.machine;
         machine.give_args(flow.tag, args);
-        let (_, reply) = machine.reply(flow.tag);
+        let reply = machine.reply(flow.tag);
         if !flow.is_replayed {
             flow.compound.end(reply);
         }
@@ -333,6 +330,9 @@ impl Execution {
 
 /// A call while it runs.
 pub(crate) struct Run<'a> {
+    waits: &'a mut Waits,
+    /// How far the call has come, where it waits.
+    step: Option<Step>,
     pub(crate) nfsd: &'a Nfsd,
     pub(crate) peer: &'a mut Peer,
     pub(crate) link: &'a mut Link<Connection>,
@@ -347,7 +347,7 @@ pub(crate) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Goes on as far as it can.
-    fn go(&mut self, mut next: Outcome<'a>, waits: &mut Waits) -> Step {
+    fn go(&mut self, mut next: Outcome<'a>) -> Step {
         loop {
             next = match next {
                 Ok(Next::Done) => {
@@ -359,16 +359,9 @@ impl<'a> Run<'a> {
                     self.take()
                 }
                 Ok(Next::End) => return Step::Sent,
-                Ok(Next::Pending(fs, task, then)) => {
-                    *waits = Waits::For(then);
-                    return Step::Pending(fs, task);
-                }
-                Ok(Next::Elsewhere(what, then)) => {
-                    *waits = Waits::For(then);
-                    return Step::Elsewhere(what);
-                }
+                Ok(Next::Waits) => return self.step.take().expect("who waits says for what"),
                 Ok(Next::NoMemory) => {
-                    *waits = Waits::Again;
+                    *self.waits = Waits::Again;
                     return Step::NoMemory;
                 }
             }
@@ -378,7 +371,7 @@ impl<'a> Run<'a> {
     /// Takes the next operation and begins it.
     #[inline]
     fn take(&mut self) -> Outcome<'a> {
-        let (call, reply) = self.link.machine.reply(self.flow.tag);
+        let (call, reply) = self.link.machine.call_and_reply(self.flow.tag);
         self.flow.mark = reply.mark();
         match self.flow.compound.next(self.args, &call) {
             compound::Next::Op(number, payload) => {
@@ -414,7 +407,7 @@ impl<'a> Run<'a> {
             return;
         }
         let number = self.flow.compound.number();
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         self.flow.compound.result(number, status, reply);
         without_body(number, reply);
     }
@@ -422,7 +415,7 @@ impl<'a> Run<'a> {
     /// A result was appended: is it within what was agreed?
     #[inline]
     fn settle(&mut self) {
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         let bytes = reply.record_bytes();
         if let Err(status) = self.flow.check_room(bytes, self.nfsd) {
             let _ = self.instead(status);
@@ -436,7 +429,7 @@ impl<'a> Run<'a> {
     /// As RFC 8881, section 2.10.6.4 says.
     #[inline]
     pub(crate) fn reserve(&mut self, result_bytes: u32) -> Result<(), nfsstat4> {
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         let bytes = reply.record_bytes().saturating_add(result_bytes);
         self.flow.check_room(bytes, self.nfsd)
     }
@@ -445,14 +438,14 @@ impl<'a> Run<'a> {
     #[inline]
     pub(crate) fn room(&mut self) -> u32 {
         let max = self.flow.answer_bytes_max(self.nfsd);
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         max.saturating_sub(reply.record_bytes())
     }
 
     /// The answer, to be appended to.
     #[inline]
     pub(crate) fn reply(&mut self) -> &mut Reply {
-        self.link.machine.reply(self.flow.tag).1
+        self.link.machine.reply(self.flow.tag)
     }
 
     /// The operation succeeded: `body` appends what its result has beyond that.
@@ -469,7 +462,7 @@ impl<'a> Run<'a> {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Outcome<'a> {
         let number = self.flow.compound.number();
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         self.flow.compound.result(number, status, reply);
         body(reply.bytes());
         Ok(Next::Done)
@@ -480,7 +473,7 @@ impl<'a> Run<'a> {
     #[cold]
     pub(crate) fn instead(&mut self, status: nfsstat4) -> Outcome<'a> {
         let number = self.flow.compound.number();
-        let (_, reply) = self.link.machine.reply(self.flow.tag);
+        let reply = self.link.machine.reply(self.flow.tag);
         let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
         compound.instead(mark, number, status, reply);
         without_body(number, reply);
@@ -498,16 +491,23 @@ impl<'a> Run<'a> {
     pub(crate) fn goes_on(&mut self, begun: Begun, then: Then) -> Outcome<'a> {
         match begun {
             Begun::Done(result) => after(self, then, result),
-            Begun::Pending(fs, task) => Ok(Next::Pending(fs, task, then)),
+            Begun::Pending(fs, task) => self.wait(Step::Pending(fs, task), then),
         }
+    }
+
+    /// The operation goes on with `then` when what `step` waits for is there.
+    pub(crate) fn wait(&mut self, step: Step, then: Then) -> Outcome<'a> {
+        *self.waits = Waits::For(then);
+        self.step = Some(step);
+        Ok(Next::Waits)
     }
 
     /// Asks the file system of the current file handle.
     #[inline]
     pub(crate) fn begin(&mut self, op: fs::Op<'_>, is_open: bool) -> Begun {
         let place = self.flow.current.map(|current| current.place);
-        let (export, identity) = match place {
-            Some(Place::File { export, .. }) => (export, &self.flow.identity),
+        let export = match place {
+            Some(Place::File { export, .. }) => export,
             Some(Place::Pseudo(_)) => {
                 return Begun::Done(names::pseudo(&self.peer.view, &op));
             }
@@ -518,6 +518,7 @@ impl<'a> Run<'a> {
             // The export went while the call waited.
             return Begun::Done(Err(fs::Error::Stale));
         };
+        let identity = identity(self.flow, self.link);
         let caller = caller(identity, self.time, is_open, self.peer.asker());
         let fs = granted.export.fs();
         match fs.start(&caller, op, self.files, self.token) {
@@ -528,7 +529,8 @@ impl<'a> Run<'a> {
 
     /// Asks another file system.
     pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::Op<'_>) -> Begun {
-        let caller = caller(&self.flow.identity, self.time, false, self.peer.asker());
+        let identity = identity(self.flow, self.link);
+        let caller = caller(identity, self.time, false, self.peer.asker());
         match fs.start(&caller, op, self.files, self.token) {
             Progress::Done(result) => Begun::Done(result),
             Progress::Pending(task) => Begun::Pending(fs.clone(), task),
@@ -538,12 +540,19 @@ impl<'a> Run<'a> {
     /// On whose behalf it acts at the current file handle.
     #[inline]
     pub(crate) fn caller(&self, is_open: bool) -> Caller<'_> {
-        caller(&self.flow.identity, self.time, is_open, self.peer.asker())
+        caller(self.identity(), self.time, is_open, self.peer.asker())
     }
 
     /// The same, as a credential.
+    #[inline]
     pub(crate) fn identity(&self) -> &Credential {
-        &self.flow.identity
+        identity(self.flow, self.link)
+    }
+
+    /// Who calls, as the call says.
+    #[inline]
+    pub(crate) fn credential(&self) -> &Credential {
+        self.link.machine.call(self.flow.tag).credential
     }
 
     /// Its minor version.
@@ -573,7 +582,7 @@ impl<'a> Run<'a> {
         let granted = self.peer.view.granted(export);
         let granted = granted.filter(|granted| self.is_same(granted));
         let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-        match granted.rule.takes(self.flow.credential.flavor) {
+        match granted.rule.takes(self.credential().flavor) {
             true => Ok(()),
             false => Err(nfsstat4::NFS4ERR_WRONGSEC),
         }
@@ -615,7 +624,7 @@ impl<'a> Run<'a> {
             && self.flow.identity_in != Some(export)
             && let Some(granted) = self.peer.view.granted(export)
         {
-            self.flow.identity = granted.rule.identity(&self.flow.credential);
+            self.flow.identity = granted.rule.instead(self.credential());
             self.flow.identity_in = Some(export);
             self.flow.instance = granted.export.fs().info().instance;
         }
@@ -680,6 +689,13 @@ impl<'a> Run<'a> {
             None => self.flow.client.as_ref(),
         }
     }
+}
+
+/// On whose behalf a call acts at its current file handle.
+#[inline]
+pub(crate) fn identity<'a>(flow: &'a Flow, link: &'a Link<Connection>) -> &'a Credential {
+    let said = || link.machine.call(flow.tag).credential;
+    flow.identity.as_ref().unwrap_or_else(said)
 }
 
 #[inline]

@@ -13,7 +13,7 @@ pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'
     let request = Request {
         record_bytes: run.link.machine.call(run.flow.tag).record_bytes,
         ops: run.flow.compound.ops(),
-        principal: Principal::from(&run.flow.credential),
+        principal: Principal::from(run.credential()),
     };
     match held.session.sequence(args, &request, run.now)? {
         Sequenced::New(resok) => {

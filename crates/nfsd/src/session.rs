@@ -15,7 +15,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
-use crate::run::{self, Elsewhere, Next, Outcome, Run};
+use crate::run::{self, Elsewhere, Outcome, Run, Step};
 
 /// How an operation goes on.
 pub(crate) enum Then {
@@ -51,7 +51,7 @@ pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) ->
         address: location.r_addr.0.into(),
         ident: args.callback_ident,
     };
-    let principal = Principal::from(&run.flow.credential);
+    let principal = Principal::from(run.credential());
     let server = &run.nfsd.server;
     let has_state = |id| run.nfsd.files.has_state(id);
     match server.set_clientid(owner, address, principal, (run.now, &has_state)) {
@@ -79,7 +79,7 @@ pub(crate) fn setclientid_confirm<'a>(
     run: &mut Run<'a>,
     args: &SETCLIENTID_CONFIRM4args,
 ) -> Outcome<'a> {
-    let principal = Principal::from(&run.flow.credential);
+    let principal = Principal::from(run.credential());
     let (id, verifier) = (args.clientid, args.setclientid_confirm);
     let server = &run.nfsd.server;
     server.confirm_clientid(id, verifier, principal, run.now)?;
@@ -134,7 +134,7 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
         id: args.eia_clientowner.co_ownerid.0,
         host: run.peer.asker().host,
     };
-    let principal = Principal::from(&run.flow.credential);
+    let principal = Principal::from(run.credential());
     let (server, minor) = (&run.nfsd.server, run.minor());
     let files = &run.nfsd.files;
     let has_state = |id| files.has_state(id);
@@ -163,7 +163,7 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
 }
 
 pub(crate) fn create_session<'a>(run: &mut Run<'a>, args: &CREATE_SESSION4args<'a>) -> Outcome<'a> {
-    let principal = Principal::from(&run.flow.credential);
+    let principal = Principal::from(run.credential());
     let session = run.nfsd.server.create_session(args, principal, run.now)?;
     run.nfsd.admit(session.client.id, false);
     run.nfsd.bury();
@@ -203,7 +203,7 @@ pub(crate) fn destroy_session<'a>(run: &mut Run<'a>, args: &DESTROY_SESSION4args
     if is_own && run.flow.compound.taken() != run.flow.compound.ops() {
         return Err(nfsstat4::NFS4ERR_NOT_ONLY_OP);
     }
-    let principal = Principal::from(&run.flow.credential);
+    let principal = Principal::from(run.credential());
     let server = &run.nfsd.server;
     server.destroy_session(&args.dsa_sessionid, principal)?;
     run.ok(|_| {})
@@ -226,10 +226,10 @@ pub(crate) fn reclaim_complete<'a>(run: &mut Run<'a>, args: &RECLAIM_COMPLETE4ar
     let client = run.client().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
     run.nfsd.server.reclaim_complete(client)?;
     match run.nfsd.server.has_unsaved() {
-        true => Ok(Next::Elsewhere(
-            Elsewhere::Records,
+        true => run.wait(
+            Step::Elsewhere(Elsewhere::Records),
             run::Then::Session(Then::Recorded),
-        )),
+        ),
         false => run.ok(|_| {}),
     }
 }

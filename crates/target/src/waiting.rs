@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use machine::{Machine, Nanos};
+use machine::Nanos;
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};

@@ -223,7 +223,7 @@ impl Model {
                     let kept = self.slots[at].1.clone();
                     assert!(!kept.is_empty(), "it asked for the answer to be kept");
                     let machine = &mut server.end.machine;
-                    machine.reply(tag).1.bytes().extend(kept);
+                    machine.reply(tag).bytes().extend(kept);
                     machine.send(tag);
                     return;
                 }
@@ -264,15 +264,15 @@ impl Model {
         }
         let machine = &mut server.end.machine;
         let Some((at, content)) = payload else {
-            machine.reply(tag).1.bytes().extend(bytes);
+            machine.reply(tag).bytes().extend(bytes);
             return machine.send(tag);
         };
         let at = before + at;
-        machine.reply(tag).1.bytes().extend(&bytes[..at]);
+        machine.reply(tag).bytes().extend(&bytes[..at]);
         let named = machine.data_tag(tag).expect("a tag");
         let len = content.len() as u32;
         server.end.set_memory(named, content);
-        let reply = server.end.machine.reply(tag).1;
+        let reply = server.end.machine.reply(tag);
         reply.payload(named, 0, len);
         reply.bytes().extend(&bytes[at..]);
         server.end.machine.send(tag);

@@ -41,7 +41,7 @@ fn execute(call: &[u8]) -> Executed {
     while server.receive(&mut stream, usize::MAX) {}
     let tag = server.calls[0].0;
     let machine = &mut server.end.machine;
-    let (call, reply) = machine.reply(tag);
+    let (call, reply) = machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);
     let mut executed = Vec::new();
     loop {
@@ -165,7 +165,7 @@ fn a_result_that_is_too_long_is_taken_back() {
     let mut stream: VecDeque<u8> = record(&bytes, || usize::MAX).into();
     while server.receive(&mut stream, usize::MAX) {}
     let tag = server.calls[0].0;
-    let (call, reply) = server.end.machine.reply(tag);
+    let (call, reply) = server.end.machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);
     compound.next(call.args, &call);
     let mark = reply.mark();

@@ -300,7 +300,7 @@ fn calls_may_be_refused_by_who_executes_them() {
     let machine = &mut server.end.machine;
     assert_eq!(machine.executing(), 4);
     // What was appended already does not go out.
-    machine.reply(tags[1]).1.bytes().extend([7; 100]);
+    machine.reply(tags[1]).bytes().extend([7; 100]);
     machine.send_denied(tags[1], auth_stat::AUTH_TOOWEAK);
     machine.send_status(tags[0], accept_stat::GARBAGE_ARGS);
     machine.send_status(tags[3], accept_stat::SYSTEM_ERR);
@@ -524,7 +524,7 @@ fn long_results_go_out_piece_by_piece() {
     drain(&mut server, &mut whole(&call(1, &[])).into(), usize::MAX);
     let tag = server.calls[0].0;
     let results: Vec<u8> = (0..50_000).map(|byte| byte as u8).collect();
-    let reply = server.end.machine.reply(tag).1;
+    let reply = server.end.machine.reply(tag);
     reply.bytes().extend(&results);
     let mark = reply.mark();
     reply.bytes().extend([1; 100]);
@@ -574,7 +574,7 @@ fn answers_that_nobody_takes_are_no_more_than_may_be() {
         while server.receive(stream, 1) {
             server.take_ops();
             while let Some((tag, _)) = server.calls.first() {
-                let (_, reply) = server.end.machine.reply(*tag);
+                let reply = server.end.machine.reply(*tag);
                 reply.bytes().resize(300 << 10, 0);
                 server.answer(0, &[]);
                 made += 1;

@@ -208,7 +208,7 @@ impl Call {
         let Some(granted) = around.peer.view.granted(call.export) else {
             return call;
         };
-        call.identity = granted.rule.identity(&by);
+        call.identity = granted.rule.instead(&by).unwrap_or(by);
         call.from = around.peer.asker();
         call.instance = granted.export.fs().info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
@@ -368,7 +368,7 @@ impl Call {
                 None
             }
             Begun::Again(results) => {
-                let (_, reply) = around.link.machine.reply(tag);
+                let reply = around.link.machine.reply(tag);
                 reply.bytes().extend_from_slice(&results);
                 self.known = None;
                 Some(Step::Sent)
@@ -598,7 +598,7 @@ impl Call {
     fn finish(&mut self, tag: Tag, asked: &Asked<'_>, around: &mut Around<'_>) {
         let granted = around.peer.view.granted(self.export);
         let machine = &mut around.link.machine;
-        let (_, reply) = machine.reply(tag);
+        let reply = machine.reply(tag);
         results::write(self, asked, granted, &around.nfsd.settings, reply);
         around.peer.answers.made(std::mem::take(&mut self.reserved));
         match (&self.known, self.status) {

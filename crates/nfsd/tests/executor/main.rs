@@ -786,8 +786,8 @@ fn exports_are_apart() {
     assert_eq!(answer.words(), [0], "AUTH_NONE");
     // Somebody else is nobody there.
     let identity = world.server.nfsd.exports.load();
-    let identity = identity.iter().next().unwrap().rules()[0].identity(&Credential::default());
-    assert_eq!(identity.uid, nfsd::exports::NOBODY);
+    let identity = identity.iter().next().unwrap().rules()[0].instead(&Credential::default());
+    assert_eq!(identity.unwrap().uid, nfsd::exports::NOBODY);
 }
 
 #[test]
