@@ -124,24 +124,13 @@ impl Loan {
     }
 
     /// Has the processor fetch the first bytes, which are to be sent soon: until
-    /// then it works on other commands of the same batch.
+    /// then it works on other commands of the same batch. Half of them now, the
+    /// rest when they are put into a batch ([`BufRange::prefetch_rest`]): more at
+    /// a time would be waited for.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let first = self.pieces()[0];
-        let len = first.len().min(PREFETCH_BYTES_MAX) as usize;
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // Resolved once: it is a look into a table.
-            let begin = first.as_ptr();
-            for at in (0..len).step_by(LINE_BYTES) {
-                let line = begin.wrapping_add(at);
-                // SAFETY: a prefetch has no effect that could be seen, and faults nowhere.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = len;
+        fetch(first, 0, PREFETCH_BYTES_MAX / 2);
     }
 
     /// Whether it holds no byte.
@@ -190,6 +179,32 @@ impl Loan {
         list.push(piece);
         self.pieces = Pieces::Many(list);
     }
+}
+
+impl BufRange {
+    /// Has the processor fetch what [`Loan`]s have not of their first bytes yet.
+    #[inline]
+    pub fn prefetch_rest(self) {
+        fetch(self, PREFETCH_BYTES_MAX / 2, PREFETCH_BYTES_MAX);
+    }
+}
+
+/// Has the processor fetch the bytes in `from..to`, as far as there are any.
+#[inline]
+fn fetch(range: BufRange, from: u32, to: u32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // Resolved once: it is a look into a table.
+        let begin = range.as_ptr();
+        for at in (from..to.min(range.len())).step_by(LINE_BYTES) {
+            let line = begin.wrapping_add(at as usize);
+            // SAFETY: a prefetch has no effect that could be seen, and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (range, from, to);
 }
 
 impl Drop for Loan {

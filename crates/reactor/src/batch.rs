@@ -107,6 +107,7 @@ impl Batch {
         if range.is_empty() {
             return;
         }
+        range.prefetch_rest();
         self.push(range.as_ptr(), range.len() as usize);
         self.left_bytes += u64::from(range.len());
         self.header_is_open = false;

@@ -136,13 +136,16 @@ impl<'g> Group<'g> {
             let _ = writeln!(decode, "            {field}: Decode::decode(from)?,");
             let _ = writeln!(encode, "        self.{field}.encode(to);");
         }
+        // What borrows nothing has one size and few parts: reading it becomes part
+        // of what wants it.
+        let inline = if life.is_empty() { "#[inline]\n    " } else { "" };
         let _ = write!(
             out,
             "{DERIVE}pub struct {name}{life} {{\n{body}}}\n\
-             impl<'a> Decode<'a> for {name}{life} {{\n    \
+             impl<'a> Decode<'a> for {name}{life} {{\n    {inline}\
              fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {{\n        \
              Ok({name} {{\n{decode}        }})\n    }}\n}}\n\
-             impl Encode for {name}{} {{\n    \
+             impl Encode for {name}{} {{\n    {inline}\
              fn encode(&self, to: &mut Vec<u8>) {{\n{encode}    }}\n}}\n",
             life.replace('a', "_"),
         );

@@ -223,6 +223,7 @@ pub struct specdata3 {
     pub specdata2: u32,
 }
 impl<'a> Decode<'a> for specdata3 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(specdata3 {
             specdata1: Decode::decode(from)?,
@@ -231,6 +232,7 @@ impl<'a> Decode<'a> for specdata3 {
     }
 }
 impl Encode for specdata3 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.specdata1.encode(to);
         self.specdata2.encode(to);
@@ -243,6 +245,7 @@ pub struct nfstime3 {
     pub nseconds: u32,
 }
 impl<'a> Decode<'a> for nfstime3 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(nfstime3 {
             seconds: Decode::decode(from)?,
@@ -251,6 +254,7 @@ impl<'a> Decode<'a> for nfstime3 {
     }
 }
 impl Encode for nfstime3 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.seconds.encode(to);
         self.nseconds.encode(to);
@@ -274,6 +278,7 @@ pub struct fattr3 {
     pub ctime: nfstime3,
 }
 impl<'a> Decode<'a> for fattr3 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(fattr3 {
             type_: Decode::decode(from)?,
@@ -293,6 +298,7 @@ impl<'a> Decode<'a> for fattr3 {
     }
 }
 impl Encode for fattr3 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.type_.encode(to);
         self.mode.encode(to);
@@ -320,6 +326,7 @@ pub struct wcc_attr {
     pub ctime: nfstime3,
 }
 impl<'a> Decode<'a> for wcc_attr {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(wcc_attr {
             size: Decode::decode(from)?,
@@ -329,6 +336,7 @@ impl<'a> Decode<'a> for wcc_attr {
     }
 }
 impl Encode for wcc_attr {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.size.encode(to);
         self.mtime.encode(to);
@@ -345,6 +353,7 @@ pub struct wcc_data {
     pub after: post_op_attr,
 }
 impl<'a> Decode<'a> for wcc_data {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(wcc_data {
             before: Decode::decode(from)?,
@@ -353,6 +362,7 @@ impl<'a> Decode<'a> for wcc_data {
     }
 }
 impl Encode for wcc_data {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.before.encode(to);
         self.after.encode(to);
@@ -452,6 +462,7 @@ pub struct sattr3 {
     pub mtime: set_mtime,
 }
 impl<'a> Decode<'a> for sattr3 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(sattr3 {
             mode: Decode::decode(from)?,
@@ -464,6 +475,7 @@ impl<'a> Decode<'a> for sattr3 {
     }
 }
 impl Encode for sattr3 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.mode.encode(to);
         self.uid.encode(to);

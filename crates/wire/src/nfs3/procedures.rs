@@ -77,6 +77,7 @@ pub struct WCC3res {
     pub wcc: wcc_data,
 }
 impl<'a> Decode<'a> for WCC3res {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(WCC3res {
             status: Decode::decode(from)?,
@@ -85,6 +86,7 @@ impl<'a> Decode<'a> for WCC3res {
     }
 }
 impl Encode for WCC3res {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.status.encode(to);
         self.wcc.encode(to);
@@ -197,6 +199,7 @@ pub struct ACCESS3resok {
     pub access: u32,
 }
 impl<'a> Decode<'a> for ACCESS3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(ACCESS3resok {
             obj_attributes: Decode::decode(from)?,
@@ -205,6 +208,7 @@ impl<'a> Decode<'a> for ACCESS3resok {
     }
 }
 impl Encode for ACCESS3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.obj_attributes.encode(to);
         self.access.encode(to);
@@ -336,6 +340,7 @@ pub struct READ3resok {
     pub data: Payload,
 }
 impl<'a> Decode<'a> for READ3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(READ3resok {
             file_attributes: Decode::decode(from)?,
@@ -346,6 +351,7 @@ impl<'a> Decode<'a> for READ3resok {
     }
 }
 impl Encode for READ3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.file_attributes.encode(to);
         self.count.encode(to);
@@ -442,6 +448,7 @@ pub struct WRITE3resok {
     pub verf: writeverf3,
 }
 impl<'a> Decode<'a> for WRITE3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(WRITE3resok {
             file_wcc: Decode::decode(from)?,
@@ -452,6 +459,7 @@ impl<'a> Decode<'a> for WRITE3resok {
     }
 }
 impl Encode for WRITE3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.file_wcc.encode(to);
         self.count.encode(to);
@@ -667,6 +675,7 @@ pub struct devicedata3 {
     pub spec: specdata3,
 }
 impl<'a> Decode<'a> for devicedata3 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(devicedata3 {
             dev_attributes: Decode::decode(from)?,
@@ -675,6 +684,7 @@ impl<'a> Decode<'a> for devicedata3 {
     }
 }
 impl Encode for devicedata3 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.dev_attributes.encode(to);
         self.spec.encode(to);
@@ -789,6 +799,7 @@ pub struct RENAME3res {
     pub todir_wcc: wcc_data,
 }
 impl<'a> Decode<'a> for RENAME3res {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(RENAME3res {
             status: Decode::decode(from)?,
@@ -798,6 +809,7 @@ impl<'a> Decode<'a> for RENAME3res {
     }
 }
 impl Encode for RENAME3res {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.status.encode(to);
         self.fromdir_wcc.encode(to);
@@ -832,6 +844,7 @@ pub struct LINK3res {
     pub linkdir_wcc: wcc_data,
 }
 impl<'a> Decode<'a> for LINK3res {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(LINK3res {
             status: Decode::decode(from)?,
@@ -841,6 +854,7 @@ impl<'a> Decode<'a> for LINK3res {
     }
 }
 impl Encode for LINK3res {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.status.encode(to);
         self.file_attributes.encode(to);
@@ -1092,6 +1106,7 @@ pub struct FSSTAT3resok {
     pub invarsec: u32,
 }
 impl<'a> Decode<'a> for FSSTAT3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(FSSTAT3resok {
             obj_attributes: Decode::decode(from)?,
@@ -1106,6 +1121,7 @@ impl<'a> Decode<'a> for FSSTAT3resok {
     }
 }
 impl Encode for FSSTAT3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.obj_attributes.encode(to);
         self.tbytes.encode(to);
@@ -1186,6 +1202,7 @@ pub struct FSINFO3resok {
     pub properties: u32,
 }
 impl<'a> Decode<'a> for FSINFO3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(FSINFO3resok {
             obj_attributes: Decode::decode(from)?,
@@ -1203,6 +1220,7 @@ impl<'a> Decode<'a> for FSINFO3resok {
     }
 }
 impl Encode for FSINFO3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.obj_attributes.encode(to);
         self.rtmax.encode(to);
@@ -1274,6 +1292,7 @@ pub struct PATHCONF3resok {
     pub case_preserving: bool,
 }
 impl<'a> Decode<'a> for PATHCONF3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(PATHCONF3resok {
             obj_attributes: Decode::decode(from)?,
@@ -1287,6 +1306,7 @@ impl<'a> Decode<'a> for PATHCONF3resok {
     }
 }
 impl Encode for PATHCONF3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.obj_attributes.encode(to);
         self.linkmax.encode(to);
@@ -1355,6 +1375,7 @@ pub struct COMMIT3resok {
     pub verf: writeverf3,
 }
 impl<'a> Decode<'a> for COMMIT3resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(COMMIT3resok {
             file_wcc: Decode::decode(from)?,
@@ -1363,6 +1384,7 @@ impl<'a> Decode<'a> for COMMIT3resok {
     }
 }
 impl Encode for COMMIT3resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.file_wcc.encode(to);
         self.verf.encode(to);

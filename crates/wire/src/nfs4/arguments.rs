@@ -10,6 +10,7 @@ pub struct ACCESS4args {
     pub access: u32,
 }
 impl<'a> Decode<'a> for ACCESS4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(ACCESS4args {
             access: Decode::decode(from)?,
@@ -17,6 +18,7 @@ impl<'a> Decode<'a> for ACCESS4args {
     }
 }
 impl Encode for ACCESS4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.access.encode(to);
     }
@@ -28,6 +30,7 @@ pub struct CLOSE4args {
     pub open_stateid: stateid4,
 }
 impl<'a> Decode<'a> for CLOSE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(CLOSE4args {
             seqid: Decode::decode(from)?,
@@ -36,6 +39,7 @@ impl<'a> Decode<'a> for CLOSE4args {
     }
 }
 impl Encode for CLOSE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.seqid.encode(to);
         self.open_stateid.encode(to);
@@ -48,6 +52,7 @@ pub struct COMMIT4args {
     pub count: count4,
 }
 impl<'a> Decode<'a> for COMMIT4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(COMMIT4args {
             offset: Decode::decode(from)?,
@@ -56,6 +61,7 @@ impl<'a> Decode<'a> for COMMIT4args {
     }
 }
 impl Encode for COMMIT4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.offset.encode(to);
         self.count.encode(to);
@@ -136,6 +142,7 @@ pub struct DELEGPURGE4args {
     pub clientid: clientid4,
 }
 impl<'a> Decode<'a> for DELEGPURGE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(DELEGPURGE4args {
             clientid: Decode::decode(from)?,
@@ -143,6 +150,7 @@ impl<'a> Decode<'a> for DELEGPURGE4args {
     }
 }
 impl Encode for DELEGPURGE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.clientid.encode(to);
     }
@@ -153,6 +161,7 @@ pub struct DELEGRETURN4args {
     pub deleg_stateid: stateid4,
 }
 impl<'a> Decode<'a> for DELEGRETURN4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(DELEGRETURN4args {
             deleg_stateid: Decode::decode(from)?,
@@ -160,6 +169,7 @@ impl<'a> Decode<'a> for DELEGRETURN4args {
     }
 }
 impl Encode for DELEGRETURN4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.deleg_stateid.encode(to);
     }
@@ -231,6 +241,7 @@ pub struct exist_lock_owner4 {
     pub lock_seqid: seqid4,
 }
 impl<'a> Decode<'a> for exist_lock_owner4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(exist_lock_owner4 {
             lock_stateid: Decode::decode(from)?,
@@ -239,6 +250,7 @@ impl<'a> Decode<'a> for exist_lock_owner4 {
     }
 }
 impl Encode for exist_lock_owner4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.lock_stateid.encode(to);
         self.lock_seqid.encode(to);
@@ -337,6 +349,7 @@ pub struct LOCKU4args {
     pub length: length4,
 }
 impl<'a> Decode<'a> for LOCKU4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(LOCKU4args {
             locktype: Decode::decode(from)?,
@@ -348,6 +361,7 @@ impl<'a> Decode<'a> for LOCKU4args {
     }
 }
 impl Encode for LOCKU4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.locktype.encode(to);
         self.seqid.encode(to);
@@ -688,6 +702,7 @@ pub struct OPENATTR4args {
     pub createdir: bool,
 }
 impl<'a> Decode<'a> for OPENATTR4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(OPENATTR4args {
             createdir: Decode::decode(from)?,
@@ -695,6 +710,7 @@ impl<'a> Decode<'a> for OPENATTR4args {
     }
 }
 impl Encode for OPENATTR4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.createdir.encode(to);
     }
@@ -706,6 +722,7 @@ pub struct OPEN_CONFIRM4args {
     pub seqid: seqid4,
 }
 impl<'a> Decode<'a> for OPEN_CONFIRM4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(OPEN_CONFIRM4args {
             open_stateid: Decode::decode(from)?,
@@ -714,6 +731,7 @@ impl<'a> Decode<'a> for OPEN_CONFIRM4args {
     }
 }
 impl Encode for OPEN_CONFIRM4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.open_stateid.encode(to);
         self.seqid.encode(to);
@@ -728,6 +746,7 @@ pub struct OPEN_DOWNGRADE4args {
     pub share_deny: u32,
 }
 impl<'a> Decode<'a> for OPEN_DOWNGRADE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(OPEN_DOWNGRADE4args {
             open_stateid: Decode::decode(from)?,
@@ -738,6 +757,7 @@ impl<'a> Decode<'a> for OPEN_DOWNGRADE4args {
     }
 }
 impl Encode for OPEN_DOWNGRADE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.open_stateid.encode(to);
         self.seqid.encode(to);
@@ -770,6 +790,7 @@ pub struct READ4args {
     pub count: count4,
 }
 impl<'a> Decode<'a> for READ4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(READ4args {
             stateid: Decode::decode(from)?,
@@ -779,6 +800,7 @@ impl<'a> Decode<'a> for READ4args {
     }
 }
 impl Encode for READ4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.stateid.encode(to);
         self.offset.encode(to);
@@ -857,6 +879,7 @@ pub struct RENEW4args {
     pub clientid: clientid4,
 }
 impl<'a> Decode<'a> for RENEW4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(RENEW4args {
             clientid: Decode::decode(from)?,
@@ -864,6 +887,7 @@ impl<'a> Decode<'a> for RENEW4args {
     }
 }
 impl Encode for RENEW4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.clientid.encode(to);
     }
@@ -935,6 +959,7 @@ pub struct SETCLIENTID_CONFIRM4args {
     pub setclientid_confirm: verifier4,
 }
 impl<'a> Decode<'a> for SETCLIENTID_CONFIRM4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SETCLIENTID_CONFIRM4args {
             clientid: Decode::decode(from)?,
@@ -943,6 +968,7 @@ impl<'a> Decode<'a> for SETCLIENTID_CONFIRM4args {
     }
 }
 impl Encode for SETCLIENTID_CONFIRM4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.clientid.encode(to);
         self.setclientid_confirm.encode(to);
@@ -958,6 +984,7 @@ pub struct WRITE4args {
     pub data: Payload,
 }
 impl<'a> Decode<'a> for WRITE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(WRITE4args {
             stateid: Decode::decode(from)?,
@@ -968,6 +995,7 @@ impl<'a> Decode<'a> for WRITE4args {
     }
 }
 impl Encode for WRITE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.stateid.encode(to);
         self.offset.encode(to);
@@ -1131,6 +1159,7 @@ pub struct BIND_CONN_TO_SESSION4args {
     pub bctsa_use_conn_in_rdma_mode: bool,
 }
 impl<'a> Decode<'a> for BIND_CONN_TO_SESSION4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(BIND_CONN_TO_SESSION4args {
             bctsa_sessid: Decode::decode(from)?,
@@ -1140,6 +1169,7 @@ impl<'a> Decode<'a> for BIND_CONN_TO_SESSION4args {
     }
 }
 impl Encode for BIND_CONN_TO_SESSION4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.bctsa_sessid.encode(to);
         self.bctsa_dir.encode(to);
@@ -1353,6 +1383,7 @@ pub struct DESTROY_SESSION4args {
     pub dsa_sessionid: sessionid4,
 }
 impl<'a> Decode<'a> for DESTROY_SESSION4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(DESTROY_SESSION4args {
             dsa_sessionid: Decode::decode(from)?,
@@ -1360,6 +1391,7 @@ impl<'a> Decode<'a> for DESTROY_SESSION4args {
     }
 }
 impl Encode for DESTROY_SESSION4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.dsa_sessionid.encode(to);
     }
@@ -1370,6 +1402,7 @@ pub struct FREE_STATEID4args {
     pub fsa_stateid: stateid4,
 }
 impl<'a> Decode<'a> for FREE_STATEID4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(FREE_STATEID4args {
             fsa_stateid: Decode::decode(from)?,
@@ -1377,6 +1410,7 @@ impl<'a> Decode<'a> for FREE_STATEID4args {
     }
 }
 impl Encode for FREE_STATEID4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.fsa_stateid.encode(to);
     }
@@ -1408,6 +1442,7 @@ pub struct SECINFO_NO_NAME4args {
     pub style: secinfo_style4,
 }
 impl<'a> Decode<'a> for SECINFO_NO_NAME4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SECINFO_NO_NAME4args {
             style: Decode::decode(from)?,
@@ -1415,6 +1450,7 @@ impl<'a> Decode<'a> for SECINFO_NO_NAME4args {
     }
 }
 impl Encode for SECINFO_NO_NAME4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.style.encode(to);
     }
@@ -1429,6 +1465,7 @@ pub struct SEQUENCE4args {
     pub sa_cachethis: bool,
 }
 impl<'a> Decode<'a> for SEQUENCE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SEQUENCE4args {
             sa_sessionid: Decode::decode(from)?,
@@ -1440,6 +1477,7 @@ impl<'a> Decode<'a> for SEQUENCE4args {
     }
 }
 impl Encode for SEQUENCE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.sa_sessionid.encode(to);
         self.sa_sequenceid.encode(to);
@@ -1471,6 +1509,7 @@ pub struct DESTROY_CLIENTID4args {
     pub dca_clientid: clientid4,
 }
 impl<'a> Decode<'a> for DESTROY_CLIENTID4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(DESTROY_CLIENTID4args {
             dca_clientid: Decode::decode(from)?,
@@ -1478,6 +1517,7 @@ impl<'a> Decode<'a> for DESTROY_CLIENTID4args {
     }
 }
 impl Encode for DESTROY_CLIENTID4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.dca_clientid.encode(to);
     }
@@ -1488,6 +1528,7 @@ pub struct RECLAIM_COMPLETE4args {
     pub rca_one_fs: bool,
 }
 impl<'a> Decode<'a> for RECLAIM_COMPLETE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(RECLAIM_COMPLETE4args {
             rca_one_fs: Decode::decode(from)?,
@@ -1495,6 +1536,7 @@ impl<'a> Decode<'a> for RECLAIM_COMPLETE4args {
     }
 }
 impl Encode for RECLAIM_COMPLETE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.rca_one_fs.encode(to);
     }
@@ -1508,6 +1550,7 @@ pub struct ALLOCATE4args {
     pub aa_length: length4,
 }
 impl<'a> Decode<'a> for ALLOCATE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(ALLOCATE4args {
             aa_stateid: Decode::decode(from)?,
@@ -1517,6 +1560,7 @@ impl<'a> Decode<'a> for ALLOCATE4args {
     }
 }
 impl Encode for ALLOCATE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.aa_stateid.encode(to);
         self.aa_offset.encode(to);
@@ -1651,6 +1695,7 @@ pub struct OFFLOAD4args {
     pub oa_stateid: stateid4,
 }
 impl<'a> Decode<'a> for OFFLOAD4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(OFFLOAD4args {
             oa_stateid: Decode::decode(from)?,
@@ -1658,6 +1703,7 @@ impl<'a> Decode<'a> for OFFLOAD4args {
     }
 }
 impl Encode for OFFLOAD4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.oa_stateid.encode(to);
     }
@@ -1691,6 +1737,7 @@ pub struct SEEK4args {
     pub sa_what: data_content4,
 }
 impl<'a> Decode<'a> for SEEK4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SEEK4args {
             sa_stateid: Decode::decode(from)?,
@@ -1700,6 +1747,7 @@ impl<'a> Decode<'a> for SEEK4args {
     }
 }
 impl Encode for SEEK4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.sa_stateid.encode(to);
         self.sa_offset.encode(to);
@@ -1716,6 +1764,7 @@ pub struct CLONE4args {
     pub cl_count: length4,
 }
 impl<'a> Decode<'a> for CLONE4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(CLONE4args {
             cl_src_stateid: Decode::decode(from)?,
@@ -1727,6 +1776,7 @@ impl<'a> Decode<'a> for CLONE4args {
     }
 }
 impl Encode for CLONE4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.cl_src_stateid.encode(to);
         self.cl_dst_stateid.encode(to);
@@ -1806,6 +1856,7 @@ pub struct LISTXATTRS4args {
     pub lxa_maxcount: count4,
 }
 impl<'a> Decode<'a> for LISTXATTRS4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(LISTXATTRS4args {
             lxa_cookie: Decode::decode(from)?,
@@ -1814,6 +1865,7 @@ impl<'a> Decode<'a> for LISTXATTRS4args {
     }
 }
 impl Encode for LISTXATTRS4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.lxa_cookie.encode(to);
         self.lxa_maxcount.encode(to);

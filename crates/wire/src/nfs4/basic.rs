@@ -542,6 +542,7 @@ pub struct stateid4 {
     pub other: [u8; 12],
 }
 impl<'a> Decode<'a> for stateid4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(stateid4 {
             seqid: Decode::decode(from)?,
@@ -550,6 +551,7 @@ impl<'a> Decode<'a> for stateid4 {
     }
 }
 impl Encode for stateid4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.seqid.encode(to);
         self.other.encode(to);
@@ -562,6 +564,7 @@ pub struct nfstime4 {
     pub nseconds: u32,
 }
 impl<'a> Decode<'a> for nfstime4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(nfstime4 {
             seconds: Decode::decode(from)?,
@@ -570,6 +573,7 @@ impl<'a> Decode<'a> for nfstime4 {
     }
 }
 impl Encode for nfstime4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.seconds.encode(to);
         self.nseconds.encode(to);
@@ -628,6 +632,7 @@ pub struct fsid4 {
     pub minor: u64,
 }
 impl<'a> Decode<'a> for fsid4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(fsid4 {
             major: Decode::decode(from)?,
@@ -636,6 +641,7 @@ impl<'a> Decode<'a> for fsid4 {
     }
 }
 impl Encode for fsid4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.major.encode(to);
         self.minor.encode(to);
@@ -648,6 +654,7 @@ pub struct specdata4 {
     pub specdata2: u32,
 }
 impl<'a> Decode<'a> for specdata4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(specdata4 {
             specdata1: Decode::decode(from)?,
@@ -656,6 +663,7 @@ impl<'a> Decode<'a> for specdata4 {
     }
 }
 impl Encode for specdata4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.specdata1.encode(to);
         self.specdata2.encode(to);
@@ -669,6 +677,7 @@ pub struct change_info4 {
     pub after: changeid4,
 }
 impl<'a> Decode<'a> for change_info4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(change_info4 {
             atomic: Decode::decode(from)?,
@@ -678,6 +687,7 @@ impl<'a> Decode<'a> for change_info4 {
     }
 }
 impl Encode for change_info4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.atomic.encode(to);
         self.before.encode(to);
@@ -691,6 +701,7 @@ pub struct change_policy4 {
     pub cp_minor: u64,
 }
 impl<'a> Decode<'a> for change_policy4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(change_policy4 {
             cp_major: Decode::decode(from)?,
@@ -699,6 +710,7 @@ impl<'a> Decode<'a> for change_policy4 {
     }
 }
 impl Encode for change_policy4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.cp_major.encode(to);
         self.cp_minor.encode(to);

@@ -98,6 +98,7 @@ pub struct CB_RECALL_SLOT4args {
     pub rsa_target_highest_slotid: slotid4,
 }
 impl<'a> Decode<'a> for CB_RECALL_SLOT4args {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(CB_RECALL_SLOT4args {
             rsa_target_highest_slotid: Decode::decode(from)?,
@@ -105,6 +106,7 @@ impl<'a> Decode<'a> for CB_RECALL_SLOT4args {
     }
 }
 impl Encode for CB_RECALL_SLOT4args {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.rsa_target_highest_slotid.encode(to);
     }
@@ -116,6 +118,7 @@ pub struct referring_call4 {
     pub rc_slotid: slotid4,
 }
 impl<'a> Decode<'a> for referring_call4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(referring_call4 {
             rc_sequenceid: Decode::decode(from)?,
@@ -124,6 +127,7 @@ impl<'a> Decode<'a> for referring_call4 {
     }
 }
 impl Encode for referring_call4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.rc_sequenceid.encode(to);
         self.rc_slotid.encode(to);
@@ -191,6 +195,7 @@ pub struct CB_SEQUENCE4resok {
     pub csr_target_highest_slotid: slotid4,
 }
 impl<'a> Decode<'a> for CB_SEQUENCE4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(CB_SEQUENCE4resok {
             csr_sessionid: Decode::decode(from)?,
@@ -202,6 +207,7 @@ impl<'a> Decode<'a> for CB_SEQUENCE4resok {
     }
 }
 impl Encode for CB_SEQUENCE4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.csr_sessionid.encode(to);
         self.csr_sequenceid.encode(to);

@@ -11,6 +11,7 @@ pub struct ACCESS4resok {
     pub access: u32,
 }
 impl<'a> Decode<'a> for ACCESS4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(ACCESS4resok {
             supported: Decode::decode(from)?,
@@ -19,6 +20,7 @@ impl<'a> Decode<'a> for ACCESS4resok {
     }
 }
 impl Encode for ACCESS4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.supported.encode(to);
         self.access.encode(to);
@@ -30,6 +32,7 @@ pub struct COMMIT4resok {
     pub writeverf: verifier4,
 }
 impl<'a> Decode<'a> for COMMIT4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(COMMIT4resok {
             writeverf: Decode::decode(from)?,
@@ -37,6 +40,7 @@ impl<'a> Decode<'a> for COMMIT4resok {
     }
 }
 impl Encode for COMMIT4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.writeverf.encode(to);
     }
@@ -139,6 +143,7 @@ pub struct nfs_modified_limit4 {
     pub bytes_per_block: u32,
 }
 impl<'a> Decode<'a> for nfs_modified_limit4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(nfs_modified_limit4 {
             num_blocks: Decode::decode(from)?,
@@ -147,6 +152,7 @@ impl<'a> Decode<'a> for nfs_modified_limit4 {
     }
 }
 impl Encode for nfs_modified_limit4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.num_blocks.encode(to);
         self.bytes_per_block.encode(to);
@@ -346,6 +352,7 @@ pub struct READ4resok {
     pub data: Payload,
 }
 impl<'a> Decode<'a> for READ4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(READ4resok {
             eof: Decode::decode(from)?,
@@ -354,6 +361,7 @@ impl<'a> Decode<'a> for READ4resok {
     }
 }
 impl Encode for READ4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.eof.encode(to);
         self.data.encode(to);
@@ -367,6 +375,7 @@ pub struct readdir_head {
     pub cookieverf: verifier4,
 }
 impl<'a> Decode<'a> for readdir_head {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(readdir_head {
             cookieverf: Decode::decode(from)?,
@@ -374,6 +383,7 @@ impl<'a> Decode<'a> for readdir_head {
     }
 }
 impl Encode for readdir_head {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.cookieverf.encode(to);
     }
@@ -408,6 +418,7 @@ pub struct RENAME4resok {
     pub target_cinfo: change_info4,
 }
 impl<'a> Decode<'a> for RENAME4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(RENAME4resok {
             source_cinfo: Decode::decode(from)?,
@@ -416,6 +427,7 @@ impl<'a> Decode<'a> for RENAME4resok {
     }
 }
 impl Encode for RENAME4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.source_cinfo.encode(to);
         self.target_cinfo.encode(to);
@@ -478,6 +490,7 @@ pub struct SETCLIENTID4resok {
     pub setclientid_confirm: verifier4,
 }
 impl<'a> Decode<'a> for SETCLIENTID4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SETCLIENTID4resok {
             clientid: Decode::decode(from)?,
@@ -486,6 +499,7 @@ impl<'a> Decode<'a> for SETCLIENTID4resok {
     }
 }
 impl Encode for SETCLIENTID4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.clientid.encode(to);
         self.setclientid_confirm.encode(to);
@@ -499,6 +513,7 @@ pub struct WRITE4resok {
     pub writeverf: verifier4,
 }
 impl<'a> Decode<'a> for WRITE4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(WRITE4resok {
             count: Decode::decode(from)?,
@@ -508,6 +523,7 @@ impl<'a> Decode<'a> for WRITE4resok {
     }
 }
 impl Encode for WRITE4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.count.encode(to);
         self.committed.encode(to);
@@ -545,6 +561,7 @@ pub struct BIND_CONN_TO_SESSION4resok {
     pub bctsr_use_conn_in_rdma_mode: bool,
 }
 impl<'a> Decode<'a> for BIND_CONN_TO_SESSION4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(BIND_CONN_TO_SESSION4resok {
             bctsr_sessid: Decode::decode(from)?,
@@ -554,6 +571,7 @@ impl<'a> Decode<'a> for BIND_CONN_TO_SESSION4resok {
     }
 }
 impl Encode for BIND_CONN_TO_SESSION4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.bctsr_sessid.encode(to);
         self.bctsr_dir.encode(to);
@@ -663,6 +681,7 @@ pub struct SEQUENCE4resok {
     pub sr_status_flags: u32,
 }
 impl<'a> Decode<'a> for SEQUENCE4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SEQUENCE4resok {
             sr_sessionid: Decode::decode(from)?,
@@ -675,6 +694,7 @@ impl<'a> Decode<'a> for SEQUENCE4resok {
     }
 }
 impl Encode for SEQUENCE4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.sr_sessionid.encode(to);
         self.sr_sequenceid.encode(to);
@@ -734,6 +754,7 @@ pub struct copy_requirements4 {
     pub cr_synchronous: bool,
 }
 impl<'a> Decode<'a> for copy_requirements4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(copy_requirements4 {
             cr_consecutive: Decode::decode(from)?,
@@ -742,6 +763,7 @@ impl<'a> Decode<'a> for copy_requirements4 {
     }
 }
 impl Encode for copy_requirements4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.cr_consecutive.encode(to);
         self.cr_synchronous.encode(to);
@@ -811,6 +833,7 @@ pub struct data4 {
     pub d_data: Payload,
 }
 impl<'a> Decode<'a> for data4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(data4 {
             d_offset: Decode::decode(from)?,
@@ -819,6 +842,7 @@ impl<'a> Decode<'a> for data4 {
     }
 }
 impl Encode for data4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.d_offset.encode(to);
         self.d_data.encode(to);
@@ -831,6 +855,7 @@ pub struct data_info4 {
     pub di_length: length4,
 }
 impl<'a> Decode<'a> for data_info4 {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(data_info4 {
             di_offset: Decode::decode(from)?,
@@ -839,6 +864,7 @@ impl<'a> Decode<'a> for data_info4 {
     }
 }
 impl Encode for data_info4 {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.di_offset.encode(to);
         self.di_length.encode(to);
@@ -880,6 +906,7 @@ pub struct read_plus_head {
     pub contents: u32,
 }
 impl<'a> Decode<'a> for read_plus_head {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(read_plus_head {
             rpr_eof: Decode::decode(from)?,
@@ -888,6 +915,7 @@ impl<'a> Decode<'a> for read_plus_head {
     }
 }
 impl Encode for read_plus_head {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.rpr_eof.encode(to);
         self.contents.encode(to);
@@ -900,6 +928,7 @@ pub struct SEEK4resok {
     pub sr_offset: offset4,
 }
 impl<'a> Decode<'a> for SEEK4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SEEK4resok {
             sr_eof: Decode::decode(from)?,
@@ -908,6 +937,7 @@ impl<'a> Decode<'a> for SEEK4resok {
     }
 }
 impl Encode for SEEK4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.sr_eof.encode(to);
         self.sr_offset.encode(to);
@@ -920,6 +950,7 @@ pub struct SETXATTR4resok {
     pub sxr_info: change_info4,
 }
 impl<'a> Decode<'a> for SETXATTR4resok {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(SETXATTR4resok {
             sxr_info: Decode::decode(from)?,
@@ -927,6 +958,7 @@ impl<'a> Decode<'a> for SETXATTR4resok {
     }
 }
 impl Encode for SETXATTR4resok {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.sxr_info.encode(to);
     }

@@ -216,6 +216,7 @@ pub struct mismatch_info {
     pub high: u32,
 }
 impl<'a> Decode<'a> for mismatch_info {
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(mismatch_info {
             low: Decode::decode(from)?,
@@ -224,6 +225,7 @@ impl<'a> Decode<'a> for mismatch_info {
     }
 }
 impl Encode for mismatch_info {
+    #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
         self.low.encode(to);
         self.high.encode(to);
