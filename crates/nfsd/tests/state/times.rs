@@ -44,7 +44,9 @@ fn how_long_calls_take() {
         ("READ", at(&handle).op(read)),
         ("WRITE", at(&handle).write(stateid, 8192, &data)),
     ] {
-        if std::env::var("ROW").is_ok_and(|row| row != what) { continue; } // TEMP
+        if std::env::var("ROW").is_ok_and(|row| row != what) {
+            continue;
+        } // TEMP
         let mut bytes = Vec::new();
         let mut sequences = Vec::new();
         for _ in 0..BATCH {
@@ -72,6 +74,9 @@ fn how_long_calls_take() {
             world.server.sent_to(client.conn, &mut sent);
         }
         let each = (cpu_nanos() - begin) / u64::from(calls);
-        println!("{what}: {each} ns, {} bytes sent", sent.len() / BATCH as usize);
+        println!(
+            "{what}: {each} ns, {} bytes sent",
+            sent.len() / BATCH as usize
+        );
     }
 }
