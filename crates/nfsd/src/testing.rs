@@ -324,11 +324,16 @@ impl Server {
         self.settle();
     }
 
-    /// A connection is gone; what it has under way goes on.
+    /// A connection is gone: what waits for memory is given up, what else it has
+    /// under way goes on.
     pub fn disconnect(&mut self, conn: usize) {
         let c = &mut self.conns[conn];
         c.is_gone = true;
         self.nfsd.disconnected(&c.peer);
+        let is_memory = |(_, waits): &mut (Tag, Waits)| matches!(waits, Waits::Memory);
+        for (tag, _) in c.waits.extract_if(.., is_memory) {
+            c.executions[usize::from(tag)].abandon();
+        }
         for (_, id) in std::mem::take(&mut c.callbacks) {
             self.nfsd.answered(id, None, self.driver.now);
         }
@@ -580,6 +585,7 @@ impl Server {
         match step {
             Step::Sent => {}
             Step::Pending(fs, task) => c.waits.push((tag, Waits::Task(fs, task))),
+            Step::NoMemory if c.is_gone => c.executions[usize::from(tag)].abandon(),
             Step::NoMemory => c.waits.push((tag, Waits::Memory)),
             Step::Elsewhere(_) => unreachable!("it was done"),
         }

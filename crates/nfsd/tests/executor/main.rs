@@ -2,6 +2,7 @@
 //! their answers, how they wait, and what they find at the edges of exports.
 #![allow(missing_docs)]
 
+mod askers;
 mod costs;
 mod listings;
 

@@ -177,3 +177,79 @@ fn short_answers_to_lock_are_kept_in_small_slots() {
     let refused = world.last(&mut a, refused);
     assert_eq!(refused, nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE);
 }
+
+/// A file that two clients have open: the first keeps its answers in slots of
+/// `kept_bytes_max`, the second does not.
+fn two_that_have_a_file_open(kept_bytes_max: u32) -> (World, [Client; 2], [stateid4; 2], Vec<u8>) {
+    let mut world = World::new();
+    world.kept_bytes_max = kept_bytes_max;
+    let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+    let (first, handle) = world.create(&mut a, "o", "f");
+    let (second, _) = world.create(&mut b, "o", "f");
+    (world, [a, b], [first, second], handle)
+}
+
+/// Bytes of answers that slots keep: there is room for all but the last result, to
+/// for that too.
+fn slots() -> impl Iterator<Item = u32> {
+    (92..=120).step_by(4)
+}
+
+/// What an operation came to in each of those.
+fn check_slots(mut came_to: Vec<nfsstat4>) {
+    came_to.dedup();
+    let too_big = nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE;
+    assert_eq!(came_to, [too_big, NFS4_OK]);
+}
+
+/// A LOCK whose answer could not be kept has locked nothing (RFC 8881, section
+/// 2.10.6.4).
+#[test]
+fn a_lock_whose_answer_has_no_room_is_not_taken() {
+    let mut came_to = Vec::new();
+    for kept_bytes_max in slots() {
+        let (mut world, [mut a, mut b], [first, second], handle) =
+            two_that_have_a_file_open(kept_bytes_max);
+        world.keeps = true;
+        let ops = at(&handle).op(arg::OP_LOCK(locking(&a, "l", first)));
+        let mut answer = world.run(&mut a, ops);
+        let status = answer.ok(nfs_opnum4::OP_PUTFH).next(nfs_opnum4::OP_LOCK);
+        world.keeps = false;
+        let is_locked = usize::from(status == NFS4_OK);
+        let counts = world.server.nfsd.files.counts(a.id);
+        assert_eq!(counts, [1, is_locked, 0, 0], "{kept_bytes_max}");
+        let other = at(&handle).op(arg::OP_LOCK(locking(&b, "l", second)));
+        let other = world.last(&mut b, other);
+        assert_eq!(other == NFS4_OK, status != NFS4_OK, "{kept_bytes_max}");
+        came_to.push(status);
+    }
+    check_slots(came_to);
+}
+
+/// Nor has a LOCKU given anything up, or a new state id been made for it.
+#[test]
+fn an_unlock_whose_answer_has_no_room_is_not_done() {
+    let mut came_to = Vec::new();
+    for kept_bytes_max in slots() {
+        let (mut world, [mut a, mut b], [first, second], handle) =
+            two_that_have_a_file_open(kept_bytes_max);
+        let lock = arg::OP_LOCK(locking(&a, "l", first));
+        let mut answer = world.run(&mut a, at(&handle).op(lock));
+        answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_LOCK);
+        let held: stateid4 = answer.get();
+        world.keeps = true;
+        let whole = at(&handle).op(unlock(0, u64::MAX, held));
+        let mut answer = world.run(&mut a, whole.clone());
+        let status = answer.ok(nfs_opnum4::OP_PUTFH).next(nfs_opnum4::OP_LOCKU);
+        world.keeps = false;
+        let other = at(&handle).op(arg::OP_LOCK(locking(&b, "l", second)));
+        let other = world.last(&mut b, other);
+        assert_eq!(other == NFS4_OK, status == NFS4_OK, "{kept_bytes_max}");
+        // What was not done can be, by the state id that there was.
+        let again = world.last(&mut a, whole);
+        let is_new = again == NFS4_OK;
+        assert_eq!(is_new, status != NFS4_OK, "{kept_bytes_max}: {again:?}");
+        came_to.push(status);
+    }
+    check_slots(came_to);
+}

@@ -1,7 +1,7 @@
 //! Owners of version 4.0, who number what they ask.
 
 use wire::nfs4::*;
-use wire::xdr::Opaque;
+use wire::xdr::{List, Opaque};
 
 use crate::world::*;
 use nfs_argop4 as arg;
@@ -250,4 +250,64 @@ fn what_changes_names_is_done_once() {
     assert_eq!(world.plain(a.conn, 0, &ops).status, NFS4_OK);
     (world.xid, world.uid) = (world.xid - 1, 7);
     assert_ne!(world.plain(a.conn, 0, &ops).status, NFS4_OK);
+}
+
+/// Attributes that are set once, and are something else meanwhile, stay that.
+#[test]
+fn a_setattr_that_comes_again_undoes_nothing() {
+    let mut world = World::new();
+    let (mut a, stateid, file) = confirmed(&mut world);
+    let cut = at(&file).op(arg::OP_SETATTR(SETATTR4args {
+        stateid,
+        obj_attributes: fattr4 {
+            attrmask: List::Of(&[1 << FATTR4_SIZE]),
+            attr_vals: Opaque(&[0; 8]),
+        },
+    }));
+    let once = world.plain(a.conn, 0, &cut);
+    assert_eq!(once.status, NFS4_OK);
+    let write = at(&file).write(stateid, 0, b"content");
+    assert_eq!(world.last(&mut a, write), NFS4_OK);
+    a.conn = world.connect();
+    world.xid -= 2;
+    let again = world.plain(a.conn, 0, &cut);
+    assert_eq!(format!("{once:?}"), format!("{again:?}"));
+    let size = at(&file).op(arg::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(&[1 << FATTR4_SIZE]),
+    }));
+    let mut answer = world.run(&mut a, size);
+    answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_GETATTR);
+    let attributes: [u32; 5] = std::array::from_fn(|_| answer.get());
+    assert_eq!(attributes, [1, 1 << FATTR4_SIZE, 8, 0, 7]);
+}
+
+/// A call that waited for memory when its connection went is nowhere under way any
+/// more: it is executed when it comes again.
+#[test]
+fn a_call_that_was_given_up_may_come_again() {
+    let mut world = World::new();
+    let (mut a, stateid, file) = confirmed(&mut world);
+    let write = at(&file).write(stateid, 0, &[7; 3000]);
+    assert_eq!(world.last(&mut a, write), NFS4_OK);
+    let ops = at(&file).op(arg::OP_SETATTR(SETATTR4args {
+        stateid,
+        obj_attributes: mode(),
+    }));
+    let ops = ops.op(arg::OP_READ(READ4args {
+        stateid,
+        offset: 0,
+        count: 3000,
+    }));
+    let pool = world.server.pool();
+    let held: Vec<mem::Buf> = std::iter::from_fn(|| pool.get(mem::BUF_BYTES_MAX)).collect();
+    world.send(a.conn, 0, &ops);
+    assert_eq!(world.server.machine(a.conn).executing(), 1);
+    assert!(world.server.sent(a.conn).is_empty(), "it waits");
+    world.server.disconnect(a.conn);
+    drop(held);
+    a.conn = world.connect();
+    world.xid -= 1;
+    let mut answer = world.plain(a.conn, 0, &ops);
+    answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_SETATTR);
+    assert_eq!(answer.status, NFS4_OK);
 }

@@ -386,6 +386,32 @@ fn directories_are_listed_in_pieces_of_any_size() {
     }
 }
 
+/// However much a client says that it takes.
+#[test]
+fn a_directory_is_listed_in_parts_of_256_kib_at_most() {
+    let mut world = world();
+    let root = world.root();
+    let files = 1400;
+    for at in 0..files {
+        world.file(&root, &format!("{at:0200}"));
+    }
+    for plus in [false, true] {
+        let (mut entries, mut parts, mut at) = (0, 0, (0, [0; 8]));
+        loop {
+            let size = (plus, u32::MAX, u32::MAX);
+            let listed = list(&mut world, &root, at, size).unwrap();
+            assert!(listed.bytes <= 256 << 10, "{} bytes", listed.bytes);
+            (entries, parts) = (entries + listed.entries.len(), parts + 1);
+            if listed.is_end {
+                break;
+            }
+            assert!(listed.bytes > 255 << 10, "{} bytes", listed.bytes);
+            at = (listed.entries.last().unwrap().2, listed.verifier);
+        }
+        assert_eq!((entries, parts), (files + 2, 2));
+    }
+}
+
 #[test]
 fn a_listing_that_cannot_go_on_says_so() {
     let mut world = world();

@@ -575,8 +575,12 @@ impl Workers {
 
 #[cfg(test)]
 mod tests {
+    use ::mem::{Budget, BufRange, Pool};
+    use reactor::{Bell, FallocateMode, FileIo, Token};
+
     use super::*;
     use crate::fs::dir::{Dir, DirSpec};
+    use crate::fs::{FileSystem, Progress};
 
     /// A directory, its folder and that of its state.
     fn place() -> (Dir, [tempfile::TempDir; 2]) {
@@ -592,23 +596,28 @@ mod tests {
     }
 
     fn job(dir: &Dir, host: u64, op: Op<'static>, name: &[u8]) -> Job {
-        let caller = Caller {
+        let connection = 1;
+        job_from(dir, Asker { host, connection }, op, name)
+    }
+
+    fn job_from(dir: &Dir, from: Asker, op: Op<'static>, name: &[u8]) -> Job {
+        Job {
+            inner: Arc::clone(&dir.inner),
+            caller: Credentials::of(&root(from)),
+            work: Work::Op(op, [name.into(), Box::default()]),
+            reply: Arc::default(),
+            ticket: None,
+        }
+    }
+
+    fn root(from: Asker) -> Caller<'static> {
+        Caller {
             uid: 0,
             gid: 0,
             gids: &[],
             now: Time::default(),
             is_open: true,
-            from: Asker {
-                host,
-                connection: 1,
-            },
-        };
-        Job {
-            inner: Arc::clone(&dir.inner),
-            caller: Credentials::of(&caller),
-            work: Work::Op(op, [name.into(), Box::default()]),
-            reply: Arc::default(),
-            ticket: None,
+            from,
         }
     }
 
@@ -688,6 +697,110 @@ mod tests {
         let jobs = mem::take(&mut queue.jobs);
         drop(queue);
         drop(jobs);
+    }
+
+    /// Who asks for much by one connection does not stand before another host, nor
+    /// before what comes by another connection of its own.
+    #[test]
+    fn hosts_take_turns_at_threads_and_so_do_their_connections() {
+        let (dir, _folders) = place();
+        let workers = &dir.inner.workers;
+        workers.shared.queue().threads = THREADS_MAX;
+        let all = [(1, 1), (1, 1), (1, 1), (1, 1), (1, 2), (1, 2), (2, 1)];
+        for (host, connection) in all {
+            let job = job_from(&dir, Asker { host, connection }, Op::Statfs, b"");
+            assert_eq!(workers.start(job), Ok(()));
+        }
+        let mut queue = workers.shared.queue();
+        queue.threads = 0;
+        let mut jobs = mem::take(&mut queue.jobs);
+        drop(queue);
+        let order = std::iter::from_fn(|| {
+            let (host, job) = jobs.take(THREADS_MAX)?;
+            jobs.ended(host);
+            Some((job.caller.from.host, job.caller.from.connection))
+        });
+        let expected = [(1, 1), (2, 1), (1, 2), (1, 1), (1, 2), (1, 1), (1, 1)];
+        assert_eq!(order.collect::<Vec<_>>(), expected);
+    }
+
+    /// Reads that somebody makes by hand.
+    #[derive(Default)]
+    struct Reads(usize);
+
+    impl FileIo for Reads {
+        fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+            self.0 += 1;
+        }
+        fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+            unreachable!("nobody writes")
+        }
+        fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+            unreachable!("nobody writes")
+        }
+        fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+            unreachable!("nobody writes")
+        }
+        fn ticket(&mut self, token: Token) -> Ticket {
+            Bell::new(None).ticket(token)
+        }
+        fn cancel_file(&mut self, _: Token) {}
+    }
+
+    /// A read may wait for a thread more than once, and each time it is the turn of
+    /// who reads.
+    #[test]
+    fn each_step_of_a_read_takes_the_turn_of_who_reads() {
+        let (dir, [folder, _state]) = place();
+        std::fs::write(folder.path().join("f"), b"content").unwrap();
+        let (top, name) = (FileId(super::super::ROOT), b"");
+        let look = job(&dir, 1, Op::Lookup { dir: top, name }, b"f");
+        let found = look.reply.clone();
+        assert!(look.run().is_none());
+        let Ok(Done::Output(Output::File(file))) = found.take() else {
+            panic!("it is there");
+        };
+        let workers = &dir.inner.workers;
+        workers.shared.queue().threads = THREADS_MAX;
+        let from = Asker {
+            host: 3,
+            connection: 4,
+        };
+        let run_next = || {
+            let mut queue = workers.shared.queue();
+            let (host, job) = queue.jobs.take(THREADS_MAX).expect("it waits");
+            queue.jobs.ended(host);
+            drop(queue);
+            assert_eq!(job.caller.from, from);
+            assert!(job.run().is_none());
+        };
+        let pool = Pool::new(Budget::new(64 << 20)).unwrap();
+        let bytes = pool.get(4096).unwrap();
+        let (offset, buf) = (0, bytes.range().slice(0, 7));
+        let mut files = Reads::default();
+        let op = Op::Read { file, offset, buf };
+        let Progress::Pending(task) = dir.start(&root(from), op, &mut files, 1) else {
+            panic!("a thread looks for the file");
+        };
+        run_next();
+        let Progress::Pending(task) = dir.resume(task, Ok(0), &mut files, 1) else {
+            panic!("it is read");
+        };
+        assert_eq!(files.0, 1);
+        let Progress::Pending(task) = dir.resume(task, Ok(7), &mut files, 1) else {
+            panic!("a thread looks whether it has grown");
+        };
+        run_next();
+        let done = dir.resume(task, Ok(0), &mut files, 1);
+        let is_end = matches!(
+            done,
+            Progress::Done(Ok(Output::Read {
+                len: 7,
+                is_end: true
+            }))
+        );
+        assert!(is_end, "{done:?}");
+        workers.shared.queue().threads = 0;
     }
 
     /// What is synced together takes turns too.
