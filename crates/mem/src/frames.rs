@@ -33,8 +33,8 @@ mod tests;
 mod word;
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::loan::Loan;
 use crate::pool::BUF_BYTES_MAX;
@@ -102,6 +102,8 @@ pub(crate) struct Inner {
     holes: AtomicU32,
     /// Frames that are nobody's: those that a larger volume would have.
     withdrawn: Mutex<Vec<(u32, u32)>>,
+    /// That was made after it.
+    next: OnceLock<&'static Inner>,
 }
 
 /// Touched by large writes and those to pinned frames only.

@@ -2,7 +2,7 @@
 //! used for other frames, so that volumes that come and go use up no addresses.
 
 use std::io;
-use std::ptr;
+use std::iter;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
@@ -28,14 +28,21 @@ const SPARE_BYTES_MAX: u64 = 1 << 30;
 const HUGE_TABLE_BYTES_MIN: u64 = 256 << 20;
 
 static PARKED: Mutex<Parked> = Mutex::new(Parked {
-    started: Vec::new(),
+    volumes: 0,
+    newest: None,
     dying: Vec::new(),
     idle: Vec::new(),
 });
 
+/// The first that was made; each has the next one.
+static FIRST: OnceLock<&'static Inner> = OnceLock::new();
+
+/// Taken by who opens and who drops a volume, and never by the thread of low
+/// priority that touches memory: it might be given a core late.
 pub(super) struct Parked {
-    /// Those of volumes.
-    started: Vec<&'static Inner>,
+    /// How many are used.
+    volumes: usize,
+    newest: Option<&'static Inner>,
     /// Dropped, but something of it is still lent.
     dying: Vec<&'static Inner>,
     /// Not used by anybody: zero, and without memory.
@@ -78,16 +85,12 @@ fn parts_max_of(bytes: u64) -> u64 {
     parts_of(bytes).next_multiple_of(u64::from(WORD_FRAMES))
 }
 
+/// All that were ever made, used or not, without a lock.
+pub(super) fn all() -> impl Iterator<Item = &'static Inner> {
+    iter::successors(FIRST.get(), |inner| inner.next.get()).copied()
+}
+
 impl Parked {
-    /// One of those that are used, by number.
-    pub(super) fn started(&self, at: usize) -> Option<&'static Inner> {
-        self.started.get(at).copied()
-    }
-
-    pub(super) fn is_started(&self, inner: &Inner) -> bool {
-        self.started.iter().any(|started| ptr::eq(*started, inner))
-    }
-
     /// Whatever has become quiet is idle.
     fn sweep(&mut self) {
         let quiet = self.dying.extract_if(.., |inner| inner.is_quiet());
@@ -129,7 +132,7 @@ impl Inner {
             None => {
                 let map = |parts| Inner::map(parts, spare, is_cold, is_huge);
                 let made = map(most).or_else(|_| map(parts_max_of(size_bytes)));
-                Box::leak(Box::new(made?))
+                Inner::keep(made?)
             }
         };
         inner.begin(size_bytes);
@@ -161,12 +164,22 @@ impl Inner {
                 let is_huge = content_bytes >= HUGE_TABLE_BYTES_MIN;
                 let words = Table::new(parts, is_huge)?;
                 let made = Inner::map_with(words, true, frames, spare, is_cold)?;
-                Box::leak(Box::new(made))
+                Inner::keep(made)
             }
         };
         inner.begin(frames << FRAME_SHIFT);
         inner.size_bytes.store(address_bytes, Ordering::Release);
         Ok(inner)
+    }
+
+    /// For ever, as one of all.
+    fn keep(made: Inner) -> &'static Inner {
+        let made: &'static Inner = Box::leak(Box::new(made));
+        let mut parked = parked();
+        let newest = parked.newest.replace(made);
+        let place = newest.map_or(&FIRST, |newest| &newest.next);
+        assert!(place.set(made).is_ok(), "one comes after another");
+        made
     }
 
     fn map(parts_max: u64, spare: u32, is_cold: bool, is_huge: bool) -> io::Result<Inner> {
@@ -201,6 +214,7 @@ impl Inner {
             pins: Quota::new(pins_max(spare)),
             holes: AtomicU32::new(0),
             withdrawn: Mutex::new(Vec::new()),
+            next: OnceLock::new(),
         })
     }
 
@@ -219,8 +233,8 @@ impl Inner {
         drop(withdrawn);
         self.size_bytes.store(size_bytes, Ordering::Release);
         let mut parked = parked();
-        parked.started.push(self);
-        let volumes = parked.started.len();
+        parked.volumes += 1;
+        let volumes = parked.volumes;
         drop(parked);
         self.start_reserve(volumes);
     }
@@ -251,8 +265,12 @@ impl Inner {
     }
 
     /// Whether nothing of an emptied volume is lent, and nobody is still at
-    /// giving it back, the last of which is to set a frame's bit.
+    /// giving it back, the last of which is to set a frame's bit, or at making
+    /// some of it ready.
     fn is_quiet(&self) -> bool {
+        if !self.reserve.is_over() {
+            return false;
+        }
         let withdrawn = self.withdrawn();
         let withdrawn: u64 = withdrawn.iter().map(|&(_, n)| u64::from(n)).sum();
         let frames = self.data.len() >> FRAME_SHIFT;
@@ -265,9 +283,9 @@ impl Drop for Frames {
     /// loans are over.
     fn drop(&mut self) {
         self.empty();
+        self.inner.reserve.end();
         let mut parked = parked();
-        let used = |inner: &&Inner| !ptr::eq(*inner, self.inner);
-        parked.started.retain(used);
+        parked.volumes -= 1;
         parked.dying.push(self.inner);
         parked.sweep();
     }

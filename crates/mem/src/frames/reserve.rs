@@ -11,11 +11,11 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::thread::{self, Thread};
 
 use super::free::HUGE_FRAMES;
-use super::owner::parked;
+use super::owner;
 use super::word::Patience;
 use super::{FRAME_BYTES, FRAME_SHIFT, Inner};
 use crate::counters;
@@ -29,6 +29,11 @@ const RESERVE_BYTES_MAX: u64 = 32 << 20;
 /// them each has to ask for it.
 const STARTED_MAX: usize = 64;
 
+/// States of a reserve, beside 0: whoever uses the frames has let go of them,
+/// and the helper is making some of them ready.
+const OVER: u8 = 1;
+const MOVING: u8 = 2;
+
 /// How many frames have memory and no content. Changes only where a part is
 /// written that was a hole, or becomes one.
 #[repr(align(128))]
@@ -40,6 +45,17 @@ pub(super) struct Reserve {
     /// What it is asked for.
     wanted: AtomicI64,
     is_asked: AtomicBool,
+    state: AtomicU8,
+}
+
+/// The helper is making frames ready: until this is dropped their volume is not
+/// quiet.
+pub(super) struct Moving<'a>(&'a Reserve);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.state.fetch_and(!MOVING, Ordering::Release);
+    }
 }
 
 impl Reserve {
@@ -49,7 +65,25 @@ impl Reserve {
             low: AtomicI64::new(0),
             wanted: AtomicI64::new(0),
             is_asked: AtomicBool::new(false),
+            state: AtomicU8::new(OVER),
         }
+    }
+
+    /// Nothing is made ready from now on, but for what is being so.
+    pub(super) fn end(&self) {
+        self.state.fetch_or(OVER, Ordering::Relaxed);
+    }
+
+    /// Acquire: the helper was done with the frames.
+    pub(super) fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OVER
+    }
+
+    /// `None` where nobody uses the frames. No lock: who drops a volume looks
+    /// whether it is quiet, and does not wait for a thread of low priority.
+    pub(super) fn begin_move(&self) -> Option<Moving<'_>> {
+        let begun = (self.state).compare_exchange(0, MOVING, Ordering::Acquire, Ordering::Relaxed);
+        begun.ok().map(|_| Moving(self))
     }
 
     #[cfg(test)]
@@ -58,13 +92,13 @@ impl Reserve {
     }
 }
 
-/// The thread that touches memory; `None` inside where the system has none to
-/// give.
+/// The thread that sees to it that memory is touched; `None` inside where the
+/// system has none to give.
 static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
 
-/// Starts the thread that touches the memory of all volumes ahead of those who
-/// write. Without it, they touch theirs, and where a volume's content lies
-/// depends on nothing but what is done to it.
+/// Has the memory of all volumes touched ahead of those who write. Without it,
+/// they touch theirs, and where a volume's content lies depends on nothing but
+/// what is done to it.
 pub fn touch_ahead() {
     HELPER.get_or_init(|| {
         let builder = thread::Builder::new().name("weft-memory".into());
@@ -77,26 +111,35 @@ fn helper() -> Option<&'static Thread> {
     HELPER.get().and_then(Option::as_ref)
 }
 
-/// One huge page for each volume that wants some, as long as any does.
+/// Has a thread of low priority for as long as there is something to do: what
+/// has gone down may not come up again, and a process has not ended before the
+/// last of its threads was given a core to end on.
 fn help() {
-    be_modest();
     loop {
-        let mut has_found = false;
-        // By number, as volumes come and go meanwhile.
-        for at in 0.. {
-            let Some(inner) = started(at) else {
-                break;
+        if owner::all().any(Inner::wants_ready) {
+            let builder = thread::Builder::new().name("weft-touch".into());
+            let touch_modestly = || {
+                be_modest();
+                touch();
             };
-            has_found |= inner.top_up();
+            match builder.spawn(touch_modestly) {
+                Ok(started) => drop(started.join()),
+                Err(_) => touch(),
+            }
         }
-        if !has_found {
-            thread::park();
-        }
+        thread::park();
     }
 }
 
-fn started(at: usize) -> Option<&'static Inner> {
-    parked().started(at)
+/// One huge page for each volume that wants some, as long as any does.
+fn touch() {
+    let mut has_found = true;
+    while has_found {
+        has_found = false;
+        for inner in owner::all() {
+            has_found |= inner.top_up();
+        }
+    }
 }
 
 /// Whoever asks for memory goes on while this thread finds it: nobody is to
@@ -127,7 +170,8 @@ impl Inner {
         reserve.low.store(self.reserve_max() / 2, Ordering::Relaxed);
         reserve.wanted.store(BLOCK, Ordering::Relaxed);
         let starts = volumes <= STARTED_MAX;
-        reserve.is_asked.store(starts, Ordering::Release);
+        reserve.is_asked.store(starts, Ordering::Relaxed);
+        reserve.state.store(0, Ordering::Release);
         if let (true, Some(helper)) = (starts, helper()) {
             helper.unpark();
         }
@@ -160,10 +204,16 @@ impl Inner {
         }
     }
 
+    fn wants_ready(&self) -> bool {
+        let reserve = &self.reserve;
+        let is_over = reserve.state.load(Ordering::Acquire) & OVER != 0;
+        !is_over && reserve.is_asked.load(Ordering::Acquire)
+    }
+
     /// The helper's: one huge page more, if it is wanted and there is one.
     fn top_up(&self) -> bool {
         let reserve = &self.reserve;
-        if !reserve.is_asked.load(Ordering::Acquire) {
+        if !self.wants_ready() {
             return false;
         }
         let is_missing =
@@ -180,8 +230,7 @@ impl Inner {
         self.data.touch(start, RESERVE_BYTES_MIN);
         // Whoever looks whether a dropped volume is quiet sees no move half done,
         // and none is made after that.
-        let parked = parked();
-        if parked.is_started(self) {
+        if let Some(_moving) = reserve.begin_move() {
             self.add_ready(self.free.make_ready(block).into());
         }
         true

@@ -7,6 +7,8 @@ mod threads;
 use super::*;
 use crate::{copy_in, copy_out, counters};
 
+use super::reserve::Moving;
+
 const F: u64 = FRAME_BYTES as u64;
 
 impl Frames {
@@ -26,7 +28,7 @@ impl Frames {
     fn check_quiet(&self) {
         let inner = self.inner;
         // Nothing is on its way from cold to ready meanwhile.
-        let _parked = super::owner::parked();
+        let _moving = self.moving();
         let words = inner.words.all().iter();
         let words: Vec<u64> = words.map(|word| word.load(Ordering::Relaxed)).collect();
         assert!(
@@ -48,6 +50,16 @@ impl Frames {
                 .iter()
                 .all(|n| n.load(Ordering::Relaxed) == 0)
         );
+    }
+
+    /// As if the helper were making frames ready, once it is not.
+    fn moving(&self) -> Moving<'static> {
+        loop {
+            if let Some(moving) = self.inner.reserve.begin_move() {
+                return moving;
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn bytes(&self, offset: u64, len: u32) -> Vec<u8> {

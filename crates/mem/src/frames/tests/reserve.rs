@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::frames::free::HUGE_FRAMES;
+use crate::frames::owner;
 use std::collections::BTreeSet;
+use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -137,6 +139,66 @@ fn memory_goes_back_in_huge_pages_but_for_the_reserve() {
     frames.write(F, &[1; 512]).unwrap();
     assert_ne!(frames.block_of(1), 0, "one that is ready first");
     frames.check_quiet();
+}
+
+/// Threads of this process that others come before.
+fn modest_threads() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("a process");
+    let nice = |stat: &str| {
+        let (_, fields) = stat.rsplit_once(") ")?;
+        fields.split(' ').nth(16)?.parse::<i32>().ok()
+    };
+    let is_modest = |thread: std::io::Result<std::fs::DirEntry>| {
+        // It may have ended meanwhile.
+        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat"));
+        Some(nice(&stat.ok()?).expect("a nice value") == 19)
+    };
+    threads.filter_map(is_modest).filter(|&is| is).count()
+}
+
+/// On a loaded machine one of low priority gets a core late, also to end on:
+/// until then the process has not ended.
+#[test]
+fn no_thread_of_low_priority_is_left_when_all_is_ready() {
+    crate::touch_ahead();
+    let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
+    let give_up = Instant::now() + Duration::from_secs(60);
+    frames.write(0, &[1; 512]).unwrap();
+    // More than one huge page, which the writer may have touched.
+    frames.wait_ready(2 * i64::from(HUGE_FRAMES) - 1);
+    while modest_threads() > 0 {
+        assert!(Instant::now() < give_up, "it is still there");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// On a loaded machine the helper has to wait for a core: what it held then
+/// would be waited for by all who open or drop a volume.
+#[test]
+fn the_helper_needs_nothing_that_others_lock() {
+    crate::touch_ahead();
+    let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
+    let parked = owner::parked();
+    frames.write(0, &[1; 512]).unwrap();
+    // More than one huge page, which the writer may have touched.
+    frames.wait_ready(2 * i64::from(HUGE_FRAMES) - 1);
+    drop(parked);
+    frames.check_quiet();
+}
+
+/// Nobody waits for it either.
+#[test]
+fn what_the_helper_is_at_is_not_used_again() {
+    // No other test has as much to spare, so that no other volume fits.
+    let new = || Frames::with_spare(64 * F, 64 * F, 9);
+    let frames = new();
+    let (inner, moving) = (frames.inner, frames.moving());
+    drop(frames);
+    let other = new();
+    assert!(!ptr::eq(other.inner, inner), "it is being made ready");
+    drop(moving);
+    assert!(inner.reserve.begin_move().is_none(), "nobody uses it");
+    assert!(ptr::eq(new().inner, inner), "it is over");
 }
 
 /// With as many volumes as that, one that is never written takes nothing.
