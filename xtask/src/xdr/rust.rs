@@ -138,7 +138,11 @@ impl<'g> Group<'g> {
         }
         // What borrows nothing has one size and few parts: reading it becomes part
         // of what wants it.
-        let inline = if life.is_empty() { "#[inline]\n    " } else { "" };
+        let inline = if life.is_empty() {
+            "#[inline]\n    "
+        } else {
+            ""
+        };
         let _ = write!(
             out,
             "{DERIVE}pub struct {name}{life} {{\n{body}}}\n\
