@@ -313,6 +313,50 @@ fn what_was_sent_is_let_go_of_when_it_has_left() {
     assert!(found[4..].iter().all(|&b| b == 5));
 }
 
+/// What is gathered leaves the machine at once, and the socket with the next
+/// batch, in order; its memory is held all along.
+#[test]
+fn what_is_gathered_leaves_in_order_with_what_follows() {
+    let mut bench = bench();
+    let frames = Frames::new(1 << 20, 1 << 20).unwrap();
+    let ready = |bench: &mut Bench, tag: Tag| {
+        let offset = u64::from(tag) * 4096;
+        frames.write(offset, &[tag as u8; 4096]).unwrap();
+        let loan = frames.pin(offset, 4096).unwrap();
+        bench.link.set_data(tag, Data::loan(loan));
+        bench.link.machine.sends.push((tag, 0, 4096));
+        frames.write(offset, &[9; 4096]).unwrap();
+    };
+    assert!(!bench.link.has_unsent());
+    ready(&mut bench, 0);
+    bench.link.gather(&mut bench.driver);
+    assert!(!bench.link.machine.has_transmit() && bench.link.has_unsent());
+    assert!(!bench.link.is_sending() && bench.link.held().count() == 0);
+    ready(&mut bench, 1);
+    bench.link.flush(&mut bench.driver);
+    assert!(bench.link.is_sending() && !bench.link.has_unsent());
+    // Meanwhile one more is.
+    ready(&mut bench, 2);
+    bench.link.gather(&mut bench.driver);
+    bench.link.flush(&mut bench.driver);
+    assert!(!bench.link.machine.has_transmit() && bench.link.has_unsent());
+    for _ in 0..2 {
+        assert!(matches!(
+            bench.completion(),
+            Completion::Sent { result: Ok(()), .. }
+        ));
+        bench.link.on_sent();
+        bench.link.flush(&mut bench.driver);
+    }
+    assert!(!bench.link.is_sending() && !bench.link.has_unsent());
+    for tag in 0..3 {
+        let mut found = vec![0; 4 + 4096 + 4];
+        bench.peer.read_exact(&mut found).unwrap();
+        assert_eq!(&found[..4], b"head");
+        assert!(found[4..4100].iter().all(|&byte| byte == tag), "{tag}");
+    }
+}
+
 /// Bytes that were copied, and batches that were sent, while two PDUs of 3,000
 /// bytes each came in and went out.
 fn cost_of_two_pdus(fast_path: bool) -> (u64, u64) {
