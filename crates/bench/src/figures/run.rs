@@ -451,7 +451,7 @@ mod tests {
         assert_eq!((again, outcome.failed.len()), (3, 0));
     }
 
-    /// What a report says of three runs into its folder, each opening the journal anew.
+    /// What reports say of runs into one folder, each opening the journal anew.
     #[test]
     fn later_runs_forget_nothing_of_earlier_ones() {
         let folder = tempfile::tempdir().expect("a folder");
