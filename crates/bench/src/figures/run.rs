@@ -479,21 +479,25 @@ mod tests {
             let what = format!("{sweep}/ceiling, cold");
             pair(&what, "failed: it is broken")
         };
-        let no_files = pair("mixed/NFS", "no files here");
-        let of_mixed = [no_files, broken("mixed")];
-        let of_both = [&[broken("depth-read")], &of_mixed[..]].concat();
-        // One has failed at every point, the other is not there.
-        let first = made("first", &plan(&["depth-read", "mixed"]), true);
-        assert_eq!(whys(&first), of_both);
+        let no_files = |what: &str| pair(what, "no files here");
+        let of_others = [
+            no_files("mixed/NFS"),
+            broken("mixed"),
+            no_files("nfs-names"),
+        ];
+        let of_all = [&[broken("depth-read")], &of_others[..]].concat();
+        // Some fail at every point, others are not there.
+        let first = made("first", &plan(&["depth-read", "mixed", "nfs-names"]), true);
+        assert_eq!(whys(&first), of_all);
         // A run of something else knows of neither.
         let second = made("second", &plan_where(&["nvme-read"], true), false);
-        assert_eq!(whys(&second), of_both);
+        assert_eq!(whys(&second), of_all);
         assert_eq!(second.sweeps.len(), 3);
         // What then succeeds loses its old failure, and nothing else does.
         let third = made("third", &plan(&["depth-read"]), false);
-        assert_eq!(whys(&third), of_mixed);
+        assert_eq!(whys(&third), of_others);
         assert_eq!(third.provenance.commands, ["first", "second", "third"]);
-        let fourth = made("fourth", &plan_where(&["mixed"], true), false);
+        let fourth = made("fourth", &plan_where(&["mixed", "nfs-names"], true), false);
         assert_eq!(whys(&fourth), []);
         // Nothing was left to do.
         let fifth = made("fifth", &plan(&["mixed", "depth-read"]), true);
