@@ -2,11 +2,13 @@
 //! system calls, copies in user space, allocations.
 #![allow(missing_docs)]
 
+#[path = "shared/line.rs"]
+mod line;
+
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bench::perf::{DEFAULT_NQN, PerfArgs, measure};
-use clap::Parser;
+use bench::perf::DEFAULT_NQN;
 use reactor::Choice;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{
@@ -15,12 +17,6 @@ use target::{
 
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
-
-#[derive(Parser)]
-struct PerfLine {
-    #[command(flatten)]
-    args: PerfArgs,
-}
 
 const TARGET: &str = "iqn.2026-01.io.weft:default";
 
@@ -135,9 +131,8 @@ impl Spent {
 
 fn run((running, way): (&Running, Way), words: &str, runtime: &str) {
     let url = way.url(running);
-    let line = format!("perf {url} --spin-us=0 --runtime {runtime} --ramp-time 0s {words}");
-    let line = PerfLine::try_parse_from(line.split_whitespace()).expect("a good line");
-    let report = measure(&line.args, &AtomicBool::new(false)).expect("the load runs");
+    let line = format!("{url} --runtime {runtime} --ramp-time 0s {words}");
+    let report = line::perf(&line, &AtomicBool::new(false)).expect("the load runs");
     assert_eq!(report.errors, bench::perf::Errors::default(), "{words}");
 }
 

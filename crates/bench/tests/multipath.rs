@@ -2,21 +2,17 @@
 //! come, go and change their ANA states under a verified load.
 #![allow(missing_docs)]
 
+#[path = "shared/line.rs"]
+mod line;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
-use clap::Parser;
 use nvmf::command::AnaState;
 use target::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
-
-#[derive(Parser)]
-struct PerfLine {
-    #[command(flatten)]
-    args: PerfArgs,
-}
 
 /// One RAM volume behind two listeners.
 struct Served {
@@ -67,11 +63,10 @@ impl Served {
     fn line(&self, words: &str) -> PerfArgs {
         let [a, b] = self.ports;
         let line = format!(
-            "perf --spin-us=0 --ramp-time 0 --reconnect-delay 10ms {words} \
+            "--ramp-time 0 --reconnect-delay 10ms {words} \
              nvme-tcp://{a}/{DEFAULT_NQN} nvme-tcp://{b}/{DEFAULT_NQN}"
         );
-        let line = PerfLine::try_parse_from(line.split_whitespace());
-        line.expect(words).args
+        line::args(&line).expect(words)
     }
 
     fn change(&self, change: Change) {
@@ -294,10 +289,9 @@ fn a_path_is_given_up_after_ctrl_loss_tmo() {
 fn paths_must_lead_to_one_namespace() {
     let (one, other) = (Served::start(), Served::of("other"));
     let line = format!(
-        "perf --multipath --runtime 1 nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}",
+        "--multipath --runtime 1 nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}",
         one.ports[0], other.ports[0]
     );
-    let line = PerfLine::try_parse_from(line.split_whitespace()).expect("parses");
-    let error = measure(&line.args, &AtomicBool::new(false)).expect_err("two volumes");
+    let error = line::perf(&line, &AtomicBool::new(false)).expect_err("two volumes");
     assert!(error.contains("another namespace"), "{error}");
 }

@@ -4,83 +4,34 @@
 
 #[path = "../../host/tests/between/mod.rs"]
 mod between;
+#[path = "shared/files.rs"]
+mod files;
+#[path = "shared/line.rs"]
+mod line;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use bench::perf::{PerfArgs, Report, measure};
-use clap::Parser;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use target::{Config, ListenerSpec, Running};
+use bench::perf::Report;
+use files::{Files, load};
+use target::nfs::NfsSettings;
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 
-#[derive(Parser)]
-struct PerfLine {
-    #[command(flatten)]
-    args: PerfArgs,
-}
-
-/// Memory as `/files`.
-struct Files(Running);
-
-impl Files {
-    fn start(io_bytes_max: u32) -> Files {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let running = target::start(Config {
-            file_systems: vec![FileSystemSpec {
-                name: "files".into(),
-                kind: FileSystemKind::Mem {
-                    size_bytes: 64 << 20,
-                },
-            }],
-            exports: vec![ExportSpec {
-                path: "/files".into(),
-                file_system: "files".into(),
-                rules: vec![Rule {
-                    squash: Squash::None,
-                    ..Rule::default()
-                }],
-            }],
-            nfs: NfsSettings {
-                io_bytes_max,
-                ..NfsSettings::default()
-            },
-            listeners: vec![ListenerSpec::nfs(any)],
-            cpus: vec![reactor::available_cpus()[0]],
-            spin_us_max: 0,
-            memory_max: 64 << 20,
-            ..Config::default()
-        });
-        Files(running.expect("the target starts"))
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.0.addresses()[0]
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        self.0.stop();
-        let ended = self.0.wait(Duration::from_secs(10));
-        if !std::thread::panicking() {
-            ended.expect("the target ends").expect("in time");
-        }
-    }
+fn start(io_bytes_max: u32) -> Files {
+    Files::start(NfsSettings {
+        io_bytes_max,
+        ..NfsSettings::default()
+    })
 }
 
 fn perf(address: SocketAddr, words: &str) -> Result<Report, String> {
-    let line =
-        format!("perf --spin-us=0 --runtime 100ms --ramp-time 10ms nfs://{address}/files {words}");
-    let line = PerfLine::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())?;
-    measure(&line.args, &AtomicBool::new(false))
+    load(&format!("nfs://{address}/files {words}"))
 }
 
 #[test]
 fn a_server_without_4_2_is_loaded_by_4_1() {
-    let files = Files::start(1 << 20);
+    let files = start(1 << 20);
     let refuse = |call: &[u8]| {
         let is_newer = between::minor(call)? > 1;
         is_newer.then(|| between::refused(call, nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH))
@@ -96,7 +47,7 @@ fn a_server_without_4_2_is_loaded_by_4_1() {
 /// A file is filled by WRITEs that its server takes, and so it is loaded.
 #[test]
 fn a_server_with_small_limits_is_loaded_within_them() {
-    let files = Files::start(64 << 10);
+    let files = start(64 << 10);
     let address = files.address();
     for words in ["--rw randread --size 3m --bs 64k", "--rw create --bs 64k"] {
         let report = perf(address, words).expect("it is loaded");
@@ -132,7 +83,7 @@ fn delay(answer: &mut Vec<u8>, op: nfs_opnum4) -> bool {
 #[test]
 fn a_busy_server_is_left_alone_for_a_while() {
     const DELAYS: u32 = 80;
-    let files = Files::start(1 << 20);
+    let files = start(1 << 20);
     for (words, op) in [
         ("--rw readdir", nfs_opnum4::OP_READDIR),
         ("--rw create", nfs_opnum4::OP_WRITE),

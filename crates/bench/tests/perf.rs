@@ -1,27 +1,27 @@
 //! `weft perf` and `weft discover` against a target in the same process.
 #![allow(missing_docs)]
 
+#[path = "shared/files.rs"]
+mod files;
+#[path = "shared/line.rs"]
+mod line;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bench::discover::{self, DiscoverArgs};
-use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
+use bench::perf::{DEFAULT_NQN, Report};
 use clap::Parser;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use files::{Files, SHORT, load};
+use target::nfs::NfsSettings;
 use target::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
 };
 
 const SIZE: u64 = 8 << 20;
 const TARGET: &str = "iqn.2026-01.io.weft:default";
-
-#[derive(Parser)]
-struct PerfLine {
-    #[command(flatten)]
-    args: PerfArgs,
-}
 
 #[derive(Parser)]
 struct DiscoverLine {
@@ -120,26 +120,21 @@ impl Drop for Served {
 }
 
 fn perf(to: SocketAddr, words: &str, stop: &AtomicBool) -> Result<Report, String> {
-    let line = format!("perf -s {} --spin-us=0 {words}", to.port());
-    let line = PerfLine::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())?;
-    measure(&line.args, stop)
+    line::perf(&format!("-s {} {words}", to.port()), stop)
 }
 
 /// Runs a load, again and longer while a busy machine brings nothing of what is
 /// asked for to its end.
 fn until(words: &str, is_enough: impl Fn(&Report) -> bool) -> Report {
     for runtime_ms in [50, 200, 1000, 5000] {
-        let line = format!("perf --spin-us=0 --ramp-time 10ms --runtime {runtime_ms}ms {words}");
-        let line = PerfLine::try_parse_from(line.split_whitespace()).expect(words);
-        let report = measure(&line.args, &AtomicBool::new(false)).expect(words);
+        let line = format!("--ramp-time 10ms --runtime {runtime_ms}ms {words}");
+        let report = line::perf(&line, &AtomicBool::new(false)).expect(words);
         if is_enough(&report) {
             return report;
         }
     }
     panic!("{words}: too little in five seconds");
 }
-
-const SHORT: &str = "--runtime 100ms --ramp-time 10ms";
 
 #[test]
 fn every_load_runs_over_both_drivers() {
@@ -477,51 +472,18 @@ fn an_iscsi_load_says_what_goes_wrong() {
         (format!("{url} --multipath"), "--multipath is NVMe's"),
         (format!("{url} --bs 100"), "no multiple"),
     ] {
-        let line = format!("perf {url} --runtime 100ms");
-        let line = PerfLine::try_parse_from(line.split_whitespace()).expect("parses");
-        let error = measure(&line.args, &AtomicBool::new(false)).expect_err("refused");
+        let error = load(&url).expect_err("refused");
         assert!(error.contains(why), "{url}: {error}");
     }
 }
 
-/// A memory file system of 64 MiB as `/files`, over one reactor.
-struct Files(Running);
+fn start_files() -> Files {
+    Files::start(NfsSettings::default())
+}
 
 impl Files {
-    fn start() -> Files {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let running = target::start(Config {
-            file_systems: vec![FileSystemSpec {
-                name: "files".into(),
-                kind: FileSystemKind::Mem {
-                    size_bytes: 64 << 20,
-                },
-            }],
-            exports: vec![ExportSpec {
-                path: "/files".into(),
-                file_system: "files".into(),
-                rules: vec![Rule {
-                    squash: Squash::None,
-                    ..Rule::default()
-                }],
-            }],
-            listeners: vec![ListenerSpec::nfs(any)],
-            cpus: vec![reactor::available_cpus()[0]],
-            spin_us_max: 0,
-            memory_max: 64 << 20,
-            ..Config::default()
-        });
-        Files(running.expect("the target starts"))
-    }
-
     fn url(&self, path: &str) -> String {
-        format!("nfs://{}{path}", self.0.addresses()[0])
-    }
-
-    fn perf(&self, words: &str) -> Result<Report, String> {
-        let line = format!("perf --spin-us=0 {SHORT} {words}");
-        let line = PerfLine::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())?;
-        measure(&line.args, &AtomicBool::new(false))
+        format!("nfs://{}{path}", self.address())
     }
 
     /// What lies in a directory, by `weft discover`.
@@ -535,19 +497,9 @@ impl Files {
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        self.0.stop();
-        let ended = self.0.wait(Duration::from_secs(10));
-        if !thread::panicking() {
-            ended.expect("the target ends").expect("in time");
-        }
-    }
-}
-
 #[test]
 fn files_are_loaded_and_nothing_is_left() {
-    let files = Files::start();
+    let files = start_files();
     let url = files.url("/files");
     for (words, reads, writes) in [
         (
@@ -587,9 +539,9 @@ fn files_are_loaded_and_nothing_is_left() {
 
 #[test]
 fn a_file_that_is_named_stays() {
-    let files = Files::start();
+    let files = start_files();
     let url = files.url("/files/disk");
-    let error = files.perf(&url).expect_err("no such file");
+    let error = load(&url).expect_err("no such file");
     assert!(error.contains("--size"), "{error}");
     let words = format!("{url} --rw write --bs 64k --size 1m --iodepth 2 --verify");
     let report = until(&words, |report| report.write.ios >= 16);
@@ -605,17 +557,17 @@ fn a_file_that_is_named_stays() {
         "it is as long as it was"
     );
     // Blocks of another size are told not to be these.
-    let report = files.perf(&format!("{url} --rw read --bs 32k --iodepth 2 --verify"));
+    let report = load(&format!("{url} --rw read --bs 32k --iodepth 2 --verify"));
     let verified = report.expect("it runs").verify.expect("it was checked");
     assert!(verified.checked > 0 && verified.mismatches == verified.checked);
     // A longer one is written to its new end first.
-    let report = files.perf(&format!("{url} --rw randwrite --size 2m"));
+    let report = load(&format!("{url} --rw randwrite --size 2m"));
     assert_eq!(report.expect("it runs").targets[0].size_bytes, 2 << 20);
 }
 
 #[test]
 fn names_and_attributes_are_loaded_and_nothing_is_left() {
-    let files = Files::start();
+    let files = start_files();
     let url = files.url("/files");
     for (words, lists) in [
         ("--rw create --iodepth 8 --numjobs 2", false),
@@ -643,7 +595,7 @@ fn names_and_attributes_are_loaded_and_nothing_is_left() {
 
 #[test]
 fn jobs_share_sessions_as_far_as_their_slots_go() {
-    let files = Files::start();
+    let files = start_files();
     // A session has 128 slots: two jobs each, then one.
     let words = format!(
         "{} --rw randread --size 4m --iodepth 50 --numjobs 5",
@@ -655,18 +607,16 @@ fn jobs_share_sessions_as_far_as_their_slots_go() {
         "{} --rw randread --size 4m --iodepth 4000",
         files.url("/files")
     );
-    let error = files.perf(&deep).expect_err("more than there are");
+    let error = load(&deep).expect_err("more than there are");
     assert!(error.contains("--iodepth"), "{error}");
     assert_eq!(files.list("/files"), [""; 0]);
 }
 
 #[test]
 fn what_files_cannot_be_asked_is_refused() {
-    let files = Files::start();
+    let files = start_files();
     let (root, file) = (files.url("/files"), files.url("/files/a"));
-    files
-        .perf(&format!("{file} --rw write --size 64k"))
-        .expect("a file");
+    load(&format!("{file} --rw write --size 64k")).expect("a file");
     for (words, why) in [
         (
             format!("{} --rw getattr", files.url("/nothing")),
@@ -697,7 +647,7 @@ fn what_files_cannot_be_asked_is_refused() {
             "nfs://",
         ),
     ] {
-        let error = files.perf(&words).expect_err(&words);
+        let error = load(&words).expect_err(&words);
         assert!(error.contains(why), "{words}: {error}");
     }
     assert_eq!(files.list("/files"), ["/files/a"], "what was begun is gone");
@@ -705,12 +655,11 @@ fn what_files_cannot_be_asked_is_refused() {
 
 #[test]
 fn a_server_that_goes_away_ends_the_load() {
-    let files = Files::start();
+    let files = start_files();
     let url = files.url("/files");
     let loading = thread::spawn(move || {
-        let words = format!("perf {url} --spin-us=0 --rw randread --size 1m --runtime 60s");
-        let line = PerfLine::try_parse_from(words.split_whitespace()).expect("a good line");
-        measure(&line.args, &AtomicBool::new(false))
+        let words = format!("{url} --rw randread --size 1m --runtime 60s");
+        line::perf(&words, &AtomicBool::new(false))
     });
     // More than preparing the load takes.
     while files.0.report().nfs_calls < 200 {

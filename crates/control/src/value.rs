@@ -50,7 +50,7 @@ fn bad_size(text: &str, number: &str, unit: &str) -> String {
     }
 }
 
-/// A size as [`parse_size`] reads it, in the largest binary unit that is exact.
+/// A size as `parse_size` reads it, in the largest binary unit that is exact.
 pub fn format_size(bytes: u64) -> String {
     UNITS[..6]
         .iter()

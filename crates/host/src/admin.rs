@@ -261,7 +261,8 @@ impl<D: Driver> Admin<D> {
     }
 
     /// Abort of the command `cid` of the queue `sqid`; whether it was aborted
-    /// (Base 2.0, section 5.1). The identifier of a [`Queue`]'s command is its tag.
+    /// (Base 2.0, section 5.1). The identifier of a
+    /// [`Queue`](crate::Queue)'s command is its tag.
     ///
     /// # Errors
     /// Where the Abort itself fails.

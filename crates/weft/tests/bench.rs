@@ -57,6 +57,8 @@ fn journal(folder: &Path) -> Vec<(String, String, String, u64)> {
     let text = std::fs::read_to_string(folder.join("journal.jsonl")).unwrap_or_default();
     let lines = text.lines().skip(1);
     let entries = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    // It also has commands, and why something was not measured.
+    let entries = entries.filter(|entry| !entry["sample"].is_null());
     let key = |entry: serde_json::Value| {
         let word = |at: &str| entry[at].as_str().expect("a word").to_owned();
         let round = entry["sample"]["round"].as_u64().expect("a round");
@@ -117,6 +119,59 @@ fn an_interrupted_run_keeps_what_is_done_and_goes_on() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("--again"), "{}", said(&output));
     assert_eq!(journal(out), all);
+}
+
+/// Nobody listens at the peer's address: that fails, and is told by the report for as
+/// long as it has not been measured, whatever is added to it.
+#[test]
+fn a_report_is_of_all_its_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path();
+    let run = |name: &str| {
+        let peer = "nvme-tcp://127.0.0.1:1/nqn.2026-01.io.weft:peer";
+        end(start(&[name, "--quick", "--peer", peer], out), ONE_MAX)
+    };
+    let command = |name: &str| {
+        format!(
+            "weft bench run {name} --quick --peer nvme-tcp://127.0.0.1:1/nqn.2026-01.io.weft:peer \
+             --out {}",
+            out.display()
+        )
+    };
+    let output = run("peers-nvme");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let output = run("connections-large-read");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let output = run("connections-large-read");
+    assert!(said(&output).contains("0 runs"), "{}", said(&output));
+    let read = |file: &str| std::fs::read_to_string(out.join(file)).expect(file);
+    let json: serde_json::Value = serde_json::from_str(&read("results.json")).expect("JSON");
+    // Not the one that measured nothing.
+    let commands = ["peers-nvme", "connections-large-read"].map(command);
+    assert_eq!(json["provenance"]["commands"], serde_json::json!(commands));
+    let skipped = json["skipped"].as_array().expect("a list").iter();
+    let what = "peers-nvme/nvme-tcp target by address";
+    let of_peer = skipped.filter(|one| {
+        let name = one["what"].as_str().expect("a name");
+        name.starts_with(what)
+    });
+    let whys: Vec<_> = of_peer
+        .map(|one| one["why"].as_str().expect("why"))
+        .collect();
+    assert!(!whys.is_empty(), "{}", json["skipped"]);
+    assert!(
+        whys.iter().all(|why| why.starts_with("failed: ")),
+        "{whys:?}"
+    );
+    for file in ["index.html", "data/summary.md"] {
+        let text = read(file);
+        for word in commands.iter().map(String::as_str).chain([what]) {
+            assert!(text.contains(word), "{file}: no {word}");
+        }
+        // As far as both spell it alike.
+        let why = whys[0].split(['\'', '"', '<', '>', '&', '|', '\n']);
+        assert!(text.contains(why.clone().next().expect("one")), "{file}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::{Args, Subcommand};
 
 use super::catalogue::{CATALOGUE, SweepSpec};
-use super::journal::{self, Journal, Settings};
+use super::journal::{self, Journal, Run, Settings};
 use super::load::{Durations, Load, Subject};
 use super::measured::{Effort, FORMAT, Measured, Provenance};
 use super::plan::{Item, Plan, chosen};
@@ -173,18 +173,6 @@ fn list(options: &sides::Options) {
     println!("all\n  takes:  {}", time(&all));
 }
 
-/// The sweeps that were asked for, and those that the folder holds already.
-fn with_held(sweeps: &[&'static SweepSpec], journal: &Journal) -> Vec<&'static SweepSpec> {
-    let is_held = |sweep: &SweepSpec| {
-        let mut entries = journal.entries.iter();
-        entries.any(|entry| entry.sweep == sweep.name)
-    };
-    let is_asked = |sweep: &SweepSpec| sweeps.iter().any(|asked| asked.name == sweep.name);
-    let all = CATALOGUE.iter();
-    all.filter(|sweep| is_asked(sweep) || is_held(sweep))
-        .collect()
-}
-
 fn measure(
     args: &RunArgs,
     sweeps: &[&'static SweepSpec],
@@ -203,7 +191,11 @@ fn measure(
         peer: options.peer.clone(),
         guest: options.guest.clone(),
     };
-    let journal = Journal::open(&args.out, same, provenance::now(), args.again);
+    let this = Run {
+        command: command_line(),
+        began: provenance::now(),
+    };
+    let journal = Journal::open(&args.out, same, this, args.again);
     let mut journal = journal.map_err(|error| error.to_string())?;
     let available = |subject: &Subject, load: &Load| here(subject, load, &options);
     let plan = Plan::new(sweeps, effort, &available);
@@ -219,17 +211,15 @@ fn measure(
         }
     };
     let outcome = run::run(&plan, &mut journal, &mut side).map_err(|error| error.to_string())?;
-    let held = Plan::new(&with_held(sweeps, &journal), effort, &available);
     let provenance = Provenance {
         began: journal.header.began.clone(),
         ended: provenance::now(),
         weft: env!("CARGO_PKG_VERSION").to_owned(),
         commit: provenance::commit(),
-        command: command_line(),
         machine,
-        versions: Vec::new(),
+        ..Provenance::default()
     };
-    let measured = run::measured(&held, &journal, provenance, outcome.failed.clone());
+    let measured = run::measured(&journal, provenance);
     write(&measured, &args.out)?;
     print!("{}", run::summary(&plan, &outcome, began.elapsed()));
     println!("report: {}", args.out.join("index.html").display());

@@ -1,5 +1,6 @@
-//! What was measured so far, a line of JSON each, so that nothing is lost when
-//! somebody ends a run: the same command then goes on where it was.
+//! What was measured so far, by which runs, and why something was not: a line of JSON
+//! each, so that nothing is lost when somebody ends a run: the same command then goes on
+//! where it was, and others add to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -53,6 +54,37 @@ pub struct Entry {
     pub versions: Vec<(String, String)>,
 }
 
+/// Why a point is not measured: it failed, or what it needs is not here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The catalogue's name of the sweep.
+    pub sweep: String,
+    /// The name of the series.
+    pub series: String,
+    /// Where on the axis.
+    pub x: f64,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// A run that the lines behind this one come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its command line.
+    pub command: String,
+    /// When it began, RFC 3339.
+    pub began: String,
+}
+
+/// Any line but the first.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Entry(Entry),
+    Reason(Reason),
+    Run(Run),
+}
+
 /// Why a journal cannot be gone on with.
 #[derive(Debug)]
 pub enum Error {
@@ -77,7 +109,7 @@ impl std::fmt::Display for Error {
             ),
             Error::Garbled(path, line) => write!(
                 f,
-                "{}, line {line}: not a measurement of this version: {REMEDY}",
+                "{}, line {line}: nothing that this version writes: {REMEDY}",
                 path.display()
             ),
         }
@@ -93,7 +125,65 @@ pub struct Journal {
     /// Its first line.
     pub header: Header,
     /// What was in it when it was opened, and what came since.
+    pub held: Held,
+    /// This run, until it has added something.
+    run: Option<Run>,
+}
+
+/// What a journal holds.
+#[derive(Debug, Default, PartialEq)]
+pub struct Held {
+    /// Measurements.
     pub entries: Vec<Entry>,
+    /// Why points are not measured; of a point the last one counts.
+    pub reasons: Vec<Reason>,
+    /// The runs that all this comes from.
+    pub runs: Vec<Run>,
+}
+
+impl Held {
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Entry(entry) => self.entries.push(entry),
+            Line::Reason(reason) => self.reasons.push(reason),
+            Line::Run(run) => self.runs.push(run),
+        }
+    }
+
+    /// Fewer rounds than planned are still a measurement.
+    fn is_measured(&self, sweep: &str, series: &str, x: f64) -> bool {
+        self.entries.iter().any(|entry| {
+            (entry.sweep.as_str(), entry.series.as_str()) == (sweep, series) && entry.x == x
+        })
+    }
+
+    /// Why that point is not measured, where it is not and that is known.
+    #[must_use]
+    pub fn why(&self, sweep: &str, series: &str, x: f64) -> Option<&str> {
+        let last = self.reasons.iter().rev().find(|reason| {
+            (reason.sweep.as_str(), reason.series.as_str()) == (sweep, series) && reason.x == x
+        })?;
+        (!self.is_measured(sweep, series, x)).then_some(&last.why)
+    }
+
+    /// Whether it has anything of that sweep.
+    #[must_use]
+    pub fn knows(&self, sweep: &str) -> bool {
+        self.entries.iter().any(|entry| entry.sweep == sweep)
+            || self.reasons.iter().any(|reason| reason.sweep == sweep)
+    }
+
+    /// The command lines of all runs, each once.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands: Vec<String> = Vec::new();
+        for run in &self.runs {
+            if !commands.contains(&run.command) {
+                commands.push(run.command.clone());
+            }
+        }
+        commands
+    }
 }
 
 impl Journal {
@@ -105,7 +195,7 @@ impl Journal {
     pub fn open(
         folder: &Path,
         settings: Settings,
-        now: String,
+        run: Run,
         again: bool,
     ) -> Result<Journal, Error> {
         let path = folder.join(NAME);
@@ -125,7 +215,7 @@ impl Journal {
             let header = Header {
                 format: FORMAT,
                 settings,
-                began: now,
+                began: run.began.clone(),
             };
             file.set_len(0).map_err(failed)?;
             append(&mut file, &header).map_err(failed)?;
@@ -133,7 +223,8 @@ impl Journal {
                 file,
                 path,
                 header,
-                entries: Vec::new(),
+                held: Held::default(),
+                run: Some(run),
             });
         };
         if let Some(what) = difference(&found.header.settings, &settings) {
@@ -146,7 +237,8 @@ impl Journal {
             file,
             path,
             header: found.header,
-            entries: found.entries,
+            held: found.held,
+            run: Some(run),
         })
     }
 
@@ -155,15 +247,39 @@ impl Journal {
     /// # Errors
     /// Where the file does not take it.
     pub fn add(&mut self, entry: Entry) -> Result<(), Error> {
-        append(&mut self.file, &entry).map_err(|error| Error::Io(self.path.clone(), error))?;
-        self.entries.push(entry);
+        self.put(Line::Entry(entry))
+    }
+
+    /// Adds why a point is not measured, if that is news.
+    ///
+    /// # Errors
+    /// Where the file does not take it.
+    pub fn tell(&mut self, reason: Reason) -> Result<(), Error> {
+        let Reason {
+            sweep, series, x, ..
+        } = &reason;
+        let is_known = self.held.is_measured(sweep, series, *x)
+            || self.held.why(sweep, series, *x) == Some(&reason.why);
+        match is_known {
+            true => Ok(()),
+            false => self.put(Line::Reason(reason)),
+        }
+    }
+
+    /// A run that adds nothing is none that the report consists of.
+    fn put(&mut self, line: Line) -> Result<(), Error> {
+        let run = self.run.take().map(Line::Run);
+        for line in run.into_iter().chain([line]) {
+            append(&mut self.file, &line).map_err(|error| Error::Io(self.path.clone(), error))?;
+            self.held.take(line);
+        }
         Ok(())
     }
 
     /// Whether that has been measured.
     #[must_use]
     pub fn has(&self, sweep: &str, series: &str, x: f64, round: u32) -> bool {
-        self.entries.iter().any(|entry| {
+        self.held.entries.iter().any(|entry| {
             (entry.sweep.as_str(), entry.series.as_str()) == (sweep, series)
                 && entry.x == x
                 && entry.sample.round == round
@@ -189,12 +305,12 @@ fn difference(there: &Settings, here: &Settings) -> Option<&'static str> {
     rows.iter().find(|(is_same, _)| !is_same).map(|row| row.1)
 }
 
-/// What a journal holds.
+/// A journal that is there.
 pub struct Found {
     /// Its first line.
     pub header: Header,
     /// The others.
-    pub entries: Vec<Entry>,
+    pub held: Held,
     /// Bytes of its whole lines.
     whole_bytes: u64,
 }
@@ -225,12 +341,13 @@ pub fn read(folder: &Path) -> Result<Option<Found>, Error> {
     if header.format != FORMAT {
         return Err(Error::Other(path, "version of weft"));
     }
-    let entries = lines
-        .enumerate()
-        .map(|(at, line)| serde_json::from_slice::<Entry>(line).map_err(|_| garbled(at + 1)));
+    let mut held = Held::default();
+    for (at, line) in lines.enumerate() {
+        held.take(serde_json::from_slice(line).map_err(|_| garbled(at + 1))?);
+    }
     Ok(Some(Found {
         header,
-        entries: entries.collect::<Result<_, _>>()?,
+        held,
         whole_bytes: whole_bytes as u64,
     }))
 }
@@ -266,8 +383,90 @@ mod tests {
         }
     }
 
+    fn reason(series: &str, why: &str) -> Reason {
+        Reason {
+            sweep: "nvme-read".into(),
+            series: series.into(),
+            x: 4096.0,
+            why: why.into(),
+        }
+    }
+
+    fn run(command: &str) -> Run {
+        Run {
+            command: command.into(),
+            began: "now".into(),
+        }
+    }
+
     fn open(folder: &Path, again: bool) -> Result<Journal, Error> {
-        Journal::open(folder, settings(Effort::Quick), "now".into(), again)
+        Journal::open(folder, settings(Effort::Quick), run("weft bench"), again)
+    }
+
+    #[test]
+    fn why_something_is_not_measured_stays_until_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let why = |series: &str| {
+            let journal = open(folder.path(), false).expect("a journal");
+            let why = journal.held.why("nvme-read", series, 4096.0);
+            why.map(str::to_owned)
+        };
+        let told = [
+            reason("plain", "there is none"),
+            reason("fast path", "failed: first"),
+            reason("fast path", "failed: again"),
+        ];
+        for reason in told {
+            let mut journal = open(folder.path(), false).expect("a journal");
+            journal.tell(reason).expect("room");
+        }
+        assert_eq!(why("fast path").as_deref(), Some("failed: again"));
+        assert_eq!(why("plain").as_deref(), Some("there is none"));
+        assert_eq!(why("epoll"), None);
+        // What is known is not written once more.
+        let path = folder.path().join(NAME);
+        let before = std::fs::read(&path).expect("written");
+        let mut journal = open(folder.path(), false).expect("a journal");
+        journal
+            .tell(reason("plain", "there is none"))
+            .expect("room");
+        assert_eq!(std::fs::read(&path).expect("written"), before);
+        // One round is measured: it is no matter that another fails.
+        journal.add(entry(0)).expect("room");
+        journal
+            .tell(reason("fast path", "failed: later"))
+            .expect("room");
+        for why in [
+            why("fast path").as_deref(),
+            journal.held.why("nvme-read", "fast path", 4096.0),
+        ] {
+            assert_eq!(why, None);
+        }
+        assert_eq!(why("plain").as_deref(), Some("there is none"));
+        assert!(open(folder.path(), true).expect("new").held == Held::default());
+    }
+
+    #[test]
+    fn runs_that_add_something_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |command: &str| {
+            let settings = settings(Effort::Quick);
+            Journal::open(folder.path(), settings, run(command), false).expect("a journal")
+        };
+        for (command, round) in [("one", 0), ("two", 1), ("one", 2)] {
+            let mut journal = open(command);
+            journal.add(entry(round)).expect("room");
+            journal.add(entry(round + 10)).expect("room");
+        }
+        open("three")
+            .tell(reason("plain", "there is none"))
+            .expect("room");
+        // It only looks.
+        drop(open("four"));
+        let held = open("five").held;
+        assert_eq!(held.runs, ["one", "two", "one", "three"].map(run));
+        assert_eq!(held.commands(), ["one", "two", "three"]);
+        assert_eq!(held.entries.len(), 6);
     }
 
     #[test]
@@ -278,7 +477,7 @@ mod tests {
         journal.add(entry(1)).expect("room");
         drop(journal);
         let mut journal = open(folder.path(), false).expect("the same");
-        assert_eq!(journal.entries, [entry(0), entry(1)]);
+        assert_eq!(journal.held.entries, [entry(0), entry(1)]);
         assert!(journal.has("nvme-read", "fast path", 4096.0, 1));
         assert!(!journal.has("nvme-read", "fast path", 4096.0, 2));
         assert!(!journal.has("nvme-read", "plain", 4096.0, 1));
@@ -286,7 +485,7 @@ mod tests {
         journal.add(entry(2)).expect("room");
         drop(journal);
         let journal = open(folder.path(), true).expect("a new one");
-        assert!(journal.entries.is_empty());
+        assert!(journal.held.entries.is_empty());
     }
 
     #[test]
@@ -302,13 +501,18 @@ mod tests {
         for end in before..whole.len() {
             std::fs::write(&path, &whole[..end]).expect("torn");
             let mut journal = open(folder.path(), false).expect("the first line is fine");
-            assert_eq!(journal.entries, [entry(0)], "torn at {end}");
+            assert_eq!(journal.held.entries, [entry(0)], "torn at {end}");
             journal.add(entry(1)).expect("room");
-            assert_eq!(std::fs::read(&path).expect("written"), whole);
+            let then = std::fs::read(&path).expect("written");
+            assert!(then.starts_with(&whole[..before]) && then.ends_with(&whole[before..]));
+            drop(journal);
+            let journal = open(folder.path(), false).expect("all lines are fine");
+            assert_eq!(journal.held.entries, [entry(0), entry(1)]);
         }
         // Not even the first line.
         std::fs::write(&path, &whole[..10]).expect("torn");
-        assert!(open(folder.path(), false).expect("new").entries.is_empty());
+        let journal = open(folder.path(), false).expect("new");
+        assert!(journal.held.entries.is_empty());
     }
 
     #[test]
@@ -317,7 +521,7 @@ mod tests {
         drop(open(folder.path(), false).expect("a new one"));
         let path = folder.path().join(NAME);
         let before = std::fs::read(&path).expect("written");
-        let of = |settings| Journal::open(folder.path(), settings, "now".into(), false);
+        let of = |settings| Journal::open(folder.path(), settings, run("weft bench"), false);
         let quick = settings(Effort::Quick);
         let others = [
             (settings(Effort::Full), "effort"),
@@ -361,6 +565,6 @@ mod tests {
         text.push_str("{}\n");
         std::fs::write(&path, text).expect("spoilt");
         let refused = open(folder.path(), false).err().expect("refused");
-        assert!(matches!(refused, Error::Garbled(_, 3)), "{refused:?}");
+        assert!(matches!(refused, Error::Garbled(_, 4)), "{refused:?}");
     }
 }

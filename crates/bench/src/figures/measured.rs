@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A whole `results.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,11 +176,61 @@ pub struct Provenance {
     pub weft: String,
     /// The commit it was built of; empty where that is not known.
     pub commit: String,
-    /// The command line that was given.
-    pub command: String,
+    /// The command lines of all runs that it consists of, in their order.
+    #[serde(alias = "command", deserialize_with = "one_or_all")]
+    pub commands: Vec<String>,
     /// Facts about the machine, in the order they are to be shown: processor,
     /// cores, kernel, mitigations, governor, memory, sysctls, ...
     pub machine: Vec<(String, String)>,
     /// Versions of the clients and peers that took part.
     pub versions: Vec<(String, String)>,
+}
+
+/// Reports were of one command once, their last.
+fn one_or_all<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Commands {
+        One(String),
+        All(Vec<String>),
+    }
+    Ok(match Commands::deserialize(from)? {
+        Commands::One(command) => vec![command],
+        Commands::All(commands) => commands,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_command_of_older_results_is_read() {
+        let now = Provenance {
+            commands: vec!["weft bench run all".into()],
+            ..Provenance::default()
+        };
+        let text = serde_json::to_string(&now).expect("JSON");
+        let older = text.replace(
+            r#""commands":["weft bench run all"]"#,
+            r#""command":"weft bench run all""#,
+        );
+        assert_ne!(older, text);
+        for text in [text, older] {
+            let read: Provenance = serde_json::from_str(&text).expect("provenance");
+            assert_eq!(read, now);
+        }
+    }
+
+    #[test]
+    fn the_report_among_the_documents_is_of_this_layout() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/report/results.json"
+        );
+        let text = std::fs::read(path).expect("results");
+        let measured: Measured = serde_json::from_slice(&text).expect("of this layout");
+        assert_eq!(measured.format, FORMAT);
+        assert!(!measured.provenance.commands.is_empty());
+    }
 }

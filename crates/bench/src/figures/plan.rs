@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::catalogue::{CATALOGUE, Care, SeriesSpec, SweepSpec};
+use super::journal::Reason;
 use super::load::{Durations, Load, Subject};
 use super::measured::{Effort, Skipped};
 
@@ -35,7 +36,9 @@ pub struct Plan {
     pub sweeps: Vec<&'static SweepSpec>,
     /// The runs.
     pub items: Vec<Item>,
-    /// What cannot be measured here.
+    /// What cannot be measured here, point by point.
+    pub reasons: Vec<Reason>,
+    /// The same as it is told.
     pub skipped: Vec<Skipped>,
 }
 
@@ -110,43 +113,44 @@ impl Item {
     }
 }
 
-/// Words for what is missing, from the widest to the narrowest.
-struct Missing {
-    sweep: &'static SweepSpec,
-    /// For each series: for each point why it is missing.
-    whys: Vec<Vec<Option<String>>>,
-}
-
-impl Missing {
-    fn told(&self, points: &[f64]) -> Vec<Skipped> {
-        let sweep = self.sweep;
-        if let Some(why) = one(self.whys.iter().flatten()) {
-            let what = sweep.name.to_owned();
-            return vec![Skipped { what, why }];
-        }
-        let mut told = Vec::new();
-        for (series, whys) in sweep.series.iter().zip(&self.whys) {
-            let name = format!("{}/{}", sweep.name, series.name);
-            if let Some(why) = one(whys.iter()) {
-                told.push(Skipped { what: name, why });
-                continue;
-            }
-            for (x, why) in points.iter().zip(whys) {
-                if let Some(why) = why.clone() {
-                    let what = format!("{name}/{}", sweep.axis.label_of(*x));
-                    told.push(Skipped { what, why });
-                }
-            }
-        }
-        told
+/// Words for what is missing of a sweep, from the widest to the narrowest. `why` knows
+/// it of each point that is.
+pub fn told<'a>(
+    sweep: &SweepSpec,
+    effort: Effort,
+    why: impl Fn(&SeriesSpec, f64) -> Option<&'a str>,
+) -> Vec<Skipped> {
+    let points = sweep.axis.points(effort);
+    let skipped = |what: String, why: &str| Skipped {
+        what,
+        why: why.to_owned(),
+    };
+    let of = |series| -> Vec<_> { points.iter().map(|x| why(series, *x)).collect() };
+    let whys: Vec<_> = sweep.series.iter().map(of).collect();
+    if let Some(why) = one(whys.iter().flatten()) {
+        return vec![skipped(sweep.name.to_owned(), why)];
     }
+    let mut told = Vec::new();
+    for (series, whys) in sweep.series.iter().zip(&whys) {
+        let name = format!("{}/{}", sweep.name, series.name);
+        if let Some(why) = one(whys.iter()) {
+            told.push(skipped(name, why));
+            continue;
+        }
+        for (x, why) in points.iter().zip(whys) {
+            if let Some(why) = why {
+                let label = sweep.axis.label_of(*x);
+                told.push(skipped(format!("{name}/{label}"), why));
+            }
+        }
+    }
+    told
 }
 
 /// What all are missing for, if that is one thing.
-fn one<'a>(mut whys: impl Iterator<Item = &'a Option<String>>) -> Option<String> {
-    let first = whys.next()?.clone()?;
-    whys.all(|why| why.as_ref() == Some(&first))
-        .then_some(first)
+fn one<'a>(mut whys: impl Iterator<Item = &'a Option<&'a str>>) -> Option<&'a str> {
+    let first = (*whys.next()?)?;
+    whys.all(|why| *why == Some(first)).then_some(first)
 }
 
 impl Plan {
@@ -157,6 +161,7 @@ impl Plan {
             effort,
             sweeps: sweeps.to_vec(),
             items: Vec::new(),
+            reasons: Vec::new(),
             skipped: Vec::new(),
         };
         for sweep in sweeps {
@@ -192,8 +197,23 @@ impl Plan {
                 }
             }
         }
-        let missing = Missing { sweep, whys };
-        self.skipped.extend(missing.told(points));
+        let mut reasons = Vec::new();
+        for (series, whys) in sweep.series.iter().zip(whys) {
+            for (x, why) in points.iter().zip(whys) {
+                reasons.extend(why.map(|why| Reason {
+                    sweep: sweep.name.to_owned(),
+                    series: series.name.to_owned(),
+                    x: *x,
+                    why,
+                }));
+            }
+        }
+        self.skipped.extend(told(sweep, self.effort, |series, x| {
+            let mut all = reasons.iter();
+            let found = all.find(|reason| reason.series == series.name && reason.x == x);
+            found.map(|reason| reason.why.as_str())
+        }));
+        self.reasons.extend(reasons);
     }
 
     /// How long `items` take.

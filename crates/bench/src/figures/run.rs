@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::catalogue::{SeriesSpec, SweepSpec};
-use super::journal::{Entry, Error, Journal};
+use super::catalogue::{CATALOGUE, SeriesSpec, SweepSpec};
+use super::journal::{Entry, Error, Journal, Reason};
 use super::limit::{Ceilings, limit, median};
 use super::load::{Durations, Load, Payload, Subject};
 use super::measured::{
     Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Sample, Series, Skipped, Sweep,
 };
-use super::plan::{Item, Plan};
+use super::plan::{Item, Plan, told};
 use super::progress::{Progress, show};
 use super::sides;
 use crate::units::show_count;
@@ -41,6 +41,9 @@ pub fn run(plan: &Plan, journal: &mut Journal, measure: Measure<'_>) -> Result<O
         !journal.has(sweep.name, series.name, *x, item.round)
     };
     let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
+    for reason in &plan.reasons {
+        journal.tell(reason.clone())?;
+    }
     let mut runner = Runner {
         progress: Progress::new(plan.estimate(&open)),
         effort: plan.effort,
@@ -119,11 +122,15 @@ impl Runner<'_> {
             }
             Err(sides::Error::Failed(why)) => {
                 self.progress.line(&format!("{name}: FAILED: {why}"));
-                self.outcome.failed.push(Skipped {
-                    what: name,
-                    why: format!("failed: {why}"),
-                });
-                Ok(())
+                let why = format!("failed: {why}");
+                let reason = Reason {
+                    sweep: item.sweep.name.to_owned(),
+                    series: item.series.name.to_owned(),
+                    x: item.x,
+                    why: why.clone(),
+                };
+                self.outcome.failed.push(Skipped { what: name, why });
+                self.journal.tell(reason)
             }
         }
     }
@@ -175,7 +182,7 @@ fn kept(mut sample: Sample, round: u32) -> Sample {
 
 /// All measurements of a series at a place, its bottleneck not yet named.
 fn point(journal: &Journal, sweep: &SweepSpec, series: &str, x: f64) -> Option<Point> {
-    let entries = journal.entries.iter().filter(|entry| {
+    let entries = journal.held.entries.iter().filter(|entry| {
         (entry.sweep.as_str(), entry.series.as_str()) == (sweep.name, series) && entry.x == x
     });
     let mut entries: Vec<_> = entries.collect();
@@ -189,49 +196,37 @@ fn point(journal: &Journal, sweep: &SweepSpec, series: &str, x: f64) -> Option<P
     })
 }
 
-/// What the journal holds of the plan's sweeps.
+/// All that the journal holds, of whichever runs.
 #[must_use]
-pub fn measured(
-    plan: &Plan,
-    journal: &Journal,
-    provenance: Provenance,
-    failed: Vec<Skipped>,
-) -> Measured {
-    let sweeps = plan.sweeps.iter().map(|sweep| swept(sweep, plan, journal));
-    let mut skipped = plan.skipped.clone();
-    // Fewer rounds than planned are still a point.
-    let is_there = |what: &str| {
-        journal.entries.iter().any(|entry| {
-            let sweep = SweepSpec::named(&entry.sweep);
-            let label = sweep.map(|sweep| sweep.axis.label_of(entry.x));
-            format!(
-                "{}/{}/{}",
-                entry.sweep,
-                entry.series,
-                label.unwrap_or_default()
-            ) == what
-        })
-    };
-    skipped.extend(failed.into_iter().filter(|failed| !is_there(&failed.what)));
-    let versions: BTreeMap<_, _> = journal
-        .entries
+pub fn measured(journal: &Journal, provenance: Provenance) -> Measured {
+    let (held, effort) = (&journal.held, journal.header.settings.effort);
+    let known: Vec<_> = CATALOGUE
         .iter()
-        .flat_map(|entry| entry.versions.clone())
+        .filter(|sweep| held.knows(sweep.name))
         .collect();
+    let sweeps = known.iter().map(|sweep| swept(sweep, effort, journal));
+    let skipped = known.iter().flat_map(|sweep| {
+        told(sweep, effort, |series, x| {
+            held.why(sweep.name, series.name, x)
+        })
+    });
+    let entries = held.entries.iter();
+    let versions: BTreeMap<_, _> = entries.flat_map(|entry| entry.versions.clone()).collect();
     Measured {
         format: FORMAT,
-        effort: plan.effort,
+        effort,
         provenance: Provenance {
+            commands: held.commands(),
             versions: versions.into_iter().collect(),
             ..provenance
         },
         sweeps: sweeps.filter(|sweep| !sweep.series.is_empty()).collect(),
-        skipped,
+        skipped: skipped.collect(),
     }
 }
 
-fn swept(sweep: &'static SweepSpec, plan: &Plan, journal: &Journal) -> Sweep {
-    let points = sweep.axis.points(plan.effort);
+fn swept(sweep: &'static SweepSpec, effort: Effort, journal: &Journal) -> Sweep {
+    let points = sweep.axis.points(effort);
     let at = |series: &str, x: f64| point(journal, sweep, series, x);
     let ceiling = |protocol, payload, x| {
         let subject = Subject::Ceiling(protocol, payload);
@@ -289,28 +284,40 @@ pub fn summary(plan: &Plan, outcome: &Outcome, took: Duration) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::super::journal::Settings;
+    use super::super::journal::{Run, Settings};
     use super::super::load::Protocol;
     use super::super::plan::chosen;
     use super::*;
 
     fn plan(names: &[&str]) -> Plan {
+        plan_where(names, false)
+    }
+
+    fn plan_where(names: &[&str], has_files: bool) -> Plan {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let available = |subject: &Subject, _: &Load| match subject {
-            Subject::Weft(Protocol::Nfs, _) => Err("no files here".to_owned()),
+            Subject::Weft(Protocol::Nfs, _) if !has_files => Err("no files here".to_owned()),
             _ => Ok(()),
         };
         Plan::new(&chosen(&names).expect("there"), Effort::Full, &available)
     }
 
     fn journal(folder: &Path) -> Journal {
+        journal_of(folder, "weft bench")
+    }
+
+    fn journal_of(folder: &Path, command: &str) -> Journal {
         let settings = Settings {
             effort: Effort::Full,
             program: "00".into(),
             peer: None,
             guest: None,
         };
-        Journal::open(folder, settings, "then".into(), false).expect("a journal")
+        let run = Run {
+            command: command.into(),
+            began: "then".into(),
+        };
+        Journal::open(folder, settings, run, false).expect("a journal")
     }
 
     /// A side whose rate tells what was asked.
@@ -343,7 +350,7 @@ mod tests {
             };
             let outcome = run(&plan, &mut journal, &mut measure).expect("room");
             assert_eq!(outcome.is_interrupted, ends_after != usize::MAX);
-            assert_eq!(journal.entries.len(), asked.len());
+            assert_eq!(journal.held.entries.len(), asked.len());
         }
         // Each once, in the plan's order, whatever ended in between.
         let planned = plan.items.iter();
@@ -379,8 +386,8 @@ mod tests {
         let mut journal = journal(folder.path());
         let mut measure = |_: &Subject, load: &Load, _: &Durations| Ok(side(load));
         let outcome = run(&plan, &mut journal, &mut measure).expect("room");
-        let provenance = Provenance::default();
-        let measured = measured(&plan, &journal, provenance, outcome.failed);
+        assert!(outcome.failed.is_empty());
+        let measured = measured(&journal, Provenance::default());
         let names: Vec<_> = measured
             .sweeps
             .iter()
@@ -428,12 +435,11 @@ mod tests {
         let mut journal_ = journal(folder.path());
         let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
         assert_eq!(tries, TRIES, "not waited for in later rounds");
-        let failed = outcome.failed.clone();
-        assert_eq!(failed.len(), 1);
-        assert_eq!(failed[0].what, "depth-read/ceiling, cold/8");
-        assert!(failed[0].why.contains("it is broken"));
-        let result = measured(&plan, &journal_, Provenance::default(), failed);
-        assert_eq!(result.skipped.len(), 1);
+        assert_eq!(outcome.failed.len(), 1);
+        assert_eq!(outcome.failed[0].what, "depth-read/ceiling, cold/8");
+        assert!(outcome.failed[0].why.contains("it is broken"));
+        let result = measured(&journal_, Provenance::default());
+        assert_eq!(result.skipped, outcome.failed);
         assert!(summary(&plan, &outcome, Duration::ZERO).contains("NOT MEASURED: depth-read"));
         // The same command tries again what failed, and nothing else.
         let mut again = 0;
@@ -443,5 +449,59 @@ mod tests {
         };
         let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
         assert_eq!((again, outcome.failed.len()), (3, 0));
+    }
+
+    /// What reports say of runs into one folder, each opening the journal anew.
+    #[test]
+    fn later_runs_forget_nothing_of_earlier_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = |command: &str, plan: &Plan, is_broken: bool| {
+            let mut journal = journal_of(folder.path(), command);
+            let mut measure = |subject: &Subject, load: &Load, _: &Durations| {
+                let is_cold = matches!(subject, Subject::Ceiling(_, Payload::Cold));
+                match is_broken && is_cold {
+                    true => Err(sides::Error::Failed("it is broken".into())),
+                    false => Ok(side(load)),
+                }
+            };
+            run(plan, &mut journal, &mut measure).expect("room");
+            measured(
+                &journal_of(folder.path(), "weft bench report"),
+                Provenance::default(),
+            )
+        };
+        let whys = |measured: &Measured| {
+            let skipped = measured.skipped.iter().cloned();
+            skipped.map(|one| (one.what, one.why)).collect::<Vec<_>>()
+        };
+        let pair = |what: &str, why: &str| (what.to_owned(), why.to_owned());
+        let broken = |sweep: &str| {
+            let what = format!("{sweep}/ceiling, cold");
+            pair(&what, "failed: it is broken")
+        };
+        let no_files = |what: &str| pair(what, "no files here");
+        let of_others = [
+            no_files("mixed/NFS"),
+            broken("mixed"),
+            no_files("nfs-names"),
+        ];
+        let of_all = [&[broken("depth-read")], &of_others[..]].concat();
+        // Some fail at every point, others are not there.
+        let first = made("first", &plan(&["depth-read", "mixed", "nfs-names"]), true);
+        assert_eq!(whys(&first), of_all);
+        // A run of something else knows of neither.
+        let second = made("second", &plan_where(&["nvme-read"], true), false);
+        assert_eq!(whys(&second), of_all);
+        assert_eq!(second.sweeps.len(), 3);
+        // What then succeeds loses its old failure, and nothing else does.
+        let third = made("third", &plan(&["depth-read"]), false);
+        assert_eq!(whys(&third), of_others);
+        assert_eq!(third.provenance.commands, ["first", "second", "third"]);
+        let fourth = made("fourth", &plan_where(&["mixed", "nfs-names"], true), false);
+        assert_eq!(whys(&fourth), []);
+        // Nothing was left to do.
+        let fifth = made("fifth", &plan(&["mixed", "depth-read"]), true);
+        assert_eq!(fifth, fourth);
+        assert_eq!(fifth.provenance.commands.len(), 4);
     }
 }

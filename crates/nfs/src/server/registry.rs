@@ -335,7 +335,7 @@ impl Server {
     }
 
     /// RECLAIM_COMPLETE of everything (section 18.51). Its record is to be
-    /// durable before it is answered ([`Server::is_on_record`]).
+    /// durable before it is answered ([`Server::has_unsaved`]).
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_COMPLETE_ALREADY`].

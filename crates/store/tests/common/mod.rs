@@ -1,55 +1,20 @@
 //! What tests drive volumes with: the reactor's drivers, one I/O at a time.
 
-use std::io::{self, Write};
+mod files;
+mod real;
+mod skipped;
+
 use std::path::{Path, PathBuf};
 
 use mem::{BufRange, Region};
-use reactor::{AnyDriver, Choice, Completion, Driver, DriverConfig, FileIo, Token, Wait};
+use reactor::Choice;
 use store::{Error, Io, Kind, Progress, Spec, Volume};
 
-/// Something that carries out file operations and can be waited for.
-pub trait Files {
-    fn io(&mut self) -> &mut dyn FileIo;
-    /// The next completion; never called when nothing is under way.
-    fn completion(&mut self) -> (Token, io::Result<u32>);
-}
+pub use files::Files;
+pub use real::Real;
+pub use skipped::skipped;
 
-/// One of the reactor's drivers.
-pub struct Real {
-    driver: AnyDriver,
-    done: Vec<Completion>,
-}
-
-impl Real {
-    pub fn open(choice: Choice) -> Real {
-        let pool = mem::Pool::new(mem::Budget::new(64 << 20)).unwrap();
-        Real {
-            driver: reactor::open(choice, &DriverConfig::default(), pool).unwrap(),
-            done: Vec::new(),
-        }
-    }
-}
-
-impl Files for Real {
-    fn io(&mut self) -> &mut dyn FileIo {
-        &mut self.driver
-    }
-
-    fn completion(&mut self) -> (Token, io::Result<u32>) {
-        loop {
-            match self.done.pop() {
-                Some(Completion::File { token, result }) => return (token, result),
-                Some(_) => panic!("a completion that nobody asked for"),
-                None => {
-                    let for_ever = Wait::Until(u64::MAX);
-                    self.driver.poll(for_ever, &mut self.done).unwrap();
-                }
-            }
-        }
-    }
-}
-
-/// All of them.
+/// All drivers.
 pub const DRIVERS: [&str; 2] = ["io_uring", "epoll"];
 
 /// A driver by name; nothing, and a word about it, where the machine does
@@ -135,10 +100,4 @@ pub fn spec(kind: Kind, size_bytes: u64, block_bytes: u32) -> Spec {
 pub fn file_spec(path: &Path, size_bytes: u64) -> Spec {
     let path = PathBuf::from(path);
     spec(Kind::File { path }, size_bytes, 512)
-}
-
-/// Says that a test could not run here, past the capture of its output.
-pub fn skipped(why: &str) {
-    let line = format!("SKIPPED: {why}\n");
-    io::stderr().write_all(line.as_bytes()).unwrap();
 }

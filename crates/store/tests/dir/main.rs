@@ -4,22 +4,33 @@
 mod behind;
 mod data;
 mod escape;
+#[path = "../common/files.rs"]
+mod files;
 mod idle;
 mod listing;
 mod open;
 mod owners;
+#[path = "../common/real.rs"]
+mod real;
 mod restart;
 mod same;
+#[path = "../common/skipped.rs"]
+mod skipped;
 mod threads;
+#[path = "../common/tree.rs"]
+mod tree;
 #[path = "../files/user.rs"]
 mod user;
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use reactor::{AnyDriver, Choice, Completion, Driver, DriverConfig, FileIo, Token, Wait};
+use files::Files;
+use reactor::{Choice, FileIo, Token};
+use real::Real;
+use skipped::skipped;
 use store::fs::{
     Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, Kind, New, Op, Output,
     Owners, SetAttr,
@@ -32,37 +43,8 @@ thread_local! {
     static CHOICE: Cell<Choice> = const { Cell::new(Choice::Epoll) };
 }
 
-/// One of the reactor's drivers.
-struct Real {
-    driver: AnyDriver,
-    done: Vec<Completion>,
-}
-
-fn turns() -> Box<dyn Turns> {
-    let pool = mem::Pool::new(mem::Budget::new(64 << 20)).unwrap();
-    let driver = reactor::open(CHOICE.get(), &DriverConfig::default(), pool);
-    Box::new(Real {
-        driver: driver.unwrap(),
-        done: Vec::new(),
-    })
-}
-
-impl Turns for Real {
-    fn io(&mut self) -> &mut dyn FileIo {
-        &mut self.driver
-    }
-    fn completion(&mut self) -> (Token, io::Result<u32>) {
-        loop {
-            match self.done.pop() {
-                Some(Completion::File { token, result }) => return (token, result),
-                Some(_) => panic!("a completion that nobody asked for"),
-                None => {
-                    let for_ever = Wait::Until(u64::MAX);
-                    self.driver.poll(for_ever, &mut self.done).unwrap();
-                }
-            }
-        }
-    }
+fn turns() -> Box<dyn Files> {
+    Box::new(Real::open(CHOICE.get()))
 }
 
 /// A directory that is served, and where its state lies.
@@ -121,10 +103,4 @@ impl Place {
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
-/// Says that a test could not run here, past the capture of its output.
-fn skipped(why: &str) {
-    let line = format!("SKIPPED: {why}\n");
-    io::stderr().write_all(line.as_bytes()).unwrap();
 }

@@ -5,47 +5,7 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Instant;
 use store::fs::{Caller, Progress, Task};
-
-/// Walks the tree: every directory knows its parent, every object has as many
-/// links as names, and there is a way to each.
-fn check_tree(user: &mut User<'_>) -> usize {
-    let mut todo = vec![user.top()];
-    let mut names: HashMap<FileId, u32> = HashMap::new();
-    let mut dirs = 0;
-    while let Some(dir) = todo.pop() {
-        dirs += 1;
-        let listing = user.list(dir, 0, u32::MAX).unwrap();
-        for (entry, name) in listing.iter() {
-            let attr = entry.attr.unwrap();
-            assert_eq!(user.lookup(dir, name), Ok(attr.file));
-            assert_eq!(user.attr(attr.file).unwrap().kind, attr.kind);
-            *names.entry(attr.file).or_default() += 1;
-            if attr.kind == Kind::Directory {
-                let parent = user.run(Op::Parent { dir: attr.file });
-                assert_eq!(parent, Ok(Output::File(dir)));
-                todo.push(attr.file);
-            }
-        }
-    }
-    for (file, count) in names {
-        let attr = user.attr(file).unwrap();
-        match attr.kind {
-            Kind::Directory => assert_eq!(count, 1, "a directory has one name"),
-            _ => assert_eq!(attr.links, count),
-        }
-    }
-    dirs
-}
-
-fn remove_all(user: &mut User<'_>, dir: FileId) {
-    for name in user.names(dir) {
-        let file = user.lookup(dir, &name).unwrap();
-        if user.attr(file).unwrap().kind == Kind::Directory {
-            remove_all(user, file);
-        }
-        user.remove(dir, &name).unwrap();
-    }
-}
+use tree::{check_tree, remove_all};
 
 #[test]
 fn names_move_about_under_everybodys_hands() {
@@ -93,16 +53,16 @@ fn names_move_about_under_everybodys_hands() {
         }
     });
     let mut user = User::root(&fs);
-    let dirs = check_tree(&mut user);
+    let dirs = check_tree(&mut user).len();
     drop(user);
     drop(fs);
     // What the table says is what there is.
     let fs = place.open();
     let mut user = User::root(&fs);
-    assert_eq!(check_tree(&mut user), dirs);
+    assert_eq!(check_tree(&mut user).len(), dirs);
     let top = user.top();
     remove_all(&mut user, top);
-    assert_eq!(check_tree(&mut user), 1);
+    assert_eq!(check_tree(&mut user).len(), 1);
 }
 
 /// Creates so many files with so many outstanding, and removes them.

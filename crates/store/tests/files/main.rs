@@ -3,16 +3,21 @@
 
 mod content;
 mod counts;
+#[path = "../common/files.rs"]
+mod files;
 mod limits;
 mod model;
 mod names;
 mod threads;
+#[path = "../common/tree.rs"]
+mod tree;
 mod user;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use files::Files;
 use mem::BufRange;
 use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
@@ -28,11 +33,11 @@ static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllo
 /// A reactor of which nothing is wanted but tickets.
 struct Tickets(Arc<Bell>);
 
-fn turns() -> Box<dyn Turns> {
+fn turns() -> Box<dyn Files> {
     Box::new(Tickets(Bell::new(None)))
 }
 
-impl Turns for Tickets {
+impl Files for Tickets {
     fn io(&mut self) -> &mut dyn FileIo {
         self
     }

@@ -559,7 +559,7 @@ fn run(seed: u64, steps: u32) {
             pair.user.run(Op::Close { file }).unwrap();
         }
     }
-    threads::remove_all(&mut pair.user, top);
+    tree::remove_all(&mut pair.user, top);
     assert_eq!(pair.user.free(), free, "something is left");
 }
 

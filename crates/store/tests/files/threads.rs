@@ -1,54 +1,17 @@
 //! Many at once.
 
 use super::*;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use store::fs::Kind;
+use tree::remove_all;
 
-/// Walks the tree: every directory knows its parent, every object has as many
-/// links as names.
+/// A directory's links are its name, itself and what it holds.
 fn check_tree(user: &mut User<'_>) -> usize {
-    let mut todo = vec![user.top()];
-    let (mut names, mut subdirs): (HashMap<FileId, u32>, HashMap<FileId, u32>) = Default::default();
-    let mut dirs = 0;
-    while let Some(dir) = todo.pop() {
-        dirs += 1;
-        let listing = user.list(dir, 0, u32::MAX).unwrap();
-        for (entry, name) in listing.iter() {
-            let attr = entry.attr.unwrap();
-            assert_eq!(user.lookup(dir, name), Ok(attr.file));
-            *names.entry(attr.file).or_default() += 1;
-            if attr.kind == Kind::Directory {
-                assert_eq!(
-                    user.run(Op::Parent { dir: attr.file }),
-                    Ok(Output::File(dir))
-                );
-                *subdirs.entry(dir).or_default() += 1;
-                todo.push(attr.file);
-            }
-        }
-        let expected = 2 + subdirs.get(&dir).copied().unwrap_or(0);
-        assert_eq!(user.attr(dir).unwrap().links, expected);
+    let dirs = tree::check_tree(user);
+    for (dir, subdirs) in &dirs {
+        assert_eq!(user.attr(*dir).unwrap().links, 2 + subdirs);
     }
-    for (file, count) in names {
-        let attr = user.attr(file).unwrap();
-        match attr.kind {
-            Kind::Directory => assert_eq!(count, 1, "a directory has one name"),
-            _ => assert_eq!(attr.links, count),
-        }
-    }
-    dirs
-}
-
-pub(super) fn remove_all(user: &mut User<'_>, dir: FileId) {
-    for name in user.names(dir) {
-        let file = user.lookup(dir, &name).unwrap();
-        if user.attr(file).unwrap().kind == Kind::Directory {
-            remove_all(user, file);
-        }
-        user.remove(dir, &name).unwrap();
-    }
+    dirs.len()
 }
 
 #[test]

@@ -1,27 +1,20 @@
 //! Somebody who uses a file system, whichever it is.
 
-use std::io;
-
 use mem::{Loan, Region};
-use reactor::{FileIo, Token};
+use reactor::Token;
 use store::fs::{
     Attr, Caller, ChangeInfo, Error, FileId, FileSystem, Listing, New, Op, Output, Progress,
     Removable, SetAttr, Statfs, Task, Time, Written,
 };
 
-const TOKEN: Token = 7;
+use super::files::Files;
 
-/// Where an operation's completions come from.
-pub trait Turns {
-    fn io(&mut self) -> &mut dyn FileIo;
-    /// The next one; only called when one is to come.
-    fn completion(&mut self) -> (Token, io::Result<u32>);
-}
+const TOKEN: Token = 7;
 
 /// Somebody who uses a file system.
 pub struct User<'a> {
     pub fs: &'a dyn FileSystem,
-    pub files: Box<dyn Turns>,
+    pub files: Box<dyn Files>,
     pub uid: u32,
     pub gids: Vec<u32>,
     pub seconds: i64,

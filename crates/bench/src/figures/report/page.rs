@@ -136,14 +136,12 @@ impl Report<'_> {
             .begin("table")
             .attr("class", "facts")
             .begin("tbody");
-        let own = [
-            ("weft", &provenance.weft),
-            ("commit", &provenance.commit),
-            ("command", &provenance.command),
-            ("began", &provenance.began),
-            ("ended", &provenance.ended),
-        ];
-        let own = own.into_iter().filter(|(_, value)| !value.is_empty());
+        let commands = provenance.commands.iter();
+        let own = [("weft", &provenance.weft), ("commit", &provenance.commit)]
+            .into_iter()
+            .chain(commands.map(|command| ("command", command)))
+            .chain([("began", &provenance.began), ("ended", &provenance.ended)]);
+        let own = own.filter(|(_, value)| !value.is_empty());
         let own = own.map(|(key, value)| (key, value.as_str()));
         let rest = provenance.machine.iter().chain(&provenance.versions);
         let rest = rest.map(|(key, value)| (key.as_str(), value.as_str()));

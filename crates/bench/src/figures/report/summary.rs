@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::figure::place;
 use super::values::{self, Value};
 use crate::figures::catalogue::SweepSpec;
-use crate::figures::measured::{Measured, Quantity, Sweep};
+use crate::figures::measured::{Measured, Quantity, Skipped, Sweep};
 use crate::figures::statistics::Summary;
 
 /// One table: a row for each place of each sweep.
@@ -164,7 +164,8 @@ pub(super) fn tables(measured: &Measured) -> String {
     let provenance = &measured.provenance;
     let mut text = format!(
         "<!-- Made by `weft bench report` of results.json: {}, {}. Median (least to most). -->\n",
-        provenance.command, provenance.began
+        provenance.commands.join("; "),
+        provenance.began
     );
     for table in TABLES {
         let sweeps = table.sweeps.iter().filter_map(|name| {
@@ -184,6 +185,29 @@ pub(super) fn tables(measured: &Measured) -> String {
             )
             .expect("strings take everything");
         }
+    }
+    if !measured.skipped.is_empty() {
+        text.push_str("\n## Not measured\n\n| what | why |\n|---|---|\n");
+    }
+    for Skipped { what, why } in &measured.skipped {
+        let row = format!("| {} | {} |\n", cell(what), cell(why));
+        text.push_str(&row);
+    }
+    text
+}
+
+/// Words from outside as they stand in a table: no markup, on one line.
+fn cell(words: &str) -> String {
+    let words: Vec<_> = words.split_whitespace().collect();
+    let mut text = words.join(" ");
+    for (plain, written) in [
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("\\", "\\\\"),
+        ("`", "\\`"),
+        ("|", "\\|"),
+    ] {
+        text = text.replace(plain, written);
     }
     text
 }

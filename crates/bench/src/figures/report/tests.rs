@@ -302,6 +302,31 @@ fn what_is_missing_is_said_to_be() {
 }
 
 #[test]
+fn every_run_and_every_reason_is_told() {
+    let mut measured = fixture::measured(Effort::Quick, 1);
+    measured.skipped.push(Skipped {
+        what: "peers-nfs/fio, nfs".into(),
+        why: "failed: it said\n`a | b`".into(),
+    });
+    let page = html(&measured);
+    let page = parse(&page);
+    let rows = page.descendants().filter(|node| node.has_tag_name("tr"));
+    let rows = rows.filter(|row| child(*row, "th").is_some_and(|th| text(th) == "command"));
+    let commands = rows.map(|row| text(child(row, "td").expect("a command")));
+    assert_eq!(commands.collect::<Vec<_>>(), measured.provenance.commands);
+    let tables = summary::tables(&measured);
+    let commands = "of results.json: weft bench run nvme-read --full; weft bench run all --full, ";
+    assert!(tables.contains(commands), "{tables}");
+    let (_, rows) = tables.split_once("## Not measured\n").expect("there");
+    assert_eq!(rows.lines().skip(3).count(), measured.skipped.len());
+    let row = "| peers-nfs/fio, nfs | failed: it said \\`a \\| b\\` |\n";
+    assert!(rows.contains(row), "{rows}");
+    assert!(rows.contains("apt-get install tgt &lt;script>"), "{rows}");
+    measured.skipped.clear();
+    assert!(!summary::tables(&measured).contains("Not measured"));
+}
+
+#[test]
 fn what_came_from_outside_is_no_markup() {
     let measured = fixture::measured(Effort::Quick, 1);
     let page = html(&measured);

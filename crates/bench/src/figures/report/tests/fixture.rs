@@ -182,7 +182,10 @@ fn provenance() -> Provenance {
         ended: "2030-01-02T03:29:05Z".into(),
         weft: "0.1.0".into(),
         commit: "0123456789ab".into(),
-        command: "weft bench run all --full".into(),
+        commands: vec![
+            "weft bench run nvme-read --full".into(),
+            "weft bench run all --full".into(),
+        ],
         machine: [
             ("processor", "Example Processor 9000 <2.0 GHz>"),
             ("CPUs of this process", "2: 0-1"),
