@@ -325,7 +325,7 @@ impl Connection {
         &mut slot.reply
     }
 
-    /// Both.
+    /// A call that [`Op::Call`] named, and where its results go.
     #[inline]
     pub fn call_and_reply(&mut self, tag: Tag) -> (Call<'_>, &mut Reply) {
         let slot = &mut self.slots[tag];
