@@ -17,6 +17,7 @@ use store::reservation::Registrant;
 use crate::engine::Then;
 use crate::job::{Jobs, Work};
 use crate::later::Answers;
+use crate::refusals::{Kind, Refusal};
 use crate::shared::{ConnectionRef, Shared};
 use crate::token::{ConnectionId, Subject};
 use crate::waiting::Waiting;
@@ -183,8 +184,6 @@ pub(crate) struct Connection<P: Protocol> {
     pub(crate) jobs_open: usize,
     /// Operations that wait for memory.
     pub(crate) waiting: Waiting<Op<P>>,
-    /// A failed I/O was logged since the last tick.
-    failure_logged: bool,
     /// Ticks since its machine has ended.
     ended_ticks: u32,
 }
@@ -211,7 +210,6 @@ impl<P: Protocol> Connection<P> {
             jobs,
             jobs_open: 0,
             waiting: Waiting::default(),
-            failure_logged: false,
             ended_ticks: 0,
         }
     }
@@ -362,7 +360,6 @@ impl<P: Protocol> Connection<P> {
 
     /// Looks at the time.
     pub(crate) fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
-        self.failure_logged = false;
         if self.is_ending() {
             // A peer that takes nothing more must not hold its place for ever.
             self.ended_ticks += 1;
@@ -378,12 +375,14 @@ impl<P: Protocol> Connection<P> {
 }
 
 impl<P: Blocks> Connection<P> {
-    /// Says in the log that an I/O failed, at most once a tick.
+    /// Has it logged that an I/O failed.
     #[cold]
-    pub(crate) fn log_failure(&mut self, unit: u32, error: store::Error) {
-        if !std::mem::replace(&mut self.failure_logged, true) {
-            let volume = self.own.volume(unit).map(|volume| &volume.info().name);
-            tracing::warn!(volume, %error, peer = %self.via.peer, "I/O failed");
-        }
+    pub(crate) fn log_failure(&self, unit: u32, error: store::Error) {
+        let volume = self.own.volume(unit);
+        self.shared.refusals.note(Refusal {
+            peer: Some(self.via.peer),
+            volume: volume.map(|volume| &*volume.info().name),
+            ..Refusal::new(Kind::Volume, &error)
+        });
     }
 }

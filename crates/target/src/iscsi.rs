@@ -15,9 +15,9 @@ pub(crate) mod task_management;
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use iscsi::target::{Connection as Transport, Done, Op, Settings};
 use iscsi::{LoginState, SessionId, SessionKind};
@@ -36,6 +36,7 @@ use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
+use crate::refusals::{Kind, Refusal};
 use crate::shared::Shared;
 
 /// One iSCSI connection.
@@ -412,10 +413,10 @@ impl Connection {
             Op::GivenUp { tag } => self.given_up(tag),
             Op::Refused(refused) => {
                 let (opcode, reason) = (refused.opcode, refused.reason);
-                self.note_refusal(|peer| tracing::warn!(%peer, opcode, %reason, "PDU rejected"));
+                self.note_refusal(Kind::Pdu, &format_args!("opcode {opcode:#x}: {reason}"));
             }
             Op::Fatal(error) => {
-                self.note_refusal(|peer| tracing::warn!(%peer, %error, "connection ends"));
+                self.note_refusal(Kind::End, &error);
                 if error.ends_session() {
                     self.end_session();
                 }
@@ -425,11 +426,14 @@ impl Connection {
         true
     }
 
-    /// Counts a refusal, and logs it unless many were on this reactor just now.
-    fn note_refusal(&mut self, log: impl FnOnce(std::net::SocketAddr)) {
-        self.shared.refusals.fetch_add(1, Ordering::Relaxed);
-        if self.own.local.refusals.may_log() {
-            log(self.via.peer);
-        }
+    /// Notes what the initiator is refused, as far as it has said who it is and
+    /// what it wants.
+    fn note_refusal(&self, kind: Kind, reason: &dyn Display) {
+        self.shared.refusals.note(Refusal {
+            peer: Some(self.via.peer),
+            host: self.own.login.initiator(),
+            target: self.own.login.target(),
+            ..Refusal::new(kind, reason)
+        });
     }
 }

@@ -22,6 +22,7 @@ mod later;
 pub mod nfs;
 mod nvme;
 mod placement;
+mod refusals;
 mod report;
 mod reservation;
 mod shard;

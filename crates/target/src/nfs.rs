@@ -12,7 +12,6 @@ pub(crate) mod service;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use ::nfs::Connection as Transport;
 use ::nfs::connection::{Op, Settings};
@@ -33,6 +32,7 @@ use crate::connection::{self, Protocol, Via};
 use crate::engine::Kept;
 use crate::job::{Job, JobId, OnFiles, Work};
 use crate::later::{self, Answers};
+use crate::refusals::{Kind, Refusal};
 use crate::shared::Shared;
 use crate::token::Subject;
 
@@ -191,8 +191,10 @@ impl Protocol for Nfs {
                 true
             }
             Op::Fatal(error) => {
-                c.shared.nfs.refusals.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(peer = %c.via.peer, %error, "connection ends");
+                c.shared.refusals.note(Refusal {
+                    peer: Some(c.via.peer),
+                    ..Refusal::new(Kind::End, &error)
+                });
                 true
             }
         }

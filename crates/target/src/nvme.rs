@@ -26,6 +26,7 @@ use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
+use crate::refusals::{Kind, Refusal};
 use crate::shared::Shared;
 
 /// One NVMe/TCP connection.
@@ -161,7 +162,10 @@ impl Protocol for Nvme {
                 true
             }
             Op::Fatal(error) => {
-                tracing::warn!(peer = %c.via.peer, %error, "connection ends");
+                c.shared.refusals.note(Refusal {
+                    peer: Some(c.via.peer),
+                    ..Refusal::new(Kind::End, &error)
+                });
                 true
             }
         }

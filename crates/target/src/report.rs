@@ -20,15 +20,13 @@ pub struct Report {
     pub io_bytes: u64,
     /// NFS calls that were begun.
     pub nfs_calls: u64,
-    /// Connections of NFS clients that ended because of a mistake of theirs.
-    pub nfs_refusals: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
     /// I/Os that nobody waits for any more (aborted, or their connection is
     /// gone) and that their volume still works on.
     pub orphans: u64,
-    /// Logins and PDUs of initiators that were refused, and connections that
-    /// ended because of a mistake of theirs.
+    /// Connections, logins, commands and clients that were refused, and
+    /// connections that ended because of a mistake of their peers.
     pub refusals: u64,
 }
 
@@ -75,7 +73,6 @@ impl AddAssign for Report {
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.nfs_calls, other.nfs_calls),
-            (&mut self.nfs_refusals, other.nfs_refusals),
             (&mut self.unsynced, other.unsynced),
             (&mut self.orphans, other.orphans),
             (&mut self.refusals, other.refusals),
@@ -134,17 +131,10 @@ impl fmt::Display for Report {
         if self.nfs_calls > 0 {
             writeln!(f, "NFS calls             {:>14}", self.nfs_calls)?;
         }
-        if self.nfs_refusals > 0 {
-            writeln!(
-                f,
-                "NFS refusals          {:>14}  of connections; the log says why",
-                self.nfs_refusals
-            )?;
-        }
         if self.refusals > 0 {
             writeln!(
                 f,
-                "iSCSI refusals        {:>14}  of logins and PDUs; the log says why",
+                "refusals              {:>14}  the log says of whom and why",
                 self.refusals
             )?;
         }

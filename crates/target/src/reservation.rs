@@ -8,9 +8,10 @@ use mem::broken::{self, Fault};
 use nvmf::reservation as nvme;
 use scsi::Attention;
 use store::Volume;
-use store::reservation::{Change, Notice, Registrant};
+use store::reservation::{Change, Notice, Refused, Registrant};
 
 use crate::fence::Scope;
+use crate::refusals::{Kind, Refusal};
 use crate::shared::{Mail, Shared};
 
 /// Tells everybody of a change, and with `then` its sender when it holds: when
@@ -53,6 +54,15 @@ pub(crate) fn tell(
     } else {
         then(shared);
     }
+}
+
+/// A change of reservations could not be made, which is no mistake of who asked
+/// for it.
+pub(crate) fn note_unchanged(shared: &Shared, volume: &dyn Volume, refused: &Refused) {
+    shared.refusals.note(Refusal {
+        volume: Some(&volume.info().name),
+        ..Refusal::new(Kind::Change, &format_args!("reservation: {refused}"))
+    });
 }
 
 fn in_words_of_protocols(notice: Notice) -> (nvme::Notice, Attention) {

@@ -22,6 +22,7 @@ use crate::job::{JobId, Work};
 use crate::later::{Answer, Later};
 use crate::nvme;
 use crate::placement::Placer;
+use crate::refusals::{Kind, Refusal};
 use crate::report::Report;
 use crate::shared::{ConnectionRef, Mail, Newcomer, Shared, Then};
 use crate::token::{ConnectionId, Subject};
@@ -97,7 +98,6 @@ pub struct Shard {
     was_late: bool,
     stopping: Option<Stopping>,
     gave_up_on_orphans: bool,
-    refusal_logged: bool,
 }
 
 /// How far the end has come.
@@ -136,7 +136,6 @@ impl Shard {
             was_late: false,
             stopping: None,
             gave_up_on_orphans: false,
-            refusal_logged: false,
         };
         if let Some(acceptor) = acceptor {
             shard.placer = Some(acceptor.placer);
@@ -236,12 +235,15 @@ impl Shard {
         }
     }
 
-    /// Once a tick: who floods us with connections shall not fill the log.
-    fn note_refusal(&mut self, peer: SocketAddr) {
-        if !std::mem::replace(&mut self.refusal_logged, true) {
-            let max = self.shared.limits.connections_max;
-            tracing::warn!(%peer, max, "connection refused: connections_max reached");
-        }
+    fn note_refusal(&self, peer: SocketAddr) {
+        let max = self.shared.limits.connections_max;
+        self.shared.refusals.note(Refusal {
+            peer: Some(peer),
+            ..Refusal::new(
+                Kind::Connection,
+                &format_args!("connections_max = {max} is reached"),
+            )
+        });
     }
 
     /// Whether it is open and has not said who it is.
@@ -339,7 +341,10 @@ impl Shard {
                 Some(id)
             }
             Err(error) => {
-                tracing::warn!(%peer, %error, "connection dropped before it was served");
+                self.shared.refusals.note(Refusal {
+                    peer: Some(peer),
+                    ..Refusal::new(Kind::Connection, &error)
+                });
                 self.free.push(index);
                 self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
                 None
@@ -495,6 +500,7 @@ impl Shard {
         if self.shared.stopping_left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        self.shared.refusals.end();
         for volume in self.shared.volumes() {
             let name = volume.info().name.clone();
             let then = move |shared: &Arc<Shared>, result: Result<(), store::Error>| {
@@ -687,7 +693,10 @@ impl<D: Driver> Handler<D, Mail> for Shard {
                     self.accepted(driver, fd, peer, n as u16);
                 }
                 (_, Ok(_)) => unreachable!("only listeners accept"),
-                (_, Err(error)) => tracing::warn!(%error, "accept failed"),
+                (_, Err(error)) => {
+                    let refusal = Refusal::new(Kind::Connection, &error);
+                    self.shared.refusals.note(refusal);
+                }
             },
             Completion::Closed { token } => match Subject::of(token) {
                 Subject::Close(id) => self.with(driver, id, |c, _| c.on_closed()),
@@ -778,11 +787,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
-        self.refusal_logged = false;
-        let count = self.local.iscsi.refusals.tick();
-        if count > 0 {
-            tracing::warn!(count, "as many more refusals of initiators");
-        }
+        self.shared.refusals.tick(now);
         self.shared.watch_space(now);
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|id| self.is_stranger(*id));
@@ -795,7 +800,9 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         if !self.was_late {
             self.for_each(driver, |c, d| c.on_tick(now, d));
         }
-        self.tick_at = (self.open > 0 || self.stopping.is_some()).then_some(now + TICK);
+        let is_needed =
+            self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();
+        self.tick_at = is_needed.then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {
             self.gave_up_on_orphans = now >= until;
         }

@@ -28,6 +28,7 @@ use crate::nfs::mail::NfsMail;
 use crate::nfs::service::Service;
 use crate::nvme::{self, served::Served};
 use crate::placement::Load;
+use crate::refusals::Refusals;
 use crate::report::Report;
 use crate::state::State;
 use crate::token::ConnectionId;
@@ -181,8 +182,7 @@ pub struct Shared {
     pub(crate) stopping_left: AtomicUsize,
     /// Volumes that could not be flushed at the end.
     pub(crate) unsynced: AtomicU64,
-    /// Logins, commands and PDUs of initiators that were refused.
-    pub(crate) refusals: AtomicU64,
+    pub(crate) refusals: Refusals,
 }
 
 impl Shared {
@@ -212,7 +212,7 @@ impl Shared {
             short_at: AtomicU64::new(0),
             stopping_left: AtomicUsize::new(reactors),
             unsynced: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
+            refusals: Refusals::default(),
         }
     }
 

@@ -486,8 +486,8 @@ impl Running {
 
     fn with_others(&self, mut total: Report) -> Report {
         total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
-        total.refusals = self.shared.refusals.load(Ordering::Relaxed);
-        total.nfs_refusals = self.shared.nfs.refused();
+        self.shared.nfs.note_refused(&self.shared.refusals);
+        total.refusals = self.shared.refusals.total();
         total
     }
 }

@@ -12,6 +12,7 @@ use machine::Nanos;
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};
+use crate::refusals::{Kind, Refusal};
 
 /// A command that found no memory for so many ticks is answered: its host is
 /// about to give up on it.
@@ -149,8 +150,11 @@ impl<P: Protocol> Connection<P> {
             self.run(driver);
         }
         if self.shared.is_short(now) && self.sits_on_memory() {
-            tracing::warn!(peer = %self.via.peer, "connection ends, \
-                and what belongs with it: its peer moves no data while others go short of memory");
+            let reason = "its peer moves no data while others go short of memory";
+            self.shared.refusals.note(Refusal {
+                peer: Some(self.via.peer),
+                ..Refusal::new(Kind::End, &reason)
+            });
             // Peers give the rest up too when one connection is lost, and what
             // the rest waits for had better be another's.
             P::end_all(self);

@@ -1,6 +1,6 @@
 //! The binary from outside: exit codes and what is printed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -269,8 +269,8 @@ fn secrets_are_proved_and_never_shown() {
         !rest.contains("horse") && !rest.contains("staple"),
         "{rest}"
     );
-    let refusals = rest.lines().find(|line| line.starts_with("iSCSI refusals"));
-    let refusals = refusals.and_then(|line| line.split_whitespace().nth(2));
+    let refusals = rest.lines().find(|line| line.starts_with("refusals"));
+    let refusals = refusals.and_then(|line| line.split_whitespace().nth(1));
     assert_eq!(refusals, Some("1"), "the login with a wrong secret: {rest}");
 }
 
@@ -475,4 +475,59 @@ fn files_are_served_by_the_commands_that_it_prints() {
             .expect("records")
             .starts_with("weft-nfs-clients 1\n")
     );
+}
+
+/// Whoever connects and speaks nonsense again and again does not fill the log.
+#[test]
+fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
+    const EACH: usize = 300;
+    let ports: [u16; 3] = std::array::from_fn(|_| free_port());
+    let listeners: String = (ports.iter().zip(["nvme-tcp", "iscsi", "nfs"]))
+        .map(|(port, protocol)| {
+            format!("[[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n")
+        })
+        .collect();
+    let files = "[[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"4MiB\"\n\
+                 [[export]]\npath = \"/m\"\nfile_system = \"m\"\nallow_any_client = true\n";
+    let file = file(&format!(
+        "{files}{listeners}[policy]\nmemory_max = \"64MiB\"\n"
+    ));
+    let mut serving = serve(&file.path);
+    let mut errors = serving.child.stderr.take().expect("a pipe");
+    let log = std::thread::spawn(move || {
+        let mut log = String::new();
+        errors.read_to_string(&mut log).expect("text");
+        log
+    });
+    let mut command = [0; 48];
+    command[0] = 0x01;
+    let nonsense: [&[u8]; 3] = [&[0xff; 128], &command, &[0xff; 64]];
+    for (port, bytes) in ports.into_iter().zip(nonsense) {
+        for _ in 0..EACH {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            stream.write_all(bytes).expect("sent");
+            // Closed, with or without a word.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    }
+    serving.signal("TERM");
+    let (code, rest) = serving.end();
+    let log = log.join().expect("text");
+    assert_eq!(code, Some(0), "{rest}");
+    let warnings = log.lines().filter(|line| line.contains(" WARN ")).count();
+    assert!((3..=12).contains(&warnings), "{warnings} lines:\n{log}");
+    let told: usize = (log.lines())
+        .filter_map(|line| {
+            line.split("count=")
+                .nth(1)?
+                .split(' ')
+                .next()?
+                .parse::<usize>()
+                .ok()
+        })
+        .sum();
+    assert!(told >= 3 * EACH - warnings, "{told} are told again:\n{log}");
+    let refusals = rest.lines().find(|line| line.starts_with("refusals"));
+    let refusals = refusals.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    assert!(refusals.is_some_and(|n: usize| n >= 3 * EACH), "{rest}");
 }

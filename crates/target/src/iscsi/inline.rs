@@ -19,6 +19,7 @@ use super::{Answer, Connection};
 use crate::change::Change;
 use crate::engine::Then;
 use crate::later::Later;
+use crate::refusals::{Kind, Refusal};
 use crate::shared::Shared;
 
 impl Connection {
@@ -173,7 +174,9 @@ fn set_states(shared: &Arc<Shared>, mut changes: Vec<Change>, later: Later<Answe
     };
     let next = move |shared: &Arc<Shared>, outcome: crate::change::Outcome| {
         if let Err(error) = outcome {
-            tracing::warn!(%error, "SET TARGET PORT GROUPS failed");
+            let reason = format_args!("SET TARGET PORT GROUPS: {error}");
+            let refusal = Refusal::new(Kind::Change, &reason);
+            shared.refusals.note(refusal);
             return later.answer(super::io::internal_failure());
         }
         // The next may block.

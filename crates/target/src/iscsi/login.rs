@@ -19,6 +19,7 @@ use super::{Bound, Connection, Iscsi};
 use crate::any;
 use crate::connection::Via;
 use crate::fence::Scope;
+use crate::refusals::Kind;
 use crate::shared::{ConnectionRef, Mail, Shared};
 use crate::token::ConnectionId;
 
@@ -110,12 +111,7 @@ impl Connection {
         match then {
             Then::Continue => self.link.machine.login_answer(answer),
             Then::Close => {
-                let status = answer.status();
-                let initiator = self.own.login.initiator().map(str::to_owned);
-                let wanted = self.own.login.target().map(str::to_owned);
-                self.note_refusal(|peer| {
-                    tracing::warn!(%peer, initiator, target = wanted, %status, "login refused")
-                });
+                self.note_refusal(Kind::Login, &answer.status());
                 self.link.machine.login_answer(answer);
             }
             Then::FullFeature(joined) => {

@@ -21,7 +21,7 @@ use store::reservation::{
 use super::served::Served;
 use super::{Answer, Connection};
 use crate::later::Later;
-use crate::reservation::tell;
+use crate::reservation::{note_unchanged, tell};
 use crate::shared::Shared;
 
 /// SCSI's types and ours.
@@ -267,11 +267,11 @@ fn apply(
         Ok(change) => tell(shared, volume, change, aborts, move |_| {
             later.answer(Answer::Good(Vec::new()));
         }),
-        Err(refused) => later.answer(answer_of(&**volume, request, &refused)),
+        Err(refused) => later.answer(answer_of(shared, &**volume, request, &refused)),
     }
 }
 
-fn answer_of(volume: &dyn Volume, request: &Request, refused: &Refused) -> Answer {
+fn answer_of(shared: &Shared, volume: &dyn Volume, request: &Request, refused: &Refused) -> Answer {
     let flags = match request {
         Request::Move { .. } => 17,
         _ => 20,
@@ -289,8 +289,7 @@ fn answer_of(volume: &dyn Volume, request: &Request, refused: &Refused) -> Answe
         (Refused::Unsaved(_), _) => Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE),
     };
     if let Refused::Full | Refused::Unsaved(_) = refused {
-        let volume = &volume.info().name;
-        tracing::error!(%volume, %refused, "reservation not changed");
+        note_unchanged(shared, volume, refused);
     }
     Answer::Check(sense)
 }

@@ -1,7 +1,7 @@
 //! What the connections of one session share: its I_T nexus. They live on one
 //! reactor.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -24,30 +24,6 @@ pub(crate) struct Local {
     pub(crate) sessions: RefCell<HashMap<SessionId, Weak<RefCell<Session>>>>,
     /// Connections that can go on though nothing came for them.
     pub(crate) due: RefCell<Vec<ConnectionId>>,
-    pub(crate) refusals: Refusals,
-}
-
-/// Refusals that are logged between two ticks, at most: who tries again and again
-/// shall not fill the log.
-const REFUSALS_LOGGED_MAX: u32 = 8;
-
-/// What was refused since the last tick.
-#[derive(Default)]
-pub(crate) struct Refusals {
-    seen: Cell<u32>,
-}
-
-impl Refusals {
-    /// There is one more; whether it may be logged.
-    pub(crate) fn may_log(&self) -> bool {
-        self.seen.set(self.seen.get().saturating_add(1));
-        self.seen.get() <= REFUSALS_LOGGED_MAX
-    }
-
-    /// A tick: how many were not logged.
-    pub(crate) fn tick(&self) -> u32 {
-        self.seen.take().saturating_sub(REFUSALS_LOGGED_MAX)
-    }
 }
 
 impl Local {
@@ -284,20 +260,4 @@ pub(crate) fn port_name(port: &InitiatorPort) -> String {
         .iter()
         .fold(0, |n, byte| n << 8 | u64::from(*byte));
     format!("{},i,0x{isid:012x}", port.name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_of_refusals_is_counted_and_not_logged() {
-        let refusals = Refusals::default();
-        for _ in 0..2 {
-            let logged = (0..1000).filter(|_| refusals.may_log()).count();
-            assert_eq!(logged as u32, REFUSALS_LOGGED_MAX);
-            assert_eq!(refusals.tick(), 1000 - REFUSALS_LOGGED_MAX);
-            assert_eq!(refusals.tick(), 0);
-        }
-    }
 }

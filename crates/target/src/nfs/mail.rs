@@ -71,7 +71,7 @@ impl Shard {
         self.local().nfs.look(service.wall, now);
         if service.is_due(now, TICK) {
             service.nfsd().on_tick(now);
-            service.tell_refused();
+            service.note_refused(&self.shared().refusals);
             if service.are_records_behind() {
                 self.shared().clerk(|shared| shared.nfs.keep_records());
             }

@@ -14,6 +14,7 @@ use store::fs::Time;
 
 use super::records::{Identity, Records, new_identity};
 use crate::config::NfsSettings;
+use crate::refusals::{Kind, Refusal, Refusals};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -77,11 +78,9 @@ pub(crate) struct Service {
     /// The clerk's; `None`: nothing is kept over a restart.
     records: Mutex<Option<Records>>,
     pub(crate) wall: Wall,
-    /// Connections that ended because of a mistake of their peers.
-    pub(crate) refusals: AtomicU64,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
-    /// Clients that were refused, as the log knows it.
+    /// Clients that were refused, as is noted.
     clients_refused: AtomicU64,
     /// When the leases were looked at last.
     ticked: AtomicU64,
@@ -114,7 +113,6 @@ impl Service {
             start: Mutex::new(Some(start)),
             records: Mutex::new(records),
             wall,
-            refusals: AtomicU64::new(0),
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
@@ -173,20 +171,17 @@ impl Service {
         self.are_records_behind.load(Ordering::Acquire)
     }
 
-    /// Connections that ended, and clients that were refused.
-    pub(crate) fn refused(&self) -> u64 {
-        let clients = self.nfsd.get().map_or(0, |nfsd| nfsd.server.refused().0);
-        self.refusals.load(Ordering::Relaxed) + clients
-    }
-
-    /// Says, once a tick, how many clients were refused.
-    pub(crate) fn tell_refused(&self) {
-        let (refused, host) = self.nfsd().server.refused();
+    /// Notes the clients that were refused since.
+    pub(crate) fn note_refused(&self, refusals: &Refusals) {
+        let Some(nfsd) = self.nfsd.get() else { return };
+        let (refused, host) = nfsd.server.refused();
         let before = self.clients_refused.swap(refused, Ordering::Relaxed);
         if refused > before {
-            let host = nfsd::host_name(host);
-            let times = refused - before;
-            tracing::warn!(%host, times, "NFS: a client is refused: its host has as many as it may");
+            let refusal = Refusal {
+                host: Some(&nfsd::host_name(host)),
+                ..Refusal::new(Kind::Client, &"its host has as many clients as it may")
+            };
+            refusals.note_times(refusal, refused - before);
         }
     }
 

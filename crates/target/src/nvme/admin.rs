@@ -22,6 +22,7 @@ use super::{Answer, Bound, Connection};
 use crate::fence::Scope;
 use crate::job::Work;
 use crate::later::Later;
+use crate::refusals::{Kind, Refusal};
 use crate::shared::{ConnectionRef, Mail, Shared};
 
 /// Most data of an Admin command in either direction, bytes.
@@ -121,8 +122,14 @@ impl Connection {
                 reply
             }
             Err(refusal) => {
-                let (peer, status) = (self.via.peer, refusal.status);
-                tracing::warn!(%peer, %status, parameter = refusal.result, "Connect refused");
+                let (status, parameter) = (refusal.status, refusal.result);
+                self.shared.refusals.note(Refusal {
+                    peer: Some(self.via.peer),
+                    ..Refusal::new(
+                        Kind::Connect,
+                        &format_args!("{status}, parameter {parameter:#x}"),
+                    )
+                });
                 Reply {
                     result: u64::from(refusal.result),
                     ..Reply::failed(refusal.status)
@@ -243,7 +250,7 @@ impl Connection {
             return later.answer(Status::INVALID_FIELD.dnr());
         };
         self.shared
-            .look_up(move |_| later.answer(lba_status(&ask, &*volume)));
+            .look_up(move |shared| later.answer(lba_status(shared, &ask, &*volume)));
     }
 
     /// Set Features, Namespace Write Protection Config (Base 2.0, section
@@ -264,7 +271,11 @@ impl Connection {
         }
         self.shared.clerk(move |shared| {
             if let Err(error) = volume.state().protect_permanently() {
-                tracing::error!(nsid, %error, "write protection could not be kept");
+                let reason = format_args!("write protection could not be kept: {error}");
+                shared.refusals.note(Refusal {
+                    volume: Some(&volume.info().name),
+                    ..Refusal::new(Kind::Change, &reason)
+                });
                 return later.answer(Status::INTERNAL_ERROR);
             }
             let mut registry = shared.registry();
@@ -299,8 +310,11 @@ impl Connection {
             return;
         };
         if controller.deadline().is_some_and(|at| at <= now) && controller.on_deadline(now) {
-            let (host, cntlid) = (controller.hostnqn(), controller.cntlid());
-            tracing::warn!(host, cntlid, "keep alive timer expired: controller ends");
+            shared.refusals.note(Refusal {
+                peer: Some(self.via.peer),
+                host: Some(controller.hostnqn()),
+                ..Refusal::new(Kind::Controller, &"keep alive timer expired")
+            });
         }
         self.settle(&mut registry);
     }
@@ -405,7 +419,7 @@ impl Protect {
 }
 
 /// What a volume says of a range; it may ask the file system below.
-fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
+fn lba_status(shared: &Shared, ask: &LbaStatus, volume: &dyn Volume) -> Answer {
     // One more than fits tells that there are more.
     let max = ask.ranges_max as usize + 1;
     if let LbaStatusKind::Unrecoverable = ask.kind {
@@ -428,7 +442,10 @@ fn lba_status(ask: &LbaStatus, volume: &dyn Volume) -> Answer {
             }
         }
         Err(error) => {
-            tracing::warn!(volume = volume.info().name, %error, "LBA status could not be read");
+            shared.refusals.note(Refusal {
+                volume: Some(&volume.info().name),
+                ..Refusal::new(Kind::Volume, &format_args!("LBA status: {error}"))
+            });
             super::io::status_of(error).into()
         }
     }

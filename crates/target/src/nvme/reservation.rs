@@ -20,7 +20,7 @@ use wire::nvme::{NSID_ALL, Sqe, Status, io};
 
 use super::{Answer, Connection};
 use crate::later::Later;
-use crate::reservation::tell;
+use crate::reservation::{note_unchanged, tell};
 use crate::shared::Shared;
 
 /// Most data of a reservation command from the host, bytes.
@@ -200,7 +200,7 @@ impl Connection {
     pub(crate) fn persistence(&mut self, tag: Tag, nsid: u32, set: Option<bool>) {
         let namespaces = self.namespaces(nsid);
         let later = self.later(tag);
-        self.shared.clerk(move |_| {
+        self.shared.clerk(move |shared| {
             let mut result = 0;
             for (_, volume) in namespaces {
                 let reservations = volume.reservations();
@@ -208,7 +208,7 @@ impl Connection {
                     None => result = u64::from(reservations.persists()),
                     Some(persist) => {
                         if let Err(refused) = reservations.set_persist(persist) {
-                            return later.answer(status_of(&*volume, &refused));
+                            return later.answer(status_of(shared, &*volume, &refused));
                         }
                     }
                 }
@@ -245,7 +245,7 @@ fn execute(
         Ok(change) => tell(shared, volume, change, aborts, move |_| {
             later.answer(Answer::default());
         }),
-        Err(refused) => later.answer(status_of(&**volume, &refused)),
+        Err(refused) => later.answer(status_of(shared, &**volume, &refused)),
     }
 }
 
@@ -306,13 +306,12 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
     )
 }
 
-fn status_of(volume: &dyn Volume, refused: &Refused) -> Status {
+fn status_of(shared: &Shared, volume: &dyn Volume, refused: &Refused) -> Status {
     match refused {
         Refused::Conflict => Status::RESERVATION_CONFLICT.dnr(),
         Refused::Invalid | Refused::Volatile => Status::INVALID_FIELD.dnr(),
         Refused::Full | Refused::Unsaved(_) => {
-            let volume = &volume.info().name;
-            tracing::error!(%volume, %refused, "reservation not changed");
+            note_unchanged(shared, volume, refused);
             Status::INTERNAL_ERROR
         }
     }

@@ -48,7 +48,7 @@ fn what_was_answered_before_the_end_is_there() {
         {
             let report = stop(running);
             assert!(report.nfs_calls > 80, "{} calls", report.nfs_calls);
-            assert_eq!((report.unsynced, report.nfs_refusals), (0, 0));
+            assert_eq!((report.unsynced, report.refusals), (0, 0));
             assert_eq!(report.orphans, 0);
         }
         for (n, answered) in answered.iter().enumerate() {

@@ -1,0 +1,363 @@
+//! What peers are refused, and how volumes fail them: counted, and logged so
+//! that no peer fills the log. The first of a peer and reason is logged at
+//! once, the others are counted and told once a minute.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use machine::Nanos;
+
+/// How often repetitions are told.
+const TELL_INTERVAL: Nanos = 60_000_000_000;
+/// Lines of one interval at most, for those that are logged at once,
+const LINES_MAX: usize = 128;
+/// of those so many about one address,
+const LINES_OF_ADDRESS_MAX: usize = 8;
+/// and so many for repetitions.
+const REPEATED_LINES_MAX: usize = 16;
+/// Different refusals that are told apart.
+const KEYS_MAX: usize = 512;
+/// What has not happened for so many intervals is new when it happens again.
+const QUIET_INTERVALS_MAX: u32 = 10;
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A connection that was accepted, before a byte of it was read.
+    Connection,
+    /// An NVMe Connect command.
+    Connect,
+    /// An iSCSI login.
+    Login,
+    /// An iSCSI PDU.
+    Pdu,
+    /// A connection that is served ends.
+    End,
+    /// An NVMe controller ends.
+    Controller,
+    /// A client of NFS is not taken.
+    Client,
+    /// A command that changes what is served or reserved could not be done.
+    Change,
+    /// A volume failed: no refusal.
+    Volume,
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Connection => "connection refused",
+            Kind::Connect => "Connect refused",
+            Kind::Login => "login refused",
+            Kind::Pdu => "PDU rejected",
+            Kind::End => "connection ended",
+            Kind::Controller => "controller ended",
+            Kind::Client => "NFS client refused",
+            Kind::Change => "change failed",
+            Kind::Volume => "I/O failed",
+        })
+    }
+}
+
+/// One refusal, as the log tells it.
+#[derive(Clone, Copy)]
+pub(crate) struct Refusal<'a> {
+    pub kind: Kind,
+    /// Where it came from.
+    pub peer: Option<SocketAddr>,
+    /// Who the peer says to be: a host NQN, the name of an initiator.
+    pub host: Option<&'a str>,
+    /// The subsystem or the iSCSI target that was meant.
+    pub target: Option<&'a str>,
+    pub volume: Option<&'a str>,
+    /// Why, in words that are the same each time.
+    pub reason: &'a dyn Display,
+}
+
+impl<'a> Refusal<'a> {
+    /// One that names nobody yet: for struct update syntax.
+    pub(crate) fn new(kind: Kind, reason: &'a dyn Display) -> Self {
+        Refusal {
+            kind,
+            peer: None,
+            host: None,
+            target: None,
+            volume: None,
+            reason,
+        }
+    }
+}
+
+/// What makes two refusals the same to the log. A peer may have a new port each
+/// time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    address: Option<IpAddr>,
+    kind: Kind,
+    host: Option<String>,
+    target: Option<String>,
+    volume: Option<String>,
+    reason: String,
+}
+
+impl Key {
+    fn of(refusal: &Refusal<'_>) -> Key {
+        Key {
+            address: refusal.peer.map(|peer| peer.ip().to_canonical()),
+            kind: refusal.kind,
+            host: refusal.host.map(str::to_owned),
+            target: refusal.target.map(str::to_owned),
+            volume: refusal.volume.map(str::to_owned),
+            reason: refusal.reason.to_string(),
+        }
+    }
+}
+
+/// Of one key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    /// That the log does not know of.
+    untold: u64,
+    /// Intervals since the last one.
+    quiet_intervals: u32,
+}
+
+/// What is to be written about repetitions.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// The most frequent ones and how often, most frequent first.
+    repeated: Vec<(Key, u64)>,
+    /// All others.
+    others: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    times: BTreeMap<Key, Times>,
+    /// Who the lines of this interval are about.
+    lines: Vec<Option<IpAddr>>,
+    /// That happened while there was no room for their keys.
+    without_key: u64,
+    /// When repetitions are told next.
+    tell_at: Nanos,
+}
+
+impl Table {
+    /// Counts so many more; whether one is to be logged now.
+    fn note(&mut self, key: Key, times: u64) -> bool {
+        let address = key.address;
+        let (has_room, is_new) = (self.times.len() < KEYS_MAX, !self.times.contains_key(&key));
+        let of_address = self.lines.iter().filter(|line| **line == address).count();
+        let logs = is_new && self.lines.len() < LINES_MAX && of_address < LINES_OF_ADDRESS_MAX;
+        if logs {
+            self.lines.push(address);
+        }
+        let untold = times - u64::from(logs);
+        if is_new && !has_room {
+            self.without_key += untold;
+            return logs;
+        }
+        let of_key = self.times.entry(key).or_default();
+        of_key.untold += untold;
+        of_key.quiet_intervals = 0;
+        logs
+    }
+
+    fn has_untold(&self) -> bool {
+        self.without_key > 0 || self.times.values().any(|times| times.untold > 0)
+    }
+
+    /// An interval ends: what is to be told of it.
+    fn take_untold(&mut self) -> Told {
+        self.lines.clear();
+        let mut repeated = Vec::new();
+        self.times.retain(|key, times| {
+            match std::mem::take(&mut times.untold) {
+                0 => times.quiet_intervals += 1,
+                count => repeated.push((key.clone(), count)),
+            }
+            times.quiet_intervals <= QUIET_INTERVALS_MAX
+        });
+        repeated.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let rest = repeated.split_off(repeated.len().min(REPEATED_LINES_MAX));
+        let rest: u64 = rest.iter().map(|(_, count)| count).sum();
+        Told {
+            repeated,
+            others: rest + std::mem::take(&mut self.without_key),
+        }
+    }
+}
+
+/// What all peers were refused, on all reactors.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    total: AtomicU64,
+    table: Mutex<Table>,
+}
+
+impl Refusals {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("nothing panics under this lock")
+    }
+
+    /// How many there were; failures of volumes are none.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// There is one more. Off the way of an I/O that succeeds: takes a lock.
+    #[cold]
+    pub(crate) fn note(&self, refusal: Refusal<'_>) {
+        self.note_times(refusal, 1);
+    }
+
+    /// There are so many more, at least one.
+    pub(crate) fn note_times(&self, refusal: Refusal<'_>, times: u64) {
+        if refusal.kind != Kind::Volume {
+            self.total.fetch_add(times, Ordering::Relaxed);
+        }
+        let is_logged = self.table().note(Key::of(&refusal), times);
+        if is_logged {
+            let Refusal {
+                kind,
+                peer,
+                host,
+                target,
+                volume,
+                reason,
+            } = refusal;
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, host, target, volume, %reason, "{kind}");
+        }
+    }
+
+    /// Whether something happened that the log does not know of.
+    pub(crate) fn has_untold(&self) -> bool {
+        self.table().has_untold()
+    }
+
+    /// Tells repetitions, once an interval.
+    pub(crate) fn tick(&self, now: Nanos) {
+        let mut table = self.table();
+        if now < table.tell_at {
+            return;
+        }
+        table.tell_at = now + TELL_INTERVAL;
+        let told = table.take_untold();
+        drop(table);
+        told.log();
+    }
+
+    /// Tells what is untold: the target ends.
+    pub(crate) fn end(&self) {
+        let told = self.table().take_untold();
+        told.log();
+    }
+}
+
+impl Told {
+    fn log(&self) {
+        for (key, count) in &self.repeated {
+            let address = key.address.map(tracing::field::display);
+            let (kind, reason) = (key.kind, &key.reason);
+            let (host, target) = (key.host.as_deref(), key.target.as_deref());
+            let volume = key.volume.as_deref();
+            tracing::warn!(address, host, target, volume, %reason, count, "{kind} again");
+        }
+        if self.others > 0 {
+            let count = self.others;
+            tracing::warn!(count, "as many more refusals and failures, of many kinds");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(address: u8, reason: &str) -> Key {
+        Key::of(&Refusal {
+            peer: Some(SocketAddr::from(([10, 0, 0, address], 4420))),
+            ..Refusal::new(Kind::End, &reason)
+        })
+    }
+
+    #[test]
+    fn repeated_refusal_is_logged_once_and_counted() {
+        let mut table = Table::default();
+        let logged = (0..3000)
+            .filter(|_| table.note(key(1, "bad PDU"), 1))
+            .count();
+        assert_eq!(logged, 1);
+        assert!(table.note(key(2, "bad PDU"), 1) && table.note(key(1, "other"), 1));
+        assert!(table.has_untold());
+        let told = table.take_untold();
+        assert_eq!(told.repeated, [(key(1, "bad PDU"), 2999)]);
+        assert_eq!(told.others, 0);
+        assert!(!table.has_untold());
+        assert_eq!(table.take_untold(), Told::default());
+    }
+
+    #[test]
+    fn refusals_from_two_ports_of_an_address_are_the_same() {
+        let of = |port| {
+            Key::of(&Refusal {
+                peer: Some(SocketAddr::from(([10, 0, 0, 1], port))),
+                ..Refusal::new(Kind::Connect, &"no such subsystem")
+            })
+        };
+        let mut table = Table::default();
+        assert!(table.note(of(1), 1) && !table.note(of(2), 1));
+    }
+
+    /// Names and reasons are the peer's to choose: one address has few lines, and
+    /// others still have theirs.
+    #[test]
+    fn address_with_many_reasons_leaves_lines_to_others() {
+        let mut table = Table::default();
+        let note =
+            |table: &mut Table, address, n: usize| table.note(key(address, &n.to_string()), 1);
+        let logged = (0..3000).filter(|n| note(&mut table, 1, *n)).count();
+        assert_eq!(logged, LINES_OF_ADDRESS_MAX);
+        assert!(table.times.len() <= KEYS_MAX);
+        assert!(table.note(key(2, "bad PDU"), 1), "though no key is free");
+        let told = table.take_untold();
+        assert_eq!(told.repeated.len(), REPEATED_LINES_MAX);
+        let counted: u64 = told.repeated.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted + told.others, 3000 - LINES_OF_ADDRESS_MAX as u64);
+    }
+
+    #[test]
+    fn many_addresses_share_the_lines_of_an_interval() {
+        let mut table = Table::default();
+        let all = (0..=255u8).flat_map(|n| (0..2).map(move |m| (n, m.to_string())));
+        let logged = all.filter(|(n, m)| table.note(key(*n, m), 1)).count();
+        assert_eq!(logged, LINES_MAX);
+        table.take_untold();
+        assert!(!table.note(key(0, "0"), 1), "known before");
+        assert!(table.note(key(0, "something new"), 1));
+    }
+
+    #[test]
+    fn what_has_not_happened_for_long_is_logged_again() {
+        let mut table = Table::default();
+        for turn in 0..2 {
+            assert!(table.note(key(1, "bad PDU"), 1), "turn {turn}");
+            for _ in 0..=QUIET_INTERVALS_MAX {
+                assert_eq!(table.take_untold(), Told::default());
+            }
+        }
+    }
+
+    #[test]
+    fn failure_of_a_volume_is_no_refusal() {
+        let refusals = Refusals::default();
+        refusals.note(Refusal::new(Kind::Volume, &"medium error"));
+        assert_eq!(refusals.total(), 0);
+        refusals.note(Refusal::new(Kind::Connect, &"busy"));
+        assert_eq!(refusals.total(), 1);
+    }
+}
