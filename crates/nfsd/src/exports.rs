@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nfs::connection::{Credential, Flavor};
-use store::fs::{FileSystem, Time, check_name};
+use store::fs::{FileId, FileSystem, Time, check_name};
+
+use crate::handle::Handle;
 
 /// Exports at most.
 pub const EXPORTS_MAX: usize = 1024;
@@ -267,6 +269,13 @@ impl Export {
     #[inline]
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// The file handle of an object in it.
+    #[inline]
+    pub fn handle(&self, file: FileId) -> Handle {
+        let info = self.fs.info();
+        Handle::file(self.id, info.instance, file, info.handle_key)
     }
 
     /// The `fileid` of the directory that it is mounted on

@@ -16,7 +16,6 @@ use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader};
 
 use crate::exports::Clients;
-use crate::handle::Handle;
 use crate::pseudo::View;
 use crate::run::{Around, Step};
 
@@ -188,12 +187,7 @@ impl Call {
             };
             return mountres3::default(status).encode(to);
         };
-        let handle = Handle::File {
-            export: self.export,
-            instance: granted.export.fs().info().instance,
-            file: self.file,
-        }
-        .encode();
+        let handle = granted.export.handle(self.file).encode();
         let number = |flavor: &Flavor| match flavor {
             Flavor::None => AUTH_NONE,
             Flavor::Sys => AUTH_SYS,

@@ -119,7 +119,7 @@ pub enum Place {
 /// Why a file handle leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// None of ours ever was so (NFS4ERR_BADHANDLE).
+    /// The server never gave it out (NFS4ERR_BADHANDLE).
     BadHandle,
     /// What it names is not there any more, or not for this client
     /// (NFS4ERR_STALE).
@@ -233,14 +233,7 @@ impl View {
     pub fn handle(&self, place: Place) -> Option<Handle> {
         match place {
             Place::Pseudo(file) => Some(Handle::Pseudo(file)),
-            Place::File { export, file } => {
-                let instance = self.exports.get(export)?.fs().info().instance;
-                Some(Handle::File {
-                    export,
-                    instance,
-                    file,
-                })
-            }
+            Place::File { export, file } => Some(self.exports.get(export)?.handle(file)),
         }
     }
 
@@ -248,16 +241,24 @@ impl View {
     /// file system says.
     #[inline]
     pub fn find(&self, handle: &[u8]) -> Result<Place, Lost> {
-        match Handle::decode(handle).ok_or(Lost::BadHandle)? {
+        let handle = Handle::decode(handle).ok_or(Lost::BadHandle)?;
+        match handle {
             Handle::File {
                 export,
                 instance,
                 file,
+                ..
             } => {
                 let granted = self.granted(export).ok_or(Lost::Stale)?;
-                match granted.export.fs().info().instance == instance {
+                let info = granted.export.fs().info();
+                // Another instance has another key: whether the handle was its,
+                // nobody knows any more.
+                if info.instance != instance {
+                    return Err(Lost::Stale);
+                }
+                match handle.is_authentic(info.handle_key) {
                     true => Ok(Place::File { export, file }),
-                    false => Err(Lost::Stale),
+                    false => Err(Lost::BadHandle),
                 }
             }
             Handle::Pseudo(file) => match self.directory(file) {

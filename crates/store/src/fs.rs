@@ -30,8 +30,8 @@ pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
 pub use op::{Entry, Listing, New, Op, Output, Progress, Removable, Seek, SetXattr, Task, Written};
 pub use types::{
-    Asker, Attr, Caller, ChangeInfo, Device, FileId, Info, Kind, MODE_MASK, SET_GID, SET_UID,
-    STICKY, SetAttr, SetTime, Statfs, Time,
+    Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, Kind, MODE_MASK, SET_GID,
+    SET_UID, STICKY, SetAttr, SetTime, Statfs, Time,
 };
 
 use std::io::Result as IoResult;

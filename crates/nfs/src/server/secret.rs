@@ -2,7 +2,9 @@
 //! client, a session or a state of somebody else's.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
 
 /// Rounds of the permutation.
 const ROUNDS: u64 = 4;
@@ -31,8 +33,7 @@ pub(super) enum For {
 impl Secret {
     /// Bits that nobody without the secret can tell from random ones.
     pub(super) fn bits(self, what: For, number: u64) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&self.0);
+        let mut hasher = SipHasher24::new_with_key(&self.0);
         let (kind, of) = match what {
             For::Client => (0, 0),
             For::Session => (1, 0),

@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use store::fs::Memory;
+use store::fs::{FileSystem, Memory};
 
 use super::*;
 use crate::exports::Clients;
@@ -144,19 +144,13 @@ fn handles_lead_back_for_whom_they_are() {
     assert_eq!(stranger.find(&bytes(place("/pub"))), Ok(place("/pub")));
     // Of an export that is not theirs, of another life of it, of none.
     assert_eq!(stranger.find(&bytes(place("/a/one/x"))), Err(Lost::Stale));
-    let foreign = |export, instance| {
-        Handle::File {
-            export,
-            instance,
-            file,
-        }
-        .encode()
-    };
-    assert_eq!(friend.find(&foreign(id("/pub"), 77)), Err(Lost::Stale));
-    assert_eq!(friend.find(&foreign(id("/pub"), 1)), Ok(place("/pub")));
-    assert_eq!(friend.find(&foreign(3, 1)), Err(Lost::Stale));
+    let key = fs(1).info().handle_key;
+    let other = |export, instance| Handle::file(export, instance, file, key).encode();
+    assert_eq!(friend.find(&other(id("/pub"), 77)), Err(Lost::Stale));
+    assert_eq!(friend.find(&other(id("/pub"), 1)), Ok(place("/pub")));
+    assert_eq!(friend.find(&other(3, 1)), Err(Lost::Stale));
     assert_eq!(friend.find(&[]), Err(Lost::BadHandle));
-    assert_eq!(friend.find(&[1; 24]), Err(Lost::BadHandle));
+    assert_eq!(friend.find(&[1; 32]), Err(Lost::BadHandle));
     // Directories above exports.
     let Place::Pseudo(root) = friend.root() else {
         panic!("a pseudo root");

@@ -165,12 +165,7 @@ impl Answer<'_> {
 
     fn handle(&self, file: FileId) -> Option<[u8; Handle::BYTES]> {
         let granted = self.granted?;
-        let handle = Handle::File {
-            export: granted.export.id(),
-            instance: granted.export.fs().info().instance,
-            file,
-        };
-        Some(handle.encode())
+        Some(granted.export.handle(file).encode())
     }
 
     fn verifier(&self) -> [u8; 8] {

@@ -397,19 +397,17 @@ fn handles_that_lead_nowhere_are_told_apart() {
         export,
         instance,
         file,
+        ..
     }) = Handle::decode(&root)
     else {
         panic!("a handle");
     };
+    let exports = world.server.nfsd.exports.load();
+    let key = (exports.iter().next().unwrap().fs().info()).handle_key;
     let other = |export, instance, file| {
         let file = store::fs::FileId(file);
-        Handle::File {
-            export,
-            instance,
-            file,
-        }
-        .encode()
-        .to_vec()
+        let handle = Handle::file(export, instance, file, key);
+        handle.encode().to_vec()
     };
     let pseudo = Handle::Pseudo(store::fs::FileId(3)).encode().to_vec();
     let closed = Export::new("/closed", memory(MIB, 9), Vec::new())

@@ -87,7 +87,9 @@ use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::op::Move;
-use super::{Asker, Caller, Error, FileId, FileSystem, Info, Op, Output, Progress, Task};
+use super::{
+    Asker, Caller, Error, FileId, FileSystem, HandleKey, Info, Op, Output, Progress, Task,
+};
 use beneath::{Beneath, way_to};
 use listing::Stream;
 use opens::Entries;
@@ -234,8 +236,13 @@ impl Dir {
         if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
         }
+        let key = HandleKey::random().map_err(|source| DirProblem::System {
+            action: "make a key for the state in",
+            path: spec.state.clone(),
+            source,
+        })?;
         let first = || Header::new(fresh(), top.who, owners == Owners::Recorded, uid);
-        let table = Table::open(&spec.state, kind != OVERLAY, first);
+        let table = Table::open(&spec.state, kind != OVERLAY, key, first);
         let table = table.map_err(|refused| match refused {
             Refused::System(source) => DirProblem::System {
                 action: "read the state in",
@@ -254,6 +261,7 @@ impl Dir {
                 name: spec.name.clone(),
                 kind: "dir",
                 instance: table.header().instance,
+                handle_key: table.header().handle_key,
                 verifier,
                 file_bytes_max: FILE_BYTES_MAX,
                 links_max: LINKS_MAX,

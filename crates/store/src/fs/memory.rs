@@ -37,8 +37,8 @@ use reactor::{FileIo, Token};
 
 use super::op::Move;
 use super::{
-    Attr, Caller, Device, Error, FileId, FileSystem, Info, Kind, Op, Output, Progress, Statfs,
-    Task, Time, Written,
+    Attr, Caller, Device, Error, FileId, FileSystem, HandleKey, Info, Kind, Op, Output, Progress,
+    Statfs, Task, Time, Written,
 };
 use addresses::CHUNK_BYTES_MAX;
 use content::{Chunk, FILE_BYTES_MAX, Store};
@@ -106,6 +106,7 @@ impl Memory {
                     name: name.to_owned(),
                     kind: "mem",
                     instance,
+                    handle_key: HandleKey::random()?,
                     verifier: instance,
                     file_bytes_max: FILE_BYTES_MAX,
                     links_max: LINKS_MAX,

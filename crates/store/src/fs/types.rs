@@ -1,5 +1,8 @@
 //! What a file system consists of.
 
+use std::fmt;
+use std::io;
+
 /// An object of a file system, for all time: no other object of it ever has
 /// the same. It is what a file handle carries and the `fileid` attribute shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,6 +154,29 @@ pub struct ChangeInfo {
     pub is_atomic: bool,
 }
 
+/// The secret that authenticates the file handles of one file system. Only the
+/// server knows it: `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HandleKey(pub [u8; 16]);
+
+impl HandleKey {
+    /// A key that no other file system has.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub fn random() -> io::Result<HandleKey> {
+        let mut key = [0; 16];
+        reactor::fill_random(&mut key)?;
+        Ok(HandleKey(key))
+    }
+}
+
+impl fmt::Debug for HandleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HandleKey(..)")
+    }
+}
+
 /// What a file system is; never changes while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
@@ -161,6 +187,8 @@ pub struct Info {
     /// The same for the same content, also after a restart; different for any
     /// other. File handles carry it beside the [`FileId`].
     pub instance: u64,
+    /// Authenticates file handles; lasts as long as `instance`.
+    pub handle_key: HandleKey,
     /// [`super::FileSystem::verifier`] as it was when it was opened.
     pub verifier: u64,
     /// Bytes of a file at most.

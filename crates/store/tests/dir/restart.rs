@@ -21,7 +21,7 @@ fn check(user: &mut User<'_>, file: FileId, i: u64) {
 #[test]
 fn handles_hold_over_a_restart() {
     let place = Place::new();
-    let (dir, inner, file, link, made, verifier, instance);
+    let (dir, inner, file, link, made, verifier, instance, key);
     {
         let fs = place.open();
         let mut user = User::root(&fs);
@@ -35,10 +35,12 @@ fn handles_hold_over_a_restart() {
         made = New::Exclusive(*b"verifier");
         user.create(dir, b"x", made, mode(0o600)).unwrap();
         (verifier, instance) = (fs.verifier(), fs.info().instance);
+        key = fs.info().handle_key;
         assert_eq!(verifier, fs.info().verifier);
     }
     let fs = place.open();
     assert_eq!(fs.info().instance, instance);
+    assert_eq!(fs.info().handle_key, key);
     assert_ne!(fs.verifier(), verifier);
     let mut user = User::root(&fs);
     // Without a lookup before.
@@ -53,8 +55,10 @@ fn handles_hold_over_a_restart() {
     assert!(!is_new, "the verifier was forgotten");
     let other = user.create(dir, b"x", New::Exclusive(*b"another "), mode(0));
     assert_eq!(other.map(|_| ()), Err(Error::Exist));
-    // Another directory with another state has another instance.
-    assert_ne!(Place::new().open().info().instance, instance);
+    // Another directory with another state has another instance and another key.
+    let other = Place::new().open();
+    assert_ne!(other.info().instance, instance);
+    assert_ne!(other.info().handle_key, key);
 }
 
 #[test]

@@ -199,3 +199,28 @@ fn answers_go_out_in_any_order_of_many() {
         assert!(answer.ends_with(&data(1000, at)), "{at}");
     }
 }
+
+/// The number of an object is a count. It is the third word of a handle.
+#[test]
+fn handle_with_a_guessed_number_is_refused() {
+    let mut world = world();
+    let root = world.root();
+    let dir = world.mkdir(&root, "private", 0o700).unwrap();
+    let secret = world.file(&dir, "secret");
+    world.setattr(&secret, with_mode(0o644), None);
+    world.write(&secret, 0, b"only for root").unwrap();
+    world.caller = Some((1000, 1000));
+    let own = world.file(&root, "own");
+    let number = u64::from_le_bytes(own[16..24].try_into().unwrap());
+    for guess in number - 4..number {
+        let mut forged = own.clone();
+        forged[16..24].copy_from_slice(&guess.to_le_bytes());
+        let bad = nfsstat3::NFS3ERR_BADHANDLE;
+        assert_eq!(world.read(&forged, 0, 100), Err(bad), "guess {guess}");
+        assert_eq!(world.getattr(&forged), Err(bad), "guess {guess}");
+    }
+    // The handle that the server gave out still leads there.
+    world.caller = Some((0, 0));
+    let (content, _) = world.read(&secret, 0, 100).unwrap();
+    assert_eq!(content, b"only for root");
+}

@@ -149,7 +149,7 @@ fn a_call_that_stays_under_way_is_answered_when_it_comes_once_more() {
     let record = world.record(nfs_proc3::NFSPROC3_REMOVE, &REMOVE3args { object });
     // Somebody else executes it.
     let past = world.server.nfsd.pasts.of("192.0.2.1".parse().unwrap());
-    let args = &record[record.len() - 28 - 8..];
+    let args = &record[record.len() - (4 + Handle::BYTES) - 8..];
     let by = nfs::connection::Credential::sys(0, 0, []);
     let procedure = nfs_proc3::NFSPROC3_REMOVE as u32;
     let known = Known::new(world.xid, procedure, &by, args);
@@ -196,12 +196,8 @@ fn an_export_goes_while_its_call_waits() {
     let mut world = world();
     for _ in 0..50 {
         world.server.nfsd.exports.swap(exports());
-        let fsroot = Handle::File {
-            export: exports().iter().next().unwrap().id(),
-            instance: fs.info().instance,
-            file: fs.root(),
-        };
-        let handle = fsroot.encode();
+        let exports = exports();
+        let handle = exports.iter().next().unwrap().handle(fs.root()).encode();
         let object = Opaque(&handle[..]);
         let record = world.record(nfs_proc3::NFSPROC3_FSINFO, &FSINFO3args { fsroot: object });
         world.server.receive(world.conn, &marked(&record));

@@ -18,9 +18,9 @@
 mod index;
 mod slot;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,8 +28,10 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 pub(super) use slot::{Header, Record};
 
+use crate::fs::HandleKey;
+
 use index::Index;
-use slot::{SLOT_BYTES, Slot, TAIL_BYTES};
+use slot::{NO_KEY, SLOT_BYTES, Slot, TAIL_BYTES};
 
 /// Numbers that are set aside at a time.
 const NUMBERS: u64 = 4096;
@@ -39,6 +41,9 @@ const PAGE_SLOTS: u64 = 4096 / SLOT_BYTES as u64;
 const ALIASES_MAX: usize = 16;
 /// The slot of the uppermost directory.
 pub(super) const ROOT: u64 = 1;
+
+/// Nobody else reads the key.
+const MODE: u32 = 0o600;
 
 const OBJECTS: &str = "objects";
 const INDEX: &str = "index";
@@ -78,6 +83,7 @@ pub(super) struct Table {
 fn open_rw(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
+    options.mode(MODE);
     options.open(path)
 }
 
@@ -108,18 +114,24 @@ impl From<io::Error> for Refused {
 }
 
 impl Table {
-    /// The one in `folder`; if there is none, a new one as `first` says.
+    /// The one in `folder`; if there is none, a new one as `first` says. One that
+    /// has no key of file handles gets `key`.
     pub(super) fn open(
         folder: &Path,
         inos_are_unique: bool,
+        key: HandleKey,
         first: impl FnOnce() -> Header,
     ) -> Result<Table, Refused> {
         let objects = Arc::new(open_rw(&folder.join(OBJECTS))?);
         let is_new = objects.metadata()?.len() == 0;
-        let header = match is_new {
+        let mut header = match is_new {
             true => first(),
             false => Header::decode(&read_bytes(&objects, 0)?).ok_or(Refused::Damaged)?,
         };
+        if header.handle_key == NO_KEY {
+            header.handle_key = key;
+            objects.set_permissions(Permissions::from_mode(MODE))?;
+        }
         let index = Index::new(
             open_rw(&folder.join(INDEX))?,
             header.entries.max(1),

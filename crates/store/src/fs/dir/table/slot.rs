@@ -4,6 +4,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 
 use super::Identity;
+use crate::fs::HandleKey;
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 128;
@@ -177,6 +178,8 @@ pub(super) fn decode(bytes: &[u8; SLOT_BYTES]) -> Slot {
 pub(in crate::fs::dir) struct Header {
     /// Of the file system, for all time.
     pub(in crate::fs::dir) instance: u64,
+    /// [`crate::fs::Info::handle_key`], or [`NO_KEY`].
+    pub(in crate::fs::dir) handle_key: HandleKey,
     /// Its uppermost directory.
     pub(in crate::fs::dir) root: Identity,
     /// Owners are recorded, not real ([`super::super::Owners`]).
@@ -194,6 +197,10 @@ pub(in crate::fs::dir) struct Header {
 }
 
 const MAGIC: &[u8; 8] = b"weftdir1";
+/// Of a header that no key was written to yet.
+pub(super) const NO_KEY: HandleKey = HandleKey([0; 16]);
+/// Where the header has the key of file handles.
+const KEY_AT: usize = 88;
 
 impl Header {
     /// Of a table that is to be made.
@@ -205,6 +212,7 @@ impl Header {
     ) -> Header {
         Header {
             instance,
+            handle_key: NO_KEY,
             root,
             is_recorded,
             uid,
@@ -232,6 +240,7 @@ impl Header {
         for (to, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
+        bytes[KEY_AT..KEY_AT + 16].copy_from_slice(&self.handle_key.0);
         seal(bytes)
     }
 
@@ -242,6 +251,7 @@ impl Header {
         let flags = word(bytes, 48);
         Some(Header {
             instance: word(bytes, 16),
+            handle_key: HandleKey(*bytes[KEY_AT..].first_chunk().expect("in bounds")),
             root: Identity {
                 ino: word(bytes, 24),
                 born: word(bytes, 32) as i64,
@@ -301,6 +311,7 @@ mod tests {
     fn headers_come_back_and_damage_is_seen() {
         let header = Header {
             instance: 1,
+            handle_key: HandleKey([9; 16]),
             root: record().who,
             is_recorded: true,
             uid: 2,

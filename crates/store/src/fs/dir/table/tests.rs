@@ -4,9 +4,11 @@ fn who(ino: u64, born: i64) -> Identity {
     Identity { ino, born, name: 0 }
 }
 
+const KEY: HandleKey = HandleKey([5; 16]);
+
 fn open(folder: &Path) -> Table {
     let first = || Header::new(7, who(2, 1), false, 0);
-    Table::open(folder, true, first).unwrap_or_else(|_| panic!("it opens"))
+    Table::open(folder, true, KEY, first).unwrap_or_else(|_| panic!("it opens"))
 }
 
 fn object(ino: u64, dir: u64, name: &[u8]) -> Record {
@@ -175,6 +177,29 @@ fn a_damaged_table_is_refused() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let opened = Table::open(folder.path(), true, || panic!("it is not new"));
+    let opened = Table::open(folder.path(), true, KEY, || panic!("it is not new"));
     assert!(matches!(opened, Err(Refused::Damaged)));
+}
+
+#[test]
+fn a_table_without_a_handle_key_gets_one_and_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = folder.path().join(OBJECTS);
+    let key_in_file = || fs::read(&objects).unwrap()[88..104].to_vec();
+    // As a version without keys has left it.
+    let mut table = open(folder.path());
+    table.header.handle_key = NO_KEY;
+    table.close().unwrap();
+    drop(table);
+    fs::set_permissions(&objects, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(key_in_file(), [0; 16]);
+
+    assert_eq!(open(folder.path()).header().handle_key, KEY);
+    assert_eq!(key_in_file(), KEY.0);
+    let mode = fs::metadata(&objects).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "others could read the key");
+    let other = HandleKey([6; 16]);
+    let again = Table::open(folder.path(), true, other, || panic!("it is not new"));
+    let again = again.unwrap_or_else(|_| panic!("it opens"));
+    assert_eq!(again.header().handle_key, KEY);
 }
