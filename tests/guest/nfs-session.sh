@@ -10,6 +10,29 @@ first=/mnt${EXPORTS%% *}
 echo through >"$first/file"
 detach "$first" /mnt
 
+for version in 3 4.0 4.1 4.2; do
+    step "$version: what is no file is opened by name"
+    attach "$version" /mem /a
+    attach "$version" /dir /b
+    mkfifo /a/fifo
+    mknod /a/null c 1 3
+    # What was looked up before is opened another way than what was not.
+    for known in yes no; do
+        [ $known = no ] || ls -l /a /b >/dev/null
+        echo through >/a/fifo &
+        [ "$(cat /a/fifo)" = through ] || fail "$version: a FIFO"
+        wait
+        echo gone >/a/null || fail "$version: a device for writing"
+        [ -z "$(cat /a/null)" ] || fail "$version: a device"
+        refused 'No such device or address' cat /b/socket
+        detach /a /b
+        attach "$version" /mem /a
+        attach "$version" /dir /b
+    done
+    rm /a/fifo /a/null
+    detach /a /b
+done
+
 for export in $TRIED; do
     step "$export: 4.2 over 8 connections beside 4.1"
     attach 4.2 "$export" /a nconnect=8

@@ -395,7 +395,7 @@ fn created<'a>(
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
-    let result = result.map_err(|error| no_file(error, run.minor()))?;
+    let result = result.map_err(|error| open_status(error, run.minor()))?;
     let Output::Created {
         attr,
         is_new,
@@ -415,11 +415,14 @@ fn created<'a>(
     hold(run, opening, attr.file)
 }
 
-/// What an object is that is no file: before there was a word for it, all that
-/// could not be opened was a symbolic link (RFC 7530, section 16.16.6).
-fn no_file(error: Error, minor: u32) -> nfsstat4 {
-    match (error, minor) {
-        (Error::WrongType, 0) => nfsstat4::NFS4ERR_SYMLINK,
+/// The status of an OPEN that fails. A FIFO, a socket or a device is
+/// NFS4ERR_SYMLINK in every minor version, as RFC 7530, section 16.16.6, has it.
+/// RFC 8881, section 18.16.3, has NFS4ERR_WRONG_TYPE, after which Linux tells the
+/// program EIO. After NFS4ERR_SYMLINK it looks the name up and opens the object
+/// itself.
+fn open_status(error: Error, minor: u32) -> nfsstat4 {
+    match error {
+        Error::WrongType => nfsstat4::NFS4ERR_SYMLINK,
         _ => crate::status::status(error, minor),
     }
 }
@@ -452,7 +455,7 @@ fn held<'a>(
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
-    result.map_err(|error| no_file(error, run.minor()))?;
+    result.map_err(|error| open_status(error, run.minor()))?;
     grant(run, opening)
 }
 

@@ -5,6 +5,7 @@ use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_PAIR, NFS_SESSION, script};
 use interop::weft::{Target, free_address};
 use interop::{is_ci, skip};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ fn nfs_session() {
         return skip(name, &why);
     }
     let (address, dir, seed) = (free_address(), open_folder(), seed());
+    let _socket = UnixListener::bind(dir.path().join("socket")).expect("a socket");
     let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();
     let settings = [
