@@ -682,8 +682,12 @@ impl Controller {
         Some((tag, Reply::done(u64::from(result))))
     }
 
-    /// The first event that is enabled and not masked: its bit and dword 0.
+    /// The first event that is enabled and not masked: its bit and dword 0. None
+    /// once a shutdown began: the host may have forgotten its requests.
     fn ready_event(&self) -> Option<(u32, u32)> {
+        if !self.is_ready() {
+            return None;
+        }
         let ready = self.events & !self.events_masked;
         let enabled = self.features.async_events;
         EVENTS

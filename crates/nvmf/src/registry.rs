@@ -9,7 +9,7 @@ use std::sync::Arc;
 use machine::{Nanos, Tag};
 use wire::nvme::admin::GET_LOG_PAGE;
 use wire::nvme::discovery::DISCOVERY_NQN;
-use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, nqn_text};
+use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
@@ -227,7 +227,7 @@ impl Registry {
             return Err(Refusal::new(Status::CONNECT_FORMAT.dnr()));
         }
         let subnqn = nqn_text(&data.subnqn).ok_or(Refusal::data(SUBNQN))?;
-        let hostnqn = nqn_text(&data.hostnqn).ok_or(Refusal::data(HOSTNQN))?;
+        let hostnqn = host_name(&data.hostnqn).ok_or(Refusal::data(HOSTNQN))?;
         if !self.is_reached(subnqn, via.listener) {
             return Err(Refusal::data(SUBNQN));
         }
@@ -468,6 +468,15 @@ impl Registry {
         self.controllers
             .get_mut(&id)
             .expect("a controller lives as long as its Admin Queue")
+    }
+}
+
+/// The NQN of a host. SPDK's tools name none unless they are told to: then it is
+/// empty, which no list of allowed hosts has.
+fn host_name(field: &[u8; NQN_BYTES]) -> Option<&str> {
+    match field.first() {
+        Some(0) => Some(""),
+        _ => nqn_text(field),
     }
 }
 

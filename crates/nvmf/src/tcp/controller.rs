@@ -217,7 +217,11 @@ enum Fuse {
 /// in-capsule data, [`Machine::recv_plan`] wants nothing (`stage_max` 0): keep
 /// the staged bytes and walk them again after [`Qpair::prepared`].
 ///
-/// A CID that is in flight already is refused with Command ID Conflict. More
+/// A CID that is in flight already is refused with Command ID Conflict, unless
+/// it is that of an Asynchronous Event Request: which commands are searched is
+/// ours to choose, and hosts that shut down forget their
+/// requests and use the CIDs again. Such a request is never answered, and its
+/// place in the queue is lost. More
 /// commands in flight than the queue has entries end the connection: the host
 /// overran the queue (Base 2.0, section 3.3.2.1.1).
 ///
@@ -363,6 +367,10 @@ impl Qpair {
         slot.status = done.status;
         slot.result = done.result;
         slot.data_len = data_len;
+        if slot.is_forgotten {
+            // Its place is lost until the connection ends, which is about to.
+            return;
+        }
         self.queue(tag);
         if self.phase == Phase::Connecting {
             // Nothing but Connect executes before there is a queue.

@@ -11,8 +11,8 @@ use wire::nvme::identify::cns;
 use wire::nvme::log::lid;
 
 use crate::bench::{
-    Bench, HOST, NQN, PRIVATE_NQN, command, data, disk, listener, namespace, subsystem, u32_at,
-    u64_at,
+    Bench, CC_ENABLE, HOST, NQN, PRIVATE_NQN, command, data, disk, listener, namespace, subsystem,
+    u32_at, u64_at,
 };
 
 const OTHER: &str = "nqn.2024-01.org.example:other";
@@ -399,4 +399,16 @@ fn controllers_by_the_thousand() {
     }
     let id = bench.controller();
     assert_eq!(bench.registry.controller(id).unwrap().cntlid(), 8);
+}
+
+/// A host that shuts a controller down may have forgotten its requests.
+#[test]
+fn a_controller_that_is_shut_down_tells_no_events() {
+    let mut bench = Bench::new();
+    let (id, _) = listening(&mut bench, NQN, HOST);
+    assert_eq!(bench.set_cc(id, CC_ENABLE | 1 << 14), Status::SUCCESS);
+    let fewer = with_namespaces(&bench, |namespaces| namespaces.truncate(1));
+    let change = bench.registry.replace_subsystem(fewer);
+    assert!(change.events.is_empty());
+    assert_eq!(bench.take_event(id), None);
 }

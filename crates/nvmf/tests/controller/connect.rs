@@ -58,10 +58,10 @@ fn invalid_parameters() {
             HOSTNQN,
         ),
         (
-            "no host",
+            "no subsystem named",
             admin,
-            edited(any, |d| d.hostnqn.fill(0)),
-            HOSTNQN,
+            edited(any, |d| d.subnqn.fill(0)),
+            SUBNQN,
         ),
         ("a controller chosen", admin, data(1, NQN), CNTLID),
         ("static model", admin, data(0xfffe, NQN), CNTLID),
@@ -130,6 +130,13 @@ fn other_refusals() {
             HOSTNQN,
         ),
         (
+            "host without a name",
+            admin,
+            ConnectData::new(HOSTID, any, PRIVATE_NQN, ""),
+            Status::CONNECT_INVALID_HOST,
+            HOSTNQN,
+        ),
+        (
             "connected already",
             io,
             data(1, NQN),
@@ -192,6 +199,17 @@ fn an_allowed_host_gets_in() {
     let mut bench = Bench::new();
     let other = ConnectData::new(HOSTID, 0xffff, PRIVATE_NQN, "nqn.2024-01.org.example:other");
     assert!(bench.connect(&command(0, 31, 0), &other).is_ok());
+}
+
+/// SPDK's load generator names its host only when it is told to.
+#[test]
+fn a_host_without_a_name_gets_in_where_any_host_may() {
+    let mut bench = Bench::new();
+    for subnqn in [NQN, DISCOVERY_NQN] {
+        let nameless = ConnectData::new(HOSTID, 0xffff, subnqn, "");
+        let connected = bench.connect(&command(0, 31, 0), &nameless);
+        assert!(connected.is_ok(), "{subnqn}: {:?}", connected.err());
+    }
 }
 
 #[test]

@@ -8,10 +8,11 @@ use std::time::Duration;
 use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use target::Limits;
-use wire::nvme::{Sqe, Status, io as opcode};
+use wire::nvme::property::{csts, offset};
+use wire::nvme::{PropertyGet, PropertySet, Sqe, Status, admin as opcodes, io as opcode};
 use wire::nvme_tcp::pdu_type;
 
-use crate::common::{BLOCK, PATIENCE, Queue, config, on_each_driver};
+use crate::common::{BLOCK, Host, PATIENCE, Queue, config, on_each_driver};
 
 #[test]
 fn a_controller_ends_with_its_admin_queue_and_alone() {
@@ -80,6 +81,43 @@ fn a_malformed_pdu_costs_its_connection_only() {
         assert_eq!(bad.pdu()[0], pdu_type::C2H_TERM_REQ);
         bad.expect_end();
         assert!(good.is_alive());
+    });
+}
+
+/// As SPDK's hosts leave: they forget their event requests, and use the CIDs of
+/// these for all that follows.
+#[test]
+fn a_shutdown_with_the_cids_of_event_requests_completes() {
+    on_each_driver(Limits::default(), 64 << 20, |running| {
+        let nameless = Host {
+            hostnqn: "",
+            ..Host::at(running.addresses()[0])
+        };
+        let (mut admin, mut io) = nameless.pair();
+        assert!(io.is_alive());
+        let cids: Vec<u16> = (0..4)
+            .map(|_| admin.send(Sqe::new(opcodes::ASYNC_EVENT_REQUEST), &[]))
+            .collect();
+        let mut property = |sqe: Sqe, cid: u16| {
+            admin.cid = cid - 1;
+            let (status, value) = admin.command(sqe, &[]);
+            assert_eq!(status, Status::SUCCESS, "CID {cid}");
+            value
+        };
+        let get = |offset| PropertyGet {
+            offset,
+            is_8_bytes: false,
+        };
+        let cc = property(get(offset::CC).encode(), cids[3]);
+        let set = PropertySet {
+            offset: offset::CC,
+            is_8_bytes: false,
+            value: cc | 1 << 14,
+        };
+        property(set.encode(), cids[3]);
+        io.expect_end();
+        let complete = csts::RDY | csts::SHST_COMPLETE;
+        while property(get(offset::CSTS).encode(), cids[2]) != u64::from(complete) {}
     });
 }
 

@@ -1,7 +1,7 @@
 //! PDUs from the host.
 
 use machine::{Step, Tag};
-use wire::nvme::{Sqe, Status};
+use wire::nvme::{Sqe, Status, admin};
 use wire::nvme_tcp::{
     ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CommonHeader, DGST_DATA, DGST_HEADER, Data, Fes, IcReq,
     IcResp, PDA_MAX, flags, pdu_type,
@@ -195,6 +195,10 @@ impl Qpair {
             self.phase = Phase::Connecting;
         }
         self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
+        self.slots[tag].is_event_request = matches!(
+            command,
+            Command::Admin(sqe) if sqe.opcode == admin::ASYNC_EVENT_REQUEST
+        );
         *step = Some(Step::Op(self.start(tag, command, transfer)));
         Ok(())
     }

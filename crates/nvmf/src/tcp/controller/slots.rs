@@ -48,6 +48,10 @@ pub(super) struct Slot {
     /// In the ready queue.
     pub is_queued: bool,
     pub is_disconnect: bool,
+    /// An Asynchronous Event Request: hosts forget those when they like.
+    pub is_event_request: bool,
+    /// The host has used its CID again: it is not answered.
+    pub is_forgotten: bool,
     pub fused: Fused,
     /// R2Ts sent whose data is not all here.
     pub r2ts: u8,
@@ -88,6 +92,8 @@ impl Slot {
             is_read: false,
             is_queued: false,
             is_disconnect: false,
+            is_event_request: false,
+            is_forgotten: false,
             fused: Fused::No,
             r2ts: 0,
             partner: 0,
@@ -134,7 +140,8 @@ impl Slots {
         self.slots.len() - self.free.len()
     }
 
-    /// A slot for the command `cid`, and whether no other has that CID. `None`:
+    /// A slot for the command `cid`, and whether no other has that CID, but for
+    /// event requests: who uses the CID of one again has forgotten it. `None`:
     /// `entries` are in flight already.
     #[inline]
     pub(super) fn take(&mut self, cid: u16, entries: usize) -> Option<(Tag, bool)> {
@@ -169,18 +176,24 @@ impl Slots {
     }
 
     #[cold]
-    fn is_unique(&self, tag: Tag, cid: u16) -> bool {
-        let slots = self.slots.iter().enumerate();
-        !slots
+    fn is_unique(&mut self, tag: Tag, cid: u16) -> bool {
+        let slots = self.slots.iter_mut().enumerate();
+        let same = slots
             .filter(|(at, slot)| *at != usize::from(tag) && slot.state != State::Free)
-            .any(|(_, slot)| slot.cid == cid)
+            .filter(|(_, slot)| slot.cid == cid);
+        let mut is_unique = true;
+        for (_, slot) in same {
+            slot.is_forgotten = slot.is_event_request;
+            is_unique &= slot.is_event_request;
+        }
+        is_unique
     }
 
-    /// The command with this CID that is not answered yet.
+    /// The command with this CID that is not answered yet, and will be.
     #[cold]
     pub(super) fn find(&self, cid: u16) -> Option<Tag> {
         let is_over = |slot: &Slot| matches!(slot.state, State::Free | State::SendResponse);
-        let is_it = |slot: &Slot| !is_over(slot) && slot.cid == cid;
+        let is_it = |slot: &Slot| !is_over(slot) && slot.cid == cid && !slot.is_forgotten;
         self.slots.iter().position(is_it).map(|at| at as Tag)
     }
 

@@ -1,4 +1,5 @@
 mod abort;
+mod events;
 mod fused;
 mod malformed;
 mod r2t;
