@@ -13,8 +13,9 @@ use scsi::{
     mode,
 };
 
+use super::io::short_data;
 use super::served::ana_state;
-use super::task::LIST_BYTES_MAX;
+use super::task::{LIST_BYTES_MAX, goes_wrong_way};
 use super::{Answer, Connection};
 use crate::change::Change;
 use crate::engine::Then;
@@ -33,6 +34,10 @@ impl Connection {
     ) -> bool {
         let is_well_known = Address::parse(task.lun) == Address::ReportLuns;
         match decode_elsewhere(&task.cdb, is_well_known) {
+            Ok(command) if goes_wrong_way(task, &command, 1) => {
+                self.check(tag, &short_data());
+                true
+            }
             Ok(command) if is_well_known => {
                 self.respond_as(tag, Addressed::ReportLuns, &command, driver)
             }

@@ -8,6 +8,7 @@ use scsi::{Io, IoKind, Sense, Unit, asc, key};
 use store::Error;
 
 use super::Connection;
+use super::task::written;
 use crate::engine::Then;
 use crate::steps::{Step, Steps};
 
@@ -62,8 +63,7 @@ impl Connection {
         true
     }
 
-    /// WRITE, of as much as the initiator has sent, in whole blocks. False
-    /// while memory is short.
+    /// WRITE, of as much as the initiator announces. False while memory is short.
     #[inline]
     pub(super) fn write<D: Driver>(
         &mut self,
@@ -79,13 +79,16 @@ impl Connection {
         let lun = self.place(place);
         let block_bytes = lun.unit.block_bytes;
         let sent = if task.write { task.edtl } else { 0 };
-        if io.kind == IoKind::WriteAtomic && u64::from(sent) < io.len {
-            // Half of it is what it must never be.
-            self.check(tag, &short_data());
-            return true;
-        }
-        let whole = sent.min(io.len as u32);
-        if want != whole - whole % block_bytes {
+        // Half of an atomic write is what it must never be.
+        let is_half = io.kind == IoKind::WriteAtomic && u64::from(sent) < io.len;
+        let written = match written(io.len, sent.into(), block_bytes) {
+            Ok(written) if !is_half => written,
+            _ => {
+                self.refuse_length(tag, &short_data());
+                return true;
+            }
+        };
+        if u64::from(want) != written {
             // It was to be refused when its data was about to come.
             self.status(tag, scsi::status::BUSY);
             return true;

@@ -17,16 +17,31 @@ use super::Connection;
 /// Most bytes of a parameter list.
 pub(super) const LIST_BYTES_MAX: u32 = 64 << 10;
 
+/// Bytes that a plain write takes, of `len` that its CDB names, where the
+/// initiator announces `sent`: no more than these, and whole blocks alone. The
+/// residual says that all that was announced came, so nothing of it may be left.
+pub(super) fn written(len: u64, sent: u64, block_bytes: u32) -> Result<u64, Sense> {
+    let bytes = len.min(sent);
+    match bytes.is_multiple_of(block_bytes.into()) {
+        true => Ok(bytes),
+        false => Err(super::io::short_data()),
+    }
+}
+
+/// Whether the initiator announces data of the other direction than the command
+/// has: then none of it can move.
+pub(super) fn goes_wrong_way(task: &Task, command: &Command, block_bytes: u32) -> bool {
+    task.edtl > 0
+        && (!task.write && command.data_out_len(block_bytes) > 0
+            || !task.read && command.data_in_len_max() > 0)
+}
+
 /// Bytes that a command cannot do without, of `len` that its CDB names, where the
-/// initiator sends `sent`. What writes block by block does so with as much as
-/// there is.
+/// initiator announces `sent`.
 fn needed(command: &Command, len: u64, sent: u64, block_bytes: u32) -> Result<u64, Sense> {
     if let Command::Io(io) = command {
         match io.kind {
-            IoKind::WriteAndVerify { .. } => {
-                let whole = len.min(sent);
-                return Ok(whole - whole % u64::from(block_bytes));
-            }
+            IoKind::WriteAndVerify { .. } => return written(len, sent, block_bytes),
             // The number of blocks is the field that does not fit the data.
             IoKind::CompareAndWrite if sent != len => return Err(Sense::in_cdb(13, None)),
             IoKind::WriteSame { .. } if sent != len => return Err(super::io::short_data()),
@@ -283,13 +298,12 @@ impl Connection {
         let len = command.data_out_len(block_bytes);
         match command {
             Command::Io(io) => {
-                let whole = len.min(u64::from(task.edtl)) as u32;
+                let sent = u64::from(task.edtl);
+                let written = written(len, sent, block_bytes).unwrap_or(0) as u32;
                 match io.kind {
-                    IoKind::Write | IoKind::WriteAtomic => {
-                        (whole - whole % block_bytes, Some(io.offset))
-                    }
-                    IoKind::WriteAndVerify { .. } => (whole - whole % block_bytes, None),
-                    _ => (whole, None),
+                    IoKind::Write | IoKind::WriteAtomic => (written, Some(io.offset)),
+                    IoKind::WriteAndVerify { .. } => (written, None),
+                    _ => (len.min(sent) as u32, None),
                 }
             }
             _ => (
@@ -351,6 +365,10 @@ impl Connection {
                 return true;
             }
         };
+        if goes_wrong_way(task, &command, lun.unit.block_bytes) {
+            self.check(tag, &super::io::short_data());
+            return true;
+        }
         match command {
             Command::Io(io) if io.kind == IoKind::Read => self.read(tag, task, place, io, driver),
             Command::Io(io) if matches!(io.kind, IoKind::Write | IoKind::WriteAtomic) => {
@@ -372,21 +390,20 @@ impl Connection {
         let block_bytes = self.place(place).unit.block_bytes;
         let len = command.data_out_len(block_bytes);
         let sent = if task.write { u64::from(task.edtl) } else { 0 };
+        self.slot(tag).transfer_len = len;
         let needed = match needed(command, len, sent, block_bytes) {
             Ok(needed) => needed,
             Err(sense) => {
-                self.check(tag, &sense);
+                self.refuse_length(tag, &sense);
                 return true;
             }
         };
-        let slot = self.slot(tag);
-        slot.transfer_len = len;
         let is_list = !matches!(command, Command::Io(_));
         if is_list && len > LIST_BYTES_MAX.into() {
             self.check(tag, &Sense::list_length());
             return true;
         }
-        if u64::from(slot.want) < needed {
+        if u64::from(self.slot(tag).want) < needed {
             // It was to be refused when its data was about to come.
             self.status(tag, scsi::status::BUSY);
             return true;
@@ -477,6 +494,20 @@ impl Connection {
     /// Completes a command with CHECK CONDITION.
     #[cold]
     pub(super) fn check(&mut self, tag: Tag, sense: &Sense) {
+        let done = self.check_condition(tag, sense);
+        self.complete(tag, done);
+    }
+
+    /// The same where the initiator announces less than the CDB says: the residual
+    /// tells by how much.
+    #[cold]
+    pub(super) fn refuse_length(&mut self, tag: Tag, sense: &Sense) {
+        let mut done = self.check_condition(tag, sense);
+        done.transfer_len = self.slot(tag).transfer_len;
+        self.complete(tag, done);
+    }
+
+    fn check_condition(&mut self, tag: Tag, sense: &Sense) -> Done {
         let place = self.slot(tag).place;
         let bound = self.bound();
         let lun = (place != NOWHERE).then(|| bound.served.at(place)).flatten();
@@ -484,7 +515,7 @@ impl Connection {
         let mut bytes = scsi::SenseBytes::EMPTY;
         sense.encode(descriptor, &mut bytes);
         self.link.take_data(tag);
-        self.complete(tag, Done::check_condition(bytes));
+        Done::check_condition(bytes)
     }
 
     /// Completes a command with a status that needs no sense data.

@@ -1,8 +1,9 @@
 //! Reads, writes and what both protocols see of them.
 
-use wire::scsi::{asc, status};
+use wire::iscsi::flags;
+use wire::scsi::{asc, key, status};
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, Ended, Who, read_16, write_16};
 use crate::common::{BLOCK, on_each_driver, pattern, portal};
 
 #[test]
@@ -42,7 +43,7 @@ fn what_is_written_is_read_in_every_size() {
 #[test]
 fn residuals_tell_what_did_not_fit() {
     on_each_driver(|running| {
-        use wire::iscsi::flags::{OVERFLOW, UNDERFLOW};
+        use flags::{OVERFLOW, UNDERFLOW};
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -65,12 +66,11 @@ fn residuals_tell_what_did_not_fit() {
             (none.status, none.residual),
             (status::GOOD, (OVERFLOW, block))
         );
-        // Of a write that is shorter than its CDB says whole blocks arrive.
-        let other = pattern(77, BLOCK + 512);
+        let other = pattern(77, BLOCK);
         let short = client.command_out(0, &write_16(0, 2), &other);
         assert_eq!(
             (short.status, short.residual),
-            (status::GOOD, (OVERFLOW, block - 512))
+            (status::GOOD, (OVERFLOW, block))
         );
         let read = client.command(0, &read_16(0, 2), 2 * block);
         assert_eq!(&read.data[..BLOCK], &other[..BLOCK]);
@@ -84,6 +84,145 @@ fn residuals_tell_what_did_not_fit() {
             (long.status, long.residual),
             (status::GOOD, (UNDERFLOW, block))
         );
+    });
+}
+
+/// INVALID FIELD IN COMMAND INFORMATION UNIT, and what the residual says of it.
+fn is_short(ended: &Ended, residual: (u8, u32)) -> bool {
+    let sense = (
+        key::ILLEGAL_REQUEST,
+        asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT,
+    );
+    ended.sense == Some(sense) && ended.residual == residual
+}
+
+/// What is GOOD is there: a write of less than its CDB says either writes all
+/// that was announced or nothing.
+#[test]
+fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing() {
+    on_each_driver(|running| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let before = pattern(9, 2 * BLOCK);
+        assert!(client.command_out(0, &write_16(0, 2), &before).is_good());
+        let mut write_and_verify = write_16(0, 2);
+        write_and_verify[0] = 0x8e;
+        for cdb in [write_16(0, 2), write_and_verify] {
+            for len in [1, 200, BLOCK - 1, BLOCK + 512] {
+                let ended = client.command_out(0, &cdb, &pattern(77, len));
+                let residual = (flags::OVERFLOW, (2 * BLOCK - len) as u32);
+                assert!(is_short(&ended, residual), "{len}: {ended:?}");
+                let read = client.command(0, &read_16(0, 2), 2 * BLOCK as u32);
+                assert!(read.data == before, "{len} bytes of {:#x}", cdb[0]);
+            }
+        }
+        // Nothing was announced, and the residual says that nothing came.
+        let none = client.command_out(0, &write_16(0, 2), &[]);
+        assert_eq!(
+            (none.status, none.residual),
+            (status::GOOD, (flags::OVERFLOW, 2 * BLOCK as u32))
+        );
+        assert_eq!(
+            client.command(0, &read_16(0, 2), 2 * BLOCK as u32).data,
+            before
+        );
+    });
+}
+
+/// With the flags of the other direction no byte of it moves.
+#[test]
+fn a_command_whose_data_is_announced_in_the_other_direction_is_refused() {
+    on_each_driver(|running| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let block = BLOCK as u32;
+        let before = pattern(9, BLOCK);
+        assert!(client.command_out(0, &write_16(0, 1), &before).is_good());
+        let inquiry = [0x12, 0, 0, 0, 96, 0];
+        for (cdb, len) in [(&read_16(0, 1)[..], block), (&inquiry, 96)] {
+            for lun in [0, 77] {
+                if lun == 77 && cdb[0] != 0x12 {
+                    continue;
+                }
+                let itt = client.start_write(lun, cdb, &pattern(1, len as usize), len as usize);
+                let ended = client.end_of(itt, &pattern(1, len as usize));
+                let code = asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
+                assert_eq!(
+                    ended.sense,
+                    Some((key::ILLEGAL_REQUEST, code)),
+                    "{:#x}",
+                    cdb[0]
+                );
+            }
+        }
+        for direction in [flags::READ, 0] {
+            let (bhs, itt) = client.command_header(0, &write_16(0, 1), (direction, block), 1);
+            client.send(bhs, &[]);
+            let ended = client.end_of(itt, &[]);
+            assert!(!ended.is_good(), "{direction:#x}");
+        }
+        assert_eq!(client.command(0, &read_16(0, 1), block).data, before);
+    });
+}
+
+/// A list or a block that does not come whole does nothing.
+#[test]
+fn a_command_that_needs_all_of_its_data_is_refused_with_less() {
+    on_each_driver(|running| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let before = pattern(9, 2 * BLOCK);
+        assert!(client.command_out(0, &write_16(0, 2), &before).is_good());
+        let cdb = |bytes: &[(usize, u8)]| {
+            let mut cdb = [0; 16];
+            bytes.iter().for_each(|(at, byte)| cdb[*at] = *byte);
+            cdb
+        };
+        let unmap = cdb(&[(0, 0x42), (8, 24)]);
+        let mut list = [0; 24];
+        (list[1], list[3], list[19]) = (22, 16, 1);
+        let compare_and_write = cdb(&[(0, 0x89), (13, 1)]);
+        let mut pair = before[..BLOCK].to_vec();
+        pair.extend(pattern(77, BLOCK));
+        let write_same = cdb(&[(0, 0x93), (13, 2)]);
+        // REGISTER AND IGNORE EXISTING KEY, of key 7.
+        let register = cdb(&[(0, 0x5f), (1, 6), (8, 24)]);
+        let mut keys = [0; 24];
+        keys[15] = 7;
+        // MODE SELECT(10), PF: the Control page with D_SENSE.
+        let mode_select = cdb(&[(0, 0x55), (1, 0x10), (8, 20)]);
+        let mut modes = [0; 20];
+        (modes[8], modes[9], modes[10]) = (0x0a, 10, 4);
+        let or_write = cdb(&[(0, 0x8b), (13, 2)]);
+        let cases: [(&[u8; 16], &[u8]); 6] = [
+            (&unmap, &list),
+            (&compare_and_write, &pair),
+            (&write_same, &before[..BLOCK]),
+            (&register, &keys),
+            (&mode_select, &modes),
+            (&or_write, &before),
+        ];
+        for (cdb, data) in cases {
+            for len in [0, 1, data.len() / 2, data.len() - 1] {
+                let ended = client.command_out(0, cdb, &data[..len]);
+                let over = (flags::OVERFLOW, (data.len() - len) as u32);
+                assert_eq!(
+                    ended.status,
+                    status::CHECK_CONDITION,
+                    "{:#x}, {len}",
+                    cdb[0]
+                );
+                assert_eq!(ended.residual, over, "{:#x}, {len}", cdb[0]);
+            }
+        }
+        let read = client.command(0, &read_16(0, 2), 2 * BLOCK as u32);
+        assert!(read.data == before, "nothing was written");
+        // PERSISTENT RESERVE IN, READ KEYS: none.
+        let read_keys = cdb(&[(0, 0x5e), (8, 64)]);
+        assert_eq!(client.command(0, &read_keys, 64).data, [0; 8]);
     });
 }
 
