@@ -146,6 +146,8 @@ impl Terms {
             connections_max: CONNECTIONS_MAX.read(sink, from, known.connections_max),
             sessions_max: SESSIONS_MAX.read(sink, from, known.sessions_max),
             nop_in_interval_ms: NOP_IN_INTERVAL.read(sink, from, known.nop_in_interval_ms),
+            target_cold_reset: (section.flag(sink, "target_cold_reset"))
+                .unwrap_or(known.target_cold_reset),
             ..known
         };
         let mut said = ["max_burst_bytes", "first_burst_bytes"].into_iter();

@@ -295,6 +295,9 @@ pub struct Limits {
     /// How often an idle initiator is asked whether it lives, milliseconds; 0:
     /// never.
     pub nop_in_interval_ms: u32,
+    /// Whether TARGET COLD RESET, which ends the sessions of all initiators, is
+    /// executed.
+    pub target_cold_reset: bool,
 }
 
 impl Default for Limits {
@@ -313,6 +316,7 @@ impl Default for Limits {
             time2wait_s: 2,
             time2retain_s: 0,
             nop_in_interval_ms: 30_000,
+            target_cold_reset: false,
         }
     }
 }

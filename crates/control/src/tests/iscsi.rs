@@ -90,13 +90,14 @@ fn every_limit_holds_for_all_targets_or_one() {
         connections_max: 2,
         sessions_max: 5,
         nop_in_interval_ms: 0,
+        target_cold_reset: true,
         ..Terms::default()
     };
     let words = "queue_depth = 7\nmax_recv_data_segment_bytes = \"4KiB\"\n\
                  first_burst_bytes = 8192\nmax_burst_bytes = \"16KiB\"\nr2ts_max = 3\n\
                  initial_r2t = true\nimmediate_data = false\nerror_recovery_level = 0\n\
                  session_connections_max = 2\nsessions_max = 5\nnop_in_interval_ms = 0\n\
-                 header_digest = \"required\"\ndata_digest = \"none\"\n\
+                 target_cold_reset = true\nheader_digest = \"required\"\ndata_digest = \"none\"\n\
                  chap_algorithms = [\"md5\", \"sha1\"]\nspace_warning = \"10GiB\"";
     let plain = format!("{ANY}\n{VOLUMES}");
     for text in [

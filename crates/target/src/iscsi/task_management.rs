@@ -45,6 +45,18 @@ impl Connection {
             .and_then(|session| session.luns.clone())
     }
 
+    /// Whether its initiator may end the sessions of all others: where the target
+    /// says so, and it sees all units.
+    fn may_reset_cold(&self) -> bool {
+        let registry = self.shared.iscsi();
+        let session = registry.session(self.session().id);
+        session.is_some_and(|session| {
+            let target = session.target.as_ref();
+            let allows = target.is_some_and(|target| target.limits.target_cold_reset);
+            allows && session.luns.is_none()
+        })
+    }
+
     /// A task management function, which all that was sent before it has come
     /// before.
     pub(super) fn task_management<D: Driver>(
@@ -79,7 +91,7 @@ impl Connection {
                 let luns = self.mask();
                 return self.end_tasks_everywhere(tag, luns, false, driver);
             }
-            (TaskFunction::TargetColdReset, _) if self.mask().is_none() => {
+            (TaskFunction::TargetColdReset, _) if self.may_reset_cold() => {
                 return self.cold_reset(tag, driver);
             }
             (

@@ -55,8 +55,14 @@ pub fn on_each_driver(test: impl Fn(&mut Running)) {
 
 /// The same with a gate before the volume "ram".
 pub fn with_gate(test: impl Fn(&Running, &Gate)) {
+    with_gate_and(|_| {}, test);
+}
+
+/// The same of a configuration that is changed before.
+pub fn with_gate_and(edit: impl Fn(&mut Config), test: impl Fn(&Running, &Gate)) {
     for backend in backends() {
-        let config = config(backend, Limits::default(), 256 << 20);
+        let mut config = config(backend, Limits::default(), 256 << 20);
+        edit(&mut config);
         let gate = Gate::open_over(&config.volumes[0]);
         let other = store::open(&config.volumes[1]).expect("memory");
         let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];

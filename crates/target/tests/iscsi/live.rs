@@ -8,14 +8,14 @@ use iscsi::{Auth, Credentials, InitiatorAcl, PortalGroup, Redirect};
 use mem::{Budget, Pool};
 use nvmf::command::AnaState;
 use reactor::{Choice, DriverConfig, EpollDriver};
-use target::{Ana, Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
+use target::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskFunction, TaskResponse};
 use wire::scsi::{asc, cdb, key, opcode};
 
 use crate::client::{Client, Who, write_16};
 use crate::common::{
-    BLOCK, NQN, PATIENCE, TARGET, config, on_each_driver, pattern, portal, ram, stop, until,
-    with_gate,
+    BLOCK, NQN, PATIENCE, TARGET, backends, config, on_each_driver, pattern, portal, ram, stop,
+    until, with_gate, with_gate_and,
 };
 
 const ALICE: &str = "iqn.2004-01.org.example:alice";
@@ -642,7 +642,10 @@ fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
 /// A reset is for what its sender sees.
 #[test]
 fn who_sees_a_part_rules_a_part() {
-    on_each_driver(|running| {
+    let allow = |config: &mut Config| {
+        config.iscsi_targets[0].target.limits.target_cold_reset = true;
+    };
+    with_gate_and(allow, |running, _| {
         let at = portal(running);
         let (few, all) = (Who::new(1), Who::new(2));
         let acl = vec![

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use target::Config;
 use wire::iscsi::{TaskFunction, TaskResponse, opcode};
 use wire::scsi::asc;
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, pattern, portal, until, with_gate};
+use crate::common::{BLOCK, on_each_driver, pattern, portal, until, with_gate, with_gate_and};
 
 /// Bounded, as far as a test can say: the volume stays shut meanwhile.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -127,9 +128,31 @@ fn a_question_that_hangs_keeps_nothing_else_waiting() {
     });
 }
 
+/// One initiator is not to end the sessions of all others unless somebody said so.
 #[test]
-fn a_cold_reset_ends_the_sessions_too() {
-    with_gate(|running, gate| {
+fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing() {
+    on_each_driver(|running| {
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0, 1]);
+        let response = client.function(TaskFunction::TargetColdReset, 0, u32::MAX);
+        assert_eq!(response, TaskResponse::NotSupported);
+        for client in [&mut client, &mut other] {
+            assert!(client.test_unit_ready(0).is_good(), "no unit attention");
+            assert_eq!(client.ping(b"still there"), b"still there");
+        }
+    });
+}
+
+#[test]
+fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too() {
+    let allow = |config: &mut Config| {
+        config.iscsi_targets[0].target.limits.target_cold_reset = true;
+    };
+    with_gate_and(allow, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
