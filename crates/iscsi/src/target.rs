@@ -449,6 +449,8 @@ pub struct Connection {
     aborted: VecDeque<u32>,
     /// A PDU for Text and Reject is put together here.
     scratch: Vec<u8>,
+    /// Bytes of it that were written: a long PDU goes out in several batches.
+    written: usize,
     keep_alive: KeepAlive,
     deadline: Option<Nanos>,
 }
@@ -529,6 +531,7 @@ impl Connection {
             bulk: 0,
             aborted: VecDeque::new(),
             scratch: Vec::new(),
+            written: 0,
             keep_alive: KeepAlive::default(),
             deadline,
         }
@@ -772,6 +775,7 @@ impl Connection {
         self.inbound = Inbound::new();
         self.hold = Hold::None;
         self.ready.clear();
+        self.written = self.scratch.len();
         self.extras = 0;
         self.controls.clear();
         self.due.clear();
@@ -869,7 +873,7 @@ impl Machine for Connection {
 
     #[inline]
     fn has_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.is_written()
     }
 
     #[inline]

@@ -21,17 +21,18 @@ pub const NONE: &str = "None";
 /// `=`, a key that is none, or too many pairs. The zero byte behind the last
 /// pair may be missing.
 pub fn parse(text: &[u8]) -> Option<Vec<(&str, &str)>> {
-    let text = std::str::from_utf8(text).ok()?;
-    let pairs = text.split('\0').filter(|pair| !pair.is_empty());
-    let mut parsed = Vec::new();
-    for pair in pairs {
-        let (key, value) = pair.split_once('=')?;
-        if parsed.len() == PAIRS_MAX || !is_key(key) {
-            return None;
-        }
-        parsed.push((key, value));
-    }
-    Some(parsed)
+    let parsed: Option<Vec<_>> = pairs(text).take(PAIRS_MAX + 1).collect();
+    parsed.filter(|parsed| parsed.len() <= PAIRS_MAX)
+}
+
+/// The pairs of a text of however many, such as the answer to SendTargets; `None`
+/// in the place of one that is none.
+pub fn pairs(text: &[u8]) -> impl Iterator<Item = Option<(&str, &str)>> {
+    let pairs = text.split(|byte| *byte == 0);
+    pairs.filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
+        is_key(key).then_some((key, value))
+    })
 }
 
 fn is_key(key: &str) -> bool {

@@ -571,6 +571,11 @@ impl Transmit for Sink<'_> {
     }
 
     #[inline]
+    fn header_room(&self) -> usize {
+        self.batch.header_room()
+    }
+
+    #[inline]
     fn header(&mut self, bytes: &[u8]) {
         self.batch.header(bytes);
     }

@@ -111,6 +111,8 @@ impl Tail {
 pub trait Transmit {
     /// Whether one more PDU (a header, one payload, a trailer) fits.
     fn has_room(&self) -> bool;
+    /// Header bytes that fit now: of a PDU, if there is room for one, 512 at least.
+    fn header_room(&self) -> usize;
     /// Appends header bytes; they are copied.
     fn header(&mut self, bytes: &[u8]);
     /// Appends `len` bytes of the data of `tag` from `offset`, and what follows

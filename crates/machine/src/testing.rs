@@ -192,12 +192,20 @@ struct Sink<'a> {
     wrote: bool,
 }
 
+/// Bytes that go at a time.
+const HEADER_ROOM: usize = 16 << 10;
+
 impl Transmit for Sink<'_> {
     fn has_room(&self) -> bool {
         self.left > 0
     }
 
+    fn header_room(&self) -> usize {
+        HEADER_ROOM
+    }
+
     fn header(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= HEADER_ROOM, "asked for the room of a header");
         self.left = self
             .left
             .checked_sub(1)

@@ -83,6 +83,12 @@ impl Batch {
             && self.left_bytes < BATCH_BYTES_MAX
     }
 
+    /// Bytes that [`Batch::header`] takes now.
+    #[inline]
+    pub fn header_room(&self) -> usize {
+        ARENA_BYTES - self.arena_len
+    }
+
     /// Appends a copy of `bytes`. Panics where they do not fit.
     #[inline]
     pub fn header(&mut self, bytes: &[u8]) {

@@ -40,7 +40,8 @@ pub fn discover<D: Driver>(
 fn targets(text: &[u8], portal: SocketAddr) -> Result<Vec<DiscoveredTarget>, Error> {
     let unusable = || Error::Unusable("the answer to SendTargets makes no sense".into());
     let mut targets: Vec<DiscoveredTarget> = Vec::new();
-    for (key, value) in ::iscsi::text::parse(text).ok_or_else(unusable)? {
+    for pair in ::iscsi::text::pairs(text) {
+        let (key, value) = pair.ok_or_else(unusable)?;
         match (key, targets.last_mut()) {
             ("TargetName", _) => targets.push(DiscoveredTarget {
                 name: value.to_owned(),

@@ -20,8 +20,8 @@ const STAGE_LARGE: u32 = 256 * 1024;
 const LARGE_READ: u64 = 32 * 1024;
 /// Requests other than SCSI commands in flight at most.
 const OTHERS_MAX: u16 = 8;
-/// Bytes of a text answer at most.
-pub(super) const TEXT_LEN_MAX: usize = 1 << 20;
+/// Bytes of a text answer at most: thousands of targets with several portals each.
+pub(super) const TEXT_LEN_MAX: usize = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {

@@ -399,21 +399,12 @@ impl Connection {
 
     /// Answers once more, as far as there is room for them and they are not
     /// acknowledged.
-    pub(super) fn resend_answers(
-        &mut self,
-        next: u32,
-        end: u32,
-        is_first: bool,
-        out: &mut impl Transmit,
-    ) -> bool {
+    pub(super) fn resend_answers(&mut self, next: u32, end: u32, out: &mut impl Transmit) -> bool {
         let mut stat_sn = next;
-        let mut is_first = is_first;
         while stat_sn != end {
             let kept = self.kept.iter().find(|(sn, _)| *sn == stat_sn);
             let kept = kept.map(|(_, kept)| kept.clone());
-            let is_large =
-                matches!(&kept, Some(Kept::Control(control)) if control.data.len() > 256);
-            if !out.has_room() || is_large && !is_first {
+            if !out.has_room() || !self.is_written() {
                 if let Some(item) = self.ready.front_mut() {
                     let next = stat_sn;
                     *item = Item::Answers { next, end };
@@ -425,7 +416,6 @@ impl Connection {
                 Some(Kept::Control(control)) => self.put_control(&control, stat_sn, out),
                 None => self.put_announcement(out),
             }
-            is_first = false;
             stat_sn = stat_sn.wrapping_add(1);
         }
         true

@@ -12,9 +12,10 @@ use super::Connection;
 use super::control::Item;
 use super::recovery::Kept;
 use super::tasks::{Kind, State};
+use crate::login::LOGIN_ANSWER_MAX;
 
-/// Bytes of a PDU without payload that a batch which has room takes for sure.
-const SMALL_PDU_MAX: usize = 256;
+/// The longest PDU behind which the connection ends: a Login Response.
+const LAST_MAX: usize = BHS_LEN + DIGEST_LEN + LOGIN_ANSWER_MAX;
 /// A SCSI Response with all that can be in it.
 const RESPONSE_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + (2 + SENSE_MAX).next_multiple_of(PAD);
 
@@ -38,8 +39,16 @@ impl Connection {
     /// Writes as many PDUs as are ready and fit.
     #[inline]
     pub(super) fn transmit(&mut self, out: &mut impl Transmit) {
-        let mut is_first = true;
-        while let Some(&item) = self.ready.front() {
+        loop {
+            while !self.is_written() {
+                if !out.has_room() {
+                    return;
+                }
+                self.write_on(out);
+            }
+            let Some(&item) = self.ready.front() else {
+                break;
+            };
             if let Item::Release(tag) = item {
                 self.ready.pop_front();
                 self.extras -= 1;
@@ -55,12 +64,11 @@ impl Connection {
             }
             let is_sent = match item {
                 Item::Task(tag) => self.send_task(tag, out),
-                item => self.send_extra(item, is_first, out),
+                item => self.send_extra(item, out),
             };
             if !is_sent {
                 return;
             }
-            is_first = false;
             self.ready.pop_front();
         }
         if !self.acknowledged.is_empty() {
@@ -70,12 +78,12 @@ impl Connection {
 
     /// What belongs to no task, or is sent once more.
     #[cold]
-    fn send_extra(&mut self, item: Item, is_first: bool, out: &mut impl Transmit) -> bool {
+    fn send_extra(&mut self, item: Item, out: &mut impl Transmit) -> bool {
         let is_sent = match item {
-            Item::Control => self.send_control(is_first, out),
+            Item::Control => self.send_control(out),
             Item::Data { tag, next, end } => self.resend_data(tag, next, end, out),
             Item::R2t(ttt) => self.resend_r2t(ttt, out),
-            Item::Answers { next, end } => self.resend_answers(next, end, is_first, out),
+            Item::Answers { next, end } => self.resend_answers(next, end, out),
             Item::Task(_) | Item::Release(_) => unreachable!("sent elsewhere"),
         };
         // The end of the connection takes all of them.
@@ -395,11 +403,12 @@ impl Connection {
 
     /// The next of the controls. `false`: it is large, and goes at the start of
     /// a batch.
-    fn send_control(&mut self, is_first: bool, out: &mut impl Transmit) -> bool {
+    fn send_control(&mut self, out: &mut impl Transmit) -> bool {
         let Some(control) = self.controls.front() else {
             return true;
         };
-        if !is_first && control.data.len() > SMALL_PDU_MAX {
+        // Nothing is written any more behind the last word.
+        if control.is_last && out.header_room() < LAST_MAX {
             return false;
         }
         let Some(control) = self.controls.pop_front() else {
@@ -440,7 +449,24 @@ impl Connection {
         if !control.data.is_empty() {
             put_segment(bytes, &control.data, self.data_digest && has_digests);
         }
-        out.header(bytes);
+        drop(session);
+        self.written = 0;
+        self.write_on(out);
+    }
+
+    /// Whether no PDU is half written.
+    #[inline]
+    pub(super) fn is_written(&self) -> bool {
+        self.written == self.scratch.len()
+    }
+
+    /// Goes on with the PDU that is half written.
+    #[cold]
+    fn write_on(&mut self, out: &mut impl Transmit) {
+        let rest = &self.scratch[self.written..];
+        let part = &rest[..rest.len().min(out.header_room())];
+        out.header(part);
+        self.written += part.len();
     }
 }
 

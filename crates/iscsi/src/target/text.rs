@@ -8,9 +8,6 @@ use super::receive::Frame;
 use super::{Connection, Hold, Op};
 use crate::login::LOGIN_TEXT_MAX;
 
-/// Most bytes of text in one PDU: what a batch of PDUs has room for.
-const PIECE_MAX: usize = 8192;
-
 /// A text that came in one or several requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextRequest {
@@ -147,9 +144,10 @@ impl Connection {
         }
     }
 
-    /// As much of the answer as fits into one PDU.
+    /// As much of the answer as the initiator takes in one PDU: some read no
+    /// second one.
     fn send_answer_piece(&mut self) {
-        let len_max = PIECE_MAX.min(self.keys.max_send_data_segment_length as usize);
+        let len_max = self.keys.max_send_data_segment_length as usize;
         // What is not sent yet stays where it is, however long it is.
         let Exchange {
             answer, answered, ..

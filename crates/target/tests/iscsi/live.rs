@@ -46,6 +46,25 @@ fn login(to: SocketAddr, name: &str, target: &str) -> Host {
     host
 }
 
+/// As many targets as a rack of machines has disks.
+#[test]
+fn a_thousand_targets_are_discovered() {
+    for backend in backends() {
+        let mut config = config(backend, Limits::default(), 256 << 20);
+        config.iscsi_targets = (0..1000)
+            .map(|number| {
+                let name = format!("iqn.2026-01.io.weft:rack-{number:04}.row-17.hall-3.example");
+                IscsiTargetSpec::new(name)
+            })
+            .collect();
+        let running = target::start(config).expect("starts");
+        let targets = discovered(portal(&running), ALICE);
+        assert_eq!(targets.len(), 1000);
+        assert!(targets.iter().all(|(_, addresses)| addresses.len() == 2));
+        stop(running);
+    }
+}
+
 /// The names that discovery tells, and where the targets are.
 fn discovered(at: SocketAddr, name: &str) -> Vec<(String, Vec<(String, u16)>)> {
     let targets = discover(driver(), at, &initiator(name), None).expect("SendTargets");

@@ -202,6 +202,38 @@ fn long_answers_go_in_pieces() {
     }
 }
 
+/// libiscsi takes an answer in one PDU or not at all.
+#[test]
+fn an_answer_that_fits_what_the_initiator_takes_is_one_pdu() {
+    for digests in [false, true] {
+        let mut peer = Peer::live(Negotiated {
+            data_digest: digests,
+            header_digest: digests,
+            max_send_data_segment_length: 256 << 10,
+            ..keys()
+        });
+        for (len, pieces) in [
+            (8193, 1),
+            (100_001, 1),
+            (256 << 10, 1),
+            ((256 << 10) + 1, 2),
+        ] {
+            let long = pattern(3, len);
+            peer.target.text_answer = long.clone();
+            let mut answers = peer.text(9, TAG_NONE, flags::FINAL, b"SendTargets=All\0");
+            let mut found = answers[0].data.clone();
+            for _ in 1..pieces {
+                let (text_flags, ttt) = text(&answers[0]);
+                assert_eq!(text_flags, flags::CONTINUE);
+                answers = peer.text(9, ttt, flags::FINAL, b"");
+                found.extend(&answers[0].data);
+            }
+            assert_eq!(text(&answers[0]), (flags::FINAL, TAG_NONE), "{len}");
+            assert!(found == long, "{len}");
+        }
+    }
+}
+
 #[test]
 fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
     let mut peer = Peer::live(keys());
@@ -241,17 +273,29 @@ fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
 }
 
 #[test]
-fn a_large_answer_waits_for_an_empty_batch() {
-    let mut peer = Peer::live(keys());
-    peer.target.text_answer = vec![b'x'; 2000];
+fn an_answer_larger_than_a_batch_goes_on_in_the_next_one() {
+    let mut peer = Peer::live(Negotiated {
+        max_send_data_segment_length: 256 << 10,
+        ..keys()
+    });
+    peer.target.text_answer = vec![b'x'; 40_000];
     let bytes = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
     peer.push(&bytes);
     peer.target.execute(0);
     let ids = (9, peer.cmd_sn);
     let bytes = peer.pdus.text(ids, TAG_NONE, flags::FINAL, b"a=b\0");
     peer.push(&bytes);
-    assert_eq!(opcodes(&peer.transmit(9)), [opcode::SCSI_RESPONSE]);
-    assert_eq!(opcodes(&peer.transmit(9)), [opcode::TEXT_RESPONSE]);
+    // Of three parts, the first behind the response.
+    peer.target.transmit(&mut peer.out, 2);
+    peer.target.transmit(&mut peer.out, 1);
+    assert!(peer.out.len() < 40_000 && peer.target.end.machine.has_transmit());
+    let answers = peer.transmit(1);
+    assert_eq!(
+        opcodes(&answers),
+        [opcode::SCSI_RESPONSE, opcode::TEXT_RESPONSE]
+    );
+    assert_eq!(answers[1].data.len(), 40_000);
+    assert!(!peer.target.end.machine.has_transmit());
 }
 
 #[test]
