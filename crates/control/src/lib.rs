@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use iscsi::{PortalGroup, Target};
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
@@ -65,7 +66,16 @@ pub fn default_config() -> Config {
         iscsi_targets: vec![IscsiTargetSpec {
             luns: vec![LunSpec::new(0, "default")],
             ana: Ana::Subsystem(nqn),
-            ..IscsiTargetSpec::new("iqn.2026-01.io.weft:default")
+            target: Target {
+                // With NVMe's listener, so that the states of paths are one.
+                portal_groups: vec![PortalGroup {
+                    tag: 1,
+                    portals: vec![0, 1],
+                    ..PortalGroup::default()
+                }],
+                ..Target::new("iqn.2026-01.io.weft:default")
+            },
+            ..IscsiTargetSpec::new("")
         }],
         file_systems: vec![FileSystemSpec {
             name: "default".to_owned(),

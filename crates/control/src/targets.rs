@@ -9,7 +9,7 @@ use nvmf::AnaGroup;
 use target::check::{self, iscsi_bounds};
 use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
 
-use crate::listener::{host_and_port, spoken};
+use crate::listener::host_and_port;
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
 use crate::parse::{
     DISCOVERY, DISCOVERY_CHAP, DISCOVERY_MUTUAL, INITIATOR, INITIATOR_CHAP, INITIATOR_MUTUAL, LUN,
@@ -241,6 +241,11 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
         let Some(tag) = tag.map(|tag| tag as u16) else {
             continue;
         };
+        let is_iscsi = |number: &u16| listeners[usize::from(*number)].protocol == Protocol::Iscsi;
+        if !portals.is_empty() && !portals.iter().any(is_iscsi) {
+            let text = "nobody could log in: name an iSCSI listener too";
+            sink.add(&section.span_of("listeners"), text);
+        }
         if groups.iter().any(|group| group.tag == tag) {
             let text = format!("a portal group with tag {tag} is there already");
             sink.add(&section.span_of("tag"), text);
@@ -255,12 +260,13 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
     groups
 }
 
-/// The number of the iSCSI listener on an address.
+/// The number of the listener on an address: an iSCSI portal, or where NVMe hosts
+/// come in whose paths have the same states.
 fn portal(sink: &mut Sink, text: &At<&str>, listeners: &[ListenerSpec]) -> Option<u16> {
     let number = listener(sink, text, listeners)?;
-    if listeners[usize::from(number)].protocol != Protocol::Iscsi {
-        let other = spoken(listeners[usize::from(number)].protocol);
-        let why = format!("the listener {} speaks {other}, not iSCSI", text.value);
+    let protocol = listeners[usize::from(number)].protocol;
+    if protocol == Protocol::Nfs {
+        let why = format!("the listener {} speaks NFS, which has no paths", text.value);
         sink.add(&text.span, why);
         return None;
     }

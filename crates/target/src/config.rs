@@ -248,8 +248,8 @@ impl LunSpec {
 }
 
 /// Where the states of a target's ANA groups are: what SCSI calls ALUA. The
-/// state of a group on the listeners of a portal group is that of the target
-/// port group.
+/// state of a group on the listeners of a portal group, which may be of both
+/// protocols, is that of the target port group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ana {
     /// With the target: groups whose state is not ANA Optimized everywhere.

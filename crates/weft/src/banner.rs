@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use target::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
-use target::{Config, IscsiTargetSpec, ListenerSpec, Protocol};
+use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
 /// Volumes, subsystems, targets and addresses, as a user recognises them.
 pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
@@ -150,6 +150,42 @@ fn at(host: &str, port: u16) -> String {
 pub fn notes(config: &Config) -> String {
     let notes = control::notes(config).into_iter();
     notes.map(|note| format!("  note: {note}\n")).collect()
+}
+
+/// Which listeners have their ANA states together, of targets that have those of a
+/// subsystem.
+pub fn paths(config: &Config) -> String {
+    let default = target::default_portal_group((0..).zip(&config.listeners));
+    let hosts_come_in =
+        |number: &&u16| config.listeners[usize::from(**number)].protocol == Protocol::NvmeTcp;
+    let mut lines = String::new();
+    for spec in &config.iscsi_targets {
+        let Ana::Subsystem(nqn) = &spec.ana else {
+            continue;
+        };
+        let (name, groups) = match &spec.target.portal_groups[..] {
+            [] => (&spec.target.name, std::slice::from_ref(&default)),
+            groups => (&spec.target.name, groups),
+        };
+        for group in groups {
+            let (tag, named) = (group.tag, group.portals.iter().filter(hosts_come_in));
+            let named: Vec<String> = named
+                .map(|number| config.listeners[usize::from(*number)].address.to_string())
+                .collect();
+            lines += &match named.is_empty() {
+                true => format!(
+                    "  paths: states of {name} by portal group {tag} change for initiators alone; \
+                     for hosts of {nqn} too, name their NVMe/TCP listeners in the group\n"
+                ),
+                false => format!(
+                    "  paths: states of {name} by portal group {tag} and of {nqn} by {} change \
+                     together\n",
+                    named.join(" and ")
+                ),
+            };
+        }
+    }
+    lines
 }
 
 /// How the process uses the machine; `driver` as started.

@@ -80,9 +80,10 @@ fn main() -> ExitCode {
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
         Some(Command::Check { config }) => with_config(&config, |checked| {
             print!(
-                "{}: fine; it serves\n{}{}",
+                "{}: fine; it serves\n{}{}{}",
                 config.display(),
                 banner::contents(&checked, &addresses(&checked)),
+                banner::paths(&checked),
                 banner::notes(&checked)
             );
             ExitCode::SUCCESS

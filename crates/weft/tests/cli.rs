@@ -189,6 +189,33 @@ fn check_tells_what_targets_there_are_and_no_secret() {
     assert!(!shown.contains("horse") && !told.contains("horse"));
 }
 
+/// Which listeners of both protocols have one state.
+#[test]
+fn check_says_which_states_of_paths_change_together() {
+    let shares = "allow_any_initiator = true\nsubsystem = \"nqn.2026-01.io.weft:cli\"\n\
+                  [[iscsi.portal_group]]\ntag = 1\n\
+                  listeners = [\"127.0.0.1:3260\", \"127.0.0.1:4420\"]\n\
+                  [[iscsi.portal_group]]\ntag = 2\nlisteners = [\"127.0.0.2:3260\"]\n\
+                  [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:cli\"\n\
+                  allow_any_host = true\nvolumes = [\"disk0\"]\n\
+                  [[listener]]\naddress = \"127.0.0.1:4420\"\n\
+                  [[listener]]\naddress = \"127.0.0.2:3260\"\nprotocol = \"iscsi\"";
+    let file = file(&iscsi(3260, shares));
+    let output = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    let (iqn, nqn) = ("iqn.2026-01.io.weft:cli", "nqn.2026-01.io.weft:cli");
+    for line in [
+        format!(
+            "  paths: states of {iqn} by portal group 1 and of {nqn} by 127.0.0.1:4420 change \
+             together\n"
+        ),
+        format!("  paths: states of {iqn} by portal group 2 change for initiators alone;"),
+    ] {
+        assert!(shown.contains(&line), "{line:?} is not in:\n{shown}");
+    }
+}
+
 #[test]
 fn serve_says_how_initiators_connect() {
     let port = free_port();

@@ -459,8 +459,16 @@ fn portal_groups_arrive_and_are_checked() {
     );
     expect(
         &file(&group(1, "127.0.0.1:4420"), ""),
+        "21:13",
+        &["nobody could log in", "name an iSCSI listener"],
+    );
+    let mixed = found(&file(&group(1, "127.0.0.1:3260\", \"127.0.0.1:4420"), ""));
+    assert_eq!(mixed[0].portals, [0, 2]);
+    let nfs = more.replace("127.0.0.1:4420\"", "127.0.0.1:4420\"\nprotocol = \"nfs\"");
+    expect(
+        &file(&group(1, "127.0.0.1:4420"), "").replace(more, &nfs),
         "21:14",
-        &["speaks NVMe/TCP, not iSCSI"],
+        &["speaks NFS, which has no paths"],
     );
     expect(
         &file(&group(1, "127.0.0.3:3260"), ""),

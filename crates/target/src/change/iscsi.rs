@@ -391,8 +391,10 @@ fn check_portal_groups(groups: &[PortalGroup], state: &State) -> Outcome {
         }
         for (place, number) in group.portals.iter().enumerate() {
             let spec = state.listeners.get(number).map(|listener| &listener.spec);
-            if spec.is_none_or(|spec| spec.protocol != Protocol::Iscsi) {
-                return invalid(format!("there is no iSCSI listener with number {number}"));
+            if spec.is_none_or(|spec| spec.protocol == Protocol::Nfs) {
+                return invalid(format!(
+                    "there is no iSCSI or NVMe/TCP listener with number {number}"
+                ));
             }
             let is_taken = groups[..at]
                 .iter()

@@ -1,6 +1,5 @@
 //! Commands that no volume is needed for, and changes of a unit's parameters.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iscsi::target::Task;
@@ -145,8 +144,8 @@ impl Connection {
         true
     }
 
-    /// SET TARGET PORT GROUPS: each group's portals get the state of the ANA
-    /// group that it names, as an administrator would set it.
+    /// SET TARGET PORT GROUPS: the listeners of each portal group get the state for
+    /// the ANA group of the unit, as an administrator would set it.
     pub(super) fn set_target_port_groups(&mut self, tag: Tag, place: u32, list_len: u32) -> bool {
         let unit = &self.place(place).unit;
         let list = self.list(tag, list_len, LIST_BYTES_MAX);
@@ -213,20 +212,16 @@ impl Shared {
         let Some((.., group)) = luns.into_iter().find(|(known, ..)| *known == lun) else {
             return Vec::new();
         };
-        let mut changes = Vec::new();
-        for (numbers, access) in portals {
-            let addresses = numbers
-                .iter()
-                .filter_map(|number| state.listeners.get(number));
-            let addresses: Vec<SocketAddr> = addresses.map(|l| l.spec.address).collect();
-            changes.extend(addresses.into_iter().map(|address| Change::SetAna {
+        let changes = portals.into_iter().rev().filter_map(|(numbers, access)| {
+            // One of them stands for all of its portal group.
+            let mut listeners = numbers.iter().filter_map(|n| state.listeners.get(n));
+            Some(Change::SetAna {
                 nqn: target.to_owned(),
-                listener: Some(address),
+                listener: Some(listeners.next()?.spec.address),
                 group,
                 state: ana_state(access),
-            }));
-        }
-        changes.reverse();
-        changes
+            })
+        });
+        changes.collect()
     }
 }

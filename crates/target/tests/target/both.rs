@@ -2,10 +2,15 @@
 
 use std::net::SocketAddr;
 
-use target::{IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
+use iscsi::PortalGroup;
+use nvmf::command::AnaState;
+use target::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
+use wire::nvme::Status;
+use wire::scsi::{asc, key};
 
-use crate::common::{BLOCK, Host, backends, config, stop};
-use crate::scsi::{ALICE, DISKS, Nexus};
+use crate::common::{BLOCK, Host, NQN, Queue, backends, config, stop};
+use crate::live::{ANA, ANA_CHANGED, ANA_INACCESSIBLE, code};
+use crate::scsi::{ALICE, BOB, DISKS, Fail, Nexus};
 
 /// Rounds of each side.
 const ROUNDS: u64 = 300;
@@ -68,4 +73,102 @@ fn look(block: &[u8], seen: &mut u8) {
     assert!(block.iter().all(|byte| *byte == block[0]), "half a write");
     assert!(block[0] >= *seen, "{} after {seen}", block[0]);
     *seen = block[0];
+}
+
+/// NVMe's listeners are 0 and 1, iSCSI's 2 and 3; portal group 1 names one of
+/// either, portal group 2 the other one of iSCSI. The states are the subsystem's.
+fn config_of_shared_states(backend: reactor::Choice) -> Config {
+    let mut config = config(backend, Limits::default(), 128 << 20);
+    let mut disks = IscsiTargetSpec::new(DISKS);
+    disks.luns = vec![LunSpec::new(0, "ram")];
+    disks.ana = Ana::Subsystem(NQN.into());
+    let group = |tag, portals: &[u16]| PortalGroup {
+        tag,
+        portals: portals.to_vec(),
+        ..PortalGroup::default()
+    };
+    disks.target.portal_groups = vec![group(1, &[0, 2]), group(2, &[3])];
+    config.iscsi_targets = vec![disks];
+    let iscsi = ListenerSpec::iscsi(SocketAddr::from(([127, 0, 0, 1], 0)));
+    config.listeners.extend([iscsi.clone(), iscsi]);
+    config
+}
+
+/// The state of ANA group 1 in the ANA log (Base 2.0, figure 217).
+fn ana_state(queue: &mut Queue) -> u8 {
+    queue.log_page(ANA, 56)[16 + 16] & 0xf
+}
+
+/// SET TARGET PORT GROUPS of one group.
+fn set_group(nexus: &mut Nexus, tag: u16, state: u8) -> Result<(), Fail> {
+    let mut list = [0; 8];
+    list[4] = state;
+    list[6..].copy_from_slice(&tag.to_be_bytes());
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[9]) = (0xa4, 0x0a, 8);
+    nexus.give(cdb, &list)
+}
+
+/// The states of target port groups 1 and 2 by REPORT TARGET PORT GROUPS.
+fn group_states(nexus: &mut Nexus) -> [u8; 2] {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[9]) = (0xa3, 0x0a, 64);
+    let data = nexus.take(cdb, 64).expect("told");
+    [data[4] & 0xf, data[16] & 0xf]
+}
+
+/// A portal group may name listeners of both protocols: their states are one.
+#[test]
+fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone() {
+    for backend in backends() {
+        let running = target::start(config_of_shared_states(backend)).expect("starts");
+        let addresses = running.addresses().to_vec();
+        let (mut admin, mut io) = Host::at(addresses[0]).pair();
+        let (mut other_admin, mut other_io) = Host::at(addresses[1]).pair();
+        for queue in [&mut admin, &mut other_admin] {
+            queue.wants_every_notice();
+            queue.arm();
+        }
+        let mut inside = Nexus::connect(addresses[2], ALICE, DISKS);
+        let mut outside = Nexus::connect(addresses[3], BOB, DISKS);
+        let changed = [asc::ASYMMETRIC_ACCESS_STATE_CHANGED];
+
+        // Standby, by SCSI: as NVMe says it, inaccessible.
+        set_group(&mut outside, 1, 2).expect("set");
+        assert_eq!(admin.event(), ANA_CHANGED);
+        assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (3, 1));
+        assert_eq!(code(io.write(1, 0, 1)), ANA_INACCESSIBLE);
+        assert_eq!(other_io.write(1, 0, 2), Status::SUCCESS);
+        assert_eq!(inside.settle(), changed);
+        let refused = inside.read(BLOCK, 0, 1).expect_err("standby");
+        assert!(
+            matches!(refused, Fail::Check(key::NOT_READY, ..)),
+            "{refused:?}"
+        );
+        assert_eq!(outside.settle(), [0; 0], "who set it knows");
+        assert_eq!(group_states(&mut outside), [2, 0]);
+
+        // Back, by the NVMe listener: both hear of it.
+        admin.arm();
+        let set = Change::SetAna {
+            nqn: NQN.into(),
+            listener: Some(addresses[0]),
+            group: 1,
+            state: AnaState::Optimized,
+        };
+        running.change(set).expect("made");
+        assert_eq!(admin.event(), ANA_CHANGED);
+        assert_eq!(ana_state(&mut admin), 1);
+        assert!(io.is_alive());
+        assert_eq!(inside.settle(), changed);
+        assert_eq!(inside.read(BLOCK, 0, 1).expect("reads"), [2; BLOCK]);
+        assert_eq!(group_states(&mut inside), [0, 0]);
+
+        // The other portal group names no NVMe listener.
+        set_group(&mut inside, 2, 2).expect("set");
+        assert_eq!(outside.settle().last(), changed.last());
+        assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (1, 1));
+        assert_eq!(other_admin.events_seen(), 0);
+        stop(running);
+    }
 }

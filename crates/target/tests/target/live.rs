@@ -18,22 +18,22 @@ const FRIEND: &str = "nqn.2026-01.org.example:friend";
 
 /// Dword 0 of events (Base 2.0, section 5.2): notices, with the log to read.
 const NAMESPACES_CHANGED: u32 = 0x0004_0002;
-const ANA_CHANGED: u32 = 0x000c_0302;
+pub const ANA_CHANGED: u32 = 0x000c_0302;
 const DISCOVERY_CHANGED: u32 = 0x0070_f002;
 
 const CHANGED_NAMESPACES: u8 = 0x04;
-const ANA: u8 = 0x0c;
+pub const ANA: u8 = 0x0c;
 const DISCOVERY_LOG: u8 = 0x70;
 
 /// Statuses as the standard numbers them: SCT in bits 10:8, SC in 7:0.
 const INVALID_FIELD: u16 = 0x002;
 const LBA_OUT_OF_RANGE: u16 = 0x080;
 const ANA_PERSISTENT_LOSS: u16 = 0x301;
-const ANA_INACCESSIBLE: u16 = 0x302;
+pub const ANA_INACCESSIBLE: u16 = 0x302;
 const CONNECT_INVALID_PARAMETERS: u16 = 0x182;
 const CONNECT_INVALID_HOST: u16 = 0x184;
 
-fn code(status: Status) -> u16 {
+pub fn code(status: Status) -> u16 {
     status.0 & 0x7ff
 }
 
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// Admin Queues ask to be told of ANA changes too.
-    fn wants_every_notice(&mut self) {
+    pub fn wants_every_notice(&mut self) {
         let mut sqe = Sqe::new(admin::SET_FEATURES);
         sqe.cdw10 = 0x0b.into();
         sqe.cdw11 = (1 << 8 | 1 << 11).into();
