@@ -121,6 +121,8 @@ pub struct Env<'a> {
     pub started: Nanos,
     /// Counters of the namespace with this identifier.
     pub counters: &'a dyn Fn(u32) -> IoCounters,
+    /// Bytes that a thin namespace takes of what is below it.
+    pub used_bytes: &'a dyn Fn(u32) -> u64,
 }
 
 /// A refused command: the standard's status and the byte of the command that

@@ -229,6 +229,11 @@ fn namespace(request: &mut Request<'_>) -> Result<Reply, Fault> {
     let mut data: wire_id::Namespace = zeroed();
     if let Some(namespace) = valid_namespace(request)? {
         data = identify_namespace(namespace);
+        if namespace.is_thin {
+            let used_bytes = (request.env.used_bytes)(namespace.nsid);
+            let used = used_bytes.div_ceil(namespace.block_bytes.into());
+            data.nuse = used.min(namespace.block_count).into();
+        }
         if !request.controller.ana_state(namespace).is_accessible() {
             // What is in use cannot be seen from here (section 8.1.3.3).
             data.nuse = 0.into();

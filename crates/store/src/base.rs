@@ -1,7 +1,7 @@
 //! What volumes of every kind have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mem::BufRange;
 use mem::broken::{self, Fault};
@@ -15,6 +15,9 @@ use crate::{Errno, Error, Info, Io, Progress, Range, State};
 pub struct Base {
     pub(crate) info: Info,
     size_bytes: AtomicU64,
+    /// What it took of what is below it when that was looked at last.
+    used_bytes: AtomicU64,
+    is_looking: AtomicBool,
     pub(crate) counters: Counters,
     kept: Arc<Kept>,
 }
@@ -25,6 +28,8 @@ impl Base {
         Base {
             info,
             size_bytes: AtomicU64::new(size_bytes),
+            used_bytes: AtomicU64::new(0),
+            is_looking: AtomicBool::new(false),
             counters: Counters::new(),
             kept: Arc::new(Kept::new(State::volatile())),
         }
@@ -59,6 +64,23 @@ impl Base {
     #[inline]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes that a volume took of what is below it at the last
+    /// [`Volume::look_at_space`](crate::Volume::look_at_space).
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_used_bytes(&self, used_bytes: u64) {
+        self.used_bytes.store(used_bytes, Ordering::Relaxed);
+        self.is_looking.store(false, Ordering::Release);
+    }
+
+    /// Whether a look at the space may begin: there is one at a time, so that a file
+    /// system that does not answer is not asked again.
+    pub fn begin_look(&self) -> bool {
+        !self.is_looking.swap(true, Ordering::Acquire)
     }
 
     /// Changes what [`Base::size_bytes`] says. What is marked unreadable behind

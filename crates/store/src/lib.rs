@@ -210,6 +210,14 @@ pub trait Volume: Send + Sync {
         None
     }
 
+    /// Has [`Base::used_bytes`] say what is so now. Blocks: not for a reactor at
+    /// work. Call [`Base::begin_look`] before.
+    fn look_at_space(&self) {
+        let used_bytes = self.space().map(|space| space.used_bytes);
+        self.base()
+            .set_used_bytes(used_bytes.unwrap_or(self.size_bytes()));
+    }
+
     /// The parts of a range that are marked with [`Io::MarkUnreadable`], in
     /// order, `max` at most.
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {

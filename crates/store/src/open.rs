@@ -351,10 +351,14 @@ impl std::error::Error for OpenError {
 
 /// Opens a volume. Blocks on the file system: not for a reactor at work.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
-    open_kind(spec).map_err(|problem| OpenError {
+    let volume = open_kind(spec).map_err(|problem| OpenError {
         volume: spec.name.clone(),
         problem,
-    })
+    })?;
+    if matches!(spec.kind, Kind::File { .. }) {
+        volume.look_at_space();
+    }
+    Ok(volume)
 }
 
 /// A `file` volume over an open descriptor, of which nothing is asked but
@@ -449,8 +453,8 @@ fn memory(spec: &Spec) -> Result<Base, Problem> {
     let info = Info {
         // Whatever one I/O may be.
         atomic_bytes: mem::BUF_BYTES_MAX,
-        // One block; nothing outlives a power failure anyway.
-        atomic_power_fail_bytes: spec.block_bytes,
+        // Nothing outlives a power failure that could be half written.
+        atomic_power_fail_bytes: mem::BUF_BYTES_MAX,
         ..info(spec, uuid, false)
     };
     let state = State::in_file(spec.state.as_deref(), uuid)?;

@@ -62,6 +62,8 @@ pub struct Bench {
     pub registry: Registry,
     pub now: Nanos,
     pub counters: IoCounters,
+    /// Of every thin namespace.
+    pub used_bytes: u64,
     /// Number of the listener where hosts come in.
     pub listener: u16,
     next_connection: u64,
@@ -88,6 +90,7 @@ impl Bench {
             }),
             now: SECOND,
             counters: IoCounters::default(),
+            used_bytes: 0,
             listener: 0,
             next_connection: 100,
         }
@@ -190,11 +193,12 @@ impl Bench {
         data: &[u8],
         out: &mut [u8],
     ) -> Outcome {
-        let counters = self.counters;
+        let (counters, used_bytes) = (self.counters, self.used_bytes);
         let env = Env {
             now: self.now,
             started: 0,
             counters: &|_| counters,
+            used_bytes: &|_| used_bytes,
         };
         self.registry.admin(id, tag, sqe, data, out, &env)
     }

@@ -305,6 +305,11 @@ fn identify_namespace_follows_the_volume() {
     };
     let mut bench = Bench::with(vec![subsystem(NQN, vec![rich])], &["0.0.0.0:4420"]);
     let id = bench.controller();
+    for (used_bytes, nuse) in [(0, 0), (4097, 2), (u64::MAX, 1 << 20)] {
+        bench.used_bytes = used_bytes;
+        let data = bench.identify(id, cns::NAMESPACE, 1).unwrap();
+        assert_eq!(u64_at(&data, 16), nuse, "NUSE, of {used_bytes} bytes");
+    }
     let data = bench.identify(id, cns::NAMESPACE, 1).unwrap();
     assert_eq!(data[24], 0b11011, "NSFEAT: thin too");
     assert_eq!(data[31], 0xff, "RESCAP: persist through power loss");

@@ -386,14 +386,10 @@ impl Place {
             &revision[..revision.len().min(4)],
         );
         let here = groups.iter().find(|group| group.tag == tag);
-        // Memory has no larger blocks, and nothing in it outlives the machine that
-        // could be half written.
-        let (physical, atomic_power_fail_bytes) = match info.kind {
-            "null" | "ram" => (1, info.atomic_bytes),
-            _ => {
-                let physical = PHYSICAL_BLOCK_BYTES / info.block_bytes;
-                (physical, info.atomic_power_fail_bytes)
-            }
+        // Memory has no larger blocks.
+        let physical = match info.kind {
+            "null" | "ram" => 1,
+            _ => PHYSICAL_BLOCK_BYTES / info.block_bytes,
         };
         let unit = Unit {
             lun: self.lun,
@@ -405,7 +401,7 @@ impl Place {
             thin: self.is_thin(),
             volatile_cache: info.volatile_cache,
             atomic_bytes: info.atomic_bytes,
-            atomic_power_fail_bytes,
+            atomic_power_fail_bytes: info.atomic_power_fail_bytes,
             io_bytes_max,
             can_persist: state.can_persist(),
             modes: self.modes,

@@ -204,6 +204,7 @@ impl Connection {
             now: driver.now(),
             started: self.shared.started(),
             counters: &counters,
+            used_bytes: &|nsid| self.used_bytes(nsid),
         };
         let outcome = registry.admin(bound.controller, tag, sqe, &data, &mut out, &env);
         if let Some(buf) = answer {
@@ -221,6 +222,19 @@ impl Connection {
             }
         }
         Some(None)
+    }
+
+    /// What a namespace takes as was last looked at; it is looked at again, for the
+    /// next time: nobody waits for a file system here.
+    fn used_bytes(&self, nsid: u32) -> u64 {
+        let Some(volume) = self.bound().served.volume(nsid).cloned() else {
+            return 0;
+        };
+        let used_bytes = volume.base().used_bytes();
+        if volume.base().begin_look() {
+            self.shared.look_up(move |_| volume.look_at_space());
+        }
+        used_bytes
     }
 
     /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 
 use iscsi::PortalGroup;
 use nvmf::command::AnaState;
+use store::Kind;
 use target::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
 use wire::nvme::Status;
+use wire::nvme::identify::cns;
 use wire::scsi::{asc, key};
 
+use crate::commands::wait_for;
 use crate::common::{BLOCK, Host, NQN, Queue, backends, config, stop};
 use crate::live::{ANA, ANA_CHANGED, ANA_INACCESSIBLE, code};
 use crate::scsi::{ALICE, BOB, DISKS, Fail, Nexus};
@@ -169,6 +172,79 @@ fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone() {
         assert_eq!(outside.settle().last(), changed.last());
         assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (1, 1));
         assert_eq!(other_admin.events_seen(), 0);
+        stop(running);
+    }
+}
+
+/// What one protocol promises of atomic writes the other does too.
+#[test]
+fn atomicity_is_told_alike_of_every_kind_of_volume() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = Kind::File {
+        path: folder.path().join("disk"),
+    };
+    for kind in [Kind::Ram, Kind::Null, file] {
+        for block_bytes in [512, 4096] {
+            let backend = backends()[0];
+            let mut config = config_of_shared_states(backend);
+            config.volumes[0].kind = kind.clone();
+            config.volumes[0].block_bytes = block_bytes;
+            let running = target::start(config).expect("starts");
+            let (mut admin, _) = Host::at(running.addresses()[0]).admin();
+            let identify = admin.identify(cns::NAMESPACE.into(), 1);
+            let field = |at: usize| u16::from_le_bytes([identify[at], identify[at + 1]]);
+            let [nawun, nawupf, nacwu] = [34, 36, 38].map(|at| u32::from(field(at)) + 1);
+            let mut nexus = Nexus::connect(running.addresses()[2], ALICE, DISKS);
+            // INQUIRY, Block Limits.
+            let mut cdb = [0; 16];
+            (cdb[0], cdb[1], cdb[2], cdb[4]) = (0x12, 1, 0xb0, 64);
+            let limits = nexus.take(cdb, 64).expect("told");
+            let word = |at: usize| u32::from_be_bytes(limits[at..at + 4].try_into().expect("4"));
+            let what = format!("{kind:?}, blocks of {block_bytes}");
+            assert_eq!(nawun, nacwu, "{what}");
+            let transfer = word(8);
+            let promised = match nawupf {
+                1 => 0,
+                blocks => blocks.min(transfer),
+            };
+            assert_eq!(word(44), promised, "{what}: MAXIMUM ATOMIC TRANSFER LENGTH");
+            let compared = nacwu.min(transfer / 2).min(255);
+            assert_eq!(u32::from(limits[5]), compared, "{what}: COMPARE AND WRITE");
+            stop(running);
+            if folder.path().join("disk").exists() {
+                std::fs::remove_file(folder.path().join("disk")).expect("removed");
+            }
+        }
+    }
+}
+
+/// NUSE of a thin volume is what was written; it is looked at behind each Identify.
+#[test]
+fn what_a_thin_namespace_uses_follows_what_is_written_and_given_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = Kind::File {
+        path: folder.path().join("disk"),
+    };
+    for kind in [Kind::Ram, file] {
+        let mut config = config_of_shared_states(backends()[0]);
+        config.volumes[0].kind = kind;
+        let running = target::start(config).expect("starts");
+        let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
+        let mut used = || {
+            let identify = admin.identify(cns::NAMESPACE.into(), 1);
+            let field = |at: usize| u64::from_le_bytes(identify[at..at + 8].try_into().expect("8"));
+            assert_eq!((field(0), field(8)), (4096, 4096), "NSZE, NCAP");
+            field(16)
+        };
+        assert_eq!(used(), 0, "{:?}", folder.path());
+        // A frame of a RAM volume has four of these blocks.
+        for lba in [0, 1, 2, 3, 400, 401, 402, 403] {
+            assert!(io.write(1, lba, 7).is_success());
+        }
+        let mut flush = wire::nvme::Sqe::new(wire::nvme::io::FLUSH);
+        flush.nsid = 1.into();
+        assert!(io.command(flush, &[]).0.is_success());
+        wait_for(|| used() == 8);
         stop(running);
     }
 }

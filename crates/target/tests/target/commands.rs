@@ -361,7 +361,7 @@ fn what_a_shrunken_volume_has_lost_is_out_of_range() {
 }
 
 /// Waits for something in the target that tells nobody.
-pub fn wait_for(is_true: impl Fn() -> bool) {
+pub fn wait_for(mut is_true: impl FnMut() -> bool) {
     let give_up = std::time::Instant::now() + crate::common::PATIENCE;
     while !is_true() {
         assert!(std::time::Instant::now() < give_up, "it never came true");
