@@ -46,6 +46,7 @@ block_bytes = 4096
 name = "{IQN}"
 allow_any_initiator = true
 volumes = ["file", "ram", "fixed", "large"]
+target_cold_reset = true
 [[iscsi.target]]
 name = "{IQN}-chap"
 allow_any_initiator = true
@@ -263,6 +264,31 @@ fn an_initiator_that_proves_who_it_is() {
         &["-d"],
     );
     assert!(wrong.is_err(), "{wrong:?}");
+    server.expect_orderly_end();
+}
+
+/// libiscsi reads one PDU of the answer and no more.
+#[test]
+fn a_thousand_targets_are_listed() {
+    let name = "iscsi-ls";
+    let (sysroot, _) = match guest::prepare() {
+        Ok(prepared) => prepared,
+        Err(why) => return skip(name, &why),
+    };
+    let portal = free_address();
+    let config = format!(
+        "[[volume]]\nname = \"n{{000..999}}\"\nkind = \"null\"\nsize = \"1MiB\"\n\
+         [[iscsi.target]]\nname = \"iqn.2026-01.org.example:a-disk-of-a-rack-{{000..999}}\"\n\
+         allow_any_initiator = true\nvolumes = [\"n{{000..999}}\"]\n\
+         [[listener]]\naddress = \"{portal}\"\nprotocol = \"iscsi\"\n"
+    );
+    let server = Target::serve(name, &config, portal);
+    let mut command = sysroot.command("usr/bin/iscsi-ls");
+    command.arg(format!("iscsi://{portal}"));
+    let listed = output(&mut command).unwrap_or_else(|e| panic!("{e}"));
+    let listed = String::from_utf8_lossy(&listed);
+    let targets = listed.lines().filter(|line| line.contains("a-disk-of-a-rack-"));
+    assert_eq!(targets.count(), 1000, "{}", tail(&listed, 5));
     server.expect_orderly_end();
 }
 
