@@ -1,6 +1,7 @@
 //! Fabrics and Admin commands of a connection, executed by the registry of
 //! controllers.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use link::Data;
@@ -14,7 +15,7 @@ use nvmf::{
 };
 use reactor::Driver;
 use store::Volume;
-use wire::nvme::fabrics::CONNECT_DATA_BYTES;
+use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData};
 use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use super::reservation::Rights;
@@ -123,11 +124,20 @@ impl Connection {
             }
             Err(refusal) => {
                 let (status, parameter) = (refusal.status, refusal.result);
+                let hostnqn = data.get(offset_of!(ConnectData, hostnqn));
+                let is_nameless =
+                    status.code() == Status::CONNECT_INVALID_HOST && hostnqn == Some(&0);
+                let remedy = match is_nameless {
+                    true => {
+                        ": the host gives no NQN; give it one of `hosts`, or set `allow_any_host`"
+                    }
+                    false => "",
+                };
                 self.shared.refusals.note(Refusal {
                     peer: Some(self.via.peer),
                     ..Refusal::new(
                         Kind::Connect,
-                        &format_args!("{status}, parameter {parameter:#x}"),
+                        &format_args!("{status}, parameter {parameter:#x}{remedy}"),
                     )
                 });
                 Reply {
