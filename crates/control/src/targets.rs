@@ -30,13 +30,8 @@ pub(crate) struct Iscsi {
     pub io_bytes_max: u32,
 }
 
-/// One buffer holds a command's data.
-const IO_BYTES_MAX: Number = size(
-    "io_bytes_max",
-    64 << 10,
-    mem::BUF_BYTES_MAX as u64,
-    Rule::Multiple(4096),
-);
+/// As common tools send without asking.
+const IO_BYTES_MAX: Number = size("io_bytes_max", 64 << 10, 8 << 20, Rule::Multiple(4096));
 
 /// What targets of a file are checked against.
 pub(crate) struct Rest<'r> {

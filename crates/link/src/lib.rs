@@ -30,6 +30,8 @@ enum Memory {
     Range(BufRange),
     /// The command's own.
     Buf(Buf),
+    /// The same of more than fits one: of [`BUF_BYTES_MAX`] each, but for the last.
+    Bufs(Vec<Buf>),
     Loan(Loan),
     /// Where it arrived: bytes of the staging buffer.
     Staged(Staged),
@@ -62,6 +64,12 @@ impl Data {
         Data::new(Memory::Buf(buf))
     }
 
+    /// Data in several buffers that the command owns, of [`BUF_BYTES_MAX`] each but
+    /// for the last.
+    pub fn several(bufs: Vec<Buf>) -> Self {
+        Data::new(Memory::Bufs(bufs))
+    }
+
     /// Data in memory that a volume has lent for this command.
     #[inline]
     pub fn loan(loan: Loan) -> Self {
@@ -86,7 +94,7 @@ impl Data {
                 [piece] => Some(*piece),
                 _ => None,
             },
-            Memory::None | Memory::Staged(_) => None,
+            Memory::None | Memory::Bufs(_) | Memory::Staged(_) => None,
         }
     }
 
@@ -113,6 +121,7 @@ impl Data {
         match &self.memory {
             Memory::Range(range) => each(range.slice(offset, len)),
             Memory::Buf(buf) => each(buf.range().slice(offset, len)),
+            Memory::Bufs(bufs) => parts(bufs, offset, len).for_each(each),
             Memory::Loan(loan) => loan.parts(offset, len).for_each(each),
             Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
         }
@@ -131,10 +140,21 @@ impl Data {
         match &self.memory {
             Memory::Range(range) => range.slice(offset, len),
             Memory::Buf(buf) => buf.range().slice(offset, len),
+            Memory::Bufs(bufs) => parts(bufs, offset, len).next().expect(NO_MEMORY),
             Memory::Loan(loan) => loan.parts(offset, len).next().expect(NO_MEMORY),
             Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
         }
     }
+}
+
+/// Where `len` bytes from `offset` of several buffers lie, in order.
+fn parts(bufs: &[Buf], offset: u32, len: u32) -> impl Iterator<Item = BufRange> {
+    let end = offset + len;
+    let all = (0..).step_by(BUF_BYTES_MAX as usize).zip(bufs);
+    all.filter_map(move |(at, buf)| {
+        let (from, to) = (offset.max(at), end.min(at + buf.len()));
+        (from < to).then(|| buf.range().slice(from - at, to - from))
+    })
 }
 
 /// What is ready to be sent waits for payload that lies in the socket until so
@@ -236,6 +256,15 @@ impl<M: Machine> Link<M> {
     #[inline]
     pub fn range(&self, tag: Tag) -> Option<BufRange> {
         self.data.get(usize::from(tag)).and_then(Data::range)
+    }
+
+    /// The memory of `tag`, in order: more than one range only where its data is
+    /// [`Data::several`].
+    pub fn ranges(&self, tag: Tag) -> Vec<BufRange> {
+        match self.data.get(usize::from(tag)).map(|data| &data.memory) {
+            Some(Memory::Bufs(bufs)) => bufs.iter().map(Buf::range).collect(),
+            _ => self.range(tag).into_iter().collect(),
+        }
     }
 
     /// What a volume has lent to `tag`.
@@ -528,7 +557,12 @@ impl<M: Machine> Link<M> {
     /// The commands that hold memory which others could have, and for how many
     /// ticks.
     pub fn held(&self) -> impl Iterator<Item = (Tag, u32)> {
-        let held = |data: &Data| matches!(data.memory, Memory::Buf(_) | Memory::Loan(_));
+        let held = |data: &Data| {
+            matches!(
+                data.memory,
+                Memory::Buf(_) | Memory::Bufs(_) | Memory::Loan(_)
+            )
+        };
         let all = self.data.iter().enumerate();
         all.filter(move |(_, data)| held(data))
             .map(|(tag, data)| (tag as Tag, self.ticks - data.since))
@@ -606,6 +640,7 @@ impl Transmit for Sink<'_> {
         };
         match std::mem::take(&mut data.memory) {
             Memory::Buf(buf) => self.batch.hold(buf),
+            Memory::Bufs(bufs) => bufs.into_iter().for_each(|buf| self.batch.hold(buf)),
             Memory::Loan(loan) => self.batch.hold(loan),
             Memory::None | Memory::Range(_) | Memory::Staged(_) => {}
         }

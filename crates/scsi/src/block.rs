@@ -111,9 +111,13 @@ impl Blocks {
 /// they are too many, which is what initiators expect.
 #[inline]
 fn transfer(kind: IoKind, blocks: Blocks, fua: bool, unit: &Unit) -> Decoded {
+    let max = match kind {
+        IoKind::Read | IoKind::Write => unit.transfer_blocks_max(),
+        _ => unit.step_blocks_max(),
+    };
     blocks
         .on_medium(unit)?
-        .at_most(unit.transfer_blocks_max().into())?
+        .at_most(max.into())?
         .io(kind, fua, unit)
 }
 

@@ -8,6 +8,9 @@ use crate::provisioning::{THRESHOLD_SET_BYTES, Thresholds};
 use crate::sense::Sense;
 use wire::scsi::key;
 
+/// Data of one command at most that is looked at as a whole.
+pub(crate) const STEP_BYTES_MAX: u32 = 2 << 20;
+
 /// T10 vendor identification of what weft serves.
 pub(crate) const VENDOR: &str = "WEFT";
 /// Product identification, likewise.
@@ -76,6 +79,11 @@ impl Unit {
     /// The largest number of blocks that one command transfers.
     pub fn transfer_blocks_max(&self) -> u32 {
         self.io_bytes_max / self.block_bytes
+    }
+
+    /// The same of one that does more with them than to read or write them.
+    pub fn step_blocks_max(&self) -> u32 {
+        self.io_bytes_max.min(STEP_BYTES_MAX) / self.block_bytes
     }
 
     /// THRESHOLD EXPONENT: a threshold set has two to this power blocks.

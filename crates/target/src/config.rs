@@ -363,7 +363,7 @@ impl Default for Limits {
             io_queues_max: 128,
             queue_entries_max: 1024,
             io_bytes_max: 1 << 20,
-            scsi_io_bytes_max: 2 << 20,
+            scsi_io_bytes_max: 8 << 20,
             in_capsule_bytes_max: 16 << 10,
             h2c_data_bytes_max: 1 << 20,
             cpda: 0,

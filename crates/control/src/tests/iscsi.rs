@@ -300,7 +300,7 @@ fn impossible_limits_say_what_is_possible() {
     expect(
         &iscsi("io_bytes_max = 65535"),
         "13:16",
-        &["from 64KiB to 2MiB"],
+        &["from 64KiB to 8MiB"],
     );
     expect(
         &iscsi("io_bytes_max = 66000"),

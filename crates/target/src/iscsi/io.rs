@@ -3,12 +3,13 @@
 use iscsi::target::Task;
 use link::Data;
 use machine::Tag;
+use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::{Io, IoKind, Sense, Unit, asc, key};
 use store::Error;
 
 use super::Connection;
-use super::task::written;
+use super::task::{memory, written};
 use crate::engine::Then;
 use crate::steps::{Step, Steps};
 
@@ -40,27 +41,44 @@ impl Connection {
             self.succeed(tag);
             return true;
         }
-        let Some(buf) = driver.pool().get(len) else {
+        let Some(data) = memory(len, driver) else {
             return false;
         };
-        let read = store::Io::Read {
-            offset: io.offset,
-            buf: buf.range(),
-        };
-        self.link.set_data(tag, Data::owned(buf));
-        if must_flush {
+        self.link.set_data(tag, data);
+        let offset = io.offset;
+        if must_flush || len > BUF_BYTES_MAX {
             // What is read must be durable (SBC-3, section 5.13).
-            let volume = &self.place(place).volume;
-            let steps = [store::Io::Flush, read].map(|io| Step {
-                unit: place,
-                volume: volume.clone(),
-                io,
-            });
-            self.go_on(tag, None, Steps::new(steps.into(), None), driver);
+            let flush = must_flush.then_some(store::Io::Flush);
+            let read = |offset, buf| store::Io::Read { offset, buf };
+            self.run_in_pieces(tag, (place, offset), flush, read, driver);
             return true;
         }
+        let buf = self.link.range(tag).expect("one buffer");
+        let read = store::Io::Read { offset, buf };
         self.start(tag, place, read, Then::Complete { data_len: len }, driver);
         true
+    }
+
+    /// One I/O for each buffer of a command's data, after the `first` one.
+    fn run_in_pieces<D: Driver>(
+        &mut self,
+        tag: Tag,
+        (place, offset): (u32, u64),
+        first: Option<store::Io>,
+        io: impl Fn(u64, BufRange) -> store::Io,
+        driver: &mut D,
+    ) {
+        let pieces = (offset..).step_by(BUF_BYTES_MAX as usize);
+        let pieces = pieces.zip(self.link.ranges(tag));
+        let all = first.into_iter().chain(pieces.map(|(at, buf)| io(at, buf)));
+        let volume = &self.place(place).volume;
+        let steps = all.map(|io| Step {
+            unit: place,
+            volume: volume.clone(),
+            io,
+        });
+        let steps = Steps::new(steps.collect(), None);
+        self.go_on(tag, None, steps, driver);
     }
 
     /// WRITE, of as much as the initiator announces. False while memory is short.
@@ -98,6 +116,15 @@ impl Connection {
             return true;
         }
         let at = (place, io.offset);
+        if want > BUF_BYTES_MAX {
+            let write = |offset, buf| store::Io::Write {
+                offset,
+                buf,
+                durable: io.fua,
+            };
+            self.run_in_pieces(tag, at, None, write, driver);
+            return true;
+        }
         let then = Then::Complete { data_len: 0 };
         if let Some(bytes) = self.link.staged(tag) {
             if let Some(result) = lun.volume.write_now(io.offset, bytes) {

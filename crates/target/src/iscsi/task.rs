@@ -6,7 +6,7 @@ use std::sync::Arc;
 use iscsi::target::{AbortOutcome, Done, Op, Task};
 use link::Data;
 use machine::Tag;
-use mem::BufRange;
+use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{Access, Command, IoKind, Sense, decode};
@@ -52,6 +52,18 @@ fn needed(command: &Command, len: u64, sent: u64, block_bytes: u32) -> Result<u6
         return Err(super::io::short_data());
     }
     Ok(len)
+}
+
+/// Memory for data of a command, in several buffers where one does not hold it;
+/// `None` while there is none.
+pub(super) fn memory<D: Driver>(len: u32, driver: &D) -> Option<Data> {
+    let pool = driver.pool();
+    if len <= BUF_BYTES_MAX {
+        return pool.get(len).map(Data::owned);
+    }
+    let pieces = (0..len).step_by(BUF_BYTES_MAX as usize);
+    let bufs = pieces.map(|at| pool.get((len - at).min(BUF_BYTES_MAX)));
+    bufs.collect::<Option<Vec<_>>>().map(Data::several)
 }
 
 /// No unit.
@@ -233,7 +245,7 @@ impl Connection {
                     .map(Data::loan),
                 _ => None,
             };
-            let data = data.or_else(|| driver.pool().get(want).map(Data::owned));
+            let data = data.or_else(|| memory(want, driver));
             let Some(data) = data.or_else(|| self.spare_for(tag, want, driver)) else {
                 return self.refuse_in_the_way(tag);
             };

@@ -1,10 +1,11 @@
 //! Reads, writes and what both protocols see of them.
 
+use target::Limits;
 use wire::iscsi::flags;
 use wire::scsi::{asc, key, status};
 
 use crate::client::{Client, Ended, Who, read_16, write_16};
-use crate::common::{BLOCK, on_each_driver, pattern, portal};
+use crate::common::{BLOCK, backends, config, on_each_driver, pattern, portal, stop};
 
 #[test]
 fn what_is_written_is_read_in_every_size() {
@@ -253,4 +254,52 @@ fn units_that_are_not_there_say_so() {
         );
         assert!(client.test_unit_ready(0).is_good());
     });
+}
+
+/// Common tools send so much without asking what a target takes.
+#[test]
+fn one_command_of_8_mib_writes_and_reads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = store::Kind::File {
+        path: folder.path().join("disk"),
+    };
+    for (backend, kind) in backends()
+        .into_iter()
+        .flat_map(|backend| [(backend, store::Kind::Ram), (backend, file.clone())])
+    {
+        let mut config = config(backend, Limits::default(), 256 << 20);
+        config.volumes[0].kind = kind;
+        let running = target::start(config).expect("starts");
+        let mut client = Client::login(portal(&running), &Who::new(1))
+            .expect("in")
+            .calm(&[0]);
+        let block_limits = [0x12, 1, 0xb0, 0, 64, 0];
+        let limits = client.command(0, &block_limits, 64).data;
+        let blocks = u32::from_be_bytes(limits[8..12].try_into().expect("4"));
+        assert_eq!(blocks, 2048, "MAXIMUM TRANSFER LENGTH");
+        let data: Vec<u8> = (0..blocks as usize)
+            .flat_map(|at| pattern(at as u8, BLOCK))
+            .collect();
+        // Its end lies in a third buffer, and in no frame's end.
+        for (lba, blocks) in [(7, 2048), (3, 1025), (0, 513)] {
+            let data = &data[..blocks as usize * BLOCK];
+            let itt = client.start_write(0, &write_16(lba, blocks), data, 8192);
+            let ended = client.end_of(itt, data);
+            assert_eq!((ended.status, ended.residual), (status::GOOD, (0, 0)));
+            let read = client.command(0, &read_16(lba, blocks), data.len() as u32);
+            assert!(read.is_good() && read.data == data, "{blocks} blocks");
+        }
+        assert!(
+            !client
+                .command(0, &read_16(0, 2049), 2049 * BLOCK as u32)
+                .is_good()
+        );
+        // ORWRITE and others look at all of it at once.
+        let mut or_write = write_16(0, 2048);
+        or_write[0] = 0x8b;
+        let refused = client.command_out(0, &or_write, &data);
+        let code = asc::INVALID_FIELD_IN_CDB;
+        assert_eq!(refused.sense, Some((key::ILLEGAL_REQUEST, code)));
+        stop(running);
+    }
 }
