@@ -30,7 +30,7 @@ use wire::nvme::fabrics::ConnectData;
 
 pub(crate) use args::parse_cpu_list;
 pub use args::{
-    Backend, Check, CpuList, DEFAULT_NQN, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place,
+    Backend, Check, CpuList, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place, default_nqn,
 };
 pub use report::{
     Direction, Errors, Failed, Load, Metadata, PathUse, Report, Spent, Target, TargetName, Verified,

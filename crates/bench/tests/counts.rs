@@ -8,7 +8,6 @@ mod line;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bench::perf::DEFAULT_NQN;
 use reactor::Choice;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{
@@ -18,6 +17,7 @@ use target::{
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
 
+const NQN: &str = "nqn.2026-01.io.weft:counts";
 const TARGET: &str = "iqn.2026-01.io.weft:default";
 
 /// Which protocol a load speaks.
@@ -31,7 +31,7 @@ enum Way {
 impl Way {
     fn url(self, running: &Running) -> String {
         match self {
-            Way::Nvme => format!("nvme-tcp://{}/{DEFAULT_NQN}", running.addresses()[0]),
+            Way::Nvme => format!("nvme-tcp://{}/{NQN}", running.addresses()[0]),
             Way::Iscsi => format!("iscsi://{}/{TARGET}/0", running.addresses()[1]),
             Way::Nfs => format!("nfs://{}/", running.addresses()[2]),
         }
@@ -47,17 +47,9 @@ fn start(backend: Choice) -> Running {
 fn start_on(kind: store::Kind, backend: Choice) -> Running {
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let config = Config {
-        volumes: vec![store::Spec {
-            name: "volume".into(),
-            kind,
-            size_bytes: 64 << 20,
-            block_bytes: 4096,
-            read_only: false,
-            uuid: None,
-            state: None,
-        }],
+        volumes: vec![store::Spec::new("volume", kind, 64 << 20, 4096)],
         subsystems: vec![SubsystemSpec {
-            nqn: DEFAULT_NQN.into(),
+            nqn: NQN.into(),
             serial: "1".into(),
             model: "weft".into(),
             namespaces: vec![NamespaceSpec {

@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::perf::{DEFAULT_NQN, PerfArgs, Report, measure};
+use bench::perf::{PerfArgs, Report, measure};
 use nvmf::command::AnaState;
 use target::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
+
+const NQN: &str = "nqn.2026-01.io.weft:multipath";
 
 /// One RAM volume behind two listeners.
 struct Served {
@@ -29,17 +31,9 @@ impl Served {
     fn of(volume: &str) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = target::start(Config {
-            volumes: vec![store::Spec {
-                name: volume.into(),
-                kind: store::Kind::Ram,
-                size_bytes: 8 << 20,
-                block_bytes: 512,
-                read_only: false,
-                uuid: None,
-                state: None,
-            }],
+            volumes: vec![store::Spec::new(volume, store::Kind::Ram, 8 << 20, 512)],
             subsystems: vec![SubsystemSpec {
-                nqn: DEFAULT_NQN.into(),
+                nqn: NQN.into(),
                 serial: "1".into(),
                 model: "weft".into(),
                 namespaces: vec![NamespaceSpec {
@@ -64,7 +58,7 @@ impl Served {
         let [a, b] = self.ports;
         let line = format!(
             "--ramp-time 0 --reconnect-delay 10ms {words} \
-             nvme-tcp://{a}/{DEFAULT_NQN} nvme-tcp://{b}/{DEFAULT_NQN}"
+             nvme-tcp://{a}/{NQN} nvme-tcp://{b}/{NQN}"
         );
         line::args(&line).expect(words)
     }
@@ -84,7 +78,7 @@ impl Served {
 
     fn set_ana(&self, port: usize, state: AnaState) {
         self.change(Change::SetAna {
-            nqn: DEFAULT_NQN.into(),
+            nqn: NQN.into(),
             listener: Some(self.ports[port]),
             group: 1,
             state,
@@ -289,7 +283,7 @@ fn a_path_is_given_up_after_ctrl_loss_tmo() {
 fn paths_must_lead_to_one_namespace() {
     let (one, other) = (Served::start(), Served::of("other"));
     let line = format!(
-        "--multipath --runtime 1 nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}",
+        "--multipath --runtime 1 nvme-tcp://{}/{NQN} nvme-tcp://{}/{NQN}",
         one.ports[0], other.ports[0]
     );
     let error = line::perf(&line, &AtomicBool::new(false)).expect_err("two volumes");

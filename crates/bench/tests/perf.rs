@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use bench::discover::{self, DiscoverArgs};
-use bench::perf::{DEFAULT_NQN, Report};
+use bench::perf::{Report, default_nqn};
 use clap::Parser;
 use files::{Files, SHORT, load};
 use target::nfs::NfsSettings;
@@ -39,19 +39,14 @@ impl Served {
 
     fn with(read_only: bool) -> Self {
         let volume = store::Spec {
-            name: "ram".into(),
-            kind: store::Kind::Ram,
-            size_bytes: SIZE,
-            block_bytes: 512,
             read_only,
-            uuid: None,
-            state: None,
+            ..store::Spec::new("ram", store::Kind::Ram, SIZE, 512)
         };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = target::start(Config {
             volumes: vec![volume],
             subsystems: vec![SubsystemSpec {
-                nqn: DEFAULT_NQN.into(),
+                nqn: default_nqn(),
                 serial: "1".into(),
                 model: "weft".into(),
                 namespaces: vec![NamespaceSpec {
@@ -175,10 +170,11 @@ fn digests_queues_and_targets_combine() {
         .collect();
     let cpus = cpus.join(",");
     let words = format!(
-        "nvme-tcp://{}/{DEFAULT_NQN} nvme-tcp://{}/{DEFAULT_NQN}?nsid=1 --numjobs 3 -g -G \
+        "nvme-tcp://{}/{nqn} nvme-tcp://{}/{nqn}?nsid=1 --numjobs 3 -g -G \
          --rw randrw --bs 16k --iodepth 4 --verify --cpus {cpus}",
         one.address(),
         two.address(),
+        nqn = default_nqn(),
     );
     let has_checked = |r: &Report| r.verify.as_ref().is_some_and(|v| v.checked > 0);
     let report = until(&words, has_checked);
@@ -401,7 +397,7 @@ fn discovery_lists_the_subsystem() {
     let all = json["records"].as_array().expect("records");
     let ours = all
         .iter()
-        .find(|r| r["subnqn"] == DEFAULT_NQN)
+        .find(|r| r["subnqn"] == *default_nqn())
         .expect("the subsystem");
     assert_eq!(ours["trtype"], "tcp");
     assert_eq!(ours["traddr"], "127.0.0.1");

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod listener;
+mod names;
 mod nfs;
 mod nvme;
 mod parse;
@@ -24,12 +25,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use iscsi::{PortalGroup, Target};
+use store::Kind;
+use store::identity::of_memory;
+use store::memory::MemoryLimit;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
 pub use parse::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};
+
+/// Where what is built in stands, in the place of a file.
+const BUILT_IN: &str = "built-in";
 
 /// Where the built-in configuration serves NFS if NFS's own port is taken.
 pub const NFS_PORT_ELSE: u16 = 20_490;
@@ -41,17 +48,17 @@ pub const NFS_PORT_ELSE: u16 = 20_490;
 pub fn default_config() -> Config {
     let cpus = reactor::available_cpus();
     let name = "default".to_owned();
-    let nqn = "nqn.2026-01.io.weft:default".to_owned();
-    Config {
-        volumes: vec![store::Spec {
-            name: name.clone(),
-            kind: store::Kind::Ram,
-            size_bytes: 1 << 30,
-            block_bytes: parse::BLOCK_BYTES_DEFAULT,
-            read_only: false,
-            uuid: None,
-            state: None,
-        }],
+    // Two machines that are tried out side by side are two to every host.
+    let machine = store::identity::of_machine(BUILT_IN);
+    let nqn = format!("nqn.2026-01.io.weft:default-{machine}");
+    let block_bytes = parse::BLOCK_BYTES_DEFAULT;
+    let mut config = Config {
+        volumes: vec![store::Spec::new(
+            &name,
+            store::Kind::Ram,
+            1 << 30,
+            block_bytes,
+        )],
         subsystems: vec![SubsystemSpec {
             serial: nvme::serial_of(&nqn),
             nqn: nqn.clone(),
@@ -73,7 +80,7 @@ pub fn default_config() -> Config {
                     portals: vec![0, 1],
                     ..PortalGroup::default()
                 }],
-                ..Target::new("iqn.2026-01.io.weft:default")
+                ..Target::new(format!("iqn.2026-01.io.weft:default-{machine}"))
             },
             ..IscsiTargetSpec::new("")
         }],
@@ -102,6 +109,18 @@ pub fn default_config() -> Config {
         memory_max: policy::memory_default_bytes(cpus.len()),
         cpus,
         ..Config::default()
+    };
+    identify_memory(&mut config, BUILT_IN);
+    config
+}
+
+/// What memory is in `place`, the configuration, is no other's on any machine.
+fn identify_memory(config: &mut Config, place: &str) {
+    for volume in &mut config.volumes {
+        if let Kind::Null | Kind::Ram = volume.kind {
+            let of_place = || of_memory(place, &volume.kind, &volume.name);
+            volume.uuid = volume.uuid.or_else(|| Some(of_place()));
+        }
     }
 }
 
@@ -124,7 +143,12 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
         folder: path.parent().unwrap_or(Path::new("")),
         mode: Some(mode),
     };
-    parse(&text, &origin, &reactor::affinity()).map_err(|list| Problems { file, list })
+    let parsed = parse(&text, &origin, &reactor::affinity());
+    let mut config = parsed.map_err(|list| Problems { file, list })?;
+    // By whatever way it was named.
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    identify_memory(&mut config, &place.display().to_string());
+    Ok(config)
 }
 
 /// The text of a file, and who may read it.
@@ -173,6 +197,7 @@ pub fn notes(config: &Config) -> Vec<String> {
                     files that they had, because nothing is known of them";
         notes.push(note.to_owned());
     }
+    notes.extend(memory_note(config, store::memory::limit()));
     for (whose, auth) in discovery.chain(targets) {
         for known in auth.chap.iter().chain(&auth.mutual) {
             let (user, len) = (&known.user, known.secret.len());
@@ -186,6 +211,29 @@ pub fn notes(config: &Config) -> Vec<String> {
         }
     }
     notes
+}
+
+/// That all that may lie in memory at once is more than there is.
+fn memory_note(config: &Config, limit: Option<MemoryLimit>) -> Option<String> {
+    let limit = limit?;
+    let volumes = config.volumes.iter().filter(|spec| spec.kind == Kind::Ram);
+    let volumes: u64 = volumes.map(|spec| spec.size_bytes).sum();
+    let files = config.file_systems.iter().map(|spec| match spec.kind {
+        FileSystemKind::Mem { size_bytes } => size_bytes,
+        FileSystemKind::Dir { .. } => 0,
+    });
+    let files: u64 = files.sum();
+    let buffers = config.memory_max;
+    let sum = volumes.saturating_add(files).saturating_add(buffers);
+    (sum > limit.bytes).then(|| {
+        format!(
+            "\"ram\" volumes ({}), \"mem\" file systems ({}) and buffers (memory_max, {}) are more, \
+             when they are full, than {limit}: the kernel ends weft then; make them smaller",
+            format_size(volumes),
+            format_size(files),
+            format_size(buffers)
+        )
+    })
 }
 
 /// Reads the text of a file, for a process that may run on the CPUs `allowed`.

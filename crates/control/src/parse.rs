@@ -8,6 +8,7 @@ use target::{Config, Limits, check};
 use toml::de::DeTable;
 use uuid::Uuid;
 
+use crate::names::{Taken, names};
 use crate::secret::Secrets;
 use crate::source::{Keys, Section, Sink, hint};
 use crate::targets::{self, Rest};
@@ -39,6 +40,14 @@ pub const SCHEMA: &[Keys] = &[
             "path",
             "state",
             "uuid",
+            "nguid",
+            "eui64",
+            "naa",
+            "serial",
+            "vendor",
+            "product",
+            "revision",
+            "adopt",
             "read_only",
         ],
     ),
@@ -205,6 +214,7 @@ pub const SCHEMA: &[Keys] = &[
             "zero_copy_min_bytes",
             "registered_min_bytes",
             "fast_path",
+            "start",
         ],
     ),
 ];
@@ -302,6 +312,7 @@ pub(crate) fn parse(
         registered_min_bytes: policy::registered_min_bytes(sink, policy),
         fast_path: policy::fast_path(sink, policy),
         cpus,
+        start: policy::start(sink, policy),
         limits: Limits {
             scsi_io_bytes_max: iscsi.io_bytes_max,
             ..limits
@@ -320,7 +331,7 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
     };
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
-    let mut uuids: HashMap<Uuid, usize> = HashMap::new();
+    let mut taken = Taken::default();
     for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
         let name = volume_name(sink, &section);
         if let Some(name) = &name {
@@ -334,18 +345,13 @@ fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
         let volume = volume(sink, &section, folder, name.as_deref());
         let line = sink.line(&section.span);
         let files = volume.iter().flat_map(check::files);
-        let taken = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
-        if let Some((key, first)) = taken.min_by_key(|(_, first)| *first) {
+        let shared = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
+        if let Some((key, first)) = shared.min_by_key(|(_, first)| *first) {
             let text = format!("the volume in line {first} lies in this file already");
             sink.add(&section.span_of(key), text);
         }
-        let uuid = volume.as_ref().and_then(|volume| volume.uuid);
-        if let Some(first) = uuid.and_then(|uuid| uuids.insert(uuid, line)) {
-            let text = format!(
-                "the volume in line {first} has this UUID already: leave `uuid` out, and each \
-                 has its own"
-            );
-            sink.add(&section.span_of("uuid"), text);
+        if let Some(volume) = &volume {
+            taken.add(sink, &section, volume);
         }
         volumes.names.extend(name);
         volumes.list.extend(volume);
@@ -424,10 +430,21 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
             None => return None,
         },
         block_bytes: block_bytes?,
+        adopt: adopt(sink, section),
         uuid,
+        names: names(sink, section),
         state: file(sink, section, "state", folder),
         read_only: section.flag(sink, "read_only").unwrap_or(false),
     })
+}
+
+/// Whether a file is taken as it is.
+fn adopt(sink: &mut Sink, section: &Section) -> bool {
+    if section.has("adopt") && !section.says("kind", "file") {
+        let text = "`adopt` is for volumes of the kind \"file\"";
+        sink.add(&section.span_of("adopt"), text);
+    }
+    section.flag(sink, "adopt").unwrap_or(false)
 }
 
 fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {

@@ -2,7 +2,7 @@
 
 use mem::CHUNK_BYTES;
 use reactor::Choice;
-use target::{Limits, Placement};
+use target::{Limits, Placement, Start};
 
 use crate::parse::choice;
 use crate::source::{Section, Sink, hint};
@@ -199,6 +199,11 @@ pub(crate) fn backend(sink: &mut Sink, section: Option<&Section>) -> Choice {
         ("epoll", Choice::Epoll),
     ];
     pick(sink, section, "io", BACKENDS).unwrap_or(Choice::Auto)
+}
+
+pub(crate) fn start(sink: &mut Sink, section: Option<&Section>) -> Start {
+    const STARTS: &[(&str, Start)] = &[("strict", Start::Strict), ("degraded", Start::Degraded)];
+    pick(sink, section, "start", STARTS).unwrap_or_default()
 }
 
 pub(crate) fn placement(sink: &mut Sink, section: Option<&Section>) -> Placement {

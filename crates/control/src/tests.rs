@@ -7,10 +7,11 @@ use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, NSID_MAX, Referral};
 use reactor::Choice;
 use store::Kind;
-use target::{Limits, ListenerSpec, Placement};
+use target::{Limits, ListenerSpec, Placement, Start};
 
 use super::*;
 
+mod identity;
 mod iscsi;
 mod nfs;
 mod patterns;
@@ -110,7 +111,7 @@ fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
                 connections_max = 5";
-    let policy = "cpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
+    let policy = "start = \"degraded\"\ncpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
                   registered_min_bytes = \"256KiB\"\n\
                   fast_path = false";
@@ -130,6 +131,7 @@ fn every_key_arrives() {
         ..Limits::default()
     };
     assert_eq!(config.limits, limits);
+    assert_eq!(config.start, Start::Degraded);
     assert_eq!(config.cpus, [1, 3, 4]);
     assert_eq!(config.backend, Choice::Epoll);
     assert_eq!(config.placement, Placement::IncomingCpu);

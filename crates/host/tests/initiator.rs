@@ -25,15 +25,8 @@ const PLAIN: Settings = Settings {
 };
 
 fn serve() -> Running {
-    let volume = |name: &str, block_bytes| store::Spec {
-        name: name.into(),
-        kind: store::Kind::Ram,
-        size_bytes: 1 << 20,
-        block_bytes,
-        read_only: false,
-        uuid: None,
-        state: None,
-    };
+    let volume =
+        |name: &str, block_bytes| store::Spec::new(name, store::Kind::Ram, 1 << 20, block_bytes);
     let namespace = |nsid, volume: &str| NamespaceSpec {
         nsid,
         volume: volume.into(),

@@ -148,15 +148,7 @@ impl World {
     fn new(policy: Policy, fast_io_fail: Option<u64>) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config {
-            volumes: vec![store::Spec {
-                name: "a".into(),
-                kind: store::Kind::Ram,
-                size_bytes: 1 << 20,
-                block_bytes: 4096,
-                read_only: false,
-                uuid: None,
-                state: None,
-            }],
+            volumes: vec![store::Spec::new("a", store::Kind::Ram, 1 << 20, 4096)],
             subsystems: vec![SubsystemSpec {
                 nqn: NQN.into(),
                 serial: "S1".into(),

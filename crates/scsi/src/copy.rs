@@ -219,8 +219,10 @@ impl Cscd {
         let named = &self.designator[..usize::from(self.len)];
         self.association == 0
             && match (self.kind, self.code_set) {
-                EUI_64 => named == identity.nguid,
-                NAA => named == identity.naa(),
+                EUI_64 => {
+                    named == identity.nguid || (identity.eui64).is_some_and(|eui| named == eui)
+                }
+                NAA => named == identity.naa,
                 UUID => (named.strip_prefix(&UUID_HEAD)).is_some_and(|uuid| uuid == identity.uuid),
                 _ => false,
             }

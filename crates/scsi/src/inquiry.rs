@@ -194,10 +194,12 @@ fn designate(out: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, value: &[u8]) {
 fn device_identification(unit: &Unit, target: &TargetView, out: &mut Vec<u8>) {
     use association::{LOGICAL_UNIT, TARGET_PORT};
     let identity = &unit.identity;
-    let naa = identity.naa();
-    designate(out, code_set::BINARY, LOGICAL_UNIT, designator::NAA, &naa);
-    let eui = &identity.nguid;
-    designate(out, code_set::BINARY, LOGICAL_UNIT, designator::EUI_64, eui);
+    let naa = &identity.naa;
+    designate(out, code_set::BINARY, LOGICAL_UNIT, designator::NAA, naa);
+    let short = identity.eui64.as_ref().map(|eui| &eui[..]);
+    for eui in short.into_iter().chain([&identity.nguid[..]]) {
+        designate(out, code_set::BINARY, LOGICAL_UNIT, designator::EUI_64, eui);
+    }
     let mut vendor = text::<8>(&identity.vendor).to_vec();
     vendor.extend_from_slice(identity.serial.as_bytes());
     let kind = designator::T10_VENDOR_ID;

@@ -46,5 +46,5 @@ pub use nexus::{ATTENTIONS_MAX, Nexus};
 pub use respond::{Addressed, respond};
 pub use sense::{Attention, Sense, Specific};
 pub use table::name;
-pub use unit::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
+pub use unit::{AccessState, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR};
 pub use wire::scsi::{SENSE_MAX, SenseBytes, asc, key, opcode, status};

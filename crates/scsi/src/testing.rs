@@ -7,7 +7,9 @@ use crate::command::{Command, Io, IoKind};
 use crate::respond::{Addressed, respond};
 use crate::sense::{Attention, Sense, Specific};
 use crate::table::{Row, rows};
-use crate::unit::{AccessState, Identity, Modes, Port, PortGroup, TargetView, Unit};
+use crate::unit::{
+    AccessState, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+};
 use crate::{
     Nexus, copy, decode, decode_elsewhere, groups, mode, name, provisioning, reservation, unmap,
 };
@@ -15,14 +17,21 @@ use crate::{
 /// A thin unit of 2048 blocks of 512 bytes that can do everything, LUN 0, behind
 /// two target port groups.
 pub fn unit() -> Unit {
-    let uuid = *b"\x8a\x2f\x1a\xb9\xfb\x97\x5a\x34\x8d\xf3\x18\xc0\x0a\xbc\x40\x10";
-    let nguid = *b"\x30\x65\x39\x2e\xcc\x3a\x5c\xfe\x8a\xd6\x61\xfe\x2e\xee\xc6\x1e";
     Unit {
         lun: 0,
         block_bytes: 512,
         block_count: 2048,
         physical_exponent: 3,
-        identity: Identity::new(uuid, nguid, "8a2f1ab9fb975a348df3", "0.1"),
+        identity: Identity {
+            uuid: *b"\x8a\x2f\x1a\xb9\xfb\x97\x5a\x34\x8d\xf3\x18\xc0\x0a\xbc\x40\x10",
+            nguid: *b"\x30\x65\x39\x2e\xcc\x3a\x5c\xfe\x8a\xd6\x61\xfe\x2e\xee\xc6\x1e",
+            eui64: None,
+            naa: b"\x30\x65\x39\x2e\xcc\x3a\x5c\xfe".to_vec(),
+            serial: "8a2f1ab9fb975a348df3".to_owned(),
+            vendor: VENDOR.to_owned(),
+            product: PRODUCT.to_owned(),
+            revision: "0.1".to_owned(),
+        },
         read_only: false,
         thin: true,
         volatile_cache: true,

@@ -12,9 +12,9 @@ use wire::scsi::key;
 pub(crate) const STEP_BYTES_MAX: u32 = 2 << 20;
 
 /// T10 vendor identification of what weft serves.
-pub(crate) const VENDOR: &str = "WEFT";
+pub const VENDOR: &str = "WEFT";
 /// Product identification, likewise.
-pub(crate) const PRODUCT: &str = "volume";
+pub const PRODUCT: &str = "volume";
 
 /// One logical unit, a snapshot: what changes comes as another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,10 @@ pub struct Identity {
     pub uuid: [u8; 16],
     /// Its NGUID as an NVMe host sees it: the EUI-64 based designator.
     pub nguid: [u8; 16],
+    /// Its EUI-64, if it has one: another of that kind.
+    pub eui64: Option<[u8; 8]>,
+    /// The NAA designator, of 8 or 16 bytes.
+    pub naa: Vec<u8>,
     /// Unit serial number: printable ASCII.
     pub serial: String,
     /// T10 vendor identification: printable ASCII, at most 8 characters.
@@ -120,29 +124,6 @@ pub struct Identity {
     pub product: String,
     /// Product revision level: printable ASCII, at most 4 characters.
     pub revision: String,
-}
-
-impl Identity {
-    /// The identity of a volume that weft serves.
-    pub fn new(uuid: [u8; 16], nguid: [u8; 16], serial: &str, revision: &str) -> Identity {
-        Identity {
-            uuid,
-            nguid,
-            serial: serial.to_owned(),
-            vendor: VENDOR.to_owned(),
-            product: PRODUCT.to_owned(),
-            revision: revision.to_owned(),
-        }
-    }
-
-    /// The NAA designator: locally assigned (NAA 3h), since weft has no company
-    /// identifier. The rest is the first half of the NGUID, a digest of the UUID.
-    pub fn naa(&self) -> [u8; 8] {
-        let mut naa = [0; 8];
-        naa.copy_from_slice(&self.nguid[..8]);
-        naa[0] = naa[0] & 0x0f | 0x30;
-        naa
-    }
 }
 
 /// Mode parameters that can be changed. They are the logical unit's, shared by

@@ -205,19 +205,16 @@ impl Medium {
     }
 
     fn open(&self, n: usize) -> Arc<dyn Volume> {
-        let spec = Spec {
-            name: volume_name(n),
-            kind: match self.plan.lies {
-                Lies::Memory => store::Kind::Ram,
-                Lies::File => store::Kind::File {
-                    path: volume_name(n).into(),
-                },
+        let kind = match self.plan.lies {
+            Lies::Memory => store::Kind::Ram,
+            Lies::File => store::Kind::File {
+                path: volume_name(n).into(),
             },
-            size_bytes: self.blocks * u64::from(self.plan.block_bytes),
-            block_bytes: self.plan.block_bytes,
-            read_only: false,
+        };
+        let size_bytes = self.blocks * u64::from(self.plan.block_bytes);
+        let spec = Spec {
             uuid: Some(uuid(n)),
-            state: None,
+            ..Spec::new(volume_name(n), kind, size_bytes, self.plan.block_bytes)
         };
         let Some((fd, _)) = &self.file else {
             return store::open(&spec).expect("memory is left");

@@ -10,11 +10,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, seek};
-use tracing::info;
 use uuid::Uuid;
 
 use crate::open::Problem;
-use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity};
+use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity, in_use};
 
 /// The device at `path`, which nobody else may mount or open so meanwhile; who
 /// it is, and the size of the volume on it.
@@ -39,7 +38,7 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
     options.read(true).write(!spec.read_only);
     let opened = options.custom_flags(libc::O_EXCL).open(path);
     let file = opened.map_err(|source| match source.raw_os_error() {
-        Some(libc::EBUSY) => Problem::DeviceInUse(path.to_owned()),
+        Some(libc::EBUSY) => Problem::DeviceInUse(path.to_owned(), in_use::user_of_device(path)),
         _ => system("open")(source),
     })?;
     let device_block_bytes = sysfs.block_bytes();
@@ -69,7 +68,6 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
     } else {
         spec.size_bytes
     };
-    info!(path = %path.display(), bytes, device_bytes, "block device opened");
     Ok((file, uuid, bytes))
 }
 

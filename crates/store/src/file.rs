@@ -36,7 +36,7 @@ use mem::broken::{self, Fault};
 use mem::{BufRange, Region};
 use reactor::{FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
-use tracing::error;
+use tracing::{error, info};
 
 use crate::base::compare;
 use crate::io::{Step, Task, Wait};
@@ -44,8 +44,8 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::open::Problem;
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, ResizeError, Space, Spec, State, Volume, block, kept,
-    open, regular, resize,
+    Base, Errno, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Volume,
+    block, kept, open, regular, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
@@ -86,8 +86,7 @@ pub(crate) struct File {
 impl File {
     /// A file at `path`, made and grown if need be.
     pub(crate) fn open(spec: &Spec, path: &Path) -> Result<File, Problem> {
-        let (file, uuid) = regular::open(spec, path)?;
-        let state = State::in_file(spec.state_path().as_deref(), uuid)?;
+        let (file, uuid, state) = regular::open(spec, path)?;
         let base = Base::new(open::info(spec, uuid, true), spec.size_bytes);
         File::new(
             base.with_state(state),
@@ -100,7 +99,8 @@ impl File {
     /// The block device at `path`.
     pub(crate) fn open_device(spec: &Spec, path: &Path) -> Result<File, Problem> {
         let (file, uuid, size_bytes) = block::open(spec, path)?;
-        let state = State::in_file(spec.state.as_deref(), uuid)?;
+        info!(path = %path.display(), bytes = size_bytes, "block device opened");
+        let state = State::in_file(spec, uuid, None)?;
         let base = Base::new(open::info(spec, uuid, true), size_bytes);
         File::new(
             base.with_state(state),
@@ -324,10 +324,12 @@ impl File {
             return self.finish(&task, Ok(()));
         }
         let kept = self.base.kept();
+        let (offset, len) = task.io.extent();
+        let changed = Range { offset, len };
         if self.below == Below::Unknown {
-            return self.finish(&task, kept.save().map_err(unsaved));
+            return self.finish(&task, kept.save(changed).map_err(unsaved));
         }
-        task.wait = Some(Wait::Save(kept.save_aside(files.ticket(token))));
+        task.wait = Some(Wait::Save(kept.save_aside(changed, files.ticket(token))));
         Progress::Pending(task)
     }
 
@@ -488,8 +490,11 @@ impl File {
         };
         match done {
             // Marks behind the end have gone; if the file is not written they
-            // come back as marks on nothing.
-            Ok(()) => drop(self.base.kept().save()),
+            // are back, as marks on nothing.
+            Ok(()) => {
+                let len = u64::MAX - to;
+                let _ = self.base.kept().save(Range { offset: to, len });
+            }
             Err(_) => self.base.show_size(from),
         }
         done

@@ -3,21 +3,28 @@
 //! The UUID is the root: NGUID and serial follow from it. It is, in this order,
 //!
 //! 1. what the configuration says;
-//! 2. for a file, what stands in its extended attribute [`ATTRIBUTE`]: a file
-//!    that weft creates is given a random one, so the identity follows the file
-//!    when it is renamed or moved. A copy made with its attributes is the same
-//!    volume to a host: remove the attribute or configure a `uuid` for it;
+//! 2. for a file, what stands in its extended attribute [`ATTRIBUTE`], together
+//!    with which file that is of: a file that weft makes is given a random one,
+//!    one that it finds without any is given one that follows from the file. So
+//!    the identity stays when the file is renamed, and a copy that took the
+//!    attribute with it is known for what it is and gets its own;
 //! 3. for a block device, derived from its world wide name, if it has one: so
 //!    machines that share the disk tell hosts that it is the same;
 //! 4. derived (RFC 9562, version 5) from this machine, the kind and the name.
-//!    An existing file without the attribute is given that one to keep.
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
-use tracing::warn;
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, fstatvfs, major, minor};
+use rustix::io::Errno;
+use tracing::{info, warn};
 use uuid::Uuid;
+
+use crate::Kind;
 
 /// Where a file keeps its UUID, as text.
 pub(crate) const ATTRIBUTE: &str = "user.weft.uuid";
@@ -27,7 +34,22 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x3a6b_91f2_5c0e_4d17_9e84_b7d2_60fc_a83
 
 /// Derived from the machine, the kind of volume and its name.
 pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
-    derive_on(&machine_id(), kind, name)
+    derive_on(machine_id(), kind, name)
+}
+
+/// Of what is in memory, of the process that serves what the configuration in
+/// the file `configuration` says: no other process serves that at the same time,
+/// and the next one that does is the same to hosts.
+pub fn of_memory(configuration: &str, kind: &Kind, name: &str) -> Uuid {
+    let place = format!("{}\n{configuration}", host_name());
+    Uuid::new_v5(&derive(kind.name(), name), place.as_bytes())
+}
+
+/// Text that is the same after a restart, and another on every other machine.
+pub fn of_machine(what: &str) -> String {
+    let mut text = derive("machine", what).simple().to_string();
+    text.truncate(12);
+    text
 }
 
 /// Follows from the name of a device that no other device has.
@@ -42,56 +64,273 @@ fn derive_on(machine: &str, kind: &str, name: &str) -> Uuid {
 }
 
 /// machine-id(5), or the host's name where there is none (a container).
-fn machine_id() -> String {
-    for path in ["/etc/machine-id", "/var/lib/dbus/machine-id"] {
-        if let Ok(text) = fs::read_to_string(path)
-            && Uuid::try_parse(text.trim()).is_ok()
-        {
-            return text.trim().to_owned();
+fn machine_id() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| {
+        for path in ["/etc/machine-id", "/var/lib/dbus/machine-id"] {
+            if let Ok(text) = fs::read_to_string(path)
+                && Uuid::try_parse(text.trim()).is_ok()
+            {
+                return text.trim().to_owned();
+            }
+        }
+        let host = host_name();
+        warn!(
+            host,
+            "no /etc/machine-id: identities of volumes follow from the host's name; \
+             give each volume a uuid in the configuration to keep them"
+        );
+        host
+    })
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// What tells a file from its copies, in 16 hexadecimal digits: a digest of what
+/// its file system calls itself, the inode, and when that was born. A copy has
+/// another inode, or lies on another file system. The device's number is no part
+/// of it: it may be another after each start of the machine.
+fn object(file: &File) -> io::Result<String> {
+    let found = file.metadata()?;
+    let born = found.created().ok();
+    let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let below = fstatvfs(file).map_or(0, |below| below.f_fsid);
+    let below = (below != numbered(found.dev())).then_some(below);
+    let inode = found.ino();
+    // Where the file system keeps no such time the rest has to do.
+    let text = format!("{below:?}\n{inode}\n{born:?}");
+    let mut digest = Uuid::new_v5(&NAMESPACE, text.as_bytes())
+        .simple()
+        .to_string();
+    digest.truncate(OBJECT_DIGITS);
+    Ok(digest)
+}
+
+/// Few, so that what a file keeps has room in the inode of ext4.
+const OBJECT_DIGITS: usize = 16;
+
+/// As some file systems (XFS) put the number of their device in the place of a
+/// name of their own: the number in the kernel's encoding.
+fn numbered(device: u64) -> u64 {
+    let (major, minor) = (major(device), minor(device));
+    u64::from(minor & 0xff | major << 8 | (minor & !0xff) << 12)
+}
+
+/// Whether weft made a file, or found it there: a file that it made may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Made,
+    Found,
+}
+
+/// What a file keeps: `<uuid> <object> <origin>`. Earlier versions kept the UUID
+/// alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    uuid: Uuid,
+    object: Option<String>,
+    origin: Origin,
+}
+
+impl Record {
+    fn parse(text: &str) -> Option<Record> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let uuid = Uuid::try_parse(words[0]).ok()?;
+        let (object, origin) = match words[1..] {
+            // They gave a random one to what they had made, and to nothing else.
+            [] if uuid.get_version_num() == 4 => (None, Origin::Made),
+            [] => (None, Origin::Found),
+            [object, "made"] => (Some(object.to_owned()), Origin::Made),
+            [object, "found"] => (Some(object.to_owned()), Origin::Found),
+            _ => return None,
+        };
+        let is_digest = |object: &String| {
+            object.len() == OBJECT_DIGITS && object.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let record = Record {
+            uuid,
+            object,
+            origin,
+        };
+        record
+            .object
+            .as_ref()
+            .is_none_or(is_digest)
+            .then_some(record)
+    }
+
+    fn text(uuid: Uuid, object: &str, origin: Origin) -> String {
+        let origin = match origin {
+            Origin::Made => "made",
+            Origin::Found => "found",
+        };
+        format!("{uuid} {object} {origin}")
+    }
+}
+
+/// Who a file is.
+pub(crate) struct Who {
+    pub(crate) uuid: Uuid,
+    /// The volume that the file is a copy of.
+    pub(crate) copied_from: Option<Uuid>,
+    /// A volume was in it before.
+    pub(crate) is_known: bool,
+    /// weft made it.
+    pub(crate) is_made: bool,
+    /// What the file is to keep and does not.
+    missing: Option<String>,
+}
+
+impl Who {
+    /// Of a file that was made just now: it keeps a random one if it can.
+    pub(crate) fn made(file: &File, name: &str) -> io::Result<Who> {
+        let uuid = random()?;
+        let text = Record::text(uuid, &object(file)?, Origin::Made);
+        let is_kept = keep(file, &text).is_ok();
+        Ok(Who {
+            uuid: if is_kept { uuid } else { derive("file", name) },
+            copied_from: None,
+            is_known: true,
+            is_made: true,
+            missing: None,
+        })
+    }
+
+    /// Of a file that says something of itself that is not understood, and does
+    /// not count.
+    pub(crate) fn told(uuid: Uuid) -> Who {
+        Who {
+            uuid,
+            copied_from: None,
+            is_known: true,
+            is_made: false,
+            missing: None,
         }
     }
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    warn!(
-        host = host.trim(),
-        "no /etc/machine-id: identities of volumes follow from the host's name; \
-         give each volume a uuid in the configuration to keep them"
-    );
-    host.trim().to_owned()
+
+    /// Of a file that was there; nothing is written yet.
+    pub(crate) fn found(file: &File, name: &str) -> io::Result<Who> {
+        let mut who = Who {
+            uuid: Uuid::nil(),
+            copied_from: None,
+            is_known: false,
+            is_made: false,
+            missing: None,
+        };
+        let record = match stored(file)? {
+            Stored::Nowhere => {
+                who.uuid = derive("file", name);
+                return Ok(who);
+            }
+            Stored::Nothing => None,
+            Stored::Record(record) => Some(record),
+        };
+        let object = object(file)?;
+        let origin = record
+            .as_ref()
+            .map_or(Origin::Found, |record| record.origin);
+        who.is_known = record.is_some();
+        who.is_made = origin == Origin::Made;
+        who.uuid = match record {
+            None => derive("object", &object),
+            Some(Record {
+                uuid,
+                object: Some(named),
+                ..
+            }) if named == object => {
+                who.uuid = uuid;
+                return Ok(who);
+            }
+            Some(Record {
+                uuid,
+                object: Some(_),
+                ..
+            }) => {
+                who.copied_from = Some(uuid);
+                // Always the same, so that it stays where it cannot be kept.
+                Uuid::new_v5(&uuid, format!("copy\n{object}").as_bytes())
+            }
+            Some(Record {
+                uuid, object: None, ..
+            }) => uuid,
+        };
+        who.missing = Some(Record::text(who.uuid, &object, origin));
+        Ok(who)
+    }
+
+    /// Lets the file keep what it is to keep, which is durable after its next
+    /// sync. Where it cannot, everything stays as it is, and so does the UUID.
+    pub(crate) fn keep(&self, file: &File, path: &Path) {
+        let Some(text) = &self.missing else {
+            return;
+        };
+        let (path, uuid) = (path.display(), self.uuid);
+        match keep(file, text) {
+            Err(error) => warn!(%path, %uuid, %error, "the file cannot keep its identity"),
+            Ok(()) if self.is_known && self.copied_from.is_none() => info!(
+                %path,
+                %uuid,
+                "the identity of the file is bound to it from now on: a copy gets its own"
+            ),
+            Ok(()) => {}
+        }
+    }
+
+    /// Tells whoever relied on the copy to be what it was copied from.
+    pub(crate) fn tell_copy(&self, path: &Path) {
+        if let Some(copied_from) = self.copied_from {
+            warn!(
+                path = %path.display(),
+                uuid = %self.uuid,
+                %copied_from,
+                "the file is a copy of another volume and has an identity of its own: if it \
+                 takes the place of that volume, set uuid = \"{copied_from}\" for it"
+            );
+        }
+    }
 }
 
-/// The UUID of an open file; writes it into the file where it may, which is
-/// durable after the next sync of the file.
-pub(crate) fn of_file(file: &File, created: bool, read_only: bool, name: &str) -> io::Result<Uuid> {
-    if let Some(uuid) = stored(file)? {
-        return Ok(uuid);
-    }
-    let derived = derive("file", name);
-    if read_only {
-        return Ok(derived);
-    }
-    let uuid = if created { random()? } else { derived };
-    let text = uuid.to_string();
-    match fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::CREATE) {
-        Ok(()) => Ok(uuid),
-        // No extended attributes here, or no room or permission for one.
-        Err(_) => Ok(derived),
-    }
+fn keep(file: &File, text: &str) -> io::Result<()> {
+    Ok(fsetxattr(
+        file,
+        ATTRIBUTE,
+        text.as_bytes(),
+        XattrFlags::empty(),
+    )?)
 }
 
-/// What the file's attribute says. Another text than a UUID is an error: to
-/// take another identity quietly would make it a new disk to every host.
-fn stored(file: &File) -> io::Result<Option<Uuid>> {
-    let mut text = [0; 64];
-    let Ok(len) = fgetxattr(file, ATTRIBUTE, &mut text) else {
-        return Ok(None);
+/// What the attribute of a file says.
+enum Stored {
+    /// The file system has no such attributes.
+    Nowhere,
+    Nothing,
+    Record(Record),
+}
+
+/// What a file keeps. What is there and not understood is an error: to take
+/// another identity quietly would make it a new disk to every host.
+fn stored(file: &File) -> io::Result<Stored> {
+    let wrong = |what: &str| {
+        let why = format!(
+            "its attribute {ATTRIBUTE} {what}: put back what was there, or remove it \
+             ('setfattr -x {ATTRIBUTE}') for an identity of its own"
+        );
+        io::Error::new(io::ErrorKind::InvalidData, why)
     };
-    Uuid::try_parse_ascii(&text[..len]).map(Some).map_err(|_| {
-        let text = String::from_utf8_lossy(&text[..len]).into_owned();
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("its attribute {ATTRIBUTE} is no UUID but '{text}'"),
-        )
-    })
+    let mut text = [0; 128];
+    let len = match fgetxattr(file, ATTRIBUTE, &mut text) {
+        Ok(len) => len,
+        Err(Errno::NODATA) => return Ok(Stored::Nothing),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Stored::Nowhere),
+        Err(Errno::RANGE) => return Err(wrong("is longer than any that weft writes")),
+        Err(error) => return Err(error.into()),
+    };
+    let text = String::from_utf8_lossy(&text[..len]);
+    let record = Record::parse(&text).ok_or_else(|| wrong(&format!("is no UUID but '{text}'")))?;
+    Ok(Stored::Record(record))
 }
 
 /// Version 4, from the kernel.
@@ -108,6 +347,16 @@ pub(crate) fn nguid(uuid: Uuid) -> [u8; 16] {
     nguid
 }
 
+/// SCSI's NAA designator: locally assigned (NAA 3h), since weft has no company
+/// identifier. The rest is a digest of the UUID, the first half of the NGUID that
+/// follows from it.
+pub(crate) fn naa(uuid: Uuid) -> [u8; 8] {
+    let mut naa = [0; 8];
+    naa.copy_from_slice(&nguid(uuid)[..8]);
+    naa[0] = naa[0] & 0x0f | 0x30;
+    naa
+}
+
 /// The first 20 hexadecimal digits of the UUID.
 pub(crate) fn serial(uuid: Uuid) -> String {
     let mut text = uuid.simple().to_string();
@@ -118,6 +367,46 @@ pub(crate) fn serial(uuid: Uuid) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_one_name_differs_by_configuration_and_is_the_same_again() {
+        let (a, b) = ("/etc/a.toml", "/etc/b.toml");
+        let first = of_memory(a, &Kind::Ram, "x");
+        assert_eq!(of_memory(a, &Kind::Ram, "x"), first);
+        for other in [
+            of_memory(b, &Kind::Ram, "x"),
+            of_memory(a, &Kind::Null, "x"),
+            of_memory(a, &Kind::Ram, "y"),
+        ] {
+            assert_ne!(other, first);
+        }
+        assert_eq!(of_machine("a"), of_machine("a"));
+        assert_ne!(of_machine("a"), of_machine("b"));
+        assert_eq!(of_machine("a").len(), 12);
+    }
+
+    #[test]
+    fn record_of_a_file_is_read_as_it_was_written_and_fits_an_inode() {
+        let uuid = Uuid::from_u128(0x1234);
+        let file = tempfile::tempfile().unwrap();
+        let object = object(&file).unwrap();
+        for origin in [Origin::Made, Origin::Found] {
+            let text = Record::text(uuid, &object, origin);
+            assert!(text.len() <= 60, "{text}");
+            let read = Record::parse(&text).expect("as written");
+            assert_eq!(read.object.as_ref(), Some(&object), "{text}");
+            assert_eq!((read.uuid, read.origin), (uuid, origin));
+        }
+        let other = tempfile::tempfile().unwrap();
+        assert_ne!(super::object(&other).unwrap(), object);
+        assert_eq!(super::object(&file).unwrap(), object);
+    }
+
+    #[test]
+    fn device_number_in_the_place_of_a_name_is_recognised() {
+        assert_eq!(numbered(rustix::fs::makedev(8, 17)), 0x0811);
+        assert_eq!(numbered(rustix::fs::makedev(259, 0x345)), 0x0031_0345);
+    }
 
     /// Pinned: a change here would make every volume a new disk to its hosts.
     #[test]
@@ -145,6 +434,8 @@ mod tests {
         for n in 0..64 {
             let uuid = derive_on("m", "ram", &n.to_string());
             assert_eq!(nguid(uuid)[8] & 0x03, 0x02);
+            assert_eq!(naa(uuid)[0] >> 4, 3);
+            assert_eq!(naa(uuid)[1..], nguid(uuid)[1..8]);
             assert_eq!(serial(uuid).len(), 20);
             assert!(serial(uuid).bytes().all(|b| b.is_ascii_alphanumeric()));
         }

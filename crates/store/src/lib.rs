@@ -16,11 +16,14 @@ mod base;
 mod block;
 pub mod counters;
 mod file;
+mod format;
 pub mod fs;
-mod identity;
+pub mod identity;
+mod in_use;
 mod io;
 mod kept;
 mod locks;
+pub mod memory;
 mod null;
 mod open;
 mod ram;
@@ -33,7 +36,9 @@ mod unreadable;
 
 pub use base::Base;
 pub use io::{Errno, Error, Io, Progress, Task};
-pub use open::{BLOCK_SIZES, Kind, OpenError, Problem, SIZE_MAX_BYTES, Spec, open, over_file};
+pub use open::{
+    BLOCK_SIZES, Kind, Names, OpenError, Problem, SIZE_MAX_BYTES, Spec, examine, open, over_file,
+};
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use state::{Medium, State, StateError};
@@ -56,11 +61,23 @@ pub struct Info {
     pub block_bytes: u32,
     /// The same after a restart; different between machines and volumes.
     pub uuid: Uuid,
-    /// Follows from `uuid`. Its EUI-64 part is marked as locally administered
-    /// (NVM Express Base Specification, Identify Namespace, NGUID).
+    /// Follows from `uuid` unless configured. Its EUI-64 part is then marked as
+    /// locally administered (NVM Express Base Specification, Identify Namespace,
+    /// NGUID).
     pub nguid: [u8; 16],
-    /// Follows from `uuid`: 20 characters, ASCII.
+    /// As configured.
+    pub eui64: Option<[u8; 8]>,
+    /// SCSI's NAA designator, 8 or 16 bytes; follows from `uuid` unless
+    /// configured.
+    pub naa: Vec<u8>,
+    /// Follows from `uuid` unless configured: 20 characters, ASCII.
     pub serial: String,
+    /// SCSI's T10 vendor identification, as configured.
+    pub vendor: Option<String>,
+    /// SCSI's product identification, as configured.
+    pub product: Option<String>,
+    /// SCSI's product revision level, as configured.
+    pub revision: Option<String>,
     /// Every change is refused with [`Error::ReadOnly`].
     pub read_only: bool,
     /// A completed write may be lost with the machine until a flush. False for

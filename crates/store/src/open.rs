@@ -1,7 +1,6 @@
 //! From a description to an open volume.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -10,10 +9,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::file::File;
+use crate::memory::{self, MemoryLimit};
 use crate::null::Null;
 use crate::ram::Ram;
-use crate::state::beside;
-use crate::{Base, Info, State, Volume, identity};
+use crate::state::{Former, beside};
+use crate::{Base, Info, State, Volume, block, identity, regular, state};
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -38,14 +38,54 @@ pub struct Spec {
     pub block_bytes: u32,
     /// Refuse every change.
     pub read_only: bool,
+    /// Serve a file as it is although weft did not make it, whatever is in it,
+    /// and grow it to the size of the volume.
+    pub adopt: bool,
     /// The identity, instead of the stored or derived one.
     pub uuid: Option<Uuid>,
+    /// What else hosts know it by, instead of what follows from the UUID.
+    pub names: Names,
     /// Where reservations and the like outlive a restart. Without one: for a
     /// file, beside it, with `.weft` appended to its name; for others, nowhere.
     pub state: Option<PathBuf>,
 }
 
+/// What hosts know a volume by beside its UUID, where that is configured: of a
+/// volume that comes from another target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Namespace Globally Unique Identifier.
+    pub nguid: Option<[u8; 16]>,
+    /// IEEE Extended Unique Identifier.
+    pub eui64: Option<[u8; 8]>,
+    /// SCSI's NAA designator, of 8 or 16 bytes.
+    pub naa: Option<Vec<u8>>,
+    /// SCSI's unit serial number.
+    pub serial: Option<String>,
+    /// T10 vendor identification.
+    pub vendor: Option<String>,
+    /// Product identification.
+    pub product: Option<String>,
+    /// Product revision level.
+    pub revision: Option<String>,
+}
+
 impl Spec {
+    /// A volume that may be changed, with whatever identity it has.
+    pub fn new(name: impl Into<String>, kind: Kind, size_bytes: u64, block_bytes: u32) -> Spec {
+        Spec {
+            name: name.into(),
+            kind,
+            size_bytes,
+            block_bytes,
+            read_only: false,
+            adopt: false,
+            uuid: None,
+            names: Names::default(),
+            state: None,
+        }
+    }
+
     /// The file that keeps its reservations and the like, if any does.
     pub fn state_path(&self) -> Option<PathBuf> {
         match (&self.state, &self.kind) {
@@ -107,12 +147,12 @@ pub enum Problem {
         /// As asked for.
         block_bytes: u32,
     },
-    /// A RAM volume larger than the machine's memory.
+    /// A RAM volume larger than the memory that there is.
     Memory {
         /// As asked for.
         size_bytes: u64,
-        /// What the machine has.
-        machine_bytes: u64,
+        /// What there is.
+        limit: MemoryLimit,
     },
     /// The folder of the file does not exist.
     NoFolder(PathBuf),
@@ -124,8 +164,26 @@ pub enum Problem {
     NotAFile(PathBuf),
     /// Anything but a block device.
     NotADevice(PathBuf),
-    /// A device that the system or another process uses.
-    DeviceInUse(PathBuf),
+    /// A device that the system or another process uses, and how.
+    DeviceInUse(PathBuf, Option<String>),
+    /// A file that the system uses as a disk, and how.
+    FileInUse(PathBuf, String),
+    /// An image in a format that has more than the disk's own bytes.
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// How the format is called.
+        format: &'static str,
+    },
+    /// A file that is smaller than the volume, and that weft did not make.
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        file_bytes: u64,
+        /// As asked for.
+        size_bytes: u64,
+    },
     /// A device that cannot be written.
     ReadOnlyDevice(PathBuf),
     /// The volume's blocks are smaller than the device's.
@@ -197,13 +255,10 @@ impl fmt::Display for Problem {
                 "a size of {size_bytes} bytes is not possible: use a multiple of the block \
                  size ({block_bytes}) from {block_bytes} to {SIZE_MAX_BYTES}"
             ),
-            Problem::Memory {
-                size_bytes,
-                machine_bytes,
-            } => write!(
+            Problem::Memory { size_bytes, limit } => write!(
                 f,
-                "a size of {size_bytes} bytes does not fit in this machine's memory of \
-                 {machine_bytes} bytes: make it smaller or use a file volume"
+                "a size of {size_bytes} bytes does not fit in {limit}: make it smaller or use a \
+                 file volume"
             ),
             Problem::NoFolder(path) => write!(
                 f,
@@ -226,10 +281,36 @@ impl fmt::Display for Problem {
                 "{} is not a block device: give the path of one, or use kind \"file\"",
                 path.display()
             ),
-            Problem::DeviceInUse(path) => write!(
+            Problem::DeviceInUse(path, user) => {
+                let user = user.as_deref().unwrap_or("is in use");
+                write!(
+                    f,
+                    "{} {user}: unmount it, take it out of its array or volume group, or stop \
+                     the process that has it ('lsblk' and 'fuser -v' tell)",
+                    path.display()
+                )
+            }
+            Problem::FileInUse(path, user) => write!(
                 f,
-                "{} is in use: unmount it, take it out of its array or volume group, or stop \
-                 the process that has it ('lsblk' and 'fuser -v' tell)",
+                "{} {user}: detach it there ('losetup -d', 'swapoff') or use another file",
+                path.display()
+            ),
+            Problem::Format { path, format } => write!(
+                f,
+                "{0} is a {format} image, whose headers hosts would see and overwrite: convert it \
+                 ('qemu-img convert -O raw {0} NEW') and use that, or, if hosts are to have its \
+                 very bytes, set adopt = true",
+                path.display()
+            ),
+            Problem::NotOurs {
+                path,
+                file_bytes,
+                size_bytes,
+            } => write!(
+                f,
+                "{} has {file_bytes} bytes, the volume {size_bytes}, and weft did not make the \
+                 file: correct the path, or, if it is to be grown and become a disk, set \
+                 adopt = true",
                 path.display()
             ),
             Problem::ReadOnlyDevice(path) => write!(
@@ -383,14 +464,30 @@ pub fn over_file(
 fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
     check(spec)?;
     match &spec.kind {
-        Kind::Null => Ok(Arc::new(Null::open(memory(spec)?).map_err(no_memory)?)),
+        Kind::Null => Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
         Kind::Ram => {
-            check_memory(spec.size_bytes)?;
-            Ok(Arc::new(Ram::open(memory(spec)?).map_err(no_memory)?))
+            memory::check(spec.size_bytes)?;
+            Ok(Arc::new(Ram::open(in_memory(spec)?).map_err(no_memory)?))
         }
         Kind::File { path } => Ok(Arc::new(File::open(spec, path)?)),
         Kind::Block { path } => Ok(Arc::new(File::open_device(spec, path)?)),
     }
+}
+
+/// What would keep a volume from being opened now. Nothing is made or changed;
+/// blocks.
+pub fn examine(spec: &Spec) -> Result<(), OpenError> {
+    let examined = check(spec).and_then(|()| match &spec.kind {
+        Kind::Null => Ok(()),
+        Kind::Ram => memory::check(spec.size_bytes),
+        Kind::File { path } => regular::examine(spec, path),
+        Kind::Block { path } => block::open(spec, path).map(drop),
+    });
+    let examined = examined.and_then(|()| state::examine(spec));
+    examined.map_err(|problem| OpenError {
+        volume: spec.name.clone(),
+        problem,
+    })
 }
 
 fn check(spec: &Spec) -> Result<(), Problem> {
@@ -411,34 +508,6 @@ fn check(spec: &Spec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A RAM volume takes memory as it is written; one that can never be filled
-/// would end the process when it is.
-fn check_memory(size_bytes: u64) -> Result<(), Problem> {
-    match machine_bytes() {
-        Some(machine_bytes) if size_bytes > machine_bytes => Err(Problem::Memory {
-            size_bytes,
-            machine_bytes,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// The machine's memory.
-pub(crate) fn machine_bytes() -> Option<u64> {
-    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
-}
-
-/// What of it can still be had.
-pub(crate) fn machine_available_bytes() -> Option<u64> {
-    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
-}
-
-fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 pub(crate) fn no_memory(source: io::Error) -> Problem {
     Problem::System {
         action: "map its memory",
@@ -448,7 +517,7 @@ pub(crate) fn no_memory(source: io::Error) -> Problem {
 }
 
 /// What a volume in memory has in common with others.
-fn memory(spec: &Spec) -> Result<Base, Problem> {
+fn in_memory(spec: &Spec) -> Result<Base, Problem> {
     let uuid = uuid(spec);
     let info = Info {
         // Whatever one I/O may be.
@@ -457,7 +526,8 @@ fn memory(spec: &Spec) -> Result<Base, Problem> {
         atomic_power_fail_bytes: mem::BUF_BYTES_MAX,
         ..info(spec, uuid, false)
     };
-    let state = State::in_file(spec.state.as_deref(), uuid)?;
+    let former = identity::derive(spec.kind.name(), &spec.name);
+    let state = State::in_file(spec, uuid, Some(Former::Own(former)))?;
     Ok(Base::new(info, spec.size_bytes).with_state(state))
 }
 
@@ -468,31 +538,23 @@ pub(crate) fn uuid(spec: &Spec) -> Uuid {
 }
 
 pub(crate) fn info(spec: &Spec, uuid: Uuid, volatile_cache: bool) -> Info {
+    let names = spec.names.clone();
+    let serial = names.serial;
     Info {
         name: spec.name.clone(),
         kind: spec.kind.name(),
         block_bytes: spec.block_bytes,
         uuid,
-        nguid: identity::nguid(uuid),
-        serial: identity::serial(uuid),
+        nguid: names.nguid.unwrap_or_else(|| identity::nguid(uuid)),
+        eui64: names.eui64,
+        naa: names.naa.unwrap_or_else(|| identity::naa(uuid).to_vec()),
+        serial: serial.unwrap_or_else(|| identity::serial(uuid)),
+        vendor: names.vendor,
+        product: names.product,
+        revision: names.revision,
         read_only: spec.read_only,
         volatile_cache,
         atomic_bytes: ATOMIC_BYTES,
         atomic_power_fail_bytes: spec.block_bytes,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn meminfo_is_understood() {
-        let text = "Whatever: 1 kB\nMemTotal:       24576 kB\nMemFree: 3 kB\n";
-        assert_eq!(meminfo_bytes(text, "MemTotal:"), Some(24576 << 10));
-        assert_eq!(meminfo_bytes("MemTotal: many kB\n", "MemTotal:"), None);
-        assert_eq!(meminfo_bytes("", "MemTotal:"), None);
-        let real = fs::read_to_string("/proc/meminfo").unwrap();
-        assert!(meminfo_bytes(&real, "MemAvailable:").unwrap() > 1 << 20);
     }
 }

@@ -22,8 +22,7 @@ use mem::{BUF_BYTES_MAX, BufRange, Frames, Loan, Refused};
 use reactor::{FileIo, Token};
 
 use crate::io::Task;
-use crate::open::{machine_available_bytes, machine_bytes};
-use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Volume, resize};
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Volume, memory, resize};
 
 /// What is deallocated, or zeroed, before others have their turn: below a
 /// millisecond's work.
@@ -80,7 +79,7 @@ impl Ram {
     pub(crate) fn open(base: Base) -> io::Result<Ram> {
         let size = base.size_bytes();
         let growth = size.saturating_mul(GROWTH_TIMES).max(GROWTH_BYTES_MIN);
-        let max = machine_bytes().map_or(growth, |machine| machine.min(growth));
+        let max = memory::limit().map_or(growth, |limit| limit.bytes.min(growth));
         Ok(Ram {
             frames: Frames::new(size, max)?,
             resizing: Mutex::new(()),
@@ -238,11 +237,8 @@ impl Volume for Ram {
             .expect("nothing panics under this lock");
         let from = self.size_bytes();
         resize::check(self.info(), from, size_bytes, allow_shrink)?;
-        if let Some(machine_bytes) = machine_bytes().filter(|&bytes| size_bytes > bytes) {
-            return Err(ResizeError::Memory {
-                size_bytes,
-                machine_bytes,
-            });
+        if let Some(limit) = memory::limit().filter(|limit| size_bytes > limit.bytes) {
+            return Err(ResizeError::Memory { size_bytes, limit });
         }
         if size_bytes < from {
             self.base.set_size(size_bytes);
@@ -297,7 +293,7 @@ impl Volume for Ram {
         }
         Some(Space {
             used_bytes,
-            available_bytes: machine_available_bytes()?,
+            available_bytes: memory::available_bytes()?,
         })
     }
 }

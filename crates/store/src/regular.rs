@@ -5,16 +5,37 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{Access, access};
 use tracing::info;
 use uuid::Uuid;
 
+use crate::identity::Who;
 use crate::open::Problem;
-use crate::state::folder;
-use crate::{Spec, identity};
+use crate::state::{Former, folder};
+use crate::{Spec, State, format, in_use};
 
 /// The file at `path`, locked and as large as `spec` says, which is durable if
-/// it may be changed; and who it is.
-pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid), Problem> {
+/// it may be changed; who it is, and what the volume in it remembers.
+pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, State), Problem> {
+    let (file, created) = open_locked(path, spec.read_only)?;
+    match prepare(spec, path, &file, created) {
+        Ok((uuid, state)) => Ok((file, uuid, state)),
+        Err(problem) => {
+            if created {
+                // A half-made file would be taken for somebody else's.
+                let _ = fs::remove_file(path);
+            }
+            Err(problem)
+        }
+    }
+}
+
+fn prepare(
+    spec: &Spec,
+    path: &Path,
+    file: &fs::File,
+    created: bool,
+) -> Result<(Uuid, State), Problem> {
     let system = |action| {
         move |source| Problem::System {
             action,
@@ -22,35 +43,116 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid), Problem
             source,
         }
     };
-    let (file, created) = open_locked(path, spec.read_only)?;
-    let found = file.metadata().map_err(system("examine"))?;
-    let grow = found.len() < spec.size_bytes;
-    if found.len() > spec.size_bytes || grow && spec.read_only {
-        return Err(Problem::FileSize {
-            path: path.to_owned(),
-            file_bytes: found.len(),
-            size_bytes: spec.size_bytes,
-        });
-    }
-    if grow {
-        file.set_len(spec.size_bytes).map_err(system("grow"))?;
-    }
-    let uuid = match spec.uuid {
-        Some(uuid) => uuid,
-        None => identity::of_file(&file, created, spec.read_only, &spec.name)
-            .map_err(system("take the identity of"))?,
+    let who = match created {
+        true => Who::made(file, &spec.name),
+        false => found(spec, file),
     };
+    let who = who.map_err(system("take the identity of"))?;
+    let from = file.metadata().map_err(system("examine"))?.len();
+    check_content(spec, path, file, &who, from)?;
+    let to = spec.size_bytes;
+    if from < to {
+        file.set_len(to).map_err(system("grow"))?;
+    }
+    let uuid = spec.uuid.unwrap_or(who.uuid);
+    let former = who.copied_from.map(Former::Original);
+    // Before the file is another volume for good: who is interrupted here can
+    // begin again.
+    let state = State::in_file(spec, uuid, former)?;
     if !spec.read_only {
+        who.keep(file, path);
         file.sync_all().map_err(system("sync"))?;
         sync_folder(path, created).map_err(system("sync the folder of"))?;
     }
-    let (from, to) = (found.len(), spec.size_bytes);
-    match (created, grow) {
-        (true, _) => info!(path = %path.display(), bytes = to, "file created"),
-        (_, true) => info!(path = %path.display(), from, to, "file grown"),
-        _ => {}
+    if spec.uuid.is_none() {
+        who.tell_copy(path);
     }
-    Ok((file, uuid))
+    match created {
+        true => info!(path = %path.display(), bytes = to, "file created"),
+        false if from < to => info!(path = %path.display(), from, to, "file grown"),
+        false => {}
+    }
+    Ok((uuid, state))
+}
+
+/// Who a file is that was there. What it says of itself need not be understood
+/// where the configuration says it.
+fn found(spec: &Spec, file: &fs::File) -> io::Result<Who> {
+    match (Who::found(file, &spec.name), spec.uuid) {
+        (Err(_), Some(uuid)) => Ok(Who::told(uuid)),
+        (who, _) => who,
+    }
+}
+
+/// Refuses to take something else for a volume, or a volume of another size.
+fn check_content(
+    spec: &Spec,
+    path: &Path,
+    file: &fs::File,
+    who: &Who,
+    file_bytes: u64,
+) -> Result<(), Problem> {
+    let size_bytes = spec.size_bytes;
+    let user = (!spec.read_only)
+        .then(|| in_use::user_of_file(path))
+        .flatten();
+    let path = || path.to_owned();
+    if let Some(user) = user {
+        return Err(Problem::FileInUse(path(), user));
+    }
+    // What hosts write to a volume may begin with anything.
+    if !who.is_known && !spec.adopt {
+        let format = format::of(file, file_bytes).map_err(|source| Problem::System {
+            action: "read",
+            path: Some(path()),
+            source,
+        })?;
+        if let Some(format) = format {
+            return Err(Problem::Format {
+                path: path(),
+                format,
+            });
+        }
+    }
+    if file_bytes > size_bytes || file_bytes < size_bytes && spec.read_only {
+        return Err(Problem::FileSize {
+            path: path(),
+            file_bytes,
+            size_bytes,
+        });
+    }
+    if file_bytes < size_bytes && !who.is_made && !spec.adopt {
+        return Err(Problem::NotOurs {
+            path: path(),
+            file_bytes,
+            size_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// What of an open would fail now, with nothing made or changed.
+pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(), Problem> {
+    let system = |action| {
+        move |source| Problem::System {
+            action,
+            path: Some(path.to_owned()),
+            source,
+        }
+    };
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            missing(path, spec.read_only)?;
+            let may = access(folder(path), Access::WRITE_OK | Access::EXEC_OK);
+            may.map_err(|error| system("create")(error.into()))
+        }
+        _ => {
+            let (file, _) = open_locked(path, spec.read_only)?;
+            let who = found(spec, &file).map_err(system("take the identity of"))?;
+            let found = file.metadata().map_err(system("examine"))?;
+            check_content(spec, path, &file, &who, found.len())
+        }
+    }
 }
 
 /// Opens the file, creating it if it is missing, and locks it: whole for a
@@ -71,12 +173,7 @@ fn open_locked(path: &Path, read_only: bool) -> Result<(fs::File, bool), Problem
         Err(e) => return Err(system("examine")(e)),
     };
     if !exists {
-        if read_only {
-            return Err(Problem::NoFile(path.to_owned()));
-        }
-        if !folder(path).is_dir() {
-            return Err(Problem::NoFolder(folder(path).to_owned()));
-        }
+        missing(path, read_only)?;
     }
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only).mode(0o600);
@@ -94,6 +191,17 @@ fn open_locked(path: &Path, read_only: bool) -> Result<(fs::File, bool), Problem
             holder: holder(&file),
         }),
         Err(TryLockError::Error(e)) => Err(system("lock")(e)),
+    }
+}
+
+/// Refuses to make a file where that cannot be.
+fn missing(path: &Path, read_only: bool) -> Result<(), Problem> {
+    if read_only {
+        return Err(Problem::NoFile(path.to_owned()));
+    }
+    match folder(path).is_dir() {
+        true => Ok(()),
+        false => Err(Problem::NoFolder(folder(path).to_owned())),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::memory::MemoryLimit;
 use crate::open::remedy;
 use crate::{Info, SIZE_MAX_BYTES};
 
@@ -33,12 +34,12 @@ pub enum ResizeError {
         /// What the device has.
         device_bytes: u64,
     },
-    /// More than the machine has memory.
+    /// More than there is memory.
     Memory {
         /// As asked for.
         size_bytes: u64,
-        /// What the machine has.
-        machine_bytes: u64,
+        /// What there is.
+        limit: MemoryLimit,
     },
     /// I/O on the part that would go has been under way too long.
     Busy,
@@ -81,13 +82,10 @@ impl fmt::Display for ResizeError {
                 "a size of {size_bytes} bytes is more than the device's {device_bytes}: make \
                  the device larger first, or ask for less"
             ),
-            ResizeError::Memory {
-                size_bytes,
-                machine_bytes,
-            } => write!(
+            ResizeError::Memory { size_bytes, limit } => write!(
                 f,
-                "a size of {size_bytes} bytes does not fit in this machine's memory of \
-                 {machine_bytes} bytes: ask for less or use a file volume"
+                "a size of {size_bytes} bytes does not fit in {limit}: ask for less or use a \
+                 file volume"
             ),
             ResizeError::Busy => f.write_str(
                 "I/O on the part that would go does not end: try again when the disk answers",

@@ -3,7 +3,8 @@
 //! The file is text: a line with the format's version and a checksum, then
 //! JSON. It is written whole under another name, synced, renamed over the old
 //! one, and the folder synced, so that a crash at any point leaves the old or
-//! the new one. A file that is neither is an error when the volume is opened:
+//! the new one. If the last of it fails the old one is put back: who was told
+//! that a change failed does not find it after a restart. A file that is neither is an error when the volume is opened:
 //! to take it for an empty one would let hosts write that were kept out.
 
 use std::ffi::OsString;
@@ -15,10 +16,11 @@ use std::sync::{Arc, Mutex};
 
 use crc_fast::{CrcAlgorithm, checksum};
 use serde::{Deserialize, Serialize};
+use tracing::error;
 use uuid::Uuid;
 
 use crate::reservation::{Reservations, Rules};
-use crate::{Problem, Range};
+use crate::{Problem, Range, Spec};
 
 /// What comes after the path of a `file` volume where no other is configured.
 const SUFFIX: &str = ".weft";
@@ -63,8 +65,13 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// Reads what is there; nothing is written before the first change.
-    fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<StateFile, Problem> {
+    /// Reads what is there, and whether that was another's; nothing is written
+    /// before the first change.
+    fn open(
+        medium: Box<dyn Medium>,
+        volume: Uuid,
+        former: Option<Former>,
+    ) -> Result<(StateFile, bool), Problem> {
         let path = medium.path();
         let loaded = medium.load().map_err(|source| Problem::System {
             action: "read the state file",
@@ -76,24 +83,41 @@ impl StateFile {
             why,
         };
         let volume = volume.to_string();
-        let document = match loaded {
+        let mut document = match loaded {
             Some(bytes) => parse(&bytes).map_err(wrong)?,
             None => Document {
                 volume: volume.clone(),
                 ..Document::default()
             },
         };
-        if document.volume != volume {
-            let why = format!(
-                "belongs to the volume with UUID {}, this one has {volume}",
-                document.volume
-            );
-            return Err(wrong(why));
+        let mut is_taken_over = false;
+        match former {
+            Some(former) if document.volume == former.uuid().to_string() => {
+                is_taken_over = true;
+                document.volume = volume;
+                if let Former::Original(_) = former {
+                    // They are about who may write to the original.
+                    document.reservations = None;
+                }
+            }
+            _ if document.volume != volume => {
+                let why = format!(
+                    "belongs to the volume with UUID {0}, this one has {volume}: if it is that \
+                     volume, set uuid = \"{0}\"; else",
+                    document.volume
+                );
+                return Err(wrong(why));
+            }
+            _ => {}
         }
-        Ok(StateFile {
-            document: Mutex::new(document),
-            medium,
-        })
+        let document = Mutex::new(document);
+        Ok((StateFile { medium, document }, is_taken_over))
+    }
+
+    /// Brings what was taken over from another volume to the disk. Blocks.
+    fn settle(&self) -> io::Result<()> {
+        let document = self.read(Document::clone);
+        self.medium.save(render(&document).as_bytes())
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Document) -> T) -> T {
@@ -125,9 +149,58 @@ impl StateFile {
     }
 }
 
+/// Another UUID that the volume of a state file may have had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Former {
+    /// That of the volume that this one is a copy of.
+    Original(Uuid),
+    /// Its own, as an earlier version derived it.
+    Own(Uuid),
+}
+
+impl Former {
+    fn uuid(self) -> Uuid {
+        match self {
+            Former::Original(uuid) | Former::Own(uuid) => uuid,
+        }
+    }
+}
+
 /// A file in a file system.
 struct Sidecar {
     path: PathBuf,
+}
+
+impl Sidecar {
+    /// Puts `bytes` in the place of what lies there; a crash of the machine may
+    /// bring that back.
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let temporary = with_suffix(&self.path, ".new");
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        fault::at(Step::SyncFile)?;
+        file.sync_all()?;
+        drop(file);
+        fault::at(Step::Rename)?;
+        fs::rename(&temporary, &self.path)
+    }
+
+    /// Who is told that the new state was not kept must not find it after a
+    /// restart.
+    fn put_back(&self, old: Option<&[u8]>) {
+        let done = match old {
+            Some(bytes) => self.replace(bytes),
+            None => fs::remove_file(&self.path),
+        };
+        if let Err(error) = done {
+            error!(
+                path = %self.path.display(),
+                %error,
+                "the state file holds a change that was answered as failed: check the disk, and \
+                 the reservations of the volume after a restart"
+            );
+        }
+    }
 }
 
 impl Medium for Sidecar {
@@ -143,17 +216,55 @@ impl Medium for Sidecar {
     }
 
     fn save(&self, bytes: &[u8]) -> io::Result<()> {
-        let temporary = with_suffix(&self.path, ".new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&temporary, &self.path)?;
-        File::open(folder(&self.path))?.sync_all()
+        let old = self.load()?;
+        // One that cannot be opened is found while nothing has changed yet.
+        let folder = File::open(folder(&self.path))?;
+        self.replace(bytes)?;
+        let synced = fault::at(Step::SyncFolder).and_then(|()| folder.sync_all());
+        if synced.is_err() {
+            self.put_back(old.as_deref());
+        }
+        synced
     }
 
     fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// What may fail when a state file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    SyncFile,
+    Rename,
+    SyncFolder,
+}
+
+/// Makes a step of writing a state file fail, for tests.
+mod fault {
+    use std::io;
+
+    use super::Step;
+
+    #[cfg(test)]
+    thread_local! {
+        pub(super) static NEXT: std::cell::Cell<Option<Step>> = const { std::cell::Cell::new(None) };
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(step: Step) -> io::Result<()> {
+        match NEXT.get() == Some(step) {
+            true => {
+                NEXT.set(None);
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            }
+            false => Ok(()),
+        }
+    }
+
+    #[cfg(not(test))]
+    pub(super) fn at(_: Step) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -182,6 +293,25 @@ fn render(document: &Document) -> String {
 fn sum_of(body: &str) -> String {
     let sum = checksum(CrcAlgorithm::Crc32Iscsi, body.as_bytes());
     format!("{sum:08x}")
+}
+
+/// What of a state file would keep its volume from being opened; who the volume
+/// is has still to be found.
+pub(crate) fn examine(spec: &Spec) -> Result<(), Problem> {
+    let Some(path) = spec.state_path() else {
+        return Ok(());
+    };
+    if !folder(&path).is_dir() {
+        return Err(Problem::NoFolder(folder(&path).to_owned()));
+    }
+    let loaded = Sidecar { path: path.clone() }.load();
+    let loaded = loaded.map_err(|source| Problem::System {
+        action: "read the state file",
+        path: Some(path.clone()),
+        source,
+    })?;
+    let parsed = loaded.as_deref().map(parse).transpose();
+    parsed.map(drop).map_err(|why| Problem::State { path, why })
 }
 
 pub(crate) fn folder(path: &Path) -> &Path {
@@ -244,21 +374,42 @@ impl State {
 
     /// On `medium`, of the volume with this UUID. Blocks.
     pub fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<State, Problem> {
-        let file = Arc::new(StateFile::open(medium, volume)?);
-        Ok(State {
+        let (file, _) = StateFile::open(medium, volume, None)?;
+        Ok(State::on(file))
+    }
+
+    fn on(file: StateFile) -> State {
+        let file = Arc::new(file);
+        State {
             is_protected: AtomicBool::new(file.read(|document| document.write_protected)),
             reservations: Reservations::open(Some(file.clone())),
             file: Some(file),
-        })
+        }
     }
 
-    /// In the file `path`; nowhere without one.
-    pub(crate) fn in_file(path: Option<&Path>, volume: Uuid) -> Result<State, Problem> {
-        let Some(path) = path else {
+    /// In the file that the volume has for it; nowhere without one. What is there
+    /// of a `former` UUID is this volume's from now on.
+    pub(crate) fn in_file(
+        spec: &Spec,
+        volume: Uuid,
+        former: Option<Former>,
+    ) -> Result<State, Problem> {
+        let Some(path) = spec.state_path() else {
             return Ok(State::volatile());
         };
-        let path = path.to_owned();
-        State::open(Box::new(Sidecar { path }), volume)
+        if !folder(&path).is_dir() {
+            return Err(Problem::NoFolder(folder(&path).to_owned()));
+        }
+        let medium = Sidecar { path: path.clone() };
+        let (file, is_taken_over) = StateFile::open(Box::new(medium), volume, former)?;
+        if is_taken_over && !spec.read_only {
+            file.settle().map_err(|source| Problem::System {
+                action: "write the state file",
+                path: Some(path),
+                source,
+            })?;
+        }
+        Ok(State::on(file))
     }
 
     /// Who may do what.
@@ -311,12 +462,20 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::reservation::{Registrant, Request};
 
     const VOLUME: Uuid = Uuid::from_u128(7);
 
     fn open(path: &Path) -> Result<State, Problem> {
-        State::in_file(Some(path), VOLUME)
+        State::in_file(&spec(Some(path)), VOLUME, None)
+    }
+
+    fn spec(state: Option<&Path>) -> Spec {
+        Spec {
+            state: state.map(Path::to_owned),
+            ..Spec::new("disk", Kind::Ram, 4096, 512)
+        }
     }
 
     /// A state file with something of everything, and its bytes.
@@ -402,7 +561,7 @@ mod tests {
     fn another_volumes_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _) = filled(folder.path());
-        let other = State::in_file(Some(&path), Uuid::from_u128(8));
+        let other = State::in_file(&spec(Some(&path)), Uuid::from_u128(8), None);
         let Err(problem @ Problem::State { .. }) = other else {
             panic!("taken for its own");
         };
@@ -412,7 +571,7 @@ mod tests {
 
     #[test]
     fn without_a_file_nothing_is_promised() {
-        let state = State::in_file(None, VOLUME).unwrap();
+        let state = State::in_file(&spec(None), VOLUME, None).unwrap();
         assert!(!state.can_persist() && !state.is_write_protected());
         assert!(matches!(
             state.protect_permanently(),
@@ -437,5 +596,39 @@ mod tests {
         ));
         assert_eq!(state.unreadable().len(), 2, "as on the disk");
         assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+
+    /// Whatever fails: who is told that a change was not kept finds the old state,
+    /// in this process and in the next.
+    #[test]
+    fn a_step_of_writing_that_fails_leaves_the_old_state_now_and_after_a_restart() {
+        for is_first in [true, false] {
+            for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+                let folder = tempfile::tempdir().unwrap();
+                let path = match is_first {
+                    true => beside(&folder.path().join("disk")),
+                    false => filled(folder.path()).0,
+                };
+                let before = fs::read(&path).ok();
+                let state = open(&path).unwrap();
+                let was = (state.unreadable(), state.reservations().report());
+                let one = Range {
+                    offset: 4096,
+                    len: 512,
+                };
+                fault::NEXT.set(Some(step));
+                let refused = state.set_unreadable(&[one]);
+                assert!(matches!(refused, Err(StateError::Unsaved(_))), "{step:?}");
+                assert_eq!((state.unreadable(), state.reservations().report()), was);
+                let again = open(&path).unwrap();
+                assert_eq!(again.unreadable(), was.0, "{step:?}, first: {is_first}");
+                assert_eq!(fs::read(&path).ok(), before, "{step:?}");
+                // The next change is kept, with nothing of the one that was refused.
+                state.protect_permanently().unwrap();
+                let again = open(&path).unwrap();
+                assert!(again.is_write_protected());
+                assert_eq!(again.unreadable(), was.0);
+            }
+        }
     }
 }

@@ -41,21 +41,27 @@ impl Unreadable {
         if len == 0 {
             return false;
         }
-        let (mut from, mut to) = (offset, offset + len);
-        let mut ranges = self.ranges();
-        // Those that touch it become one with it.
-        while let Some((&start, &end)) = ranges.range(..=to).next_back()
-            && end >= from
-        {
-            if start <= from && end >= to {
-                return false;
-            }
-            ranges.remove(&start);
-            (from, to) = (from.min(start), to.max(end));
-        }
-        ranges.insert(from, to);
+        let added = insert(&mut self.ranges(), offset, offset + len);
         self.any.store(true, Ordering::Release);
-        true
+        added
+    }
+
+    /// Makes the marks in `within` those that `marks` has there, in one step to
+    /// everybody; whether that changes anything.
+    pub(crate) fn restore(&self, within: Range, marks: &[Range]) -> bool {
+        let to = within.offset.saturating_add(within.len);
+        let mut ranges = self.ranges();
+        let before = ranges.clone();
+        remove(&mut ranges, within.offset, to);
+        for mark in marks {
+            let from = mark.offset.max(within.offset);
+            let to = mark.offset.saturating_add(mark.len).min(to);
+            if from < to {
+                insert(&mut ranges, from, to);
+            }
+        }
+        self.any.store(!ranges.is_empty(), Ordering::Release);
+        *ranges != before
     }
 
     /// Whether it takes no more.
@@ -71,22 +77,8 @@ impl Unreadable {
 
     #[cold]
     fn cut(&self, offset: u64, len: u64) -> bool {
-        let to = offset.saturating_add(len);
         let mut ranges = self.ranges();
-        let mut changed = false;
-        while let Some((&start, &end)) = ranges.range(..to).next_back()
-            && end > offset
-            && len > 0
-        {
-            changed = true;
-            ranges.remove(&start);
-            if start < offset {
-                ranges.insert(start, offset);
-            }
-            if end > to && ranges.len() < RANGES_MAX {
-                ranges.insert(to, end);
-            }
-        }
+        let changed = remove(&mut ranges, offset, offset.saturating_add(len));
         self.any.store(!ranges.is_empty(), Ordering::Release);
         changed
     }
@@ -104,6 +96,41 @@ impl Unreadable {
         });
         parts.take(max).collect()
     }
+}
+
+/// Marks from `from` to `to`; those that touch it become one with it. Whether
+/// that changes anything.
+fn insert(ranges: &mut BTreeMap<u64, u64>, mut from: u64, mut to: u64) -> bool {
+    while let Some((&start, &end)) = ranges.range(..=to).next_back()
+        && end >= from
+    {
+        if start <= from && end >= to {
+            return false;
+        }
+        ranges.remove(&start);
+        (from, to) = (from.min(start), to.max(end));
+    }
+    ranges.insert(from, to);
+    true
+}
+
+/// Takes the marks from `from` to `to` away; whether that changes anything.
+fn remove(ranges: &mut BTreeMap<u64, u64>, from: u64, to: u64) -> bool {
+    let mut changed = false;
+    while let Some((&start, &end)) = ranges.range(..to).next_back()
+        && end > from
+        && to > from
+    {
+        changed = true;
+        ranges.remove(&start);
+        if start < from {
+            ranges.insert(start, from);
+        }
+        if end > to && ranges.len() < RANGES_MAX {
+            ranges.insert(to, end);
+        }
+    }
+    changed
 }
 
 #[cfg(test)]

@@ -123,9 +123,50 @@ fn a_device_is_served_once_and_not_while_it_is_in_use() {
     };
     let volume = open(&device.spec(0)).unwrap();
     let (found, text) = problem(&device.spec(0));
-    assert!(matches!(found, Problem::DeviceInUse(_)), "{found:?}");
+    assert!(matches!(found, Problem::DeviceInUse(..)), "{found:?}");
     assert!(text.contains("lsblk"), "{text}");
     drop(volume);
+    open(&device.spec(0)).unwrap();
+}
+
+/// A program that the machine has and that does what it is asked, without a word.
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let command = command.args(arguments).stdout(Stdio::null());
+    command
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[test]
+fn device_with_a_mounted_file_system_is_refused_with_the_place() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let Some(device) = Loop::attach(SIZE, &[]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = device.device.to_str().unwrap();
+    let place = folder.path().to_str().unwrap();
+    if !runs("mkfs.ext4", &["-q", path]) || !runs("mount", &[path, place]) {
+        skipped("a file system on a device needs mkfs.ext4 and the right to mount");
+        return;
+    }
+    let (found, text) = problem(&device.spec(0));
+    let mut read_only = device.spec(0);
+    read_only.read_only = true;
+    let (also, _) = problem(&read_only);
+    // And the file below the device is no volume beside it.
+    let (file, told) = problem(&file_spec(device.file.path(), SIZE));
+    assert!(runs("umount", &[place]), "what was mounted");
+    assert!(matches!(found, Problem::DeviceInUse(..)), "{found:?}");
+    assert!(matches!(also, Problem::DeviceInUse(..)), "{also:?}");
+    for part in [path, "is mounted on", place, "unmount it"] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    assert!(matches!(file, Problem::FileInUse(..)), "{file:?}");
+    let name = device.device.file_name().unwrap().to_str().unwrap();
+    assert!(told.contains(name) && told.contains("losetup -d"), "{told}");
     open(&device.spec(0)).unwrap();
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use auth::Secret;
 use iscsi::{Auth, InitiatorAcl};
 use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
-use store::{Kind, Spec};
+use store::{Info, Kind, Names, Spec};
 
 /// The largest logical unit number that flat space addressing has (SAM-5,
 /// section 4.7.7.3).
@@ -25,6 +25,18 @@ const VOLUME_NAME_BYTES_MAX: usize = 64;
 
 /// Bytes of SN and MN in Identify Controller.
 pub const SERIAL_BYTES: usize = 20;
+/// Bytes of a logical unit's serial number at most.
+pub const UNIT_SERIAL_BYTES_MAX: usize = 64;
+/// Bytes of the T10 vendor identification, of the product identification and of
+/// the product revision level (SPC-4, section 6.6.2).
+pub const VENDOR_BYTES: usize = 8;
+/// See [`VENDOR_BYTES`].
+pub const PRODUCT_BYTES: usize = 16;
+/// See [`VENDOR_BYTES`].
+pub const REVISION_BYTES: usize = 4;
+/// What an NAA designator is, in words.
+pub const NAA: &str = "16 hexadecimal digits of which the first is 2, 3 or 5, or 32 with a 6";
+
 /// Bytes of MN in Identify Controller.
 pub const MODEL_BYTES: usize = 40;
 
@@ -82,6 +94,53 @@ pub fn fixed_text(key: &str, text: &str, bytes_max: usize) -> Result<(), String>
         ));
     }
     Ok(())
+}
+
+/// Whether it is an NAA designator (SPC-4, section 7.8.6.6).
+#[must_use]
+pub fn is_naa(bytes: &[u8]) -> bool {
+    match bytes.first().map(|first| first >> 4) {
+        Some(2 | 3 | 5) => bytes.len() == 8,
+        Some(6) => bytes.len() == 16,
+        _ => false,
+    }
+}
+
+/// What hosts know a volume by.
+///
+/// # Errors
+/// What it may be.
+pub fn names(names: &Names) -> Result<(), String> {
+    let texts = [
+        ("serial", &names.serial, UNIT_SERIAL_BYTES_MAX),
+        ("vendor", &names.vendor, VENDOR_BYTES),
+        ("product", &names.product, PRODUCT_BYTES),
+        ("revision", &names.revision, REVISION_BYTES),
+    ];
+    for (key, text, bytes_max) in texts {
+        text.as_ref()
+            .map_or(Ok(()), |text| fixed_text(key, text, bytes_max))?;
+    }
+    match names.naa.as_ref().is_none_or(|naa| is_naa(naa)) {
+        true => Ok(()),
+        false => Err(format!("`naa` is {NAA}")),
+    }
+}
+
+/// By what hosts, of either protocol, would take two volumes for one.
+#[must_use]
+pub fn shared_identity(a: &Info, b: &Info) -> Option<&'static str> {
+    let unit = |info: &Info| (info.vendor.clone(), info.serial.clone());
+    let same = [
+        ("UUID", a.uuid == b.uuid),
+        ("NGUID", a.nguid == b.nguid),
+        ("EUI-64", a.eui64.is_some() && a.eui64 == b.eui64),
+        ("NAA designator", a.naa == b.naa),
+        ("serial number", unit(a) == unit(b)),
+    ];
+    same.into_iter()
+        .find(|(_, is_same)| *is_same)
+        .map(|(name, _)| name)
 }
 
 /// A namespace identifier.

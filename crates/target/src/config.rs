@@ -49,8 +49,29 @@ pub struct Config {
     /// Whether payload goes between sockets and volumes by the shortest way,
     /// many PDUs to a call; `false` to measure what that brings.
     pub fast_path: bool,
+    /// What becomes of a start when something of what is to be served is missing.
+    pub start: Start,
     /// What one host may ask for.
     pub limits: Limits,
+}
+
+impl Config {
+    /// Takes volumes and file systems away, and with them their namespaces,
+    /// logical units and exports.
+    pub(crate) fn leave_out(&mut self, volumes: &[String], file_systems: &[String]) {
+        self.volumes.retain(|spec| !volumes.contains(&spec.name));
+        for subsystem in &mut self.subsystems {
+            let namespaces = &mut subsystem.namespaces;
+            namespaces.retain(|namespace| !volumes.contains(&namespace.volume));
+        }
+        for target in &mut self.iscsi_targets {
+            target.luns.retain(|lun| !volumes.contains(&lun.volume));
+        }
+        self.file_systems
+            .retain(|spec| !file_systems.contains(&spec.name));
+        self.exports
+            .retain(|export| !file_systems.contains(&export.file_system));
+    }
 }
 
 impl Default for Config {
@@ -74,6 +95,7 @@ impl Default for Config {
             zero_copy_min_bytes: None,
             registered_min_bytes: None,
             fast_path: true,
+            start: Start::default(),
             limits: Limits::default(),
         }
     }
@@ -374,6 +396,16 @@ impl Default for Limits {
             data_digest: true,
         }
     }
+}
+
+/// What becomes of a start when a volume or a file system cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Start {
+    /// Nothing is served.
+    #[default]
+    Strict,
+    /// Everything else is served.
+    Degraded,
 }
 
 /// Which reactor takes a new connection.

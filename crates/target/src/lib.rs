@@ -15,6 +15,7 @@ mod clerk;
 mod config;
 mod connection;
 mod engine;
+mod examine;
 mod fence;
 mod iscsi;
 mod job;
@@ -36,8 +37,9 @@ mod waiting;
 pub use change::{Change, ChangeError};
 pub use config::{
     Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
-    Protocol, SubsystemSpec, default_portal_group,
+    Protocol, Start, SubsystemSpec, default_portal_group,
 };
+pub use examine::{Finding, examine};
 pub use report::Report;
 pub use start::{Running, StartError, start};
 

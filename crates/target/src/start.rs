@@ -16,7 +16,7 @@ use store::fs::FileSystem;
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::Clerk;
-use crate::config::{Config, Limits, ListenerSpec};
+use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::nfs::files;
 use crate::nfs::mail::{Client, NfsMail};
 use crate::nfs::records::{Folder, Journal, Records};
@@ -105,6 +105,7 @@ pub struct Running {
     reports: Mutex<Receiver<io::Result<Report>>>,
     /// Reactors that have ended, and what they did.
     ended: (usize, Report),
+    missing: Vec<String>,
 }
 
 /// What a reactor says once it is set up.
@@ -112,12 +113,42 @@ type Ready = io::Result<(Mailbox<Mail>, &'static str)>;
 
 /// Opens the volumes, binds the listeners and starts the reactors. When it
 /// returns, hosts can connect.
-pub fn start(config: Config) -> Result<Running, StartError> {
-    let mut volumes = Vec::new();
+pub fn start(mut config: Config) -> Result<Running, StartError> {
+    let (mut opened, mut missing) = (Opened::default(), Vec::new());
+    // What is missing takes itself away, and nothing else.
+    let mut give_up = |error: StartError| match config.start {
+        Start::Strict => Err(error),
+        Start::Degraded => {
+            let why = error.to_string();
+            tracing::error!(why, "not served: mend it and start again");
+            missing.push(why);
+            Ok(())
+        }
+    };
+    let mut gone = Vec::new();
     for spec in &config.volumes {
-        volumes.push(store::open(spec).map_err(StartError::Volume)?);
+        match store::open(spec) {
+            Ok(volume) => opened.volumes.push(volume),
+            Err(error) => {
+                give_up(StartError::Volume(error))?;
+                gone.push(spec.name.clone());
+            }
+        }
     }
-    start_with(config, volumes)
+    let (now, mut gone_files) = (opened.wall.time(0), Vec::new());
+    for spec in &config.file_systems {
+        match files::open(spec, now) {
+            Ok(fs) => opened.file_systems.push(fs),
+            Err(why) => {
+                give_up(StartError::FileSystem(why))?;
+                gone_files.push(spec.name.clone());
+            }
+        }
+    }
+    config.leave_out(&gone, &gone_files);
+    let mut running = start_with(config, opened)?;
+    running.missing = missing;
+    Ok(running)
 }
 
 /// What is there already, in place of what the configuration says.
@@ -226,6 +257,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
         backend,
         reports: Mutex::new(reports),
         ended: (0, Report::default()),
+        missing: Vec::new(),
     })
 }
 
@@ -352,11 +384,10 @@ pub fn assemble(
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
     let mut opened: Opened = opened.into();
-    let mut state = State::new(
-        std::mem::take(&mut opened.volumes),
-        listeners.collect(),
-        config.limits.scsi_io_bytes_max,
-    );
+    let mut state = State::new(listeners.collect(), config.limits.scsi_io_bytes_max);
+    for volume in std::mem::take(&mut opened.volumes) {
+        state.add_volume(volume).map_err(StartError::Config)?;
+    }
     let registry = Registry::new(RegistryConfig {
         subsystems: Vec::new(),
         listeners: state.listener_list(),
@@ -398,6 +429,12 @@ impl Running {
         let state = self.shared.state();
         let listeners = state.listeners.values();
         listeners.map(|listener| listener.spec.address).collect()
+    }
+
+    /// What is not served although the configuration names it, and why: after
+    /// a [`Start::Degraded`].
+    pub fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// The driver in use: "io_uring" or "epoll".

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use store::Volume;
 use store::fs::FileSystem;
 
+use crate::change::ChangeError;
 use crate::check;
 use crate::config::{ExportSpec, ListenerSpec, Protocol, default_portal_group};
 use crate::iscsi::served::Targets;
@@ -53,25 +54,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(
-        volumes: Vec<Arc<dyn Volume>>,
-        listeners: Vec<ListenerSpec>,
-        io_bytes_max: u32,
-    ) -> State {
+    pub fn new(listeners: Vec<ListenerSpec>, io_bytes_max: u32) -> State {
         let nothing = store::Spec {
-            name: String::new(),
-            kind: store::Kind::Null,
-            size_bytes: 512,
-            block_bytes: 512,
             read_only: true,
-            uuid: None,
-            state: None,
+            ..store::Spec::new("", store::Kind::Null, 512, 512)
         };
         let nothing = store::open(&nothing).expect("a null volume needs nothing");
         let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
         let listeners = (0..).zip(listeners);
         State {
-            volumes,
+            volumes: Vec::new(),
             files: HashMap::new(),
             file_systems: Vec::new(),
             exports: Vec::new(),
@@ -96,6 +88,24 @@ impl State {
             }
         }
         self.files.insert(spec.name.clone(), files);
+        Ok(())
+    }
+
+    /// Puts a volume beside those that there are, of which none may be the same
+    /// to hosts.
+    pub fn add_volume(&mut self, volume: Arc<dyn Volume>) -> Result<(), ChangeError> {
+        let info = volume.info();
+        for other in &self.volumes {
+            if let Some(what) = check::shared_identity(info, other.info()) {
+                return Err(ChangeError::Invalid(format!(
+                    "volume \"{}\" has the {what} of the volume \"{}\", and hosts would take both \
+                     for one disk: leave what is configured of it out, or set another `uuid`",
+                    info.name,
+                    other.info().name
+                )));
+            }
+        }
+        self.volumes.push(volume);
         Ok(())
     }
 

@@ -50,7 +50,7 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Say what is wrong with a configuration, or what it serves
+    /// Say what is wrong with a configuration, here and now, or what it serves
     Check {
         /// Configuration; see weft.example.toml
         #[arg(short, long, value_name = "FILE")]
@@ -78,16 +78,7 @@ fn main() -> ExitCode {
         None => serve::run(serve::default_config()),
         Some(Command::Serve { config: None }) => serve::run(serve::default_config()),
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
-        Some(Command::Check { config }) => with_config(&config, |checked| {
-            print!(
-                "{}: fine; it serves\n{}{}{}",
-                config.display(),
-                banner::contents(&checked, &addresses(&checked)),
-                banner::paths(&checked),
-                banner::notes(&checked)
-            );
-            ExitCode::SUCCESS
-        }),
+        Some(Command::Check { config }) => with_config(&config, |checked| check(&config, &checked)),
         Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
         Some(Command::Perf(arguments)) => until_told(|stop| bench::perf::run(&arguments, stop)),
         Some(Command::Bench(arguments)) => {
@@ -97,6 +88,28 @@ fn main() -> ExitCode {
         Some(Command::Leash(arguments)) => bench::figures::sides::leash(&arguments),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
+}
+
+/// Says what a start would meet on this machine, and what it would serve.
+fn check(file: &Path, config: &Config) -> ExitCode {
+    let findings = target::examine(config);
+    let file = file.display();
+    if findings.iter().any(|finding| finding.stops) {
+        for finding in findings {
+            eprintln!("{file}: {}", finding.text);
+        }
+        return ExitCode::from(FAILURE);
+    }
+    print!(
+        "{file}: fine; it serves\n{}{}{}",
+        banner::contents(config, &addresses(config)),
+        banner::paths(config),
+        banner::notes(config)
+    );
+    for finding in findings {
+        println!("  note: {}", finding.text);
+    }
+    ExitCode::SUCCESS
 }
 
 /// Runs something that the first signal asks to end.
@@ -161,7 +174,7 @@ mod tests {
     #[test]
     fn perf_and_serve_agree_on_the_default() {
         let config = control::default_config();
-        assert_eq!(config.subsystems[0].nqn, bench::perf::DEFAULT_NQN);
+        assert_eq!(config.subsystems[0].nqn, bench::perf::default_nqn());
         let words = Cli::try_parse_from(["weft", "perf"]).expect("a command line");
         let Some(Command::Perf(arguments)) = words.command else {
             panic!("not perf");

@@ -123,6 +123,9 @@ fn announce(config: &Config, running: &Running) -> String {
     let addresses = running.addresses();
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, &addresses);
+    for why in running.missing() {
+        let _ = writeln!(text, "  NOT SERVED: {why}");
+    }
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));

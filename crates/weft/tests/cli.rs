@@ -558,3 +558,74 @@ fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
     let refusals = refusals.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     assert!(refusals.is_some_and(|n: usize| n >= 3 * EACH), "{rest}");
 }
+
+/// What a start would fail at, here and now, is found before: a file that is all
+/// right by itself is not enough.
+#[test]
+fn check_tells_what_a_start_would_miss() {
+    let volumes = "[[volume]]\nname = \"sdx\"\nkind = \"block\"\npath = \"/dev/not-there\"\n\
+                   [[volume]]\nname = \"far\"\nkind = \"file\"\npath = \"no/far.img\"\nsize = \"8MiB\"\n\
+                   [[volume]]\nname = \"kept\"\nkind = \"ram\"\nsize = \"8MiB\"\nstate = \"none/kept\"\n\
+                   [[volume]]\nname = \"small\"\nkind = \"file\"\npath = \"weft.toml\"\nsize = \"8MiB\"\n\
+                   [[nvme.subsystem]]";
+    let file = file(&good(free_port()).replacen("[[nvme.subsystem]]", volumes, 1));
+    let path = file.path.to_str().expect("UTF-8");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    for part in [
+        "volume 'sdx': cannot find /dev/not-there",
+        "volume 'far': the folder ",
+        "volume 'kept': the folder ",
+        "'mkdir -p'",
+        "volume 'small': ",
+        "weft did not make the file",
+    ] {
+        assert!(told.contains(part), "{part:?} is not in:\n{told}");
+    }
+    assert!(!told.contains("disk0"), "{told}");
+    // Without them the rest is served, and that is told loudly.
+    let degraded = std::fs::read_to_string(&file.path).expect("ours");
+    let degraded = degraded.replace("[policy]", "[policy]\nstart = \"degraded\"");
+    let degraded = degraded.replace(
+        "volume = \"disk0\"\n",
+        "volume = \"disk0\"\n\
+        [[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"sdx\"\n",
+    );
+    std::fs::write(&file.path, degraded).expect("ours");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("  note: volume 'sdx': cannot find"));
+    let serving = serve(&file.path);
+    let told = "  NOT SERVED: volume 'sdx': cannot find /dev/not-there";
+    assert!(serving.shown.contains(told), "{}", serving.shown);
+    assert_eq!(serving.shown.matches("NOT SERVED").count(), 4);
+    serving.signal("TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// Also what the process has that is to be started again: told, but no mistake.
+#[test]
+fn check_tells_what_is_in_use_now() {
+    let port = free_port();
+    let file = file(&good(port));
+    let path = file.path.to_str().expect("UTF-8");
+    let serving = serve(&file.path);
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in [
+        format!("  note: cannot listen on 127.0.0.1:{port}: "),
+        format!(
+            "disk0.img is already served by process {}",
+            serving.child.id()
+        ),
+    ] {
+        assert!(shown.contains(&part), "{part:?} is not in:\n{shown}");
+    }
+    let elsewhere = good(port).replace("127.0.0.1", "192.0.2.1");
+    std::fs::write(&file.path, elsewhere).expect("ours");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no such address"));
+}

@@ -11,15 +11,7 @@ use target::{Change, Running};
 pub type Step<'a> = (&'a str, &'a dyn Fn(&Running));
 
 pub fn ram(name: &str, size_bytes: u64, block_bytes: u32) -> Spec {
-    Spec {
-        name: name.into(),
-        kind: Kind::Ram,
-        size_bytes,
-        block_bytes,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+    Spec::new(name, Kind::Ram, size_bytes, block_bytes)
 }
 
 pub fn change(target: &Running, change: Change) {

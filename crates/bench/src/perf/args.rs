@@ -15,8 +15,13 @@ use super::workload::Rw;
 use crate::chap::ChapArgs;
 use crate::units::{parse_bytes, parse_duration};
 
-/// The subsystem that weft serves when nothing is configured.
-pub const DEFAULT_NQN: &str = "nqn.2026-01.io.weft:default";
+/// The subsystem that weft serves on this machine when nothing is configured.
+#[must_use]
+pub fn default_nqn() -> String {
+    let machine = store::identity::of_machine("built-in");
+    format!("nqn.2026-01.io.weft:default-{machine}")
+}
+
 /// Buffers of one job.
 const JOB_BYTES_MAX: u64 = 2 << 30;
 /// Blocks of which `--verify` keeps track in one job.
@@ -192,7 +197,7 @@ pub struct PerfArgs {
     #[arg(short = 's', long, default_value_t = 4420)]
     pub trsvcid: u16,
     /// NVM subsystem NQN
-    #[arg(short = 'n', long, default_value = DEFAULT_NQN)]
+    #[arg(short = 'n', long, default_value_t = default_nqn())]
     pub nqn: String,
     /// Namespace identifier [default: the first namespace]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -543,7 +548,10 @@ mod tests {
             panic!("NVMe");
         };
         assert_eq!(address.socket, "127.0.0.1:4420".parse().expect("address"));
-        assert_eq!((address.subnqn.as_str(), address.nsid), (DEFAULT_NQN, None));
+        assert_eq!(
+            (address.subnqn.as_str(), address.nsid),
+            (&*default_nqn(), None)
+        );
         assert_eq!((args.rw, args.bs), (Rw::RandRead, 4096));
         assert!(args.verify.is_none() && args.rate.is_none());
     }

@@ -76,15 +76,12 @@ impl Address {
     /// # Errors
     /// A sentence for the user.
     pub fn open(&self) -> Result<Arc<dyn Volume>, String> {
-        let spec = Spec {
-            name: "local".into(),
-            kind: self.kind.clone(),
-            size_bytes: self.size_bytes,
-            block_bytes: self.block_bytes,
-            read_only: false,
-            uuid: None,
-            state: None,
-        };
+        let spec = Spec::new(
+            "local",
+            self.kind.clone(),
+            self.size_bytes,
+            self.block_bytes,
+        );
         let volume = store::open(&spec).map_err(|error| error.to_string())?;
         let bytes = vec![0x5a; FILL_BYTES as usize];
         let mut at = 0;

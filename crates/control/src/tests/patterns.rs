@@ -76,7 +76,7 @@ fn what_collides_is_told_once() {
     expect(
         &MANY.replace("size", uuid),
         "4:8",
-        &["has this UUID already", "leave `uuid` out"],
+        &["has this `uuid` already", "leave `uuid` out"],
     );
 }
 

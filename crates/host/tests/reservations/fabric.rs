@@ -30,15 +30,7 @@ fn plain() -> Settings {
 
 /// A RAM volume of 1 MiB.
 pub fn ram(name: &str) -> store::Spec {
-    store::Spec {
-        name: name.into(),
-        kind: store::Kind::Ram,
-        size_bytes: 1 << 20,
-        block_bytes: BLOCK as u32,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+    store::Spec::new(name, store::Kind::Ram, 1 << 20, BLOCK as u32)
 }
 
 /// Serves volumes as the namespaces 1, 2 and so on, and in another subsystem as

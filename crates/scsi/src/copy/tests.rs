@@ -5,7 +5,13 @@ use super::*;
 fn identity() -> Identity {
     let uuid = core::array::from_fn(|n| n as u8);
     let nguid = core::array::from_fn(|n| 0xf0 | n as u8);
-    Identity::new(uuid, nguid, "serial", "1")
+    Identity {
+        uuid,
+        nguid,
+        eui64: Some([9; 8]),
+        naa: vec![0x60; 16],
+        ..crate::testing::unit().identity
+    }
 }
 
 /// A CSCD descriptor with a designator of this kind.
@@ -42,7 +48,7 @@ fn list(id: u8, usage: u8, cscds: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn naa() -> Vec<u8> {
-    cscd(3, &identity().naa())
+    cscd(3, &identity().naa)
 }
 
 fn code(list: &[u8]) -> u16 {
@@ -155,7 +161,12 @@ fn a_designator_names_one_identity() {
     let identity = identity();
     let uuid = [&UUID_HEAD[..], &identity.uuid].concat();
     let parse = |bytes: Vec<u8>| List::parse(&list(0, 0, &[bytes], &[])).unwrap().cscds[0];
-    for (kind, designator) in [(2, &identity.nguid[..]), (3, &identity.naa()), (0xa, &uuid)] {
+    for (kind, designator) in [
+        (2, &identity.nguid[..]),
+        (2, &[9; 8]),
+        (3, &identity.naa),
+        (0xa, &uuid),
+    ] {
         let named = parse(cscd(kind, designator));
         assert!(named.names(&identity), "{kind}");
         assert_eq!(named.fault(), None);

@@ -130,14 +130,25 @@ fn the_unit_is_the_same_through_every_port() {
     assert_eq!(page(0x80, &here), page(0x80, &there));
 }
 
+/// A volume that comes from another target is what it was there.
 #[test]
-fn any_nguid_makes_a_valid_naa() {
-    for first in 0..=255 {
-        let mut identity = unit().identity;
-        identity.nguid[0] = first;
-        assert_eq!(identity.naa()[0], 0x30 | first & 0x0f);
-        assert_eq!(identity.naa()[1..], identity.nguid[1..8]);
-    }
+fn configured_names_are_told_in_every_page_that_has_them() {
+    let mut unit = unit();
+    unit.identity.eui64 = Some([2; 8]);
+    unit.identity.naa = vec![0x60; 16];
+    unit.identity.serial = "other serial".to_owned();
+    unit.identity.vendor = "OTHER".to_owned();
+    unit.identity.product = "disk".to_owned();
+    unit.identity.revision = "4.0".to_owned();
+    let designators = designators(&page(0x83, &unit));
+    assert_eq!(designators[0], (0, 3, 1, vec![0x60; 16]));
+    assert_eq!(designators[1], (0, 2, 1, vec![2; 8]));
+    assert_eq!(designators[2], (0, 2, 1, unit.identity.nguid.to_vec()));
+    let vendor = b"OTHER   other serial".to_vec();
+    assert_eq!(designators[3], (0, 1, 2, vendor));
+    assert_eq!(page(0x80, &unit), b"other serial");
+    let standard = asked(None, Addressed::Unit(&unit)).expect("always there");
+    assert_eq!(&standard[8..36], b"OTHER   disk            4.0 ");
 }
 
 #[test]

@@ -86,15 +86,7 @@ pub fn buffer(len: usize) -> BufRange {
 }
 
 pub fn spec(kind: Kind, size_bytes: u64, block_bytes: u32) -> Spec {
-    Spec {
-        name: "disk".into(),
-        kind,
-        size_bytes,
-        block_bytes,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+    Spec::new("disk", kind, size_bytes, block_bytes)
 }
 
 pub fn file_spec(path: &Path, size_bytes: u64) -> Spec {

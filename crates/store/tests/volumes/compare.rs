@@ -262,10 +262,33 @@ fn a_mark_that_cannot_be_saved_fails() {
     let (offset, len) = (0, 512);
     let marked = run(&*volume, &mut files, Io::MarkUnreadable { offset, len });
     assert!(matches!(marked, Err(Error::WriteFailed(_))), "{marked:?}");
+    read(&*volume, &mut files, 0, 512).expect("as after a restart");
     std::fs::remove_dir_all(&state).unwrap();
     drop(volume);
     let volume = open(&file_spec(&path, SIZE)).unwrap();
     read(&*volume, &mut files, 0, 512).unwrap();
+}
+
+/// A write whose mark cannot be taken away fails, and the mark is there as it is
+/// after a restart.
+#[test]
+fn a_write_that_cannot_unmark_leaves_the_mark() {
+    let (folder, path, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    let (offset, len) = (512, 1024);
+    run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap();
+    let in_the_way = folder.path().join("disk.weft.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let written = write(&*volume, &mut files, 0, &[1; 1024], false);
+    assert!(matches!(written, Err(Error::WriteFailed(_))), "{written:?}");
+    let marked = volume.unreadable(0, SIZE, 9);
+    assert_eq!(marked, [store::Range { offset, len }]);
+    drop(volume);
+    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    assert_eq!(volume.unreadable(0, SIZE, 9), marked);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    write(&*volume, &mut files, 0, &[1; 2048], false).unwrap();
+    assert_eq!(volume.unreadable(0, SIZE, 9), []);
 }
 
 #[test]

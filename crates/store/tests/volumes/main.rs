@@ -8,6 +8,7 @@ mod compare;
 mod content;
 mod fake;
 mod faults;
+mod identity;
 mod opening;
 mod ram;
 mod ranges;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 const SIZE: u64 = 64 << 10;
 
-fn problem(spec: &Spec) -> (Problem, String) {
+pub fn problem(spec: &Spec) -> (Problem, String) {
     let Err(error) = open(spec) else {
         panic!("{spec:?} was opened");
     };
@@ -25,7 +25,7 @@ fn problem(spec: &Spec) -> (Problem, String) {
 }
 
 #[track_caller]
-fn assert_says(text: &str, parts: &[&str]) {
+pub fn assert_says(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "'{part}' is missing in: {text}");
     }
@@ -182,7 +182,7 @@ fn identity_of_memory_follows_from_the_name_and_can_be_given() {
     assert!(!given.volatile_cache);
 }
 
-fn has_attributes(folder: &Path) -> bool {
+pub fn has_attributes(folder: &Path) -> bool {
     let file = fs::File::create(folder.join("probe")).unwrap();
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::fsetxattr(&file, "user.probe", b"1", flags).is_ok()
@@ -231,4 +231,166 @@ fn a_file_without_identity_gets_one_that_stays() {
         spec.name = "other".into();
         assert_eq!(open(&spec).unwrap().info().uuid, derived);
     }
+}
+
+/// A configuration file named by mistake must not become a disk.
+#[test]
+fn smaller_file_that_weft_did_not_make_is_not_grown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weft.toml");
+    for text in ["[policy]\n", ""] {
+        fs::write(&path, text).unwrap();
+        let (found, told) = problem(&file_spec(&path, SIZE));
+        assert!(matches!(found, Problem::NotOurs { .. }), "{found:?}");
+        assert_says(
+            &told,
+            &[path.to_str().unwrap(), "adopt = true", &SIZE.to_string()],
+        );
+        assert_eq!(fs::read(&path).unwrap(), text.as_bytes(), "as it was");
+        assert_says(&problem(&file_spec(&path, SIZE)).1, &["adopt = true"]);
+    }
+}
+
+#[test]
+fn file_that_is_adopted_or_that_weft_made_is_grown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("found");
+    fs::write(&path, vec![1; 4096]).unwrap();
+    let mut spec = file_spec(&path, SIZE);
+    spec.adopt = true;
+    assert_eq!(open(&spec).unwrap().size_bytes(), SIZE);
+    assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
+    assert_eq!(fs::read(&path).unwrap()[..4096], [1; 4096]);
+    // That it was adopted once does not make it one of weft's.
+    let (found, _) = problem(&file_spec(&path, 2 * SIZE));
+    assert!(matches!(found, Problem::NotOurs { .. }), "{found:?}");
+    if !has_attributes(folder.path()) {
+        skipped("no user attributes in the folder for temporary files");
+        return;
+    }
+    // One that it made may grow under any name, also if its UUID was configured.
+    let made = folder.path().join("made");
+    let mut spec = file_spec(&made, SIZE);
+    spec.uuid = Some(Uuid::from_u128(7));
+    open(&spec).unwrap();
+    let moved = folder.path().join("moved");
+    fs::rename(&made, &moved).unwrap();
+    open(&file_spec(&moved, 2 * SIZE)).unwrap();
+    assert_eq!(fs::metadata(&moved).unwrap().len(), 2 * SIZE);
+}
+
+#[test]
+fn file_that_could_not_be_made_whole_is_not_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    fs::write(folder.path().join("disk.weft"), "nonsense").unwrap();
+    let (found, _) = problem(&file_spec(&path, SIZE));
+    assert!(matches!(found, Problem::State { .. }), "{found:?}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn image_in_a_known_format_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut image = vec![0; SIZE as usize];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    fs::write(&path, &image).unwrap();
+    for (size_bytes, read_only) in [(SIZE, false), (SIZE, true), (2 * SIZE, false), (512, false)] {
+        let mut spec = file_spec(&path, size_bytes);
+        spec.read_only = read_only;
+        let (found, told) = problem(&spec);
+        assert!(matches!(found, Problem::Format { .. }), "{found:?}");
+        assert_says(
+            &told,
+            &["qcow2", path.to_str().unwrap(), "qemu-img convert"],
+        );
+    }
+    assert_eq!(fs::read(&path).unwrap(), image);
+    let mut spec = file_spec(&path, SIZE);
+    spec.adopt = true;
+    open(&spec).unwrap();
+}
+
+/// A host may begin its disk with whatever it likes, and finds it again.
+#[test]
+fn volume_that_hosts_began_with_a_signature_is_served_again() {
+    let (folder, path, volume) = file_volume(SIZE);
+    if !has_attributes(folder.path()) {
+        skipped("no user attributes in the folder for temporary files");
+        return;
+    }
+    let mut files = Fake::default();
+    let mut block = [0; 512];
+    block[..4].copy_from_slice(b"QFI\xfb");
+    write(&*volume, &mut files, 0, &block, true).unwrap();
+    drop(volume);
+    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), block);
+}
+
+#[test]
+fn file_of_the_very_size_in_no_known_format_is_served_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("raw");
+    fs::write(&path, vec![3; SIZE as usize]).unwrap();
+    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    let mut files = Fake::default();
+    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [3; 512]);
+}
+
+#[test]
+fn state_file_in_a_folder_that_is_missing_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no");
+    for kind in [
+        Kind::Ram,
+        Kind::File {
+            path: folder.path().join("disk"),
+        },
+    ] {
+        let mut spec = spec(kind, SIZE, 512);
+        spec.state = Some(missing.join("state"));
+        let (found, told) = problem(&spec);
+        assert!(
+            matches!(found, Problem::NoFolder(ref p) if *p == missing),
+            "{found:?}"
+        );
+        assert_says(&told, &["mkdir -p"]);
+    }
+}
+
+/// What is looked at before a start says what the start would say, and leaves
+/// everything as it was.
+#[test]
+fn examining_tells_what_opening_would_and_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("small"), "text").unwrap();
+    fs::write(at("image"), b"vhdxfile").unwrap();
+    fs::write(at("large"), vec![0; 2 * SIZE as usize]).unwrap();
+    fs::write(at("whole"), vec![0; SIZE as usize]).unwrap();
+    fs::write(at("whole.weft"), "nonsense").unwrap();
+    let mut stateless = spec(Kind::Ram, SIZE, 512);
+    stateless.state = Some(at("no/state"));
+    let mut refused = vec![stateless, spec(Kind::Ram, 1 << 50, 512)];
+    refused
+        .extend(["small", "image", "large", "whole", "no/disk"].map(|n| file_spec(&at(n), SIZE)));
+    refused.push(file_spec(folder.path(), SIZE));
+    let path = at("none");
+    refused.push(spec(Kind::Block { path }, 0, 512));
+    for spec in refused {
+        let Err(told) = store::examine(&spec) else {
+            panic!("{spec:?}");
+        };
+        assert_eq!(told.to_string(), problem(&spec).1);
+    }
+    let new = file_spec(&at("new"), SIZE);
+    store::examine(&new).unwrap();
+    assert!(!at("new").exists());
+    let volume = open(&new).unwrap();
+    let served = store::examine(&new).unwrap_err();
+    assert!(matches!(served.problem, Problem::InUse { .. }));
+    drop(volume);
+    store::examine(&new).unwrap();
 }

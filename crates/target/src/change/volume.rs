@@ -8,16 +8,15 @@ use super::*;
 impl Shared {
     pub(super) fn add_volume(&self, spec: &store::Spec) -> Result<Left, ChangeError> {
         check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
+        check::names(&spec.names).map_err(ChangeError::Invalid)?;
         self.expect_no_volume(&spec.name)?;
         self.take_files(spec)?;
-        match store::open(spec) {
-            Ok(volume) => self.state().volumes.push(volume),
-            Err(error) => {
-                self.state().files.remove(&spec.name);
-                return Err(ChangeError::Open(error));
-            }
+        let opened = store::open(spec).map_err(ChangeError::Open);
+        let added = opened.and_then(|volume| self.state().add_volume(volume));
+        if added.is_err() {
+            self.state().files.remove(&spec.name);
         }
-        Ok(Left::Nothing)
+        added.map(|()| Left::Nothing)
     }
 
     /// Keeps the files of a volume from others.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use scsi::provisioning::{Reached, Space};
-use scsi::{AccessState, Attention, Identity, Modes, Port, PortGroup, TargetView, Unit};
+use scsi::{
+    AccessState, Attention, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+};
 use store::Volume;
 
 use crate::config::Ana;
@@ -379,12 +381,18 @@ impl Place {
         }
         let (info, state) = (self.volume.info(), self.volume.state());
         let revision = env!("CARGO_PKG_VERSION");
-        let identity = Identity::new(
-            info.uuid.into_bytes(),
-            info.nguid,
-            &info.serial,
-            &revision[..revision.len().min(4)],
-        );
+        let or =
+            |given: &Option<String>, own: &str| given.clone().unwrap_or_else(|| own.to_owned());
+        let identity = Identity {
+            uuid: info.uuid.into_bytes(),
+            nguid: info.nguid,
+            eui64: info.eui64,
+            naa: info.naa.clone(),
+            serial: info.serial.clone(),
+            vendor: or(&info.vendor, VENDOR),
+            product: or(&info.product, PRODUCT),
+            revision: or(&info.revision, &revision[..revision.len().min(4)]),
+        };
         let here = groups.iter().find(|group| group.tag == tag);
         // Memory has no larger blocks.
         let physical = match info.kind {

@@ -21,6 +21,12 @@ pub(crate) fn open(spec: &FileSystemSpec, now: Time) -> Result<Arc<dyn FileSyste
     let name = &spec.name;
     match &spec.kind {
         FileSystemKind::Mem { size_bytes } => {
+            if let Some(limit) = store::memory::limit().filter(|limit| *size_bytes > limit.bytes) {
+                return Err(format!(
+                    "file system \"{name}\": a size of {size_bytes} bytes does not fit in {limit}: \
+                     make it smaller"
+                ));
+            }
             // Handles of another process are not those of this one.
             let instance = RandomState::new().hash_one(now.nanos);
             match Memory::new(name, *size_bytes, instance, now) {

@@ -269,6 +269,7 @@ pub(crate) fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace 
     Namespace {
         uuid: info.uuid.into_bytes(),
         nguid: info.nguid,
+        eui64: info.eui64,
         read_only: info.read_only,
         write_protect: match volume.state().is_write_protected() {
             true => WriteProtect::Permanent,

@@ -7,15 +7,7 @@ pub const BLOCK: usize = 4096;
 
 /// A RAM volume of `blocks` blocks.
 pub fn ram(name: &str, blocks: u64) -> store::Spec {
-    store::Spec {
-        name: name.into(),
-        kind: store::Kind::Ram,
-        size_bytes: blocks * BLOCK as u64,
-        block_bytes: BLOCK as u32,
-        read_only: false,
-        uuid: None,
-        state: None,
-    }
+    store::Spec::new(name, store::Kind::Ram, blocks * BLOCK as u64, BLOCK as u32)
 }
 
 /// A subsystem whose namespace 1 is the volume "ram".

@@ -11,6 +11,7 @@ mod fences;
 mod fused;
 mod gate;
 mod hostile;
+mod identity;
 mod initiator;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,153 @@
+//! Who a file volume is: what is kept with the file names that very file.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::common::*;
+use crate::fake::*;
+use crate::opening::{assert_says, has_attributes, problem};
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+use store::reservation::{Registrant, Request};
+use store::{Info, Io, Problem, open};
+use uuid::Uuid;
+
+const SIZE: u64 = 64 << 10;
+const ATTRIBUTE: &str = "user.weft.uuid";
+
+fn attribute(path: &Path) -> String {
+    let mut text = [0; 1024];
+    let len = fgetxattr(File::open(path).unwrap(), ATTRIBUTE, &mut text).unwrap();
+    String::from_utf8(text[..len].to_vec()).unwrap()
+}
+
+fn set_attribute(path: &Path, text: &str) {
+    let flags = XattrFlags::empty();
+    fsetxattr(File::open(path).unwrap(), ATTRIBUTE, text.as_bytes(), flags).unwrap();
+}
+
+/// What `cp -a` does. No process is started here: it would hold locks.
+fn copy(from: &Path, to: &Path) {
+    fs::copy(from, to).unwrap();
+    set_attribute(to, &attribute(from));
+}
+
+fn info(path: &Path, read_only: bool) -> Info {
+    let mut spec = file_spec(path, SIZE);
+    spec.read_only = read_only;
+    open(&spec).unwrap().info().clone()
+}
+
+/// A folder whose files can keep an identity; nothing, and a word about it,
+/// elsewhere.
+fn folder() -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    if !has_attributes(folder.path()) {
+        skipped("no user attributes in the folder for temporary files");
+        return None;
+    }
+    Some(folder)
+}
+
+#[test]
+fn copy_with_its_attributes_gets_an_identity_of_its_own() {
+    let Some(folder) = folder() else { return };
+    let at = |name: &str| folder.path().join(name);
+    let first = info(&at("first"), false);
+    copy(&at("first"), &at("second"));
+    let unwritten = info(&at("second"), true);
+    let second = info(&at("second"), false);
+    assert_ne!(second.uuid, first.uuid);
+    assert_ne!(second.nguid, first.nguid);
+    assert_ne!(second.serial, first.serial);
+    assert_eq!(
+        unwritten,
+        Info {
+            read_only: true,
+            ..second.clone()
+        }
+    );
+    assert_eq!(info(&at("second"), false), second, "after a restart");
+    assert_eq!(
+        info(&at("first"), false),
+        first,
+        "the original keeps its own"
+    );
+    // A copy of the copy is neither.
+    copy(&at("second"), &at("third"));
+    let third = info(&at("third"), false);
+    assert!(third.uuid != second.uuid && third.uuid != first.uuid);
+}
+
+#[test]
+fn identity_of_an_earlier_version_is_kept_and_bound_at_first_open() {
+    let Some(folder) = folder() else { return };
+    let at = |name: &str| folder.path().join(name);
+    let uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
+    fs::write(at("old"), vec![0; SIZE as usize]).unwrap();
+    set_attribute(&at("old"), &uuid.to_string());
+    assert_eq!(info(&at("old"), true).uuid, uuid, "and nothing is written");
+    assert_eq!(attribute(&at("old")), uuid.to_string());
+    assert_eq!(info(&at("old"), false).uuid, uuid);
+    assert_ne!(attribute(&at("old")), uuid.to_string());
+    copy(&at("old"), &at("new"));
+    assert_ne!(info(&at("new"), false).uuid, uuid);
+    assert_eq!(info(&at("old"), false).uuid, uuid);
+}
+
+#[test]
+fn attribute_that_cannot_be_understood_is_refused() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path().join("disk");
+    let uuid = info(&path, false).uuid;
+    let good = attribute(&path);
+    let long = "x".repeat(900);
+    for text in [
+        "",
+        "nonsense",
+        &long,
+        &format!("{good} more"),
+        &format!("{uuid} 1"),
+    ] {
+        set_attribute(&path, text);
+        let (_, told) = problem(&file_spec(&path, SIZE));
+        assert_says(&told, &[ATTRIBUTE]);
+    }
+    set_attribute(&path, &good);
+    assert_eq!(info(&path, false).uuid, uuid);
+}
+
+/// What is wrong with the data came with the data; who may write did not.
+#[test]
+fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
+    let Some(folder) = folder() else { return };
+    let at = |name: &str| folder.path().join(name);
+    let mut files = Fake::default();
+    let volume = open(&file_spec(&at("first"), SIZE)).unwrap();
+    let (offset, len) = (4096, 512);
+    run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap();
+    let register = Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    let host = Registrant::NvmeHost([1; 16]);
+    volume.reservations().change(&host, &register).unwrap();
+    copy(&at("first"), &at("second"));
+    fs::copy(at("first.weft"), at("second.weft")).unwrap();
+    for read_only in [true, false, false] {
+        let mut spec = file_spec(&at("second"), SIZE);
+        spec.read_only = read_only;
+        let copied = open(&spec).unwrap();
+        assert_eq!(copied.unreadable(0, SIZE, 9), volume.unreadable(0, SIZE, 9));
+        assert_eq!(copied.reservations().report().registrants, []);
+        assert_ne!(copied.info().uuid, volume.info().uuid);
+    }
+    drop(volume);
+    let volume = open(&file_spec(&at("first"), SIZE)).unwrap();
+    assert_eq!(volume.reservations().report().registrants.len(), 1);
+    // The state of a third volume is nobody else's.
+    drop(volume);
+    open(&file_spec(&at("third"), SIZE)).unwrap();
+    fs::copy(at("second.weft"), at("third.weft")).unwrap();
+    let (found, _) = problem(&file_spec(&at("third"), SIZE));
+    assert!(matches!(found, Problem::State { .. }), "{found:?}");
+}
