@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod testing;
+pub mod work;
 
 /// A command in flight on one connection: an index into the machine's slot
 /// table, chosen by the machine, unique while the command lives, below

@@ -7,21 +7,23 @@
 //! [`State`] that it has seen and looks at its atomics.
 
 mod delegation;
+mod held;
 mod locking;
 mod owner;
 mod state;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
-use super::locks::{Lock, LockOwner, Locks};
+use super::locks::{Lock, LockOwner, Locks, Range};
 use super::secret::{For, Secret};
 pub use delegation::Recall;
 use delegation::{Delegation, RECALLS};
+use held::{LockStates, Opens};
 use locking::Waiting;
 pub use locking::{LockArgs, Waiter};
 pub use owner::{Begun, Kept, Owner, OwnerKind, uses_seqid};
@@ -65,26 +67,13 @@ pub enum Refused {
 /// All that is known of one file.
 #[derive(Debug, Default)]
 struct File {
-    opens: Vec<Open>,
+    opens: Opens,
     /// The states that hold `locks`.
-    lock_states: Vec<Arc<State>>,
+    lock_states: LockStates,
     locks: Locks,
-    waiting: Vec<Waiting>,
+    /// By client and owner.
+    waiting: BTreeMap<(clientid4, Box<[u8]>), Waiting>,
     delegations: Vec<Delegation>,
-}
-
-#[derive(Debug)]
-struct Open {
-    state: Arc<State>,
-    /// Each share that was asked for and is in force: what a downgrade may ask
-    /// for (RFC 8881, section 18.18.3).
-    asked: u16,
-}
-
-impl Open {
-    fn asks(share: Share) -> u16 {
-        1 << share.bits()
-    }
 }
 
 impl File {
@@ -92,20 +81,12 @@ impl File {
         self.opens.is_empty() && self.lock_states.is_empty() && self.delegations.is_empty()
     }
 
-    fn open_of(&self, state: &State) -> Option<usize> {
-        let mut opens = self.opens.iter();
-        opens.position(|open| std::ptr::eq(&*open.state, state))
-    }
-
     /// The share of an open is now this, also for locks by it.
-    fn change_open(&mut self, at: usize, share: Share) {
-        let state = &self.opens[at].state;
-        state.change(share);
-        let kind = Kind::Lock { open: state.number };
-        let locks = self.lock_states.iter();
-        locks
-            .filter(|lock| lock.client == state.client && lock.kind == kind)
-            .for_each(|lock| lock.set_share(share));
+    fn change_open(&mut self, state: &State, share: Share) {
+        self.opens.change(state, share);
+        for lock in self.lock_states.by_open(state) {
+            lock.set_share(share);
+        }
     }
 }
 
@@ -117,6 +98,8 @@ struct Holdings {
     /// Of version 4.0: owners number what they ask.
     is_sequenced: bool,
     states: HashMap<u32, Arc<State>>,
+    /// Their owners and numbers.
+    by_owner: BTreeSet<(LockOwner, u32)>,
     owners: HashMap<(OwnerKind, Box<[u8]>), Arc<Owner>>,
     next: u32,
     /// States that were taken away and are known until FREE_STATEID.
@@ -131,6 +114,7 @@ impl Holdings {
             held: held.clone(),
             is_sequenced: false,
             states: HashMap::new(),
+            by_owner: BTreeSet::new(),
             owners: HashMap::new(),
             next: 0,
             revoked: 0,
@@ -147,11 +131,13 @@ impl Holdings {
 
     fn insert(&mut self, state: &Arc<State>) {
         self.held.fetch_add(1, Ordering::Relaxed);
+        self.by_owner.insert((state.owner.id, state.number));
         self.states.insert(state.number, state.clone());
     }
 
     fn remove(&mut self, number: u32) {
-        if self.states.remove(&number).is_some() {
+        if let Some(state) = self.states.remove(&number) {
+            self.by_owner.remove(&(state.owner.id, number));
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -159,6 +145,7 @@ impl Holdings {
     /// All states; of a client that is gone.
     fn take_states(&mut self) -> HashMap<u32, Arc<State>> {
         self.held.fetch_sub(self.states.len(), Ordering::Relaxed);
+        self.by_owner.clear();
         std::mem::take(&mut self.states)
     }
 
@@ -439,9 +426,22 @@ impl Files {
         }
     }
 
+    /// The states of a client's owner.
+    fn states_of_owner(&self, client: clientid4, owner: &Owner) -> Vec<Arc<State>> {
+        self.with(client, |holdings| {
+            let numbers = holdings
+                .by_owner
+                .range((owner.id, 0)..=(owner.id, u32::MAX));
+            let states = numbers.filter_map(|(_, number)| holdings.states.get(number));
+            let states = states.inspect(|_| work::spend(1));
+            states.filter(|state| !state.is_over()).cloned().collect()
+        })
+    }
+
     /// The states of a client that `which` names.
     fn states_of(&self, client: clientid4, which: impl Fn(&State) -> bool) -> Vec<Arc<State>> {
         self.with(client, |holdings| {
+            work::spend(holdings.states.len() as u64);
             let states = holdings.states.values();
             let states = states.filter(|state| !state.is_over() && which(state));
             states.cloned().collect()
@@ -503,23 +503,22 @@ impl Files {
 
     fn open_in(&self, file: &mut File, args: &OpenArgs<'_>) -> Result<Opened, Refused> {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
-        let is_own = |open: &Open| open.state.owner.id == owner;
         // Also what the owner itself has (RFC 8881, section 9.7).
-        let conflicts = |open: &&Open| open.state.share().conflicts(args.share);
-        if let Some(open) = file.opens.iter().find(conflicts) {
+        let conflicts = |share: Share| share.conflicts(args.share);
+        if let Some(open) = file.opens.find_share(conflicts) {
             let client = open.state.client;
             return Err(Refused::InTheWay(client, nfsstat4::NFS4ERR_SHARE_DENIED));
         }
         if args.share.access & WRITE != 0 || args.share.deny & READ != 0 {
             file.check_delegations(self, args.client, args.now)?;
         }
-        let known = file.opens.iter().position(is_own);
+        let known = file.opens.of_owner(owner).map(|open| open.state.clone());
+        let is_new = known.is_none();
         let state = match known {
-            Some(at) => {
-                file.opens[at].asked |= Open::asks(args.share);
-                let share = file.opens[at].state.share().union(args.share);
-                file.change_open(at, share);
-                file.opens[at].state.clone()
+            Some(state) => {
+                file.opens.ask(&state, args.share);
+                file.change_open(&state, state.share().union(args.share));
+                state
             }
             None => {
                 let holder = (args.client, args.uid);
@@ -528,17 +527,14 @@ impl Files {
                 if args.must_confirm {
                     state.mark(UNCONFIRMED);
                 }
-                file.opens.push(Open {
-                    state: state.clone(),
-                    asked: Open::asks(args.share),
-                });
+                file.opens.insert(&state);
                 state
             }
         };
         Ok(Opened {
             stateid: stateid(self.boot, &state),
             state,
-            is_new: known.is_none(),
+            is_new,
             delegation: self.delegate(file, args),
         })
     }
@@ -560,8 +556,9 @@ impl Files {
 
     /// What an owner of version 4.0 has open and has not confirmed.
     pub fn unconfirmed(&self, client: clientid4, owner: &Owner) -> Vec<Arc<State>> {
-        let is_its = |state: &State| state.owner.id == owner.id && state.is_unconfirmed();
-        self.states_of(client, is_its)
+        let mut states = self.states_of_owner(client, owner);
+        states.retain(|state| state.is_unconfirmed());
+        states
     }
 
     /// OPEN_DOWNGRADE: less than was asked for, but something that was. The
@@ -573,18 +570,17 @@ impl Files {
         let bad = nfsstat4::NFS4ERR_BAD_STATEID;
         let mut shard = self.shard(state.file);
         let file = shard.get_mut(&state.file).ok_or(bad)?;
-        let at = file.open_of(state).ok_or(bad)?;
         // What is asked for must be some union of shares that were.
         let is_part = |bits: &u64| bits & !share.bits() == 0;
-        let asked = file.opens[at].asked;
+        let asked = file.opens.find(state).ok_or(bad)?.asked;
         let was_asked = |bits: &u64| is_part(bits) && asked & 1 << bits != 0;
         let union = (0..16).filter(was_asked).fold(0, |a, b| a | b);
         if share.access == 0 || union != share.bits() {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
         let parts = (0..16).filter(is_part).fold(0, |a, b| a | 1 << b);
-        file.opens[at].asked &= parts;
-        file.change_open(at, share);
+        file.opens.forget_asked(state, parts);
+        file.change_open(state, share);
         Ok(stateid(self.boot, state))
     }
 
@@ -597,14 +593,15 @@ impl Files {
         let file = shard
             .get_mut(&state.file)
             .ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
-        let at = file.open_of(state).ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
-        file.opens.swap_remove(at);
+        if !file.opens.remove(state) {
+            return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+        }
         state.mark(GONE);
         self.drop_state(state);
-        let kind = Kind::Lock { open: state.number };
-        self.drop_locks(file, |lock| {
-            lock.client == state.client && lock.kind == kind
-        });
+        let by_it: Vec<_> = file.lock_states.by_open(state).cloned().collect();
+        for lock in by_it {
+            self.drop_lock_state(file, &lock);
+        }
         if file.is_empty() {
             shard.remove(&state.file);
         }
@@ -648,7 +645,9 @@ impl Files {
         if !matches!(state.kind, Kind::Lock { .. }) || file.locks.holds(state.owner.id) {
             return Err(nfsstat4::NFS4ERR_LOCKS_HELD);
         }
-        self.drop_locks(file, |lock| std::ptr::eq(lock, state));
+        if file.lock_states.has(state) {
+            self.drop_lock_state(file, state);
+        }
         if file.is_empty() {
             shard.remove(&state.file);
         }
@@ -666,8 +665,9 @@ impl Files {
     /// [`nfsstat4::NFS4ERR_LOCKED`] behind [`Refused::InTheWay`].
     pub fn check_anonymous(&self, file: FileKey, access: u32) -> Result<(), Refused> {
         let shard = self.shard(file);
-        let mut opens = shard.get(&file).map_or(&[][..], |file| &file.opens).iter();
-        match opens.find(|open| open.state.share().deny & access != 0) {
+        let file = shard.get(&file);
+        let denies = |share: Share| share.deny & access != 0;
+        match file.and_then(|file| file.opens.find_share(denies)) {
             Some(open) => Err(Refused::InTheWay(
                 open.state.client,
                 nfsstat4::NFS4ERR_LOCKED,
@@ -690,32 +690,51 @@ impl Files {
             holdings.is_gone = true;
             holdings.take_states()
         };
-        let closed = states.into_values();
-        closed.filter_map(|state| self.take_away(&state)).collect()
+        self.take_all_away(states.into_values())
     }
 
-    /// A state goes at once, wherever it is; the file if it was an open.
-    fn take_away(&self, state: &Arc<State>) -> Option<FileKey> {
+    /// States go at once, wherever they are. The files of those that were opens.
+    fn take_all_away(&self, states: impl Iterator<Item = Arc<State>>) -> Vec<FileKey> {
+        let mut unlocked = HashSet::new();
+        let closed = states.filter_map(|state| {
+            let (was_open, was_locked) = self.take_away(&state);
+            unlocked.extend(was_locked.then_some(state.file));
+            was_open.then_some(state.file)
+        });
+        let closed = closed.collect();
+        for key in unlocked {
+            if let Some(file) = self.shard(key).get_mut(&key) {
+                self.wake(file, Range::ALL);
+            }
+        }
+        closed
+    }
+
+    /// A state goes; whether it was an open, and whether it had locks.
+    fn take_away(&self, state: &Arc<State>) -> (bool, bool) {
         let mut shard = self.shard(state.file);
         let was_over = state.is_over();
         state.mark(GONE);
         if state.kind == Kind::Delegation && !was_over {
             self.delegations.fetch_sub(1, Ordering::Relaxed);
         }
-        let file = shard.get_mut(&state.file)?;
-        let opens = file.opens.len();
-        file.opens.retain(|open| !Arc::ptr_eq(&open.state, state));
-        let was_open = file.opens.len() < opens;
-        file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state));
-        file.lock_states.retain(|other| !Arc::ptr_eq(other, state));
-        if matches!(state.kind, Kind::Lock { .. }) {
-            file.locks.unlock_all(state.owner.id);
-            self.wake(file);
+        let Some(file) = shard.get_mut(&state.file) else {
+            return (false, false);
+        };
+        let (mut was_open, mut was_locked) = (false, false);
+        match state.kind {
+            Kind::Open => was_open = file.opens.remove(state),
+            Kind::Lock { .. } => {
+                file.lock_states.remove(state);
+                was_locked = file.locks.unlock_all(state.owner.id);
+            }
+            Kind::Delegation => file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state)),
+            Kind::Copy => {}
         }
         if file.is_empty() {
             shard.remove(&state.file);
         }
-        was_open.then_some(state.file)
+        (was_open, was_locked)
     }
 
     /// All that clients have in a file system is taken away by the
@@ -730,8 +749,8 @@ impl Files {
         for client in clients {
             let states = self.states_of(client, |state| state.file.0 == system);
             hit.extend((!states.is_empty()).then_some(client));
+            closed.extend(self.take_all_away(states.iter().cloned()));
             for state in states {
-                closed.extend(self.take_away(&state));
                 state.mark(REVOKED | BY_ADMIN);
                 self.count_revoked(client);
             }
@@ -745,3 +764,5 @@ const NOBODY: LockOwner = 0;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod work_tests;

@@ -2,11 +2,19 @@
 //! RFC 7530, section 9.3): a lock of an owner replaces what the owner has
 //! there, unlocking part of one splits it, neighbours of one kind are one.
 
+mod tree;
+
+use std::collections::{BTreeMap, HashMap};
+
+use machine::work;
+
+use tree::Tree;
+
 /// Who holds locks of a file: unique in the server.
 pub type LockOwner = u64;
 
 /// Locks of one file at most.
-const LOCKS_MAX: usize = 16 * 1024;
+pub(super) const LOCKS_MAX: usize = 16 * 1024;
 
 /// Bytes from `start` to `end`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +26,12 @@ pub struct Range {
 }
 
 impl Range {
+    /// Every byte that there can be.
+    pub(super) const ALL: Range = Range {
+        start: 0,
+        end: u64::MAX,
+    };
+
     /// `length` bytes from `offset`, all ones for as many as there can be.
     /// `None` for none, or where the sum of both is no number any more.
     pub fn new(offset: u64, length: u64) -> Option<Range> {
@@ -37,7 +51,7 @@ impl Range {
         }
     }
 
-    fn overlaps(self, other: Range) -> bool {
+    pub(super) fn overlaps(self, other: Range) -> bool {
         self.start <= other.end && other.start <= self.end
     }
 
@@ -59,143 +73,145 @@ pub struct Lock {
     pub is_exclusive: bool,
 }
 
+impl Lock {
+    fn is_in_the_way_of(&self, wanted: &Lock) -> bool {
+        self.owner != wanted.owner
+            && (self.is_exclusive || wanted.is_exclusive)
+            && self.range.overlaps(wanted.range)
+    }
+
+    /// What is left of it, before and behind a range that it overlaps.
+    fn without(&self, range: Range) -> impl Iterator<Item = Lock> + use<> {
+        let Range { start, end } = self.range;
+        let before = (start < range.start).then(|| (start, range.start - 1));
+        let behind = (range.end < end).then(|| (range.end + 1, end));
+        let lock = *self;
+        [before, behind]
+            .into_iter()
+            .flatten()
+            .map(move |(start, end)| Lock {
+                range: Range { start, end },
+                ..lock
+            })
+    }
+}
+
 /// No more locks fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The locks of one file.
+/// The locks of one file. A conflict is found in a number of steps that grows with the
+/// logarithm of how many there are.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    /// In the order of their first byte.
-    locks: Vec<Lock>,
+    /// Of all owners.
+    tree: Tree,
+    /// Of each owner that has any, by their first byte: they do not overlap.
+    owned: HashMap<LockOwner, BTreeMap<u64, Lock>>,
 }
 
 impl Locks {
     /// A lock of somebody else that keeps this one from being had.
     pub fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
-        let candidates = self.locks.iter();
-        candidates
-            .take_while(|lock| lock.range.start <= wanted.range.end)
-            .find(|lock| {
-                lock.owner != wanted.owner
-                    && (lock.is_exclusive || wanted.is_exclusive)
-                    && lock.range.overlaps(wanted.range)
-            })
+        self.tree.conflict(wanted)
     }
 
-    /// Takes a lock that nothing conflicts with.
+    /// Takes a lock that nothing conflicts with. Whether others may have what they could
+    /// not have before: a write lock, or a part of one, has become a read lock.
     ///
     /// # Errors
     /// [`Full`]; nothing has changed then.
-    pub fn lock(&mut self, wanted: Lock) -> Result<(), Full> {
+    pub fn lock(&mut self, wanted: Lock) -> Result<bool, Full> {
         debug_assert!(self.conflict(&wanted).is_none());
-        if self.locks.len() + 2 > LOCKS_MAX && self.len_with(&wanted) > LOCKS_MAX {
-            return Err(Full);
-        }
         let mut new = wanted;
-        self.locks.retain(|lock| {
-            let joins = lock.owner == wanted.owner
-                && lock.is_exclusive == wanted.is_exclusive
-                && lock.range.touches(wanted.range);
-            if joins {
+        let (mut old, mut left) = (Vec::new(), Vec::new());
+        for lock in self.touching(wanted.owner, wanted.range) {
+            let is_alike = lock.is_exclusive == wanted.is_exclusive;
+            if is_alike {
                 new.range.start = new.range.start.min(lock.range.start);
                 new.range.end = new.range.end.max(lock.range.end);
-            }
-            !joins
-        });
-        self.cut(wanted.owner, wanted.range);
-        self.insert(new);
-        Ok(())
-    }
-
-    /// How many there would be with one more lock: it joins or replaces those of
-    /// its owner, and may split one in two.
-    fn len_with(&self, wanted: &Lock) -> usize {
-        let (own, range) = (wanted.owner, wanted.range);
-        let left = |lock: &Lock| {
-            let is_alike = lock.is_exclusive == wanted.is_exclusive;
-            let touches = if is_alike {
-                Range::touches
+            } else if lock.range.overlaps(wanted.range) {
+                left.extend(lock.without(wanted.range));
             } else {
-                Range::overlaps
-            };
-            match lock.owner == own && touches(lock.range, range) {
-                true if is_alike => 0,
-                true => {
-                    usize::from(lock.range.start < range.start)
-                        + usize::from(range.end < lock.range.end)
-                }
-                false => 1,
+                continue;
             }
-        };
-        1 + self.locks.iter().map(left).sum::<usize>()
+            old.push(*lock);
+        }
+        let is_less = old.iter().any(|lock| lock.is_exclusive) && !wanted.is_exclusive;
+        left.push(new);
+        self.replace(wanted.owner, &old, &left)?;
+        Ok(is_less)
     }
 
-    /// Gives up what the owner has in a range.
+    /// Gives up what the owner has in a range; whether that was anything.
     ///
     /// # Errors
     /// [`Full`], where what is left are more locks; nothing has changed then.
-    pub fn unlock(&mut self, owner: LockOwner, range: Range) -> Result<(), Full> {
-        // Only what reaches beyond both ends becomes two.
-        let splits = |lock: &Lock| {
-            let is_within = lock.range.start < range.start && range.end < lock.range.end;
-            lock.owner == owner && is_within
-        };
-        if self.locks.len() >= LOCKS_MAX && self.locks.iter().any(splits) {
-            return Err(Full);
-        }
-        self.cut(owner, range);
-        Ok(())
+    pub fn unlock(&mut self, owner: LockOwner, range: Range) -> Result<bool, Full> {
+        let touching = self.touching(owner, range);
+        let old: Vec<_> = touching
+            .filter(|lock| lock.range.overlaps(range))
+            .copied()
+            .collect();
+        let left: Vec<_> = old.iter().flat_map(|lock| lock.without(range)).collect();
+        self.replace(owner, &old, &left)?;
+        Ok(!old.is_empty())
     }
 
-    /// Gives up all that an owner has.
-    pub fn unlock_all(&mut self, owner: LockOwner) {
-        self.locks.retain(|lock| lock.owner != owner);
+    /// Gives up all that an owner has; whether that was anything.
+    pub fn unlock_all(&mut self, owner: LockOwner) -> bool {
+        let owned = self.owned.remove(&owner).unwrap_or_default();
+        let old: Vec<_> = owned.into_values().collect();
+        self.tree.remove(&old);
+        !old.is_empty()
     }
 
     /// Whether an owner has any.
     pub fn holds(&self, owner: LockOwner) -> bool {
-        self.locks.iter().any(|lock| lock.owner == owner)
+        self.owned.contains_key(&owner)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.locks.is_empty()
+        self.owned.is_empty()
     }
 
     /// All, in the order of their first byte.
     pub fn iter(&self) -> impl Iterator<Item = &Lock> {
-        self.locks.iter()
+        self.tree.iter()
     }
 
-    fn insert(&mut self, lock: Lock) {
-        let at = self
-            .locks
-            .partition_point(|other| other.range.start <= lock.range.start);
-        self.locks.insert(at, lock);
+    /// What an owner has that overlaps a range or ends where it begins.
+    fn touching(&self, owner: LockOwner, range: Range) -> impl Iterator<Item = &Lock> {
+        let owned = self.owned.get(&owner).into_iter();
+        owned.flat_map(move |owned| {
+            let before = owned.range(..range.start).next_back();
+            let within = owned.range(range.start..=range.end.saturating_add(1));
+            let all = before.into_iter().chain(within).map(|(_, lock)| lock);
+            all.inspect(|_| work::spend(1))
+                .filter(move |lock| lock.range.touches(range))
+        })
     }
 
-    fn cut(&mut self, owner: LockOwner, range: Range) {
-        let mut behind = Vec::new();
-        self.locks.retain_mut(|lock| {
-            if lock.owner != owner || !lock.range.overlaps(range) {
-                return true;
-            }
-            if lock.range.end > range.end {
-                let start = range.end + 1;
-                let end = lock.range.end;
-                let range = Range { start, end };
-                behind.push(Lock { range, ..*lock });
-            }
-            let has_front = lock.range.start < range.start;
-            if has_front {
-                lock.range.end = range.start - 1;
-            }
-            has_front
-        });
-        // An owner has one lock at most over a byte, so one at most is cut at
-        // the end of the range.
-        behind.into_iter().for_each(|lock| self.insert(lock));
+    /// Puts locks of an owner in place of others that it has.
+    fn replace(&mut self, owner: LockOwner, old: &[Lock], new: &[Lock]) -> Result<(), Full> {
+        let len = self.tree.len() - old.len() + new.len();
+        if len > LOCKS_MAX {
+            return Err(Full);
+        }
+        let owned = self.owned.entry(owner).or_default();
+        for lock in old {
+            owned.remove(&lock.range.start);
+        }
+        self.tree.remove(old);
+        for lock in new {
+            owned.insert(lock.range.start, *lock);
+            self.tree.insert(*lock);
+        }
+        if owned.is_empty() {
+            self.owned.remove(&owner);
+        }
+        Ok(())
     }
 }
 
@@ -264,14 +280,13 @@ mod tests {
                     let conflict = locks.conflict(&lock).copied();
                     prop_assert_eq!(conflict.is_some(), model.conflicts(&lock));
                     if conflict.is_none() {
-                        let expected = locks.len_with(&lock);
                         locks.lock(lock).unwrap();
-                        prop_assert_eq!(locks.locks.len(), expected);
                         Model::bytes(range).for_each(|byte| {
                             model.0.insert((byte, owner), lock.is_exclusive);
                         });
                     }
                 }
+                locks.tree.check();
                 let mut found = Model::default();
                 let mut last = 0;
                 for lock in locks.iter() {
@@ -330,23 +345,23 @@ mod tests {
             ..wide(LOCKS_MAX as u64)
         };
         assert_eq!(locks.lock(other), Err(Full));
-        assert_eq!(locks.locks, before.locks);
+        assert!(locks.iter().eq(before.iter()));
         // What is not goes.
-        assert_eq!(locks.lock(wide(7)), Ok(()));
-        assert_eq!(locks.lock(lock(8, 3, false)), Ok(()));
-        assert_eq!(locks.unlock(1, Range::new(4, 1).unwrap()), Ok(()));
+        assert_eq!(locks.lock(wide(7)), Ok(false));
+        assert_eq!(locks.lock(lock(8, 3, false)), Ok(true));
+        assert_eq!(locks.unlock(1, Range::new(4, 1).unwrap()), Ok(true));
         assert_eq!(
             locks.unlock(1, Range::new(LOCKS_MAX as u64 * 9, 5).unwrap()),
-            Ok(())
+            Ok(false)
         );
-        assert_eq!(locks.locks.len(), LOCKS_MAX);
+        assert_eq!(locks.tree.len(), LOCKS_MAX);
         // Between two of a kind, all three become one.
-        assert_eq!(locks.lock(lock(15, 1, true)), Ok(()));
-        assert_eq!(locks.locks.len(), LOCKS_MAX - 1);
-        assert_eq!(locks.unlock(1, Range::new(20, 3).unwrap()), Ok(()));
-        assert_eq!(locks.lock(lock(25, 1, false)), Ok(()), "into three");
-        assert_eq!(locks.locks.len(), LOCKS_MAX);
-        assert_eq!(locks.unlock(1, Range::new(0, u64::MAX).unwrap()), Ok(()));
+        assert_eq!(locks.lock(lock(15, 1, true)), Ok(false));
+        assert_eq!(locks.tree.len(), LOCKS_MAX - 1);
+        assert_eq!(locks.unlock(1, Range::new(20, 3).unwrap()), Ok(true));
+        assert_eq!(locks.lock(lock(25, 1, false)), Ok(true), "into three");
+        assert_eq!(locks.tree.len(), LOCKS_MAX);
+        assert_eq!(locks.unlock(1, Range::new(0, u64::MAX).unwrap()), Ok(true));
         assert!(locks.is_empty() && !locks.holds(1));
         locks.lock(wide(1)).unwrap();
         locks.unlock_all(1);

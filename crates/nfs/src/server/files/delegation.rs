@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::state::{GONE, READ, RECALLED, REVOKED, WRITE, stateid};
-use super::{File, FileKey, Files, Kind, Open, OpenArgs, Refused, Share, State};
+use super::{File, FileKey, Files, Kind, OpenArgs, Refused, Share, State};
 
 /// A file whose delegation was recalled gets none for so long: somebody writes
 /// it now and then.
@@ -43,6 +43,7 @@ impl File {
         client: clientid4,
         now: Nanos,
     ) -> Result<(), Refused> {
+        work::spend(self.delegations.len() as u64);
         let others = || self.delegations.iter().filter(|d| d.state.client != client);
         if others().next().is_none() {
             return Ok(());
@@ -83,10 +84,11 @@ impl Files {
     /// A read delegation for a file that nobody writes, if its client has none.
     pub(super) fn delegate(&self, file: &mut File, args: &OpenArgs<'_>) -> Option<Arc<State>> {
         let handle = args.delegate?;
-        let writes = |open: &Open| open.state.share().access & WRITE != 0;
+        let writes = |share: Share| share.access & WRITE != 0;
+        work::spend(file.delegations.len() as u64);
         let in_the_way = |state: &State| state.client == args.client || state.is_recalled();
         let is_free = args.share.access & WRITE == 0
-            && !file.opens.iter().any(writes)
+            && file.opens.find_share(writes).is_none()
             && !file.delegations.iter().any(|d| in_the_way(&d.state));
         let rests_until = self.recall_place(args.file).load(Ordering::Relaxed);
         let has_room = self.delegations.load(Ordering::Relaxed) < self.delegations_max;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use machine::work;
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::super::locks::{Lock, LockOwner, Range};
@@ -11,7 +12,7 @@ use super::state::{GONE, READ, WRITE, stateid};
 use super::{File, FileKey, Files, Kind, OwnerKind, Refused, Share, State};
 
 /// Who waits for locks of one file, at most.
-const WAITERS_MAX: usize = 256;
+pub(super) const WAITERS_MAX: usize = 256;
 
 /// A LOCK, LOCKT or LOCKU by a state.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +67,9 @@ impl Files {
         let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
         let mut shard = self.shard(open.file);
         let file = shard.get_mut(&open.file).ok_or(bad.clone())?;
-        let at = file.open_of(open).ok_or(bad)?;
-        let share = file.opens[at].state.share();
+        let share = file.opens.find(open).ok_or(bad)?.state.share();
         let id = self.owner_id(open.client, OwnerKind::Lock, owner);
-        let known = file.lock_states.iter().find(|state| state.owner.id == id);
-        if let Some(state) = known.cloned() {
+        if let Some(state) = file.lock_states.of_owner(id).cloned() {
             let stateid = self.lock_in(file, &state, args)?;
             return Ok((state, stateid));
         }
@@ -83,7 +82,7 @@ impl Files {
             self.drop_state(&state);
             return Err(full);
         }
-        file.lock_states.push(state.clone());
+        file.lock_states.insert(&state);
         let stateid = stateid(self.boot, &state);
         Ok((state, stateid))
     }
@@ -97,8 +96,7 @@ impl Files {
         let mut shard = self.shard(state.file);
         let bad = Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
         let file = shard.get_mut(&state.file).ok_or(bad.clone())?;
-        let is_there = file.lock_states.iter().any(|s| std::ptr::eq(&**s, state));
-        match is_there {
+        match file.lock_states.has(state) {
             true => self.lock_in(file, state, args),
             false => Err(bad),
         }
@@ -108,10 +106,11 @@ impl Files {
         check_lock(file, state.owner.id, state.share(), args)?;
         let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
         let locked = file.locks.lock(args.by(state.owner.id));
-        locked.map_err(|_| full)?;
+        let is_less = locked.map_err(|_| full)?;
         state.change(state.share());
-        // A write lock may have become a read lock.
-        self.wake(file);
+        if is_less {
+            self.wake(file, args.range);
+        }
         Ok(stateid(self.boot, state))
     }
 
@@ -143,12 +142,14 @@ impl Files {
     pub fn unlock(&self, state: &State, range: Range) -> Result<stateid4, nfsstat4> {
         let mut shard = self.shard(state.file);
         let file = shard.get_mut(&state.file);
-        let file = file.filter(|f| f.lock_states.iter().any(|s| std::ptr::eq(&**s, state)));
+        let file = file.filter(|file| file.lock_states.has(state));
         let file = file.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
         let unlocked = file.locks.unlock(state.owner.id, range);
-        unlocked.map_err(|_| nfsstat4::NFS4ERR_LOCK_RANGE)?;
+        let is_less = unlocked.map_err(|_| nfsstat4::NFS4ERR_LOCK_RANGE)?;
         state.change(state.share());
-        self.wake(file);
+        if is_less {
+            self.wake(file, range);
+        }
         Ok(stateid(self.boot, state))
     }
 
@@ -160,7 +161,7 @@ impl Files {
         let Some(owner) = self.find_owner(client, OwnerKind::Lock, name) else {
             return Ok(());
         };
-        let states = self.states_of(client, |state| state.owner.id == owner.id);
+        let states = self.states_of_owner(client, &owner);
         for state in &states {
             let shard = self.shard(state.file);
             let file = shard.get(&state.file);
@@ -176,23 +177,13 @@ impl Files {
         Ok(())
     }
 
-    /// States of locks that `which` names go, and the locks with them.
-    pub(super) fn drop_locks(&self, file: &mut File, which: impl Fn(&State) -> bool) {
-        let File {
-            lock_states, locks, ..
-        } = file;
-        let before = lock_states.len();
-        lock_states.retain(|state| {
-            let goes = which(state);
-            if goes {
-                locks.unlock_all(state.owner.id);
-                state.mark(GONE);
-                self.drop_state(state);
-            }
-            !goes
-        });
-        if lock_states.len() < before {
-            self.wake(file);
+    /// The state of an owner's locks goes, and its locks.
+    pub(super) fn drop_lock_state(&self, file: &mut File, state: &State) {
+        file.lock_states.remove(state);
+        state.mark(GONE);
+        self.drop_state(state);
+        if file.locks.unlock_all(state.owner.id) {
+            self.wake(file, Range::ALL);
         }
     }
 
@@ -204,28 +195,39 @@ impl Files {
         let Some(file) = shard.get_mut(&file) else {
             return;
         };
-        let is_same = |w: &Waiter| w.client == waiter.client && w.owner == waiter.owner;
-        file.waiting.retain(|waiting| !is_same(&waiting.waiter));
-        if file.waiting.len() < WAITERS_MAX {
-            file.waiting.push(Waiting { waiter, args });
+        let owner = self.owner_id(waiter.client, OwnerKind::Lock, &waiter.owner);
+        if file.locks.conflict(&args.by(owner)).is_none() {
+            // It was given up since it was refused.
+            return self.woken(vec![waiter]);
+        }
+        let key = (waiter.client, waiter.owner.clone());
+        if file.waiting.len() < WAITERS_MAX || file.waiting.contains_key(&key) {
+            file.waiting.insert(key, Waiting { waiter, args });
         }
     }
 
-    /// Locks have gone: who waited for them is told.
-    pub(super) fn wake(&self, file: &mut File) {
-        if file.waiting.is_empty() {
-            return;
-        }
-        let waiting = std::mem::take(&mut file.waiting);
-        let mut woken = self.woken.lock().expect("nobody panics with it");
-        for one in waiting {
-            let owner = self.owner_id(one.waiter.client, OwnerKind::Lock, &one.waiter.owner);
-            match file.locks.conflict(&one.args.by(owner)) {
-                Some(_) => file.waiting.push(one),
-                None => woken.push(one.waiter),
+    /// Locks have gone, or less is locked than before, in a range: who waited for a part
+    /// of it is told.
+    pub(super) fn wake(&self, file: &mut File, range: Range) {
+        let File { waiting, locks, .. } = file;
+        work::spend(waiting.len() as u64);
+        let is_free = |_: &_, one: &mut Waiting| {
+            let client = one.waiter.client;
+            one.args.range.overlaps(range) && {
+                let owner = self.owner_id(client, OwnerKind::Lock, &one.waiter.owner);
+                locks.conflict(&one.args.by(owner)).is_none()
             }
+        };
+        let free = waiting.extract_if(.., is_free);
+        self.woken(free.map(|(_, one)| one.waiter).collect());
+    }
+
+    fn woken(&self, waiters: Vec<Waiter>) {
+        if !waiters.is_empty() {
+            let mut woken = self.woken.lock().expect("nobody panics with it");
+            woken.extend(waiters);
+            self.has_woken.store(true, Ordering::Release);
         }
-        self.has_woken.store(!woken.is_empty(), Ordering::Release);
     }
 
     /// Who could have the lock now that it was refused.
@@ -256,8 +258,7 @@ fn check_free(file: &File, owner: LockOwner, args: LockArgs) -> Result<(), Refus
     let Some(held) = file.locks.conflict(&args.by(owner)) else {
         return Ok(());
     };
-    let mut states = file.lock_states.iter();
-    let state = states.find(|state| state.owner.id == held.owner);
+    let state = file.lock_states.of_owner(held.owner);
     let state = state.expect("who holds a lock has a state");
     let name = state.owner.name.clone();
     Err(Refused::Denied(*held, state.client, name))

@@ -92,11 +92,7 @@ impl State {
     /// What it lets its client do, and others not.
     #[inline]
     pub fn share(&self) -> Share {
-        let word = self.word();
-        Share {
-            access: word as u32 & 3,
-            deny: (word >> 2) as u32 & 3,
-        }
+        Share::of_bits(self.word())
     }
 
     /// A change of a state that is there: the next `seqid`, which is never 0
@@ -194,6 +190,13 @@ pub struct Share {
 impl Share {
     pub(super) fn bits(self) -> u64 {
         u64::from(self.access & 3 | (self.deny & 3) << 2)
+    }
+
+    pub(super) fn of_bits(bits: u64) -> Share {
+        Share {
+            access: bits as u32 & 3,
+            deny: (bits >> 2) as u32 & 3,
+        }
     }
 
     pub(super) fn conflicts(self, other: Share) -> bool {

@@ -1,0 +1,213 @@
+//! What operations on files cost with each table as full as it may be, in units.
+
+use machine::work;
+
+use super::*;
+use crate::server::locks::{LOCKS_MAX, Range};
+
+const A: clientid4 = 7 << 32 | 1;
+const B: clientid4 = 7 << 32 | 2;
+const FILE: FileKey = (1, 42);
+/// What one operation may cost: some descents of a tree of the largest size.
+const OPERATION_MAX: u64 = 256;
+
+fn open(files: &Files, client: clientid4, owner: &[u8]) -> Arc<State> {
+    let opened = files.open(&OpenArgs {
+        client,
+        uid: 0,
+        owner,
+        file: FILE,
+        share: Share {
+            access: READ | WRITE,
+            deny: 0,
+        },
+        delegate: None,
+        must_confirm: false,
+        now: 0,
+    });
+    opened.expect("nobody denies anything").state
+}
+
+fn write_lock(start: u64, length: u64) -> LockArgs {
+    LockArgs {
+        range: Range::new(start, length).expect("a range"),
+        is_exclusive: true,
+    }
+}
+
+/// What `operation` costs.
+fn units_of<T>(operation: impl FnOnce() -> T) -> (T, u64) {
+    work::go_on_from(0);
+    let value = operation();
+    (value, work::spent())
+}
+
+/// A holds as many locks as there may be, and as many of B as may be wait for them.
+fn crowded() -> (Files, Arc<State>) {
+    let files = Files::new(7, Secret::default(), 2);
+    files.admit(A, false);
+    files.admit(B, false);
+    let opened = open(&files, A, b"o");
+    open(&files, B, b"o");
+    let (locks, _) = files
+        .lock_first(&opened, b"l", write_lock(0, 1))
+        .expect("the first");
+    for at in 1..LOCKS_MAX as u64 - 2 {
+        files.lock(&locks, write_lock(at * 4, 1)).expect("room");
+    }
+    for at in 0..locking::WAITERS_MAX as u64 {
+        let waiter = Waiter {
+            client: B,
+            owner: at.to_be_bytes()[..].into(),
+            handle: b"h"[..].into(),
+        };
+        files.wait_for_lock(FILE, waiter, write_lock((LOCKS_MAX as u64 - 3) * 4, 1));
+    }
+    (files, locks)
+}
+
+#[test]
+fn lock_without_conflict_wakes_no_waiter() {
+    let (files, locks) = crowded();
+    let (locked, units) = units_of(|| files.lock(&locks, write_lock(u64::MAX / 2, 1)));
+    assert!(locked.is_ok() && files.take_woken().is_empty());
+    assert!(units < OPERATION_MAX, "{units} units for one LOCK");
+}
+
+#[test]
+fn unlock_wakes_only_waiters_whose_range_overlaps() {
+    let (files, locks) = crowded();
+    let unlock = |start| files.unlock(&locks, Range::new(start, 1).expect("a range"));
+    let (unlocked, units) = units_of(|| unlock(4));
+    assert!(unlocked.is_ok() && files.take_woken().is_empty());
+    assert!(units < 2 * OPERATION_MAX, "{units} units for one LOCKU");
+    // Nothing was there any more.
+    let (unlocked, units) = units_of(|| unlock(4));
+    assert!(unlocked.is_ok() && units < 64, "{units} units for nothing");
+    // All of them wait for this one.
+    assert!(unlock((LOCKS_MAX as u64 - 3) * 4).is_ok());
+    assert_eq!(files.take_woken().len(), locking::WAITERS_MAX);
+    assert!(unlock(0).is_ok() && files.take_woken().is_empty());
+}
+
+#[test]
+fn downgrade_wakes_who_waits_to_read() {
+    let (files, locks) = crowded();
+    let waiter = Waiter {
+        client: B,
+        owner: b"reader"[..].into(),
+        handle: b"h"[..].into(),
+    };
+    files
+        .unlock(
+            &locks,
+            Range::new((LOCKS_MAX as u64 - 3) * 4, 1).expect("a range"),
+        )
+        .expect("held");
+    files.take_woken();
+    let reads = LockArgs {
+        is_exclusive: false,
+        ..write_lock(8, 1)
+    };
+    files.wait_for_lock(FILE, waiter.clone(), reads);
+    files.lock(&locks, write_lock(8, 1)).expect("its own");
+    assert!(files.take_woken().is_empty(), "nothing has changed");
+    files.lock(&locks, reads).expect("its own");
+    assert_eq!(files.take_woken(), [waiter]);
+}
+
+#[test]
+fn who_waits_for_what_is_free_by_now_is_told_at_once() {
+    let (files, _) = crowded();
+    let waiter = Waiter {
+        client: B,
+        owner: b"late"[..].into(),
+        handle: b"h"[..].into(),
+    };
+    files.wait_for_lock(FILE, waiter.clone(), write_lock(u64::MAX / 2, 1));
+    assert_eq!(files.take_woken(), [waiter]);
+}
+
+#[test]
+fn refused_lock_costs_the_same_however_many_there_are() {
+    let (files, _) = crowded();
+    let opened = open(&files, B, b"p");
+    let all = LockArgs {
+        range: Range::ALL,
+        is_exclusive: false,
+    };
+    let (refused, units) = units_of(|| files.lock_first(&opened, b"x", all));
+    assert!(matches!(refused, Err(Refused::Denied(lock, ..)) if lock.range.start == 0));
+    assert!(units < OPERATION_MAX, "{units} units for a refused LOCK");
+}
+
+/// What an operation costs whose work somebody has paid for before, lock by lock.
+const WHOLE_TABLE_MAX: u64 = 4 * LOCKS_MAX as u64;
+
+#[test]
+fn unlocking_a_full_table_costs_it_once() {
+    let (files, locks) = crowded();
+    let (unlocked, units) = units_of(|| files.unlock(&locks, Range::ALL));
+    assert!(unlocked.is_ok());
+    assert!(units < WHOLE_TABLE_MAX, "{units} units for LOCKU of all");
+    let (files, locks) = crowded();
+    let (locked, units) = units_of(|| files.lock(&locks, write_lock(0, u64::MAX)));
+    assert!(locked.is_ok());
+    assert!(units < WHOLE_TABLE_MAX, "{units} units for LOCK over all");
+}
+
+#[test]
+fn opens_and_lock_states_of_a_file_are_found_without_a_search() {
+    const OPENS: u32 = 4096;
+    let files = Files::new(7, Secret::default(), 2);
+    files.admit(A, true);
+    let name = |n: u32| n.to_be_bytes();
+    let opens: Vec<_> = (0..OPENS).map(|n| open(&files, A, &name(n))).collect();
+    let locks: Vec<_> = (0..)
+        .zip(&opens)
+        .map(|(n, open)| {
+            let args = write_lock(u64::from(n) * 4, 1);
+            files.lock_first(open, &name(n), args).expect("room").0
+        })
+        .collect();
+    let last = OPENS as usize - 1;
+    let share = Share {
+        access: READ,
+        deny: 0,
+    };
+    let cost = |what: &str, operation: &dyn Fn()| {
+        let ((), units) = units_of(operation);
+        assert!(units < OPERATION_MAX, "{units} units for {what}");
+    };
+    cost("OPEN", &|| drop(open(&files, A, b"one more")));
+    cost("OPEN again", &|| drop(open(&files, A, &name(7))));
+    cost("READ without a state", &|| {
+        assert!(files.check_anonymous(FILE, READ).is_ok());
+    });
+    cost("LOCK", &|| {
+        assert!(
+            files
+                .lock(&locks[last], write_lock(u64::MAX - 9, 1))
+                .is_ok()
+        );
+    });
+    cost("OPEN_DOWNGRADE", &|| {
+        assert!(files.downgrade(&opens[last], share).is_err());
+    });
+    cost("LOCKU", &|| {
+        let unlocked = files.unlock(&locks[last], Range::ALL);
+        assert!(unlocked.is_ok());
+    });
+    cost("RELEASE_LOCKOWNER", &|| {
+        assert_eq!(files.release_lock_owner(A, &name(OPENS - 1)), Ok(()));
+    });
+    cost("CLOSE", &|| assert!(files.close(&opens[0]).is_ok()));
+    // All that a client has goes in one pass.
+    let states = u64::from(OPENS) * 2;
+    let (closed, units) = units_of(|| files.forget_client(A));
+    assert_eq!(closed.len(), OPENS as usize);
+    assert!(
+        units < 64 * states,
+        "{units} units to forget {states} states"
+    );
+}
