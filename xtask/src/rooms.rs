@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("iscsi", &["auth", "machine", "wire"]),
     ("nfs", &["machine", "wire"]),
     ("reactor", &["mem"]),
-    ("store", &["mem", "reactor"]),
+    ("store", &["machine", "mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
     (
         "nfsd",

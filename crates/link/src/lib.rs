@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use machine::{Direct, Machine, Step, Tag, Tail, Transmit};
+use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
@@ -381,6 +381,7 @@ impl<M: Machine> Link<M> {
             *staged = Staged { at, len, receive };
             return;
         }
+        work::spend_bytes(len.into());
         let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
         let mut from = at as usize;
         data.each_part(offset, len, |to| {
@@ -393,6 +394,7 @@ impl<M: Machine> Link<M> {
     /// Moves payload that was received elsewhere to where it belongs.
     #[cold]
     fn copy_on(&self, tag: Tag, offset: u32, from: BufRange) {
+        work::spend_bytes(from.len().into());
         let mut at = 0;
         self.data[usize::from(tag)].each_part(offset, from.len(), |to| {
             mem::copy(to, from.slice(at, to.len()));
@@ -402,6 +404,7 @@ impl<M: Machine> Link<M> {
 
     /// The CRC32C over a part of the data of `tag`.
     fn digest(&self, tag: Tag, offset: u32, len: u32) -> u32 {
+        work::spend_bytes(len.into());
         let data = &self.data[usize::from(tag)];
         if let Memory::Staged(staged) = data.memory {
             let bytes = self.stage_bytes(staged).expect(NO_MEMORY);
@@ -596,8 +599,13 @@ fn copy_payload(batch: &mut Batch, pool: &Pool, part: BufRange) {
 }
 
 impl Transmit for Sink<'_> {
+    /// What a batch holds is worked for in this turn: digests, copies. One PDU goes out
+    /// in any case, and what is left when it has gone.
     #[inline]
     fn has_room(&self) -> bool {
+        if work::is_used_up() && !self.batch.is_empty() {
+            return false;
+        }
         match self.detour {
             None => self.batch.has_room(),
             Some(_) => self.batch.is_empty(),
@@ -620,6 +628,7 @@ impl Transmit for Sink<'_> {
         match self.detour {
             None => data.each_part(offset, len, |part| self.batch.payload(part)),
             Some(pool) => {
+                work::spend_bytes(len.into());
                 data.each_part(offset, len, |part| copy_payload(self.batch, pool, part));
             }
         }
@@ -627,7 +636,9 @@ impl Transmit for Sink<'_> {
         if !pad.is_empty() {
             self.batch.header(pad);
         }
+        work::spend(1);
         if tail.digest {
+            work::spend_bytes(len.into());
             let crc = mem::crc32c_bytes(pad, data.crc32c(offset, len));
             self.batch.header(&crc.to_le_bytes());
         }

@@ -532,3 +532,25 @@ fn answers_wait_for_no_more_payload_than_one_staged_receive_brings() {
     writer.join().unwrap().unwrap();
     assert!(sends >= 3, "{sends} batches for twelve payloads");
 }
+
+#[test]
+fn digests_are_computed_as_far_as_the_share_of_a_turn_goes() {
+    const SENDS: u16 = 6;
+    let mut bench = bench();
+    for tag in 0..SENDS {
+        bench.link.machine.sends.push((tag, 0, 8 << 10));
+        let range = bench.region.range(0, 8 << 10);
+        bench.link.set_data(tag, Data::lent(range));
+    }
+    // One goes whatever it costs, which is 9 units; further ones while there are some.
+    for (units_max, left) in [(1, 5), (10, 3), (19, 0)] {
+        let mut units = 0;
+        work::take_turn(&mut units, units_max, || {
+            bench.link.flush(&mut bench.driver)
+        });
+        let now = bench.link.machine.sends.len();
+        assert_eq!(now, left, "{units} units of {units_max}");
+        assert!(matches!(bench.completion(), Completion::Sent { .. }));
+        bench.link.on_sent();
+    }
+}

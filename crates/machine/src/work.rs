@@ -1,27 +1,34 @@
 //! What a turn of a connection costs, counted in units, so that none spends more than
 //! its share before all others of its reactor had theirs.
 //!
-//! A unit is about one comparison in a table, one entry, or one KiB copied: some tens of
-//! nanoseconds. Whoever does the work counts it, where it is done, with [`spend`]; the
-//! count is the calling thread's, since a reactor gives turns to one connection at a
-//! time. Reading a clock instead would make runs differ from each other.
+//! A unit is about one comparison in a table, one entry of a list, or one KiB copied:
+//! some tens of nanoseconds. Whoever does the work counts it where it is done, with
+//! [`spend`]. The count is the calling thread's: a reactor gives turns to one connection
+//! at a time. A clock instead would make runs differ from each other.
 
 use std::cell::Cell;
 
-/// What a connection may spend in one turn. It stops at the first operation after that.
+/// What a connection may spend in one turn. It stops before the first operation after
+/// that.
 pub const TURN_UNITS_MAX: u64 = 8192;
 
 /// What each operation costs besides what it counts itself.
 pub const OPERATION_UNITS: u64 = 8;
 
+/// What one operation costs at most, with every table as full as it may be: a turn may
+/// cost so much more than [`TURN_UNITS_MAX`].
+pub const OPERATION_UNITS_MAX: u64 = 64 << 10;
+
 thread_local! {
     static SPENT: Cell<u64> = const { Cell::new(0) };
+    /// Outside of turns nothing is ever used up.
+    static SPENT_MAX: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 /// Counts work of the connection whose turn it is.
 #[inline]
 pub fn spend(units: u64) {
-    SPENT.set(SPENT.get().saturating_add(units));
+    SPENT.set(SPENT.get().wrapping_add(units));
 }
 
 /// Counts bytes that are copied, compared or summed up.
@@ -30,20 +37,49 @@ pub fn spend_bytes(bytes: u64) {
     spend(bytes >> 10);
 }
 
-/// What the connection has spent in its turn.
+/// Runs a part of a connection's turn that has cost `units` so far and may cost
+/// `units_max`, and counts on.
 #[inline]
-pub fn spent() -> u64 {
-    SPENT.get()
+pub fn take_turn<T>(units: &mut u64, units_max: u64, turn: impl FnOnce() -> T) -> T {
+    SPENT.set(*units);
+    SPENT_MAX.set(units_max);
+    let value = turn();
+    SPENT_MAX.set(u64::MAX);
+    *units = SPENT.get();
+    value
 }
 
-/// Another connection goes on that has spent so much in its turn.
-#[inline]
-pub fn go_on_from(units: u64) {
-    SPENT.set(units);
-}
-
-/// Whether the share of the connection is used up: what is left waits for its next turn.
+/// Whether the connection whose turn it is has used its share up: what is left waits for
+/// its next turn.
 #[inline]
 pub fn is_used_up() -> bool {
-    spent() >= TURN_UNITS_MAX
+    SPENT.get() >= SPENT_MAX.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_used_up_in_a_turn_and_counts_on_in_its_next_part() {
+        let mut units = 0;
+        take_turn(&mut units, TURN_UNITS_MAX, || {
+            spend(TURN_UNITS_MAX - 1);
+            assert!(!is_used_up());
+        });
+        take_turn(&mut units, TURN_UNITS_MAX, || {
+            spend_bytes(2047);
+            assert!(is_used_up());
+        });
+        assert_eq!(units, TURN_UNITS_MAX);
+    }
+
+    #[test]
+    fn nothing_is_used_up_outside_of_a_turn() {
+        spend(2 * TURN_UNITS_MAX);
+        assert!(!is_used_up());
+        let mut other = 0;
+        assert!(!take_turn(&mut other, TURN_UNITS_MAX, is_used_up));
+        assert_eq!(other, 0);
+    }
 }

@@ -53,6 +53,10 @@ pub enum Fault {
     NoGrace,
     /// What an OPEN denies to others is not looked at.
     NoShares,
+    /// A name is looked for among all of its directory.
+    SearchNames,
+    /// A connection goes on as long as it has something to do.
+    EndlessTurn,
 }
 
 #[cfg(feature = "broken")]

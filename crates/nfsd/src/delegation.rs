@@ -48,6 +48,7 @@ pub(crate) fn free_stateid<'a>(run: &mut Run<'a>, args: &FREE_STATEID4args) -> O
 pub(crate) fn test_stateid<'a>(run: &mut Run<'a>, args: &TEST_STATEID4args<'a>) -> Outcome<'a> {
     let mut statuses = Vec::new();
     for stateid in args.ts_stateids.iter() {
+        machine::work::spend(1);
         statuses.push(test(run, &stateid));
     }
     let resok = TEST_STATEID4resok {

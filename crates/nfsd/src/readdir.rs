@@ -1,5 +1,6 @@
 //! READDIR (RFC 8881, section 18.23).
 
+use machine::work;
 use nfs::attributes::{Asked, Room};
 use store::fs::{self, Entry, Listing, Op, Output};
 use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
@@ -160,6 +161,7 @@ fn write_listing<'a>(
     let mut is_end = listing.is_end;
     let mut is_first = true;
     for (entry, name) in listing.iter() {
+        work::spend(1);
         let mark = run.reply().bytes().len();
         write_entry(run, export, entry, name, (asked, room))?;
         let to = run.reply().bytes();
@@ -239,6 +241,7 @@ fn list_pseudo<'a>(
     let mut cookie = root.map_or(args.cookie, |(of, _)| of - 1);
     let begin = run.flow.body_at();
     loop {
+        work::spend(1);
         let view = &run.peer.view;
         let mut entries = view.list(dir, cookie).ok_or(nfsstat4::NFS4ERR_STALE)?;
         let Some((at, name, place)) = entries.next() else {

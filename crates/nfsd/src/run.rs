@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use link::Link;
-use machine::{Nanos, Tag};
+use machine::{Nanos, Tag, work};
 use mem::Pool;
 use nfs::compound::{self, Compound};
 use nfs::connection::{Args, Connection, Credential, Mark, Procedure, Reply};
@@ -56,6 +56,9 @@ pub enum Step {
     Elsewhere(Elsewhere),
     /// There is no buffer: [`Execution::go_on`] when there may be one again.
     NoMemory,
+    /// Its connection has used its share of the turn up ([`machine::work`]):
+    /// [`Execution::go_on`] in the next one.
+    Turn,
 }
 
 /// What a call waits for that is no file system's.
@@ -173,6 +176,8 @@ enum Waits {
     For(Then),
     /// With the operation under way, from its start.
     Again,
+    /// With the next operation.
+    Next,
 }
 
 const UNDER_WAY: &str = "a call is under way";
@@ -244,6 +249,7 @@ impl Execution {
                 run.flow.compound.rewind();
                 dispatch(run, run.flow.compound.number())
             }),
+            Waits::Next => self.go(around, |run| run.take()),
             Waits::Nothing => panic!("it waits for something"),
         }
     }
@@ -352,7 +358,10 @@ impl<'a> Run<'a> {
             next = match next {
                 Ok(Next::Done) => {
                     self.settle();
-                    self.take()
+                    match self.gives_way() {
+                        true => return Step::Turn,
+                        false => self.take(),
+                    }
                 }
                 Err(status) => {
                     self.refuse(status);
@@ -368,6 +377,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether others have their turn before the next operation.
+    #[inline]
+    fn gives_way(&mut self) -> bool {
+        let gives_way = work::is_used_up();
+        if gives_way {
+            *self.waits = Waits::Next;
+        }
+        gives_way
+    }
+
     /// Takes the next operation and begins it.
     #[inline]
     fn take(&mut self) -> Outcome<'a> {
@@ -375,6 +394,7 @@ impl<'a> Run<'a> {
         self.flow.mark = reply.mark();
         match self.flow.compound.next(self.args, &call) {
             compound::Next::Op(number, payload) => {
+                work::spend(work::OPERATION_UNITS);
                 self.flow.payload = payload;
                 dispatch(self, number)
             }

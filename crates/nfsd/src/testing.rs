@@ -576,7 +576,7 @@ impl Server {
         }
         let mut execution = std::mem::take(&mut executions[usize::from(tag)]);
         let mut step = self.around(conn, tag, |around| go(&mut execution, around));
-        while let Step::Elsewhere(_) = step {
+        while let Step::Elsewhere(_) | Step::Turn = step {
             self.save();
             step = self.around(conn, tag, |around| execution.go_on(around));
         }
@@ -587,7 +587,7 @@ impl Server {
             Step::Pending(fs, task) => c.waits.push((tag, Waits::Task(fs, task))),
             Step::NoMemory if c.is_gone => c.executions[usize::from(tag)].abandon(),
             Step::NoMemory => c.waits.push((tag, Waits::Memory)),
-            Step::Elsewhere(_) => unreachable!("it was done"),
+            Step::Elsewhere(_) | Step::Turn => unreachable!("it went on"),
         }
     }
 }

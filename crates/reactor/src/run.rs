@@ -36,6 +36,11 @@ pub trait Handler<D: Driver, M> {
     fn deadline(&self) -> Option<Nanos>;
     /// The deadline has passed; it must move.
     fn on_deadline(&mut self, driver: &mut D, now: Nanos);
+    /// Whether it has work left for a turn at once: the loop looks for completions
+    /// meanwhile, without sleeping.
+    fn has_more(&self) -> bool {
+        false
+    }
     /// Whether to leave the loop.
     fn is_done(&self) -> bool;
 }
@@ -85,7 +90,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
         let now = driver.now();
         mail.take(&mut letters);
         let is_due = handler.deadline().is_some_and(|at| at <= now);
-        if completions.is_empty() && letters.is_empty() && !is_due {
+        if completions.is_empty() && letters.is_empty() && !is_due && !handler.has_more() {
             let asleep_ns = match wait {
                 Wait::Now => 0,
                 Wait::Until(_) => now - before,

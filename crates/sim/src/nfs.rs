@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use nfsd::exports::{Rule, Squash};
 use reactor::Nanos;
-use store::fs::{FileSystem, Memory, Time};
+use store::fs::{FileSystem, Time};
 use target::nfs::{ExportSpec, NfsSettings};
 use target::parts::{Journal, Wall};
 
@@ -24,7 +24,7 @@ use crate::world::MS;
 
 use ask::{Ask, New, Range4, Share};
 pub use client::NfsClient;
-use kept::{Late, Medium, SIZE_BYTES};
+use kept::{INSTANCE, Late, Medium};
 use model::Model;
 
 /// Files that all clients have open, and read and write.
@@ -101,9 +101,10 @@ impl Nfs {
         let mut model = Model::new(plan.clients.len(), files, plan.blocks, plan.survives);
         let ms = |ms: u32| u64::from(ms) * MS;
         model.set_times(ms(plan.lease_ms), ms(plan.grace_ms));
+        let memory = kept::memory(INSTANCE, plan.others);
         Nfs {
             plan: plan.clone(),
-            medium: Medium::new(random, plan.late_percent, late.clone()),
+            medium: Medium::new(memory, random, plan.late_percent, late.clone()),
             records: Records::default(),
             late,
             late_seen: 0,
@@ -127,11 +128,7 @@ impl Nfs {
         self.common.model.start(now);
         match self.plan.survives {
             true => Arc::new(self.medium.open()),
-            false => {
-                let boot = self.common.boot;
-                let memory = Memory::new("kept", SIZE_BYTES, boot, Time::default());
-                Arc::new(memory.expect("memory is left"))
-            }
+            false => Arc::new(kept::memory(self.common.boot, self.plan.others)),
         }
     }
 

@@ -102,6 +102,8 @@ pub struct NfsPlan {
     pub late: Nanos,
     /// Mean time between two requests of a client.
     pub think: Nanos,
+    /// Names in the directory of the files that no client asks for.
+    pub others: u32,
 }
 
 /// An NFS client.
@@ -208,10 +210,16 @@ pub struct Plan {
     pub iscsi: IscsiTargetPlan,
     /// NFS beside all that.
     pub nfs: Option<NfsPlan>,
+    /// What a connection may spend in one turn, in units of [`machine::work`].
+    pub turn_units_max: u64,
 }
 
 /// Makes one seed's chance another's.
 const NFS: u64 = 0x6e66_735f_6e66_735f;
+const TURNS: u64 = 0x7475_726e_7475_726e;
+
+/// Names of a directory that is large: looking at each would take longer than a turn.
+const OTHERS: u32 = 20_000;
 
 impl Plan {
     /// The plan of a seed.
@@ -255,6 +263,7 @@ impl Plan {
             think: r.pick(&[0, 5, 50]) * US,
             iscsi: iscsi_target(r),
             nfs: None,
+            turn_units_max: 0,
         };
         for host in &mut plan.hosts {
             if r.one_in(3) {
@@ -264,6 +273,8 @@ impl Plan {
         }
         // Chance of its own, so that the rest of a seed is what it would be without.
         plan.nfs = nfs(&mut Random::new(seed ^ NFS));
+        let turns = [8, 64, 512, machine::work::TURN_UNITS_MAX];
+        plan.turn_units_max = Random::new(seed ^ TURNS).pick(&turns);
         plan
     }
 }
@@ -379,6 +390,7 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         late_percent: r.pick(&[0, 20, 60]),
         late: r.pick(&[50 * US, MS, 10 * MS]),
         think: r.pick(&[20, 200, 1000]) * US,
+        others: r.weighted(&[(7, 0), (1, OTHERS)]),
     })
 }
 

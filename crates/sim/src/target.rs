@@ -78,6 +78,9 @@ pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
     Registrant::ScsiNexus(nexus).host_identifier()
 }
 
+/// What one operation may cost here, where tables are small: the largest copy or sum of
+/// what is read and written.
+const OPERATION_UNITS_MAX: u64 = 1 << 10;
 /// A reactor that has slept this long gives unused memory back.
 const TRIM_AFTER: Nanos = S;
 
@@ -287,6 +290,7 @@ fn config(plan: &Plan) -> Config {
             in_capsule_bytes_max: plan.in_capsule_max,
             h2c_data_bytes_max: plan.h2c_data_max,
             cpda: plan.cpda,
+            turn_units_max: plan.turn_units_max,
             ..Limits::default()
         },
         ..Config::default()
@@ -397,6 +401,15 @@ impl SimTarget {
             shard.on_deadline(driver, now);
         }
         Handler::<SimDriver, Mail>::on_turn(shard, driver);
+        let units = shard.turn_units_max();
+        let units_max = self.shared.limits.turn_units_max + OPERATION_UNITS_MAX;
+        assert!(
+            units <= units_max,
+            "{units} units in one turn of a connection, {units_max} at most"
+        );
+        if Handler::<SimDriver, Mail>::has_more(shard) {
+            world.borrow_mut().wake(n);
+        }
         // As the reactor's own loop does.
         let seen = driver.pool().budget().shortages();
         let is_short = std::mem::replace(shortages, seen) != seen;

@@ -166,6 +166,16 @@ fn who_comes_before_those_who_reclaim_is_found() {
 }
 
 #[test]
+fn names_that_are_searched_for_are_found() {
+    is_found(Fault::SearchNames, &["units in one turn"]);
+}
+
+#[test]
+fn a_turn_without_an_end_is_found() {
+    is_found(Fault::EndlessTurn, &["units in one turn"]);
+}
+
+#[test]
 fn shares_that_nobody_looks_at_are_found() {
     is_found(Fault::NoShares, &["was granted against"]);
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use machine::work;
 use reactor::Ticket;
 
 /// Bytes of a granule are 1 << this: larger than nearly every I/O, which then
@@ -94,6 +95,7 @@ struct Stripe {
 impl Stripe {
     #[inline]
     fn is_free(&self, claim: &Claim) -> bool {
+        work::spend((self.held.len() + self.queue.len()) as u64);
         let held = self.held.iter().all(|other| !other.conflicts(claim));
         held && self.queue.iter().all(|w| !w.claim.conflicts(claim))
     }
@@ -112,6 +114,7 @@ impl Stripe {
     fn grant_queued(&mut self, gone: &Claim, callers: &mut Vec<Caller>) {
         let mut at = 0;
         while let Some(waiting) = self.queue.get(at) {
+            work::spend(1);
             let claim = waiting.claim;
             let stays = !claim.conflicts(gone)
                 || self.held.iter().any(|other| other.conflicts(&claim))

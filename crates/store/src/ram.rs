@@ -18,7 +18,8 @@
 use std::io;
 use std::sync::Mutex;
 
-use mem::{BUF_BYTES_MAX, BufRange, Frames, Loan, Refused};
+use machine::work;
+use mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, Loan, Refused};
 use reactor::{FileIo, Token};
 
 use crate::io::Task;
@@ -75,6 +76,11 @@ fn in_steps(
     Ok(())
 }
 
+/// Counts a look at the words of frames from `at` to `to`, which lie one behind the other.
+fn spend_look(at: u64, to: u64) {
+    work::spend(1 + (to - at) / u64::from(FRAME_BYTES) / 64);
+}
+
 impl Ram {
     pub(crate) fn open(base: Base) -> io::Result<Ram> {
         let size = base.size_bytes();
@@ -91,6 +97,9 @@ impl Ram {
     #[inline]
     fn run(&self, io: &Io) -> Result<(), Error> {
         let frames = &self.frames;
+        if !matches!(io, Io::Verify { .. } | Io::MarkUnreadable { .. }) {
+            work::spend_bytes(io.extent().1);
+        }
         match *io {
             Io::Read { offset, buf } => in_steps(offset, buf, |at, buf| frames.read(at, buf))?,
             Io::Write { offset, buf, .. } => {
@@ -129,10 +138,12 @@ impl Ram {
         // Steps end where frames do.
         let step_end = (at + 1).next_multiple_of(step).min(end);
         if gives_back {
+            work::spend((step_end - at) / u64::from(FRAME_BYTES));
             self.frames.discard(at, step_end - at)?;
         } else {
             while at < step_end {
                 let part = (step_end - at).min(BUF_BYTES_MAX.into());
+                work::spend_bytes(part);
                 self.frames.zero(at, part as u32)?;
                 at += part;
             }
@@ -196,6 +207,7 @@ impl Volume for Ram {
     #[inline]
     fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
         let len = bytes.len() as u32;
+        work::spend_bytes(len.into());
         let result = self.base.check_write(offset, len.into());
         let result = result.and_then(|()| Ok(self.frames.write(offset, bytes)?));
         if result.is_ok() {
@@ -271,6 +283,7 @@ impl Volume for Ram {
         let mut left = max;
         while at < end && left > 0 {
             let (allocated, to) = self.frames.extent(at, end);
+            spend_look(at, to);
             out.push(Extent {
                 offset: at,
                 len: to - at,
@@ -288,6 +301,7 @@ impl Volume for Ram {
         let mut used_bytes = 0;
         while at < end {
             let (allocated, to) = self.frames.extent(at, end);
+            spend_look(at, to);
             used_bytes += if allocated { to - at } else { 0 };
             at = to;
         }

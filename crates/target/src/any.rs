@@ -121,6 +121,11 @@ impl AnyConnection {
         each!(self, c => c.is_waiting())
     }
 
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        each!(self, c => c.has_more())
+    }
+
     pub(crate) fn is_stranger(&self) -> bool {
         each!(self, c => c.is_stranger())
     }

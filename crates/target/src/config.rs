@@ -377,6 +377,9 @@ pub struct Limits {
     pub header_digest: bool,
     /// Whether data digests may be negotiated.
     pub data_digest: bool,
+    /// What a connection may spend in one turn of its reactor before all others of it
+    /// have theirs, in units of [`machine::work`].
+    pub turn_units_max: u64,
 }
 
 impl Default for Limits {
@@ -394,6 +397,7 @@ impl Default for Limits {
             handshake_timeout_ms: 10_000,
             header_digest: true,
             data_digest: true,
+            turn_units_max: machine::work::TURN_UNITS_MAX,
         }
     }
 }

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use link::Link;
-use machine::{Machine, Nanos, Tag};
+use machine::{Machine, Nanos, Tag, work};
+use mem::broken::{self, Fault};
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use store::reservation::Registrant;
@@ -184,6 +185,8 @@ pub(crate) struct Connection<P: Protocol> {
     pub(crate) jobs_open: usize,
     /// Operations that wait for memory.
     pub(crate) waiting: Waiting<Op<P>>,
+    /// Its share of the turn was used up before its work was.
+    has_more: bool,
     /// Ticks since its machine has ended.
     ended_ticks: u32,
 }
@@ -210,6 +213,7 @@ impl<P: Protocol> Connection<P> {
             jobs,
             jobs_open: 0,
             waiting: Waiting::default(),
+            has_more: false,
             ended_ticks: 0,
         }
     }
@@ -233,6 +237,20 @@ impl<P: Protocol> Connection<P> {
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() && self.state == State::Open
+    }
+
+    /// Whether it has work for its next turn, whatever happens meanwhile.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more && self.state == State::Open
+    }
+
+    /// Whether others are to have their turn before it does more.
+    #[inline]
+    pub(crate) fn gives_way(&mut self) -> bool {
+        let gives_way = work::is_used_up() && !broken::is(Fault::EndlessTurn);
+        self.has_more |= gives_way;
+        gives_way
     }
 
     /// Whether it closes once everything was sent.
@@ -295,13 +313,15 @@ impl<P: Protocol> Connection<P> {
         self.state = State::Closed;
     }
 
-    /// Takes operations until the received bytes are used up, or one stands
-    /// before the rest.
+    /// Takes operations until the received bytes are used up, one stands before
+    /// the rest, or others are to have their turn.
     #[inline]
     pub(crate) fn run<D: Driver>(&mut self, driver: &mut D) {
         while !self.waiting.is_stalled()
+            && !self.gives_way()
             && let Some(op) = self.link.next_op()
         {
+            work::spend(work::OPERATION_UNITS);
             if !P::execute(self, &op, driver) {
                 self.wait(op);
             }
@@ -325,6 +345,9 @@ impl<P: Protocol> Connection<P> {
         if self.state != State::Open {
             return false;
         }
+        if std::mem::take(&mut self.has_more) {
+            self.run(driver);
+        }
         let wants_more = !self.waiting.is_empty() && self.retry(driver);
         if self.is_ending() {
             self.link.flush_now(driver);
@@ -332,7 +355,7 @@ impl<P: Protocol> Connection<P> {
             // What is still to come is planned for when the batch has gone that
             // asks for it.
             let comes_first = self.link.has_more() && self.link.staged_bytes() == 0;
-            if comes_first && !self.waiting.is_stalled() {
+            if comes_first && self.may_receive() {
                 self.link.receive(driver);
             }
             self.link.flush(driver);
@@ -351,11 +374,17 @@ impl<P: Protocol> Connection<P> {
             if !self.link.is_sending() && !P::is_busy(self) {
                 self.close(driver);
             }
-        } else if !self.waiting.is_stalled() {
+        } else if self.may_receive() {
             self.link.receive(driver);
         }
         P::turn_ends(self, driver);
         wants_more
+    }
+
+    /// Whether what was received before has been walked as far as it goes.
+    #[inline]
+    fn may_receive(&self) -> bool {
+        !self.waiting.is_stalled() && !self.has_more
     }
 
     /// Looks at the time.

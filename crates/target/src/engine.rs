@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use machine::Tag;
+use machine::{Tag, work};
 use mem::Buf;
 use reactor::Driver;
 use store::{Error, Progress, Volume};
@@ -12,10 +12,6 @@ use crate::connection::{Blocks, Connection, Protocol};
 use crate::job::{Job, JobId, OnVolume, Work};
 use crate::steps::{Step, Steps};
 use crate::token::Subject;
-
-/// A command of many steps that are over at once lets others have their turn
-/// after so many bytes: below a millisecond's work.
-const TURN_BYTES: u64 = 4 << 20;
 
 /// What is left to do when the volume has done its part.
 pub(crate) enum Then {
@@ -183,10 +179,10 @@ impl<P: Blocks> Connection<P> {
         mut steps: Box<Steps>,
         driver: &mut D,
     ) {
-        let mut bytes = 0;
         while let Some(Step { unit, volume, io }) = steps.next() {
             let id = kept.map_or_else(|| self.jobs.borrow_mut().vacant(), |(id, _)| id);
-            let (offset, len) = io.extent();
+            work::spend(work::OPERATION_UNITS);
+            let offset = io.extent().0;
             match volume.start(io, driver, Subject::File(id).token()) {
                 Progress::Pending(task) => {
                     let then = Then::Steps(steps);
@@ -204,10 +200,9 @@ impl<P: Blocks> Connection<P> {
                         Some(left) => steps = left,
                         None => return self.let_go(kept),
                     }
-                    bytes += len;
                 }
             }
-            if bytes >= TURN_BYTES {
+            if work::is_used_up() {
                 driver.ticket(Subject::File(id).token()).ring();
                 return self.keep(tag, kept, Work::Turn(steps));
             }
@@ -232,7 +227,11 @@ impl<P: Blocks> Connection<P> {
         let on = match work {
             Work::Volume(on) => on,
             Work::Turn(steps) => return self.go_on(tag, kept, steps, driver),
-            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => {
+            Work::Files(_)
+            | Work::CallTurn
+            | Work::Background(..)
+            | Work::Elsewhere
+            | Work::Abort => {
                 unreachable!("file work is a volume's")
             }
         };

@@ -46,6 +46,8 @@ pub(crate) enum Work {
     Volume(OnVolume),
     /// It goes on when others have had their turn.
     Turn(Box<Steps>),
+    /// The same, of a call.
+    CallTurn,
     /// The file system is at it.
     Files(OnFiles),
     /// The same, of what NFS does without a call.
@@ -87,7 +89,11 @@ impl Work {
                 fs::Progress::Pending(task) => Some(Work::Files(OnFiles { task, ..on })),
                 fs::Progress::Done(_) => None,
             },
-            Work::Background(..) | Work::Turn(_) | Work::Elsewhere | Work::Abort => None,
+            Work::Background(..)
+            | Work::Turn(_)
+            | Work::CallTurn
+            | Work::Elsewhere
+            | Work::Abort => None,
         }
     }
 }
@@ -130,7 +136,11 @@ impl Job {
         match &self.work {
             Work::Volume(on) => Arc::ptr_eq(&on.volume, volume) || on.then.touches(volume),
             Work::Turn(steps) => steps.touches(volume),
-            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => false,
+            Work::Files(_)
+            | Work::CallTurn
+            | Work::Background(..)
+            | Work::Elsewhere
+            | Work::Abort => false,
         }
     }
 
@@ -249,6 +259,14 @@ impl Jobs {
         self.free.push(id.index);
     }
 
+    /// Whose job it is; nobody's of an orphan and of one that is over.
+    #[inline]
+    pub(crate) fn owner(&self, id: JobId) -> Option<ConnectionId> {
+        let entry = &self.entries[id.index as usize];
+        let job = entry.job.as_ref();
+        job.filter(|_| entry.generation == id.generation)?.owner
+    }
+
     /// The job of a command, or of its partner in a fused pair.
     pub(crate) fn find(&self, owner: ConnectionId, tag: Tag) -> Option<JobId> {
         let jobs = self
@@ -282,7 +300,11 @@ impl Jobs {
         let has_begun = match &job.work {
             Work::Volume(on) => !on.task.is_waiting(),
             Work::Turn(_) => false,
-            Work::Files(_) | Work::Background(..) | Work::Elsewhere | Work::Abort => true,
+            Work::Files(_)
+            | Work::CallTurn
+            | Work::Background(..)
+            | Work::Elsewhere
+            | Work::Abort => true,
         };
         if !has_begun {
             entry.job = None;

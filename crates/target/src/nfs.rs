@@ -362,8 +362,17 @@ impl Connection {
                 self.own.starve(tag);
                 return false;
             }
+            Step::Turn => self.give_way(tag, kept, driver),
         }
         true
+    }
+
+    /// A call goes on when others have had their turn.
+    #[cold]
+    fn give_way<D: Driver>(&mut self, tag: Tag, kept: Kept, driver: &mut D) {
+        let id = kept.map_or_else(|| self.jobs.borrow_mut().vacant(), |(id, _)| id);
+        driver.ticket(Subject::File(id).token()).ring();
+        self.keep(tag, kept, Work::CallTurn);
     }
 
     /// A call is answered when what it has changed of clients is on the disk.
@@ -415,12 +424,16 @@ impl Connection {
         let Job {
             tag, mark, work, ..
         } = job;
-        let Work::Files(on) = work else {
-            unreachable!("file work is a file system's")
-        };
-        let step = self.run_call(Some(tag), Some(id), driver, |execution, around| {
-            execution.resume(&on.fs, on.task, result, around)
-        });
+        let step = self.run_call(
+            Some(tag),
+            Some(id),
+            driver,
+            |execution, around| match work {
+                Work::Files(on) => execution.resume(&on.fs, on.task, result, around),
+                Work::CallTurn => execution.go_on(around),
+                _ => unreachable!("file work is a file system's"),
+            },
+        );
         self.settle_late(tag, Some((id, mark)), step, driver);
     }
 

@@ -22,6 +22,9 @@ pub struct Report {
     pub nfs_calls: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
+    /// The most that a connection has spent in one turn, in units of
+    /// [`machine::work`].
+    pub turn_units_max: u64,
     /// I/Os that nobody waits for any more (aborted, or their connection is
     /// gone) and that their volume still works on.
     pub orphans: u64,
@@ -79,6 +82,7 @@ impl AddAssign for Report {
         ] {
             *to += from;
         }
+        self.turn_units_max = self.turn_units_max.max(other.turn_units_max);
     }
 }
 
@@ -138,6 +142,11 @@ impl fmt::Display for Report {
                 self.refusals
             )?;
         }
+        writeln!(
+            f,
+            "units in a turn       {:>14}  of one connection, the most",
+            self.turn_units_max
+        )?;
         let copied = self.memory.copied_bytes;
         write!(
             f,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use mem::broken::{self, Fault};
 use reactor::{Completion, Driver, Handler, SocketId};
 use store::Volume;
@@ -68,11 +68,30 @@ struct Sync {
     then: Then<Result<(), store::Error>>,
 }
 
+/// What somebody has spent of a turn (see [`machine::work`]).
+#[derive(Clone, Copy, Default)]
+struct Share {
+    turn: u64,
+    units: u64,
+}
+
+impl Share {
+    /// What was spent in this turn.
+    #[inline]
+    fn in_turn(&mut self, turn: u64) -> &mut u64 {
+        if self.turn != turn {
+            *self = Share { turn, units: 0 };
+        }
+        &mut self.units
+    }
+}
+
 /// One entry of the connection table.
 #[derive(Default)]
 struct Entry {
     generation: u16,
     connection: Option<AnyConnection>,
+    share: Share,
 }
 
 /// One reactor's share of the target.
@@ -86,6 +105,17 @@ pub struct Shard {
     local: Local,
     free: Vec<u32>,
     dirty: Vec<u32>,
+    /// Which turn it is.
+    turn: u64,
+    /// What was spent by work without a connection.
+    background: Share,
+    /// File work that has completed and waits until who owns it has a share again, in
+    /// the order that it came.
+    deferred: VecDeque<(JobId, io::Result<u32>)>,
+    /// A connection has more work than its share of this turn was enough for.
+    has_more: bool,
+    /// The most units that a connection has spent in a turn.
+    turn_units_max: u64,
     open: usize,
     /// Oldest first; some have said since who they are, or are gone.
     strangers: VecDeque<ConnectionId>,
@@ -127,6 +157,11 @@ impl Shard {
             local: Local::default(),
             free: Vec::new(),
             dirty: Vec::new(),
+            turn: 0,
+            background: Share::default(),
+            deferred: VecDeque::new(),
+            has_more: false,
+            turn_units_max: 0,
             open: 0,
             strangers: VecDeque::new(),
             fences: Vec::new(),
@@ -151,8 +186,14 @@ impl Shard {
         Report {
             orphans: self.local.jobs.borrow().orphans() as u64,
             nfs_calls: self.local.nfs.calls.get(),
+            turn_units_max: self.turn_units_max,
             ..Report::here(driver)
         }
+    }
+
+    /// The most that a connection has spent in one turn, in units of [`machine::work`].
+    pub fn turn_units_max(&self) -> u64 {
+        self.turn_units_max
     }
 
     fn listen<D: Driver>(
@@ -416,23 +457,67 @@ impl Shard {
         let Some(connection) = entry.connection.as_mut() else {
             return;
         };
-        f(connection, driver);
+        let max = self.shared.limits.turn_units_max;
+        let units = entry.share.in_turn(self.turn);
+        work::take_turn(units, max, || f(connection, driver));
+        self.turn_units_max = self.turn_units_max.max(*units);
         if !std::mem::replace(connection.dirty(), true) {
             self.dirty.push(id.index);
         }
     }
 
-    /// The file work of a job has ended.
+    /// Whether whose job it is has used its share of the turn up.
+    #[inline]
+    fn is_used_up(&mut self, id: JobId) -> bool {
+        let owner = self.local.jobs.borrow().owner(id);
+        let share = match owner {
+            Some(owner) => &mut self.table[owner.index as usize].share,
+            None => &mut self.background,
+        };
+        *share.in_turn(self.turn) >= self.shared.limits.turn_units_max
+    }
+
+    /// File work has completed. What came before is seen to first.
     #[inline]
     fn on_file<D: Driver>(&mut self, driver: &mut D, id: JobId, result: io::Result<u32>) {
+        match self.deferred.is_empty() && !self.is_used_up(id) {
+            true => self.end_file_work(driver, id, result),
+            false => self.deferred.push_back((id, result)),
+        }
+    }
+
+    /// Sees to file work that has waited, as far as shares go.
+    #[cold]
+    fn see_to_deferred<D: Driver>(&mut self, driver: &mut D) {
+        for _ in 0..self.deferred.len() {
+            let Some((id, result)) = self.deferred.pop_front() else {
+                return;
+            };
+            match self.is_used_up(id) {
+                true => self.deferred.push_back((id, result)),
+                false => self.end_file_work(driver, id, result),
+            }
+        }
+    }
+
+    #[inline]
+    fn end_file_work<D: Driver>(&mut self, driver: &mut D, id: JobId, result: io::Result<u32>) {
         let Some(job) = self.local.jobs.borrow_mut().take(id) else {
             return;
         };
         match job.owner {
-            Some(owner) => self.with(driver, owner, |c, d| c.on_file(id, job, result, d)),
+            Some(owner) => self.with(driver, owner, |c, d| {
+                work::spend(work::OPERATION_UNITS);
+                c.on_file(id, job, result, d);
+            }),
             None => match job.work {
                 Work::Background(work, task) => {
-                    self.go_on_with_nfs(driver, (id, job.mark), work, (task, result));
+                    let mut units = *self.background.in_turn(self.turn);
+                    let max = self.shared.limits.turn_units_max;
+                    work::take_turn(&mut units, max, || {
+                        self.go_on_with_nfs(driver, (id, job.mark), work, (task, result));
+                    });
+                    self.background.units = units;
                 }
                 _ => (self.local.jobs.borrow_mut()).resume_orphan(id, job, result, driver),
             },
@@ -650,15 +735,20 @@ impl Shard {
     /// memory stay there; whether one found some and waits for more.
     #[inline]
     fn turn<D: Driver>(&mut self, driver: &mut D, dirty: &mut Vec<u32>) -> bool {
+        let max = self.shared.limits.turn_units_max;
         let mut wants_more = false;
         dirty.retain(|&index| {
-            let Some(connection) = self.table[index as usize].connection.as_mut() else {
+            let entry = &mut self.table[index as usize];
+            let Some(connection) = entry.connection.as_mut() else {
                 return false;
             };
-            wants_more |= connection.on_turn(driver);
+            let units = entry.share.in_turn(self.turn);
+            wants_more |= work::take_turn(units, max, || connection.on_turn(driver));
+            self.turn_units_max = self.turn_units_max.max(*units);
+            self.has_more |= connection.has_more();
             // One that waits for memory is looked at again when something
             // happens, which is when memory comes free.
-            let again = connection.is_waiting();
+            let again = connection.is_waiting() || connection.has_more();
             *connection.dirty() = again;
             if connection.is_gone() {
                 self.remove(index);
@@ -758,6 +848,10 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     /// that all its answers leave in one batch.
     #[inline]
     fn on_turn(&mut self, driver: &mut D) {
+        self.has_more = false;
+        if !self.deferred.is_empty() {
+            self.see_to_deferred(driver);
+        }
         loop {
             self.resume_due(driver);
             let mut dirty = std::mem::take(&mut self.dirty);
@@ -780,6 +874,11 @@ impl<D: Driver> Handler<D, Mail> for Shard {
         if self.stopping == Some(Stopping::Closing) && self.open == 0 {
             self.closed(driver);
         }
+        self.turn += 1;
+    }
+
+    fn has_more(&self) -> bool {
+        self.has_more || !self.deferred.is_empty()
     }
 
     fn deadline(&self) -> Option<Nanos> {

@@ -116,6 +116,9 @@ impl<P: Protocol> Connection<P> {
     /// take turns.
     #[cold]
     pub(crate) fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
+        if self.gives_way() {
+            return false;
+        }
         let mut went_on = false;
         if self.waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.

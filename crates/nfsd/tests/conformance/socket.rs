@@ -14,7 +14,11 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 pub struct Socket(TcpStream);
 
 pub fn connect(address: SocketAddr) -> Box<dyn Transport> {
-    let stream = TcpStream::connect(address).expect("a connection");
+    over(TcpStream::connect(address).expect("a connection"))
+}
+
+/// A connection that is there.
+pub fn over(stream: TcpStream) -> Box<dyn Transport> {
     stream.set_nodelay(true).expect("an option");
     stream.set_read_timeout(Some(WAIT_MAX)).expect("an option");
     Box::new(Socket(stream))

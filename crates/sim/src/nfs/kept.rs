@@ -9,15 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use mem::BufRange;
 use reactor::{Bell, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
-    Caller, Error, FileId, FileSystem, Info, Memory, Op, Output, Progress, Task, Time, Written,
+    Caller, Error, FileId, FileSystem, Info, Memory, New, Op, Output, Progress, SetAttr, Task,
+    Time, Written,
 };
 
 use crate::random::Random;
 
-/// Bytes of it, and of one in the target's own memory.
-pub const SIZE_BYTES: u64 = 8 << 20;
+/// Bytes of it, and of one in the target's own memory; those that names of others take
+/// not counted.
+const SIZE_BYTES: u64 = 8 << 20;
+/// What a name of others takes, and more.
+const OTHER_BYTES: u64 = 256;
 /// What its handles carry.
-const INSTANCE: u64 = 0x6b65_7074;
+pub const INSTANCE: u64 = 0x6b65_7074;
 
 /// Tickets of operations whose answers are to come.
 pub type Late = Arc<Mutex<Vec<Ticket>>>;
@@ -55,10 +59,43 @@ pub struct Kept {
     info: Info,
 }
 
+/// A file system in memory, with as many names of one file in its root.
+pub fn memory(instance: u64, others: u32) -> Memory {
+    let bytes = SIZE_BYTES + u64::from(others) * OTHER_BYTES;
+    let memory = Memory::new("kept", bytes, instance, Time::default());
+    let memory = memory.expect("memory is left");
+    let mut first = None;
+    for number in 0..others {
+        let name = format!("other{number}");
+        let (dir, name) = (memory.root(), name.as_bytes());
+        let op = match first {
+            None => Op::Create {
+                dir,
+                name,
+                new: New::Guarded,
+                set: SetAttr::default(),
+            },
+            Some(file) => Op::Link { file, dir, name },
+        };
+        if let Output::Created { attr, .. } = ask(&memory, &superuser(), op).expect("room") {
+            first = Some(attr.file);
+        }
+    }
+    memory
+}
+
+/// What the memory says at once, as it does of all that is small.
+fn ask(memory: &Memory, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+    let mut none = NoFiles(Bell::new(None));
+    match memory.start(caller, op, &mut none, 0) {
+        Progress::Done(result) => result,
+        Progress::Pending(_) => unreachable!("only what is large takes its time"),
+    }
+}
+
 impl Medium {
-    /// An empty one.
-    pub fn new(random: Random, late_percent: u64, late: Late) -> Medium {
-        let memory = Memory::new("kept", SIZE_BYTES, INSTANCE, Time::default());
+    /// One that nobody has written yet.
+    pub fn new(memory: Memory, random: Random, late_percent: u64, late: Late) -> Medium {
         let state = State {
             random,
             late_percent,
@@ -68,7 +105,7 @@ impl Medium {
             starts: 0,
         };
         Medium {
-            memory: Arc::new(memory.expect("memory is left")),
+            memory: Arc::new(memory),
             state: Arc::new(Mutex::new(state)),
             late,
         }
@@ -119,13 +156,8 @@ impl Medium {
         }
     }
 
-    /// What the memory says at once, as it does of all that is small.
     fn ask(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
-        let mut none = NoFiles(Bell::new(None));
-        match self.memory.start(caller, op, &mut none, 0) {
-            Progress::Done(result) => result,
-            Progress::Pending(_) => unreachable!("only what is large takes its time"),
-        }
+        ask(&self.memory, caller, op)
     }
 }
 

@@ -11,6 +11,7 @@ mod names;
 mod threads;
 #[path = "../common/tree.rs"]
 mod tree;
+mod units;
 mod user;
 
 use std::io;

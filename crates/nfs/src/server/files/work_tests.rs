@@ -37,9 +37,9 @@ fn write_lock(start: u64, length: u64) -> LockArgs {
 
 /// What `operation` costs.
 fn units_of<T>(operation: impl FnOnce() -> T) -> (T, u64) {
-    work::go_on_from(0);
-    let value = operation();
-    (value, work::spent())
+    let mut units = 0;
+    let value = work::take_turn(&mut units, u64::MAX, operation);
+    (value, units)
 }
 
 /// A holds as many locks as there may be, and as many of B as may be wait for them.

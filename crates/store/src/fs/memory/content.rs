@@ -8,6 +8,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use ::mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, Loan, Refused};
+use machine::work;
 
 use super::addresses::{Addresses, ORDER_MAX, UNIT_SHIFT, Unit};
 use super::node::{Body, Node};
@@ -249,6 +250,13 @@ impl Store {
         }
     }
 
+    /// As [`Frames::extent`].
+    fn extent(&self, at: u64, end: u64) -> (bool, u64) {
+        let (is_data, to) = self.frames.extent(at, end);
+        work::spend(frames_of(at, to - at));
+        (is_data, to)
+    }
+
     /// Calls `each` with parts of a chunk's range that are alike: from where to
     /// where in it, and whether there is data. Until it says no.
     fn each_extent(
@@ -260,7 +268,7 @@ impl Store {
     ) -> bool {
         let mut at = from;
         while at < to {
-            let (is_data, end) = self.frames.extent(chunk.base() + at, chunk.base() + to);
+            let (is_data, end) = self.extent(chunk.base() + at, chunk.base() + to);
             let end = end - chunk.base();
             if !each(at, end, is_data) {
                 return false;
@@ -330,15 +338,15 @@ impl Store {
 
     /// Gives chunks of a range back that hold nothing.
     fn drop_empty(&self, chunks: &mut Vec<Chunk>, offset: u64, end: u64) {
-        chunks.retain(|&chunk| {
-            let touches = chunk.start() < end && offset < chunk.start() + chunk.len();
+        let first = chunks.partition_point(|chunk| chunk.start() + chunk.len() <= offset);
+        let behind = chunks.partition_point(|chunk| chunk.start() < end);
+        let is_empty = |chunk: &mut Chunk| {
             let (base, end) = (chunk.base(), chunk.base() + chunk.len());
-            let is_empty = touches && self.frames.extent(base, end) == (false, end);
-            if is_empty {
-                self.free_chunk(chunk);
-            }
-            !is_empty
-        });
+            self.extent(base, end) == (false, end)
+        };
+        for chunk in chunks.extract_if(first..behind, is_empty) {
+            self.free_chunk(chunk);
+        }
     }
 
     /// Runs `write`, which gives every frame of a range that is missing its
@@ -383,6 +391,7 @@ impl Store {
     #[inline]
     pub(super) fn write(&self, node: &mut Node, offset: u64, data: Data<'_>) -> Result<(), Error> {
         let len = data.len();
+        work::spend_bytes(len);
         let end = offset.checked_add(len).ok_or(Error::FBig)?;
         if end > FILE_BYTES_MAX {
             return Err(Error::FBig);
@@ -497,6 +506,7 @@ impl Store {
 
     /// Copies `buf.len()` bytes from `offset`, which the file has.
     pub(super) fn read(&self, content: &Content, offset: u64, buf: BufRange) -> Result<(), Error> {
+        work::spend_bytes(buf.len().into());
         let chunks = match content {
             Content::Inline(bytes) => {
                 let offset = offset as usize;
@@ -706,6 +716,7 @@ impl Store {
     }
 
     fn zero(&self, address: u64, len: u64) -> Result<(), Error> {
+        work::spend_bytes(len);
         let mut done = 0;
         while done < len {
             let step = (len - done).min(BUF_BYTES_MAX.into());
@@ -718,7 +729,11 @@ impl Store {
     /// Where data, or a hole, begins at or behind `offset`, which lies before
     /// the end; that end where there is none.
     pub(super) fn seek(&self, node: &Node, offset: u64, is_data: bool) -> u64 {
-        let size = node.attr.size;
+        self.seek_until(node, offset, node.attr.size, is_data)
+    }
+
+    /// The same, as far as `size`, which is no more than the file's.
+    pub(super) fn seek_until(&self, node: &Node, offset: u64, size: u64, is_data: bool) -> u64 {
         let Body::File(Content::Chunks(chunks)) = &node.body else {
             return if is_data { offset } else { size };
         };

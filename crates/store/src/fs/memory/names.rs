@@ -4,6 +4,8 @@
 //! first and looks again under the locks, and begins anew if somebody was
 //! quicker.
 
+use machine::work;
+
 use super::content::{Chunk, Content};
 use super::directory::{Directory, entry_bytes};
 use super::node::{Body, Node};
@@ -308,6 +310,7 @@ impl Inner {
     fn check_loop(&self, file: FileId, dir: FileId) -> Result<(), Error> {
         let mut at = dir;
         for _ in 0..DEPTH_MAX {
+            work::spend(1);
             match at {
                 _ if at == file => return Err(Error::Inval),
                 _ if at == self.root => return Ok(()),
@@ -486,6 +489,7 @@ impl Inner {
         let mut listing = Listing::new(self.info.instance);
         listing.is_end = true;
         for (cookie, entry) in directory.after(cookie) {
+            work::spend(1);
             let name_bytes = listing.name_bytes() + entry.name.len();
             if listing.len() == entries_max || name_bytes > name_bytes_max {
                 listing.is_end = false;

@@ -364,12 +364,14 @@ impl Inner {
     }
 
     fn piece(&self, source: &Node, at: u64, len: u64) -> Result<(u64, Piece), Error> {
-        let data = self.store.seek(source, at, true);
+        // Looking further than this piece goes would be done anew for the next.
+        let end = at + len;
+        let data = self.store.seek_until(source, at, end, true);
         if data > at {
-            return Ok((len.min(data - at), Piece::Hole));
+            return Ok((data - at, Piece::Hole));
         }
-        let len = len.min(self.store.seek(source, at, false) - at);
-        self.store.piece(source, at, len)
+        let hole = self.store.seek_until(source, at, end, false);
+        self.store.piece(source, at, hole - at)
     }
 }
 
