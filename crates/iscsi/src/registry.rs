@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use machine::work;
 use wire::iscsi::{LogoutReason, LogoutResponseCode};
 
 use crate::config::{Auth, Credentials, Portal, Target};
@@ -282,10 +283,17 @@ impl Registry {
         let (Some(session), Some(pairs)) = (self.sessions.get(&id), text::parse(request)) else {
             return outcome;
         };
+        // A key may be sent once in a negotiation (RFC 7143, section 6.2); of this one each
+        // would be a look at all targets.
+        let mut has_asked = false;
         for (key, value) in pairs {
             let out = &mut outcome.text;
             match key {
-                "SendTargets" => self.send_targets(session, via, value, out),
+                "SendTargets" if has_asked => text::push(out, key, text::REJECT),
+                "SendTargets" => {
+                    has_asked = true;
+                    self.send_targets(session, via, value, out);
+                }
                 "MaxRecvDataSegmentLength" => match keys::declared_length(value) {
                     Some(length) => outcome.max_send_data_segment_length = Some(length),
                     None => text::push(out, key, text::REJECT),
@@ -323,7 +331,9 @@ impl Registry {
         let ports = discovery::ports(&self.portals, via.local);
         let peer = via.peer.ip();
         let initiator = &session.initiator.name;
-        for target in self.targets().filter(visible) {
+        for target in self.targets().inspect(|_| work::spend(1)).filter(visible) {
+            let entries = target.acl.len() * target.portal_groups.len();
+            work::spend(entries as u64);
             let reached = |tag| target.entry_of(initiator, peer, tag).is_some();
             discovery::describe(target, reached, &ports, out);
         }

@@ -13,6 +13,7 @@ use wire::nvme::{PropertyGet, PropertySet, Status};
 
 use crate::admin::Reply;
 use crate::command::AnaState;
+use crate::discovery::DiscoveryLog;
 use crate::feature::Features;
 use crate::reservation::Notifications;
 use crate::subsystem::{Namespace, Subsystem};
@@ -140,6 +141,9 @@ pub struct Controller {
     pub(crate) changed_namespaces: BTreeSet<u32>,
     pub(crate) ana: AnaChanges,
     pub(crate) notifications: Notifications,
+    /// Of a discovery controller: the log as it was read last, so that each piece of it
+    /// does not look at all subsystems again.
+    pub(crate) discovery_log: Arc<DiscoveryLog>,
     kato_default_ms: u32,
     activity: Arc<Activity>,
     cc: Cc,
@@ -324,6 +328,7 @@ impl Controller {
             changed_namespaces: BTreeSet::new(),
             ana: AnaChanges::default(),
             notifications: Notifications::default(),
+            discovery_log: Arc::default(),
             aborts: 0,
             kato_default_ms: kato_ms,
             activity: Arc::default(),

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use machine::work;
 use wire::nvme::discovery::{
     ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, SUBTYPE_CURRENT,
     SUBTYPE_NVM, SUBTYPE_REFERRAL, TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
@@ -97,7 +98,7 @@ enum Entry<'a> {
 }
 
 /// The subsystems that a host may see, at the addresses where it can reach them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct DiscoveryLog {
     generation: u64,
     ports: Vec<Port>,
@@ -117,6 +118,7 @@ impl DiscoveryLog {
     ) -> Self {
         let mut served = Vec::new();
         for subsystem in visible {
+            work::spend(ports.len() as u64);
             let at = (0..ports.len()).filter(|index| ports[*index].serves(subsystem));
             served.extend(at.map(|index| (subsystem.clone(), index)));
         }
@@ -127,6 +129,12 @@ impl DiscoveryLog {
             served,
             referrals: referrals.to_vec(),
         }
+    }
+
+    /// Whether it says what a log of that generation says; one that was never made
+    /// does not.
+    pub fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation
     }
 
     /// Bytes of the whole log.
@@ -152,6 +160,7 @@ impl DiscoveryLog {
         let first = offset.saturating_sub(HEADER_BYTES as u64) / ENTRY_BYTES as u64;
         let last = end.div_ceil(ENTRY_BYTES as u64).min(self.entries() as u64);
         for index in first..last {
+            work::spend(1);
             let entry = encode(&self.entry(index as usize));
             let at = HEADER_BYTES as u64 + index * ENTRY_BYTES as u64;
             copy_window(entry.as_bytes(), at, offset, out);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use machine::{Nanos, Tag};
+use machine::{Nanos, Tag, work};
 use wire::nvme::admin::GET_LOG_PAGE;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
@@ -399,11 +399,12 @@ impl Registry {
         env: &Env<'_>,
     ) -> Outcome {
         let controller = &self.controllers[&id];
-        let discovery = if controller.is_discovery && sqe.opcode == GET_LOG_PAGE {
-            self.discovery_log(controller)
-        } else {
-            DiscoveryLog::default()
-        };
+        let is_of_now = controller.discovery_log.is_of(self.generation);
+        if controller.is_discovery && sqe.opcode == GET_LOG_PAGE && !is_of_now {
+            let log = Arc::new(self.discovery_log(controller));
+            self.live(id).discovery_log = log;
+        }
+        let controller = &self.controllers[&id];
         if controller.has_ended() {
             // Its connections are being closed; its subsystem may be gone.
             return Outcome::Done(Reply::failed(Status::ABORTED_SQ_DELETION));
@@ -413,6 +414,7 @@ impl Registry {
         } else {
             BTreeMap::new()
         };
+        let discovery = controller.discovery_log.clone();
         let request = Request {
             controller: self.controllers.get_mut(&id).expect("found before"),
             sqe,
@@ -428,6 +430,7 @@ impl Registry {
     /// Hosts of a subsystem's controllers by Controller ID.
     fn hosts(&self, nqn: &str) -> BTreeMap<u16, String> {
         let controllers = self.entries[nqn].controllers.iter();
+        work::spend(controllers.len() as u64);
         controllers
             .map(|(cntlid, id)| (*cntlid, self.controllers[id].hostnqn.clone()))
             .collect()
@@ -450,6 +453,9 @@ impl Registry {
     fn discovery_log(&self, controller: &Controller) -> DiscoveryLog {
         let visible = self
             .subsystems()
+            .inspect(|subsystem| {
+                work::spend(1 + subsystem.hosts.as_ref().map_or(0, Vec::len) as u64)
+            })
             .filter(|subsystem| subsystem.allows(&controller.hostnqn));
         DiscoveryLog::new(
             self.generation,

@@ -254,3 +254,38 @@ fn an_address_is_named_once() {
         .collect();
     assert_eq!(ports, [(3, 2), (2, 2)], "the one that was used");
 }
+
+/// A host reads the log in pieces of a page; that each looks at all subsystems again cost
+/// more than everything else that the target did meanwhile.
+#[test]
+fn log_read_in_pieces_looks_at_each_subsystem_once() {
+    const SUBSYSTEMS: u64 = 1000;
+    const PIECE_BYTES: u64 = 4096;
+    let nqn = |n| format!("nqn.2024-01.org.example:disk{n:04}");
+    let subsystems = (0..SUBSYSTEMS).map(|n| subsystem(&nqn(n), vec![]));
+    let mut bench = Bench::with(subsystems.collect(), &["0.0.0.0:4420"]);
+    let id = bench.enabled(DISCOVERY_NQN, 0);
+    let mut log = Vec::new();
+    let mut units = 0;
+    machine::work::take_turn(&mut units, u64::MAX, || {
+        // The entry of the discovery subsystem itself, and the header.
+        for at in 0..(SUBSYSTEMS + 2) * 1024 / PIECE_BYTES {
+            let at = at * PIECE_BYTES;
+            log.extend(
+                bench
+                    .log(id, lid::DISCOVERY, 0, at, PIECE_BYTES as usize)
+                    .unwrap(),
+            );
+        }
+    });
+    assert_eq!(u64_at(&log, 8), SUBSYSTEMS + 1);
+    assert!(units < 6 * SUBSYSTEMS, "{units} units");
+    // What changes is seen in the next piece.
+    let before = u64_at(&log, 0);
+    drop(bench.registry.remove_subsystem(&nqn(7)));
+    let header = bench.log(id, lid::DISCOVERY, 0, 0, 1024).unwrap();
+    assert_eq!(
+        (u64_at(&header, 0), u64_at(&header, 8)),
+        (before + 1, SUBSYSTEMS)
+    );
+}

@@ -217,3 +217,26 @@ fn other_keys_of_a_text_request() {
     assert_eq!(ask(b"no pair"), (String::new(), None));
     assert_eq!(ask(b""), (String::new(), None));
 }
+
+#[test]
+fn a_thousand_targets_are_each_looked_at_once() {
+    const TARGETS: u64 = 1000;
+    let named = |n| Target {
+        name: format!("iqn.2026-01.io.weft:disk{n}"),
+        ..target()
+    };
+    let mut registry = registry((0..TARGETS).map(named).collect());
+    let mut units = 0;
+    let told = machine::work::take_turn(&mut units, u64::MAX, || {
+        ask(&mut registry, INITIATOR, "All")
+    });
+    assert_eq!(told.matches("TargetName=").count() as u64, TARGETS);
+    assert!(units < 10 * TARGETS, "{units} units for SendTargets");
+}
+
+#[test]
+fn targets_are_told_once_a_request() {
+    let mut registry = registry(vec![target()]);
+    let told = ask(&mut registry, INITIATOR, "All\0SendTargets=All");
+    assert_eq!(told, format!("{DISKS}|SendTargets=Reject"));
+}
