@@ -26,7 +26,8 @@ use store::counters;
 pub(crate) enum Then {
     /// With what was read into this.
     Read(Buf),
-    Write,
+    /// With the verifier of before.
+    Write(verifier4),
     Commit,
     Seek,
     Change,
@@ -47,7 +48,7 @@ pub(crate) fn after<'a>(
         (Then::Read(buf), Ok(Output::Read { len, is_end })) => {
             give(run, Source::Buf(buf, len), is_end)
         }
-        (Then::Write, Ok(Output::Written(written))) => wrote(run, &written),
+        (Then::Write(verifier), Ok(Output::Written(written))) => wrote(run, &written, verifier),
         (Then::Commit, Ok(Output::Done)) => {
             let writeverf = verifier(run)?;
             run.ok(|to| COMMIT4resok { writeverf }.encode(to))
@@ -291,6 +292,9 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     let is_open = open::check_io(run, &args.stateid, WRITE)?;
     run.check_writable(place)?;
     run.reserve(WRITE_BYTES)?;
+    // What is lost while this is under way may be its data: its client sees that the
+    // verifier has changed since, and writes it again.
+    let verifier = verifier(run)?;
     let Place::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ROFS);
     };
@@ -303,14 +307,14 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     let what = (file, args.offset, is_stable);
     let begun = begin_write(run.link, run.pool, data, fs.as_ref(), &caller, what);
     match begun.map_err(|error| status(error, run.minor()))? {
-        Writing::Done(written) => wrote(run, &written),
-        Writing::Ask(op) => ask(run, op, is_open, Then::Write),
+        Writing::Done(written) => wrote(run, &written, verifier),
+        Writing::Ask(op) => ask(run, op, is_open, Then::Write(verifier)),
         Writing::NoMemory => Ok(Next::NoMemory),
     }
 }
 
 #[inline]
-fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
+fn wrote<'a>(run: &mut Run<'a>, written: &Written, verifier: verifier4) -> Outcome<'a> {
     counters::add(written.len);
     let resok = WRITE4resok {
         count: written.len,
@@ -318,7 +322,7 @@ fn wrote<'a>(run: &mut Run<'a>, written: &Written) -> Outcome<'a> {
             true => stable_how4::FILE_SYNC4,
             false => stable_how4::UNSTABLE4,
         },
-        writeverf: verifier(run)?,
+        writeverf: verifier,
     };
     run.ok(|to| resok.encode(to))
 }

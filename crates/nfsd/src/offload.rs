@@ -34,8 +34,9 @@ const RESULT_BYTES: u32 = 64;
 pub(crate) enum Then {
     /// COPY knows how long its source is.
     Size,
-    /// COPY is done.
-    Copied,
+    /// COPY is done. With the verifier of before: what is lost meanwhile may be
+    /// what it wrote.
+    Copied(u64),
 }
 
 pub(crate) fn after<'a>(
@@ -46,8 +47,8 @@ pub(crate) fn after<'a>(
     let output = run.done(result)?;
     match (then, output) {
         (Then::Size, Output::Attr(attr)) => copy_of(run, attr.size),
-        (Then::Copied, Output::Copied(bytes)) => {
-            let copied = response(&**run.file_system()?, bytes, List::Of(&[]));
+        (Then::Copied(verifier), Output::Copied(bytes)) => {
+            let copied = response(verifier, bytes, List::Of(&[]));
             copy_answer(run, copied, true)
         }
         _ => unreachable!("each question has its answer"),
@@ -55,16 +56,12 @@ pub(crate) fn after<'a>(
 }
 
 /// What was copied.
-fn response<'s>(
-    fs: &dyn FileSystem,
-    bytes: u64,
-    callback: List<'s, stateid4, 1>,
-) -> write_response4<'s> {
+fn response(verifier: u64, bytes: u64, callback: List<'_, stateid4, 1>) -> write_response4<'_> {
     write_response4 {
         wr_callback_id: callback,
         wr_count: bytes,
         wr_committed: stable_how4::UNSTABLE4,
-        wr_writeverf: fs.verifier().to_be_bytes(),
+        wr_writeverf: verifier.to_be_bytes(),
     }
 }
 
@@ -134,6 +131,7 @@ fn check_copy(run: &mut Run<'_>, args: &COPY4args<'_>) -> Result<bool, nfsstat4>
 
 fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>, is_open: bool) -> Outcome<'a> {
     let (from, to) = copy_places(run)?;
+    let verifier = run.file_system()?.verifier();
     let op = Op::Copy {
         from,
         from_offset: args.ca_src_offset,
@@ -144,7 +142,7 @@ fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>, is_open: bool) -> Outco
     run.ask(Ask {
         op,
         is_open,
-        then: run::Then::Offload(Then::Copied),
+        then: run::Then::Offload(Then::Copied(verifier)),
     })
 }
 
@@ -185,6 +183,7 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
         credential: *run.identity(),
         is_open,
         from: run.peer.asker(),
+        verifier: fs.verifier(),
         handle: handle[..].into(),
         client,
         state,
@@ -195,7 +194,7 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
     });
     nfsd.copies.add(copy.clone());
     let stateids = [stateid];
-    let response = response(&*fs, 0, List::Of(&stateids));
+    let response = response(fs.verifier(), 0, List::Of(&stateids));
     let answer = copy_answer(run, response, false);
     nfsd.work.add(Work {
         fs,
@@ -253,6 +252,8 @@ struct Copy {
     credential: Credential,
     is_open: bool,
     from: Asker,
+    /// Of before.
+    verifier: u64,
     handle: Box<[u8]>,
     client: clientid4,
     state: Arc<State>,
@@ -268,12 +269,12 @@ impl Copy {
     }
 
     /// It is over: the client is told, unless it has given it up.
-    fn end(&self, nfsd: &Nfsd, fs: &dyn FileSystem, result: Result<Output, fs::Error>, now: Nanos) {
+    fn end(&self, nfsd: &Nfsd, result: Result<Output, fs::Error>, now: Nanos) {
         let outcome = match result {
             Ok(Output::Copied(bytes)) => {
                 self.copied.store(bytes, Ordering::Release);
                 *self.ended() = Some(nfsstat4::NFS4_OK);
-                Ok(response(fs, bytes, List::Of(&[])))
+                Ok(response(self.verifier, bytes, List::Of(&[])))
             }
             Ok(_) => unreachable!("each question has its answer"),
             Err(error) => {
@@ -434,7 +435,7 @@ impl Work {
             }
             (Progress::Pending(task), Job::Close(_)) => Some(task),
             (Progress::Done(result), Job::Copy(copy)) => {
-                copy.end(around.nfsd, &*self.fs, result, around.now);
+                copy.end(around.nfsd, result, around.now);
                 None
             }
             (Progress::Done(_), Job::Close(_)) => None,

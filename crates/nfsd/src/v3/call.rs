@@ -111,6 +111,8 @@ pub(super) struct Call {
     pub(super) output: Option<Output>,
     /// What names the data of a READ.
     pub(super) data: Option<Tag>,
+    /// Of writes, before a WRITE began: what is lost meanwhile may be its data.
+    pub(super) verifier: u64,
     /// What it is known by, if it must not be done twice, and where.
     known: Option<(Arc<Past>, Known)>,
     /// It has not been asked yet whether it was done before.
@@ -186,6 +188,7 @@ impl Call {
             up: None,
             output: None,
             data: None,
+            verifier: 0,
             known: None,
             may_be_again: false,
             since: 0,
@@ -522,8 +525,9 @@ impl Call {
     fn write<'a>(&mut self, what: (FileId, u64, bool), len: u32, with: &mut With<'_>) -> Next<'a> {
         let payloads = with.link.machine.call(with.tag).payloads;
         let data = (payloads.first().copied().flatten(), len);
-        let caller = self.caller(with.time);
         let fs = with.granted.export.fs().as_ref();
+        self.verifier = fs.verifier();
+        let caller = self.caller(with.time);
         match begin_write(with.link, with.pool, data, fs, &caller, what) {
             Err(error) => Next::Done(Err(error)),
             Ok(Writing::Done(written)) => Next::Done(Ok(Output::Written(written))),

@@ -168,11 +168,6 @@ impl Answer<'_> {
         Some(granted.export.handle(file).encode())
     }
 
-    fn verifier(&self) -> [u8; 8] {
-        let granted = self.granted.expect(KNOWN);
-        granted.export.fs().verifier().to_be_bytes()
-    }
-
     /// GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.
     fn about_object(&self, settings: &Settings, to: &mut Vec<u8>) {
         let call = self.call;
@@ -319,7 +314,7 @@ impl Answer<'_> {
                     true => stable_how::FILE_SYNC,
                     false => stable_how::UNSTABLE,
                 },
-                verf: self.verifier(),
+                verf: call.verifier.to_be_bytes(),
             })
             .encode(to),
             _ => WRITE3res::default(call.status, self.wcc(0)).encode(to),
@@ -327,10 +322,11 @@ impl Answer<'_> {
     }
 
     fn commit(&self, to: &mut Vec<u8>) {
+        let verifier = || self.granted.expect(KNOWN).export.fs().verifier();
         match self.is_ok() {
             true => COMMIT3res::NFS3_OK(COMMIT3resok {
                 file_wcc: self.wcc(0),
-                verf: self.verifier(),
+                verf: verifier().to_be_bytes(),
             })
             .encode(to),
             false => COMMIT3res::default(self.call.status, self.wcc(0)).encode(to),

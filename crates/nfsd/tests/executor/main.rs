@@ -5,6 +5,7 @@
 mod askers;
 mod costs;
 mod listings;
+mod verifiers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -35,11 +35,13 @@
 //! weft that decides who may do what, by the attributes that clients see
 //! ([`super::access`]). Files of local users have the owners they have.
 //!
-//! **Stability.** WRITE goes to the page cache; DATA_SYNC and FILE_SYNC are
-//! RWF_DSYNC, COMMIT is fdatasync; all other changes are synced before they are
-//! done, many at a time. A sync that fails is told, and changes
-//! [`FileSystem::verifier`], so that clients write again what they have not
-//! committed.
+//! **Stability.** WRITE goes to the page cache; COMMIT, and the end of a DATA_SYNC or
+//! FILE_SYNC WRITE however short it came, is fdatasync, one of a file at a time for
+//! all that wait for it ([`file_syncs`]); all other changes are synced before they
+//! are done, many at a time. A descriptor with writes since its last sync is synced
+//! before it is closed. A sync that fails, for whatever reason, is told to all that
+//! it concerns, and changes [`FileSystem::verifier`], so that clients write again
+//! what they have not committed.
 //!
 //! **The change attribute** is the `ctime` below in nanoseconds, and one more
 //! for each change of ours that the clock has no tick for; the table keeps it.
@@ -56,6 +58,7 @@ mod attributes;
 mod beneath;
 mod content;
 mod error;
+mod file_syncs;
 mod listing;
 mod names;
 mod opens;
@@ -174,15 +177,6 @@ fn fresh() -> u64 {
     RandomState::new()
         .hash_one((since, std::process::id()))
         .max(1)
-}
-
-/// What a failed write or sync says of the medium, rather than of room.
-fn is_medium_failure(error: &io::Error) -> bool {
-    let code = error.raw_os_error();
-    !matches!(
-        code,
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EINVAL)
-    )
 }
 
 /// Whether this process may give files to anybody and use them all the same.

@@ -16,6 +16,7 @@ mod restart;
 mod same;
 #[path = "../common/skipped.rs"]
 mod skipped;
+mod stable;
 mod threads;
 #[path = "../common/tree.rs"]
 mod tree;

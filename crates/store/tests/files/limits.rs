@@ -221,3 +221,32 @@ fn a_large_directory() {
     user.remove(top, b"d").unwrap();
     assert_eq!(user.free(), free);
 }
+
+/// All of a write or nothing, and what there is room for is as stable as it was asked.
+#[test]
+fn stable_write_beyond_the_limit_is_refused_whole() {
+    let fs = memory(4 << 20);
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let file = user.file(top, b"f");
+    let region = mem::Region::anonymous(1 << 20).unwrap();
+    let mut offset = 0;
+    let refused = loop {
+        let written = user.run(Op::Write {
+            file,
+            offset,
+            buf: region.range(0, 1 << 20),
+            is_stable: true,
+        });
+        match written {
+            Ok(Output::Written(written)) => {
+                assert_eq!((written.len, written.is_stable), (1 << 20, true));
+                offset += 1 << 20;
+            }
+            other => break other,
+        }
+    };
+    assert_eq!(refused, Err(Error::NoSpc));
+    assert!(offset > 0);
+    assert_eq!(user.attr(file).unwrap().size, offset);
+}

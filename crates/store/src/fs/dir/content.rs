@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
+use rustix::fs::{
+    FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fstatvfs, seek,
+};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::attributes::no_file;
@@ -36,6 +38,8 @@ impl Inner {
                 false => self.resolve(file),
             };
             if let Err(Error::Stale) = seen {
+                // It is looked for no more, and its writes are not forgotten.
+                self.sync_writes(&entry);
                 self.entries.forget(file);
             }
             let attr = self.attr(file, &seen?, false)?;
@@ -50,9 +54,42 @@ impl Inner {
             return Err(no_file(attr.kind));
         }
         let (fd, can_write) = self.open_file(&seen, write)?;
-        let fd = Arc::new(fd);
-        let entry = self.entries.put(&attr, Arc::clone(&fd), can_write, now);
+        self.close_superfluous();
+        let (entry, fd) = self.entries.put(&attr, Arc::new(fd), can_write, now);
         Ok((Ready { entry, fd }, attr))
+    }
+
+    /// Makes room for one more descriptor.
+    fn close_superfluous(&self) {
+        let superfluous = self.entries.superfluous();
+        superfluous.iter().for_each(|entry| self.sync_writes(entry));
+        self.entries.close(&superfluous);
+    }
+
+    /// Before a descriptor is closed: what cannot be written of what went through
+    /// it, the kernel would tell nobody then. Blocks.
+    pub(super) fn sync_writes(&self, entry: &Entry) {
+        let Some(fd) = entry.descriptor() else {
+            return;
+        };
+        if !entry.syncs.begin() {
+            return;
+        }
+        let synced = loop {
+            match fdatasync(&fd) {
+                Err(Errno::INTR) => {}
+                synced => break synced,
+            }
+        };
+        self.file_synced(entry, synced);
+    }
+
+    /// A sync of a file has ended. Who hears of that sees the new verifier.
+    pub(super) fn file_synced(&self, entry: &Entry, result: Result<(), Errno>) {
+        if let Err(errno) = result {
+            self.lost("data", errno);
+        }
+        entry.syncs.end(result);
     }
 
     /// To write if that can be had, since the next one may want to.
@@ -156,6 +193,7 @@ impl Inner {
 
     /// What a file is after its content was changed.
     fn content_changed(&self, file: FileId, ready: &Ready) -> Result<Attr, Error> {
+        ready.entry.syncs.wrote();
         let mut seen = self.beneath.look(Arc::clone(&ready.fd))?;
         self.attr_changed(file, &mut seen)
     }
@@ -310,7 +348,13 @@ impl Inner {
         while done < end && !reply.is_canceled.load(Ordering::Acquire) {
             let source = (&*from.fd, what.from_offset + done);
             let goal = (&*to.fd, what.to_offset + done);
-            let copied = copy_range(source, goal, end - done)?;
+            let copied = match copy_range(source, goal, end - done) {
+                Ok(copied) => copied,
+                Err(errno) => {
+                    self.content_changed(what.to, &to)?;
+                    return Err(errno.into());
+                }
+            };
             done += copied;
             is_over = copied == 0 || done >= len;
             reply.copied.store(done, Ordering::Release);

@@ -4,12 +4,17 @@
 //! enough of them, and for good once it has no name any more. Others keep theirs
 //! for as long as somebody uses them, but look again where they lie once a
 //! second, so that what was removed or moved out is not served on.
+//!
+//! Writes that fail behind the back of who made them are told to the descriptor that
+//! they went through. So one is closed only when nobody uses it and nothing was
+//! written to it since it was last synced; until then its place is not free.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::file_syncs::FileSyncs;
 use crate::fs::{Attr, Caller, Error, FileId, Time, access};
 
 /// For how long a file that nobody has open is taken to lie where it did.
@@ -17,7 +22,7 @@ const TRUST_NANOS: i64 = 1_000_000_000;
 
 /// One file.
 pub(super) struct Entry {
-    file: FileId,
+    pub(super) file: FileId,
     state: Mutex<State>,
     /// Writes that the change attribute does not tell of yet.
     changes: AtomicU64,
@@ -25,6 +30,7 @@ pub(super) struct Entry {
     size: AtomicU64,
     /// When it was last wanted, on [`Map::clock`].
     wanted: AtomicU64,
+    pub(super) syncs: FileSyncs,
 }
 
 struct State {
@@ -56,6 +62,15 @@ fn nanos(time: Time) -> i64 {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Takes the descriptor, unless somebody uses it.
+    fn take_unused(&mut self) -> Option<Arc<OwnedFd>> {
+        // Who uses it got it under the lock that the caller holds.
+        let is_unused = |fd: &mut Arc<OwnedFd>| Arc::strong_count(fd) == 1;
+        self.fd.take_if(is_unused)
+    }
 }
 
 /// A descriptor, if the caller may use it so.
@@ -94,6 +109,20 @@ impl Entry {
     pub(super) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }
+
+    /// Whether something was written that the change attribute does not tell of yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.changes.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes the descriptor to close it, if nobody loses anything by that.
+    fn take_idle(&self) -> Option<Arc<OwnedFd>> {
+        let mut state = locked(&self.state);
+        match self.syncs.has_writes() {
+            true => None,
+            false => state.take_unused(),
+        }
+    }
 }
 
 impl Entries {
@@ -130,16 +159,16 @@ impl Entries {
         is_fit.then_some((entry, is_pinned))
     }
 
-    /// A descriptor of a file, in the place of what there was.
+    /// A descriptor of a file, unless there is one that will do: that which counts
+    /// from now on.
     pub(super) fn put(
         &self,
         attr: &Attr,
         fd: Arc<OwnedFd>,
         can_write: bool,
         now: Time,
-    ) -> Arc<Entry> {
+    ) -> (Arc<Entry>, Arc<OwnedFd>) {
         let mut map = locked(&self.map);
-        let evicted = map.make_room(self.descriptors_max);
         map.clock += 1;
         let clock = map.clock;
         let entry = map.by_file.entry(attr.file).or_insert_with(|| {
@@ -156,17 +185,27 @@ impl Entries {
                 changes: AtomicU64::new(0),
                 size: AtomicU64::new(attr.size),
                 wanted: AtomicU64::new(clock),
+                syncs: FileSyncs::default(),
             })
         });
         let entry = Arc::clone(entry);
         let mut state = locked(&entry.state);
-        (state.can_write, state.seen_at, state.attr) = (can_write, nanos(now), *attr);
-        let old = state.fd.replace(fd);
+        (state.seen_at, state.attr) = (nanos(now), *attr);
+        let there = state.fd.clone().filter(|_| state.can_write || !can_write);
+        let (used, spare) = match there {
+            Some(there) => (there, Some(fd)),
+            // One that could not write has nothing to sync.
+            None => {
+                state.can_write = can_write;
+                let old = state.fd.replace(Arc::clone(&fd));
+                (fd, old)
+            }
+        };
         drop(state);
         drop(map);
         // Closing may wait for a disk, and nobody else shall.
-        drop((old, evicted));
-        entry
+        drop(spare);
+        (entry, used)
     }
 
     /// A file was looked at again and lies where it did.
@@ -200,6 +239,7 @@ impl Entries {
         let entry = there.or_insert_with(|| Arc::clone(entry));
         entry.size.fetch_max(end, Ordering::AcqRel);
         entry.changes.fetch_add(1, Ordering::AcqRel);
+        entry.syncs.wrote();
     }
 
     /// One more has the file open.
@@ -223,8 +263,7 @@ impl Entries {
         let opens = state.opens.checked_sub(1);
         state.opens = opens.expect("a file is closed as often as it was opened");
         let is_gone = state.opens == 0 && state.is_unlinked;
-        let has_news = entry.changes.load(Ordering::Acquire) > 0;
-        let is_useless = is_gone || (state.opens == 0 && state.fd.is_none() && !has_news);
+        let is_useless = is_gone || (state.opens == 0 && state.fd.is_none() && !entry.has_news());
         drop(state);
         let entry = is_useless.then(|| map.by_file.remove(&file));
         drop(map);
@@ -291,32 +330,38 @@ impl Entries {
         drop(entry);
     }
 
-    /// Files that nobody has open, and whose changes nobody has asked for.
-    pub(super) fn with_news(&self) -> Vec<(FileId, Arc<OwnedFd>)> {
+    /// Those that nobody has open.
+    pub(super) fn idle(&self) -> Vec<Arc<Entry>> {
         let map = locked(&self.map);
-        let mut files = Vec::new();
-        for (file, entry) in &map.by_file {
-            let state = locked(&entry.state);
-            if state.opens == 0 && entry.changes.load(Ordering::Acquire) > 0 {
-                files.extend(state.fd.clone().map(|fd| (*file, fd)));
-            }
-        }
-        files
+        let is_idle = |entry: &&Arc<Entry>| locked(&entry.state).opens == 0;
+        map.by_file.values().filter(is_idle).cloned().collect()
     }
 
-    /// Closes all that nobody has open.
-    pub(super) fn close_idle(&self) {
+    /// Closes those of `entries` that nobody uses and that are synced; the files
+    /// stay open to their clients.
+    pub(super) fn close(&self, entries: &[Arc<Entry>]) {
         let mut map = locked(&self.map);
-        let mut evicted = Vec::new();
-        map.by_file.retain(|_, entry| {
-            let keeps = locked(&entry.state).opens > 0;
-            if !keeps {
-                evicted.push(Arc::clone(entry));
+        let mut closed = Vec::new();
+        for entry in entries {
+            closed.extend(entry.take_idle());
+            let state = locked(&entry.state);
+            let is_useless = state.fd.is_none() && state.opens == 0 && !entry.has_news();
+            drop(state);
+            let is_its = |there: &Arc<Entry>| Arc::ptr_eq(there, entry);
+            if is_useless && map.by_file.get(&entry.file).is_some_and(is_its) {
+                map.by_file.remove(&entry.file);
             }
-            keeps
-        });
+        }
         drop(map);
-        drop(evicted);
+        // Closing may wait for a disk, and nobody else shall.
+        drop(closed);
+    }
+
+    /// Those to be synced and closed before there is one more: below the limit
+    /// none; else an eighth of the descriptors, those that were wanted longest ago,
+    /// first of files that nobody has open.
+    pub(super) fn superfluous(&self) -> Vec<Arc<Entry>> {
+        locked(&self.map).superfluous(self.descriptors_max)
     }
 
     #[cfg(test)]
@@ -328,9 +373,7 @@ impl Entries {
 }
 
 impl Map {
-    /// Below the limit nothing; else an eighth of the descriptors, those that
-    /// were wanted longest ago, first of files that nobody has open.
-    fn make_room(&mut self, max: usize) -> Vec<Arc<OwnedFd>> {
+    fn superfluous(&self, max: usize) -> Vec<Arc<Entry>> {
         if self.by_file.len() < max {
             return Vec::new();
         }
@@ -349,15 +392,9 @@ impl Map {
         }
         let many = (max / 8).max(1).min(evictable.len());
         evictable.sort_unstable();
-        let mut evicted = Vec::new();
-        for (is_open, _, file) in &evictable[..many] {
-            let entry = &self.by_file[file];
-            evicted.extend(locked(&entry.state).fd.take());
-            // Those that are not open come back whole.
-            if !is_open && entry.changes.load(Ordering::Acquire) == 0 {
-                self.by_file.remove(file);
-            }
-        }
-        evicted
+        let files = evictable[..many].iter();
+        files
+            .map(|(.., file)| Arc::clone(&self.by_file[file]))
+            .collect()
     }
 }

@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering;
 
 use ::mem::BufRange;
 use reactor::{FileIo, Token};
+use rustix::io::Errno;
 
 use super::content::Ready;
+use super::file_syncs::Sync;
 use super::opens::Entry;
 use super::workers::{Credentials, Done, Job, Reply, Work, names_of, with_names};
-use super::{FILE_BYTES_MAX, Inner, is_medium_failure};
+use super::{FILE_BYTES_MAX, Inner};
 use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Progress, Task, Written};
 
 /// What an unfinished operation needs to go on.
@@ -42,8 +44,12 @@ enum What {
         buf: BufRange,
         is_stable: bool,
         done: u32,
+        /// Failed syncs of the file before it began.
+        failures: u64,
     },
-    Commit,
+    Commit {
+        failures: u64,
+    },
 }
 
 enum Stage {
@@ -53,6 +59,10 @@ enum Stage {
     Moving(Arc<Entry>, Arc<OwnedFd>),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
+    /// The reactor syncs the file.
+    Syncing(Arc<Entry>, Arc<OwnedFd>),
+    /// Another sync of the file is under way; then that of this number is wanted.
+    Waiting(Arc<Entry>, Arc<OwnedFd>, u64),
 }
 
 impl fmt::Debug for Steps {
@@ -98,10 +108,37 @@ fn data_of(op: &Op<'_>) -> Option<(FileId, What)> {
                 buf,
                 is_stable,
                 done: 0,
+                failures: 0,
             },
         )),
-        Op::Commit { file } => Some((file, What::Commit)),
+        Op::Commit { file } => Some((file, What::Commit { failures: 0 })),
         _ => None,
+    }
+}
+
+impl What {
+    /// What came of it, if all is well.
+    fn output(&self) -> Output {
+        match *self {
+            What::Read { .. } => unreachable!("a read says where the file ends"),
+            What::Write {
+                done, is_stable, ..
+            } => Output::Written(Written {
+                len: done,
+                is_stable,
+            }),
+            What::Commit { .. } => Output::Done,
+        }
+    }
+
+    /// Whether no sync of the file has failed since it began.
+    fn check(&self, entry: &Entry) -> Result<(), Error> {
+        match *self {
+            What::Read { .. } => Ok(()),
+            What::Write { failures, .. } | What::Commit { failures } => {
+                Ok(entry.syncs.check(failures)?)
+            }
+        }
     }
 }
 
@@ -138,7 +175,7 @@ impl Turn<'_> {
             entry.and_then(|entry| entry.quick(caller, write).map(|granted| (entry, granted)))
         {
             return match granted {
-                Ok(fd) => self.go_on(what, Ready { entry, fd }),
+                Ok(fd) => self.begin(what, Ready { entry, fd }),
                 Err(error) => Progress::Done(Err(error)),
             };
         }
@@ -176,7 +213,7 @@ impl Turn<'_> {
         self.from = from;
         match stage {
             Stage::Opening(reply) => match reply.take() {
-                Ok(Done::Ready(ready)) => self.go_on(what, ready),
+                Ok(Done::Ready(ready)) => self.begin(what, ready),
                 Ok(_) => unreachable!("asked for a descriptor"),
                 Err(error) => Progress::Done(Err(error)),
             },
@@ -189,7 +226,23 @@ impl Turn<'_> {
                 (Err(error), _) => Err(error),
             }),
             Stage::Moving(entry, fd) => self.moved(what, Ready { entry, fd }, result),
+            Stage::Syncing(entry, fd) => self.synced(what, Ready { entry, fd }, result),
+            Stage::Waiting(entry, fd, number) => self.sync(what, Ready { entry, fd }, number),
         }
+    }
+
+    /// The file is ready.
+    fn begin(self, mut what: What, ready: Ready) -> Progress {
+        match &mut what {
+            What::Read { .. } => {}
+            What::Write { failures, .. } => *failures = ready.entry.syncs.failures(),
+            What::Commit { failures } => {
+                *failures = ready.entry.syncs.failures();
+                let number = ready.entry.syncs.next();
+                return self.sync(what, ready, number);
+            }
+        }
+        self.go_on(what, ready)
     }
 
     /// Hands the rest to the reactor.
@@ -209,10 +262,7 @@ impl Turn<'_> {
                 files.read_at(&fd, buf.slice(done, buf.len() - done), at, token);
             }
             What::Write {
-                offset,
-                buf,
-                is_stable,
-                done,
+                offset, buf, done, ..
             } => {
                 if buf.is_empty() {
                     // Nothing is to be written, and that is as stable as can be.
@@ -222,9 +272,9 @@ impl Turn<'_> {
                     })));
                 }
                 let rest = buf.slice(done, buf.len() - done);
-                files.write_at(&fd, rest, offset + u64::from(done), is_stable, token);
+                files.write_at(&fd, rest, offset + u64::from(done), false, token);
             }
-            What::Commit => files.sync_data(&fd, token),
+            What::Commit { .. } => unreachable!("a COMMIT moves nothing"),
         }
         let stage = Stage::Moving(entry, fd);
         pending(Steps::Data(Data { from, what, stage }))
@@ -237,33 +287,85 @@ impl Turn<'_> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return self.go_on(what, ready);
             }
-            Err(error) => return self.failed(what, &ready, &error),
+            // What was written counts; the rest will be tried again, and refused.
+            Err(_) if matches!(what, What::Write { done: 1.., .. }) => {
+                return self.written(what, ready);
+            }
+            Err(error) => return Progress::Done(Err(error.into())),
         };
         match what {
             What::Read { offset, buf, done } => self.was_read((offset, buf, done), moved, ready),
-            What::Commit => Progress::Done(Ok(Output::Done)),
+            What::Commit { .. } => unreachable!("a COMMIT moves nothing"),
             What::Write {
                 offset,
                 buf,
                 is_stable,
                 done,
+                failures,
             } => {
                 let done = done + moved;
                 let end = offset + u64::from(done);
                 self.inner.entries.written(&ready.entry, end);
-                if done < buf.len() && moved > 0 {
-                    let what = What::Write {
-                        offset,
-                        buf,
-                        is_stable,
-                        done,
-                    };
-                    return self.go_on(what, ready);
+                let what = What::Write {
+                    offset,
+                    buf,
+                    is_stable,
+                    done,
+                    failures,
+                };
+                match done < buf.len() && moved > 0 {
+                    true => self.go_on(what, ready),
+                    false => self.written(what, ready),
                 }
-                let len = done;
-                Progress::Done(Ok(Output::Written(Written { len, is_stable })))
             }
         }
+    }
+
+    /// As much is written as will be. What was asked to be stable is never answered
+    /// with less (RFC 8881, section 18.32.3), however short it is.
+    fn written(self, what: What, ready: Ready) -> Progress {
+        let number = ready.entry.syncs.next();
+        match what {
+            What::Write {
+                is_stable: true, ..
+            } => self.sync(what, ready, number),
+            _ => Progress::Done(Ok(what.output())),
+        }
+    }
+
+    /// Brings the file to the disk, by the sync of this number or a later one.
+    fn sync(self, what: What, ready: Ready, number: u64) -> Progress {
+        let Turn {
+            files, token, from, ..
+        } = self;
+        let Ready { entry, fd } = ready;
+        if let Err(error) = what.check(&entry) {
+            return Progress::Done(Err(error));
+        }
+        let stage = match entry.syncs.join(number, || files.ticket(token)) {
+            Sync::Ended => return Progress::Done(Ok(what.output())),
+            Sync::Wait => Stage::Waiting(entry, fd, number),
+            Sync::Begin => {
+                files.sync_data(&fd, token);
+                Stage::Syncing(entry, fd)
+            }
+        };
+        pending(Steps::Data(Data { from, what, stage }))
+    }
+
+    /// The reactor has synced the file, for all who wait for that.
+    fn synced(self, what: What, ready: Ready, result: io::Result<u32>) -> Progress {
+        let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        if result == Err(Errno::INTR) {
+            let Turn {
+                files, token, from, ..
+            } = self;
+            files.sync_data(&ready.fd, token);
+            let stage = Stage::Syncing(ready.entry, ready.fd);
+            return pending(Steps::Data(Data { from, what, stage }));
+        }
+        self.inner.file_synced(&ready.entry, result.map(|_| ()));
+        Progress::Done(what.check(&ready.entry).map(|()| what.output()))
     }
 
     fn was_read(
@@ -301,33 +403,5 @@ impl Turn<'_> {
             }
             Err(error) => Progress::Done(Err(error)),
         }
-    }
-
-    fn failed(self, what: What, ready: &Ready, error: &io::Error) -> Progress {
-        let is_stable_write = matches!(
-            what,
-            What::Write {
-                is_stable: true,
-                ..
-            }
-        );
-        if (is_stable_write || matches!(what, What::Commit)) && is_medium_failure(error) {
-            self.inner.lost("data", error);
-        }
-        if let What::Write { done, offset, .. } = what
-            && done > 0
-        {
-            // What was written counts; the rest will be tried again, and refused.
-            self.inner
-                .entries
-                .written(&ready.entry, offset + u64::from(done));
-            return Progress::Done(Ok(Output::Written(Written {
-                len: done,
-                is_stable: false,
-            })));
-        }
-        let code = error.raw_os_error();
-        let error = code.map_or(Error::Io, |code| io::Error::from_raw_os_error(code).into());
-        Progress::Done(Err(error))
     }
 }

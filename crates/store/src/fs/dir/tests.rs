@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::fs::{Asker, Attr, Device, Kind, New, Removable, SetAttr, SetXattr, Time};
+use opens::Entry;
 use std::os::unix::fs::symlink;
 use workers::{names_of, with_names};
 
@@ -67,15 +68,63 @@ fn mounts_are_not_crossed() {
 #[test]
 fn writes_are_told_once_also_of_files_given_up_meanwhile() {
     let entries = Entries::new(16);
-    let entry = entries.put(&attr(1), descriptor(), true, Time::default());
+    let entry = put(&entries, 1);
     assert!(!entries.take_changes(FileId(1)));
     entries.written(&entry, 5);
     assert!(entries.take_changes(FileId(1)) && !entries.take_changes(FileId(1)));
-    entries.close_idle();
+    entries.forget(FileId(1));
     entries.written(&entry, 9);
     assert_eq!(entry.size(), 9);
-    assert_eq!(entries.with_news().len(), 1);
+    assert!(entries.idle().iter().all(|entry| entry.has_news()));
     assert!(entries.take_changes(FileId(1)));
+}
+
+/// The kernel tells of what it could not write to a descriptor, and to nobody once
+/// that is closed.
+#[test]
+fn descriptor_with_writes_since_its_last_sync_is_not_closed() {
+    let entries = Entries::new(16);
+    let entry = put(&entries, 1);
+    entries.written(&entry, 5);
+    assert!(entries.take_changes(FileId(1)));
+    entries.close(&entries.idle());
+    assert_eq!(entries.descriptors(), 1, "nobody has asked for a while");
+    for file in 2..100 {
+        put(&entries, file);
+    }
+    assert!(entry.descriptor().is_some(), "others need room");
+    assert!(entry.syncs.begin());
+    entry.syncs.end(Ok(()));
+    entries.close(&entries.idle());
+    assert_eq!(entries.descriptors(), 0);
+}
+
+/// What is written through it meanwhile would be written through a descriptor that
+/// nobody asks any more.
+#[test]
+fn descriptor_in_use_is_not_closed() {
+    let entries = Entries::new(16);
+    let used = put(&entries, 1).descriptor();
+    entries.close(&entries.idle());
+    assert_eq!(entries.descriptors(), 1);
+    drop(used);
+    entries.close(&entries.idle());
+    assert_eq!(entries.descriptors(), 0);
+}
+
+/// Both have opened the file at once: what the first has written is told to the
+/// first one.
+#[test]
+fn descriptor_that_will_do_is_not_replaced() {
+    let entries = Entries::new(16);
+    let put = |can_write| {
+        let (_, fd) = entries.put(&attr(1), descriptor(), can_write, Time::default());
+        fd
+    };
+    let reading = put(false);
+    let first = put(true);
+    assert!(!Arc::ptr_eq(&reading, &first), "it cannot write");
+    assert!(Arc::ptr_eq(&first, &put(true)) && Arc::ptr_eq(&first, &put(false)));
 }
 
 /// Longer than a system call takes.
@@ -125,6 +174,13 @@ fn attr(file: u64) -> Attr {
     }
 }
 
+/// As who needs one more descriptor does, where nothing waits to be synced.
+fn put(entries: &Entries, file: u64) -> Arc<Entry> {
+    entries.close(&entries.superfluous());
+    let (entry, _) = entries.put(&attr(file), descriptor(), true, Time::default());
+    entry
+}
+
 fn descriptor() -> Arc<OwnedFd> {
     Arc::new(File::open("/dev/null").unwrap().into())
 }
@@ -132,7 +188,7 @@ fn descriptor() -> Arc<OwnedFd> {
 #[test]
 fn descriptors_are_taken_from_who_needs_them_least() {
     let entries = Entries::new(16);
-    let put = |file| entries.put(&attr(file), descriptor(), true, Time::default());
+    let put = |file| put(&entries, file);
     // One open, one open and without a name; the rest nobody's.
     entries.pin(&put(1)).unwrap();
     entries.pin(&put(2)).unwrap();
@@ -156,7 +212,7 @@ fn descriptors_are_taken_from_who_needs_them_least() {
     assert!(entries.pinned(FileId(1)).is_some());
     assert!(!entries.unpin(FileId(1)));
     assert!(entries.unpin(FileId(2)), "the end of a file without a name");
-    entries.close_idle();
+    entries.close(&entries.idle());
     assert!(entries.get(FileId(1)).is_none() && entries.get(FileId(299)).is_some());
 }
 
@@ -164,7 +220,7 @@ fn descriptors_are_taken_from_who_needs_them_least() {
 #[test]
 fn files_without_names_leave_descriptors_for_others() {
     let entries = Entries::new(16);
-    let put = |file| entries.put(&attr(file), descriptor(), true, Time::default());
+    let put = |file| put(&entries, file);
     let mut removed = 0;
     for file in 1..100 {
         entries.pin(&put(file)).unwrap();
@@ -184,7 +240,7 @@ fn files_without_names_leave_descriptors_for_others() {
 #[test]
 fn an_open_file_is_trusted_for_who_opened_it() {
     let entries = Entries::new(16);
-    let entry = entries.put(&attr(1), descriptor(), true, Time::default());
+    let entry = put(&entries, 1);
     entries.pin(&entry).unwrap();
     let caller = |is_open, seconds| Caller {
         uid: 0,
@@ -203,7 +259,7 @@ fn an_open_file_is_trusted_for_who_opened_it() {
 #[should_panic(expected = "closed as often")]
 fn more_closes_than_opens_are_our_mistake() {
     let entries = Entries::new(16);
-    entries.put(&attr(1), descriptor(), true, Time::default());
+    put(&entries, 1);
     entries.unpin(FileId(1));
 }
 

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::Inner;
 use super::beneath::Seen;
 use super::content::Ready;
+use super::opens::Entry;
 use super::turns::Turns;
 use crate::fs::op::Move;
 use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Time};
@@ -413,15 +414,27 @@ impl Inner {
         synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
+    /// The change attribute takes in what was written to a file, if it is there.
+    fn keep_change(&self, entry: &Entry) {
+        if !entry.has_news() {
+            return;
+        }
+        let fd = entry.descriptor();
+        let seen = fd.and_then(|fd| self.beneath.look(fd).ok());
+        let kept = seen.map(|seen| self.attr(entry.file, &seen, false));
+        if !matches!(kept, Some(Ok(_))) {
+            self.entries.take_changes(entry.file);
+        }
+    }
+
     /// Nobody has asked for anything for a while.
     fn tidy(&self) {
-        for (file, fd) in self.entries.with_news() {
-            // Keeps the change attribute.
-            if let Ok(seen) = self.beneath.look(fd) {
-                let _ = self.attr(file, &seen, false);
-            }
+        let idle = self.entries.idle();
+        for entry in &idle {
+            self.sync_writes(entry);
+            self.keep_change(entry);
         }
-        self.entries.close_idle();
+        self.entries.close(&idle);
         self.close_streams();
         if let Err(errno) = self.sync_table() {
             tracing::error!(error = %errno, "cannot sync the table of file handles");
