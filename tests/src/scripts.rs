@@ -33,6 +33,8 @@ pub const NFS: &str = include_str!("../guest/nfs.sh");
 pub const NFS_SESSION: &str = include_str!("../guest/nfs-session.sh");
 /// A client whose server dies and comes again.
 pub const NFS_CRASH: &str = include_str!("../guest/nfs-crash.sh");
+/// A client that writes more than there is room for.
+pub const NFS_FULL: &str = include_str!("../guest/nfs-full.sh");
 /// One of two clients on kernels of their own.
 pub const NFS_PAIR: &str = include_str!("../guest/nfs-pair.sh");
 

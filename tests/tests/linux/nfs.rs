@@ -1,12 +1,13 @@
 //! An unmodified Linux kernel as the client of files.
 
 use interop::guest::{self, Config, Guest};
-use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_PAIR, NFS_SESSION, script};
+use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_FULL, NFS_PAIR, NFS_SESSION, script};
 use interop::weft::{Target, free_address};
-use interop::{is_ci, skip};
+use interop::{Unavailable, is_ci, skip};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// A file system in memory as `/mem`, a directory as `/dir`, both for
@@ -108,6 +109,96 @@ fn nfs_server_killed_under_load() {
     // Long enough for clients to find out.
     let guest = target.dies_at(guest, &kills, Duration::from_millis(500));
     guest.finish().expect_success();
+    target.expect_orderly_end();
+}
+
+/// A small file system of this machine, mounted until this is dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    const BYTES: u64 = 16 << 20;
+
+    fn mount(arguments: &[&str]) -> Result<Small, Unavailable> {
+        let folder = open_folder();
+        let mut mount = Command::new("mount");
+        let output = mount.args(arguments).arg(folder.path()).output();
+        let output = output.map_err(|error| Unavailable::wrap("mount", error))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Unavailable::wrap("mount", said));
+        }
+        Ok(Small(folder))
+    }
+
+    /// In memory.
+    fn tmpfs() -> Result<Small, Unavailable> {
+        let size = format!("size={}", Small::BYTES);
+        Small::mount(&["-t", "tmpfs", "-o", &size, "weft-test"])
+    }
+
+    /// Where room is found late: what is written may fail at the sync.
+    fn ext4(image: &Path) -> Result<Small, Unavailable> {
+        let file = std::fs::File::create(image).expect("an image");
+        file.set_len(Small::BYTES).expect("a sparse file");
+        let made = Command::new("mkfs.ext4").arg("-q").arg(image).status();
+        let made = made.map_err(|error| Unavailable::wrap("mkfs.ext4", error))?;
+        assert!(made.success(), "mkfs.ext4 {}", image.display());
+        Small::mount(&["-o", "loop", &image.display().to_string()])
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let status = Command::new("umount").arg(self.0.path()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            eprintln!("umount {}: it stays mounted", self.0.path().display());
+        }
+    }
+}
+
+/// Whoever writes more than there is room for hears so at once, in every version,
+/// buffered, O_SYNC and O_DIRECT.
+#[test]
+fn nfs_full_file_system_is_told_to_who_writes() {
+    let name = "nfs-full";
+    let images = tempfile::tempdir().expect("a folder");
+    let small = guest::prepare().and_then(|_| {
+        let image = images.path().join("image");
+        Ok((Small::tmpfs()?, Small::ext4(&image)?))
+    });
+    let (tmpfs, ext4) = match small {
+        Ok(small) => small,
+        Err(why) => return skip(name, &why),
+    };
+    let address = free_address();
+    let of = |name: &str, small: &Small| {
+        let path = small.path().display();
+        format!(
+            "[[file_system]]\nname = \"{name}\"\nkind = \"dir\"\npath = \"{path}\"\n\
+             [[export]]\npath = \"/{name}\"\nfile_system = \"{name}\"\n\
+             allow_any_client = true\nsquash = \"none\"\n"
+        )
+    };
+    let config = format!(
+        "[nfs]\nstate = \"state\"\n{}{}\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n",
+        of("tmpfs", &tmpfs),
+        of("ext4", &ext4)
+    );
+    let target = Target::serve(name, &config, address);
+    let port = address.port().to_string();
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("EXPORTS", "/tmpfs /ext4"),
+    ];
+    guest(name, &settings, &[NFS, NFS_FULL])
+        .finish()
+        .expect_success();
     target.expect_orderly_end();
 }
 
