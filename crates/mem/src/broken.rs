@@ -47,6 +47,12 @@ pub enum Fault {
     DropCommit,
     /// The verifier of writes is the same after a restart.
     SameVerifier,
+    /// A directory keeps its verifier of writes when a sync has failed.
+    KeepVerifier,
+    /// A stable write to a directory that comes short is answered before it is synced.
+    ShortUnsynced,
+    /// A directory closes descriptors with writes that were not synced.
+    CloseUnsynced,
     /// What a client has open and locked goes with its connection.
     ForgetLocks,
     /// Others are let in while clients may still reclaim.

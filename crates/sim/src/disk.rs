@@ -198,7 +198,9 @@ impl World {
         (offset, len): (u64, usize),
         token: Token,
     ) {
-        let file = self.disk.by_fd[&fd.as_raw_fd()];
+        let Some(&file) = self.disk.by_fd.get(&fd.as_raw_fd()) else {
+            return self.posix_op((driver, token), fd, what, offset);
+        };
         let settings = self.disk.settings;
         let (offset, all) = (offset as usize, self.disk.files[file].cache.len());
         let len = len.min(all.saturating_sub(offset));
@@ -235,6 +237,30 @@ impl World {
             false => self.random.around(settings.latency),
         };
         self.after(delay, Event::File(number));
+    }
+
+    /// An operation on a file of a simulated `dir` begins.
+    fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<OwnedFd>, what: What, offset: u64) {
+        use crate::nfs::posix::What as Posix;
+        let what = match what {
+            What::Read(buf) => Posix::Read(buf),
+            What::Write(buf, false) => Posix::Write(buf),
+            What::Sync => Posix::Sync,
+            What::Write(_, true) | What::Zero => unreachable!("dir asks for no such thing"),
+        };
+        let posix = self.posix.as_ref().expect("whose descriptor is it");
+        let (number, delay) = posix.begin(of, fd, what, offset);
+        self.trace(|| format!("dir operation {number}: {what:?} at {offset}"));
+        self.after(delay, Event::Posix(number));
+    }
+
+    /// One of them ends.
+    pub(crate) fn posix_ends(&mut self, number: u64) {
+        let ended = self.posix.as_ref().and_then(|posix| posix.end(number));
+        if let Some((driver, token, result)) = ended {
+            self.trace(|| format!("dir operation {number} ends: {result:?}"));
+            self.complete_file(driver, token, result);
+        }
     }
 
     /// Whether it will fail, and how.

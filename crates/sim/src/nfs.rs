@@ -6,6 +6,7 @@ mod ended;
 mod kept;
 mod model;
 mod names;
+pub mod posix;
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use nfsd::exports::{Rule, Squash};
 use reactor::Nanos;
-use store::fs::{FileSystem, Time};
+use store::fs::{Dir, FileSystem, Time};
 use target::nfs::{ExportSpec, NfsSettings};
 use target::parts::{Journal, Wall};
 
@@ -26,6 +27,7 @@ use ask::{Ask, New, Range4, Share};
 pub use client::NfsClient;
 use kept::{INSTANCE, Late, Medium};
 use model::Model;
+use posix::Posix;
 
 /// Files that all clients have open, and read and write.
 const DATA_FILES: usize = 3;
@@ -54,6 +56,8 @@ pub struct Common {
     pub rewritten: u64,
     /// Delegations that were given.
     pub delegations: u64,
+    /// Writes come short, and they and COMMITs fail.
+    pub may_fail: bool,
 }
 
 /// The records of the server.
@@ -85,6 +89,10 @@ impl Journal for Records {
 pub struct Nfs {
     plan: NfsPlan,
     medium: Medium,
+    /// In its place, below a `dir`.
+    posix: Option<Posix>,
+    /// As the target has it that runs.
+    dir: Option<Arc<Dir>>,
     records: Records,
     /// Of operations whose answers are late.
     pub late: Late,
@@ -95,16 +103,21 @@ pub struct Nfs {
 
 impl Nfs {
     /// With files that nobody has written yet.
-    pub fn new(plan: &NfsPlan, random: Random) -> Nfs {
+    pub fn new(plan: &NfsPlan, mut random: Random) -> Nfs {
+        let mut own = || Random::new(random.any());
+        let posix = plan.is_dir.then(|| Posix::new(own(), plan.block_bytes));
         let late = Late::default();
         let files = DATA_FILES + SHARED_FILES + 1;
         let mut model = Model::new(plan.clients.len(), files, plan.blocks, plan.survives);
         let ms = |ms: u32| u64::from(ms) * MS;
         model.set_times(ms(plan.lease_ms), ms(plan.grace_ms));
+        model.set_splits(plan.is_dir);
         let memory = kept::memory(INSTANCE, plan.others);
         Nfs {
             plan: plan.clone(),
             medium: Medium::new(memory, random, plan.late_percent, late.clone()),
+            posix,
+            dir: None,
             records: Records::default(),
             late,
             late_seen: 0,
@@ -118,6 +131,7 @@ impl Nfs {
                 lost: 0,
                 rewritten: 0,
                 delegations: 0,
+                may_fail: plan.is_dir,
             },
         }
     }
@@ -126,6 +140,11 @@ impl Nfs {
     pub fn start(&mut self, now: Nanos) -> Arc<dyn FileSystem> {
         self.common.boot += 1;
         self.common.model.start(now);
+        if let Some(posix) = &self.posix {
+            let dir = Arc::new(posix.open());
+            self.dir = Some(dir.clone());
+            return dir;
+        }
         match self.plan.survives {
             true => Arc::new(self.medium.open()),
             false => Arc::new(kept::memory(self.common.boot, self.plan.others)),
@@ -145,8 +164,19 @@ impl Nfs {
         })
     }
 
+    /// What is below a `dir`.
+    pub fn posix(&self) -> Option<&Posix> {
+        self.posix.as_ref()
+    }
+
+    /// The `dir` whose work somebody is to do.
+    pub fn dir(&self) -> Option<&Dir> {
+        self.dir.as_deref()
+    }
+
     /// The target's process has ended.
     pub fn crash(&mut self, now: Nanos) {
+        self.dir = None;
         self.late.lock().expect("one thread").clear();
         self.late_seen = 0;
         self.common.model.crash(now);

@@ -88,6 +88,8 @@ pub struct NfsPlan {
     pub clients: Vec<NfsClientPlan>,
     /// The file system outlives the target's process.
     pub survives: bool,
+    /// It is a `dir`, over a simulated POSIX file system.
+    pub is_dir: bool,
     /// Bytes of a block of content.
     pub block_bytes: usize,
     /// Blocks of a file.
@@ -380,9 +382,10 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         slots: r.pick(&[1, 2, 4, 8]),
         ops: r.between(40, 160),
     };
-    Some(NfsPlan {
+    let mut plan = NfsPlan {
         clients: (0..r.between(1, 3)).map(|_| client(r)).collect(),
         survives: r.percent(80),
+        is_dir: false,
         block_bytes: r.pick(&[512, 4096, 12_000]),
         blocks: r.pick(&[4, 8, 12]),
         lease_ms: r.pick(&[2000, 5000, 20_000]),
@@ -391,7 +394,10 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         late: r.pick(&[50 * US, MS, 10 * MS]),
         think: r.pick(&[20, 200, 1000]) * US,
         others: r.weighted(&[(7, 0), (1, OTHERS)]),
-    })
+    };
+    // `dir` has none of the others.
+    plan.is_dir = plan.survives && plan.others == 0 && r.one_in(2);
+    Some(plan)
 }
 
 fn disk(r: &mut Random) -> DiskSettings {

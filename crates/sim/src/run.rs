@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mem::{Budget, Pool};
 use reactor::Nanos;
+use store::fs::Dir;
 
 use crate::actor::Actor;
 use crate::changes::{Changes, Step, What};
@@ -28,6 +29,8 @@ const TAKE_BACK: u32 = 4;
 const REST: u32 = 5;
 /// An operation of the file system is answered.
 const LATE: u32 = 6;
+/// A thread of `dir` has the time for something.
+const JOB: u32 = 7;
 
 /// Reactors and hosts of a run at most.
 const SHARDS_MAX: usize = 3;
@@ -213,6 +216,8 @@ struct Run {
     changes: Changes,
     faults: u64,
     lives_in_chaos: u64,
+    /// Times that a thread of `dir` will have.
+    jobs: usize,
 }
 
 impl Run {
@@ -230,6 +235,7 @@ impl Run {
         let mut work = Work::new(&world, &plan);
         let chance = Random::new(seed.rotate_left(32) ^ 1);
         let mut nfs = plan.nfs.as_ref().map(|nfs| Nfs::new(nfs, chance));
+        world.borrow_mut().posix = nfs.as_ref().and_then(|nfs| nfs.posix().cloned());
         let target = SimTarget::start(&world, &plan, (&media, nfs.as_mut()), &pools);
         for (medium, volume) in media.iter().zip(target.shared.volumes()) {
             let can_persist = volume.state().can_persist();
@@ -260,6 +266,7 @@ impl Run {
             changes: Changes::default(),
             faults: 0,
             lives_in_chaos: 0,
+            jobs: 0,
         }
     }
 
@@ -318,6 +325,9 @@ impl Run {
             let mut world = self.world.borrow_mut();
             world.trace(|| "everything works from now on".into());
             world.disk.heal();
+            if let Some(posix) = &world.posix {
+                posix.heal();
+            }
             world.release_hung();
             world.bury();
             world.disk.has_lost
@@ -455,6 +465,7 @@ impl Run {
         }
         target.turn(driver, &self.world);
         self.note_late();
+        self.note_jobs();
         self.note_cut()?;
         self.note_media_errors();
         self.note_change()?;
@@ -473,6 +484,34 @@ impl Run {
             world.after(delay, Event::Script(LATE));
         }
         nfs.late_seen = count;
+    }
+
+    /// What waits for a thread of `dir` is done when one has the time.
+    fn note_jobs(&mut self) {
+        let dir = self.nfs.as_ref().and_then(Nfs::dir);
+        let waiting = dir.map_or(0, Dir::waiting);
+        while self.jobs < waiting {
+            self.jobs += 1;
+            let mut world = self.world.borrow_mut();
+            let delay = world.random.around(100 * US);
+            world.after(delay, Event::Script(JOB));
+        }
+    }
+
+    /// A thread of `dir` has the time.
+    fn do_job(&mut self) {
+        self.jobs = self.jobs.saturating_sub(1);
+        let Some(dir) = self.nfs.as_ref().and_then(Nfs::dir) else {
+            return;
+        };
+        dir.step();
+        if dir.waiting() == 0 && self.world.borrow_mut().random.one_in(8) {
+            dir.tidy();
+        }
+        self.note_jobs();
+        if let Some(target) = &self.target {
+            target.call(&self.world);
+        }
     }
 
     /// One of them comes.
@@ -529,6 +568,7 @@ impl Run {
             RESTART if self.target.is_none() => self.start_target(),
             TAKE_BACK if self.changes.is_made() => self.change(),
             LATE => self.answer_late(),
+            JOB => self.do_job(),
             BURY => self.world.borrow_mut().bury(),
             _ => {}
         }
@@ -801,6 +841,9 @@ impl Run {
                 world.files_die(shard);
                 world.driver_dies(shard, true);
             }
+            if let Some(posix) = &world.posix {
+                posix.die();
+            }
             if power {
                 world.power_cut();
             }
@@ -809,6 +852,9 @@ impl Run {
         self.target = None;
         if let (Some(nfs), Some(plan)) = (&mut self.nfs, &self.plan.nfs) {
             nfs.crash(self.world.borrow().now);
+            if let (true, Some(posix)) = (power, nfs.posix()) {
+                posix.power_cut();
+            }
             for client in &mut self.clients {
                 client.target_died(plan.survives);
             }

@@ -9,6 +9,7 @@ use reactor::Nanos;
 
 use crate::disk::Disk;
 use crate::net::Net;
+use crate::nfs::posix::Posix;
 use crate::random::Random;
 
 /// A driver of this world, by its number.
@@ -41,6 +42,8 @@ pub enum Event {
     Closed(usize, usize),
     /// The next step of a file operation.
     File(u64),
+    /// The end of an operation on a file of a simulated `dir`.
+    Posix(u64),
     /// Of the run itself: faults, changes, hosts that return.
     Script(u32),
 }
@@ -82,6 +85,8 @@ pub struct World {
     pub net: Net,
     /// Files.
     pub disk: Disk,
+    /// Files of a `dir`, where there is one.
+    pub posix: Option<Posix>,
     heap: BinaryHeap<Scheduled>,
     sequence: u64,
     trace: Option<VecDeque<String>>,
@@ -100,6 +105,7 @@ impl World {
             random,
             net,
             disk,
+            posix: None,
             heap: BinaryHeap::new(),
             sequence: 0,
             trace: traces.then(VecDeque::new),
@@ -170,6 +176,7 @@ impl World {
             Event::Connect(attempt) => self.connect_ends(attempt),
             Event::Closed(connection, end) => self.end_closed(connection, end),
             Event::File(op) => self.file_step(op),
+            Event::Posix(op) => self.posix_ends(op),
             Event::Turn(_) | Event::Script(_) => unreachable!("the run's own event"),
         }
     }

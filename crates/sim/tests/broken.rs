@@ -153,6 +153,21 @@ fn a_verifier_that_stays_is_found() {
 }
 
 #[test]
+fn a_verifier_that_stays_when_a_sync_fails_is_found() {
+    is_found(Fault::KeepVerifier, &["of NFS ("]);
+}
+
+#[test]
+fn a_short_stable_write_that_is_not_synced_is_found() {
+    is_found(Fault::ShortUnsynced, &["of NFS ("]);
+}
+
+#[test]
+fn a_descriptor_that_is_closed_with_unsynced_writes_is_found() {
+    is_found(Fault::CloseUnsynced, &["of NFS ("]);
+}
+
+#[test]
 fn locks_that_go_with_a_connection_are_found() {
     is_found(Fault::ForgetLocks, &["is lost:"]);
 }

@@ -55,6 +55,30 @@ fn lock_of(range: &Range4) -> What {
     }
 }
 
+/// What a disk refuses.
+fn is_failure(status: nfsstat4) -> bool {
+    matches!(
+        status,
+        nfsstat4::NFS4ERR_IO
+            | nfsstat4::NFS4ERR_NOSPC
+            | nfsstat4::NFS4ERR_DQUOT
+            | nfsstat4::NFS4ERR_FBIG
+            | nfsstat4::NFS4ERR_ROFS
+    )
+}
+
+/// A READ, a WRITE or a COMMIT was refused.
+fn io_failed(ask: &Ask, status: nfsstat4, common: &mut Common) -> Verdict {
+    match ask {
+        Ask::Write { value, .. } if common.may_fail && is_failure(status) => {
+            common.model.failed(*value);
+            Ok(())
+        }
+        Ask::Commit(_) if common.may_fail && is_failure(status) => Ok(()),
+        _ => unexpected(ask, status),
+    }
+}
+
 /// A state that is gone is told so.
 fn is_lost(status: nfsstat4) -> bool {
     matches!(
@@ -183,7 +207,7 @@ impl NfsClient {
             return Ok(());
         }
         if status != nfsstat4::NFS4_OK {
-            return unexpected(&ask, status);
+            return io_failed(&ask, status, common);
         }
         done(results, nfs_opnum4::OP_PUTFH)?;
         match ask {
@@ -205,22 +229,9 @@ impl NfsClient {
                     common.model.read((file, block), bytes, (begin, end))?;
                 }
             }
-            Ask::Write {
-                blocks,
-                value,
-                is_stable,
-                ..
-            } => {
+            Ask::Write { .. } => {
                 let wrote: WRITE4resok = take(results, nfs_opnum4::OP_WRITE)?;
-                if wrote.count as usize != blocks.len() * self.id.block_bytes {
-                    return Err(Violation(format!("a WRITE of {} bytes", wrote.count)));
-                }
-                let is_safe = wrote.committed != stable_how4::UNSTABLE4;
-                if is_stable && !is_safe {
-                    return Err(Violation("a WRITE that is not as stable as asked".into()));
-                }
-                let verifier = u64::from_be_bytes(wrote.writeverf);
-                common.model.written(value, is_safe, verifier);
+                self.wrote(&ask, &wrote, common)?;
             }
             Ask::Commit(file) => {
                 let committed: COMMIT4resok = take(results, nfs_opnum4::OP_COMMIT)?;
@@ -234,6 +245,33 @@ impl NfsClient {
             }
             _ => unreachable!("of content"),
         }
+        Ok(())
+    }
+
+    /// A WRITE was executed, as far as a full disk lets it.
+    fn wrote(&self, ask: &Ask, wrote: &WRITE4resok, common: &mut Common) -> Verdict {
+        let Ask::Write {
+            blocks,
+            value,
+            is_stable,
+            ..
+        } = ask
+        else {
+            unreachable!("a WRITE asked");
+        };
+        let (bytes, block) = (wrote.count as usize, self.id.block_bytes);
+        let is_part = bytes > 0 && bytes < blocks.len() * block && bytes.is_multiple_of(block);
+        if is_part && common.may_fail {
+            common.model.shortened(*value, bytes / block);
+        } else if bytes != blocks.len() * block {
+            return Err(Violation(format!("a WRITE of {bytes} bytes")));
+        }
+        let is_safe = wrote.committed != stable_how4::UNSTABLE4;
+        if *is_stable && !is_safe {
+            return Err(Violation("a WRITE that is not as stable as asked".into()));
+        }
+        let verifier = u64::from_be_bytes(wrote.writeverf);
+        common.model.written(*value, is_safe, verifier);
         Ok(())
     }
 

@@ -31,7 +31,7 @@ struct Write {
     is_durable: bool,
     /// The verifier that it was answered with, and when.
     answered: Option<(u64, Stamp)>,
-    /// A crash may have left some of its blocks, and not others.
+    /// Some of its blocks may be there, and not others.
     is_torn: bool,
     /// With the file system that it was in.
     is_gone: bool,
@@ -87,6 +87,7 @@ pub struct Model {
     grace: Nanos,
     grace_until: Nanos,
     survives: bool,
+    splits: bool,
     /// Answers that were held against it.
     pub checked: u64,
 }
@@ -132,6 +133,7 @@ impl Model {
             grace: 0,
             grace_until: 0,
             survives,
+            splits: false,
             checked: 0,
         }
     }
@@ -139,6 +141,11 @@ impl Model {
     /// How long clients may be silent, and may reclaim.
     pub fn set_times(&mut self, lease: Nanos, grace: Nanos) {
         (self.lease, self.grace) = (lease, grace);
+    }
+
+    /// Until a write is answered, some of its blocks may be seen without the others.
+    pub fn set_splits(&mut self, splits: bool) {
+        self.splits = splits;
     }
 
     /// One more beginning or end.
@@ -181,7 +188,7 @@ impl Model {
         let now = self.stamp();
         let write = &mut self.writes[value as usize - 1];
         (write.begin, write.latest, write.sure) = (now, NEVER, NEVER);
-        write.is_torn = false;
+        write.is_torn = self.splits;
     }
 
     /// A write that will be sent: its value.
@@ -200,7 +207,7 @@ impl Model {
             sure: NEVER,
             is_durable: false,
             answered: None,
-            is_torn: false,
+            is_torn: self.splits,
             is_gone: false,
         });
         number as u32 + 1
@@ -215,6 +222,26 @@ impl Model {
         write.is_durable |= is_stable;
         write.answered = Some((verifier, now));
         self.checked += 1;
+    }
+
+    /// It was refused: some of it may be there all the same, or was.
+    pub fn failed(&mut self, value: u32) {
+        let now = self.stamp();
+        let write = &mut self.writes[value as usize - 1];
+        write.latest = write.latest.min(now);
+        write.is_torn = true;
+        self.checked += 1;
+    }
+
+    /// It was executed as far as its first `count` blocks.
+    pub fn shortened(&mut self, value: u32, count: usize) {
+        let number = value as usize - 1;
+        let write = &mut self.writes[number];
+        let end = write.blocks.start + count;
+        for block in end..write.blocks.end {
+            self.blocks[write.file][block].retain(|&other| other != number);
+        }
+        write.blocks.end = end;
     }
 
     /// It was executed, and more nobody knows.
@@ -292,8 +319,9 @@ impl Model {
         }
         if let Some(at) = (value as usize).checked_sub(1) {
             let write = &mut self.writes[at];
-            write.latest = write.latest.min(end);
+            // Of one that is seen in part, other blocks may come later.
             if !write.is_torn {
+                write.latest = write.latest.min(end);
                 write.sure = write.sure.min(end);
             }
         }

@@ -55,6 +55,7 @@
 //! gone after a restart, as with other servers.
 
 mod attributes;
+mod below;
 mod beneath;
 mod content;
 mod error;
@@ -69,6 +70,7 @@ mod turns;
 mod workers;
 mod xattrs;
 
+pub use below::Below;
 pub use error::{DirError, DirProblem};
 pub(crate) use task::Steps;
 
@@ -82,6 +84,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use ::mem::broken::{self, Fault};
 use reactor::{FileIo, Token};
 use rustix::fs::{
     Access, AtFlags, FlockOperation, Mode, OFlags, accessat, flock, fstatfs, fstatvfs, getxattr,
@@ -93,6 +96,7 @@ use super::op::Move;
 use super::{
     Asker, Caller, Error, FileId, FileSystem, HandleKey, Info, Op, Output, Progress, Task,
 };
+use below::Kernel;
 use beneath::{Beneath, way_to};
 use listing::Stream;
 use opens::Entries;
@@ -164,6 +168,7 @@ struct Inner {
     budget: Mutex<Budget>,
     syncs: Mutex<Syncs>,
     workers: Workers,
+    below: Box<dyn Below>,
     /// Of the state directory, locked.
     lock: File,
 }
@@ -198,14 +203,27 @@ impl Dir {
     /// # Errors
     /// In words for the administrator ([`DirProblem`]).
     pub fn open(spec: &DirSpec) -> Result<Dir, DirError> {
-        let opened = Dir::try_open(spec);
+        Dir::open_over(spec, Box::new(Kernel), None)
+    }
+
+    /// Without a number of descriptors it has threads.
+    fn open_over(
+        spec: &DirSpec,
+        below: Box<dyn Below>,
+        descriptors_max: Option<usize>,
+    ) -> Result<Dir, DirError> {
+        let opened = Dir::try_open(spec, below, descriptors_max);
         opened.map_err(|problem| DirError {
             path: spec.path.clone(),
             problem,
         })
     }
 
-    fn try_open(spec: &DirSpec) -> Result<Dir, DirProblem> {
+    fn try_open(
+        spec: &DirSpec,
+        below: Box<dyn Below>,
+        descriptors_max: Option<usize>,
+    ) -> Result<Dir, DirProblem> {
         let root = open_root(spec)?;
         let lock = open_state(spec, &root)?;
         let kind = fstatfs(&root).map_err(|errno| system("examine", &spec.path, errno))?;
@@ -230,25 +248,15 @@ impl Dir {
         if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
         }
-        let key = HandleKey::random().map_err(|source| DirProblem::System {
-            action: "make a key for the state in",
-            path: spec.state.clone(),
-            source,
-        })?;
         let first = || Header::new(fresh(), top.who, owners == Owners::Recorded, uid);
-        let table = Table::open(&spec.state, kind != OVERLAY, key, first);
-        let table = table.map_err(|refused| match refused {
-            Refused::System(source) => DirProblem::System {
-                action: "read the state in",
-                path: spec.state.clone(),
-                source,
-            },
-            Refused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
-        })?;
+        let table = open_table(spec, kind != OVERLAY, first)?;
         check_state(spec, table.header(), &top.who, (owners, uid))?;
         let room = fstatvfs(beneath.root());
         let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS.1) / 4;
+        let descriptors = || {
+            let most = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS.1) / 4;
+            most.clamp(DESCRIPTORS.0, DESCRIPTORS.1) as usize
+        };
         let verifier = fresh();
         let inner = Inner {
             info: Info {
@@ -270,11 +278,12 @@ impl Dir {
             table: Mutex::new(table),
             locks: (0..2 * LOCKS).map(|_| RwLock::default()).collect(),
             topology: RwLock::default(),
-            entries: Entries::new(descriptors.clamp(DESCRIPTORS.0, DESCRIPTORS.1) as usize),
+            entries: Entries::new(descriptors_max.unwrap_or_else(descriptors)),
             streams: Mutex::default(),
             budget: Budget::new(),
             syncs: Mutex::default(),
-            workers: Workers::default(),
+            workers: Workers::new(descriptors_max.is_none()),
+            below,
             lock,
         };
         Ok(Dir {
@@ -343,6 +352,27 @@ fn open_state(spec: &DirSpec, root: &OwnedFd) -> Result<File, DirProblem> {
     }
 }
 
+fn open_table(
+    spec: &DirSpec,
+    inos_are_unique: bool,
+    first: impl FnOnce() -> Header,
+) -> Result<Table, DirProblem> {
+    let key = HandleKey::random().map_err(|source| DirProblem::System {
+        action: "make a key for the state in",
+        path: spec.state.clone(),
+        source,
+    })?;
+    let table = Table::open(&spec.state, inos_are_unique, key, first);
+    table.map_err(|refused| match refused {
+        Refused::System(source) => DirProblem::System {
+            action: "read the state in",
+            path: spec.state.clone(),
+            source,
+        },
+        Refused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
+    })
+}
+
 /// Whether the state belongs to this directory and these privileges.
 fn check_state(
     spec: &DirSpec,
@@ -393,7 +423,9 @@ impl Inner {
     fn lost(&self, what: &str, error: impl fmt::Display) {
         let name = &self.info.name;
         tracing::error!(file_system = %name, %error, "{what} could not be brought to the disk");
-        self.verifier.store(fresh(), Ordering::Release);
+        if !broken::is(Fault::KeepVerifier) {
+            self.verifier.store(fresh(), Ordering::Release);
+        }
     }
 
     /// An operation, as far as it does not move data.

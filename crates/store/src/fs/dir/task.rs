@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::mem::BufRange;
+use ::mem::broken::{self, Fault};
 use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
@@ -326,6 +327,11 @@ impl Turn<'_> {
     fn written(self, what: What, ready: Ready) -> Progress {
         let number = ready.entry.syncs.next();
         match what {
+            What::Write { buf, done, .. }
+                if done < buf.len() && broken::is(Fault::ShortUnsynced) =>
+            {
+                Progress::Done(Ok(what.output()))
+            }
             What::Write {
                 is_stable: true, ..
             } => self.sync(what, ready, number),

@@ -428,7 +428,7 @@ impl Inner {
     }
 
     /// Nobody has asked for anything for a while.
-    fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         let idle = self.entries.idle();
         for entry in &idle {
             self.sync_writes(entry);
@@ -537,12 +537,36 @@ impl Drop for Place<'_> {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Workers {
     shared: Arc<Shared>,
+    /// Else somebody says when something is done ([`Workers::step`]).
+    has_threads: bool,
 }
 
 impl Workers {
+    pub(super) fn new(has_threads: bool) -> Workers {
+        Workers {
+            shared: Arc::default(),
+            has_threads,
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.queue().jobs.len()
+    }
+
+    /// Does what is next, in this thread.
+    pub(super) fn step(&self) {
+        let next = self.shared.queue().jobs.take(THREADS_MAX);
+        let Some((host, job)) = next else { return };
+        let shared = &*self.shared;
+        let busy = Busy { shared, host };
+        if let Some(job) = job.run() {
+            shared.queue().jobs.push(job.caller.from, job);
+        }
+        drop(busy);
+    }
+
     /// Hands a job to a thread, unless there are too many already. A file is let
     /// go in any case: nobody would ask for that again, and there are no more of
     /// these than files were opened.
@@ -556,7 +580,8 @@ impl Workers {
         }
         let inner = Arc::downgrade(&job.inner);
         let is_wanted = queue.idle <= queue.jobs.len();
-        if queue.threads == 0 || is_wanted && queue.threads < THREADS_MAX {
+        let is_wanted = queue.threads == 0 || is_wanted && queue.threads < THREADS_MAX;
+        if self.has_threads && is_wanted {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name("weft-dir".into());
             match builder.spawn(move || shared.serve(&inner)) {
@@ -579,6 +604,12 @@ impl Workers {
     pub(super) fn end(&self) {
         let mut queue = self.shared.queue();
         queue.is_ending = true;
+        if !self.has_threads {
+            // Nobody will do it; each knows what it is a part of.
+            let jobs = mem::take(&mut queue.jobs);
+            drop(queue);
+            return drop(jobs);
+        }
         self.shared.work.notify_all();
         let ended =
             (self.shared.ended).wait_timeout_while(queue, PATIENCE, |queue| queue.threads > 0);

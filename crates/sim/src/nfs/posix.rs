@@ -1,0 +1,449 @@
+//! A POSIX file system below a `dir`. Names and attributes are those of a real folder,
+//! in which every call succeeds. What is simulated is content: the folder's files are
+//! the page cache, and of each there is what a power cut leaves. Reads, writes and
+//! syncs take their time, come short, are interrupted and fail with every errno; dirty
+//! blocks are written behind everybody's back, and where that fails, the error is told
+//! as Linux does it: once to each open descriptor, and to nobody when the last one is
+//! closed and the inode forgotten.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use mem::BufRange;
+use reactor::{Nanos, Token};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use store::fs::{Below, Dir, DirSpec};
+
+use crate::random::Random;
+use crate::world::{DriverId, MS, US};
+
+/// What a write or a sync fails with.
+const ERRNOS: [Errno; 5] = [
+    Errno::IO,
+    Errno::NOSPC,
+    Errno::DQUOT,
+    Errno::FBIG,
+    Errno::ROFS,
+];
+/// Descriptors that `dir` keeps: fewer than there are files, so that some are closed.
+const DESCRIPTORS_MAX: usize = 4;
+
+/// A block of a file, in the page cache and below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    /// Both are the same.
+    Clean,
+    /// The cache is newer, and will be written.
+    Dirty,
+    /// The cache is newer, and will not be written.
+    Lost,
+}
+
+/// An open file description, and the errors that it was told of.
+struct Holder {
+    fd: Weak<OwnedFd>,
+    told: u64,
+}
+
+struct File {
+    /// The simulator's own.
+    fd: OwnedFd,
+    /// What a power cut leaves.
+    medium: Vec<u8>,
+    blocks: Vec<Block>,
+    /// Failures to write it.
+    errors: u64,
+    errno: Errno,
+    /// Somebody was told of the last of them.
+    is_told: bool,
+    holders: Vec<Holder>,
+}
+
+/// What is done to a file.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    Read(BufRange),
+    Write(BufRange),
+    Sync,
+}
+
+struct Op {
+    driver: DriverId,
+    token: Token,
+    fd: Arc<OwnedFd>,
+    file: usize,
+    what: What,
+    offset: u64,
+    /// Bytes that it moves, or why it does not.
+    fate: Result<u32, Errno>,
+    /// Blocks that were dirty when a sync began.
+    dirty: Vec<usize>,
+}
+
+/// How often, once in so many; 0 for never.
+struct Settings {
+    block_bytes: usize,
+    latency: Nanos,
+    shorts: u64,
+    interrupts: u64,
+    write_errors: u64,
+    sync_errors: u64,
+    writebacks: u64,
+}
+
+struct State {
+    random: Random,
+    settings: Settings,
+    files: Vec<File>,
+    by_object: HashMap<(u64, u64), usize>,
+    ops: BTreeMap<u64, Op>,
+    next_op: u64,
+}
+
+/// The file system, as it outlives the target's process.
+#[derive(Clone)]
+pub struct Posix {
+    state: Arc<Mutex<State>>,
+    folder: Arc<tempfile::TempDir>,
+}
+
+impl Posix {
+    /// An empty one, whose files are written in blocks of so many bytes.
+    pub fn new(mut random: Random, block_bytes: usize) -> Posix {
+        let r = &mut random;
+        let settings = Settings {
+            block_bytes,
+            latency: r.pick(&[5, 50, 500]) * US,
+            shorts: r.pick(&[0, 3, 10]),
+            interrupts: r.pick(&[0, 20]),
+            write_errors: r.pick(&[0, 5, 30]),
+            sync_errors: r.pick(&[0, 3, 15]),
+            writebacks: r.pick(&[0, 2, 10]),
+        };
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let folder = folder.expect("a folder can be made");
+        let served = folder.path().join("served");
+        std::fs::create_dir(&served).expect("a new folder is empty");
+        let everybody = Permissions::from_mode(0o777);
+        std::fs::set_permissions(served, everybody).expect("it is ours");
+        let state = State {
+            random,
+            settings,
+            files: Vec::new(),
+            by_object: HashMap::new(),
+            ops: BTreeMap::new(),
+            next_op: 0,
+        };
+        Posix {
+            state: Arc::new(Mutex::new(state)),
+            folder: Arc::new(folder),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("one thread")
+    }
+
+    /// The target starts, and serves it.
+    pub fn open(&self) -> Dir {
+        let spec = DirSpec {
+            name: "kept".into(),
+            path: self.folder.path().join("served"),
+            state: self.folder.path().join("state"),
+            read_only: false,
+            owners: None,
+        };
+        let dir = Dir::simulated(&spec, Box::new(self.clone()), DESCRIPTORS_MAX);
+        dir.expect("a folder of our own can be served")
+    }
+
+    /// An operation begins: its number, and when it ends.
+    pub fn begin(
+        &self,
+        (driver, token): (DriverId, Token),
+        fd: &Arc<OwnedFd>,
+        what: What,
+        offset: u64,
+    ) -> (u64, Nanos) {
+        let mut state = self.state();
+        let file = state.file(fd);
+        let dirty = match what {
+            What::Sync => state.files[file].dirty(),
+            _ => Vec::new(),
+        };
+        let op = Op {
+            driver,
+            token,
+            fd: Arc::clone(fd),
+            file,
+            what,
+            offset,
+            fate: state.fate(what),
+            dirty,
+        };
+        let number = state.next_op;
+        state.next_op += 1;
+        state.ops.insert(number, op);
+        let delay = match state.random.one_in(20) {
+            true => state.random.around(20 * MS),
+            false => {
+                let mean = state.settings.latency;
+                state.random.around(mean)
+            }
+        };
+        (number, delay)
+    }
+
+    /// An operation ends, unless its process has: who is told what.
+    pub fn end(&self, number: u64) -> Option<(DriverId, Token, io::Result<u32>)> {
+        let mut state = self.state();
+        let op = state.ops.remove(&number)?;
+        let result = state.perform(&op);
+        state.write_behind();
+        let (driver, token) = (op.driver, op.token);
+        // The description is closed here if `dir` has closed it meanwhile.
+        drop(op);
+        Some((driver, token, result.map_err(io::Error::from)))
+    }
+
+    /// From now on nothing fails any more.
+    pub fn heal(&self) {
+        let settings = &mut self.state().settings;
+        settings.write_errors = 0;
+        settings.sync_errors = 0;
+        settings.interrupts = 0;
+    }
+
+    /// The target's process has ended: what it had under way happens whole, in part,
+    /// or not at all.
+    pub fn die(&self) {
+        let mut state = self.state();
+        for op in std::mem::take(&mut state.ops).into_values() {
+            let block = state.settings.block_bytes as u64;
+            let (What::Write(_), Ok(len)) = (op.what, op.fate) else {
+                continue;
+            };
+            let blocks = u64::from(len) / block;
+            let len = state.random.below(blocks + 1) * block;
+            let fate = Ok(len as u32);
+            let _ = state.perform(&Op { fate, ..op });
+        }
+        state.files.iter_mut().for_each(|file| file.holders.clear());
+    }
+
+    /// The power has failed: of each dirty block either content is left.
+    pub fn power_cut(&self) {
+        let mut state = self.state();
+        let survives = state.random.pick(&[0, 50, 100]);
+        for at in 0..state.files.len() {
+            for block in state.files[at].dirty() {
+                if state.random.percent(survives) {
+                    state.clean(at, block);
+                }
+            }
+            let block_bytes = state.settings.block_bytes;
+            let file = &mut state.files[at];
+            let len = file.medium.len();
+            rustix::fs::ftruncate(&file.fd, len as u64).expect("memory is left");
+            let written = rustix::io::pwrite(&file.fd, &file.medium, 0);
+            assert_eq!(written, Ok(len));
+            file.blocks = vec![Block::Clean; len.div_ceil(block_bytes)];
+            file.is_told = true;
+        }
+    }
+}
+
+impl Below for Posix {
+    /// By a thread that waits for it.
+    fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
+        let mut state = self.state();
+        let file = state.file(fd);
+        let fate = state.fate(What::Sync);
+        let dirty = state.files[file].dirty();
+        let (fate, errno) = (fate.map(|_| ()), fate.err());
+        if errno == Some(Errno::INTR) {
+            return Err(Errno::INTR);
+        }
+        state.write_back(file, &dirty, fate);
+        state.files[file].tell(fd)
+    }
+}
+
+impl File {
+    fn dirty(&self) -> Vec<usize> {
+        let blocks = self.blocks.iter().enumerate();
+        let dirty = blocks.filter(|(_, block)| **block == Block::Dirty);
+        dirty.map(|(at, _)| at).collect()
+    }
+
+    /// A description, as it is known from its first use on.
+    fn holder(&mut self, fd: &Arc<OwnedFd>) -> &mut Holder {
+        let is_it = |holder: &Holder| std::ptr::eq(holder.fd.as_ptr(), Arc::as_ptr(fd));
+        let at = self.holders.iter().position(is_it).unwrap_or_else(|| {
+            // An error that nobody was told of is told to the next one.
+            let told = self.errors - u64::from(!self.is_told && self.errors > 0);
+            let fd = Arc::downgrade(fd);
+            self.holders.push(Holder { fd, told });
+            self.holders.len() - 1
+        });
+        &mut self.holders[at]
+    }
+
+    /// What a sync of this description says.
+    fn tell(&mut self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
+        let (errors, errno) = (self.errors, self.errno);
+        let holder = self.holder(fd);
+        if std::mem::replace(&mut holder.told, errors) == errors {
+            return Ok(());
+        }
+        self.is_told = true;
+        Err(errno)
+    }
+}
+
+impl State {
+    /// The file that a descriptor is of.
+    fn file(&mut self, fd: &Arc<OwnedFd>) -> usize {
+        let stat = rustix::fs::fstat(fd).expect("an open file");
+        let object = (stat.st_dev, stat.st_ino);
+        let at = match self.by_object.get(&object) {
+            Some(&at) => at,
+            None => {
+                let way = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                let own = rustix::fs::open(way, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+                self.files.push(File {
+                    fd: own.expect("what dir can write"),
+                    medium: Vec::new(),
+                    blocks: Vec::new(),
+                    errors: 0,
+                    errno: Errno::IO,
+                    is_told: true,
+                    holders: Vec::new(),
+                });
+                self.by_object.insert(object, self.files.len() - 1);
+                self.files.len() - 1
+            }
+        };
+        self.files[at].holder(fd);
+        at
+    }
+
+    /// What will become of an operation.
+    fn fate(&mut self, what: What) -> Result<u32, Errno> {
+        let (r, settings) = (&mut self.random, &self.settings);
+        if r.one_in(settings.interrupts) {
+            return Err(Errno::INTR);
+        }
+        let (buf, errors) = match what {
+            What::Read(buf) => (Some(buf), 0),
+            What::Write(buf) => (Some(buf), settings.write_errors),
+            What::Sync => (None, settings.sync_errors),
+        };
+        if r.one_in(errors) {
+            return Err(r.pick(&ERRNOS));
+        }
+        let block = settings.block_bytes as u32;
+        let len = buf.map_or(0, BufRange::len);
+        Ok(match len / block {
+            2.. if r.one_in(settings.shorts) => {
+                let blocks = r.between(1, u64::from(len / block) - 1);
+                blocks as u32 * block
+            }
+            _ => len,
+        })
+    }
+
+    fn perform(&mut self, op: &Op) -> Result<u32, Errno> {
+        match (op.what, op.fate) {
+            (_, Err(Errno::INTR)) => Err(Errno::INTR),
+            (What::Sync, fate) => {
+                self.write_back(op.file, &op.dirty, fate.map(|_| ()));
+                self.files[op.file].tell(&op.fd).map(|()| 0)
+            }
+            (_, Err(errno)) => Err(errno),
+            (What::Read(buf), Ok(len)) => {
+                let mut bytes = vec![0; len as usize];
+                let read = rustix::io::pread(&self.files[op.file].fd, &mut bytes[..], op.offset)?;
+                mem::copy_in(buf.slice(0, read as u32), &bytes[..read]);
+                Ok(read as u32)
+            }
+            (What::Write(buf), Ok(len)) => {
+                let mut bytes = vec![0; len as usize];
+                mem::copy_out(buf.slice(0, len), &mut bytes);
+                let block = self.settings.block_bytes;
+                let file = &mut self.files[op.file];
+                let written = rustix::io::pwrite(&file.fd, &bytes, op.offset)?;
+                let (first, end) = (op.offset as usize, op.offset as usize + written);
+                let blocks = first / block..end.div_ceil(block);
+                if file.blocks.len() < blocks.end {
+                    file.blocks.resize(blocks.end, Block::Dirty);
+                }
+                file.blocks[blocks].fill(Block::Dirty);
+                Ok(written as u32)
+            }
+        }
+    }
+
+    /// Brings a block to the medium.
+    fn clean(&mut self, file: usize, block: usize) {
+        let block_bytes = self.settings.block_bytes;
+        let file = &mut self.files[file];
+        let mut bytes = vec![0; block_bytes];
+        let at = block * block_bytes;
+        let read = rustix::io::pread(&file.fd, &mut bytes[..], at as u64);
+        let read = read.expect("a file in memory can be read");
+        if file.medium.len() < at + read {
+            file.medium.resize(at + read, 0);
+        }
+        file.medium[at..at + read].copy_from_slice(&bytes[..read]);
+        file.blocks[block] = Block::Clean;
+    }
+
+    /// Some blocks are written, or cannot be, and are taken for clean then.
+    fn write_back(&mut self, file: usize, blocks: &[usize], fate: Result<(), Errno>) {
+        for &block in blocks {
+            match (self.files[file].blocks[block], fate) {
+                (Block::Dirty, Ok(())) => self.clean(file, block),
+                (Block::Dirty, Err(_)) => self.files[file].blocks[block] = Block::Lost,
+                _ => {}
+            }
+        }
+        if let Err(errno) = fate {
+            let file = &mut self.files[file];
+            file.errors += 1;
+            (file.errno, file.is_told) = (errno, false);
+        }
+    }
+
+    /// What the kernel does unasked.
+    fn write_behind(&mut self) {
+        for at in 0..self.files.len() {
+            let file = &mut self.files[at];
+            file.holders.retain(|holder| holder.fd.strong_count() > 0);
+            let is_open = !file.holders.is_empty();
+            let rate = match is_open {
+                true => self.settings.writebacks * 4,
+                // Nobody keeps it.
+                false => self.settings.writebacks,
+            };
+            let dirty = file.dirty();
+            if !dirty.is_empty() && self.random.one_in(rate) {
+                let fate = match self.random.one_in(self.settings.sync_errors) {
+                    true => Err(self.random.pick(&ERRNOS)),
+                    false => Ok(()),
+                };
+                self.write_back(at, &dirty, fate);
+            }
+            let file = &mut self.files[at];
+            if !is_open && file.dirty().is_empty() && self.random.one_in(2) {
+                // The inode is forgotten, and its errors with it.
+                file.is_told = true;
+            }
+        }
+    }
+}
