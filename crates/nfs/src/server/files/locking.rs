@@ -211,15 +211,19 @@ impl Files {
     pub(super) fn wake(&self, file: &mut File, range: Range) {
         let File { waiting, locks, .. } = file;
         work::spend(waiting.len() as u64);
-        let is_free = |_: &_, one: &mut Waiting| {
+        let mut free = Vec::new();
+        waiting.retain(|_, one| {
             let client = one.waiter.client;
-            one.args.range.overlaps(range) && {
+            let is_free = one.args.range.overlaps(range) && {
                 let owner = self.owner_id(client, OwnerKind::Lock, &one.waiter.owner);
                 locks.conflict(&one.args.by(owner)).is_none()
+            };
+            if is_free {
+                free.push(one.waiter.clone());
             }
-        };
-        let free = waiting.extract_if(.., is_free);
-        self.woken(free.map(|(_, one)| one.waiter).collect());
+            !is_free
+        });
+        self.woken(free);
     }
 
     fn woken(&self, waiters: Vec<Waiter>) {
