@@ -11,6 +11,7 @@
 mod tests;
 
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
+use mem::broken::{self, Fault};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
@@ -365,6 +366,7 @@ impl<M: Machine> Link<M> {
                     expected,
                 } => {
                     let matches = self.digest(tag, offset, len) == expected;
+                    let matches = matches || broken::is(Fault::NoDigests);
                     self.machine.on_digest(tag, matches);
                 }
             }

@@ -12,6 +12,8 @@ pub enum Fault {
     EarlyAck,
     /// I/Os on a file do not wait for each other.
     NoLocks,
+    /// A range that lies in several stripes is locked in the first alone.
+    LockOneStripe,
     /// Others come between a Compare and the Write that is fused with it.
     SplitFused,
     /// Others come between what ORWRITE reads and what it writes.
@@ -24,10 +26,35 @@ pub enum Fault {
     NoExtents,
     /// A sync that failed is forgotten.
     ForgetLoss,
+    /// A sync that failed for want of space is forgotten.
+    ForgetFullSync,
+    /// A sync does not ask whether another beside it was told of a loss.
+    SyncAlone,
+    /// What comes short has been written whole.
+    ShortIsWhole,
+    /// Where a file system cannot zero a range it is not zeroed.
+    SkipZeros,
+    /// Zeros are durable without a sync.
+    ZeroNotDurable,
+    /// A mark is taken away before what replaces it is durable.
+    UnmarkEarly,
+    /// A part of a frame that becomes a hole takes the rest with it.
+    WideHole,
+    /// Data digests are not looked at.
+    NoDigests,
     /// Memory that is being sent is written in place.
     NoPins,
     /// Reservations are not looked at.
     NoReservations,
+    /// SCSI commands that change blocks in another way than WRITE need no more
+    /// than one that reads.
+    ChangesAreReads,
+    /// What a host may do is asked once and never again.
+    StaleGrant,
+    /// Reservations that are to outlast a restart are not written.
+    ForgetPersist,
+    /// Who has taken access away is answered while what began before goes on.
+    NoFence,
     /// Nobody is told that a reservation or a registration is gone.
     NoNotices,
     /// A report of reservations does not say who holds it.
@@ -63,6 +90,12 @@ pub enum Fault {
     SearchNames,
     /// A connection goes on as long as it has something to do.
     EndlessTurn,
+    /// The last byte of a lock is not locked.
+    ShortLock,
+    /// Who gives up a part of what is locked gives up all.
+    UnlockAll,
+    /// A client hears that it may have state before that is written down.
+    AnswerBeforeRecord,
 }
 
 #[cfg(feature = "broken")]

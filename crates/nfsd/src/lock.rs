@@ -57,7 +57,10 @@ pub(crate) fn after<'a>(
 
 /// What is to be locked.
 fn lock_args(kind: nfs_lock_type4, offset: u64, length: u64) -> Result<LockArgs, nfsstat4> {
-    let range = Range::new(offset, length).ok_or(nfsstat4::NFS4ERR_INVAL)?;
+    let mut range = Range::new(offset, length).ok_or(nfsstat4::NFS4ERR_INVAL)?;
+    if broken::is(Fault::ShortLock) {
+        range.end = range.start.max(range.end.saturating_sub(1));
+    }
     let is_exclusive = matches!(kind, nfs_lock_type4::WRITE_LT | nfs_lock_type4::WRITEW_LT);
     Ok(LockArgs {
         range,
@@ -304,7 +307,13 @@ pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;
-        let wanted = lock_args(args.locktype, args.offset, args.length)?;
+        let mut wanted = lock_args(args.locktype, args.offset, args.length)?;
+        if broken::is(Fault::UnlockAll) {
+            wanted.range = Range {
+                start: 0,
+                end: u64::MAX,
+            };
+        }
         if !matches!(known.state.kind, Kind::Lock { .. }) {
             return Err(nfsstat4::NFS4ERR_BAD_STATEID);
         }

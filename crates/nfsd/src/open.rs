@@ -486,7 +486,7 @@ fn grant<'a>(run: &mut Run<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat
             return Err(status);
         }
     }
-    match run.nfsd.server.has_unsaved() {
+    match run.nfsd.server.has_unsaved() && !broken::is(Fault::AnswerBeforeRecord) {
         true => Ok(Go::Records(Then::Granted)),
         false => granted(run, opening, Ok(Output::Done)),
     }

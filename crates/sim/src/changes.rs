@@ -71,6 +71,9 @@ pub enum Step {
 #[derive(Default)]
 pub struct Changes {
     active: Option<(What, Stage)>,
+    /// The volume that was made smaller last: it grows again, which shows what
+    /// was left behind its end.
+    smaller: Option<usize>,
     outcome: Arc<Mutex<Option<Outcome>>>,
 }
 
@@ -96,9 +99,25 @@ impl Changes {
     }
 
     /// What comes next: a new change, or the last one taken back (true).
-    pub fn next(&self, plan: &Plan, sizes: &[u64], random: &mut Random) -> Option<(What, bool)> {
+    pub fn next(
+        &mut self,
+        plan: &Plan,
+        sizes: &[u64],
+        random: &mut Random,
+    ) -> Option<(What, bool)> {
         match self.active {
-            None => Some((choose(plan, sizes, random), false)),
+            None => {
+                let what = match self.smaller.take() {
+                    Some(volume) if random.one_in(2) => larger(volume, sizes, random),
+                    _ => choose(plan, sizes, random),
+                };
+                if let What::Resize { volume, blocks } = what
+                    && blocks < sizes[volume]
+                {
+                    self.smaller = Some(volume);
+                }
+                Some((what, false))
+            }
             Some((what, Stage::Made)) => Some((what, true)),
             Some(_) => None,
         }
@@ -168,14 +187,18 @@ impl Changes {
 /// Blocks that a volume keeps whatever becomes of it.
 const BLOCKS_MIN: u64 = 12;
 
+fn larger(volume: usize, sizes: &[u64], random: &mut Random) -> What {
+    What::Resize {
+        volume,
+        blocks: sizes[volume] + random.between(1, 64),
+    }
+}
+
 fn choose(plan: &Plan, sizes: &[u64], random: &mut Random) -> What {
     let volume = random.below(sizes.len() as u64) as usize;
     let subsystem = random.below(plan.subsystems as u64) as usize;
     match random.below(6) {
-        0 => What::Resize {
-            volume,
-            blocks: sizes[volume] + random.between(1, 64),
-        },
+        0 => larger(volume, sizes, random),
         1 => What::Resize {
             volume,
             blocks: random.between(sizes[volume].div_ceil(2).max(BLOCKS_MIN), sizes[volume]),

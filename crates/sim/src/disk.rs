@@ -7,17 +7,48 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use mem::BufRange;
-use reactor::{FallocateMode, Nanos, Token};
+use reactor::{Completion, FallocateMode, Nanos, Token};
 use std::os::fd::OwnedFd;
 
 use crate::content::SECTOR_BYTES;
-use crate::world::{DriverId, Event, MS, S, World};
+use crate::world::{DriverId, Event, MS, S, US, World};
 
-const EIO: i32 = 5;
+const EPERM: i32 = 1;
 const EINTR: i32 = 4;
+const EIO: i32 = 5;
+const ENXIO: i32 = 6;
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+const ENODEV: i32 = 19;
+const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const ENODATA: i32 = 61;
+const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
+const ETIMEDOUT: i32 = 110;
+const ESTALE: i32 = 116;
+const EREMOTEIO: i32 = 121;
+const EDQUOT: i32 = 122;
 const ECANCELED: i32 = 125;
+
+/// What a call that was not carried out says before it is tried again.
+const INTERRUPTIONS: [i32; 2] = [EINTR, EAGAIN];
+/// What read(2) says of a file system, and what block layers bring up.
+const READ_ERRORS: [i32; 9] = [
+    EIO, ENXIO, ENOMEM, ENODEV, ENODATA, EILSEQ, ETIMEDOUT, ESTALE, EREMOTEIO,
+];
+/// The same of write(2) and of fallocate(2). Space that runs out comes first and
+/// often: what weft does then is of its own kind.
+const WRITE_ERRORS: [i32; 16] = [
+    ENOSPC, ENOSPC, EDQUOT, EIO, EIO, EFBIG, EROFS, EPERM, ENXIO, ENOMEM, ENODEV, ENODATA, EILSEQ,
+    ETIMEDOUT, ESTALE, EREMOTEIO,
+];
+/// The same of fdatasync(2), which tells any error that a writeback met.
+const SYNC_ERRORS: [i32; 13] = [
+    ENOSPC, ENOSPC, EDQUOT, EDQUOT, EIO, EIO, EROFS, ENXIO, ENODATA, EILSEQ, ETIMEDOUT, ESTALE,
+    EREMOTEIO,
+];
 
 /// How the disks behave in one run. Rates are "once in so many operations", 0
 /// for never.
@@ -27,7 +58,8 @@ pub struct DiskSettings {
     pub latency: Nanos,
     /// A read fails.
     pub read_errors: u64,
-    /// A write fails, for want of space or altogether.
+    /// A write, or making a hole or zeros, fails; a durable write before or behind
+    /// its way to the page cache.
     pub write_errors: u64,
     /// A sync fails, and what it should have written is lost with the power.
     pub sync_errors: u64,
@@ -61,6 +93,16 @@ impl SimFile {
         self.cache[offset..offset + bytes.len()].copy_from_slice(bytes);
         let sectors = offset / SECTOR_BYTES..(offset + bytes.len()).div_ceil(SECTOR_BYTES);
         self.dirty[sectors].fill(true);
+    }
+
+    /// Takes dirty ones of `sectors` for clean that did not reach the medium.
+    fn lose(&mut self, sectors: impl Iterator<Item = usize>) {
+        for sector in sectors {
+            // Some may have been cut off meanwhile.
+            if let Some(dirty) = self.dirty.get_mut(sector) {
+                *dirty = false;
+            }
+        }
     }
 
     /// Brings dirty ones of `sectors` to the medium.
@@ -100,6 +142,8 @@ struct FileOp {
     /// Sectors that were dirty when a sync began.
     dirty: Vec<usize>,
     result: Result<(), i32>,
+    /// It fails when it is in the page cache, on its way to the medium.
+    is_cached: bool,
     hangs: bool,
 }
 
@@ -112,6 +156,8 @@ pub struct Disk {
     /// Numbers of operations under way, in order.
     order: Vec<u64>,
     next_op: u64,
+    /// Losses that a reactor is told of: the file, and the completion that tells.
+    losses: Vec<(usize, DriverId, Token)>,
     /// Writes that failed: file, first byte, bytes.
     pub failures: Vec<(usize, u64, u64)>,
     /// A sync has failed: only a power cut shows what is left.
@@ -128,6 +174,7 @@ impl Disk {
             ops: HashMap::new(),
             order: Vec::new(),
             next_op: 0,
+            losses: Vec::new(),
             failures: Vec::new(),
             has_lost: false,
         }
@@ -167,11 +214,12 @@ impl Disk {
         healthy.interrupts = 0;
     }
 
-    /// Whether an operation is under way behind byte `from` of a file.
+    /// Whether a change is under way behind byte `from` of a file. A VERIFY may
+    /// read there, which locks nothing.
     pub fn is_busy_behind(&self, file: usize, from: usize) -> bool {
         let mut ops = self.ops.values();
-        let moves = |op: &FileOp| !matches!(op.what, What::Sync);
-        ops.any(|op| op.file == file && moves(op) && op.len > 0 && op.offset + op.len > from)
+        let changes = |op: &FileOp| matches!(op.what, What::Write(..) | What::Zero);
+        ops.any(|op| op.file == file && changes(op) && op.len > 0 && op.offset + op.len > from)
     }
 
     /// The file has been cut off, or has grown by a hole.
@@ -215,6 +263,7 @@ impl World {
             done: 0,
             dirty: Vec::new(),
             result: Ok(()),
+            is_cached: false,
             hangs: self.random.one_in(settings.hangs),
         };
         if let What::Sync = what {
@@ -267,19 +316,22 @@ impl World {
     fn choose_fate(&mut self, op: &mut FileOp) {
         let settings = self.disk.settings;
         if self.random.one_in(settings.interrupts) {
-            op.result = Err(EINTR);
+            op.result = Err(self.random.pick(&INTERRUPTIONS));
             return;
         }
         let block = self.disk.files[op.file].block_bytes;
         match op.what {
-            What::Read(_) if self.random.one_in(settings.read_errors) => op.result = Err(EIO),
-            What::Write(..) if self.random.one_in(settings.write_errors) => {
-                op.result = Err(self.random.pick(&[EIO, ENOSPC]));
+            What::Read(_) if self.random.one_in(settings.read_errors) => {
+                op.result = Err(self.random.pick(&READ_ERRORS));
+            }
+            What::Write(..) | What::Zero if self.random.one_in(settings.write_errors) => {
+                op.result = Err(self.random.pick(&WRITE_ERRORS));
+                op.is_cached = matches!(op.what, What::Write(_, true)) && self.random.one_in(2);
                 let (offset, len) = (op.offset as u64, op.len as u64);
                 self.disk.failures.push((op.file, offset, len));
             }
             What::Sync if self.random.one_in(settings.sync_errors) => {
-                op.result = Err(EIO);
+                op.result = Err(self.random.pick(&SYNC_ERRORS));
             }
             What::Read(_) | What::Write(..)
                 if op.len > block && self.random.one_in(settings.short) =>
@@ -293,7 +345,7 @@ impl World {
 
     /// Where it can be seen half done: between any two sectors.
     fn cut_into_pieces(&mut self, op: &mut FileOp) {
-        if op.result.is_err() || matches!(op.what, What::Sync) {
+        if op.result.is_err() && !op.is_cached || matches!(op.what, What::Sync) {
             return;
         }
         op.pieces.push(op.len);
@@ -321,8 +373,10 @@ impl World {
         let (file, what) = (&mut self.disk.files[op.file], op.what);
         match what {
             What::Read(buf) => {
-                let part = buf.slice(from as u32, (end - from) as u32);
-                mem::copy_in(part, &file.cache[at..op.offset + end]);
+                // Of a part that was cut off since nothing is read.
+                let there = file.cache.get(at..).unwrap_or_default();
+                let there = &there[..there.len().min(end - from)];
+                mem::copy_in(buf.slice(from as u32, there.len() as u32), there);
             }
             What::Write(buf, _) => {
                 let mut bytes = vec![0; end - from];
@@ -336,17 +390,37 @@ impl World {
         self.after(delay, Event::File(number));
     }
 
+    /// Whether a reactor has been told of a loss in a file and has not heard it.
+    fn is_loss_unheard(&mut self, file: usize) -> bool {
+        let net = &mut self.net;
+        self.disk.losses.retain(|&(_, driver, token)| {
+            let mut ready = net.driver(driver).ready.iter();
+            ready.any(|(_, done)| matches!(done, Completion::File { token: t, .. } if *t == token))
+        });
+        self.disk.losses.iter().any(|loss| loss.0 == file)
+    }
+
     fn file_ends(&mut self, number: u64) {
+        let op = &self.disk.ops[&number];
+        // Which of two reactors hears first of two syncs is not tried.
+        if matches!((op.what, op.result), (What::Sync, Ok(()))) && self.is_loss_unheard(op.file) {
+            return self.after(US, Event::File(number));
+        }
         let op = self.disk.forget(number).expect("looked at by the caller");
         let file = &mut self.disk.files[op.file];
         match (op.what, op.result) {
             (What::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
-            (What::Sync, Err(EIO)) => {
-                // The kernel tells once and then takes what is lost for clean.
-                for &sector in &op.dirty {
-                    file.dirty[sector] = false;
-                }
+            // The kernel tells once and then takes what is lost for clean.
+            (What::Sync, Err(errno)) if !INTERRUPTIONS.contains(&errno) => {
+                file.lose(op.dirty.iter().copied());
                 self.disk.has_lost = true;
+                self.disk.losses.push((op.file, op.driver, op.token));
+            }
+            (What::Write(_, true), Err(_)) if op.is_cached => {
+                let first = op.offset / SECTOR_BYTES;
+                file.lose(first..(op.offset + op.len) / SECTOR_BYTES);
+                self.disk.has_lost = true;
+                self.disk.losses.push((op.file, op.driver, op.token));
             }
             (What::Write(_, true), Ok(())) => {
                 let first = op.offset / SECTOR_BYTES;
@@ -465,7 +539,7 @@ impl World {
                 true => op.len,
                 false => self.random.below(blocks + 1) as usize * block,
             };
-            if op.result.is_err() || until <= op.done {
+            if op.result.is_err() && !op.is_cached || until <= op.done {
                 continue;
             }
             let file = &mut self.disk.files[op.file];

@@ -71,6 +71,19 @@ impl SimDriver {
         self.world.borrow().net.connection_of(self.id, socket)
     }
 
+    /// Digests guard every byte of a connection from now on.
+    pub fn guard(&self, connection: Option<usize>) {
+        if let Some(connection) = connection {
+            self.world.borrow_mut().net.guard(connection);
+        }
+    }
+
+    /// Whether a bit of a connection was flipped on its way.
+    pub fn is_damaged(&self, connection: Option<usize>) -> bool {
+        let world = self.world.borrow();
+        connection.is_some_and(|connection| world.net.is_damaged(connection))
+    }
+
     /// Whether mail or a rung ticket waits for a turn.
     pub fn is_called(&self) -> bool {
         self.bell.is_rung() || self.sleeper.is_woken()

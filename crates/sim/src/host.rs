@@ -200,11 +200,19 @@ impl SimHost {
     /// A queue is lost: so is the controller.
     fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
         work.trace(|| format!("host {}: queue lost: {error}", self.number));
-        if let Error::Protocol(error) = error {
+        if let Error::Protocol(error) = error
+            && !self.is_damaged()
+        {
             let (host, what) = (self.number, format!("{error:?}"));
             return Err(Violation(format!("host {host}: protocol error: {what}")));
         }
         self.begin_end(work)
+    }
+
+    /// Whether a bit was flipped on the way from or to it.
+    fn is_damaged(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| self.driver.is_damaged(lane.connection))
     }
 
     /// Closes every queue; what was in flight has an unknown outcome.
@@ -233,6 +241,9 @@ impl SimHost {
     fn came_up(&mut self, at: usize, result: u64) {
         let lane = &mut self.lanes[at];
         lane.connection = self.driver.connection_of(lane.socket);
+        if self.plan.header_digest && self.plan.data_digest {
+            self.driver.guard(lane.connection);
+        }
         if lane.qid == 0 {
             self.cntlid = result as u16;
             let set = PropertySet {
@@ -468,7 +479,9 @@ impl SimHost {
         {
             let (what, at) = (&oldest.what, oldest.begun_at);
             work.trace(|| format!("host {}: {what:?} begun at {at} ns", self.number));
-            work.timed_out(self.number)?;
+            if !self.is_damaged() {
+                work.timed_out(self.number)?;
+            }
             return self.begin_end(work);
         }
         if self.plan.kato_ms > 0 && now >= self.keep_alive_at {
@@ -596,13 +609,13 @@ pub fn holes(bytes: &[u8], first: u64, blocks: u64) -> Option<Vec<u64>> {
     Some(holes)
 }
 
-/// Whether a command that ended with `status` had no effect for certain.
+/// Whether a command that ended with `status` had no effect for certain. A disk
+/// that may not be written may have become so half-way.
 pub fn had_no_effect(status: Status) -> bool {
     [
         Status::FUSED_FAILED,
         Status::FUSED_MISSING,
         Status::INVALID_FIELD,
-        Status::WRITE_PROTECTED,
         Status::COMMAND_INTERRUPTED,
         Status::TRANSIENT_TRANSPORT,
         Status::LBA_OUT_OF_RANGE,

@@ -27,6 +27,9 @@ pub struct NetSettings {
     /// Whether senders' memory is read when the bytes arrive, not when they are
     /// sent.
     pub zero_copy: bool,
+    /// Once in so many pieces that arrive where digests guard all of them a bit
+    /// is another; 0 for never.
+    pub flips: u64,
 }
 
 /// A receive that waits.
@@ -112,6 +115,10 @@ struct Connection {
     ends: [End; 2],
     /// Its host has vanished without a word: nothing passes any more.
     is_dead: bool,
+    /// Digests guard every byte of it, headers and data.
+    is_guarded: bool,
+    /// A bit of it was flipped on its way.
+    is_damaged: bool,
 }
 
 struct Attempt {
@@ -232,6 +239,21 @@ impl Net {
             Use::End(connection, _) if slot.generation == socket.generation() => Some(connection),
             _ => None,
         }
+    }
+
+    /// From now on digests guard every byte of the connection.
+    pub fn guard(&mut self, connection: usize) {
+        self.connections[connection].is_guarded = true;
+    }
+
+    /// Whether a bit of the connection was flipped on its way.
+    pub fn is_damaged(&self, connection: usize) -> bool {
+        self.connections[connection].is_damaged
+    }
+
+    /// From now on every bit arrives as it was sent.
+    pub fn heal(&mut self) {
+        self.settings.flips = 0;
     }
 
     /// Whether the accepting side has let go of the connection.
@@ -410,6 +432,8 @@ impl World {
                 End::new(Holder::Accepted(acceptor), to),
             ],
             is_dead: false,
+            is_guarded: false,
+            is_damaged: false,
         });
         self.net.slot(driver, socket).what = Use::End(connection, 0);
         let fd = self.net.descriptor();
@@ -613,10 +637,19 @@ impl World {
         self.at(at, Event::Arrive(connection, 1 - from));
     }
 
+    /// Whether a bit of what arrives now is flipped: which one, by chance.
+    fn flip(&mut self, connection: usize) -> Option<u64> {
+        let is_guarded = self.net.connections[connection].is_guarded;
+        let flips = is_guarded && self.random.one_in(self.net.settings.flips);
+        flips.then(|| self.random.any())
+    }
+
     /// What has come to an end is there.
     pub(crate) fn arrive(&mut self, connection: usize, end: usize) {
         let now = self.now;
         let keeps = self.random.percent(50);
+        let flip = self.flip(connection);
+        let was = self.net.connections[connection].ends[end].inbox.len();
         let link = &mut self.net.connections[connection];
         if link.is_dead {
             return;
@@ -658,6 +691,15 @@ impl World {
             this.inbox.clear();
             self.depart(connection, end, Piece::Reset);
             return;
+        }
+        let new = this.inbox.len().saturating_sub(was) as u64;
+        if let Some(flip) = flip
+            && new > 0
+        {
+            let (byte, bit) = (was + (flip % new) as usize, flip >> 32 & 7);
+            this.inbox[byte] ^= 1 << bit;
+            link.is_damaged = true;
+            self.trace(|| format!("connection {connection}: a bit is flipped on its way to {end}"));
         }
         self.try_receive(connection, end, 0);
         if self.net.connections[connection].ends[end].error.is_some() {

@@ -3,6 +3,7 @@
 mod ask;
 mod client;
 mod ended;
+mod had;
 mod kept;
 mod model;
 mod names;
@@ -35,8 +36,11 @@ const DATA_FILES: usize = 3;
 const SHARED_FILES: usize = 2;
 /// The file behind those whose readers may be given delegations.
 const DELEGATED: usize = DATA_FILES + SHARED_FILES;
-/// Units of a file that locks are for.
-const UNITS: u64 = 6;
+/// Locks begin and end at the multiples of so many bytes, a byte before or behind:
+/// so many share one byte, or just none.
+const LOCK_STEP: u64 = 10;
+/// Steps that locks are for; some reach as far as there are bytes.
+const LOCK_STEPS: u64 = 5;
 /// What one client has at a time, beside the data files.
 const HELD_MAX: usize = 3;
 
@@ -281,22 +285,40 @@ fn lock(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Opt
             .locks
             .iter()
             .position(|held| held.as_ref().is_some_and(|it| !it.is_busy))?;
-        client.id.locks[at].as_mut()?.is_busy = true;
-        return Some(Ask::Unlock(at));
+        let held = client.id.locks[at].as_mut()?;
+        held.is_busy = true;
+        let (first, last) = (held.range.first, held.range.last);
+        let keeps = random.one_in(3) && first < last;
+        return Some(Ask::Unlock {
+            at,
+            keeps: keeps.then(|| random.between(first, last.min(first + 2 * LOCK_STEP) - 1)),
+        });
     }
     common.next += 1;
-    let from = random.below(UNITS);
-    Some(Ask::Lock(Range4 {
+    let edge = |random: &mut Random| {
+        let at = random.below(LOCK_STEPS) * LOCK_STEP + random.below(3);
+        at.saturating_sub(1)
+    };
+    let (a, b) = (edge(random), edge(random));
+    let range = Range4 {
         file: random.below(DATA_FILES as u64) as usize,
-        from,
-        to: random.between(from + 1, UNITS),
+        first: a.min(b),
+        last: match random.one_in(8) {
+            true => u64::MAX,
+            false => a.max(b),
+        },
         is_exclusive: random.percent(70),
         owner: common.next,
-    }))
+    };
+    Some(match random.one_in(16) {
+        // No byte, or more than there can be.
+        true => Ask::LockWrongly(range, random.pick(&[(a, 0), (u64::MAX - a, a + 2)])),
+        false => Ask::Lock(range),
+    })
 }
 
 fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
-    let is_free = |(at, opened): (usize, &Option<client::Opened>)| {
+    let is_free = |(at, opened): (usize, &Option<had::Opened>)| {
         let is_free = opened.as_ref().is_some_and(|opened| !opened.is_busy);
         (is_free && at >= DATA_FILES).then_some(at)
     };

@@ -26,6 +26,8 @@ pub struct VolumePlan {
     pub block_bytes: u32,
     /// Its size.
     pub blocks: u64,
+    /// The first of the blocks that everybody wants.
+    pub hot: u64,
 }
 
 /// One host.
@@ -196,6 +198,8 @@ pub struct Plan {
     pub fua_percent: u64,
     /// How often, of a hundred, an operation is a reservation command.
     pub reserve_percent: u64,
+    /// How often, against the 35 of a write, hosts flush.
+    pub flushes: u32,
     /// How often, against the 35 of a write, blocks are made unreadable.
     pub spoils: u32,
     /// How often, against the 35 of a write, hosts have blocks copied.
@@ -222,6 +226,9 @@ const TURNS: u64 = 0x7475_726e_7475_726e;
 
 /// Names of a directory that is large: looking at each would take longer than a turn.
 const OTHERS: u32 = 20_000;
+const FLIPS: u64 = 0x666c_6970_666c_6970;
+const STRIPES: u64 = 0x7374_7269_7065_7321;
+const COPIES: u64 = 0x636f_7079_636f_7079;
 
 impl Plan {
     /// The plan of a seed.
@@ -246,6 +253,7 @@ impl Plan {
                 split_percent: r.pick(&[0, 10, 50, 90]),
                 window_bytes: r.pick(&[1 << 10, 16 << 10, 256 << 10, 256 << 10]),
                 zero_copy: r.one_in(3),
+                flips: 0,
             },
             disk: disk(r),
             faults: faults(r),
@@ -259,6 +267,7 @@ impl Plan {
             reserve_percent: r.pick(&[0, 0, 2, 8]),
             abort_percent: r.pick(&[0, 0, 5, 20]),
             little_memory: r.one_in(10),
+            flushes: r.pick(&[4, 4, 30]),
             spoils: r.pick(&[0, 0, 3]),
             copies: r.pick(&[0, 0, 8]),
             idle: 0,
@@ -277,11 +286,65 @@ impl Plan {
         plan.nfs = nfs(&mut Random::new(seed ^ NFS));
         let turns = [8, 64, 512, machine::work::TURN_UNITS_MAX];
         plan.turn_units_max = Random::new(seed ^ TURNS).pick(&turns);
+        plan.flip_bits(&mut Random::new(seed ^ FLIPS));
+        plan.meet_on_two_stripes(&mut Random::new(seed ^ STRIPES));
+        plan.copy_beside_reservations(&mut Random::new(seed ^ COPIES));
+        plan.flush_where_syncs_fail();
         plan
     }
 }
 
 impl Plan {
+    /// In some seeds bits are flipped on their way, and some NVMe hosts have digests
+    /// to see it by.
+    fn flip_bits(&mut self, r: &mut Random) {
+        if !r.one_in(4) {
+            return;
+        }
+        self.net.flips = r.pick(&[100, 1000]);
+        for host in &mut self.hosts {
+            if r.one_in(2) {
+                (host.header_digest, host.data_digest) = (true, true);
+            }
+        }
+    }
+
+    /// In some seeds a file is so large that its ranges lie in two of the stripes
+    /// that locks are kept in, and everybody wants blocks on both sides.
+    fn meet_on_two_stripes(&mut self, r: &mut Random) {
+        const STRIPE_BLOCKS: u64 = (1 << 20) / 4096;
+        let volume = &mut self.volumes[0];
+        if volume.lies == Lies::File && r.one_in(8) {
+            volume.block_bytes = 4096;
+            volume.blocks = STRIPE_BLOCKS + r.between(8, 32);
+            volume.hot = STRIPE_BLOCKS - 3;
+        }
+    }
+
+    /// In some seeds hosts copy much from one volume to another while others reserve
+    /// one of the two.
+    fn copy_beside_reservations(&mut self, r: &mut Random) {
+        if !r.one_in(8) {
+            return;
+        }
+        let first = self.volumes[0];
+        match self.volumes.get_mut(1) {
+            Some(second) => second.block_bytes = first.block_bytes,
+            None => self.volumes.push(VolumePlan {
+                lies: Lies::Memory,
+                ..first
+            }),
+        }
+        (self.copies, self.reserve_percent) = (40, 8);
+    }
+
+    /// Where syncs fail there are mostly others beside them.
+    fn flush_where_syncs_fail(&mut self) {
+        if self.disk.sync_errors > 0 {
+            (self.flushes, self.disk.sync_errors) = (60, 10);
+        }
+    }
+
     /// Nothing goes wrong but that the target stands still once, for longer
     /// than hosts may be silent.
     pub fn only_stand_still(&mut self) {
@@ -300,7 +363,7 @@ impl Plan {
         let disk = &mut self.disk;
         (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
         (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
-        self.net.latency = 2 * US;
+        (self.net.latency, self.net.flips) = (2 * US, 0);
         self.nfs = None;
         // Then all that comes is Keep Alives.
         (self.ops, self.idle) = (60, 8 * S);
@@ -320,6 +383,7 @@ fn volume(r: &mut Random) -> VolumePlan {
         lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
         block_bytes,
         blocks,
+        hot: 0,
     }
 }
 

@@ -325,6 +325,7 @@ impl Run {
             let mut world = self.world.borrow_mut();
             world.trace(|| "everything works from now on".into());
             world.disk.heal();
+            world.net.heal();
             if let Some(posix) = &world.posix {
                 posix.heal();
             }

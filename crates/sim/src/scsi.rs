@@ -26,7 +26,8 @@ pub struct Asked {
 /// The command that requests are: one, or both halves of a pair.
 pub fn asked(requests: &[Request]) -> Asked {
     let first = &requests[0];
-    let lun = lun_of(first.sqe.nsid.get());
+    let own = first.sqe.nsid.get();
+    let lun = lun_of(first.asked.unwrap_or(own));
     if let Some(ask) = first.ask {
         let (cdb, bytes) = reserve(ask);
         let len = bytes.len() as u32;
@@ -55,7 +56,7 @@ pub fn asked(requests: &[Request]) -> Asked {
         OR_WRITE => at(opcode::ORWRITE_16, fua(first)),
         admin::GET_LBA_STATUS => cdb::get_lba_status(lba(first), first.len),
         io::COPY => {
-            bytes = copy_list(lun, lba(first), &first.bytes);
+            bytes = copy_list(lun_of(own), lba(first), &first.bytes);
             cdb::extended_copy(bytes.len() as u32)
         }
         io::FLUSH => cdb::synchronize_cache16(),

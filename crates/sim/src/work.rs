@@ -60,6 +60,9 @@ pub struct Io {
 pub struct Request {
     /// The command.
     pub sqe: Sqe,
+    /// The namespace whose logical unit an initiator sends it to, where that is
+    /// not the command's own: a unit is asked to copy to another.
+    pub asked: Option<u32>,
     /// Bytes of data, in either direction.
     pub len: u32,
     /// The data to send.
@@ -255,7 +258,7 @@ impl Work {
         let kind = self.random.weighted(&[
             (35, io::READ),
             (35, io::WRITE),
-            (4, io::FLUSH),
+            (self.plan.flushes, io::FLUSH),
             (6, io::WRITE_ZEROES),
             (3, io::DATASET_MANAGEMENT),
             (4, io::COMPARE),
@@ -295,8 +298,13 @@ impl Work {
             _ => r.between(1, most.min(64)),
         };
         let last = served.blocks - blocks;
+        // A smaller volume is hot where it begins.
+        let hot = match self.plan.volumes[volume].hot {
+            hot if from <= hot && hot <= last => hot,
+            _ => from,
+        };
         let first = match r.percent(self.plan.hot_percent) {
-            true => r.between(from, last.min(from + HOT_BLOCKS - 1)),
+            true => r.between(hot, last.min(hot + HOT_BLOCKS - 1)),
             false => r.between(from, last),
         };
         (first, blocks)
@@ -330,6 +338,7 @@ impl Work {
         };
         Request {
             sqe,
+            asked: None,
             len: len as u32,
             bytes,
             io: Io {
@@ -440,10 +449,15 @@ impl Work {
             Kind::LbaStatus => (self.plan.hosts[op.host].iscsi.is_some(), false),
             _ => (false, true),
         };
-        let (host, begun) = (op.host, op.begun());
+        let copy = self.source_of(value);
+        // A copy begins when what it copies is in its place.
+        let (host, begun) = (op.host, copy.map_or(op.begun(), |copy| copy.begun));
         let subsystem = self.plan.hosts[host].subsystem;
-        // A copy comes from a volume that may be another.
-        let source = self.source_of(value).filter(|source| *source != op.volume);
+        // It comes from a volume that may be another.
+        let source = copy.map(|copy| copy.source);
+        let source = source.filter(|source| *source != op.volume);
+        // Of the unit that is asked it needs what a write needs (SPC-4, table 68).
+        let is_asked_there = copy.is_some_and(|copy| copy.asked != op.volume);
         let of_volumes = [Some(op.volume), source].into_iter().flatten();
         let mut absent = of_volumes.flat_map(|volume| &self.volumes[volume].absent[subsystem]);
         if status.is_success() && absent.any(|&(from, to)| from < begun && now < to) {
@@ -469,11 +483,13 @@ impl Work {
         let fits = match status.code() {
             Status::SUCCESS => {
                 book.may_allow(begun, now, host, reads && source.is_none(), writes)
-                    && from.is_none_or(|book| book.may_allow(begun, now, host, true, false))
+                    && from
+                        .is_none_or(|book| book.may_allow(begun, now, host, true, is_asked_there))
             }
             Status::RESERVATION_CONFLICT => {
                 book.may_refuse(begun, now, host, reads, writes)
-                    || from.is_some_and(|book| book.may_refuse(begun, now, host, true, false))
+                    || from
+                        .is_some_and(|book| book.may_refuse(begun, now, host, true, is_asked_there))
             }
             _ => true,
         };
@@ -642,9 +658,11 @@ impl Work {
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
                 has_errors || disk.hangs > 0
             }
+            Status::WRITE_PROTECTED if disk.write_errors + disk.sync_errors > 0 => true,
             Status::RESERVATION_CONFLICT | Status::PREEMPTED => self.plan.reserve_percent > 0,
             Status::ABORT_REQUESTED => self.plan.abort_percent > 0,
             Status::COMMAND_INTERRUPTED => !self.is_healed,
+            Status::TRANSIENT_TRANSPORT if self.plan.net.flips > 0 => true,
             // What EXTENDED COPY says of any failure on its way.
             COPY_ABORTED if matches!(self.checker.op(op).kind, Kind::Copy { .. }) => {
                 let is_hindered = self.plan.reserve_percent > 0 || self.plan.faults.changes > 0;

@@ -54,11 +54,62 @@ fn a_forgotten_loss_is_found() {
 }
 
 #[test]
+fn a_forgotten_loss_for_want_of_space_is_found() {
+    is_found(Fault::ForgetFullSync, LOST);
+}
+
+#[test]
+fn a_sync_that_asks_for_no_loss_beside_it_is_found() {
+    is_found(Fault::SyncAlone, LOST);
+}
+
+#[test]
+fn data_digests_that_nobody_looks_at_are_found() {
+    is_found(Fault::NoDigests, &["bytes that nobody", "one step"]);
+}
+
+#[test]
 fn files_without_locks_are_found() {
     is_found(
         Fault::NoLocks,
         &["cannot be what", "in part", "bytes that nobody"],
     );
+}
+
+#[test]
+fn ranges_that_are_locked_in_part_are_found() {
+    is_found(
+        Fault::LockOneStripe,
+        &["cannot be what", "in part", "bytes that nobody"],
+    );
+}
+
+#[test]
+fn short_writes_that_end_there_are_found() {
+    is_found(
+        Fault::ShortIsWhole,
+        &["in part", "before the other", "nothing explains"],
+    );
+}
+
+#[test]
+fn zeros_that_nobody_writes_are_found() {
+    is_found(Fault::SkipZeros, &["before the other"]);
+}
+
+#[test]
+fn zeros_that_power_cuts_take_back_are_found() {
+    is_found(Fault::ZeroNotDurable, LOST);
+}
+
+#[test]
+fn marks_that_go_before_their_data_comes_are_found() {
+    is_found(Fault::UnmarkEarly, LOST);
+}
+
+#[test]
+fn holes_that_are_too_wide_are_found() {
+    is_found(Fault::WideHole, &["zeros that nothing explains"]);
 }
 
 #[test]
@@ -84,6 +135,29 @@ fn a_copy_that_ends_early_is_found() {
 #[test]
 fn reservations_that_nobody_looks_at_are_found() {
     is_found(Fault::NoReservations, &["against the reservations"]);
+}
+
+#[test]
+fn changes_that_need_the_right_to_read_are_found() {
+    is_found(Fault::ChangesAreReads, &["against the reservations"]);
+}
+
+#[test]
+fn rights_that_never_end_are_found() {
+    is_found(Fault::StaleGrant, &["against the reservations"]);
+}
+
+#[test]
+fn reservations_that_a_restart_forgets_are_found() {
+    is_found(
+        Fault::ForgetPersist,
+        &["against the reservations", "a reservation command"],
+    );
+}
+
+#[test]
+fn access_that_is_taken_too_early_is_found() {
+    is_found(Fault::NoFence, &["before the other", "it is there"]);
 }
 
 #[test]
@@ -193,4 +267,19 @@ fn a_turn_without_an_end_is_found() {
 #[test]
 fn shares_that_nobody_looks_at_are_found() {
     is_found(Fault::NoShares, &["was granted against"]);
+}
+
+#[test]
+fn locks_without_their_last_byte_are_found() {
+    is_found(Fault::ShortLock, &["was granted against"]);
+}
+
+#[test]
+fn parts_that_are_unlocked_whole_are_found() {
+    is_found(Fault::UnlockAll, &["was granted against"]);
+}
+
+#[test]
+fn answers_before_their_records_are_found() {
+    is_found(Fault::AnswerBeforeRecord, &["is lost:"]);
 }

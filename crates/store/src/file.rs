@@ -284,7 +284,8 @@ impl File {
                 };
                 return self.finish(&task, Err(error));
             }
-            if task.done_bytes < len {
+            let is_whole = task.step == Step::Transfer && broken::is(Fault::ShortIsWhole);
+            if task.done_bytes < len && !is_whole {
                 if task.is_canceled && task.step == Step::Fetch {
                     return self.finish(&task, Err(failure(&task, libc::ECANCELED)));
                 }
@@ -294,7 +295,12 @@ impl File {
         if task.step == Step::Fetch {
             return self.after_fetch(task, files, token);
         }
-        if task.io.durable() && !matches!(task.step, Step::Transfer | Step::Sync) {
+        let is_safe = match task.step {
+            Step::Transfer | Step::Sync => true,
+            Step::TransferThenSync => false,
+            _ => broken::is(Fault::ZeroNotDurable),
+        };
+        if task.io.durable() && !is_safe {
             task.step = Step::Sync;
             return self.submit(task, files, token);
         }
@@ -306,6 +312,7 @@ impl File {
     fn settle(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         // A sync beside this one may have been told of a loss that is ours.
         if task.io.durable()
+            && !broken::is(Fault::SyncAlone)
             && let Err(error) = self.check_lost(&task.io)
         {
             return self.finish(&task, Err(error));
@@ -316,6 +323,7 @@ impl File {
         // What makes a block readable must be there before that is remembered:
         // else a power cut would bring back what was there before both.
         let is_safe = task.io.durable() || task.step == Step::SyncThenUnmark;
+        let is_safe = is_safe || broken::is(Fault::UnmarkEarly);
         if !is_idle && !is_safe && self.base.unmarks(&task.io) {
             task.step = Step::SyncThenUnmark;
             return self.submit(task, files, token);
@@ -396,6 +404,9 @@ impl File {
                 };
                 refused.store(true, Ordering::Relaxed);
                 match task.io {
+                    Io::Zero { .. } if broken::is(Fault::SkipZeros) => {
+                        return self.finish(&task, Ok(()));
+                    }
                     Io::Zero { deallocate, .. } => task.step = self.zero_step(deallocate),
                     // The data stays, and with it what is marked unreadable.
                     _ => return self.finish(&task, Ok(())),
@@ -421,7 +432,8 @@ impl File {
     }
 
     fn keep_lost(&self, errno: i32) {
-        if broken::is(Fault::ForgetLoss) {
+        let is_full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
+        if broken::is(Fault::ForgetLoss) || is_full && broken::is(Fault::ForgetFullSync) {
             return;
         }
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);

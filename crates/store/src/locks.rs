@@ -16,6 +16,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use machine::work;
+use mem::broken::{self, Fault};
 use reactor::Ticket;
 
 /// Bytes of a granule are 1 << this: larger than nearly every I/O, which then
@@ -55,6 +56,11 @@ impl Claim {
     fn stripes(&self) -> u64 {
         let first = self.from >> GRANULE_SHIFT;
         let count = ((self.to - 1).max(self.from) >> GRANULE_SHIFT) - first + 1;
+        let count = if broken::is(Fault::LockOneStripe) {
+            1
+        } else {
+            count
+        };
         match count < u64::from(STRIPES) {
             true => ((1 << count) - 1u64).rotate_left((first % u64::from(STRIPES)) as u32),
             false => u64::MAX,

@@ -47,7 +47,7 @@ pub(crate) fn tell(
         let preempted = Arc::new(preempted);
         shared.send_all(|| Mail::Preempt(volume.clone(), preempted.clone()));
     }
-    if aborts || change.access_lost {
+    if (aborts || change.access_lost) && !broken::is(Fault::NoFence) {
         shared.fence(Scope::Volumes(vec![volume.clone()]), then);
     } else if attends {
         shared.fence(Scope::Mail, then);

@@ -563,7 +563,9 @@ impl Inner {
         let is_hole = seen & PRESENT == 0;
         match source {
             Source::Hole if is_hole => return Some(Plan::Stay),
-            Source::Hole if part == FRAME_BYTES => return Some(Plan::Hole),
+            Source::Hole if part == FRAME_BYTES || broken::is(Fault::WideHole) => {
+                return Some(Plan::Hole);
+            }
             _ => {}
         }
         if is_hole {

@@ -15,10 +15,9 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque, Payload};
 
-use super::client::{CHANNELS, Identity};
+use super::client::CHANNELS;
+use super::had::Identity;
 
-/// Bytes of one unit of a byte-range lock.
-pub const UNIT: u64 = 10;
 /// The state id that an operation before has left (RFC 8881, section 16.2.3.1.2).
 const CURRENT: stateid4 = stateid4 {
     seqid: 1,
@@ -51,11 +50,23 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range4 {
     pub file: usize,
-    pub from: u64,
-    pub to: u64,
+    /// First byte and last byte.
+    pub first: u64,
+    pub last: u64,
     pub is_exclusive: bool,
     /// Names the owner.
     pub owner: u64,
+}
+
+impl Range4 {
+    /// Offset and length, which is all ones where it has no end.
+    fn extent(&self) -> (u64, u64) {
+        let length = match self.last {
+            u64::MAX => u64::MAX,
+            last => last - self.first + 1,
+        };
+        (self.first, length)
+    }
 }
 
 /// One request.
@@ -86,7 +97,13 @@ pub enum Ask {
     Rename(usize, usize),
     Look(usize),
     Lock(Range4),
-    Unlock(usize),
+    /// A lock with an offset and a length that make no range.
+    LockWrongly(Range4, (u64, u64)),
+    /// Gives up a lock, or all of it behind a byte.
+    Unlock {
+        at: usize,
+        keeps: Option<u64>,
+    },
     Close(usize),
     Return(usize),
     Renew,
@@ -223,7 +240,9 @@ pub fn write(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
         }
         Ask::Renew => {}
         Ask::Open(_) | Ask::Reclaim(_) | Ask::Close(_) | Ask::Return(_) => write_open(ask, of, to),
-        Ask::Lock(_) | Ask::ReclaimLock(_) | Ask::Unlock(_) => write_lock(ask, of, to),
+        Ask::Lock(_) | Ask::LockWrongly(..) | Ask::ReclaimLock(_) | Ask::Unlock { .. } => {
+            write_lock(ask, of, to);
+        }
         Ask::Read(..) | Ask::Write { .. } | Ask::Commit(_) => write_io(ask, of, to),
         Ask::Make(..) | Ask::Remove(_) | Ask::Rename(..) | Ask::Look(_) => {
             write_name(ask, of, to);
@@ -311,29 +330,39 @@ fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
 }
 
 fn write_lock(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
-    if let Ask::Unlock(at) = ask {
+    if let Ask::Unlock { at, keeps } = ask {
         let held = of.locks[*at].as_ref().expect("it is held");
         put(to, of.handle(held.range.file));
+        let first = keeps.map_or(held.range.first, |keeps| keeps + 1);
+        let (offset, length) = Range4 {
+            first,
+            ..held.range
+        }
+        .extent();
         to.op(&nfs_argop4::OP_LOCKU(LOCKU4args {
             locktype: kind_of(held.range.is_exclusive),
             seqid: 0,
             lock_stateid: held.stateid,
-            offset: held.range.from * UNIT,
-            length: (held.range.to - held.range.from) * UNIT,
+            offset,
+            length,
         }));
         return;
     }
     let (range, reclaim) = match ask {
-        Ask::Lock(range) => (*range, false),
+        Ask::Lock(range) | Ask::LockWrongly(range, _) => (*range, false),
         Ask::ReclaimLock(at) => (of.locks[*at].as_ref().expect("it is held").range, true),
         _ => unreachable!("not of locks"),
+    };
+    let (offset, length) = match ask {
+        Ask::LockWrongly(_, extent) => *extent,
+        _ => range.extent(),
     };
     put(to, of.handle(range.file));
     to.op(&nfs_argop4::OP_LOCK(LOCK4args {
         locktype: kind_of(range.is_exclusive),
         reclaim,
-        offset: range.from * UNIT,
-        length: (range.to - range.from) * UNIT,
+        offset,
+        length,
         locker: locker4::TRUE(open_to_lock_owner4 {
             open_seqid: 0,
             open_stateid: of.stateid(range.file),

@@ -12,9 +12,10 @@ use host::nfs::{TOKENS_PER_CONNECTION, Wrong};
 use mem::Pool;
 use nfs::client::{Backchannel, Channels};
 use reactor::{Completion, Driver, Nanos, Token};
-use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, sessionid4, stateid4};
+use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, stateid4};
 
-use super::ask::{Ask, Handle, Range4, Share};
+use super::ask::{Ask, Share};
+use super::had::Identity;
 use super::names::Names;
 use super::{Common, DATA_FILES};
 use crate::checker::{Verdict, Violation};
@@ -43,85 +44,6 @@ pub const CHANNELS: Channels = Channels {
     callback_slots: CALLBACK_SLOTS,
     callback_program: CALLBACK_PROGRAM,
 };
-
-/// An open file.
-#[derive(Clone, Debug)]
-pub struct Opened {
-    pub hold: usize,
-    pub share: Share,
-    pub handle: Handle,
-    pub stateid: stateid4,
-    pub is_busy: bool,
-}
-
-/// A lock that is held.
-#[derive(Clone, Debug)]
-pub struct Locked {
-    pub hold: usize,
-    pub range: Range4,
-    pub stateid: stateid4,
-    pub is_busy: bool,
-}
-
-/// A delegation.
-#[derive(Clone, Debug)]
-pub struct Delegated {
-    pub hold: usize,
-    pub handle: Handle,
-    pub stateid: stateid4,
-    pub is_busy: bool,
-}
-
-/// Who a client is, and what it has.
-#[derive(Clone, Debug, Default)]
-pub struct Identity {
-    pub number: usize,
-    /// Lives of its machine.
-    pub incarnation: u64,
-    pub slots: u32,
-    pub clientid: u64,
-    pub sequence: u32,
-    pub session: sessionid4,
-    pub root: Handle,
-    pub home: Handle,
-    pub block_bytes: usize,
-    /// The first are the data files.
-    pub opens: Vec<Option<Opened>>,
-    pub locks: Vec<Option<Locked>>,
-    pub delegations: Vec<Option<Delegated>>,
-}
-
-impl Identity {
-    /// `co_ownerid`, and the name of its directory.
-    pub fn name(&self) -> [u8; 2] {
-        [b'c', b'0' + self.number as u8]
-    }
-
-    /// `co_verifier`.
-    pub fn verifier(&self) -> [u8; 8] {
-        self.incarnation.to_be_bytes()
-    }
-
-    fn data(&self, file: usize) -> &Opened {
-        self.opens[file].as_ref().expect("data files are open")
-    }
-
-    /// Handle of a data file.
-    pub fn handle(&self, file: usize) -> &Handle {
-        &self.data(file).handle
-    }
-
-    /// State id of a data file.
-    pub fn stateid(&self, file: usize) -> stateid4 {
-        self.data(file).stateid
-    }
-
-    fn forget(&mut self) {
-        self.opens = vec![None; DATA_FILES];
-        self.locks.clear();
-        self.delegations.clear();
-    }
-}
 
 /// A request that was sent.
 struct Job {
@@ -506,9 +428,9 @@ impl NfsClient {
                     common.model.released(opened.hold);
                 }
             }
-            Ask::Unlock(at) => {
-                if let Some(locked) = self.id.locks[at].take() {
-                    common.model.released(locked.hold);
+            Ask::Unlock { at, keeps } => {
+                if let Some(hold) = self.id.unlocked(at, keeps) {
+                    common.model.released(hold);
                 }
             }
             Ask::Return(at) => self.id.delegations[at] = None,
@@ -612,7 +534,16 @@ impl NfsClient {
     fn announce(&mut self, ask: &Ask, common: &mut Common) {
         let released = match *ask {
             Ask::Close(at) => self.id.opens[at].as_ref().map(|it| it.hold),
-            Ask::Unlock(at) => self.id.locks[at].as_ref().map(|it| it.hold),
+            Ask::Unlock { at, keeps } => {
+                let held = self.id.locks[at].as_ref().map(|it| it.hold);
+                match (held, keeps) {
+                    (Some(hold), Some(last)) => {
+                        common.model.keeps(hold, last);
+                        None
+                    }
+                    (held, _) => held,
+                }
+            }
             Ask::Return(at) => self.id.delegations[at].as_ref().map(|it| it.hold),
             _ => None,
         };
@@ -761,7 +692,7 @@ impl NfsClient {
         for (_, ask) in &self.later {
             match *ask {
                 Ask::Close(at) => self.id.opens[at] = None,
-                Ask::Unlock(at) => self.id.locks[at] = None,
+                Ask::Unlock { at, keeps } => drop(self.id.unlocked(at, keeps)),
                 _ => {}
             }
         }
@@ -954,7 +885,8 @@ impl NfsClient {
 
     fn leave(&mut self) {
         let locks = (0..self.id.locks.len()).filter(|&at| self.id.locks[at].is_some());
-        self.setup = locks.map(Ask::Unlock).collect();
+        let unlock = |at| Ask::Unlock { at, keeps: None };
+        self.setup = locks.map(unlock).collect();
         let opens = (0..self.id.opens.len()).filter(|&at| self.id.opens[at].is_some());
         self.setup.extend(opens.map(Ask::Close));
         let delegations = 0..self.id.delegations.len();
@@ -977,6 +909,7 @@ fn is_ordinary(ask: &Ask) -> bool {
             | Ask::Rename(..)
             | Ask::Look(_)
             | Ask::Lock(_)
+            | Ask::LockWrongly(..)
             | Ask::Renew
     )
 }

@@ -9,7 +9,8 @@ use wire::nfs4::{
 use wire::xdr::{Decode, Reader};
 
 use super::ask::{Ask, Handle, New, Range4, Share};
-use super::client::{Delegated, Locked, NfsClient, Opened};
+use super::client::NfsClient;
+use super::had::{Delegated, Locked, Opened};
 use super::model::What;
 use super::{Common, DATA_FILES};
 use crate::checker::{Verdict, Violation};
@@ -49,8 +50,8 @@ fn unexpected(ask: &Ask, status: nfsstat4) -> Verdict {
 
 fn lock_of(range: &Range4) -> What {
     What::Lock {
-        from: range.from,
-        to: range.to,
+        first: range.first,
+        last: range.last,
         is_exclusive: range.is_exclusive,
     }
 }
@@ -160,8 +161,17 @@ impl NfsClient {
             }
             Ask::Open(share) => self.opened(share, found.0, common),
             Ask::Lock(range) => self.locked(range, found.0, common),
+            Ask::LockWrongly(range, _) => match found.0.status {
+                nfsstat4::NFS4ERR_INVAL => Ok(()),
+                status if is_lost(status) => {
+                    self.state_lost(range.file, &format!("{status:?}"), common)
+                }
+                status => unexpected(&ask, status),
+            },
             Ask::Reclaim(_) | Ask::ReclaimLock(_) => self.reclaimed(&ask, found.0, common),
-            Ask::Close(_) | Ask::Unlock(_) | Ask::Return(_) => self.released(&ask, found.0, common),
+            Ask::Close(_) | Ask::Unlock { .. } | Ask::Return(_) => {
+                self.released(&ask, found.0, common)
+            }
             ask => unexpected(&ask, found.0.status),
         }
     }
@@ -414,12 +424,17 @@ impl NfsClient {
         common.model.reclaimed(hold, now)
     }
 
-    fn released(&mut self, ask: &Ask, results: Results<'_>, common: &mut Common) -> Verdict {
-        let _ = common;
+    fn released(&mut self, ask: &Ask, mut results: Results<'_>, common: &mut Common) -> Verdict {
         let status = results.status;
         match *ask {
             Ask::Close(at) => self.id.opens[at] = None,
-            Ask::Unlock(at) => self.id.locks[at] = None,
+            Ask::Unlock { at, keeps } => {
+                self.id.unlocked(at, keeps);
+                if let (Some(locked), nfsstat4::NFS4_OK) = (&mut self.id.locks[at], status) {
+                    done(&mut results, nfs_opnum4::OP_PUTFH)?;
+                    locked.stateid = take(&mut results, nfs_opnum4::OP_LOCKU)?;
+                }
+            }
             Ask::Return(at) => self.id.delegations[at] = None,
             _ => unreachable!("of what is given back"),
         }

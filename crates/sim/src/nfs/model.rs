@@ -42,9 +42,9 @@ struct Write {
 pub enum What {
     /// A byte-range lock.
     Lock {
-        /// First unit, and the one behind the last.
-        from: u64,
-        to: u64,
+        /// First byte and last byte.
+        first: u64,
+        last: u64,
         is_exclusive: bool,
     },
     /// An OPEN with its share reservation.
@@ -96,16 +96,16 @@ fn conflicts(a: &What, b: &What) -> bool {
     match (*a, *b) {
         (
             What::Lock {
-                from,
-                to,
+                first,
+                last,
                 is_exclusive,
             },
             What::Lock {
-                from: from2,
-                to: to2,
+                first: first2,
+                last: last2,
                 is_exclusive: is_exclusive2,
             },
-        ) => from < to2 && from2 < to && (is_exclusive || is_exclusive2),
+        ) => first <= last2 && first2 <= last && (is_exclusive || is_exclusive2),
         (
             What::Share { access, deny },
             What::Share {
@@ -423,6 +423,13 @@ impl Model {
         let at = self.holds.len() - 1;
         self.check(at, now)?;
         Ok(at)
+    }
+
+    /// A client begins to give back a lock behind this byte.
+    pub fn keeps(&mut self, hold: usize, to: u64) {
+        if let What::Lock { last, .. } = &mut self.holds[hold].what {
+            *last = to;
+        }
     }
 
     /// A client begins to give it back.

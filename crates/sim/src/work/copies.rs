@@ -6,7 +6,7 @@ use wire::nvme::{CopySource, Status, cdw12, io};
 use zerocopy::IntoBytes;
 
 use super::{Part, Request, Work};
-use crate::checker::{Kind, Op, Value, Verdict};
+use crate::checker::{Kind, Op, Stamp, Value, Verdict};
 use crate::plan::Plan;
 
 /// Blocks that one copy moves at most.
@@ -14,12 +14,25 @@ const BLOCKS_MAX: u64 = 4;
 /// Copies under way on a volume at most.
 const SLOTS: usize = 2;
 
+/// Where a copy comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    op: Value,
+    /// The volume, and the place on it that nobody else uses.
+    pub(super) source: usize,
+    slot: usize,
+    /// The volume whose logical unit is asked for the copy: either of the two.
+    pub(super) asked: usize,
+    /// When it was asked for.
+    pub(super) begun: Stamp,
+}
+
 /// Copies under way.
 #[derive(Default)]
 pub(super) struct Copies {
-    /// Places that are taken: volume, slot, and who took it. That of a command
-    /// of unknown outcome is, until the target starts again.
-    taken: Vec<(usize, usize, Value)>,
+    /// Places that are taken. That of a command of unknown outcome is, until the
+    /// target starts again.
+    taken: Vec<Taken>,
     /// Those whose content is in its place.
     pub(super) ready: Vec<Value>,
 }
@@ -35,10 +48,10 @@ impl Plan {
 }
 
 impl Work {
-    /// The volume that a copy comes from.
-    pub(super) fn source_of(&self, op: Value) -> Option<usize> {
-        let place = self.copies.taken.iter().find(|taken| taken.2 == op)?;
-        Some(place.0)
+    /// Where a copy comes from.
+    pub(super) fn source_of(&self, op: Value) -> Option<Taken> {
+        let mut taken = self.copies.taken.iter();
+        taken.find(|taken| taken.op == op).copied()
     }
 
     /// The first command of a copy; a write, where no place is free.
@@ -49,7 +62,7 @@ impl Work {
         let alike: Vec<usize> = alike.collect();
         let from = self.random.pick(&alike);
         let taken = &self.copies.taken;
-        let is_free = |slot: &usize| !taken.iter().any(|&(v, s, _)| (v, s) == (from, *slot));
+        let is_free = |slot: &usize| !taken.iter().any(|t| (t.source, t.slot) == (from, *slot));
         let Some(slot) = (0..SLOTS).find(is_free) else {
             return self.write(host, volume, first, blocks);
         };
@@ -57,7 +70,18 @@ impl Work {
         let durable = self.durable() && self.plan.hosts[host].iscsi.is_none();
         let kind = Kind::Copy { durable };
         let op = self.begin(Op::new(kind, host, volume, first, blocks.min(BLOCKS_MAX)));
-        self.copies.taken.push((from, slot, op));
+        // The copy manager of EXTENDED COPY is in any logical unit.
+        let asked = match self.plan.hosts[host].iscsi {
+            Some(_) => self.random.pick(&[volume, from]),
+            None => volume,
+        };
+        self.copies.taken.push(Taken {
+            op,
+            source: from,
+            slot,
+            asked,
+            begun: 0,
+        });
         let mut request = self.write_of(op, false);
         request.sqe.nsid = self.nsid(host, from).into();
         let blocks = self.checker.op(op).blocks as u32;
@@ -90,8 +114,16 @@ impl Work {
             kind,
             ..
         } = *self.checker.op(op);
-        let place = self.copies.taken.iter().find(|taken| taken.2 == op);
-        let &(source, slot, _) = place.expect("it has one");
+        let begun = self.checker.stamp();
+        let mut taken = self.copies.taken.iter_mut();
+        let place = taken.find(|taken| taken.op == op).expect("it has one");
+        place.begun = begun;
+        let Taken {
+            source,
+            slot,
+            asked,
+            ..
+        } = *place;
         let from = slot as u64 * BLOCKS_MAX;
         let snsid = self.nsid(host, source);
         // One range, or two.
@@ -122,12 +154,13 @@ impl Work {
         request.sqe.cdw12 = dword12.into();
         request.len = bytes.len() as u32;
         request.bytes = bytes;
+        request.asked = Some(self.nsid(host, asked));
         Some(request)
     }
 
     /// The copy was carried out: its place is another's.
     pub(super) fn has_copied(&mut self, op: Value) {
-        self.copies.taken.retain(|taken| taken.2 != op);
+        self.copies.taken.retain(|taken| taken.op != op);
     }
 
     /// The target has ended: nothing is under way, and nothing in its place.

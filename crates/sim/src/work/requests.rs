@@ -14,6 +14,7 @@ impl Work {
         sqe.nsid = self.nsid(self.checker.op(op).host, volume).into();
         Request {
             sqe,
+            asked: None,
             len: 0,
             bytes: Vec::new(),
             io: Io {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use iscsi::target::{AbortOutcome, Done, Op, Task};
 use link::Data;
 use machine::Tag;
+use mem::broken::{self, Fault};
 use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::lun::Lun as Address;
@@ -13,6 +14,16 @@ use scsi::{Access, Command, IoKind, Sense, decode};
 use store::Volume;
 
 use super::Connection;
+
+/// What a command needs of reservations.
+#[inline]
+fn needs(command: &Command) -> Access {
+    let is_write = matches!(command, Command::Io(io) if matches!(io.kind, IoKind::Write));
+    match command.access() {
+        Access::Write if !is_write && broken::is(Fault::ChangesAreReads) => Access::Read,
+        access => access,
+    }
+}
 
 /// Most bytes of a parameter list.
 pub(super) const LIST_BYTES_MAX: u32 = 64 << 10;
@@ -303,7 +314,7 @@ impl Connection {
         let Ok(command) = decode(&task.cdb, &lun.unit) else {
             return (0, None);
         };
-        if !self.may(slot.place, command.access()) {
+        if !self.may(slot.place, needs(&command)) {
             return (0, None);
         }
         let block_bytes = lun.unit.block_bytes;
@@ -364,7 +375,7 @@ impl Connection {
         let place = slot.place;
         let command = decode(&task.cdb, &lun.unit);
         if let Ok(command) = &command
-            && !self.may(place, command.access())
+            && !self.may(place, needs(command))
         {
             self.status(tag, scsi::status::RESERVATION_CONFLICT);
             return true;
