@@ -46,6 +46,8 @@ const MIB: u64 = 1 << 20;
 const IO_QUEUES_MAX: Number = count("io_queues_max", 1, 1024);
 const QUEUE_ENTRIES_MAX: Number = count("queue_entries_max", 16, 4096);
 const CONNECTIONS_MAX: Number = count("connections_max", 2, 1 << 18);
+const CONNECTIONS_OF_ADDRESS_MAX: Number = count("connections_of_address_max", 2, 1 << 18);
+const CONTROLLERS_OF_HOST_MAX: Number = count("controllers_of_host_max", 1, 65_519);
 /// One buffer holds a command's data.
 const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, BUF_BYTES_MAX, Rule::PowerOfTwo);
 /// IOCCSZ counts in 16 bytes (NVM Express Base 2.0, Identify Controller).
@@ -155,6 +157,16 @@ pub(crate) fn limits(sink: &mut Sink, section: Option<&Section>) -> Limits {
         in_capsule_bytes_max: in_capsule,
         h2c_data_bytes_max: MAXH2CDATA_BYTES.read(sink, section, default.h2c_data_bytes_max),
         connections_max: CONNECTIONS_MAX.read(sink, section, default.connections_max),
+        connections_of_address_max: CONNECTIONS_OF_ADDRESS_MAX.read(
+            sink,
+            section,
+            default.connections_of_address_max,
+        ),
+        controllers_of_host_max: CONTROLLERS_OF_HOST_MAX.read(
+            sink,
+            section,
+            default.controllers_of_host_max,
+        ),
         header_digest,
         data_digest,
         ..default

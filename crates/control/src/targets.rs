@@ -99,6 +99,8 @@ const ERROR_RECOVERY_LEVEL: Number =
     within("error_recovery_level", iscsi_bounds::ERROR_RECOVERY_LEVEL);
 const CONNECTIONS_MAX: Number = within("session_connections_max", iscsi_bounds::CONNECTIONS_MAX);
 const SESSIONS_MAX: Number = within("sessions_max", iscsi_bounds::SESSIONS_MAX);
+const SESSIONS_OF_INITIATOR_MAX: Number =
+    within("sessions_of_initiator_max", iscsi_bounds::SESSIONS_MAX);
 const NOP_IN_INTERVAL: Number = within("nop_in_interval_ms", iscsi_bounds::NOP_IN_INTERVAL_MS);
 /// A threshold counts in MiB, with 32 bits.
 const SPACE_WARNING: Number = size(
@@ -140,6 +142,11 @@ impl Terms {
             error_recovery_level: ERROR_RECOVERY_LEVEL.read(sink, from, known.error_recovery_level),
             connections_max: CONNECTIONS_MAX.read(sink, from, known.connections_max),
             sessions_max: SESSIONS_MAX.read(sink, from, known.sessions_max),
+            sessions_of_initiator_max: SESSIONS_OF_INITIATOR_MAX.read(
+                sink,
+                from,
+                known.sessions_of_initiator_max,
+            ),
             nop_in_interval_ms: NOP_IN_INTERVAL.read(sink, from, known.nop_in_interval_ms),
             target_cold_reset: (section.flag(sink, "target_cold_reset"))
                 .unwrap_or(known.target_cold_reset),

@@ -110,7 +110,8 @@ fn no_more_comes_with_a_command_than_a_command_has() {
 fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
-                connections_max = 5";
+                connections_max = 5\nconnections_of_address_max = 4\n\
+                controllers_of_host_max = 3";
     let policy = "start = \"degraded\"\ncpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
                   registered_min_bytes = \"256KiB\"\n\
@@ -126,6 +127,8 @@ fn every_key_arrives() {
         in_capsule_bytes_max: 4096,
         h2c_data_bytes_max: 65_536,
         connections_max: 5,
+        connections_of_address_max: 4,
+        controllers_of_host_max: 3,
         header_digest: true,
         data_digest: false,
         ..Limits::default()

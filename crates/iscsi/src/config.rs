@@ -287,6 +287,8 @@ pub struct Limits {
     pub connections_max: u16,
     /// Sessions of the target.
     pub sessions_max: u16,
+    /// Those of them that one initiator may have.
+    pub sessions_of_initiator_max: u16,
     /// DefaultTime2Wait, seconds.
     pub time2wait_s: u16,
     /// DefaultTime2Retain, seconds: how long tasks outlive their connection. 0,
@@ -313,6 +315,7 @@ impl Default for Limits {
             error_recovery_level: 1,
             connections_max: 8,
             sessions_max: 256,
+            sessions_of_initiator_max: 64,
             time2wait_s: 2,
             time2retain_s: 0,
             nop_in_interval_ms: 30_000,

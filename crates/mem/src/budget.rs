@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::pool::CHUNK_BYTES;
+
 /// Under so low a ceiling nothing is left over.
 const LOW_BYTES: u64 = 16 << 20;
 
@@ -11,6 +13,8 @@ const LOW_BYTES: u64 = 16 << 20;
 pub struct Budget {
     max_bytes: u64,
     used_bytes: AtomicU64,
+    /// Of payload, to connections that hold it as a part of a share.
+    lent_bytes: AtomicU64,
     shortages: AtomicU64,
 }
 
@@ -20,6 +24,7 @@ impl Budget {
         Arc::new(Budget {
             max_bytes,
             used_bytes: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
             shortages: AtomicU64::new(0),
         })
     }
@@ -40,13 +45,35 @@ impl Budget {
     }
 
     /// The same for payload, which leaves an eighth of the ceiling to the rest
-    /// unless it is very low.
-    pub fn try_reserve_payload(&self, n: u64) -> bool {
-        let left = match self.max_bytes {
-            max if max < LOW_BYTES => 0,
-            max => max / 8,
-        };
-        self.try_reserve_below(n, self.max_bytes - left)
+    /// unless it is very low. What serves large buffers leaves a sixteenth more, one
+    /// chunk at least, to small ones.
+    pub fn try_reserve_payload(&self, n: u64, is_small: bool) -> bool {
+        self.try_reserve_below(n, self.payload_max(is_small))
+    }
+
+    fn payload_max(&self, is_small: bool) -> u64 {
+        match self.max_bytes {
+            max if max < LOW_BYTES => max,
+            max if is_small => max - max / 8,
+            max => max - max / 8 - (max / 16).max(CHUNK_BYTES),
+        }
+    }
+
+    /// Bytes of payload that are not lent to anybody.
+    #[inline]
+    pub(crate) fn left(&self, is_small: bool) -> u64 {
+        let lent = self.lent_bytes.load(Ordering::Relaxed);
+        self.payload_max(is_small).saturating_sub(lent)
+    }
+
+    #[inline]
+    pub(crate) fn lend(&self, n: u64) {
+        self.lent_bytes.fetch_add(n, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn unlend(&self, n: u64) {
+        self.lent_bytes.fetch_sub(n, Ordering::Relaxed);
     }
 
     fn try_reserve_below(&self, n: u64, ceiling: u64) -> bool {
@@ -93,10 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn payload_leaves_an_eighth() {
+    fn payload_leaves_an_eighth_and_large_buffers_a_sixteenth_more() {
         let budget = Budget::new(32 << 20);
-        assert!(budget.try_reserve_payload(28 << 20));
-        assert!(!budget.try_reserve_payload(1));
+        assert!(budget.try_reserve_payload(26 << 20, false));
+        assert!(!budget.try_reserve_payload(1, false));
+        assert!(budget.try_reserve_payload(2 << 20, true));
+        assert!(!budget.try_reserve_payload(1, true));
         assert!(budget.try_reserve(4 << 20));
         assert!(!budget.try_reserve(1));
     }

@@ -16,6 +16,7 @@ mod loan;
 mod moves;
 mod pool;
 mod region;
+mod share;
 
 pub use budget::Budget;
 pub use crc::crc32c_bytes;
@@ -26,3 +27,4 @@ pub use moves::{
 };
 pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};
+pub use share::Share;

@@ -3,6 +3,7 @@
 
 use crate::budget::Budget;
 use crate::region::{BufRange, Region};
+use crate::share::{Account, Share};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -28,6 +29,8 @@ const CLASS_BYTES: [u32; 9] = [
     2 << 20,
     STAGE_BYTES,
 ];
+/// Buffers of at most this many bytes have memory that larger ones leave to them.
+pub(crate) const SMALL_BYTES_MAX: u64 = 16 << 10;
 /// Of large stages.
 const STAGE_CLASS: u8 = (CLASS_BYTES.len() - 1) as u8;
 /// Address space of a pool where the budget is larger than any machine.
@@ -41,6 +44,8 @@ const _: () = assert!(CLASS_BYTES[STAGE_CLASS as usize - 1] == BUF_BYTES_MAX);
 #[derive(Clone)]
 pub struct Pool {
     inner: Rc<Inner>,
+    /// Who answers for its buffers.
+    account: Option<Rc<Account>>,
 }
 
 struct Inner {
@@ -90,15 +95,56 @@ impl Pool {
                 budget,
                 lists: RefCell::new(lists),
             }),
+            account: None,
         })
     }
 
-    /// A buffer of `len` bytes with any content, or `None` where `memory_max`
-    /// is in the way: wait for buffers to come back. Panics over
-    /// [`BUF_BYTES_MAX`].
+    /// The same pool for one connection of a host: its buffers are a part of the
+    /// host's share.
+    pub fn of(&self, share: Arc<Share>) -> Pool {
+        Pool {
+            inner: Rc::clone(&self.inner),
+            account: Some(Account::new(share)),
+        }
+    }
+
+    /// A buffer of `len` bytes with any content, or `None` where `memory_max` or
+    /// the host's share is in the way: wait for buffers to come back. Panics
+    /// over [`BUF_BYTES_MAX`].
     #[inline]
     pub fn get(&self, len: u32) -> Option<Buf> {
-        self.take(class_of(len), len, Use::Payload)
+        let class = class_of(len);
+        let Some(account) = &self.account else {
+            return self.take(class, len, Use::of(class));
+        };
+        let bytes = u64::from(CLASS_BYTES[usize::from(class)]);
+        account
+            .may_take(bytes)
+            .then(|| self.take(class, len, Use::of(class)))?
+    }
+
+    /// Buffers for `len` bytes together, each but the last of [`BUF_BYTES_MAX`]:
+    /// all of them or none.
+    #[cold]
+    pub fn get_several(&self, len: u32) -> Option<Vec<Buf>> {
+        let pieces = || {
+            let starts = (0..len).step_by(BUF_BYTES_MAX as usize);
+            starts.map(|at| (len - at).min(BUF_BYTES_MAX))
+        };
+        let bytes = |piece| u64::from(CLASS_BYTES[usize::from(class_of(piece))]);
+        let account = self.account.as_ref();
+        let all = pieces().map(bytes).sum();
+        let bufs = pieces().map(|len| self.take(class_of(len), len, Use::of(class_of(len))));
+        (account.is_none_or(|account| account.may_take(all))).then(|| bufs.collect())?
+    }
+
+    /// The same for a command that has its data and ends when it has this: no
+    /// share is in its way, and where there is no other memory it has some of
+    /// what is kept for stages.
+    pub fn get_to_finish(&self, len: u32) -> Option<Buf> {
+        let class = class_of(len);
+        let buf = self.take(class, len, Use::of(class));
+        buf.or_else(|| self.get_spare(len))
     }
 
     /// The same from the memory that is kept for stages, for who keeps much
@@ -108,11 +154,35 @@ impl Pool {
         (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, Use::Stage))?
     }
 
+    /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
+    /// share; false as in [`Pool::get`].
+    pub fn try_reserve(&self, n: u64) -> bool {
+        let account = self.account.as_ref();
+        let reserved = account.is_none_or(|account| account.may_take(n))
+            && self.inner.budget.try_reserve_payload(n, false);
+        if let Some(account) = account.filter(|_| reserved) {
+            account.take(n);
+        }
+        reserved
+    }
+
+    /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].
+    pub fn release(&self, n: u64) {
+        self.inner.budget.release(n);
+        if let Some(account) = &self.account {
+            account.give(n);
+        }
+    }
+
     #[inline]
     fn take(&self, class: u8, len: u32, use_: Use) -> Option<Buf> {
         let unit = self.inner.take(class, use_)?;
+        if let Some(account) = &self.account {
+            account.take(CLASS_BYTES[usize::from(class)].into());
+        }
         Some(Buf {
             pool: Rc::clone(&self.inner),
+            account: self.account.clone(),
             unit,
             class,
             len,
@@ -173,7 +243,18 @@ impl fmt::Debug for Pool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Payload,
+    SmallPayload,
     Stage,
+}
+
+impl Use {
+    #[inline]
+    fn of(class: u8) -> Use {
+        match u64::from(CLASS_BYTES[usize::from(class)]) {
+            ..=SMALL_BYTES_MAX => Use::SmallPayload,
+            _ => Use::Payload,
+        }
+    }
 }
 
 /// The smallest class that holds `len` bytes.
@@ -213,7 +294,8 @@ impl Inner {
     #[cold]
     fn grow(&self, class: u8, use_: Use) -> Option<()> {
         let reserve = || match use_ {
-            Use::Payload => self.budget.try_reserve_payload(CHUNK_BYTES),
+            Use::Payload => self.budget.try_reserve_payload(CHUNK_BYTES, false),
+            Use::SmallPayload => self.budget.try_reserve_payload(CHUNK_BYTES, true),
             Use::Stage => self.budget.try_reserve(CHUNK_BYTES),
         };
         if !reserve() && (self.trim() == 0 || !reserve()) {
@@ -298,6 +380,7 @@ impl Drop for Inner {
 /// Returns to the pool when dropped.
 pub struct Buf {
     pool: Rc<Inner>,
+    account: Option<Rc<Account>>,
     unit: u32,
     len: u32,
     class: u8,
@@ -330,6 +413,9 @@ impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
         self.pool.give(self.unit, self.class);
+        if let Some(account) = &self.account {
+            account.give(CLASS_BYTES[usize::from(self.class)].into());
+        }
     }
 }
 

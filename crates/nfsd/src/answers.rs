@@ -3,9 +3,7 @@
 //! It counts against the memory that there is, and no connection has more than
 //! a part of it.
 
-use std::sync::Arc;
-
-use mem::{Budget, Pool};
+use mem::Pool;
 use store::fs::Entry;
 
 /// Bytes of one connection's answers at most; less than one may be, so that a
@@ -27,7 +25,7 @@ pub(crate) enum Wait {
 /// The memory of the answers of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    budget: Option<Arc<Budget>>,
+    pool: Option<Pool>,
     /// Bytes of those that are being made.
     under_way: u64,
     /// Bytes taken from the budget: for those, and for those that are not sent.
@@ -53,8 +51,8 @@ impl Answers {
             return Err(Wait::Later);
         }
         let more = needed.saturating_sub(self.reserved);
-        let budget = self.budget.get_or_insert_with(|| pool.budget().clone());
-        if !budget.try_reserve_payload(more) {
+        let pool = self.pool.get_or_insert_with(|| pool.clone());
+        if !pool.try_reserve(more) {
             return Err(Wait::NoMemory);
         }
         self.reserved += more;
@@ -71,8 +69,8 @@ impl Answers {
     /// Gives back what is not needed any more, of `unsent` bytes that wait.
     pub(crate) fn trim(&mut self, unsent: usize) {
         let excess = self.reserved.saturating_sub(self.under_way + unsent as u64);
-        if let Some(budget) = &self.budget {
-            budget.release(excess);
+        if let Some(pool) = &self.pool {
+            pool.release(excess);
             self.reserved -= excess;
         }
     }
@@ -80,14 +78,16 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        if let Some(budget) = &self.budget {
-            budget.release(self.reserved);
+        if let Some(pool) = &self.pool {
+            pool.release(self.reserved);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use mem::Budget;
+
     use super::*;
 
     #[test]

@@ -131,8 +131,6 @@ pub(crate) fn keep(link: &mut Link<Connection>, pool: &Pool, call: Tag) {
     let payloads = link.machine.call(call).payloads;
     let tags: Vec<Tag> = payloads.iter().flatten().copied().collect();
     for tag in tags {
-        secure(link, tag, |len| {
-            pool.get(len).or_else(|| pool.get_spare(len))
-        });
+        secure(link, tag, |len| pool.get_to_finish(len));
     }
 }

@@ -90,27 +90,32 @@ pub struct Refusal {
     /// Completion dword 0: which parameter is invalid, for Connect Invalid Parameters
     /// and Connect Invalid Host.
     pub result: u32,
+    /// The limit of the configuration that is in the way, and its value.
+    pub limit: Option<(&'static str, u16)>,
 }
 
 impl Refusal {
     fn new(status: Status) -> Self {
-        Refusal { status, result: 0 }
+        Refusal {
+            status,
+            result: 0,
+            limit: None,
+        }
     }
 
     /// A parameter of the command is invalid: byte `offset` of the entry.
     fn command(offset: u32) -> Self {
         Refusal {
-            status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
             result: offset,
+            ..Refusal::new(Status::CONNECT_INVALID_PARAMETERS.dnr())
         }
     }
 
     /// A parameter of the data is invalid: byte `offset` of the data (IATTR is 1).
     fn data(offset: usize) -> Self {
-        let result = 1 << 16 | offset as u32;
         Refusal {
-            status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
-            result,
+            result: 1 << 16 | offset as u32,
+            ..Refusal::new(Status::CONNECT_INVALID_PARAMETERS.dnr())
         }
     }
 }
@@ -129,6 +134,8 @@ struct Entry {
     subsystem: Arc<Subsystem>,
     is_discovery: bool,
     controllers: BTreeMap<u16, ControllerId>,
+    /// How many of them a host has, by its NQN; those with any.
+    of_hosts: BTreeMap<String, u16>,
     /// Where the search for a free Controller ID starts: an ID rests before it
     /// is given out again.
     cntlid_next: u16,
@@ -179,6 +186,7 @@ impl Registry {
             subsystem,
             is_discovery,
             controllers: BTreeMap::new(),
+            of_hosts: BTreeMap::new(),
             cntlid_next: first,
         };
         let previous = self.entries.insert(nqn, entry);
@@ -272,13 +280,22 @@ impl Registry {
         if command.sqsize == 0 || command.sqsize >= ADMIN_ENTRIES_MAX {
             return Err(Refusal::command(SQSIZE));
         }
-        // Controller IDs come free again: the host may try later.
+        // Controllers end and Controller IDs come free again: the host may try later.
+        let max = entry.subsystem.limits.controllers_of_host_max;
+        let of_host = entry.of_hosts.get(hostnqn).copied().unwrap_or(0);
+        if of_host >= max {
+            return Err(Refusal {
+                limit: Some(("controllers_of_host_max", max)),
+                ..Refusal::new(Status::CONNECT_BUSY)
+            });
+        }
         let cntlid = entry
             .free_cntlid()
             .ok_or(Refusal::new(Status::CONNECT_BUSY))?;
         let id = ControllerId(self.id_next);
         self.id_next += 1;
         entry.controllers.insert(cntlid, id);
+        entry.of_hosts.insert(hostnqn.to_owned(), of_host + 1);
         let association = Association {
             subsystem: entry.subsystem.clone(),
             is_discovery: entry.is_discovery,
@@ -357,6 +374,7 @@ impl Registry {
                 && entry.controllers.get(&controller.cntlid) == Some(&id)
             {
                 entry.controllers.remove(&controller.cntlid);
+                entry.let_go(&controller.hostnqn);
             }
         }
         closing
@@ -500,6 +518,16 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
 }
 
 impl Entry {
+    /// A host has one controller less.
+    fn let_go(&mut self, hostnqn: &str) {
+        if let Some(count) = self.of_hosts.get_mut(hostnqn) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_hosts.remove(hostnqn);
+            }
+        }
+    }
+
     /// The next free Controller ID, in turn.
     fn free_cntlid(&mut self) -> Option<u16> {
         let (first, last) = (
@@ -530,6 +558,7 @@ fn discovery_subsystem() -> Subsystem {
             queue_entries_max: ADMIN_ENTRIES_MAX,
             io_bytes_max: 1 << 20,
             in_capsule_bytes_max: 0,
+            controllers_of_host_max: 256,
         },
         cntlids: 1..=CNTLID_MAX,
     }

@@ -144,6 +144,8 @@ pub struct Limits {
     /// Data that fits into the capsule of an I/O queue's command, bytes, a
     /// multiple of 16 (IOCCSZ).
     pub in_capsule_bytes_max: u32,
+    /// Controllers of one host in the subsystem.
+    pub controllers_of_host_max: u16,
 }
 
 /// An ANA group of a subsystem and its states.

@@ -27,7 +27,7 @@ use crate::world::{DriverId, Event, MS, S, Shared, US};
 /// Entries of the Admin Queue.
 const ADMIN_ENTRIES: u16 = 32;
 /// CC: enabled, NVM Command Set, 64-byte SQEs, 16-byte CQEs.
-const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
+pub const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 /// A controller that does not come up in this time is given up.
 pub const CONNECT_TIMEOUT: Nanos = 4 * S;
 /// A command that takes longer makes the host reset the controller.

@@ -18,6 +18,8 @@ mod random;
 mod reserve;
 mod run;
 mod scsi;
+#[cfg(test)]
+mod shares;
 mod target;
 mod work;
 mod world;

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use machine::Nanos;
+use mem::Pool;
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use store::reservation::Registrant;
 
 use crate::config;
 use crate::connection::{Blocks, Connection, Protocol, Via};
+use crate::hosts::Place;
 use crate::iscsi::{self, Iscsi, session};
 use crate::job::{Job, JobId, Jobs};
 use crate::later::Answer;
@@ -52,26 +54,26 @@ impl AnyConnection {
         protocol: config::Protocol,
         id: ConnectionId,
         socket: SocketId,
-        via: Via,
+        (via, place): (Via, Place),
         shared: Arc<Shared>,
-        local: &Local,
+        (local, pool): (&Local, &Pool),
         now: Nanos,
     ) -> AnyConnection {
-        let jobs = local.jobs.clone();
+        let here = (local.jobs.clone(), pool);
         match protocol {
             config::Protocol::NvmeTcp => {
                 let own = Nvme::open(&shared, now);
-                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                let connection = Connection::new(own, id, socket, (via, place), shared, here);
                 AnyConnection::Nvme(Box::new(connection))
             }
             config::Protocol::Iscsi => {
                 let own = Iscsi::open(&shared, local.iscsi.clone(), now);
-                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                let connection = Connection::new(own, id, socket, (via, place), shared, here);
                 AnyConnection::Iscsi(Box::new(connection))
             }
             config::Protocol::Nfs => {
                 let own = Nfs::open(&shared, local.nfs.clone(), &via, now);
-                let connection = Connection::new(own, id, socket, via, shared, jobs);
+                let connection = Connection::new(own, id, socket, (via, place), shared, here);
                 AnyConnection::Nfs(Box::new(connection))
             }
         }

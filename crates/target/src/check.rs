@@ -242,6 +242,11 @@ pub fn iscsi_limits(limits: &iscsi::Limits) -> Result<(), String> {
         ),
         ("sessions_max", limits.sessions_max.into(), SESSIONS_MAX),
         (
+            "sessions_of_initiator_max",
+            limits.sessions_of_initiator_max.into(),
+            SESSIONS_MAX,
+        ),
+        (
             "nop_in_interval_ms",
             limits.nop_in_interval_ms.into(),
             NOP_IN_INTERVAL_MS,

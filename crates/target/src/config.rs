@@ -371,6 +371,10 @@ pub struct Limits {
     pub cpda: u8,
     /// Connections of all hosts together.
     pub connections_max: u32,
+    /// Connections of one address.
+    pub connections_of_address_max: u32,
+    /// Controllers of one host in one subsystem.
+    pub controllers_of_host_max: u16,
     /// A connection that has not finished Connect after this is closed.
     pub handshake_timeout_ms: u32,
     /// Whether header digests may be negotiated.
@@ -394,6 +398,10 @@ impl Default for Limits {
             cpda: 0,
             // 1,024 controllers with 128 I/O queues each.
             connections_max: 1024 * (128 + 1),
+            // Hundreds of volumes with a queue for every core of a large machine.
+            connections_of_address_max: 16 * 1024,
+            // Many paths, and machines that were cloned with their host NQN.
+            controllers_of_host_max: 256,
             handshake_timeout_ms: 10_000,
             header_digest: true,
             data_digest: true,

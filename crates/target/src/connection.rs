@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use link::Link;
 use machine::{Machine, Nanos, Tag, work};
+use mem::Pool;
 use mem::broken::{self, Fault};
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use store::reservation::Registrant;
 
 use crate::engine::Then;
+use crate::hosts::{Host, Name, Place};
 use crate::job::{Jobs, Work};
 use crate::later::Answers;
 use crate::refusals::{Kind, Refusal};
@@ -177,6 +179,12 @@ pub(crate) struct Connection<P: Protocol> {
     pub(crate) own: P,
     pub(crate) via: Via,
     pub(crate) shared: Arc<Shared>,
+    /// Its host, as far as that is known.
+    pub(crate) host: Arc<Host>,
+    /// Buffers of its reactor, as a part of its host's share.
+    pub(crate) pool: Pool,
+    /// Its place among the connections of its address; gone with one that moved.
+    pub(crate) place: Option<Place>,
     id: ConnectionId,
     state: State,
     /// Those of the reactor.
@@ -196,10 +204,12 @@ impl<P: Protocol> Connection<P> {
         (machine, own): (P::Machine, P),
         id: ConnectionId,
         socket: SocketId,
-        via: Via,
+        (via, place): (Via, Place),
         shared: Arc<Shared>,
-        jobs: Rc<RefCell<Jobs>>,
+        (jobs, pool): (Rc<RefCell<Jobs>>, &Pool),
     ) -> Self {
+        let name = Name::of_peer(via.peer);
+        let host = shared.hosts.host(name, pool.budget());
         let recv = Subject::Recv(id).token();
         let send = Subject::Send(id).token();
         Connection {
@@ -208,6 +218,9 @@ impl<P: Protocol> Connection<P> {
             own,
             via,
             shared,
+            pool: pool.of(host.share.clone()),
+            host,
+            place: Some(place),
             id,
             state: State::Open,
             jobs,
@@ -220,6 +233,13 @@ impl<P: Protocol> Connection<P> {
 
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
+    }
+
+    /// Its host has said who it is: what it takes from now on is of that one's
+    /// share.
+    pub(crate) fn set_host(&mut self, name: Name) {
+        self.host = self.shared.hosts.host(name, self.pool.budget());
+        self.pool = self.pool.of(self.host.share.clone());
     }
 
     /// The reactor that it lives on.

@@ -155,7 +155,7 @@ impl Protocol for Iscsi {
     fn execute<D: Driver>(c: &mut Connection, op: &Op, driver: &mut D) -> bool {
         match op {
             Op::Execute { tag, task } => c.execute_task(*tag, task, driver),
-            Op::Prepare { tag, task, staged } => c.prepare(*tag, task, *staged, driver),
+            Op::Prepare { tag, task, staged } => c.prepare(*tag, task, *staged),
             _ => c.execute_rare(op, driver),
         }
     }
@@ -221,7 +221,7 @@ impl Protocol for Iscsi {
             c.link.machine.on_deadline(now);
             c.run(driver);
         }
-        if c.shared.is_short(now) && c.is_open() {
+        if c.is_short(now) && c.is_open() {
             c.link.machine.shed_kept();
         }
     }
@@ -402,7 +402,7 @@ impl Connection {
         match *op {
             Op::Login => self.login(driver),
             Op::Text => self.text(),
-            Op::Ping { tag, len } => self.ping(tag, len, driver),
+            Op::Ping { tag, len } => self.ping(tag, len),
             Op::TaskManagement {
                 tag,
                 function,

@@ -17,6 +17,7 @@ mod connection;
 mod engine;
 mod examine;
 mod fence;
+mod hosts;
 mod iscsi;
 mod job;
 mod later;

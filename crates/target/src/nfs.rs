@@ -309,13 +309,12 @@ impl Connection {
             None => &mut own.first,
         };
         let id = id.unwrap_or_else(|| self.jobs.borrow_mut().vacant());
-        let pool = driver.pool().clone();
         let now = driver.now();
         let mut around = Around {
             nfsd: self.shared.nfs.nfsd(),
             peer: &mut own.peer,
             link: &mut self.link,
-            pool: &pool,
+            pool: &self.pool,
             files: driver,
             token: Subject::File(id).token(),
             now,

@@ -150,11 +150,11 @@ impl Protocol for Nvme {
                 len,
                 command,
                 staged,
-            } => c.prepare(tag, len, &command, staged, driver),
+            } => c.prepare(tag, len, &command, staged),
             Op::Execute {
                 tag,
                 command: Command::Reservation { namespace, sqe },
-            } => c.reserve(tag, namespace, &sqe, driver),
+            } => c.reserve(tag, namespace, &sqe),
             Op::Execute { tag, command } => c.execute_admin(tag, command, driver),
             Op::ExecuteFused { compare, write, io } => c.execute_fused(compare, write, io, driver),
             Op::Refused(refused) => {
@@ -290,19 +290,12 @@ impl Connection {
 
     /// Provides memory for data that arrives; false while there is none.
     #[inline]
-    fn prepare<D: Driver>(
-        &mut self,
-        tag: Tag,
-        len: u32,
-        command: &Command,
-        staged: bool,
-        driver: &mut D,
-    ) -> bool {
+    fn prepare(&mut self, tag: Tag, len: u32, command: &Command, staged: bool) -> bool {
         let data = match command {
-            Command::Io(io) => self.destination(io, len, staged, driver),
-            _ => driver.pool().get(len).map(Data::owned),
+            Command::Io(io) => self.destination(io, len, staged),
+            _ => self.pool.get(len).map(Data::owned),
         };
-        let Some(data) = data.or_else(|| self.spare_for(tag, len, driver)) else {
+        let Some(data) = data.or_else(|| self.spare_for(tag, len)) else {
             return false;
         };
         self.link.set_data(tag, data);
@@ -313,9 +306,9 @@ impl Connection {
     /// Memory that is kept for commands that keep everything behind them from
     /// being received, `None` for any other.
     #[cold]
-    fn spare_for<D: Driver>(&self, tag: Tag, len: u32, driver: &D) -> Option<Data> {
+    fn spare_for(&self, tag: Tag, len: u32) -> Option<Data> {
         let is_in_the_way = self.link.machine.is_blocked_on(tag);
-        let buf = is_in_the_way.then(|| driver.pool().get_spare(len))?;
+        let buf = is_in_the_way.then(|| self.pool.get_spare(len))?;
         buf.map(Data::owned)
     }
 

@@ -20,6 +20,11 @@ pub struct Report {
     pub io_bytes: u64,
     /// NFS calls that were begun.
     pub nfs_calls: u64,
+    /// Connections that are open now, or about to end.
+    pub connections: u64,
+    /// Reactors that have not said in time what they did: nothing of theirs is in
+    /// it.
+    pub silent: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
     /// The most that a connection has spent in one turn, in units of
@@ -76,6 +81,8 @@ impl AddAssign for Report {
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.nfs_calls, other.nfs_calls),
+            (&mut self.connections, other.connections),
+            (&mut self.silent, other.silent),
             (&mut self.unsynced, other.unsynced),
             (&mut self.orphans, other.orphans),
             (&mut self.refusals, other.refusals),
@@ -147,6 +154,13 @@ impl fmt::Display for Report {
             "units in a turn       {:>14}  of one connection, the most",
             self.turn_units_max
         )?;
+        if self.silent > 0 {
+            writeln!(
+                f,
+                "silent reactors       {:>14}  that do not answer; theirs is not counted here",
+                self.silent
+            )?;
+        }
         let copied = self.memory.copied_bytes;
         write!(
             f,

@@ -187,6 +187,7 @@ impl Shard {
             orphans: self.local.jobs.borrow().orphans() as u64,
             nfs_calls: self.local.nfs.calls.get(),
             turn_units_max: self.turn_units_max,
+            connections: self.open as u64,
             ..Report::here(driver)
         }
     }
@@ -257,8 +258,13 @@ impl Shard {
             .map(|n| u64::from(n.load(Ordering::Relaxed)))
             .sum();
         if open >= max + u64::from(DISPLACING_MAX) {
-            return self.note_refusal(peer);
+            return self.note_refusal(peer, "connections_max", max);
         }
+        let of_address_max = self.shared.limits.connections_of_address_max;
+        let Some(place) = self.shared.hosts.place(peer.ip(), of_address_max) else {
+            let max = of_address_max.into();
+            return self.note_refusal(peer, "connections_of_address_max", max);
+        };
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
         let shard = placer.place(reactor::incoming_cpu(&fd));
         // Counted here, so that a burst of connections is spread as well.
@@ -266,6 +272,7 @@ impl Shard {
         let newcomer = Newcomer {
             fd,
             peer,
+            place,
             listener,
             displaces: open >= max,
         };
@@ -276,13 +283,13 @@ impl Shard {
         }
     }
 
-    fn note_refusal(&self, peer: SocketAddr) {
-        let max = self.shared.limits.connections_max;
+    /// A connection is one too many for a limit.
+    fn note_refusal(&self, peer: SocketAddr, limit: &str, max: u64) {
         self.shared.refusals.note(Refusal {
             peer: Some(peer),
             ..Refusal::new(
                 Kind::Connection,
-                &format_args!("connections_max = {max} is reached"),
+                &format_args!("{limit} = {max} is reached"),
             )
         });
     }
@@ -310,12 +317,14 @@ impl Shard {
         let Newcomer {
             fd,
             peer,
+            place,
             listener,
             displaces,
         } = newcomer;
         if displaces && !self.displace(driver) {
             self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
-            return self.note_refusal(peer);
+            let max = self.shared.limits.connections_max.into();
+            return self.note_refusal(peer, "connections_max", max);
         }
         let protocol = self.shared.state().protocol_of(listener);
         let opened = |shard: &mut Shard, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
@@ -325,8 +334,15 @@ impl Shard {
             // It may have been accepted just before the listener was closed.
             let protocol = protocol.unwrap_or_default();
             let local = &shard.local;
+            let here = (local, driver.pool());
             Ok(AnyConnection::open(
-                protocol, id, socket, via, shared, local, now,
+                protocol,
+                id,
+                socket,
+                (via, place),
+                shared,
+                here,
+                now,
             ))
         };
         let id = self.put(driver, (peer, listener), opened);

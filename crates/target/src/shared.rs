@@ -20,6 +20,7 @@ use store::reservation::Registrant;
 use crate::clerk::{self, Desk};
 use crate::config::{Ana, Limits};
 use crate::fence::{Fence, Scope};
+use crate::hosts::{Hosts, Place};
 use crate::iscsi::login::Handover;
 use crate::iscsi::task_management::Ending;
 use crate::job::JobId;
@@ -35,7 +36,7 @@ use crate::token::ConnectionId;
 
 /// How long a shortage of memory is over before it is forgotten: reactors look
 /// every half second.
-const SHORTAGE: Nanos = 1_500_000_000;
+pub(crate) const SHORTAGE: Nanos = 1_500_000_000;
 
 /// A connection anywhere in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Newcomer {
     pub fd: OwnedFd,
     /// The host's address.
     pub peer: SocketAddr,
+    /// Its place among the connections of its address.
+    pub place: Place,
     /// Number of the listener that it came in by.
     pub listener: u16,
     /// There are `connections_max` already: one that has not said who it is has
@@ -183,6 +186,7 @@ pub struct Shared {
     /// Volumes that could not be flushed at the end.
     pub(crate) unsynced: AtomicU64,
     pub(crate) refusals: Refusals,
+    pub(crate) hosts: Arc<Hosts>,
 }
 
 impl Shared {
@@ -213,6 +217,7 @@ impl Shared {
             stopping_left: AtomicUsize::new(reactors),
             unsynced: AtomicU64::new(0),
             refusals: Refusals::default(),
+            hosts: Arc::default(),
         }
     }
 

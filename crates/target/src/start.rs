@@ -184,7 +184,7 @@ impl From<Vec<Arc<dyn Volume>>> for Opened {
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
 pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
-    bound_by_descriptors(&mut config.limits.connections_max);
+    bound_by_descriptors(&mut config.limits);
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for (number, spec) in (0..).zip(&config.listeners) {
@@ -262,7 +262,8 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
 }
 
 /// Refuses the connections that there would be no descriptors for.
-fn bound_by_descriptors(connections_max: &mut u32) {
+fn bound_by_descriptors(limits: &mut Limits) {
+    let connections_max = &mut limits.connections_max;
     let descriptors = reactor::raise_descriptor_limit();
     let most = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(1);
     if u64::from(*connections_max) > most {
@@ -275,6 +276,9 @@ fn bound_by_descriptors(connections_max: &mut u32) {
             );
         }
         *connections_max = most as u32;
+        // One address leaves some to others.
+        let of_address_max = &mut limits.connections_of_address_max;
+        *of_address_max = (*of_address_max).min((most as u32).div_ceil(2));
     }
 }
 
@@ -510,13 +514,18 @@ impl Running {
     /// What it has done so far; a reactor that has ended does not count.
     pub fn report(&self) -> Report {
         let (send, receive) = channel();
-        for shard in 0..self.shared.load.len() {
+        let reactors = self.shared.load.len();
+        for shard in 0..reactors {
             self.shared.send(shard, Mail::Report(send.clone()));
         }
         drop(send);
-        let mut total = Report::default();
+        let mut total = Report {
+            silent: reactors as u64,
+            ..Report::default()
+        };
         while let Ok(report) = receive.recv_timeout(REPORT_TIMEOUT) {
             total += report;
+            total.silent -= 1;
         }
         self.with_others(total)
     }

@@ -145,14 +145,18 @@ impl<P: Protocol> Connection<P> {
     /// Looks at memory: what it waits for, and what it holds while others wait.
     pub(crate) fn memory_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         self.link.tick();
-        if self.waiting.tick() {
+        // A host that holds much itself is in nobody's way but its own.
+        if self.waiting.tick() && self.host.note_shortage(now) {
             self.shared.note_shortage(now);
         }
         while let Some(op) = self.waiting.take_late() {
             P::refuse_late(self, op, driver);
             self.run(driver);
         }
-        if self.shared.is_short(now) && self.sits_on_memory() {
+        // Who is slow is in nobody's way as long as only his own host waits.
+        let is_idle = self.link.idle_ticks() >= IDLE_TICKS_MAX;
+        let must_not_sit = self.shared.is_short(now) || (is_idle && self.host.is_short(now));
+        if must_not_sit && self.sits_on_memory() {
             let reason = "its peer moves no data while others go short of memory";
             self.shared.refusals.note(Refusal {
                 peer: Some(self.via.peer),
@@ -163,6 +167,11 @@ impl<P: Protocol> Connection<P> {
             P::end_all(self);
             self.close(driver);
         }
+    }
+
+    /// Whether its host or others have waited for memory a moment ago.
+    pub(crate) fn is_short(&self, now: Nanos) -> bool {
+        self.shared.is_short(now) || self.host.is_short(now)
     }
 
     /// Whether it holds memory for longer than others can wait, for data that

@@ -88,6 +88,7 @@ fn every_limit_holds_for_all_targets_or_one() {
         error_recovery_level: 0,
         connections_max: 2,
         sessions_max: 5,
+        sessions_of_initiator_max: 4,
         nop_in_interval_ms: 0,
         target_cold_reset: true,
         ..Terms::default()
@@ -96,6 +97,7 @@ fn every_limit_holds_for_all_targets_or_one() {
                  first_burst_bytes = 8192\nmax_burst_bytes = \"16KiB\"\nr2ts_max = 3\n\
                  initial_r2t = true\nimmediate_data = false\nerror_recovery_level = 0\n\
                  session_connections_max = 2\nsessions_max = 5\nnop_in_interval_ms = 0\n\
+                 sessions_of_initiator_max = 4\n\
                  target_cold_reset = true\nheader_digest = \"required\"\ndata_digest = \"none\"\n\
                  chap_algorithms = [\"md5\", \"sha1\"]\nspace_warning = \"10GiB\"";
     let plain = format!("{ANY}\n{VOLUMES}");

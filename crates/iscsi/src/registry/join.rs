@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::iscsi::LoginStatus;
 
 use super::{Change, Joined, Registry, SessionId, SessionInfo, Via};
+use crate::config::{Limits, Target};
 use crate::login::Begun;
 
 impl Registry {
@@ -95,9 +96,10 @@ impl Registry {
             .and_then(|nexus| self.nexuses.get(nexus))
             .copied();
         if let Some(target) = &begun.target {
-            let others = self.nexuses_of(&target.name);
-            let others = others.filter(|(_, id)| Some(*id) != previous);
-            if others.count() >= usize::from(target.limits.sessions_max) {
+            if self
+                .limit_reached(target, &begun.initiator.name, previous)
+                .is_some()
+            {
                 return Err(LoginStatus::OutOfResources);
             }
         }
@@ -129,6 +131,36 @@ impl Registry {
         };
         self.sessions.insert(id, session);
         Ok((joined(id, begun, tsih), Change { closing }))
+    }
+
+    /// The limit that is in the way of one more session of an initiator with a
+    /// target, and its value: for the log.
+    pub fn limit_in_the_way(&self, target: &str, initiator: &str) -> Option<(&'static str, u16)> {
+        self.limit_reached(self.targets.get(target)?, initiator, None)
+    }
+
+    /// The same of one in the place of `previous`.
+    fn limit_reached(
+        &self,
+        target: &Target,
+        initiator: &str,
+        previous: Option<SessionId>,
+    ) -> Option<(&'static str, u16)> {
+        let Limits {
+            sessions_max,
+            sessions_of_initiator_max,
+            ..
+        } = target.limits;
+        let others = || {
+            let others = self.nexuses_of(&target.name);
+            others.filter(|(_, id)| Some(*id) != previous)
+        };
+        let own = others().filter(|(nexus, _)| nexus.initiator.name == initiator);
+        if own.count() >= usize::from(sessions_of_initiator_max) {
+            return Some(("sessions_of_initiator_max", sessions_of_initiator_max));
+        }
+        let is_full = others().count() >= usize::from(sessions_max);
+        is_full.then_some(("sessions_max", sessions_max))
     }
 
     /// The connections of sessions with the same ends that are over and not gone:

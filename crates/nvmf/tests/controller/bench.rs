@@ -43,6 +43,7 @@ pub fn subsystem(nqn: &str, namespaces: Vec<Namespace>) -> Subsystem {
             queue_entries_max: 128,
             io_bytes_max: 1 << 20,
             in_capsule_bytes_max: 8192,
+            controllers_of_host_max: 3,
         },
         cntlids: 1..=3,
     }

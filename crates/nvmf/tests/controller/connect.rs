@@ -241,6 +241,31 @@ fn controller_ids_rest_and_run_out() {
 }
 
 #[test]
+fn host_with_all_its_controllers_is_refused_until_one_is_gone() {
+    let mut bench = Bench::with(vec![], &[]);
+    let mut one = crate::bench::disk();
+    one.cntlids = 1..=100;
+    let _ = bench.registry.replace_subsystem(one.into());
+    let ids: Vec<_> = (0..3).map(|_| bench.admin_queue(NQN, 0)).collect();
+    let connect = |bench: &mut Bench, hostnqn: &str| {
+        let mut data = data(0xffff, NQN);
+        nqn_field(&mut data.hostnqn, hostnqn);
+        let connected = bench.connect(&command(0, 31, 0), &data);
+        connected
+            .map(|_| ())
+            .map_err(|refusal| (refusal.status, refusal.limit))
+    };
+    let limit = Some(("controllers_of_host_max", 3));
+    assert_eq!(
+        connect(&mut bench, HOST),
+        Err((Status::CONNECT_BUSY, limit))
+    );
+    assert_eq!(connect(&mut bench, "nqn.2024-01.org.example:b"), Ok(()));
+    bench.registry.disconnected(ids[1], 0);
+    assert_eq!(connect(&mut bench, HOST), Ok(()));
+}
+
+#[test]
 fn a_controller_id_is_in_use_until_the_last_queue_is_gone() {
     let mut bench = Bench::with(vec![], &[]);
     let mut one = crate::bench::disk();

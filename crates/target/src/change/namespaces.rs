@@ -46,6 +46,7 @@ impl Shared {
                 queue_entries_max: self.limits.queue_entries_max,
                 io_bytes_max: self.limits.io_bytes_max,
                 in_capsule_bytes_max: self.limits.in_capsule_bytes_max,
+                controllers_of_host_max: self.limits.controllers_of_host_max,
             },
             cntlids: spec.cntlids.clone().unwrap_or(1..=nvmf::CNTLID_MAX),
         };

@@ -83,7 +83,7 @@ impl Connection {
         let (segments, fault) = self.segments(place, &list);
         let largest = segments.iter().map(|segment| segment.bytes.len).max();
         let piece = largest.unwrap_or(0).clamp(1, PIECE_BYTES.into()) as u32;
-        let Some(buf) = driver.pool().get(piece) else {
+        let Some(buf) = self.pool.get(piece) else {
             return false;
         };
         let copies = self.copies();
@@ -103,18 +103,17 @@ impl Connection {
     }
 
     /// RECEIVE COPY RESULTS; false while memory is short.
-    pub(super) fn receive_copy_results<D: Driver>(
+    pub(super) fn receive_copy_results(
         &mut self,
         tag: Tag,
         (action, list_id, allocation_len): (u8, u8, u32),
-        driver: &mut D,
     ) -> bool {
         let copies = self.copies();
         // What is told once must not be lost for want of memory.
         let mut after = copies.borrow().clone();
         match after.results(action, list_id, allocation_len) {
             Ok(bytes) => {
-                let is_sent = self.send_bytes(tag, &bytes, driver);
+                let is_sent = self.send_bytes(tag, &bytes);
                 if is_sent {
                     copies.replace(after);
                 }

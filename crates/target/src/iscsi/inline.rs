@@ -25,22 +25,15 @@ use crate::shared::Shared;
 impl Connection {
     /// A command for a LUN that has no unit. False while memory is short.
     #[cold]
-    pub(super) fn execute_elsewhere<D: Driver>(
-        &mut self,
-        tag: Tag,
-        task: &Task,
-        driver: &mut D,
-    ) -> bool {
+    pub(super) fn execute_elsewhere(&mut self, tag: Tag, task: &Task) -> bool {
         let is_well_known = Address::parse(task.lun) == Address::ReportLuns;
         match decode_elsewhere(&task.cdb, is_well_known) {
             Ok(command) if goes_wrong_way(task, &command, 1) => {
                 self.check(tag, &short_data());
                 true
             }
-            Ok(command) if is_well_known => {
-                self.respond_as(tag, Addressed::ReportLuns, &command, driver)
-            }
-            Ok(command) => self.respond_as(tag, Addressed::Nothing, &command, driver),
+            Ok(command) if is_well_known => self.respond_as(tag, Addressed::ReportLuns, &command),
+            Ok(command) => self.respond_as(tag, Addressed::Nothing, &command),
             Err(sense) => {
                 self.check(tag, &sense);
                 true
@@ -48,17 +41,11 @@ impl Connection {
         }
     }
 
-    fn respond_as<D: Driver>(
-        &mut self,
-        tag: Tag,
-        to: Addressed<'_>,
-        command: &Command,
-        driver: &mut D,
-    ) -> bool {
+    fn respond_as(&mut self, tag: Tag, to: Addressed<'_>, command: &Command) -> bool {
         let view = self.bound().served.view.clone();
         let mut out = Vec::new();
         match scsi::respond(command, to, &mut Nexus::new(), &view, &mut out) {
-            Ok(()) => self.send_bytes(tag, &out, driver),
+            Ok(()) => self.send_bytes(tag, &out),
             Err(sense) => {
                 self.check(tag, &sense);
                 true
@@ -67,19 +54,13 @@ impl Connection {
     }
 
     /// A command that a unit answers by itself. False while memory is short.
-    pub(super) fn respond<D: Driver>(
-        &mut self,
-        tag: Tag,
-        place: u32,
-        command: &Command,
-        driver: &mut D,
-    ) -> bool {
+    pub(super) fn respond(&mut self, tag: Tag, place: u32, command: &Command) -> bool {
         let (mut out, bound) = (Vec::new(), self.bound());
         let mut nexus = *bound.session.borrow_mut().nexus(place);
         let unit = Addressed::Unit(&self.place(place).unit);
         let result = scsi::respond(command, unit, &mut nexus, &bound.served.view, &mut out);
         let is_told = match &result {
-            Ok(()) => self.send_bytes(tag, &out, driver),
+            Ok(()) => self.send_bytes(tag, &out),
             Err(sense) => {
                 self.check(tag, sense);
                 true
@@ -98,10 +79,10 @@ impl Connection {
 
     /// Completes a command with these bytes for the initiator; false while
     /// there is no memory for them.
-    pub(super) fn send_bytes<D: Driver>(&mut self, tag: Tag, bytes: &[u8], driver: &mut D) -> bool {
+    pub(super) fn send_bytes(&mut self, tag: Tag, bytes: &[u8]) -> bool {
         let len = bytes.len() as u32;
         if len > 0 {
-            let Some(buf) = driver.pool().get(len) else {
+            let Some(buf) = self.pool.get(len) else {
                 return false;
             };
             mem::copy_in(buf.range(), bytes);

@@ -9,7 +9,7 @@ use scsi::{Io, IoKind, Sense, Unit, asc, key};
 use store::Error;
 
 use super::Connection;
-use super::task::{memory, written};
+use super::task::written;
 use crate::engine::Then;
 use crate::steps::{Step, Steps};
 
@@ -41,7 +41,7 @@ impl Connection {
             self.succeed(tag);
             return true;
         }
-        let Some(data) = memory(len, driver) else {
+        let Some(data) = self.memory(len) else {
             return false;
         };
         self.link.set_data(tag, data);
@@ -134,8 +134,7 @@ impl Connection {
                 self.finish(tag, at, result, then);
                 return true;
             }
-            let (pool, len) = (driver.pool(), bytes.len() as u32);
-            let Some(buf) = pool.get(len).or_else(|| pool.get_spare(len)) else {
+            let Some(buf) = self.pool.get_to_finish(bytes.len() as u32) else {
                 // Nothing is received while it lies there: see `prepare`.
                 self.no_room(tag);
                 return true;

@@ -11,7 +11,7 @@ use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionId, Session
 use link::Data;
 use machine::{Machine, Nanos, Tag};
 use reactor::{Driver, fill_random};
-use wire::iscsi::{AsyncEvent, LogoutReason};
+use wire::iscsi::{AsyncEvent, LoginStatus, LogoutReason};
 
 use super::reservation::release_units;
 use super::session::{Local, Session};
@@ -19,6 +19,7 @@ use super::{Bound, Connection, Iscsi};
 use crate::any;
 use crate::connection::Via;
 use crate::fence::Scope;
+use crate::hosts::{Name, Place};
 use crate::refusals::Kind;
 use crate::shared::{ConnectionRef, Mail, Shared};
 use crate::token::ConnectionId;
@@ -45,6 +46,7 @@ pub struct Handover {
     fd: OwnedFd,
     /// What it was on the reactor that it leaves.
     pub(crate) via: Via,
+    place: Place,
     machine: Detached,
     answer: LoginAnswer,
     joined: Box<Joined>,
@@ -111,7 +113,7 @@ impl Connection {
         match then {
             Then::Continue => self.link.machine.login_answer(answer),
             Then::Close => {
-                self.note_refusal(Kind::Login, &answer.status());
+                self.note_login_refused(answer.status());
                 self.link.machine.login_answer(answer);
             }
             Then::FullFeature(joined) => {
@@ -122,6 +124,20 @@ impl Connection {
                     self.join(answer, &joined);
                 }
             }
+        }
+    }
+
+    fn note_login_refused(&self, status: LoginStatus) {
+        let names = self.own.login.target().zip(self.own.login.initiator());
+        let names = names.filter(|_| status == LoginStatus::OutOfResources);
+        let limit = names.and_then(|(target, initiator)| {
+            self.shared.iscsi().limit_in_the_way(target, initiator)
+        });
+        match limit {
+            Some((limit, max)) => {
+                self.note_refusal(Kind::Login, &format_args!("{limit} = {max} is reached"));
+            }
+            None => self.note_refusal(Kind::Login, &status),
         }
     }
 
@@ -136,6 +152,7 @@ impl Connection {
         tracing::debug!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
             tsih = joined.tsih, cid = joined.cid, "logged in");
         session.borrow_mut().connections.push((joined.cid, id));
+        self.set_host(Name::Iscsi(initiator.clone()));
         let nop_interval = match target {
             Some(target) => u64::from(target.limits.nop_in_interval_ms) * 1_000_000,
             None => DISCOVERY_NOP_INTERVAL,
@@ -209,6 +226,7 @@ impl Connection {
         let handover = Handover {
             fd,
             via: self.via,
+            place: self.place.take().expect("it moves once"),
             machine: self.link.machine.detach(),
             answer,
             joined,
@@ -228,10 +246,9 @@ impl Connection {
     }
 
     /// A NOP-Out with data, which comes back if there is memory for it.
-    pub(super) fn ping<D: Driver>(&mut self, tag: Tag, len: u32, driver: &mut D) {
-        let pool = driver.pool();
+    pub(super) fn ping(&mut self, tag: Tag, len: u32) {
         let fits = len <= mem::STAGE_BYTES;
-        match (fits.then(|| pool.get(len).or_else(|| pool.get_spare(len)))).flatten() {
+        match (fits.then(|| self.pool.get_to_finish(len))).flatten() {
             Some(buf) => {
                 self.link.set_data(tag, Data::owned(buf));
                 self.link.machine.prepared(tag, len);
@@ -341,6 +358,7 @@ impl Handover {
     ) -> std::io::Result<Connection> {
         let Handover {
             fd,
+            place,
             machine,
             answer,
             joined,
@@ -350,14 +368,15 @@ impl Handover {
         let mut own = Iscsi::new(local.iscsi.clone());
         own.waiting = Some(Box::new(Waiting::Arrived(answer, joined)));
         let parts = (Transport::resume(machine), own);
-        let jobs = local.jobs.clone();
+        let here = (local.jobs.clone(), driver.pool());
+        let shared = shared.clone();
         Ok(Connection::new(
             parts,
             id,
             socket,
-            via,
-            shared.clone(),
-            jobs,
+            (via, place),
+            shared,
+            here,
         ))
     }
 }

@@ -96,13 +96,12 @@ struct Target {
 
 impl Connection {
     /// PERSISTENT RESERVE IN; false while memory is short.
-    pub(super) fn persistent_reserve_in<D: Driver>(
+    pub(super) fn persistent_reserve_in(
         &mut self,
         tag: Tag,
         place: u32,
         action: u8,
         allocation_len: u16,
-        driver: &mut D,
     ) -> bool {
         let command = match In::new(action, allocation_len) {
             Ok(command) => command,
@@ -112,7 +111,7 @@ impl Connection {
             }
         };
         let volume = self.place(place).volume.clone();
-        let Some(later) = self.later_with(tag, allocation_len.into(), driver) else {
+        let Some(later) = self.later_with(tag, allocation_len.into()) else {
             return false;
         };
         // Behind the changes that were asked for before.

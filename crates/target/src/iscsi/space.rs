@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use machine::{Nanos, Tag};
-use reactor::Driver;
 use scsi::Attention;
 use scsi::provisioning::{Space, log_page};
 use store::Volume;
@@ -29,15 +28,9 @@ fn space_of(volume: &dyn Volume) -> Option<Space> {
 impl Connection {
     /// LOG SENSE of Logical Block Provisioning (SBC-3, section 6.4.5), for which a
     /// file system is asked. False while memory is short.
-    pub(super) fn provisioning_log<D: Driver>(
-        &mut self,
-        tag: Tag,
-        place: u32,
-        allocation_len: u16,
-        driver: &mut D,
-    ) -> bool {
+    pub(super) fn provisioning_log(&mut self, tag: Tag, place: u32, allocation_len: u16) -> bool {
         let volume = self.place(place).volume.clone();
-        let Some(later) = self.later_with(tag, allocation_len.into(), driver) else {
+        let Some(later) = self.later_with(tag, allocation_len.into()) else {
             return false;
         };
         self.shared.look_up(move |_| {

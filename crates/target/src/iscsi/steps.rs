@@ -81,13 +81,6 @@ impl Connection {
         }
     }
 
-    /// A buffer to work with; of those that are kept for what is in others' way
-    /// if there is no other.
-    fn scratch<D: Driver>(len: u32, driver: &D) -> Option<Buf> {
-        let pool = driver.pool();
-        pool.get(len).or_else(|| pool.get_spare(len))
-    }
-
     /// The data that came with the command.
     fn data(&self, tag: Tag) -> BufRange {
         self.data_out(tag).expect("the data was asked for")
@@ -96,7 +89,7 @@ impl Connection {
     /// VERIFY without data (SBC-3, section 5.32): that it can be read.
     fn verify<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
         let piece = io.len.min(u64::from(VERIFY_PIECE_BYTES)) as u32;
-        let Some(scratch) = driver.pool().get(piece) else {
+        let Some(scratch) = self.pool.get(piece) else {
             return false;
         };
         let verify = store::Io::Verify {
@@ -112,7 +105,7 @@ impl Connection {
     /// VERIFY with as much data.
     fn compare<D: Driver>(&mut self, tag: Tag, place: u32, offset: u64, driver: &mut D) -> bool {
         let buf = self.data(tag);
-        let Some(scratch) = Self::scratch(buf.len(), driver) else {
+        let Some(scratch) = self.pool.get_to_finish(buf.len()) else {
             return false;
         };
         let compare = store::Io::Compare {
@@ -135,7 +128,7 @@ impl Connection {
         driver: &mut D,
     ) -> bool {
         let (data, len) = (self.data(tag), io.len as u32);
-        let Some(scratch) = Self::scratch(len, driver) else {
+        let Some(scratch) = self.pool.get_to_finish(len) else {
             return false;
         };
         let both = store::Io::CompareAndWrite {
@@ -152,7 +145,7 @@ impl Connection {
     /// ORWRITE (SBC-3, section 5.7).
     fn or_write<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
         let buf = self.data(tag);
-        let Some(scratch) = Self::scratch(buf.len(), driver) else {
+        let Some(scratch) = self.pool.get_to_finish(buf.len()) else {
             return false;
         };
         let or_write = store::Io::OrWrite {
@@ -180,7 +173,7 @@ impl Connection {
             true => buf.len(),
             false => buf.len().min(VERIFY_PIECE_BYTES),
         };
-        let Some(scratch) = Self::scratch(len, driver) else {
+        let Some(scratch) = self.pool.get_to_finish(len) else {
             return false;
         };
         let write = store::Io::Write {
@@ -215,7 +208,7 @@ impl Connection {
     fn write_same<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
         let block = self.data(tag);
         let len = pattern_len(io.len, block.len());
-        let Some(buf) = driver.pool().get(len) else {
+        let Some(buf) = self.pool.get(len) else {
             return false;
         };
         fill(buf.range(), block);
@@ -228,7 +221,7 @@ impl Connection {
         let block = self.data(tag);
         let len = pattern_len(io.len, block.len());
         // The second half is for volumes that must read.
-        let Some(buf) = driver.pool().get(2 * len) else {
+        let Some(buf) = self.pool.get(2 * len) else {
             return false;
         };
         fill(buf.range().slice(0, len), block);
@@ -321,17 +314,16 @@ impl Connection {
     }
 
     /// GET LBA STATUS (SBC-3, section 5.5), which may ask a file system.
-    pub(super) fn get_lba_status<D: Driver>(
+    pub(super) fn get_lba_status(
         &mut self,
         tag: Tag,
         place: u32,
         offset: u64,
         allocation_len: u32,
-        driver: &mut D,
     ) -> bool {
         let lun = self.place(place);
         let (volume, unit) = (lun.volume.clone(), lun.unit.clone());
-        let Some(later) = self.later_with(tag, allocation_len, driver) else {
+        let Some(later) = self.later_with(tag, allocation_len) else {
             return false;
         };
         self.shared.look_up(move |_| {
@@ -342,13 +334,8 @@ impl Connection {
 
     /// For an answer from elsewhere, with `len` bytes at most, for which there
     /// must be room; `None` while there is none.
-    pub(super) fn later_with<D: Driver>(
-        &mut self,
-        tag: Tag,
-        len: u32,
-        driver: &mut D,
-    ) -> Option<Later<Answer>> {
-        let buf = driver.pool().get(len.clamp(1, ANSWER_BYTES_MAX))?;
+    pub(super) fn later_with(&mut self, tag: Tag, len: u32) -> Option<Later<Answer>> {
+        let buf = self.pool.get(len.clamp(1, ANSWER_BYTES_MAX))?;
         self.link.set_data(tag, Data::owned(buf));
         Some(self.later(tag))
     }

@@ -65,18 +65,6 @@ fn needed(command: &Command, len: u64, sent: u64, block_bytes: u32) -> Result<u6
     Ok(len)
 }
 
-/// Memory for data of a command, in several buffers where one does not hold it;
-/// `None` while there is none.
-pub(super) fn memory<D: Driver>(len: u32, driver: &D) -> Option<Data> {
-    let pool = driver.pool();
-    if len <= BUF_BYTES_MAX {
-        return pool.get(len).map(Data::owned);
-    }
-    let pieces = (0..len).step_by(BUF_BYTES_MAX as usize);
-    let bufs = pieces.map(|at| pool.get((len - at).min(BUF_BYTES_MAX)));
-    bufs.collect::<Option<Vec<_>>>().map(Data::several)
-}
-
 /// No unit.
 const NOWHERE: u32 = u32::MAX;
 
@@ -236,13 +224,7 @@ impl Connection {
     /// Provides memory for the data of a command, as far as the command wants
     /// it; false while there is none.
     #[inline]
-    pub(super) fn prepare<D: Driver>(
-        &mut self,
-        tag: Tag,
-        task: &Task,
-        staged: bool,
-        driver: &mut D,
-    ) -> bool {
+    pub(super) fn prepare(&mut self, tag: Tag, task: &Task, staged: bool) -> bool {
         self.come(tag, task);
         let slot = *self.slot(tag);
         let (want, medium) = self.wanted(&slot, task);
@@ -256,8 +238,8 @@ impl Connection {
                     .map(Data::loan),
                 _ => None,
             };
-            let data = data.or_else(|| memory(want, driver));
-            let Some(data) = data.or_else(|| self.spare_for(tag, want, driver)) else {
+            let data = data.or_else(|| self.memory(want));
+            let Some(data) = data.or_else(|| self.spare_for(tag, want)) else {
                 return self.refuse_in_the_way(tag);
             };
             self.link.set_data(tag, data);
@@ -265,6 +247,16 @@ impl Connection {
         self.slot(tag).want = want;
         self.link.machine.prepared(tag, want);
         true
+    }
+
+    /// Memory for data of a command, in several buffers where one does not hold it;
+    /// `None` while there is none.
+    #[inline]
+    pub(super) fn memory(&self, len: u32) -> Option<Data> {
+        match len <= BUF_BYTES_MAX {
+            true => self.pool.get(len).map(Data::owned),
+            false => self.pool.get_several(len).map(Data::several),
+        }
     }
 
     /// There is no memory for a command. Whether it was refused: its data stands
@@ -296,9 +288,9 @@ impl Connection {
     /// Memory that is kept for commands that keep everything behind them from
     /// being received, `None` for any other.
     #[cold]
-    pub(super) fn spare_for<D: Driver>(&self, tag: Tag, len: u32, driver: &D) -> Option<Data> {
+    pub(super) fn spare_for(&self, tag: Tag, len: u32) -> Option<Data> {
         let is_in_the_way = self.link.machine.is_blocked_on(tag);
-        let buf = is_in_the_way.then(|| driver.pool().get_spare(len))?;
+        let buf = is_in_the_way.then(|| self.pool.get_spare(len))?;
         buf.map(Data::owned)
     }
 
@@ -370,7 +362,7 @@ impl Connection {
             .then(|| self.place_of(&slot))
             .flatten()
         else {
-            return self.execute_elsewhere(tag, task, driver);
+            return self.execute_elsewhere(tag, task);
         };
         let place = slot.place;
         let command = decode(&task.cdb, &lun.unit);
@@ -441,9 +433,9 @@ impl Connection {
             Command::GetLbaStatus {
                 offset,
                 allocation_len,
-            } => self.get_lba_status(tag, place, offset, allocation_len, driver),
+            } => self.get_lba_status(tag, place, offset, allocation_len),
             Command::ProvisioningLog { allocation_len } => {
-                self.provisioning_log(tag, place, allocation_len, driver)
+                self.provisioning_log(tag, place, allocation_len)
             }
             Command::StartStop { flush: true, .. } => self.flush(tag, place, driver),
             Command::ModeSelect(select) => self.mode_select(tag, place, &select),
@@ -453,7 +445,7 @@ impl Connection {
             Command::PersistentReserveIn {
                 action,
                 allocation_len,
-            } => self.persistent_reserve_in(tag, place, action, allocation_len, driver),
+            } => self.persistent_reserve_in(tag, place, action, allocation_len),
             Command::PersistentReserveOut {
                 action,
                 scope,
@@ -473,8 +465,8 @@ impl Connection {
                 action,
                 list_id,
                 allocation_len,
-            } => self.receive_copy_results(tag, (action, list_id, allocation_len), driver),
-            _ => self.respond(tag, place, command, driver),
+            } => self.receive_copy_results(tag, (action, list_id, allocation_len)),
+            _ => self.respond(tag, place, command),
         }
     }
 

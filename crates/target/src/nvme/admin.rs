@@ -21,6 +21,7 @@ use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 use super::reservation::Rights;
 use super::{Answer, Bound, Connection};
 use crate::fence::Scope;
+use crate::hosts::Name;
 use crate::job::Work;
 use crate::later::Later;
 use crate::refusals::{Kind, Refusal};
@@ -133,12 +134,13 @@ impl Connection {
                     }
                     false => "",
                 };
+                let reason = match refusal.limit {
+                    Some((limit, max)) => format!("{limit} = {max} is reached"),
+                    None => format!("{status}, parameter {parameter:#x}{remedy}"),
+                };
                 self.shared.refusals.note(Refusal {
                     peer: Some(self.via.peer),
-                    ..Refusal::new(
-                        Kind::Connect,
-                        &format_args!("{status}, parameter {parameter:#x}{remedy}"),
-                    )
+                    ..Refusal::new(Kind::Connect, &reason)
                 });
                 Reply {
                     result: u64::from(refusal.result),
@@ -156,6 +158,7 @@ impl Connection {
         let controller = controller.expect("it was just connected");
         let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
         let served = (self.shared).served(&subsystem.nqn, self.via.listener, host.into());
+        let name = Name::Nvme(host.to_owned());
         self.link.machine.attach(Role {
             qid: connected.qid,
             entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
@@ -169,6 +172,7 @@ impl Connection {
             served,
             rights,
         });
+        self.set_host(name);
     }
 
     /// `None`: not enough memory now. `Some(None)`: completes later.
@@ -195,7 +199,7 @@ impl Connection {
                     return Some(Some(Reply::failed(Status::INVALID_FIELD.dnr())));
                 }
                 if len > 0 {
-                    answer = Some(driver.pool().get(len)?);
+                    answer = Some(self.pool.get(len)?);
                     out.resize(len as usize, 0);
                 }
             }

@@ -19,13 +19,7 @@ impl Connection {
     /// Memory for data that arrives with `io`, or has all arrived (`staged`);
     /// `None` while there is none.
     #[inline]
-    pub(crate) fn destination<D: Driver>(
-        &self,
-        io: &Io,
-        len: u32,
-        staged: bool,
-        driver: &D,
-    ) -> Option<Data> {
+    pub(crate) fn destination(&self, io: &Io, len: u32, staged: bool) -> Option<Data> {
         if io.kind == IoKind::Write {
             if staged {
                 return Some(Data::staged());
@@ -35,7 +29,7 @@ impl Connection {
                 return Some(Data::loan(loan));
             }
         }
-        driver.pool().get(len).map(Data::owned)
+        self.pool.get(len).map(Data::owned)
     }
 
     /// Executes a command all of which is here; false while memory is short.
@@ -94,7 +88,7 @@ impl Connection {
             self.finish(tag, (io.namespace, io.offset), Ok(()), then);
             return true;
         }
-        let Some(buf) = driver.pool().get(len) else {
+        let Some(buf) = self.pool.get(len) else {
             return false;
         };
         let read = store::Io::Read {
@@ -118,8 +112,7 @@ impl Connection {
                 self.finish(tag, (io.namespace, io.offset), result, then);
                 return true;
             }
-            let (pool, len) = (driver.pool(), bytes.len() as u32);
-            let Some(buf) = pool.get(len).or_else(|| pool.get_spare(len)) else {
+            let Some(buf) = self.pool.get_to_finish(bytes.len() as u32) else {
                 return false;
             };
             mem::copy_in(buf.range(), bytes);
@@ -146,8 +139,7 @@ impl Connection {
 
     fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let buf = self.link.range(tag).expect("a compare has its data");
-        let (pool, len) = (driver.pool(), buf.len());
-        let Some(scratch) = pool.get(len).or_else(|| pool.get_spare(len)) else {
+        let Some(scratch) = self.pool.get_to_finish(buf.len()) else {
             return false;
         };
         let compare = store::Io::Compare {
@@ -167,7 +159,7 @@ impl Connection {
 
     fn verify<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let piece = io.len.min(u64::from(VERIFY_PIECE_BYTES)) as u32;
-        let Some(scratch) = driver.pool().get(piece) else {
+        let Some(scratch) = self.pool.get(piece) else {
             return false;
         };
         let verify = store::Io::Verify {
@@ -206,8 +198,7 @@ impl Connection {
             self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             return true;
         }
-        let (pool, len) = (driver.pool(), io.len as u32);
-        let Some(scratch) = pool.get(len).or_else(|| pool.get_spare(len)) else {
+        let Some(scratch) = self.pool.get_to_finish(io.len as u32) else {
             return false;
         };
         let both = store::Io::CompareAndWrite {

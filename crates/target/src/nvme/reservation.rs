@@ -146,18 +146,12 @@ impl Connection {
     }
 
     /// Executes a reservation command; false while memory is short.
-    pub(crate) fn reserve<D: Driver>(
-        &mut self,
-        tag: Tag,
-        namespace: u32,
-        sqe: &Sqe,
-        driver: &mut D,
-    ) -> bool {
+    pub(crate) fn reserve(&mut self, tag: Tag, namespace: u32, sqe: &Sqe) -> bool {
         let mut keys = [0; KEYS_BYTES_MAX];
         let mut len = 0;
         if sqe.opcode == io::RESERVATION_REPORT {
             // Checked at its arrival: no more than one command may move.
-            let Some(buf) = driver.pool().get(report_len(sqe) as u32) else {
+            let Some(buf) = self.pool.get(report_len(sqe) as u32) else {
                 return false;
             };
             self.link.set_data(tag, Data::owned(buf));

@@ -94,7 +94,7 @@ impl Connection {
             return true;
         }
         let largest = ranges.iter().map(|range| range.len).max().unwrap_or(0);
-        let Some(buf) = driver.pool().get(largest as u32) else {
+        let Some(buf) = self.pool.get(largest as u32) else {
             return false;
         };
         let mut steps = self.copy_steps(&io, &ranges, &buf);

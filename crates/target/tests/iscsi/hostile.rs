@@ -265,7 +265,7 @@ fn bad_input_disturbs_nobody() {
                     "part {part}: the other initiator stands still"
                 );
                 served = now;
-                let pool = running.report().pool_bytes;
+                let pool = crate::report::report(&running).pool_bytes;
                 assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
             }
             field.is_over.store(true, Ordering::Relaxed);

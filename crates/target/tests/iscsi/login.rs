@@ -75,7 +75,9 @@ fn who_wants_what_there_is_not_is_refused_and_counted() {
         };
         let refused = Client::login(portal(running), &joins_nobody).err();
         assert_eq!(refused, Some((2, 10)), "session does not exist");
-        until("refusals are counted", || running.report().refusals >= 2);
+        until("refusals are counted", || {
+            crate::report::report(&running).refusals >= 2
+        });
         // SCSI before the login is none of it.
         let mut stranger = Client::open(portal(running));
         stranger.start_read(0, &read_16(0, 1), BLOCK as u32);

@@ -14,6 +14,8 @@ mod login;
 mod memory;
 mod order;
 mod reads;
+#[path = "../shared/report.rs"]
+mod report;
 #[path = "../shared/running.rs"]
 mod running;
 mod sessions;

@@ -32,9 +32,13 @@ fn a_task_on_a_volume_that_hangs_is_aborted_at_once() {
             client.command(1, &[0; 6], 0).sense.is_some(),
             "the others go on"
         );
-        until("an orphan is left", || running.report().orphans == 1);
+        until("an orphan is left", || {
+            crate::report::report(&running).orphans == 1
+        });
         gate.open();
-        until("the orphan ends", || running.report().orphans == 0);
+        until("the orphan ends", || {
+            crate::report::report(&running).orphans == 0
+        });
         assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
     });
 }

@@ -215,7 +215,7 @@ fn bad_input_disturbs_nobody() {
                 let now = field.served.load(Ordering::Relaxed);
                 assert!(now > served, "part {part}: the other client stands still");
                 served = now;
-                let pool = running.report().pool_bytes;
+                let pool = crate::report::report(&running).pool_bytes;
                 assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
             }
             field.is_over.store(true, Ordering::Relaxed);
@@ -232,7 +232,7 @@ fn bad_input_disturbs_nobody() {
         victim
             .write(&open, 0, (b"fine", stable_how4::UNSTABLE4))
             .expect("served");
-        let report = running.report();
+        let report = crate::report::report(&running);
         assert!(report.refusals > 0, "none of them was told apart");
         drop(victim);
         stop(running);

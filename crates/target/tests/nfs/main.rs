@@ -8,6 +8,8 @@ mod hostile;
 mod live;
 mod memory;
 mod raw;
+#[path = "../shared/report.rs"]
+mod report;
 mod restart;
 #[path = "../shared/running.rs"]
 mod running;

@@ -56,7 +56,7 @@ fn everybody_has_a_turn_where_memory_is_short() {
             }
         });
         assert!(done.load(Ordering::Relaxed) >= 3 * 8, "{done:?} were done");
-        let pool = running.report().pool_bytes;
+        let pool = crate::report::report(&running).pool_bytes;
         assert!(pool <= MEMORY_MAX, "{pool} bytes of buffers");
         for (n, open) in (0u8..).zip(&opens) {
             let read = drain(&mut client, open, EACH);
@@ -98,7 +98,9 @@ fn what_is_under_way_when_a_connection_vanishes_is_given_back() {
                 raw::answer(&mut stream).expect("of the first");
             }
         }
-        until("nothing is left", || running.report().orphans == 0);
+        until("nothing is left", || {
+            crate::report::report(&running).orphans == 0
+        });
         let mut stream = raw::open(address(&running));
         for n in 0..8 {
             let offset = u64::from(n) * EACH as u64;

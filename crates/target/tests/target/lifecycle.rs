@@ -229,7 +229,7 @@ fn stopping_closes_connections_and_tells_what_was_done() {
     for _ in 0..10 {
         assert!(io.is_alive());
     }
-    assert_eq!(running.report().ios, 10);
+    assert_eq!(crate::report::report(&running).ios, 10);
     running.stop();
     admin.expect_end();
     io.expect_end();

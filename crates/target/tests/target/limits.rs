@@ -41,7 +41,11 @@ fn a_controller_has_128_io_queues() {
 
 #[test]
 fn there_are_1024_controllers_with_a_queue_each() {
-    on_each_driver(Limits::default(), 256 << 20, |running| {
+    let limits = Limits {
+        controllers_of_host_max: 1024,
+        ..Limits::default()
+    };
+    on_each_driver(limits, 256 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
         let mut hosts: Vec<(Queue, Queue)> = (0..1024).map(|_| host.pair()).collect();
         let cntlids: std::collections::BTreeSet<u16> = (hosts.iter_mut())
@@ -92,6 +96,55 @@ fn who_trickles_is_closed() {
         });
         assert!(is_closed, "20 s of trickling");
         assert!(io.is_alive());
+    });
+}
+
+/// An address with all its connections is refused one more, and what it has goes on.
+#[test]
+fn address_with_all_its_connections_has_one_more_when_one_is_closed() {
+    let limits = Limits {
+        connections_of_address_max: 4,
+        ..Limits::default()
+    };
+    on_each_driver(limits, 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let (_admin, mut io) = Host::at(address).pair();
+        let (_other, mut its_io) = Host::at(address).pair();
+        for _ in 0..20 {
+            Queue::open(address).expect_end();
+        }
+        assert!(io.is_alive() && its_io.is_alive());
+        let report = crate::report::report(running);
+        assert_eq!((report.connections, report.refusals), (4, 20));
+        drop(its_io);
+        // Without its I/O queue there is room for one.
+        crate::commands::wait_for(|| crate::report::report(running).connections == 3);
+        let mut next = Queue::open(address);
+        next.stream
+            .write_all(&Pdus::default().ic_req(0))
+            .expect("sent");
+        assert_eq!(next.pdu()[0], wire::nvme_tcp::pdu_type::IC_RESP);
+    });
+}
+
+/// One host does not take every Controller ID.
+#[test]
+fn host_with_all_its_controllers_is_refused_and_another_is_not() {
+    let limits = Limits {
+        controllers_of_host_max: 2,
+        ..Limits::default()
+    };
+    on_each_driver(limits, 64 << 20, |running| {
+        let host = Host::at(running.addresses()[0]);
+        let (first, _second) = (host.admin(), host.admin());
+        assert_eq!(host.queue(0, 0xffff).err(), Some(Status::CONNECT_BUSY));
+        let other = Host {
+            hostnqn: "nqn.2026-01.org.example:other",
+            ..host
+        };
+        assert!(other.queue(0, 0xffff).is_ok());
+        drop(first);
+        crate::commands::wait_for(|| host.queue(0, 0xffff).is_ok());
     });
 }
 

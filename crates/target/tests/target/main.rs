@@ -17,6 +17,8 @@ mod lifecycle;
 mod limits;
 mod live;
 mod memory;
+#[path = "../shared/report.rs"]
+mod report;
 #[path = "../shared/running.rs"]
 mod running;
 mod scsi;

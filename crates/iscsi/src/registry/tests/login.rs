@@ -384,6 +384,33 @@ fn a_login_comes_to_an_end_and_its_answers_are_bounded() {
 }
 
 #[test]
+fn initiator_with_all_its_sessions_is_refused_and_others_are_not() {
+    let limits = Limits {
+        sessions_of_initiator_max: 2,
+        ..Limits::default()
+    };
+    let mut registry = registry(vec![Target { limits, ..target() }]);
+    let mut log_in = |connection, name: &str, last| {
+        let mut initiator = Initiator::new(connection);
+        initiator.request.isid = [0x80, 0, 0, 0, 0, last];
+        let pairs = format!("InitiatorName={name}|TargetName={TARGET}");
+        let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, &pairs);
+        (outcome, registry.limit_in_the_way(TARGET, name))
+    };
+    alone(log_in(1, INITIATOR, 1).0);
+    alone(log_in(2, INITIATOR, 2).0);
+    let (outcome, limit) = log_in(3, INITIATOR, 3);
+    assert_eq!(refused(&outcome), Status::OutOfResources);
+    assert_eq!(limit, Some(("sessions_of_initiator_max", 2)));
+    // Session reinstatement is none more.
+    let (_, change) = finished(log_in(4, INITIATOR, 2).0);
+    assert_eq!(change.closing, [2]);
+    let (outcome, limit) = log_in(5, "iqn.2026-01.org.example:other", 3);
+    alone(outcome);
+    assert_eq!(limit, None);
+}
+
+#[test]
 fn a_target_has_as_many_sessions_as_it_may() {
     let limits = Limits {
         sessions_max: 2,

@@ -1,0 +1,175 @@
+//! Who holds how much of the memory for payload: what one host and one of its
+//! connections may have of it depends on what is left.
+//!
+//! A host may hold as many bytes as are left to others, and a connection as
+//! many as are left to others of its host. So a host alone has half of the
+//! memory, each of four has a fifth, and the next one finds as much as they
+//! have: nobody takes the last of it. (In networks this is known as dynamic
+//! thresholds: Choudhury and Hahne, 1998.)
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::budget::Budget;
+use crate::pool::SMALL_BYTES_MAX;
+
+/// What one host holds, on all reactors.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<Budget>,
+    held_bytes: AtomicU64,
+}
+
+impl Share {
+    /// Of a host that holds nothing yet.
+    pub fn new(budget: Arc<Budget>) -> Arc<Share> {
+        Arc::new(Share {
+            budget,
+            held_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes that it holds now.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What one connection holds, of the share of its host. Stays on its thread.
+#[derive(Debug)]
+pub(crate) struct Account {
+    share: Arc<Share>,
+    held_bytes: Cell<u64>,
+}
+
+impl Account {
+    pub(crate) fn new(share: Arc<Share>) -> Rc<Account> {
+        Rc::new(Account {
+            share,
+            held_bytes: Cell::new(0),
+        })
+    }
+
+    /// Whether it may take `bytes` more: not where too little would be left to
+    /// others. Who holds nothing may have any one buffer.
+    #[inline]
+    pub(crate) fn may_take(&self, bytes: u64) -> bool {
+        let Share { budget, held_bytes } = &*self.share;
+        let (host, own) = (held_bytes.load(Ordering::Relaxed), self.held_bytes.get());
+        let left = budget.left(bytes <= SMALL_BYTES_MAX);
+        let host_may = host == 0 || host + bytes <= left;
+        host_may && (own == 0 || own + bytes <= left.saturating_sub(host))
+    }
+
+    /// Takes `bytes` more.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64) {
+        self.held_bytes.set(self.held_bytes.get() + bytes);
+        self.share.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.share.budget.lend(bytes);
+    }
+
+    /// Gives `bytes` back.
+    #[inline]
+    pub(crate) fn give(&self, bytes: u64) {
+        self.held_bytes.set(self.held_bytes.get() - bytes);
+        self.share.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.share.budget.unlend(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buf, Pool};
+
+    const MIB: u32 = 1 << 20;
+
+    /// Everything that a host with one connection gets.
+    fn all(pool: &Pool, len: u32) -> Vec<Buf> {
+        std::iter::from_fn(|| pool.get(len)).collect()
+    }
+
+    fn pool() -> Pool {
+        Pool::new(Budget::new(256 << 20)).unwrap()
+    }
+
+    fn of_new_host(pool: &Pool) -> Pool {
+        pool.of(Share::new(Arc::clone(pool.budget())))
+    }
+
+    #[test]
+    fn host_that_takes_all_it_can_leaves_as_much_to_the_next() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        // 256 MiB less an eighth and a sixteenth.
+        let payload = 208;
+        let connections: Vec<Pool> = (0..64).map(|_| pool.of(Arc::clone(&share))).collect();
+        let held: Vec<Buf> = connections.iter().flat_map(|own| all(own, MIB)).collect();
+        assert_eq!(held.len(), payload / 2);
+        assert_eq!(share.held_bytes(), held.len() as u64 * u64::from(MIB));
+        let next = all(&of_new_host(&pool), MIB);
+        assert_eq!(
+            next.len(),
+            (payload / 2).div_ceil(3),
+            "one connection of a host of two"
+        );
+        drop(held);
+        assert_eq!(share.held_bytes(), 0);
+    }
+
+    #[test]
+    fn connection_that_takes_all_it_can_leaves_a_part_to_the_next_of_its_host() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        let (first, second) = (pool.of(Arc::clone(&share)), pool.of(share));
+        let held = all(&first, MIB);
+        assert_eq!(held.len(), 208_usize.div_ceil(3));
+        assert!(all(&second, MIB).len() >= 20);
+    }
+
+    #[test]
+    fn hosts_that_hold_all_large_buffers_leave_small_ones() {
+        let pool = pool();
+        let hosts: Vec<Pool> = (0..500).map(|_| of_new_host(&pool)).collect();
+        let held: Vec<Buf> = hosts.iter().flat_map(|own| all(own, MIB)).collect();
+        assert!(held.len() <= 208);
+        for _ in 0..500 {
+            assert!(of_new_host(&pool).get(4096).is_some());
+        }
+        drop(held);
+    }
+
+    #[test]
+    fn host_that_holds_nothing_may_have_one_however_little_is_left() {
+        let pool = Pool::new(Budget::new(4 << 20)).unwrap();
+        let first = of_new_host(&pool);
+        let held = all(&first, 2 * MIB);
+        assert_eq!(held.len(), 1);
+        assert!(of_new_host(&pool).get(2 * MIB).is_some());
+    }
+
+    /// A command may need more than a connection may have beside what it holds.
+    #[test]
+    fn host_that_holds_nothing_has_several_buffers_at_once() {
+        let pool = Pool::new(Budget::new(16 << 20)).unwrap();
+        let own = of_new_host(&pool);
+        let held = own.get_several(8 * MIB).expect("there is memory");
+        assert_eq!(held.len(), 4);
+        assert!(own.get_several(3 * MIB).is_none());
+        drop(held);
+        assert_eq!(own.get_several(3 * MIB).map(|bufs| bufs.len()), Some(2));
+    }
+
+    #[test]
+    fn command_that_has_its_data_ends_beyond_the_share() {
+        let pool = pool();
+        let own = of_new_host(&pool);
+        let held = all(&own, MIB);
+        let scratch = own.get_to_finish(MIB).expect("others' memory is free");
+        drop((held, scratch));
+        assert_eq!(pool.budget().left(false), 208 << 20);
+    }
+}

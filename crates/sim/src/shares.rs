@@ -1,0 +1,286 @@
+//! Hosts that sit on memory beside one that reads: in simulated time, how long
+//! that one waits.
+
+use std::rc::Rc;
+
+use host::{Data, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
+use mem::{Budget, Buf, Pool};
+use reactor::{Completion, Nanos, Token};
+use wire::nvme::fabrics::ConnectData;
+use wire::nvme::property::offset;
+use wire::nvme::{ConnectCommand, PropertySet, Sgl, Sqe, Status, io};
+
+use crate::changes::host_nqn;
+use crate::disk::{Disk, DiskSettings};
+use crate::driver::SimDriver;
+use crate::host::{CC_ENABLE, TOKENS};
+use crate::net::{Net, NetSettings};
+use crate::plan::{Lies, Plan, VolumePlan};
+use crate::random::Random;
+use crate::target::{Medium, SimTarget, address, subnqn};
+use crate::world::{DriverId, Event, MS, S, Shared, US, World};
+
+/// Of the target.
+const MEMORY_MAX: u64 = 256 << 20;
+/// Commands of a host that sits, each of so many bytes.
+const COMMANDS: usize = 1000;
+const MIB: u32 = 1 << 20;
+const BLOCK: u32 = 4096;
+/// Default of the target.
+const ENTRIES: u16 = 1024;
+
+/// A host with an Admin Queue and an I/O queue.
+struct Guest {
+    id: DriverId,
+    driver: SimDriver,
+    queues: Vec<Queue>,
+    completions: Vec<Completion>,
+    /// Results of its Connects and commands that were not looked at yet.
+    results: Vec<u64>,
+    is_down: bool,
+    /// It takes no turn any more.
+    sits: bool,
+    /// Where all its data goes and comes from.
+    buf: Buf,
+}
+
+impl Guest {
+    fn turn(&mut self) {
+        self.driver.begin_turn(&mut self.completions);
+        for completion in self.completions.drain(..) {
+            let at = (completion.token() / TOKENS) as usize;
+            let queue = &mut self.queues[at];
+            queue.on_completion(&mut self.driver, completion);
+            while let Some(event) = queue.next_event(&mut self.driver) {
+                match event {
+                    QueueEvent::Live(result) => self.results.push(result),
+                    QueueEvent::Completed(tag, cqe) => {
+                        assert_eq!(cqe.status, Status::SUCCESS);
+                        queue.take_memory(tag);
+                        self.results.push(cqe.result);
+                    }
+                    QueueEvent::Down(_) => self.is_down = true,
+                }
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        for queue in &mut self.queues {
+            queue.flush(&mut self.driver);
+        }
+    }
+
+    /// Begins to connect its next queue.
+    fn open(&mut self, cntlid: u16) {
+        let (qid, entries) = match self.queues.len() {
+            0 => (0, 32),
+            _ => (1, ENTRIES),
+        };
+        let identity = HostIdentity {
+            hostnqn: host_nqn(self.id),
+            hostid: [self.id as u8; 16],
+        };
+        let HostIdentity { hostnqn, hostid } = identity;
+        let params = QueueParams {
+            settings: Settings::default(),
+            connect: ConnectCommand {
+                recfmt: 0,
+                qid,
+                sqsize: entries - 1,
+                cattr: 0,
+                kato_ms: 0,
+            },
+            connect_data: ConnectData::new(hostid, cntlid, &subnqn(0), &hostnqn),
+            in_capsule_max: 8192,
+        };
+        let base = self.queues.len() as Token * TOKENS;
+        let queue = Queue::open(&mut self.driver, address(0), params, base);
+        self.queues
+            .push(queue.expect("a simulated socket can be made"));
+    }
+
+    /// Submits a read or a write of `len` bytes at `slba`.
+    fn submit(&mut self, opcode: u8, slba: u64, len: u32) {
+        let mut sqe = Sqe::new(opcode);
+        sqe.nsid = 1.into();
+        sqe.set_blocks(slba, len / BLOCK);
+        sqe.sgl = Sgl::new(Sgl::TRANSPORT, len);
+        let data = match opcode {
+            io::READ => Data::In(len),
+            _ => Data::Out(len),
+        };
+        let memory = Memory::lent(self.buf.range().slice(0, len));
+        let tag = self.queues[1].submit(&sqe, data, |_| memory);
+        tag.expect("the queue has room");
+    }
+}
+
+struct Room {
+    world: Shared,
+    target: SimTarget,
+    guests: Vec<Guest>,
+    _media: Vec<Medium>,
+}
+
+impl Room {
+    /// A target with one reactor and a file of 16 MiB; nothing goes wrong.
+    fn new(hosts: usize) -> Room {
+        let plan = Plan {
+            shards: 1,
+            subsystems: 1,
+            listeners: 1,
+            volumes: vec![VolumePlan {
+                lies: Lies::File,
+                block_bytes: BLOCK,
+                blocks: 4096,
+            }],
+            io_bytes_max: MIB,
+            h2c_data_max: MIB,
+            in_capsule_max: 8192,
+            cpda: 0,
+            nfs: None,
+            ..Plan::new(1)
+        };
+        let mut net = Net::new(NetSettings {
+            latency: 20 * US,
+            split_percent: 0,
+            window_bytes: 256 << 10,
+            zero_copy: false,
+        });
+        let pools: Vec<Pool> = (0..=hosts)
+            .map(|_| Pool::new(Budget::new(MEMORY_MAX)).expect("address space is left"))
+            .collect();
+        pools.iter().for_each(|pool| {
+            net.add_driver(pool.clone());
+        });
+        let disk = Disk::new(DiskSettings {
+            latency: 100 * US,
+            read_errors: 0,
+            write_errors: 0,
+            sync_errors: 0,
+            short: 0,
+            hangs: 0,
+            writebacks: 0,
+            interrupts: 0,
+            punches: true,
+            zeroes: true,
+        });
+        let world = World::new(Random::new(7), net, disk, false);
+        let media: Vec<Medium> = plan
+            .volumes
+            .iter()
+            .map(|v| Medium::new(&world, *v))
+            .collect();
+        let target = SimTarget::start(&world, &plan, (&media, None), &pools);
+        let guests = (1..).zip(&pools[1..]).map(|(id, pool)| Guest {
+            id,
+            driver: SimDriver::new(&world, id, pool.clone()),
+            queues: Vec::new(),
+            completions: Vec::new(),
+            results: Vec::new(),
+            is_down: false,
+            sits: false,
+            buf: pool.get(MIB).expect("it is empty"),
+        });
+        Room {
+            guests: guests.collect(),
+            target,
+            world: Rc::clone(&world),
+            _media: media,
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.world.borrow().now
+    }
+
+    /// Lets things happen until something is so; it must be before `limit`.
+    fn until(&mut self, limit: Nanos, is_so: impl Fn(&Room) -> bool) {
+        while !is_so(self) {
+            let event = self.world.borrow_mut().next(limit);
+            match event {
+                None => panic!("not by {} ms", limit / MS),
+                Some(Event::Turn(0)) => self.target.turn(0, &self.world),
+                Some(Event::Turn(id)) => {
+                    let guest = &mut self.guests[id - 1];
+                    if !guest.sits {
+                        guest.turn();
+                    }
+                }
+                Some(Event::Script(_)) => {
+                    self.target.shared.run_clerk();
+                    self.target.call(&self.world);
+                }
+                Some(event) => self.world.borrow_mut().happen(event),
+            }
+        }
+    }
+
+    /// Waits for the next result of a guest.
+    fn result(&mut self, guest: usize) -> u64 {
+        let limit = self.now() + 60 * S;
+        self.until(limit, |room| !room.guests[guest].results.is_empty());
+        self.guests[guest].results.remove(0)
+    }
+
+    /// Connects both queues of a guest.
+    fn connect(&mut self, guest: usize) {
+        self.guests[guest].open(0xffff);
+        let cntlid = self.result(guest) as u16;
+        let enable = PropertySet {
+            offset: offset::CC,
+            is_8_bytes: false,
+            value: CC_ENABLE,
+        };
+        let admin = &mut self.guests[guest].queues[0];
+        let tag = admin.submit(&enable.encode(), Data::None, |_| Memory::default());
+        tag.expect("it is live");
+        self.guests[guest].flush();
+        self.result(guest);
+        self.guests[guest].open(cntlid);
+        self.result(guest);
+    }
+}
+
+/// The 99th percentile of so many reads of 4 KiB one after the other, of a host
+/// beside two that do not read and two that do not send what they promised.
+fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
+    let mut room = Room::new(5);
+    for guest in 0..5 {
+        room.connect(guest);
+    }
+    for (guest, opcode) in [io::READ, io::READ, io::WRITE, io::WRITE]
+        .into_iter()
+        .enumerate()
+    {
+        for n in 0..COMMANDS as u64 {
+            room.guests[guest].submit(opcode, n % 8 * u64::from(MIB / BLOCK), MIB);
+        }
+        room.guests[guest].flush();
+        room.guests[guest].sits = true;
+    }
+    // They are heard.
+    let (limit, settled) = (room.now() + 60 * S, room.now() + 500 * MS);
+    room.world.borrow_mut().at(settled, Event::Script(0));
+    room.until(limit, |room| room.now() >= settled);
+    let mut took: Vec<Nanos> = (0..reads as u64)
+        .map(|n| {
+            let begun = room.now();
+            room.guests[4].submit(io::READ, n % 4096, BLOCK);
+            room.guests[4].flush();
+            room.result(4);
+            room.now() - begun
+        })
+        .collect();
+    assert!(!room.guests[4].is_down);
+    took.sort_unstable();
+    took[reads * 99 / 100]
+}
+
+#[test]
+fn hosts_that_sit_on_memory_do_not_delay_small_reads_of_another() {
+    let p99 = p99_of_reads_beside_sitting_hosts(1000);
+    assert!(p99 < 100 * MS, "{} ms", p99 / MS);
+}
