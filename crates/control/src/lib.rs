@@ -185,16 +185,10 @@ pub fn notes(config: &Config) -> Vec<String> {
         all.map(|auth| (&*spec.target.name, auth))
     });
     let mut notes: Vec<String> = Vec::new();
-    // What lies in memory is gone after a restart, whoever could reclaim it.
-    let lasts = |spec: &FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
-    let served = |spec: &&FileSystemSpec| {
-        let mut exports = config.exports.iter();
-        exports.any(|export| export.file_system == spec.name)
-    };
-    let mut file_systems = config.file_systems.iter().filter(served);
-    if config.nfs.state.is_none() && file_systems.any(lasts) {
+    if config.nfs.state.is_none() && !config.exports.is_empty() {
         let note = "[nfs] has no `state`: after a restart NFS clients lose the locks and open \
-                    files that they had, because nothing is known of them";
+                    files that they had, because nothing is known of them; `state` names a folder \
+                    that keeps it";
         notes.push(note.to_owned());
     }
     notes.extend(memory_note(config, store::memory::limit()));

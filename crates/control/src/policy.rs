@@ -10,7 +10,7 @@ use crate::value::{format_cpus, format_size};
 
 /// How long a reactor looks for work before it sleeps where the file says
 /// nothing, microseconds.
-pub(crate) const SPIN_US_DEFAULT: u32 = 50;
+pub(crate) const SPIN_US_DEFAULT: u64 = 50;
 
 /// The ceiling of all buffers where the file says nothing: 1 GiB, or more for
 /// a machine with very many CPUs.
@@ -245,8 +245,17 @@ pub(crate) fn cpus(sink: &mut Sink, section: Option<&Section>, allowed: &[usize]
     cpus
 }
 
-pub(crate) fn spin_us_max(sink: &mut Sink, section: Option<&Section>) -> u32 {
-    SPIN_US_MAX.read(sink, section, SPIN_US_DEFAULT)
+pub(crate) fn spin_us_max(sink: &mut Sink, section: Option<&Section>) -> u64 {
+    const KEY: &str = "spin_us_max";
+    match section.and_then(|section| Some((section, section.word(KEY)?))) {
+        Some((_, "always")) => u64::MAX,
+        Some((section, other)) => {
+            let text = format!("`{KEY}` takes a whole number or \"always\", not \"{other}\"");
+            sink.add(&section.span_of(KEY), text);
+            SPIN_US_DEFAULT
+        }
+        None => SPIN_US_MAX.read(sink, section, SPIN_US_DEFAULT),
+    }
 }
 
 pub(crate) fn zero_copy_min_bytes(sink: &mut Sink, section: Option<&Section>) -> Option<u32> {

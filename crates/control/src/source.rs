@@ -162,10 +162,17 @@ impl<'a, 'i> Section<'a, 'i> {
         self.value(key).is_some()
     }
 
+    /// The key's value if it is a text.
+    pub fn word(&self, key: &str) -> Option<&'a str> {
+        match self.value(key)?.get_ref() {
+            DeValue::String(text) => Some(text.as_ref()),
+            _ => None,
+        }
+    }
+
     /// Whether the key's value is this word.
     pub fn says(&self, key: &str, word: &str) -> bool {
-        let value = self.value(key).map(Spanned::get_ref);
-        matches!(value, Some(DeValue::String(text)) if text == word)
+        self.word(key) == Some(word)
     }
 
     /// Reports a key that must be there and is not.

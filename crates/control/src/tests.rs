@@ -97,6 +97,15 @@ fn same_numbers(a: &Config, b: &Config) {
 }
 
 #[test]
+fn spin_us_max_always_never_sleeps() {
+    let text = file(SIZE, "", ANY, LOCAL, "spin_us_max = \"always\"");
+    assert_eq!(read(&text).unwrap().spin_us_max, u64::MAX);
+    let list = read(&text.replace("always", "ever")).unwrap_err();
+    assert_eq!(list.len(), 1, "{list:#?}");
+    assert!(list[0].text.contains("a whole number or \"always\""));
+}
+
+#[test]
 fn no_more_comes_with_a_command_than_a_command_has() {
     let in_capsule = |nvme: &str| {
         let text = file(SIZE, nvme, ANY, LOCAL, "");

@@ -33,8 +33,9 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// The driver of the reactors.
     pub backend: reactor::Choice,
-    /// How long a reactor may spin after work before it sleeps, microseconds.
-    pub spin_us_max: u32,
+    /// How long a reactor may spin after work before it sleeps, microseconds;
+    /// `u64::MAX` never sleeps.
+    pub spin_us_max: u64,
     /// Which reactor takes a new connection.
     pub placement: Placement,
     /// Ceiling for all buffers together, bytes; RAM volumes not counted.

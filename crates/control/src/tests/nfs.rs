@@ -308,9 +308,15 @@ fn what_cannot_be_reclaimed_is_told() {
     std::fs::create_dir(folder.path().join("share")).unwrap();
     let dir = "kind = \"dir\"\npath = \"share\"\nstate = \"own\"";
     let notes_of = |text: &str| notes(&parse(text, &origin, &[0]).unwrap());
-    assert_eq!(notes_of(&file("", MEM, ANY)), Vec::<String>::new());
-    let told = notes_of(&file("", dir, ANY));
-    assert!(told.len() == 1 && told[0].contains("`state`"), "{told:?}");
+    let default = notes(&default_config());
+    for told in [
+        notes_of(&file("", dir, ANY)),
+        notes_of(&file("", MEM, ANY)),
+        default,
+    ] {
+        let costs = |note: &String| note.contains("`state`") && note.contains("lose the locks");
+        assert!(told.iter().any(costs), "{told:?}");
+    }
     let kept = notes_of(&file("state = \"st\"", dir, ANY));
     assert_eq!(kept, Vec::<String>::new());
 }
