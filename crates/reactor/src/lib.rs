@@ -30,7 +30,7 @@ pub use object::{clone_range, object_name};
 pub use random::fill_random;
 pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
 pub use spin::{Decision, Spin};
-pub use sys::raise_descriptor_limit;
+pub use sys::{end_at_closed_pipe, raise_descriptor_limit};
 pub use types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
     Token, Wait,

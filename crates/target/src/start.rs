@@ -16,7 +16,7 @@ use store::fs::FileSystem;
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::Clerk;
-use crate::config::{Config, Limits, ListenerSpec, Start};
+use crate::config::{Config, ListenerSpec, Start};
 use crate::nfs::files;
 use crate::nfs::mail::{Client, NfsMail};
 use crate::nfs::records::{Folder, Journal, Records};
@@ -90,8 +90,11 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a reactor may take to say what it has done.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Descriptors that are not for connections: volumes, listeners, rings.
+/// Descriptors that are neither for connections nor for volumes: listeners, rings,
+/// state files.
 const DESCRIPTORS_KEPT: u64 = 512;
+/// Descriptors of a volume at most: its content and its state file.
+const DESCRIPTORS_OF_VOLUME: u64 = 2;
 
 /// How long a change may take to become true.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -114,6 +117,8 @@ type Ready = io::Result<(Mailbox<Mail>, &'static str)>;
 /// Opens the volumes, binds the listeners and starts the reactors. When it
 /// returns, hosts can connect.
 pub fn start(mut config: Config) -> Result<Running, StartError> {
+    // Volumes and file systems take descriptors too.
+    reactor::raise_descriptor_limit();
     let (mut opened, mut missing) = (Opened::default(), Vec::new());
     // What is missing takes itself away, and nothing else.
     let mut give_up = |error: StartError| match config.start {
@@ -184,7 +189,9 @@ impl From<Vec<Arc<dyn Volume>>> for Opened {
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
 pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
-    bound_by_descriptors(&mut config.limits);
+    let volumes = config.volumes.len() as u64;
+    let kept = DESCRIPTORS_KEPT + DESCRIPTORS_OF_VOLUME * volumes;
+    bound_by_descriptors(&mut config.limits, kept);
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for (number, spec) in (0..).zip(&config.listeners) {
@@ -215,7 +222,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
                 sockets_max: config.limits.connections_max + DISPLACING_MAX + LISTENERS_MAX as u32,
             },
             run: RunConfig {
-                spin_us_max: u64::from(config.spin_us_max),
+                spin_us_max: config.spin_us_max,
             },
             budget: budget.clone(),
             shared: shared.clone(),
@@ -261,20 +268,20 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
     })
 }
 
-/// Refuses the connections that there would be no descriptors for.
-fn bound_by_descriptors(limits: &mut Limits) {
+/// Refuses the connections that there would be no descriptors for, `kept` of which
+/// are for other things.
+fn bound_by_descriptors(limits: &mut Limits, kept: u64) {
     let connections_max = &mut limits.connections_max;
     let descriptors = reactor::raise_descriptor_limit();
-    let most = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(1);
+    let most = descriptors.saturating_sub(kept).max(1);
     if u64::from(*connections_max) > most {
-        // The default asks for whatever can be had.
-        if *connections_max != Limits::default().connections_max {
-            tracing::warn!(
-                connections_max,
-                descriptors,
-                "connections are limited to {most}: raise the limit of open files (ulimit -n)"
-            );
-        }
+        let needed = u64::from(*connections_max) + kept;
+        tracing::warn!(
+            connections_max,
+            descriptors,
+            "connections are limited to {most}: `ulimit -n {needed}` allows all of \
+             connections_max, or set it to {most}"
+        );
         *connections_max = most as u32;
         // One address leaves some to others.
         let of_address_max = &mut limits.connections_of_address_max;

@@ -5,6 +5,7 @@ mod banner;
 mod serve;
 mod signals;
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,7 +45,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once, and
-    /// SIGUSR1 has counters printed as a line of JSON
+    /// SIGUSR1 has counters printed as a line of JSON. SIGHUP, SIGQUIT and SIGUSR2
+    /// are ignored: the configuration is read at the start alone
     Serve {
         /// Configuration; see weft.example.toml
         #[arg(short, long, value_name = "FILE")]
@@ -74,7 +76,11 @@ enum Command {
 fn main() -> ExitCode {
     log_to_stderr();
     mem::touch_ahead();
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !goes_on_unread(command.as_ref()) {
+        reactor::end_at_closed_pipe();
+    }
+    match command {
         None => serve::run(serve::default_config()),
         Some(Command::Serve { config: None }) => serve::run(serve::default_config()),
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
@@ -110,6 +116,16 @@ fn check(file: &Path, config: &Config) -> ExitCode {
         println!("  note: {}", finding.text);
     }
     ExitCode::SUCCESS
+}
+
+/// Whether it does its work to the end when nobody reads what it prints: hosts use a
+/// target, and what is measured for long is in files.
+fn goes_on_unread(command: Option<&Command>) -> bool {
+    match command {
+        None | Some(Command::Serve { .. }) => true,
+        Some(Command::Bench(arguments)) => arguments.measures(),
+        Some(_) => false,
+    }
 }
 
 /// Runs something that the first signal asks to end.
@@ -153,11 +169,21 @@ fn log_to_stderr() {
         .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
         .with_env_var("WEFT_LOG")
         .from_env_lossy();
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let no_color = std::env::var_os("NO_COLOR");
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(has_color(is_terminal, no_color.as_deref()))
+        // It would be told on standard error, whose end it is: that panics.
+        .log_internal_errors(false)
         .init();
+}
+
+/// Whether the log has color: a terminal's, unless NO_COLOR says anything
+/// (no-color.org).
+fn has_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 #[cfg(test)]
@@ -169,6 +195,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_color_takes_the_color_of_a_terminal() {
+        let says = |text| Some(OsStr::new(text));
+        assert!(has_color(true, None) && has_color(true, says("")));
+        assert!(!has_color(true, says("1")) && !has_color(true, says("0")));
+        assert!(!has_color(false, None));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use target::{Config, Protocol, Report, Running};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::signals::{self, Asked};
 use crate::{FAILURE, banner};
@@ -60,6 +62,14 @@ pub fn run(config: Config) -> ExitCode {
         match asked.recv_timeout(LOOK_EVERY) {
             Ok(Asked::Counters) => {
                 say(&counters(&running.report()));
+                continue;
+            }
+            Ok(Asked::Nothing(signal)) => {
+                tracing::warn!(
+                    signal,
+                    "signal ignored: the configuration is read at the start alone; SIGTERM ends \
+                     weft in order"
+                );
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -115,8 +125,20 @@ fn counters(report: &Report) -> String {
         "allocations": memory.allocations,
         "buffer_bytes": report.pool_bytes,
         "spun_ns": report.spun_ns,
+        "refusals": report.refusals,
+        "orphans": report.orphans,
     });
-    format!("{}\n", json!({ "counters": counters }))
+    let version = env!("CARGO_PKG_VERSION");
+    let line = json!({ "time": now(), "version": version, "counters": counters });
+    format!("{line}\n")
+}
+
+/// The time, as the log writes it.
+fn now() -> String {
+    let mut text = String::new();
+    let written = SystemTime.format_time(&mut Writer::new(&mut text));
+    written.expect("a text takes everything");
+    text
 }
 
 fn announce(config: &Config, running: &Running) -> String {
@@ -140,6 +162,7 @@ fn say(text: &str) {
 }
 
 fn fail(why: &str) -> ExitCode {
-    eprintln!("weft: {why}");
+    // Its end is in order, whoever reads why.
+    let _ = writeln!(io::stderr(), "weft: {why}");
     ExitCode::from(FAILURE)
 }

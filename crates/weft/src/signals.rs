@@ -1,12 +1,13 @@
 //! The first SIGINT or SIGTERM asks for an orderly end, the second ends at once;
-//! SIGUSR1 asks a target what it has done so far.
+//! SIGUSR1 asks a target what it has done so far. Other signals that are sent to
+//! servers end no target.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -32,12 +33,16 @@ pub enum Asked {
     End,
     /// What it has done so far.
     Counters,
+    /// Something that it does not do, by this signal.
+    Nothing(&'static str),
 }
 
 /// Yields what is asked, until the end is; a second such signal ends the process.
 pub fn asked() -> io::Result<Receiver<Asked>> {
     came()?;
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+    // Writes beyond the limit of files (`ulimit -f`) fail by their error alone.
+    flag::register(SIGXFSZ, Arc::default())?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT, SIGUSR2])?;
     let (tell, told) = mpsc::channel();
     std::thread::Builder::new()
         .name("signals".into())
@@ -45,6 +50,9 @@ pub fn asked() -> io::Result<Receiver<Asked>> {
             for signal in signals.forever() {
                 let asked = match signal {
                     SIGUSR1 => Asked::Counters,
+                    SIGHUP => Asked::Nothing("SIGHUP"),
+                    SIGQUIT => Asked::Nothing("SIGQUIT"),
+                    SIGUSR2 => Asked::Nothing("SIGUSR2"),
                     _ => Asked::End,
                 };
                 // Nobody listens if the process is ending anyway.

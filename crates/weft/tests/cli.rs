@@ -1,111 +1,13 @@
 //! The binary from outside: exit codes and what is printed.
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "shared/serving.rs"]
+mod serving;
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-/// A process that is still there after this is a failed test.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn weft(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
-        .args(arguments)
-        .output();
-    output.expect("weft starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A configuration in a folder of its own.
-struct File {
-    _folder: tempfile::TempDir,
-    path: PathBuf,
-}
-
-fn file(text: &str) -> File {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("weft.toml");
-    std::fs::write(&path, text).expect("a file");
-    File {
-        _folder: folder,
-        path,
-    }
-}
-
-fn good(port: u16) -> String {
-    format!(
-        "[[volume]]\nname = \"disk0\"\nkind = \"file\"\npath = \"disk0.img\"\nsize = \"8MiB\"\n\
-         [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:cli\"\nallow_any_host = true\n\
-         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
-         [[listener]]\naddress = \"127.0.0.1:{port}\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
-    )
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// A target that ends with the test.
-struct Serving {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    shown: String,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(config: &Path) -> Serving {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
-        .args(["serve", "-c"])
-        .arg(config)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("weft starts");
-    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut shown = String::new();
-    while !shown.contains("ends it in order") {
-        let read = out.read_line(&mut shown).expect("text");
-        assert_ne!(read, 0, "weft ended early: {shown}");
-    }
-    Serving { child, out, shown }
-}
-
-impl Serving {
-    /// Sends a signal by name.
-    fn signal(&self, name: &str) {
-        let command = format!("kill -{name} {}", self.child.id());
-        let status = Command::new("sh").args(["-c", &command]).status();
-        assert!(status.expect("a shell").success());
-    }
-
-    /// The exit code, and everything that it printed to the end.
-    fn end(mut self) -> (Option<i32>, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            match self.child.try_wait().expect("our child") {
-                Some(status) => break status,
-                None => assert!(Instant::now() < deadline, "weft does not end"),
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let mut rest = String::new();
-        self.out.read_to_string(&mut rest).expect("text");
-        (status.code(), rest)
-    }
-}
+use serving::{file, free_port, good, serve, text, weft};
 
 #[test]
 fn check_tells_what_a_good_file_serves() {
@@ -519,13 +421,7 @@ fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
     let file = file(&format!(
         "{files}{listeners}[policy]\nmemory_max = \"64MiB\"\n"
     ));
-    let mut serving = serve(&file.path);
-    let mut errors = serving.child.stderr.take().expect("a pipe");
-    let log = std::thread::spawn(move || {
-        let mut log = String::new();
-        errors.read_to_string(&mut log).expect("text");
-        log
-    });
+    let serving = serve(&file.path);
     let mut command = [0; 48];
     command[0] = 0x01;
     let nonsense: [&[u8]; 3] = [&[0xff; 128], &command, &[0xff; 64]];
@@ -538,8 +434,7 @@ fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
         }
     }
     serving.signal("TERM");
-    let (code, rest) = serving.end();
-    let log = log.join().expect("text");
+    let (code, rest, log) = serving.end_and_log();
     assert_eq!(code, Some(0), "{rest}");
     let warnings = log.lines().filter(|line| line.contains(" WARN ")).count();
     assert!((3..=12).contains(&warnings), "{warnings} lines:\n{log}");

@@ -1,5 +1,6 @@
 //! `weft bench`: what there is, runs of it, and the report.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use super::journal::{self, Journal, Run, Settings};
 use super::load::{Durations, Load, Subject};
 use super::measured::{Effort, FORMAT, Measured, Provenance};
 use super::plan::{Item, Plan, chosen};
-use super::progress::show;
+use super::progress::{show, tell};
 use super::run::{self, Outcome};
 use super::{provenance, report, sides};
 
@@ -104,6 +105,14 @@ impl RunArgs {
     }
 }
 
+impl BenchArgs {
+    /// Whether it measures, which takes long and leaves its results in files.
+    #[must_use]
+    pub fn measures(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
+}
+
 /// Runs `weft bench`. `settings` describe the machine in the report, beside what
 /// is looked up here; `stop` ends a run.
 #[must_use]
@@ -116,14 +125,14 @@ pub fn run(args: &BenchArgs, settings: Vec<(String, String)>, stop: &AtomicBool)
         Command::Run(args) => match chosen(&args.names) {
             Ok(sweeps) => measure(args, &sweeps, settings, stop),
             Err(wrong) => {
-                eprintln!("weft bench: {wrong}");
+                tell(format_args!("weft bench: {wrong}"));
                 return ExitCode::from(USAGE);
             }
         },
         Command::Report { folder } => again(folder).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("weft bench: {error}");
+        tell(format_args!("weft bench: {error}"));
         ExitCode::FAILURE
     })
 }
@@ -221,8 +230,10 @@ fn measure(
     };
     let measured = run::measured(&journal, provenance);
     write(&measured, &args.out)?;
-    print!("{}", run::summary(&plan, &outcome, began.elapsed()));
-    println!("report: {}", args.out.join("index.html").display());
+    let summary = run::summary(&plan, &outcome, began.elapsed());
+    let page = args.out.join("index.html");
+    // What was measured is there, whoever reads where.
+    let _ = writeln!(io::stdout(), "{summary}report: {}", page.display());
     Ok(code(&outcome))
 }
 
@@ -240,17 +251,19 @@ fn announce(plan: &Plan, journal: &Journal, args: &RunArgs) {
         |item: &&Item| !journal.has(item.sweep.name, item.series.name, item.x, item.round);
     let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
     let held = plan.items.len() - open.len();
-    eprintln!(
+    tell(format_args!(
         "{} runs, about {}, into {}",
         open.len(),
         show(plan.estimate(&open)),
         args.out.display()
-    );
+    ));
     if held > 0 {
-        eprintln!("{held} more are there from before (--again measures them anew)");
+        tell(format_args!(
+            "{held} more are there from before (--again measures them anew)"
+        ));
     }
     for skipped in &plan.skipped {
-        eprintln!("NOT MEASURED: {}: {}", skipped.what, skipped.why);
+        tell(format_args!("NOT MEASURED: {}: {}", skipped.what, skipped.why));
     }
 }
 

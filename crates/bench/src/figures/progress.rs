@@ -1,6 +1,8 @@
 //! What somebody sees who waits: a bar with the time left on a terminal, and a
 //! line for each point that is done.
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -54,7 +56,10 @@ impl Progress {
     pub fn line(&self, text: &str) {
         if self.bar.is_hidden() {
             let percent = 100.0 * self.done.as_secs_f64() / self.all.as_secs_f64().max(1e-9);
-            eprintln!("[{percent:3.0} %, {} left] {text}", show(self.left()));
+            tell(format_args!(
+                "[{percent:3.0} %, {} left] {text}",
+                show(self.left())
+            ));
         } else {
             self.bar.println(text);
         }
@@ -64,6 +69,11 @@ impl Progress {
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// A line on standard error. What is measured goes on when nobody reads it.
+pub fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn left(elapsed: Duration, done: Duration, all: Duration) -> Duration {

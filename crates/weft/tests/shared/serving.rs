@@ -1,0 +1,164 @@
+//! Targets that tests start as programs, with configurations in folders of their own.
+// Each test that includes it uses a part of it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// A process that is still there after this is a failed test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn weft(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(arguments)
+        .output();
+    output.expect("weft starts")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A configuration in a folder of its own.
+pub struct File {
+    _folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+pub fn file(text: &str) -> File {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("weft.toml");
+    std::fs::write(&path, text).expect("a file");
+    File {
+        _folder: folder,
+        path,
+    }
+}
+
+pub fn good(port: u16) -> String {
+    format!(
+        "[[volume]]\nname = \"disk0\"\nkind = \"file\"\npath = \"disk0.img\"\nsize = \"8MiB\"\n\
+         [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:cli\"\nallow_any_host = true\n\
+         [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    )
+}
+
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A target that ends with the test.
+pub struct Serving {
+    pub child: Child,
+    out: BufReader<ChildStdout>,
+    /// Lines of its log, as they come.
+    log: Receiver<String>,
+    pub shown: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn serve(config: &Path) -> Serving {
+    serve_by(Command::new(env!("CARGO_BIN_EXE_weft")), config, Stdio::piped())
+}
+
+/// By a command that `serve -c FILE` is added to, with its log going to `log`.
+pub fn serve_by(mut command: Command, config: &Path, log: Stdio) -> Serving {
+    let mut child = command
+        .args(["serve", "-c"])
+        .arg(config)
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .expect("weft starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (tell, log) = channel();
+    if let Some(errors) = child.stderr.take() {
+        std::thread::spawn(move || {
+            let lines = BufReader::new(errors).lines().map_while(Result::ok);
+            lines.for_each(|line| drop(tell.send(line)));
+        });
+    }
+    let mut shown = String::new();
+    while !shown.contains("ends it in order") {
+        let read = out.read_line(&mut shown).expect("text");
+        assert_ne!(read, 0, "weft ended early: {shown}");
+    }
+    Serving {
+        child,
+        out,
+        log,
+        shown,
+    }
+}
+
+impl Serving {
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        assert!(status.expect("a shell").success());
+    }
+
+    /// The next line of its log that holds `part`.
+    pub fn log_line(&mut self, part: &str) -> String {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+            if line.contains(part) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("{part:?} is not in its log:\n{}", seen.join("\n"));
+    }
+
+    /// What its log says from here to its end.
+    pub fn rest_of_log(&mut self) -> String {
+        self.log.iter().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The next line of what it prints that holds `part`.
+    pub fn line(&mut self, part: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.out.read_line(&mut line).expect("text");
+            assert_ne!(read, 0, "it ended without {part:?}");
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// The exit code, and everything that it printed to the end.
+    pub fn end(self) -> (Option<i32>, String) {
+        let (code, rest, _) = self.end_and_log();
+        (code, rest)
+    }
+
+    /// The same, with what its log says that nobody has read.
+    pub fn end_and_log(mut self) -> (Option<i32>, String, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("our child") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < deadline, "weft does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).expect("text");
+        (status.code(), rest, self.rest_of_log())
+    }
+}
