@@ -216,7 +216,7 @@ fn associate(
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,
-                sqsize: args.iodepth,
+                sqsize: device.queue_depth(args.iodepth),
                 cattr: ConnectCommand::DISABLE_SQ_FLOW_CONTROL,
                 kato_ms: 0,
             },

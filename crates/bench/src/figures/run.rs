@@ -27,6 +27,8 @@ pub struct Outcome {
     pub is_interrupted: bool,
     /// What failed, by what and why.
     pub failed: Vec<Skipped>,
+    /// What could not run here after all, likewise.
+    pub skipped: Vec<Skipped>,
 }
 
 /// Measures what is planned and not in the journal.
@@ -50,6 +52,7 @@ pub fn run(plan: &Plan, journal: &mut Journal, measure: Measure<'_>) -> Result<O
         journal,
         measure,
         outcome: Outcome::default(),
+        not_here: Vec::new(),
     };
     for point in open.chunk_by(is_one_point) {
         runner.point(point)?;
@@ -80,6 +83,8 @@ struct Runner<'a> {
     measure: Measure<'a>,
     progress: Progress,
     outcome: Outcome,
+    /// Subjects that do not run here, and why.
+    not_here: Vec<(Subject, String)>,
 }
 
 impl Runner<'_> {
@@ -88,7 +93,10 @@ impl Runner<'_> {
             let estimate = item.estimate(self.effort);
             let name = name(item);
             // What failed once here is not waited for again.
-            if !self.outcome.failed.iter().any(|failed| failed.what == name) {
+            let Outcome {
+                failed, skipped, ..
+            } = &self.outcome;
+            if !failed.iter().chain(skipped).any(|it| it.what == name) {
                 self.progress.at(name.clone());
                 self.item(item, name)?;
             }
@@ -120,24 +128,40 @@ impl Runner<'_> {
                 self.outcome.is_interrupted = true;
                 Ok(())
             }
+            Err(sides::Error::NotHere(why)) => {
+                self.progress.line(&format!("{name}: NOT MEASURED: {why}"));
+                self.not_here.push((item.series.subject, why.clone()));
+                let what = Skipped { what: name, why };
+                self.outcome.skipped.push(what.clone());
+                self.tell(item, what.why)
+            }
             Err(sides::Error::Failed(why)) => {
                 self.progress.line(&format!("{name}: FAILED: {why}"));
                 let why = format!("failed: {why}");
-                let reason = Reason {
-                    sweep: item.sweep.name.to_owned(),
-                    series: item.series.name.to_owned(),
-                    x: item.x,
-                    why: why.clone(),
-                };
-                self.outcome.failed.push(Skipped { what: name, why });
-                self.journal.tell(reason)
+                let what = Skipped { what: name, why };
+                self.outcome.failed.push(what.clone());
+                self.tell(item, what.why)
             }
         }
+    }
+
+    /// The journal keeps why there is nothing.
+    fn tell(&mut self, item: &Item, why: String) -> Result<(), Error> {
+        self.journal.tell(Reason {
+            sweep: item.sweep.name.to_owned(),
+            series: item.series.name.to_owned(),
+            x: item.x,
+            why,
+        })
     }
 
     /// What came of it, at last.
     fn tried(&mut self, item: &Item, name: &str) -> Result<sides::Run, sides::Error> {
         let (load, how_long) = (item.load(), item.durations(self.effort));
+        let mut known = self.not_here.iter();
+        if let Some((_, why)) = known.find(|(subject, _)| *subject == item.series.subject) {
+            return Err(sides::Error::NotHere(why.clone()));
+        }
         let mut tried = 1;
         loop {
             match (self.measure)(&item.series.subject, &load, &how_long) {
@@ -274,7 +298,8 @@ pub fn summary(plan: &Plan, outcome: &Outcome, took: Duration) -> String {
         true => format!("ended after {}; the same command goes on\n", show(took)),
         false => format!("done in {}\n", show(took)),
     };
-    for Skipped { what, why } in plan.skipped.iter().chain(&outcome.failed) {
+    let all = plan.skipped.iter().chain(&outcome.skipped);
+    for Skipped { what, why } in all.chain(&outcome.failed) {
         text.push_str(&format!("NOT MEASURED: {what}: {why}\n"));
     }
     text
@@ -449,6 +474,33 @@ mod tests {
         };
         let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
         assert_eq!((again, outcome.failed.len()), (3, 0));
+    }
+
+    /// It is asked once, told at each of its points, and no failure of the run.
+    #[test]
+    fn program_of_others_that_does_not_start_is_skipped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = plan(&["depth-read"]);
+        let of_cold = |subject: &Subject| matches!(subject, Subject::Ceiling(_, Payload::Cold));
+        let mut asked = 0;
+        let mut measure = |subject: &Subject, load: &Load, _: &Durations| match of_cold(subject) {
+            true => {
+                asked += 1;
+                Err(sides::Error::NotHere("it does not listen".into()))
+            }
+            false => Ok(side(load)),
+        };
+        let mut journal_ = journal(folder.path());
+        let outcome = run(&plan, &mut journal_, &mut measure).expect("room");
+        assert_eq!(asked, 1);
+        assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+        let points = SweepSpec::named("depth-read").expect("there").axis.full;
+        assert_eq!(outcome.skipped.len(), points.len());
+        let told = summary(&plan, &outcome, Duration::ZERO);
+        assert!(told.contains("NOT MEASURED: depth-read"), "{told}");
+        let result = measured(&journal_, Provenance::default());
+        assert_eq!(result.skipped.len(), 1);
+        assert_eq!(result.skipped[0].why, "it does not listen");
     }
 
     /// What reports say of runs into one folder, each opening the journal anew.

@@ -54,6 +54,8 @@ pub struct Run {
 pub enum Error {
     /// The user wants no more.
     Stopped,
+    /// Somebody else's program does not run here, in a sentence.
+    NotHere(String),
     /// In a sentence.
     Failed(String),
 }
@@ -62,7 +64,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Stopped => f.write_str("stopped"),
-            Error::Failed(why) => f.write_str(why),
+            Error::NotHere(why) | Error::Failed(why) => f.write_str(why),
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct JobPlan {
     pub blocks: u64,
     /// I/Os in flight.
     pub iodepth: u16,
+    /// Those of them that its line takes at a time; the others wait for them.
+    pub queue_depth: u16,
     /// Whether offsets are random.
     pub is_random: bool,
     /// Percentage of reads; `None`: operations on names and attributes.
@@ -69,6 +71,7 @@ impl JobPlan {
             offset,
             blocks,
             iodepth: args.iodepth,
+            queue_depth: device.queue_depth(args.iodepth),
             is_random: args.rw.is_random(),
             read_percent: (!args.rw.is_metadata()).then(|| args.rw.read_percent(args.rwmixread)),
             verify: args.verify.is_some(),
@@ -165,6 +168,8 @@ pub struct Job {
     in_flight: u32,
     /// Those of them that their server wants later, and when; oldest first.
     later: VecDeque<(Nanos, Flight)>,
+    /// Those of them that the line has no room for yet, oldest first.
+    queued: VecDeque<Flight>,
     feed: Feed,
     is_counting: bool,
     workload: Workload,
@@ -202,6 +207,7 @@ impl Job {
             ],
             in_flight: 0,
             later: VecDeque::new(),
+            queued: VecDeque::new(),
             feed: Feed::Nothing,
             is_counting: false,
             workload: Workload::new(plan.is_random, plan.read_percent, plan.blocks, seed),
@@ -224,7 +230,7 @@ impl Job {
         match Line::open(
             driver,
             &self.plan.line,
-            (self.plan.device.number, self.plan.iodepth),
+            (self.plan.device.number, self.plan.queue_depth),
             base,
         ) {
             Ok(line) => self.line = line,
@@ -304,6 +310,7 @@ impl Job {
         self.stop();
         self.outcome.lost += u64::from(std::mem::take(&mut self.in_flight));
         self.later.clear();
+        self.queued.clear();
         if self.outcome.paths.is_empty() {
             self.outcome.paths = self.line.paths();
         }
@@ -405,11 +412,8 @@ impl Job {
             match event {
                 LineEvent::Completed(tag, result) => self.on_io(tag, result, now, tallies),
                 LineEvent::Again(tag) => {
-                    self.in_flight -= 1;
                     let flight = self.flights[usize::from(tag)];
-                    if !self.send(&mut line, flight) {
-                        self.outcome.lost += 1;
-                    }
+                    self.send_or_queue(&mut line, flight);
                 }
                 LineEvent::Later(tag) => {
                     let flight = self.flights[usize::from(tag)];
@@ -420,6 +424,7 @@ impl Job {
                     self.outcome.lost += u64::from(self.in_flight);
                     self.in_flight = 0;
                     self.later.clear();
+                    self.queued.clear();
                     self.feed = Feed::Nothing;
                 }
             }
@@ -432,6 +437,9 @@ impl Job {
     pub fn pump<D: Driver>(&mut self, driver: &mut D, now: Nanos) {
         if !self.later.is_empty() {
             self.send_late(now);
+        }
+        if !self.queued.is_empty() {
+            self.send_queued();
         }
         while self.has_room() {
             let (begun, kind, block) = match self.feed {
@@ -453,15 +461,13 @@ impl Job {
                     (now, Kind::Read, block)
                 }
             };
-            if !self.submit(begun, kind, block) {
-                break;
-            }
+            self.submit(begun, kind, block);
         }
         self.line.flush(driver);
     }
 
     #[inline]
-    fn submit(&mut self, begun: Nanos, kind: Kind, mut block: u64) -> bool {
+    fn submit(&mut self, begun: Nanos, kind: Kind, mut block: u64) {
         let mut generation = 0;
         if let Some(verify) = &mut self.verify {
             if self.feed == Feed::Load {
@@ -481,13 +487,33 @@ impl Job {
             kind,
             generation,
         };
+        self.in_flight += 1;
         let mut line = std::mem::take(&mut self.line);
-        let is_sent = self.send(&mut line, flight);
+        self.send_or_queue(&mut line, flight);
         self.line = line;
-        is_sent
     }
 
-    /// Sends an I/O, perhaps once more.
+    /// Sends an I/O, perhaps once more, or has it wait behind those that do.
+    #[inline]
+    fn send_or_queue(&mut self, line: &mut Line, flight: Flight) {
+        if !self.queued.is_empty() || !self.send(line, flight) {
+            self.queued.push_back(flight);
+        }
+    }
+
+    /// Sends what waits, as far as the line has room.
+    #[cold]
+    fn send_queued(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        while let Some(flight) = self.queued.front().copied()
+            && self.send(&mut line, flight)
+        {
+            self.queued.pop_front();
+        }
+        self.line = line;
+    }
+
+    /// Sends an I/O if the line has room.
     #[inline]
     fn send(&mut self, line: &mut Line, flight: Flight) -> bool {
         let bs = self.plan.bs;
@@ -508,7 +534,6 @@ impl Job {
         });
         let Some(tag) = tag else { return false };
         self.flights[usize::from(tag)] = flight;
-        self.in_flight += 1;
         true
     }
 
@@ -520,10 +545,7 @@ impl Job {
             && at <= now
         {
             self.later.pop_front();
-            self.in_flight -= 1;
-            if !self.send(&mut line, flight) {
-                self.outcome.lost += 1;
-            }
+            self.send_or_queue(&mut line, flight);
         }
         self.line = line;
     }

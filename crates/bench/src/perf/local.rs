@@ -19,7 +19,7 @@ use crate::units::parse_bytes;
 /// Bytes of a volume that nobody has said the size of.
 const SIZE_DEFAULT: u64 = 1 << 30;
 /// Most I/Os of a job at a time.
-pub const IODEPTH_MAX: u32 = 4096;
+pub const QUEUE_DEPTH_MAX: u16 = 4096;
 /// Bytes of one write that fills memory before a load.
 const FILL_BYTES: u64 = 1 << 20;
 
@@ -119,7 +119,7 @@ impl Device {
             block_bytes,
             block_count: volume.size_bytes() / u64::from(block_bytes),
             transfer_max: Some(mem::BUF_BYTES_MAX.into()),
-            iodepth_max: IODEPTH_MAX,
+            queue_depth_max: QUEUE_DEPTH_MAX,
         }
     }
 }

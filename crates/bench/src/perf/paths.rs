@@ -93,7 +93,10 @@ impl Paths {
         let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
             let paths = self.all.iter().map(|kept| {
                 let mut params = kept.params.clone();
-                params.queue.connect.qid = qid;
+                let connect = &mut params.queue.connect;
+                let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+                connect.qid = qid;
+                connect.sqsize = device.queue_depth(args.iodepth);
                 params
             });
             let line = LinePlan::Paths {
@@ -104,7 +107,11 @@ impl Paths {
             let first = &self.all[0];
             let device = Device::namespace(&first.found.controller, &first.found.namespace);
             let unique = unique(&first.params.queue.connect_data.hostid);
-            JobPlan::new(args, line, &device, area, unique)
+            JobPlan {
+                // What no path has room for waits where another may take it.
+                queue_depth: args.iodepth,
+                ..JobPlan::new(args, line, &device, area, unique)
+            }
         });
         let targets = self.all.iter().map(|kept| {
             let (to, subnqn) = (kept.params.to, &kept.params.queue.connect_data.subnqn);

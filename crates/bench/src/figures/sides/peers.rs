@@ -140,7 +140,12 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<Run, Error> {
     let peer = peer(name).ok_or_else(|| format!("nobody knows {name}"))?;
     let protocol = protocol_of(PEERS, name)?;
     let device_bytes = around.how_long.volume_bytes;
-    let mut served = (peer.start)(around, device_bytes)?;
+    let served = (peer.start)(around, device_bytes);
+    // Nothing of weft had a part in it.
+    let mut served = served.map_err(|error| match error {
+        Error::Failed(why) => Error::NotHere(why),
+        other => other,
+    })?;
     let device_bytes = served.device_bytes.unwrap_or(device_bytes);
     let host = Host {
         number: 0,
