@@ -17,6 +17,7 @@ mod set_clientid;
 mod tests;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -85,6 +86,75 @@ pub enum Record {
     Gone(Box<[u8]>),
 }
 
+/// What is to be told, as much as may be held until somebody takes it.
+#[derive(Debug)]
+pub struct Untold<T> {
+    /// In order.
+    pub list: Vec<T>,
+    /// How many more there were.
+    pub left_out: u64,
+}
+
+impl<T> Default for Untold<T> {
+    fn default() -> Untold<T> {
+        Untold {
+            list: Vec::new(),
+            left_out: 0,
+        }
+    }
+}
+
+impl<T> Untold<T> {
+    /// Clients make as many as they like.
+    const HELD_MAX: usize = 32;
+
+    /// One more.
+    pub fn push(&mut self, told: T) {
+        match self.list.len() < Self::HELD_MAX {
+            true => self.list.push(told),
+            false => self.left_out += 1,
+        }
+    }
+}
+
+/// Why a client is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It has said so: DESTROY_CLIENTID.
+    Destroyed,
+    /// It has started again, and is another one now.
+    Restarted,
+    /// Its lease has run out.
+    Expired,
+    /// Another principal has its name, and it had nothing.
+    Replaced,
+    /// The administrator has taken it away.
+    Evicted,
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Departure::Destroyed => "it said so",
+            Departure::Restarted => "it has started again",
+            Departure::Expired => "its lease has run out",
+            Departure::Replaced => "another user has its name",
+            Departure::Evicted => "it was evicted",
+        })
+    }
+}
+
+/// A confirmed client has come or is gone.
+#[derive(Clone, Debug)]
+pub struct ClientEvent {
+    /// Which.
+    pub client: Arc<Client>,
+    /// Where it was made from.
+    pub host: u64,
+    /// Why it is gone; `None`: it has come.
+    pub gone: Option<Departure>,
+}
+
 /// What has happened to clients and is to be taken care of.
 #[derive(Debug, Default)]
 struct Changes {
@@ -92,6 +162,7 @@ struct Changes {
     /// How many there have been.
     recorded: Arc<AtomicU64>,
     gone: Vec<Arc<Client>>,
+    events: Untold<ClientEvent>,
 }
 
 impl Changes {
@@ -220,6 +291,11 @@ impl Server {
         std::mem::take(&mut self.registry().changes.gone)
     }
 
+    /// Clients that have come or gone since it was asked last.
+    pub fn take_events(&self) -> Untold<ClientEvent> {
+        std::mem::take(&mut self.registry().changes.events)
+    }
+
     /// A session, to be kept by the connection that asks.
     pub fn session(&self, id: &sessionid4) -> Option<Arc<Session>> {
         self.registry().sessions.get(id).cloned()
@@ -256,7 +332,7 @@ impl Server {
     pub fn evict(&self, id: clientid4) -> bool {
         let mut registry = self.registry();
         let is_there = registry.clients.contains_key(&id);
-        registry.remove(id);
+        registry.remove(id, Departure::Evicted);
         is_there
     }
 
@@ -277,7 +353,8 @@ impl Server {
         };
         let over: Vec<_> = registry.clients.values().filter(|r| is_over(r)).collect();
         let over: Vec<_> = over.iter().map(|record| record.client.id).collect();
-        over.into_iter().for_each(|id| registry.remove(id));
+        over.into_iter()
+            .for_each(|id| registry.remove(id, Departure::Expired));
     }
 
     /// The lease of a client has run out, and somebody wants what it has: its
@@ -289,7 +366,7 @@ impl Server {
         };
         let is_expired = self.is_expired(&record.client, now);
         if is_expired {
-            registry.remove(id);
+            registry.remove(id, Departure::Expired);
         }
         is_expired
     }

@@ -14,6 +14,7 @@ mod attributes;
 pub mod callback;
 mod data;
 mod delegation;
+mod events;
 pub mod exports;
 pub mod handle;
 mod lock;
@@ -42,6 +43,7 @@ use nfs::server::Server;
 use nfs::server::files::Files;
 
 pub use data::prepare;
+pub use events::Event;
 pub use exports::Exports;
 pub use peer::{Peer, host_name};
 pub use pseudo::{Granted, Lost, Place, View};
@@ -92,6 +94,8 @@ pub struct Nfsd {
     pub(crate) pasts: past::Pasts,
     /// Who has mounted what with NFSv3.
     pub(crate) mounts: mount::Mounts,
+    /// What nobody was told yet.
+    pub(crate) events: events::Events,
 }
 
 impl Nfsd {
@@ -114,6 +118,7 @@ impl Nfsd {
             exports: exports::Live::new(exports),
             pasts: past::Pasts::default(),
             mounts: mount::Mounts::default(),
+            events: events::Events::default(),
         }
     }
 }

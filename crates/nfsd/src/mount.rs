@@ -15,6 +15,7 @@ use wire::mount3::{
 use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader};
 
+use crate::events::Reason;
 use crate::exports::Clients;
 use crate::pseudo::View;
 use crate::run::{Around, Step};
@@ -34,20 +35,27 @@ impl Mounts {
         use_it(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn add(&self, who: IpAddr, path: &str) {
+    /// Whether it is new.
+    fn add(&self, who: IpAddr, path: &str) -> bool {
         self.with(|list| {
+            let before = list.len();
             list.retain(|(other, known)| *other != who || known != path);
+            let is_new = list.len() == before;
             if list.len() >= MOUNTS_MAX {
                 list.pop_front();
             }
             list.push_back((who, path.to_owned()));
-        });
+            is_new
+        })
     }
 
-    fn remove(&self, who: IpAddr, path: Option<&str>) {
+    /// Whether there was any.
+    fn remove(&self, who: IpAddr, path: Option<&str>) -> bool {
         self.with(|list| {
+            let before = list.len();
             list.retain(|(other, known)| *other != who || path.is_some_and(|path| known != path));
-        });
+            list.len() < before
+        })
     }
 }
 
@@ -89,7 +97,7 @@ impl Call {
     /// Goes on as far as it can.
     pub(crate) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
         let who = around.peer.address.ip().to_canonical();
-        let mounts = &around.nfsd.mounts;
+        let (mounts, events) = (&around.nfsd.mounts, &around.nfsd.events);
         let path = path_of(args)
             .ok()
             .and_then(|path| str::from_utf8(path).ok());
@@ -97,9 +105,20 @@ impl Call {
             if let Some(step) = self.walk(path, around) {
                 return step;
             }
-            if let (mountstat3::MNT3_OK, Some(path)) = (self.status, path) {
-                mounts.add(who, path);
+            if let (mountstat3::MNT3_OK, Some(path)) = (self.status, path)
+                && mounts.add(who, path)
+            {
+                events.mount(who, Some(path), true);
             }
+        }
+        let gone = match self.procedure {
+            mount_proc3::MOUNTPROC3_UMNT => path,
+            _ => None,
+        };
+        if let mount_proc3::MOUNTPROC3_UMNT | mount_proc3::MOUNTPROC3_UMNTALL = self.procedure
+            && mounts.remove(who, gone)
+        {
+            events.mount(who, gone, false);
         }
         let view = &around.peer.view;
         let reply = around.link.machine.reply(tag);
@@ -107,10 +126,10 @@ impl Call {
         match self.procedure {
             mount_proc3::MOUNTPROC3_MNT => self.mounted(view, to),
             mount_proc3::MOUNTPROC3_DUMP => mounts.with(|list| dump(list, to)),
-            mount_proc3::MOUNTPROC3_UMNT => mounts.remove(who, path),
-            mount_proc3::MOUNTPROC3_UMNTALL => mounts.remove(who, None),
             mount_proc3::MOUNTPROC3_EXPORT => export(view, to),
-            mount_proc3::MOUNTPROC3_NULL => {}
+            mount_proc3::MOUNTPROC3_UMNT
+            | mount_proc3::MOUNTPROC3_UMNTALL
+            | mount_proc3::MOUNTPROC3_NULL => {}
         }
         Step::Sent
     }
@@ -122,6 +141,13 @@ impl Call {
         let Some((granted, names)) = found else {
             // Whether there is such a path is not for who may not mount it.
             self.status = mountstat3::MNT3ERR_ACCES;
+            let asked = path.unwrap_or("?");
+            let reason = match around.peer.view.hides_path(asked) {
+                true => Reason::Address,
+                false => Reason::NoExport,
+            };
+            let nfsd = around.nfsd;
+            nfsd.events.refused(around.peer.address, asked, reason);
             return None;
         };
         let fs = granted.export.fs();

@@ -13,6 +13,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque};
 
+use crate::events::Reason;
 use crate::pseudo::{Lost, Place, View};
 use crate::run::{Ask, Begun, Outcome, Run};
 use crate::status::status;
@@ -192,6 +193,10 @@ pub(crate) fn pseudo(view: &View, op: &Op<'_>) -> Result<Output, Error> {
 }
 
 pub(crate) fn putrootfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+    let (nfsd, peer) = (run.nfsd, &run.peer);
+    if peer.view.hides_root() {
+        nfsd.events.refused(peer.address, "/", Reason::Address);
+    }
     run.set_current(run.peer.view.root());
     run.ok(|_| ())
 }
@@ -240,8 +245,13 @@ pub(crate) fn lookup<'a>(run: &mut Run<'a>, args: &LOOKUP4args<'a>) -> Outcome<'
     match current.place {
         Place::Pseudo(dir) => {
             check_name(name).map_err(|error| status(error, run.minor()))?;
-            let place = run.peer.view.lookup(dir, name);
-            let place = place.ok_or(nfsstat4::NFS4ERR_NOENT)?;
+            let (nfsd, peer) = (run.nfsd, &run.peer);
+            let Some(place) = peer.view.lookup(dir, name) else {
+                if let Some(path) = peer.view.hidden(dir, name) {
+                    nfsd.events.refused(peer.address, path, Reason::Address);
+                }
+                return Err(nfsstat4::NFS4ERR_NOENT);
+            };
             run.check_security(place)?;
             run.set_current(place);
             run.ok(|_| ())

@@ -297,6 +297,31 @@ impl View {
             .map(|child| self.place(child.what))
     }
 
+    /// The path of an export that an entry of a pseudo directory is or leads to, where
+    /// there is one that the client may not use.
+    pub(crate) fn hidden(&self, dir: FileId, name: &[u8]) -> Option<&str> {
+        let children = &self.directory(dir)?.children;
+        let mut named = children.iter();
+        let child = named.find(|child| child.name.as_bytes() == name)?;
+        let index = match child.what {
+            Below::Directory(index) => self.exports.directories[index].exports.start,
+            Below::Export(index) => index,
+        };
+        (!self.is_visible(child)).then(|| self.exports.exports[index].path())
+    }
+
+    /// Whether the uppermost directory is an export that the client may not use.
+    pub(crate) fn hides_root(&self) -> bool {
+        let first = self.exports.exports.first();
+        first.is_some_and(|export| export.path() == "/") && self.rules[0].is_none()
+    }
+
+    /// Whether a path leads to or into an export that the client may not use.
+    pub(crate) fn hides_path(&self, path: &str) -> bool {
+        let mut all = self.exports.exports.iter().zip(&self.rules);
+        all.any(|(export, rule)| rule.is_none() && rest_of(export, path).is_some())
+    }
+
     /// The directory that a pseudo directory lies in, or the root of an export
     /// is mounted in; `None` for the uppermost one.
     pub fn parent(&self, place: Place) -> Option<Place> {
@@ -360,14 +385,18 @@ impl View {
         path: &'a str,
     ) -> Option<(Granted<'_>, impl Iterator<Item = &'a str>)> {
         let all = self.all_granted();
-        let mut with_rest = all.filter_map(|granted| {
-            let own = granted.export.path().trim_end_matches('/');
-            let rest = path.strip_prefix(own)?;
-            (rest.is_empty() || rest.starts_with('/')).then_some((granted, rest))
-        });
+        let mut with_rest =
+            all.filter_map(|granted| Some((granted, rest_of(granted.export, path)?)));
         let (granted, rest) = with_rest.next()?;
         Some((granted, rest.split('/').filter(|name| !name.is_empty())))
     }
+}
+
+/// What a path has behind that of an export which it leads to or into.
+fn rest_of<'a>(export: &Export, path: &'a str) -> Option<&'a str> {
+    let own = export.path().trim_end_matches('/');
+    let rest = path.strip_prefix(own)?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
 /// A change attribute that grows whenever exports change, also over restarts.

@@ -16,6 +16,7 @@ use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
 use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Decode, Encode, List};
 
+use crate::events::Reason;
 use crate::peer::{Held, Peer};
 use crate::pseudo::{Granted, Place};
 use crate::{
@@ -604,7 +605,12 @@ impl<'a> Run<'a> {
         let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
         match granted.rule.takes(self.credential().flavor) {
             true => Ok(()),
-            false => Err(nfsstat4::NFS4ERR_WRONGSEC),
+            false => {
+                let path = granted.export.path();
+                let events = &self.nfsd.events;
+                events.refused(self.peer.address, path, Reason::Flavor);
+                Err(nfsstat4::NFS4ERR_WRONGSEC)
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use wire::rpc::{accept_stat, auth_stat};
 use self::args::Asked;
 use self::call::Call;
 use crate::mount;
+use crate::events::Reason;
 use crate::pseudo::{Lost, Place, View};
 use crate::run::{Around, Step};
 
@@ -95,7 +96,11 @@ impl Old {
                 machine.send_status(tag, accept_stat::GARBAGE_ARGS);
                 Step::Sent
             }
-            Err(Unfit::Flavor) => {
+            Err(Unfit::Flavor(export)) => {
+                if let Some(export) = around.peer.view.exports().get(export) {
+                    let events = &around.nfsd.events;
+                    events.refused(around.peer.address, export.path(), Reason::Flavor);
+                }
                 machine.send_denied(tag, auth_stat::AUTH_TOOWEAK);
                 Step::Sent
             }
@@ -181,8 +186,8 @@ impl Old {
 enum Unfit {
     /// Its arguments are none.
     Garbage,
-    /// The caller has not said who it is in a way that is taken there.
-    Flavor,
+    /// The caller has not said who it is in a way that this export takes.
+    Flavor(u32),
 }
 
 /// The export that a call is about and its objects there, or why there are
@@ -203,7 +208,7 @@ fn find(view: &View, asked: &Asked<'_>, credential: &Credential) -> Result<Found
     };
     let granted = view.granted(export).expect("it was found there");
     if !granted.rule.takes(credential.flavor) {
-        return Err(Unfit::Flavor);
+        return Err(Unfit::Flavor(export));
     }
     let second = match second.map(place) {
         None => first,

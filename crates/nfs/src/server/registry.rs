@@ -16,7 +16,7 @@ use wire::nfs4::{
 use super::client::{Client, Principal};
 use super::secret::For;
 use super::session::{Channel, Session};
-use super::{ClientOwner, Entry, Exchanged, Record, Registry, Server};
+use super::{ClientEvent, ClientOwner, Departure, Entry, Exchanged, Record, Registry, Server};
 
 /// What a client may set in EXCHANGE_ID.
 const EXCHANGE_FLAGS: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
@@ -58,7 +58,7 @@ impl Registry {
 
     /// Takes a client away with its sessions; its state goes with
     /// [`super::Changes::gone`].
-    pub(super) fn remove(&mut self, id: clientid4) {
+    pub(super) fn remove(&mut self, id: clientid4, why: Departure) {
         let Some(entry) = self.clients.remove(&id) else {
             return;
         };
@@ -97,6 +97,11 @@ impl Registry {
             self.changes.record(Record::Gone(name.clone()));
         }
         if entry.is_confirmed {
+            self.changes.events.push(ClientEvent {
+                client: entry.client.clone(),
+                host: entry.host,
+                gone: Some(why),
+            });
             self.changes.gone.push(entry.client);
         }
     }
@@ -148,7 +153,7 @@ impl Server {
                 if is_in_use && !self.is_expired(&entry.client, now) {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }
-                registry.remove(id);
+                registry.remove(id, Departure::Replaced);
             }
             // 2: it is known.
             (Some(entry), false) if entry.client.verifier == owner.verifier => {
@@ -161,7 +166,7 @@ impl Server {
         }
         // 4: an unconfirmed record is worth nothing.
         if let Some(id) = unconfirmed {
-            registry.remove(id);
+            registry.remove(id, Departure::Replaced);
         }
         let entry = self.add(&mut registry, minor, owner, principal, now)?;
         Ok(entry.exchanged())
@@ -232,7 +237,7 @@ impl Server {
         let Some(id) = longest.map(|entry| entry.client.id) else {
             return false;
         };
-        registry.remove(id);
+        registry.remove(id, Departure::Expired);
         true
     }
 
@@ -330,7 +335,7 @@ impl Server {
         if has_state || !entry.sessions.is_empty() {
             return Err(nfsstat4::NFS4ERR_CLIENTID_BUSY);
         }
-        registry.remove(id);
+        registry.remove(id, Departure::Destroyed);
         Ok(())
     }
 
@@ -419,13 +424,18 @@ impl Registry {
             return;
         }
         entry.is_confirmed = true;
+        self.changes.events.push(ClientEvent {
+            client: entry.client.clone(),
+            host: entry.host,
+            gone: None,
+        });
         let name = entry.client.owner.clone();
         let owners = &mut self.owners[entry.client.owners()];
         let owner = owners.entry(name).or_default();
         let before = owner.confirmed.replace(id);
         owner.unconfirmed = None;
         if let Some(before) = before {
-            self.remove(before);
+            self.remove(before, Departure::Restarted);
         }
     }
 }

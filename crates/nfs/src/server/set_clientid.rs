@@ -8,7 +8,7 @@ use wire::nfs4::{clientid4, nfsstat4, verifier4};
 
 use super::client::{Client, Principal};
 use super::secret::For;
-use super::{ClientOwner, Server};
+use super::{ClientOwner, Departure, Server};
 
 /// Where a client of version 4.0 takes callbacks (`cb_client4`, and
 /// `callback_ident`).
@@ -58,7 +58,7 @@ impl Server {
         let unconfirmed = known.and_then(|known| known.unconfirmed);
         let confirmed = known.and_then(|known| known.confirmed);
         if let Some(id) = unconfirmed {
-            registry.remove(id);
+            registry.remove(id, Departure::Replaced);
         }
         if let Some(id) = confirmed {
             let entry = registry.clients.get_mut(&id).expect("it is confirmed");
@@ -68,7 +68,7 @@ impl Server {
                 if has_state(id) && !is_expired {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }
-                registry.remove(id);
+                registry.remove(id, Departure::Replaced);
             } else if entry.client.verifier == owner.verifier {
                 // It is known, and takes callbacks elsewhere.
                 entry.callback_next = Some(by);

@@ -1,0 +1,96 @@
+//! What an operator wants to hear of: mounts, refusals, clients that come and go.
+//! It is told by whoever has a log.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nfs::server::{ClientEvent, Untold};
+
+use crate::Nfsd;
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client of NFSv4 has come or is gone.
+    Client(ClientEvent),
+    /// A client of NFSv3 says that it mounts a path, or does not any more; without a
+    /// path, none of all.
+    Mount {
+        /// Whose.
+        address: IpAddr,
+        /// Of the export, or a directory in it.
+        path: Option<String>,
+        /// Whether it is mounted now.
+        is_mounted: bool,
+    },
+    /// Somebody may not use an export, or asked for one that is not there.
+    Refused {
+        /// Who.
+        peer: SocketAddr,
+        /// What was asked for.
+        path: String,
+        /// Why not.
+        reason: Reason,
+    },
+}
+
+/// Why an export is not for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No rule names its address.
+    Address,
+    /// Its calls say who its users are by a flavor that its rule does not take.
+    Flavor,
+    /// There is no such export.
+    NoExport,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reason::Address => "its address is not among the export's `clients`",
+            Reason::Flavor => "how it says who its users are is not in the export's `security`",
+            Reason::NoExport => "there is no such export",
+        })
+    }
+}
+
+/// What is not told yet.
+#[derive(Debug, Default)]
+pub(crate) struct Events(Mutex<Untold<Event>>);
+
+impl Events {
+    fn queue(&self) -> MutexGuard<'_, Untold<Event>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client of NFSv3 has mounted something, or has not any more.
+    pub(crate) fn mount(&self, address: IpAddr, path: Option<&str>, is_mounted: bool) {
+        self.queue().push(Event::Mount {
+            address,
+            path: path.map(str::to_owned),
+            is_mounted,
+        });
+    }
+
+    /// Who has one address may not use an export.
+    #[cold]
+    pub(crate) fn refused(&self, peer: SocketAddr, path: &str, reason: Reason) {
+        self.queue().push(Event::Refused {
+            peer,
+            path: path.to_owned(),
+            reason,
+        });
+    }
+}
+
+impl Nfsd {
+    /// What has happened since it was asked last, as far as there is room to hold it.
+    pub fn take_events(&self) -> Untold<Event> {
+        let mut events = std::mem::take(&mut *self.events.queue());
+        let of_clients = self.server.take_events();
+        events.left_out += of_clients.left_out;
+        events.list.extend(of_clients.list.into_iter().map(Event::Client));
+        events
+    }
+}
