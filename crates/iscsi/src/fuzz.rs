@@ -122,7 +122,7 @@ impl World {
     /// What came of a login step must be one of the things that can.
     fn take(&mut self, at: usize, outcome: LoginOutcome) {
         let status = outcome.answer.status();
-        let is_refused = matches!(outcome.then, Then::Close);
+        let is_refused = matches!(outcome.then, Then::Close(_));
         assert_eq!(status == LoginStatus::Success, !is_refused);
         assert!(outcome.answer.text.len() <= LOGIN_ANSWER_MAX);
         assert!(text::parse(&outcome.answer.text).is_some());
@@ -130,7 +130,7 @@ impl World {
         line.heard = outcome.answer.text;
         match outcome.then {
             Then::Continue => {}
-            Then::Close => self.renew(at),
+            Then::Close(_) => self.renew(at),
             Then::FullFeature(joined) => {
                 check(&joined.negotiated);
                 self.tsih = joined.tsih;

@@ -1,6 +1,7 @@
 //! The Login Phase (RFC 7143, section 6.3): one request after another, each
 //! answered by [`Registry::login`](crate::Registry::login).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, VERSION, flags};
@@ -78,6 +79,23 @@ impl LoginAnswer {
 pub(crate) struct Refused {
     pub status: LoginStatus,
     pub text: Vec<u8>,
+    /// For the log of the target: one status stands for many reasons.
+    pub reason: Cow<'static, str>,
+}
+
+impl Refused {
+    /// An initiator that has not proved who it is.
+    pub fn authentication(reason: impl Into<Cow<'static, str>>) -> Self {
+        Refused {
+            reason: reason.into(),
+            ..LoginStatus::AuthenticationFailure.into()
+        }
+    }
+
+    /// One that proves nothing to a target which wants CHAP.
+    pub fn without_chap() -> Self {
+        Refused::authentication("it offers no CHAP: give it the target's CHAP user and secret")
+    }
 }
 
 impl From<LoginStatus> for Refused {
@@ -85,6 +103,7 @@ impl From<LoginStatus> for Refused {
         Refused {
             status,
             text: Vec::new(),
+            reason: status.to_string().into(),
         }
     }
 }
@@ -290,16 +309,16 @@ impl Begun {
         pairs: &[(&str, &str)],
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<Option<Stage>, LoginStatus> {
+    ) -> Result<Option<Stage>, Refused> {
         if stages.current != self.stage {
-            return Err(LoginStatus::InitiatorError);
+            return Err(LoginStatus::InitiatorError.into());
         }
         self.introduce(out);
         let in_security = self.stage == Stage::Security;
         if in_security {
             self.security.receive(pairs, random, out)?;
         } else if pairs.iter().any(|(key, _)| is_security(key)) {
-            return Err(LoginStatus::InitiatorError);
+            return Err(LoginStatus::InitiatorError.into());
         }
         let negotiated = self.negotiation.receive(pairs, out);
         negotiated.map_err(|_| LoginStatus::InitiatorError)?;
@@ -308,7 +327,7 @@ impl Begun {
             self.negotiation.declare(out);
         }
         if out.len() > LOGIN_ANSWER_MAX {
-            return Err(LoginStatus::InitiatorError);
+            return Err(LoginStatus::InitiatorError.into());
         }
         let Some(next) = stages.next else {
             return Ok(None);
@@ -317,7 +336,7 @@ impl Begun {
             // Who wants to leave without having begun will never begin.
             return match self.security.is_open() {
                 true => Ok(None),
-                false => Err(LoginStatus::AuthenticationFailure),
+                false => Err(Refused::without_chap()),
             };
         }
         if self.negotiation.is_open() {

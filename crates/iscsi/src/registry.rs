@@ -6,6 +6,7 @@ mod login;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -111,8 +112,8 @@ pub struct Joined {
 pub enum Then {
     /// Wait for the next request.
     Continue,
-    /// Close the connection once the answer is sent.
-    Close,
+    /// Close the connection once the answer is sent; why, for the log.
+    Close(Cow<'static, str>),
     /// The full feature phase begins with the answer.
     FullFeature(Box<Joined>),
 }

@@ -5,11 +5,14 @@ use auth::{Algorithm, Challenge, binary, chap};
 use wire::iscsi::LoginStatus;
 
 use crate::config::{Auth, Credentials};
+use crate::login::Refused;
 use crate::support::Key;
 use crate::text::{self, NONE, VALUE_LEN_MAX};
 
 const AUTH_METHOD: &str = "AuthMethod";
 const CHAP: &str = "CHAP";
+/// Characters of an initiator's list of algorithms that a reason quotes.
+const ALGORITHMS_SHOWN_MAX: usize = 32;
 
 /// The keys of the stage. Which of them may come is the progress's to say.
 const KEYS: [&str; 6] = [
@@ -96,7 +99,7 @@ impl Security {
         pairs: &[(&str, &str)],
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), LoginStatus> {
+    ) -> Result<(), Refused> {
         let came: Vec<_> = pairs
             .iter()
             .filter(|(key, _)| is_security(key))
@@ -111,15 +114,21 @@ impl Security {
             Progress::Method => self.choose_method(keys.only([AUTH_METHOD])?[0], out),
             Progress::Algorithm => self.challenge(keys.only(["CHAP_A"])?[0], random, out),
             Progress::Response(challenge) => self.check(&challenge, &keys, out),
-            Progress::Done => Err(LoginStatus::InitiatorError),
+            Progress::Done => Err(LoginStatus::InitiatorError.into()),
         }
     }
 
     /// The first method of the initiator's list that will do (section 12.1).
-    fn choose_method(&mut self, list: &str, out: &mut Vec<u8>) -> Result<(), LoginStatus> {
+    fn choose_method(&mut self, list: &str, out: &mut Vec<u8>) -> Result<(), Refused> {
         let method = if self.auth.chap.is_some() { CHAP } else { NONE };
         if !list.split(',').any(|item| item == method) {
-            return Err(LoginStatus::AuthenticationFailure);
+            return Err(match method {
+                CHAP => Refused::without_chap(),
+                _ => Refused::authentication(
+                    "it wants to prove itself, and the target has no `chap`: turn its \
+                     authentication off, or configure it",
+                ),
+            });
         }
         text::push(out, AUTH_METHOD, method);
         self.progress = match self.auth.chap {
@@ -136,14 +145,14 @@ impl Security {
         list: &str,
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), LoginStatus> {
+    ) -> Result<(), Refused> {
         let offered = list.split(',').filter_map(|item| {
             let number = text::number(item)?;
             Algorithm::from_number(u8::try_from(number).ok()?)
         });
         let taken = self.auth.algorithms();
         let Some(algorithm) = { offered }.find(|algorithm| taken.contains(algorithm)) else {
-            return Err(LoginStatus::AuthenticationFailure);
+            return Err(Refused::authentication(no_algorithm(list, taken)));
         };
         let challenge = Challenge::new(algorithm, random);
         text::push(out, "CHAP_A", &(algorithm as u8).to_string());
@@ -159,7 +168,7 @@ impl Security {
         challenge: &Challenge,
         keys: &Keys<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), LoginStatus> {
+    ) -> Result<(), Refused> {
         let wants_proof = keys.get("CHAP_I").is_some() || keys.get("CHAP_C").is_some();
         let (name, response) = if wants_proof {
             let [name, response, ..] = keys.only(["CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C"])?;
@@ -171,11 +180,18 @@ impl Security {
         let credentials = self.auth.chap.as_ref();
         let credentials = credentials.expect("a challenge is made for CHAP alone");
         let response = binary::parse(response, chap::CHALLENGE_LEN_MAX)
-            .ok_or(LoginStatus::AuthenticationFailure)?;
+            .ok_or_else(|| Refused::authentication("its CHAP response is no binary value"))?;
         // Computed whatever the name is: how long it takes tells nothing.
         let is_right = challenge.is_answered_by(&response, &credentials.secret);
-        if !is_right || name != credentials.user {
-            return Err(LoginStatus::AuthenticationFailure);
+        if name != credentials.user {
+            return Err(Refused::authentication(
+                "unknown user: its CHAP name is not the one that the target's `chap` has",
+            ));
+        }
+        if !is_right {
+            return Err(Refused::authentication(
+                "wrong secret: it is not the one that the target's `chap` has",
+            ));
         }
         if wants_proof {
             self.prove(challenge, keys, out)?;
@@ -185,30 +201,42 @@ impl Security {
     }
 
     /// Our proof to the initiator's challenge (section 9.2.1).
-    fn prove(
-        &self,
-        ours: &Challenge,
-        keys: &Keys<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), LoginStatus> {
+    fn prove(&self, ours: &Challenge, keys: &Keys<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         let [id, theirs] = [keys.value("CHAP_I")?, keys.value("CHAP_C")?];
         let id = text::number(id).and_then(|id| u8::try_from(id).ok());
         let id = id.ok_or(LoginStatus::InitiatorError)?;
         let theirs =
             binary::parse(theirs, chap::CHALLENGE_LEN_MAX).ok_or(LoginStatus::InitiatorError)?;
         let Some(mutual) = &self.auth.mutual else {
-            return Err(LoginStatus::AuthenticationFailure);
+            return Err(Refused::authentication(
+                "it wants the target's proof, and the target has no `mutual_chap`",
+            ));
         };
         let shared = self.auth.chap.as_ref().map(|chap| &chap.secret);
         // Whoever knows one direction's secret must not get the other's proof.
         if ours.is_reflected_by(&theirs) || shared == Some(&mutual.secret) {
-            return Err(LoginStatus::AuthenticationFailure);
+            return Err(Refused::authentication(
+                "it would learn a secret: it sends the target's own challenge back, or both \
+                 sides have one secret",
+            ));
         }
         let proof = ours.algorithm.respond(id, &mutual.secret, &theirs);
         text::push(out, "CHAP_N", &mutual.user);
         text::push(out, "CHAP_R", &binary::hex(proof.bytes()));
         Ok(())
     }
+}
+
+/// Why no algorithm of the initiator's list will do.
+fn no_algorithm(list: &str, taken: &[Algorithm]) -> String {
+    let taken: Vec<_> = taken.iter().map(|one| (*one as u8).to_string()).collect();
+    // A hostile one may be as long as a login.
+    let list: String = list.chars().take(ALGORITHMS_SHOWN_MAX).collect();
+    format!(
+        "no common CHAP algorithm: it offers {list}, `chap_algorithms` allows {} (5 is md5, 6 \
+         sha1, 7 sha256, 8 sha3-256)",
+        taken.join(",")
+    )
 }
 
 /// The security keys of one request.

@@ -174,7 +174,7 @@ pub enum Op {
         function: TaskFunction,
         /// The LUN field, as in [`Task::lun`].
         lun: u64,
-        /// Of ABORT TASK and QUERY TASK: the task, which may be in any state.
+        /// Of ABORT TASK: the task, which may be in any state.
         referenced: Option<Tag>,
     },
     /// The initiator logs out: close what it says, then answer with

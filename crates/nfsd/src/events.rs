@@ -90,7 +90,9 @@ impl Nfsd {
         let mut events = std::mem::take(&mut *self.events.queue());
         let of_clients = self.server.take_events();
         events.left_out += of_clients.left_out;
-        events.list.extend(of_clients.list.into_iter().map(Event::Client));
+        events
+            .list
+            .extend(of_clients.list.into_iter().map(Event::Client));
         events
     }
 }

@@ -23,8 +23,8 @@ use wire::rpc::{accept_stat, auth_stat};
 
 use self::args::Asked;
 use self::call::Call;
-use crate::mount;
 use crate::events::Reason;
+use crate::mount;
 use crate::pseudo::{Lost, Place, View};
 use crate::run::{Around, Step};
 

@@ -2,6 +2,7 @@
 
 mod change;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::admin::{self, Env, Outcome, Reply, Request};
 use crate::controller::{Activity, Association, Controller, ErrorNote};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
+use crate::nqn::check_host_nqn;
 use crate::subsystem::{CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
 
 /// Entries of an Admin Queue (ASQSZ).
@@ -83,40 +85,37 @@ pub struct Connected {
 }
 
 /// A Connect was refused (Base 2.0, section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Status.
     pub status: Status,
     /// Completion dword 0: which parameter is invalid, for Connect Invalid Parameters
     /// and Connect Invalid Host.
     pub result: u32,
-    /// The limit of the configuration that is in the way, and its value.
-    pub limit: Option<(&'static str, u16)>,
+    /// For the log of the target: one status stands for many reasons.
+    pub reason: Cow<'static, str>,
 }
 
 impl Refusal {
-    fn new(status: Status) -> Self {
+    fn new(status: Status, reason: impl Into<Cow<'static, str>>) -> Self {
         Refusal {
             status,
             result: 0,
-            limit: None,
+            reason: reason.into(),
         }
     }
 
     /// A parameter of the command is invalid: byte `offset` of the entry.
-    fn command(offset: u32) -> Self {
+    fn command(offset: u32, reason: impl Into<Cow<'static, str>>) -> Self {
         Refusal {
             result: offset,
-            ..Refusal::new(Status::CONNECT_INVALID_PARAMETERS.dnr())
+            ..Refusal::new(Status::CONNECT_INVALID_PARAMETERS.dnr(), reason)
         }
     }
 
     /// A parameter of the data is invalid: byte `offset` of the data (IATTR is 1).
-    fn data(offset: usize) -> Self {
-        Refusal {
-            result: 1 << 16 | offset as u32,
-            ..Refusal::new(Status::CONNECT_INVALID_PARAMETERS.dnr())
-        }
+    fn data(offset: usize, reason: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::command(1 << 16 | offset as u32, reason)
     }
 }
 
@@ -128,6 +127,9 @@ const HOSTID: usize = 0;
 const CNTLID: usize = 16;
 const SUBNQN: usize = 256;
 const HOSTNQN: usize = 512;
+
+const NO_CONTROLLER: &str = "there is no such controller";
+const QUEUE_SIZE: &str = "its queue has 1 entry or too many: `queue_entries_max` is the most";
 
 /// A subsystem with the controllers in use.
 struct Entry {
@@ -227,18 +229,18 @@ impl Registry {
         via: &Via,
         now: Nanos,
     ) -> Result<Connected, Refusal> {
-        let data = data
-            .get(..CONNECT_DATA_BYTES)
-            .and_then(|bytes| ConnectData::ref_from_bytes(bytes).ok())
-            .ok_or(Refusal::new(Status::DATA_SGL_LENGTH_INVALID.dnr()))?;
+        let data = connect_data(data).ok_or_else(|| {
+            let status = Status::DATA_SGL_LENGTH_INVALID.dnr();
+            Refusal::new(status, "its data is shorter than 1024 bytes")
+        })?;
         if command.recfmt != 0 {
-            return Err(Refusal::new(Status::CONNECT_FORMAT.dnr()));
+            let status = Status::CONNECT_FORMAT.dnr();
+            return Err(Refusal::new(status, "its record format is not 0"));
         }
-        let subnqn = nqn_text(&data.subnqn).ok_or(Refusal::data(SUBNQN))?;
-        let hostnqn = host_name(&data.hostnqn).ok_or(Refusal::data(HOSTNQN))?;
-        if !self.is_reached(subnqn, via.listener) {
-            return Err(Refusal::data(SUBNQN));
-        }
+        let subnqn = nqn_text(&data.subnqn);
+        let subnqn = subnqn.ok_or_else(|| Refusal::data(SUBNQN, "its subsystem is no NQN"))?;
+        let hostnqn = host_name(&data.hostnqn)?;
+        self.reached(subnqn, via.listener)?;
         if command.qid == 0 {
             self.connect_admin(command, data, subnqn, hostnqn, via, now)
         } else {
@@ -247,15 +249,25 @@ impl Registry {
     }
 
     /// Whether there is a subsystem of that NQN where the host came in.
-    fn is_reached(&self, subnqn: &str, listener: u16) -> bool {
-        let Some(entry) = self.entries.get(subnqn) else {
-            return false;
-        };
+    fn reached(&self, subnqn: &str, listener: u16) -> Result<(), Refusal> {
+        let entry = self.entries.get(subnqn);
+        let entry = entry.ok_or_else(|| Refusal::data(SUBNQN, "there is no such subsystem"))?;
         let discovery_only = self
             .listeners
             .iter()
             .any(|spec| spec.number == listener && spec.discovery_only);
-        entry.is_discovery || (!discovery_only && entry.subsystem.is_on(listener))
+        match () {
+            () if entry.is_discovery => Ok(()),
+            () if discovery_only => Err(Refusal::data(
+                SUBNQN,
+                "this listener is for discovery alone (`discovery_only`)",
+            )),
+            () if !entry.subsystem.is_on(listener) => Err(Refusal::data(
+                SUBNQN,
+                "the subsystem is not on this listener: its `listeners` say where it is",
+            )),
+            () => Ok(()),
+        }
     }
 
     fn connect_admin(
@@ -271,27 +283,29 @@ impl Registry {
         if !entry.subsystem.allows(hostnqn) {
             return Err(Refusal {
                 status: Status::CONNECT_INVALID_HOST.dnr(),
-                ..Refusal::data(HOSTNQN)
+                ..Refusal::data(HOSTNQN, not_allowed(hostnqn))
             });
         }
         if data.cntlid.get() != 0xffff {
-            return Err(Refusal::data(CNTLID));
+            return Err(Refusal::data(
+                CNTLID,
+                "it asks for a controller ID, and weft gives them out",
+            ));
         }
         if command.sqsize == 0 || command.sqsize >= ADMIN_ENTRIES_MAX {
-            return Err(Refusal::command(SQSIZE));
+            return Err(Refusal::command(SQSIZE, QUEUE_SIZE));
         }
         // Controllers end and Controller IDs come free again: the host may try later.
         let max = entry.subsystem.limits.controllers_of_host_max;
         let of_host = entry.of_hosts.get(hostnqn).copied().unwrap_or(0);
         if of_host >= max {
-            return Err(Refusal {
-                limit: Some(("controllers_of_host_max", max)),
-                ..Refusal::new(Status::CONNECT_BUSY)
-            });
+            let reason = format!("controllers_of_host_max = {max} is reached");
+            return Err(Refusal::new(Status::CONNECT_BUSY, reason));
         }
-        let cntlid = entry
-            .free_cntlid()
-            .ok_or(Refusal::new(Status::CONNECT_BUSY))?;
+        let cntlid = entry.free_cntlid().ok_or_else(|| {
+            let reason = "all controller IDs are in use: `cntlids` says how many there are";
+            Refusal::new(Status::CONNECT_BUSY, reason)
+        })?;
         let id = ControllerId(self.id_next);
         self.id_next += 1;
         entry.controllers.insert(cntlid, id);
@@ -324,34 +338,45 @@ impl Registry {
         let id = *self.entries[subnqn]
             .controllers
             .get(&data.cntlid.get())
-            .ok_or(Refusal::data(CNTLID))?;
+            .ok_or_else(|| Refusal::data(CNTLID, NO_CONTROLLER))?;
         let controller = self
             .controllers
             .get_mut(&id)
             .expect("listed controllers live");
         if controller.has_ended() {
-            return Err(Refusal::data(CNTLID));
+            return Err(Refusal::data(CNTLID, NO_CONTROLLER));
         }
         if controller.hostnqn != hostnqn {
-            return Err(Refusal::data(HOSTNQN));
+            return Err(Refusal::data(HOSTNQN, "the controller is another host's"));
         }
         if controller.hostid != data.hostid {
-            return Err(Refusal::data(HOSTID));
+            return Err(Refusal::data(
+                HOSTID,
+                "the controller is another host's (host ID)",
+            ));
         }
         // Queues of an association are on one port (Base 2.0, section 3.1.2): ANA
         // states are a port's.
         if controller.listener != via.listener {
-            return Err(Refusal::data(CNTLID));
+            return Err(Refusal::data(
+                CNTLID,
+                "the controller was connected through another listener",
+            ));
         }
         let limits = &controller.subsystem.limits;
         if controller.is_discovery || command.qid > limits.io_queues_max {
-            return Err(Refusal::command(QID));
+            return Err(Refusal::command(
+                QID,
+                "there is no such I/O queue: `io_queues_max` says how many there are",
+            ));
         }
         if command.sqsize == 0 || command.sqsize >= limits.queue_entries_max {
-            return Err(Refusal::command(SQSIZE));
+            return Err(Refusal::command(SQSIZE, QUEUE_SIZE));
         }
         if !controller.is_ready() || controller.has_queue(command.qid) {
-            return Err(Refusal::new(Status::COMMAND_SEQUENCE.dnr()));
+            let status = Status::COMMAND_SEQUENCE.dnr();
+            let reason = "the controller is not enabled, or has that queue already";
+            return Err(Refusal::new(status, reason));
         }
         controller.add_queue(command.qid, via.connection);
         Ok(connected(id, controller, command))
@@ -495,13 +520,40 @@ impl Registry {
     }
 }
 
-/// The NQN of a host. SPDK's tools name none unless they are told to: then it is
-/// empty, which no list of allowed hosts has.
-fn host_name(field: &[u8; NQN_BYTES]) -> Option<&str> {
-    match field.first() {
-        Some(0) => Some(""),
-        _ => nqn_text(field),
+/// Why a subsystem is not for a host.
+fn not_allowed(hostnqn: &str) -> &'static str {
+    match hostnqn {
+        "" => "the host gives no NQN; give it one of `hosts`, or set `allow_any_host`",
+        _ => "the host is not among the subsystem's `hosts`",
     }
+}
+
+fn connect_data(data: &[u8]) -> Option<&ConnectData> {
+    ConnectData::ref_from_bytes(data.get(..CONNECT_DATA_BYTES)?).ok()
+}
+
+/// The host and the subsystem that the data of a Connect names, for the log: nothing
+/// of it is checked.
+pub fn connect_names(data: &[u8]) -> (Option<&str>, Option<&str>) {
+    match connect_data(data) {
+        Some(data) => (nqn_text(&data.hostnqn), nqn_text(&data.subnqn)),
+        None => (None, None),
+    }
+}
+
+/// The NQN of a host (Base 2.0, section 4.5). SPDK's tools name none unless they are
+/// told to: then it is empty, which no list of allowed hosts has.
+fn host_name(field: &[u8; NQN_BYTES]) -> Result<&str, Refusal> {
+    if field[0] == 0 {
+        return Ok("");
+    }
+    let name = nqn_text(field);
+    let name = name.ok_or_else(|| Refusal::data(HOSTNQN, "its host is no NQN: it has no end"))?;
+    check_host_nqn(name).map_err(|why| {
+        let reason = format!("its host is no NQN: {why}");
+        Refusal::data(HOSTNQN, reason)
+    })?;
+    Ok(name)
 }
 
 fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand) -> Connected {

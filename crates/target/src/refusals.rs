@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Controller,
     /// A client of NFS is not taken.
     Client,
+    /// An export is not for a client of NFS.
+    Mount,
     /// A command that changes what is served or reserved could not be done.
     Change,
     /// A volume failed: no refusal.
@@ -56,6 +58,7 @@ impl Display for Kind {
             Kind::End => "connection ended",
             Kind::Controller => "controller ended",
             Kind::Client => "NFS client refused",
+            Kind::Mount => "NFS mount refused",
             Kind::Change => "change failed",
             Kind::Volume => "I/O failed",
         })

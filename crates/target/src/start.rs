@@ -16,7 +16,7 @@ use store::fs::FileSystem;
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::Clerk;
-use crate::config::{Config, ListenerSpec, Start};
+use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::nfs::files;
 use crate::nfs::mail::{Client, NfsMail};
 use crate::nfs::records::{Folder, Journal, Records};

@@ -5,10 +5,11 @@ mod serving;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use serving::{Serving, file, free_port, good, serve, serve_by, text, weft};
+use serving::{File, Serving, file, free_port, good, serve, serve_by, text, weft};
 
 /// How SIGPIPE is numbered (signal(7)).
 const SIGPIPE: i32 = 13;
@@ -140,6 +141,142 @@ fn sigusr1_line_has_time_version_refusals_and_orphans() {
     assert_eq!(told["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(told["counters"]["refusals"], 1);
     assert_eq!(told["counters"]["orphans"], 0);
+    end_in_order(serving);
+}
+
+/// One file system in memory, for `clients`.
+fn files(port: u16, clients: &str) -> File {
+    file(&format!(
+        "[[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"4MiB\"\n\
+         [[export]]\npath = \"/shared/m\"\nfile_system = \"m\"\n{clients}\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    ))
+}
+
+#[test]
+fn nfs_client_that_comes_and_goes_is_told() {
+    let port = free_port();
+    let file = files(port, "allow_any_client = true");
+    let mut serving = serve(&file.path);
+    let url = format!("nfs://127.0.0.1:{port}/shared/m");
+    let output = weft(&["discover", &url]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for what in ["NFS client came", "NFS client is gone"] {
+        let line = serving.log_line(what);
+        assert!(line.contains("INFO"), "{line}");
+        assert!(line.contains("address=127.0.0.1 owner=\""), "{line}");
+        assert!(line.contains("version=4."), "{line}");
+    }
+    end_in_order(serving);
+}
+
+#[test]
+fn nfs_mount_that_is_refused_is_told_with_export_address_and_reason() {
+    let port = free_port();
+    let file = files(port, "clients = [\"192.0.2.1\"]");
+    let mut serving = serve(&file.path);
+    let url = format!("nfs://127.0.0.1:{port}/shared/m");
+    let output = weft(&["discover", &url]);
+    assert_ne!(output.status.code(), Some(0));
+    let line = serving.log_line("mount refused");
+    for part in [
+        "WARN",
+        "peer=127.0.0.1",
+        "target=\"/shared/m\"",
+        "`clients`",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    end_in_order(serving);
+}
+
+#[test]
+fn connect_that_is_refused_is_told_with_host_subsystem_address_and_reason() {
+    let port = free_port();
+    let one = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+    let hosts = format!("hosts = [\"{one}\"]");
+    let file = file(&good(port).replace("allow_any_host = true", &hosts));
+    let mut serving = serve(&file.path);
+    let perf = |nqn: &str, host: &str| {
+        let url = format!("nvme-tcp://127.0.0.1:{port}/{nqn}");
+        let run = ["--runtime", "100ms", "--ramp-time", "0"];
+        let mut arguments = vec!["perf", &url, "--hostnqn", host];
+        arguments.extend(run);
+        weft(&arguments)
+    };
+    let other = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf7";
+    let known = "nqn.2026-01.io.weft:cli";
+    for (nqn, host, reason) in [
+        (known, other, "`hosts`"),
+        ("nqn.2026-01.io.weft:none", one, "no such subsystem"),
+        (known, "somebody", "no NQN"),
+    ] {
+        assert_eq!(perf(nqn, host).status.code(), Some(1));
+        let line = serving.log_line("Connect refused");
+        let (host, nqn) = (format!("host=\"{host}\""), format!("target=\"{nqn}\""));
+        for part in ["WARN", "peer=127.0.0.1:", &host, &nqn, reason] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    assert_eq!(perf(known, one).status.code(), Some(0));
+    let line = serving.log_line("connected");
+    for part in ["INFO", "peer=127.0.0.1:", one, known] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    end_in_order(serving);
+}
+
+/// The wire has one status for all of them.
+#[test]
+fn login_that_fails_to_authenticate_is_told_with_what_was_wrong() {
+    let port = free_port();
+    let iqn = "iqn.2026-01.io.weft:cli";
+    let file = file(&format!(
+        "[[volume]]\nname = \"disk0\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+         [[iscsi.target]]\nname = \"{iqn}\"\nvolumes = [\"disk0\"]\n\
+         allow_any_initiator = true\nchap = {{ user = \"alice\", secret_file = \"alice\" }}\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"iscsi\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    ));
+    let secret = |name: &str, text: &str| {
+        let path = file.path.with_file_name(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let right = secret("alice", "correct horse\n");
+    let wrong = secret("wrong", "incorrect horse\n");
+    let mut serving = serve(&file.path);
+    let url = format!("iscsi://127.0.0.1:{port}/{iqn}/0");
+    let perf = |chap: &[&str]| {
+        let run = ["--runtime", "100ms", "--ramp-time", "0"];
+        weft(&[&["perf", &url][..], &run, chap].concat())
+    };
+    for (chap, reason) in [
+        (&[][..], "it offers no CHAP"),
+        (
+            &["--chap-user", "alice", "--chap-secret-file", &wrong],
+            "wrong secret",
+        ),
+        (
+            &["--chap-user", "bob", "--chap-secret-file", &right],
+            "unknown user",
+        ),
+    ] {
+        assert_eq!(perf(chap).status.code(), Some(1));
+        let line = serving.log_line("login refused");
+        let target = format!("target=\"{iqn}\"");
+        for part in ["WARN", "peer=127.0.0.1:", "host=\"iqn.", &target, reason] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    let chap = ["--chap-user", "alice", "--chap-secret-file", &right];
+    assert_eq!(perf(&chap).status.code(), Some(0));
+    let line = serving.log_line("logged in");
+    for part in ["INFO", "peer=127.0.0.1:", "initiator=\"iqn.", iqn] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     end_in_order(serving);
 }
 

@@ -263,7 +263,10 @@ fn announce(plan: &Plan, journal: &Journal, args: &RunArgs) {
         ));
     }
     for skipped in &plan.skipped {
-        tell(format_args!("NOT MEASURED: {}: {}", skipped.what, skipped.why));
+        tell(format_args!(
+            "NOT MEASURED: {}: {}",
+            skipped.what, skipped.why
+        ));
     }
 }
 

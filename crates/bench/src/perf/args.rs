@@ -636,7 +636,10 @@ mod tests {
             assert!(areas(line, 1).is_err(), "{line}");
         }
         let device = Device::namespace(&controller(), &NAMESPACE);
-        assert_eq!((device.queue_depth(128), device.queue_depth(129)), (128, 128));
+        assert_eq!(
+            (device.queue_depth(128), device.queue_depth(129)),
+            (128, 128)
+        );
         let boundless = ControllerInfo {
             transfer_max: None,
             ..controller()

@@ -30,7 +30,7 @@ impl Registry {
                 answer.text = refused.text;
                 LoginOutcome {
                     answer,
-                    then: Then::Close,
+                    then: Then::Close(refused.reason),
                     change: Change::default(),
                 }
             }
@@ -118,7 +118,7 @@ impl Registry {
         }
         // Who leaves the stage out proves nothing (section 6.3.2).
         if stage != Stage::Security && !begun.security.is_proved() {
-            return Err(LoginStatus::AuthenticationFailure.into());
+            return Err(Refused::without_chap());
         }
         Ok(begun)
     }
@@ -138,9 +138,18 @@ impl Registry {
             });
         };
         let group = target.portal_group_of(via.listener);
-        let group = group.ok_or(LoginStatus::NotFound)?;
+        let group = group.ok_or_else(|| Refused {
+            reason: "the target is not reached by this portal: its `portal_groups` say where"
+                .into(),
+            ..LoginStatus::NotFound.into()
+        })?;
         let entry = target.entry_of(&begun.initiator.name, via.peer.ip(), group.tag);
-        let entry = entry.ok_or(LoginStatus::AuthorizationFailure)?;
+        let entry = entry.ok_or_else(|| Refused {
+            reason: "neither its name nor its address is among the target's `initiators` and \
+                     `networks`"
+                .into(),
+            ..LoginStatus::AuthorizationFailure.into()
+        })?;
         if let Some(redirected) = redirect(target) {
             return Err(redirected);
         }
@@ -194,5 +203,8 @@ fn redirect(target: &Target) -> Option<Refused> {
     };
     let mut text = Vec::new();
     text::push(&mut text, "TargetAddress", &redirect.to_string());
-    Some(Refused { status, text })
+    Some(Refused {
+        text,
+        ..status.into()
+    })
 }

@@ -170,7 +170,7 @@ fn alone(outcome: LoginOutcome) -> Joined {
 
 /// The status of a login that was refused.
 fn refused(outcome: &LoginOutcome) -> LoginStatus {
-    assert!(matches!(outcome.then, Then::Close), "{outcome:?}");
+    assert!(matches!(outcome.then, Then::Close(_)), "{outcome:?}");
     assert!(outcome.change.closing.is_empty());
     let status = outcome.answer.status();
     assert_ne!(status, LoginStatus::Success);

@@ -78,10 +78,10 @@ impl Connection {
             let slot = self.tasks[tag];
             let function = TaskFunction::from_value(slot.status)?;
             let referenced = match function {
-                TaskFunction::AbortTask | TaskFunction::QueryTask => {
+                TaskFunction::AbortTask => {
                     let found = self.referenced(slot.expected, self.tasks.task(tag).lun);
                     if found.is_none() {
-                        let response = self.absent(function, tag);
+                        let response = self.absent(tag);
                         self.answer_function(tag, response);
                         continue;
                     }
@@ -90,6 +90,11 @@ impl Connection {
                 TaskFunction::TaskReassign => {
                     // That is what ErrorRecoveryLevel 2 would be.
                     self.answer_function(tag, TaskResponse::ReassignmentNotSupported);
+                    continue;
+                }
+                TaskFunction::QueryTask => {
+                    // It is RFC 7144's, whether or not there is such a task.
+                    self.answer_function(tag, TaskResponse::NotSupported);
                     continue;
                 }
                 _ => None,
@@ -116,12 +121,9 @@ impl Connection {
         is_it.then_some(tag)
     }
 
-    /// The answer to a function for a task that does not exist (section
-    /// 11.6.1): one that has not come yet never will.
-    fn absent(&mut self, function: TaskFunction, tag: Tag) -> TaskResponse {
-        if function == TaskFunction::QueryTask {
-            return TaskResponse::Complete;
-        }
+    /// The answer to ABORT TASK of a task that does not exist (section 11.6.1): one
+    /// that has not come yet never will.
+    fn absent(&mut self, tag: Tag) -> TaskResponse {
         let (ref_cmd_sn, cmd_sn) = (self.tasks[tag].wanted, self.tasks.task(tag).cmd_sn);
         let is_before = wire::iscsi::serial_distance(ref_cmd_sn, cmd_sn) > 0;
         match is_before && self.session.borrow_mut().plug(ref_cmd_sn) {

@@ -63,6 +63,26 @@ fn invalid_parameters() {
             edited(any, |d| d.subnqn.fill(0)),
             SUBNQN,
         ),
+        (
+            "host without a form",
+            admin,
+            edited(any, |d| nqn_field(&mut d.hostnqn, "somebody")),
+            HOSTNQN,
+        ),
+        (
+            "host without a date, I/O",
+            io(2),
+            edited(1, |d| nqn_field(&mut d.hostnqn, "nqn.org.example:a")),
+            HOSTNQN,
+        ),
+        (
+            "host with half a UUID",
+            admin,
+            edited(any, |d| {
+                nqn_field(&mut d.hostnqn, "nqn.2014-08.org.nvmexpress:uuid:f81d4fae");
+            }),
+            HOSTNQN,
+        ),
         ("a controller chosen", admin, data(1, NQN), CNTLID),
         ("static model", admin, data(0xfffe, NQN), CNTLID),
         ("admin queue of 1", command(0, 0, 0), data(any, NQN), SQSIZE),
@@ -253,12 +273,12 @@ fn host_with_all_its_controllers_is_refused_until_one_is_gone() {
         let connected = bench.connect(&command(0, 31, 0), &data);
         connected
             .map(|_| ())
-            .map_err(|refusal| (refusal.status, refusal.limit))
+            .map_err(|refusal| (refusal.status, refusal.reason.into_owned()))
     };
-    let limit = Some(("controllers_of_host_max", 3));
+    let reason = "controllers_of_host_max = 3 is reached".to_owned();
     assert_eq!(
         connect(&mut bench, HOST),
-        Err((Status::CONNECT_BUSY, limit))
+        Err((Status::CONNECT_BUSY, reason))
     );
     assert_eq!(connect(&mut bench, "nqn.2024-01.org.example:b"), Ok(()));
     bench.registry.disconnected(ids[1], 0);
@@ -303,4 +323,23 @@ fn an_association_is_on_one_listener() {
     assert_eq!(refusal.result, CNTLID);
     bench.listener = 0;
     assert!(bench.io_queue(1, 1).is_ok());
+}
+
+/// One status stands for several.
+#[test]
+fn refusal_says_its_reason_for_the_log() {
+    let admin = command(0, 31, 5000);
+    let named = |name: &str| edited(0xffff, |d| nqn_field(&mut d.hostnqn, name));
+    for (data, part) in [
+        (
+            data(0xffff, "nqn.2024-01.org.example:x"),
+            "no such subsystem",
+        ),
+        (data(0xffff, PRIVATE_NQN), "`hosts`"),
+        (named("somebody"), "an NQN starts with"),
+        (named("nqn.org.example:a"), "a year and month"),
+    ] {
+        let reason = refusal(admin, data).reason;
+        assert!(reason.contains(part), "{reason}");
+    }
 }

@@ -112,8 +112,8 @@ impl Connection {
         let LoginOutcome { answer, then, .. } = outcome;
         match then {
             Then::Continue => self.link.machine.login_answer(answer),
-            Then::Close => {
-                self.note_login_refused(answer.status());
+            Then::Close(reason) => {
+                self.note_login_refused(answer.status(), &reason);
                 self.link.machine.login_answer(answer);
             }
             Then::FullFeature(joined) => {
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    fn note_login_refused(&self, status: LoginStatus) {
+    fn note_login_refused(&self, status: LoginStatus, reason: &str) {
         let names = self.own.login.target().zip(self.own.login.initiator());
         let names = names.filter(|_| status == LoginStatus::OutOfResources);
         let limit = names.and_then(|(target, initiator)| {
@@ -137,7 +137,7 @@ impl Connection {
             Some((limit, max)) => {
                 self.note_refusal(Kind::Login, &format_args!("{limit} = {max} is reached"));
             }
-            None => self.note_refusal(Kind::Login, &status),
+            None => self.note_refusal(Kind::Login, &reason),
         }
     }
 
@@ -149,7 +149,7 @@ impl Connection {
         };
         let (id, initiator) = (self.id(), &joined.initiator.name);
         let target = joined.target.as_deref();
-        tracing::debug!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
+        tracing::info!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
             tsih = joined.tsih, cid = joined.cid, "logged in");
         session.borrow_mut().connections.push((joined.cid, id));
         self.set_host(Name::Iscsi(initiator.clone()));

@@ -69,6 +69,7 @@ impl Shard {
     pub(crate) fn tick_nfs<D: Driver>(&mut self, driver: &mut D, now: Nanos) {
         let service = &self.shared().nfs;
         self.local().nfs.look(service.wall, now);
+        service.tell_events(&self.shared().refusals);
         if service.is_due(now, TICK) {
             service.nfsd().on_tick(now);
             service.note_refused(&self.shared().refusals);

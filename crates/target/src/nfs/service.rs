@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::nfs::server::Secret;
+use ::nfs::server::{ClientEvent, Secret};
 use machine::Nanos;
-use nfsd::{Exports, Nfsd, Settings};
+use nfsd::{Event, Exports, Nfsd, Settings};
 use store::fs::Time;
 
 use super::records::{Identity, Records, new_identity};
@@ -185,6 +185,37 @@ impl Service {
         }
     }
 
+    /// Tells what has happened to clients and mounts since.
+    pub(crate) fn tell_events(&self, refusals: &Refusals) {
+        let Some(nfsd) = self.nfsd.get() else { return };
+        let events = nfsd.take_events();
+        for event in events.list {
+            match event {
+                Event::Client(event) => tell_client(&event),
+                Event::Mount {
+                    address,
+                    path,
+                    is_mounted,
+                } => match is_mounted {
+                    true => tracing::info!(%address, path, "NFS client mounts"),
+                    false => tracing::info!(%address, path, "NFS client unmounts"),
+                },
+                Event::Refused { peer, path, reason } => refusals.note(Refusal {
+                    peer: Some(peer),
+                    target: Some(&path),
+                    ..Refusal::new(Kind::Mount, &reason)
+                }),
+            }
+        }
+        if events.left_out > 0 {
+            let count = events.left_out;
+            tracing::info!(
+                count,
+                "as many more NFS clients and mounts came, went or were refused"
+            );
+        }
+    }
+
     /// Whether it is the caller who looks at leases this time.
     pub(crate) fn is_due(&self, now: Nanos, every: Nanos) -> bool {
         let last = self.ticked.load(Ordering::Relaxed);
@@ -192,6 +223,18 @@ impl Service {
             && (self.ticked)
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+    }
+}
+
+fn tell_client(event: &ClientEvent) {
+    let ClientEvent { client, host, gone } = event;
+    let (address, version) = (nfsd::host_name(*host), format_args!("4.{}", client.minor));
+    let owner = String::from_utf8_lossy(&client.owner);
+    match gone {
+        None => tracing::info!(%address, owner = &*owner, %version, "NFS client came"),
+        Some(reason) => {
+            tracing::info!(%address, owner = &*owner, %version, %reason, "NFS client is gone");
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Fabrics and Admin commands of a connection, executed by the registry of
 //! controllers.
 
-use std::mem::offset_of;
 use std::sync::Arc;
 
 use link::Data;
@@ -15,7 +14,7 @@ use nvmf::{
 };
 use reactor::Driver;
 use store::Volume;
-use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData};
+use wire::nvme::fabrics::CONNECT_DATA_BYTES;
 use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use super::reservation::Rights;
@@ -124,23 +123,12 @@ impl Connection {
                 reply
             }
             Err(refusal) => {
-                let (status, parameter) = (refusal.status, refusal.result);
-                let hostnqn = data.get(offset_of!(ConnectData, hostnqn));
-                let is_nameless =
-                    status.code() == Status::CONNECT_INVALID_HOST && hostnqn == Some(&0);
-                let remedy = match is_nameless {
-                    true => {
-                        ": the host gives no NQN; give it one of `hosts`, or set `allow_any_host`"
-                    }
-                    false => "",
-                };
-                let reason = match refusal.limit {
-                    Some((limit, max)) => format!("{limit} = {max} is reached"),
-                    None => format!("{status}, parameter {parameter:#x}{remedy}"),
-                };
+                let (host, target) = nvmf::connect_names(data);
                 self.shared.refusals.note(Refusal {
                     peer: Some(self.via.peer),
-                    ..Refusal::new(Kind::Connect, &reason)
+                    host,
+                    target,
+                    ..Refusal::new(Kind::Connect, &refusal.reason)
                 });
                 Reply {
                     result: u64::from(refusal.result),
@@ -152,11 +140,15 @@ impl Connection {
 
     fn attach(&mut self, connected: Connected, registry: &mut Registry) {
         let subsystem = &connected.subsystem;
-        tracing::debug!(peer = %self.via.peer, nqn = %subsystem.nqn, cntlid = connected.cntlid,
-            qid = connected.qid, entries = connected.entries, "queue connected");
         let controller = registry.controller(connected.controller);
         let controller = controller.expect("it was just connected");
         let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
+        let (peer, nqn, cntlid) = (self.via.peer, &subsystem.nqn, connected.cntlid);
+        match connected.qid {
+            0 => tracing::info!(%peer, host, target = nqn, cntlid, "host connected"),
+            qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
+                entries = connected.entries, "queue connected"),
+        }
         let served = (self.shared).served(&subsystem.nqn, self.via.listener, host.into());
         let name = Name::Nvme(host.to_owned());
         self.link.machine.attach(Role {

@@ -71,7 +71,11 @@ impl Drop for Serving {
 }
 
 pub fn serve(config: &Path) -> Serving {
-    serve_by(Command::new(env!("CARGO_BIN_EXE_weft")), config, Stdio::piped())
+    serve_by(
+        Command::new(env!("CARGO_BIN_EXE_weft")),
+        config,
+        Stdio::piped(),
+    )
 }
 
 /// By a command that `serve -c FILE` is added to, with its log going to `log`.

@@ -340,3 +340,56 @@ fn nothing_shows_a_secret() {
     assert!(shown.contains("weft") && !shown.contains("secret 1") && !shown.contains("secret two"));
     assert!(!shown.contains("105, 110, 105"), "nor as numbers");
 }
+
+/// The wire has one status for all of them.
+#[test]
+fn failed_authentication_names_its_reason_for_the_log() {
+    let reason = |outcome: &LoginOutcome| {
+        assert_eq!(refused(outcome), Status::AuthenticationFailure);
+        let Then::Close(reason) = &outcome.then else {
+            panic!("{outcome:?}");
+        };
+        reason.clone().into_owned()
+    };
+    let mut registry = registry_with(auth());
+    let first = |registry: &mut Registry, stages: (Stage, Option<Stage>), methods: &str| {
+        let pairs = format!("{NAMES}{methods}");
+        Initiator::new(5).send(registry, stages, &pairs)
+    };
+    let outcome = first(&mut registry, TO_OPERATIONAL, "|AuthMethod=None");
+    assert!(reason(&outcome).contains("no CHAP"));
+    let outcome = first(&mut registry, TO_FULL_FEATURE, "");
+    assert!(reason(&outcome).contains("no CHAP"));
+    let outcome = first(&mut registry, TO_OPERATIONAL, "");
+    assert!(reason(&outcome).contains("no CHAP"));
+
+    let (number, response) = RESPONSES[2];
+    let wrong = response.replace("28", "29");
+    for (proof, part) in [
+        (format!("CHAP_N=host|CHAP_R={wrong}"), "wrong secret"),
+        (format!("CHAP_N=other|CHAP_R={response}"), "unknown user"),
+        ("CHAP_N=host|CHAP_R=0xzz".to_owned(), "no binary value"),
+    ] {
+        let mut initiator = challenged(&mut registry, number);
+        let outcome = initiator.send(&mut registry, TO_OPERATIONAL, &proof);
+        assert!(reason(&outcome).contains(part), "{}", reason(&outcome));
+    }
+
+    let mut registry = registry_with(Auth {
+        algorithms: Vec::new(),
+        ..auth()
+    });
+    let mut initiator = Initiator::new(5);
+    initiator.send(&mut registry, SECURITY, &format!("{NAMES}|AuthMethod=CHAP"));
+    let outcome = initiator.send(&mut registry, SECURITY, "CHAP_A=5,6");
+    let told = reason(&outcome);
+    assert!(told.contains("it offers 5,6"), "{told}");
+    assert!(
+        told.contains("allows 8,7") || told.contains("allows 7,8"),
+        "{told}"
+    );
+
+    let mut registry = registry_with(Auth::default());
+    let outcome = first(&mut registry, TO_OPERATIONAL, "|AuthMethod=CHAP");
+    assert!(reason(&outcome).contains("no `chap`"));
+}

@@ -126,7 +126,7 @@ proptest! {
                         registry.login(&mut initiator.state, &step, &initiator.via, &mut counting());
                     prop_assert!(outcome.answer.text.len() <= crate::LOGIN_ANSWER_MAX);
                     let ok = outcome.answer.status() == LoginStatus::Success;
-                    prop_assert_eq!(ok, !matches!(outcome.then, Then::Close));
+                    prop_assert_eq!(ok, !matches!(outcome.then, Then::Close(_)));
                     for closing in outcome.change.closing {
                         registry.closed(closing);
                         initiators.retain(|_, initiator| initiator.via.connection != closing);

@@ -245,3 +245,18 @@ impl Peer {
         }
     }
 }
+
+#[test]
+fn query_task_is_not_supported_whether_or_not_there_is_the_task() {
+    const QUERY_TASK: u8 = TaskFunction::QueryTask as u8;
+    let mut peer = Peer::live(keys());
+    let bytes = peer.command(READ, cdb::read(0, 1), 512, &[]);
+    peer.push(&bytes);
+    let executing = (peer.itt, peer.cmd_sn.wrapping_sub(1));
+    for referenced in [executing, (77, CMD_SN)] {
+        let bytes = peer.pdus.function((9, peer.cmd_sn), QUERY_TASK, referenced);
+        let answers = peer.send(&bytes);
+        assert_eq!(answer(&answers[0]), TaskResponse::NotSupported as u8);
+    }
+    assert!(peer.target.functions.is_empty(), "nobody is asked");
+}
