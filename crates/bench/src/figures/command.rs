@@ -43,6 +43,9 @@ enum Command {
         /// Where `run` wrote
         #[arg(default_value = FOLDER)]
         folder: PathBuf,
+        /// Instead, print how that run stands to an earlier one, point by point
+        #[arg(long, value_name = "DIR")]
+        compare: Option<PathBuf>,
     },
 }
 
@@ -129,7 +132,17 @@ pub fn run(args: &BenchArgs, settings: Vec<(String, String)>, stop: &AtomicBool)
                 return ExitCode::from(USAGE);
             }
         },
-        Command::Report { folder } => again(folder).map(|()| ExitCode::SUCCESS),
+        Command::Report {
+            folder,
+            compare: None,
+        } => again(folder).map(|()| ExitCode::SUCCESS),
+        Command::Report {
+            folder,
+            compare: Some(earlier),
+        } => results(earlier).and_then(|earlier| {
+            print!("{}", report::compare(&earlier, &results(folder)?));
+            Ok(ExitCode::SUCCESS)
+        }),
     };
     result.unwrap_or_else(|error| {
         tell(format_args!("weft bench: {error}"));
@@ -294,8 +307,8 @@ fn write(measured: &Measured, to: &Path) -> Result<(), String> {
     report::write(measured, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// The report of what a folder holds.
-fn again(folder: &Path) -> Result<(), String> {
+/// What a folder holds.
+fn results(folder: &Path) -> Result<Measured, String> {
     let path = folder.join(RESULTS);
     let text = std::fs::read(&path).map_err(|error| {
         let remedy = match journal::read(folder) {
@@ -310,7 +323,12 @@ fn again(folder: &Path) -> Result<(), String> {
         let (is, wanted) = (measured.format, FORMAT);
         return Err(format!("{}: layout {is}, not {wanted}", path.display()));
     }
-    write(&measured, folder)?;
+    Ok(measured)
+}
+
+/// The report of what a folder holds.
+fn again(folder: &Path) -> Result<(), String> {
+    write(&results(folder)?, folder)?;
     println!("report: {}", folder.join("index.html").display());
     Ok(())
 }

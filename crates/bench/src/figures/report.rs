@@ -3,6 +3,7 @@
 
 mod chart;
 mod claims;
+mod compare;
 mod data;
 mod figure;
 mod glance;
@@ -24,6 +25,8 @@ mod values;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+
+pub use self::compare::compare;
 
 use self::figure::Source;
 use self::letters::Letters;

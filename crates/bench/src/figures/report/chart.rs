@@ -261,6 +261,7 @@ impl Ground<'_> {
 
     fn lines(&mut self) {
         for line in &self.plot.lines {
+            self.picture.shapes.push(Shape::Begin(self.told(line)));
             self.line(line);
             let places = line.values.iter().enumerate();
             let values: Vec<_> = places
@@ -277,7 +278,19 @@ impl Ground<'_> {
                 let outline = Some(Pen::solid(line.style.pen.colour, 1.5));
                 self.markers(line.style.marker, at, fill, outline);
             }
+            self.picture.shapes.push(Shape::End);
         }
+    }
+
+    /// A series and its medians, in words.
+    fn told(&self, line: &Line<'_>) -> String {
+        let places = self.plot.places.iter().zip(&line.values);
+        let numbers = places.filter_map(|((_, place), value)| {
+            let number = self.plot.y.number(value.as_ref()?.summary.median);
+            Some(format!("{place}: {number}"))
+        });
+        let numbers: Vec<_> = numbers.collect();
+        format!("{}\n{}", line.name, numbers.join("\n"))
     }
 
     fn line(&mut self, line: &Line<'_>) {
@@ -342,7 +355,13 @@ impl Ground<'_> {
             for (turn, line) in bars.iter().enumerate() {
                 let from = begin + wide * turn as f64;
                 match &line.values[at] {
-                    Some(value) => self.bar(line, value, (from + 1.0, from + wide - 1.0)),
+                    Some(value) => {
+                        let (place, y) = (&plot.places[at].1, plot.y.number(value.summary.median));
+                        let told = format!("{}\n{place}: {y}", line.name);
+                        self.picture.shapes.push(Shape::Begin(told));
+                        self.bar(line, value, (from + 1.0, from + wide - 1.0));
+                        self.picture.shapes.push(Shape::End);
+                    }
                     None => self.gap(from + wide / 2.0),
                 }
             }

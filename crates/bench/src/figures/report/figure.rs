@@ -21,6 +21,9 @@ pub(super) struct Figure<'a> {
     pub(super) has_base: bool,
 }
 
+/// How many times the least number the greatest may be on an axis without decades.
+const SPAN_MAX: f64 = 30.0;
+
 /// Shares of I/Os that a distribution is drawn at: all but one in so many.
 const ONE_IN: &[(f64, &str)] = &[
     (2.0, "50 %"),
@@ -132,7 +135,10 @@ impl<'a> Source<'a> {
                     ChartKind::Difference => "Added: ",
                     _ => "",
                 },
-                y_scale: chart.y_scale,
+                y_scale: match chart.kind {
+                    ChartKind::Lines => scale_of(chart.y_scale, &lines),
+                    _ => chart.y_scale,
+                },
                 is_bars: chart.kind != ChartKind::Lines,
                 lines,
                 references: printed.filter_map(|r| Some((r.x?, r.value))).collect(),
@@ -222,6 +228,19 @@ impl<'a> Source<'a> {
             }
         }
         names
+    }
+}
+
+/// Decades where the greatest number would leave the least ones on the ground.
+fn scale_of(planned: Scale, lines: &[Line<'_>]) -> Scale {
+    let values = lines.iter().flat_map(|line| line.values.iter().flatten());
+    let medians = values.map(|value| value.summary.median);
+    let (least, most) = medians.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), value| {
+        (least.min(value), most.max(value))
+    });
+    match least > 0.0 && most / least >= SPAN_MAX {
+        true => Scale::Log10,
+        false => planned,
     }
 }
 

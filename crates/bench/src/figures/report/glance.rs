@@ -32,6 +32,7 @@ pub(super) fn write(to: &mut Markup, report: &Report<'_>) {
     let main: Vec<_> = main
         .filter(|section| section.source.spec.care == Care::Main)
         .collect();
+    headline(to, &main);
     rates(to, &main);
     for section in main {
         let is_local = section.source.spec.series[0].role() == Role::Local;
@@ -39,6 +40,20 @@ pub(super) fn write(to: &mut Markup, report: &Report<'_>) {
             latencies(to, &section.source);
         }
     }
+}
+
+/// The first chart of each main figure: what the page is opened for.
+fn headline(to: &mut Markup, main: &[&Section<'_>]) {
+    to.begin("div").attr("class", "headline");
+    for section in main {
+        let mut drawn = section.figures.iter();
+        if let Some((figure, picture)) = drawn.find(|(figure, _)| figure.is_drawn()) {
+            to.begin("figure").begin("a");
+            to.attr("href", format!("#{}", figure.file));
+            to.raw(&picture.to_svg()).end().end();
+        }
+    }
+    to.end();
 }
 
 fn rates(to: &mut Markup, main: &[&Section<'_>]) {

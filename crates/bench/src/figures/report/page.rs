@@ -36,8 +36,6 @@ impl Report<'_> {
         self.head(&mut to);
         to.begin("body");
         self.header(&mut to);
-        self.provenance(&mut to);
-        self.topology(&mut to);
         glance::write(&mut to, self);
         claims::write(&mut to, self.measured);
         self.contents(&mut to);
@@ -46,6 +44,8 @@ impl Report<'_> {
         }
         self.skipped(&mut to);
         method::write(&mut to);
+        self.topology(&mut to);
+        self.provenance(&mut to);
         self.footer(&mut to);
         to.end().end();
         format!("<!DOCTYPE html>\n{}", to.finish())

@@ -62,6 +62,10 @@ pub(super) enum Shape {
         pen: Option<Pen>,
     },
     Words(Words),
+    /// What follows up to [`Shape::End`] is one thing, with the words that tell of it
+    /// where somebody points at it.
+    Begin(String),
+    End,
 }
 
 /// Places on the plane.
@@ -260,6 +264,12 @@ impl Shape {
                 stroke(to, *pen);
                 to.end();
             }
+            Shape::Begin(told) => {
+                to.begin("g").attr("class", "series").leaf("title", told);
+            }
+            Shape::End => {
+                to.end();
+            }
             // Above everything else.
             Shape::Words(_) => {}
         }
@@ -282,6 +292,7 @@ impl Shape {
                 (path.finish(), Some(*fill), *pen)
             }
             Shape::Words(words) => return words.paint(pixels, letters),
+            Shape::Begin(_) | Shape::End => return,
         };
         if let Some(path) = path {
             draw(pixels, &path, fill, pen, Transform::identity());

@@ -592,3 +592,117 @@ fn series_of_one_chart_look_different() {
         }
     }
 }
+
+/// Charts first, where it was measured last.
+#[test]
+fn page_opens_with_its_headline_charts_and_ends_with_provenance() {
+    let html = html(&fixture::measured(Effort::Full, 3));
+    let page = parse(&html);
+    let headline = page
+        .descendants()
+        .find(|n| n.attribute("class") == Some("headline"));
+    let headline = headline.expect("charts");
+    let charts = headline.descendants().filter(|n| n.has_tag_name("svg"));
+    let main = super::super::catalogue::CATALOGUE.iter();
+    let main = main.filter(|spec| spec.care == super::super::catalogue::Care::Main);
+    assert_eq!(charts.count(), main.count());
+    let place = |id: &str| html.find(&format!("id=\"{id}\"")).expect(id);
+    let order = ["glance", "claims", "figures", "topology", "provenance"];
+    assert!(order.map(place).is_sorted());
+    assert!(html.find("<svg") < html.find("id=\"claims\""));
+}
+
+#[test]
+fn line_of_a_chart_tells_its_series_and_numbers() {
+    let html = html(&fixture::measured(Effort::Full, 3));
+    let page = parse(&html);
+    let mut figures = page.descendants();
+    let figure = figures.find(|n| n.attribute("id") == Some("nvme-read-iops"));
+    let groups = figure.expect("a figure").descendants();
+    let groups = groups.filter(|n| n.attribute("class") == Some("series"));
+    let told: Vec<_> = groups
+        .filter_map(|group| child(group, "title"))
+        .map(text)
+        .collect();
+    let spec = SweepSpec::named("nvme-read").expect("there");
+    assert_eq!(told.len(), spec.series.len());
+    assert!(told[0].starts_with("fast path\n4K: "), "{}", told[0]);
+}
+
+/// What is a thirtieth of another is seen beside it.
+#[test]
+fn axis_of_small_and_large_numbers_has_decades() {
+    let mut measured = fixture::measured(Effort::Full, 3);
+    let is_log = |measured: &Measured| {
+        let (styles, letters) = (Styles::of(measured), Letters::new());
+        let report = report(measured, &styles, &letters);
+        let mut sections = report.sections.iter();
+        let section = sections.find(|section| section.source.spec.name == "nvme-read");
+        let mut figures = section.expect("there").figures.iter();
+        let figure = figures.find(|(figure, _)| figure.chart.y == Quantity::Iops);
+        figure.expect("drawn").0.plot.y_scale == super::super::catalogue::Scale::Log10
+    };
+    let scale = |measured: &mut Measured, factor: f64| {
+        let mut sweeps = measured.sweeps.iter_mut();
+        let sweep = sweeps.find(|sweep| sweep.name == "nvme-read");
+        for point in &mut sweep.expect("there").series[1].points {
+            for sample in &mut point.samples {
+                sample.values.insert(Quantity::Iops, 400_000.0 / factor);
+            }
+        }
+    };
+    let series = &mut measured.sweeps.iter_mut();
+    let sweep = series.find(|sweep| sweep.name == "nvme-read");
+    sweep.expect("there").series.truncate(2);
+    let mut sweeps = measured.sweeps.iter_mut();
+    let sweep = sweeps.find(|sweep| sweep.name == "nvme-read");
+    for point in &mut sweep.expect("there").series[0].points {
+        for sample in &mut point.samples {
+            sample.values.insert(Quantity::Iops, 400_000.0);
+        }
+    }
+    scale(&mut measured, 10.0);
+    assert!(!is_log(&measured));
+    scale(&mut measured, 31.0);
+    assert!(is_log(&measured));
+}
+
+#[test]
+fn compared_runs_tell_what_changed_beyond_the_noise() {
+    let before = fixture::measured(Effort::Full, 5);
+    let told = compare(&before, &before);
+    let last = told.lines().last().expect("a line");
+    assert!(last.contains(" 0 better, 0 worse, "), "{last}");
+    let mut after = before.clone();
+    for sweep in &mut after.sweeps {
+        let quantity = SweepSpec::named(&sweep.name).expect("there").charts[0].y;
+        if sweep.name != "nvme-read" {
+            continue;
+        }
+        for sample in sweep.series[0]
+            .points
+            .iter_mut()
+            .flat_map(|p| &mut p.samples)
+        {
+            let value = sample.values.get_mut(&quantity).expect("measured");
+            *value *= 100.0;
+        }
+    }
+    let told = compare(&before, &after);
+    let better = told.lines().filter(|line| line.ends_with(": better"));
+    let better: Vec<_> = better.collect();
+    let points = SweepSpec::named("nvme-read").expect("there").axis.full;
+    assert_eq!(better.len(), points.len(), "{told}");
+    assert!(
+        better[0].starts_with("nvme-read/fast path/4k: "),
+        "{}",
+        better[0]
+    );
+    // The other way round it is as much worse.
+    let told = compare(&after, &before);
+    let last = told.lines().last().expect("a line");
+    assert!(
+        last.contains(&format!(" 0 better, {} worse, ", points.len())),
+        "{last}"
+    );
+}

@@ -81,6 +81,11 @@ impl Value {
     }
 }
 
+/// Whether more of a quantity is better.
+pub(super) fn is_gain(quantity: Quantity) -> bool {
+    matches!(quantity, Quantity::Iops | Quantity::BytesPerSecond)
+}
+
 /// Whether a run had settled, as far as that can be told.
 pub(super) fn has_settled(sample: &Sample) -> bool {
     Steadiness::of(&sample.tenths).is_none_or(|steadiness| steadiness.is_steady())
