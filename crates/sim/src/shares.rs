@@ -135,6 +135,7 @@ impl Room {
                 lies: Lies::File,
                 block_bytes: BLOCK,
                 blocks: 4096,
+                hot: 0,
             }],
             io_bytes_max: MIB,
             h2c_data_max: MIB,
@@ -148,6 +149,7 @@ impl Room {
             split_percent: 0,
             window_bytes: 256 << 10,
             zero_copy: false,
+            flips: 0,
         });
         let pools: Vec<Pool> = (0..=hosts)
             .map(|_| Pool::new(Budget::new(MEMORY_MAX)).expect("address space is left"))
