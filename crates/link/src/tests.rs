@@ -554,3 +554,17 @@ fn digests_are_computed_as_far_as_the_share_of_a_turn_goes() {
         bench.link.on_sent();
     }
 }
+
+#[test]
+fn a_part_of_several_buffers_lies_where_they_follow_each_other() {
+    let pool = Pool::new(Budget::new(16 << 20)).unwrap();
+    let bufs = [BUF_BYTES_MAX, BUF_BYTES_MAX, 4096].map(|len| pool.get(len).unwrap());
+    let [first, second, last] = [0, 1, 2].map(|at: usize| bufs[at].range());
+    let of = |offset, len| parts(&bufs, offset, len).collect::<Vec<_>>();
+    assert_eq!(of(0, 2 * BUF_BYTES_MAX + 4096), [first, second, last]);
+    let end = BUF_BYTES_MAX - 10;
+    assert_eq!(of(end, 20), [first.slice(end, 10), second.slice(0, 10)]);
+    assert_eq!(of(BUF_BYTES_MAX, 1), [second.slice(0, 1)]);
+    assert_eq!(of(2 * BUF_BYTES_MAX + 4095, 1), [last.slice(4095, 1)]);
+    assert_eq!(of(7, 0), []);
+}

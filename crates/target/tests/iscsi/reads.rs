@@ -294,12 +294,18 @@ fn one_command_of_8_mib_writes_and_reads() {
                 .command(0, &read_16(0, 2049), 2049 * BLOCK as u32)
                 .is_good()
         );
-        // ORWRITE and others look at all of it at once.
-        let mut or_write = write_16(0, 2048);
-        or_write[0] = 0x8b;
-        let refused = client.command_out(0, &or_write, &data);
-        let code = asc::INVALID_FIELD_IN_CDB;
-        assert_eq!(refused.sense, Some((key::ILLEGAL_REQUEST, code)));
+        // WRITE AND VERIFY, VERIFY and ORWRITE look at all of it at once.
+        for (opcode, byte_check) in [(0x8e, 0), (0x8f, 2), (0x8b, 0)] {
+            let mut cdb = write_16(0, 2048);
+            (cdb[0], cdb[1]) = (opcode, byte_check);
+            let refused = client.command_out(0, &cdb, &data);
+            let code = asc::INVALID_FIELD_IN_CDB;
+            assert_eq!(
+                refused.sense,
+                Some((key::ILLEGAL_REQUEST, code)),
+                "{opcode:#x}"
+            );
+        }
         stop(running);
     }
 }
