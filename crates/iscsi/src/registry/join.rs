@@ -95,13 +95,12 @@ impl Registry {
             .as_ref()
             .and_then(|nexus| self.nexuses.get(nexus))
             .copied();
-        if let Some(target) = &begun.target {
-            if self
+        if let Some(target) = &begun.target
+            && self
                 .limit_reached(target, &begun.initiator.name, previous)
                 .is_some()
-            {
-                return Err(LoginStatus::OutOfResources);
-            }
+        {
+            return Err(LoginStatus::OutOfResources);
         }
         let tsih = self.free_tsih().ok_or(LoginStatus::OutOfResources)?;
         if let Some(id) = previous {

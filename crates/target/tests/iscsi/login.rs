@@ -76,7 +76,7 @@ fn who_wants_what_there_is_not_is_refused_and_counted() {
         let refused = Client::login(portal(running), &joins_nobody).err();
         assert_eq!(refused, Some((2, 10)), "session does not exist");
         until("refusals are counted", || {
-            crate::report::report(&running).refusals >= 2
+            crate::report::report(running).refusals >= 2
         });
         // SCSI before the login is none of it.
         let mut stranger = Client::open(portal(running));

@@ -33,11 +33,11 @@ fn a_task_on_a_volume_that_hangs_is_aborted_at_once() {
             "the others go on"
         );
         until("an orphan is left", || {
-            crate::report::report(&running).orphans == 1
+            crate::report::report(running).orphans == 1
         });
         gate.open();
         until("the orphan ends", || {
-            crate::report::report(&running).orphans == 0
+            crate::report::report(running).orphans == 0
         });
         assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
     });

@@ -22,7 +22,7 @@ fn what_is_written_is_read() {
                 client.close_file(open).expect("closed");
             }
         }
-        let report = crate::report::report(&running);
+        let report = crate::report::report(running);
         assert!(report.nfs_calls > report.ios && report.ios > 0);
         let written: usize = 3 * SIZES.iter().sum::<usize>();
         assert!(report.io_bytes as usize >= 2 * written, "written and read");

@@ -49,7 +49,7 @@ fn an_abort_ends_what_a_volume_does_not() {
             assert!(initiator.admin.abort(1, tag).expect("Abort"));
             let ended = io.wait(tag);
             assert_eq!(ended.status, Status::ABORT_REQUESTED, "{:x}", sqe.opcode);
-            assert_eq!(crate::report::report(&running).orphans, orphans as u64);
+            assert_eq!(crate::report::report(running).orphans, orphans as u64);
             // The tag is free: who has it next is not disturbed.
             let next = blocks(opcode::READ, WORKS, 0, 4);
             let next_tag = io.submit(&next, Carry::In(4 * BLOCK));
@@ -58,7 +58,7 @@ fn an_abort_ends_what_a_volume_does_not() {
             assert_eq!((ended.status, &ended.data), (Status::SUCCESS, &data));
         }
         gate.open();
-        wait_for(|| crate::report::report(&running).orphans == 0);
+        wait_for(|| crate::report::report(running).orphans == 0);
         // An aborted command goes no further than it had come: of the two
         // ranges one, of the Copy the read.
         let read = io.read(HANGS, 0, 4 * BLOCK, BLOCK);
@@ -282,9 +282,9 @@ fn a_command_that_the_clerk_is_at_is_aborted() {
         let sent = queue.send(abort, &[]);
         assert_eq!(queue.response(asked).0, Status::ABORT_REQUESTED);
         assert_eq!(queue.response(sent), (Status::SUCCESS, 0));
-        assert_eq!(crate::report::report(&running).orphans, 1);
+        assert_eq!(crate::report::report(running).orphans, 1);
         gate.open();
-        wait_for(|| crate::report::report(&running).orphans == 0);
+        wait_for(|| crate::report::report(running).orphans == 0);
     });
 }
 
@@ -298,14 +298,14 @@ fn a_connection_ends_though_its_volume_hangs() {
         }
         other.until(|_| gate.hanging() == 3);
         other.hang_up();
-        wait_for(|| crate::report::report(&running).orphans == 3);
+        wait_for(|| crate::report::report(running).orphans == 3);
         // Its place is free: the queue is connected anew.
         let data = pattern(2, BLOCK);
         let mut again = reconnect(initiator, 2);
         assert_eq!(again.write(WORKS, 5, &data, BLOCK), Status::SUCCESS);
         assert_eq!(io.read(WORKS, 5, BLOCK, BLOCK), data);
         gate.open();
-        wait_for(|| crate::report::report(&running).orphans == 0);
+        wait_for(|| crate::report::report(running).orphans == 0);
     });
 }
 
@@ -330,7 +330,7 @@ fn a_controller_is_reset_though_its_volume_hangs() {
         initiator.admin.reset().expect("within CAP.TO");
         assert!(!io.has_ended(tag));
         io.until(|io| io.is_down);
-        assert_eq!(crate::report::report(&running).orphans, 1);
+        assert_eq!(crate::report::report(running).orphans, 1);
         let mut again = reconnect(initiator, 1);
         let data = pattern(3, BLOCK);
         assert_eq!(again.write(WORKS, 0, &data, BLOCK), Status::SUCCESS);

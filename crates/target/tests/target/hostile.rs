@@ -344,7 +344,7 @@ fn watch(field: &Field, running: &Running) {
         let now = field.served.load(Ordering::Relaxed);
         assert!(now > served, "part {part}: the other host stands still");
         served = now;
-        let pool = crate::report::report(&running).pool_bytes;
+        let pool = crate::report::report(running).pool_bytes;
         assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
         field.pool_most.fetch_max(pool, Ordering::Relaxed);
         let grown = resident().saturating_sub(before);
