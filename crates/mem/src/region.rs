@@ -1,6 +1,7 @@
 //! Regions of memory and the handles that name bytes in them.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -255,15 +256,28 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the system find memory for `len` bytes at `offset`, as far as the
-    /// region goes, and leaves their content as it is.
+    /// Makes the system find memory for `len` bytes at `offset`, a multiple of
+    /// the page, as far as the region goes, and leaves their content as it is.
     pub(crate) fn touch(&self, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
+        let at = (self.base + offset) as *mut libc::c_void;
+        let bytes = end.saturating_sub(offset) as usize;
+        // SAFETY: inside our own mapping. Nothing is changed.
+        if unsafe { libc::madvise(at, bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+            return;
+        }
+        // Linux has that from 5.14.
+        self.touch_pages(offset, end);
+    }
+
+    /// Writes to each page from `offset` to `end` what it holds.
+    fn touch_pages(&self, offset: u64, end: u64) {
         for at in (offset..end).step_by(PAGE_BYTES as usize) {
             // SAFETY: inside our own mapping, and valid as an integer whatever
             // it holds. Nothing is changed, whoever may write it meanwhile.
             let byte = unsafe { AtomicU8::from_ptr((self.base + at) as *mut u8) };
-            byte.fetch_or(0, Ordering::Relaxed);
+            // A store that the compiler must leave there.
+            byte.fetch_or(black_box(0), Ordering::Relaxed);
         }
     }
 
@@ -429,6 +443,33 @@ mod tests {
         assert_eq!(unsafe { pointer.read_volatile() }, 0);
         // SAFETY: as above, and nothing else lives there.
         unsafe { pointer.write_volatile(1) };
+    }
+
+    fn resident_pages(region: &Region) -> usize {
+        let mut pages = vec![0u8; region.len().div_ceil(PAGE_BYTES) as usize];
+        let at = region.base as *mut libc::c_void;
+        // SAFETY: the range is the region's, with a byte for each of its pages.
+        let rc = unsafe { libc::mincore(at, region.len() as usize, pages.as_mut_ptr()) };
+        assert_eq!(rc, 0, "{}", io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    fn touched_pages_are_resident_and_keep_their_content() {
+        let touches: [fn(&Region); 2] = [
+            |region| region.touch(PAGE_BYTES, 8 * PAGE_BYTES),
+            // As on a kernel that has no other way.
+            |region| region.touch_pages(PAGE_BYTES, 9 * PAGE_BYTES),
+        ];
+        for touch in touches {
+            let pages = Some(libc::MADV_NOHUGEPAGE);
+            let region = Region::map_with(16 * PAGE_BYTES, 0, pages).unwrap();
+            copy_in(region.range(2 * PAGE_BYTES, 3), &[1, 2, 3]);
+            assert_eq!(resident_pages(&region), 1);
+            touch(&region);
+            assert_eq!(resident_pages(&region), 8);
+            assert_eq!(read(region.range(2 * PAGE_BYTES, 4)), [1, 2, 3, 0]);
+        }
     }
 
     #[test]

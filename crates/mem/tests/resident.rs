@@ -1,0 +1,58 @@
+//! That the helper's touching finds memory, as the system counts it. In the
+//! release build above all: there a touch that changes nothing may be compiled
+//! away (`cargo test --release -p mem --test resident`, which CI runs too).
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use mem::{Frames, counters, touch_ahead};
+
+const MIB: u64 = 1 << 20;
+/// What a volume of this size keeps ready once it is written: a sixteenth.
+const VOLUME_BYTES: u64 = 256 * MIB;
+const RESERVE_BYTES: u64 = VOLUME_BYTES / 16;
+/// What a volume has from its start.
+const START_BYTES: u64 = 2 * MIB;
+
+/// Memory that is resident and belongs to no file, as the kernel counts it now
+/// (`statm`'s counts lag behind by up to 64 pages for each core).
+fn resident_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").expect("this process");
+    let line = text.lines().find(|line| line.starts_with("Anonymous:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    let kib: u64 = kib.and_then(|kib| kib.parse().ok()).expect("a number");
+    kib << 10
+}
+
+/// Waits until so much more is resident than `before`; what it is then. A
+/// machine that is busy may take its time.
+fn wait_for(before: u64, bytes: u64) -> u64 {
+    let mut grown = 0;
+    for _ in 0..1000 {
+        grown = resident_bytes().saturating_sub(before);
+        if grown >= bytes {
+            return grown;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{grown} bytes are resident of {bytes} that were to be touched");
+}
+
+/// One test, since it looks at the whole process.
+#[test]
+fn what_is_touched_ahead_is_resident_before_anybody_writes_it() {
+    touch_ahead();
+    let before = resident_bytes();
+    let frames = Frames::new(VOLUME_BYTES, VOLUME_BYTES).expect("address space");
+    let grown = wait_for(before, START_BYTES);
+    assert!(grown < RESERVE_BYTES, "{grown} before anything is written");
+    // The first write asks for the whole reserve.
+    frames.write(0, &[1; 4096]).expect("in range");
+    wait_for(before, RESERVE_BYTES);
+    assert_eq!(
+        counters::here().first_touches,
+        0,
+        "nobody touched for himself"
+    );
+}
