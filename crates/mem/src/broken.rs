@@ -96,6 +96,10 @@ pub enum Fault {
     UnlockAll,
     /// A client hears that it may have state before that is written down.
     AnswerBeforeRecord,
+    /// When a reactor has failed the others go on.
+    KeepServing,
+    /// A disk may have everything that waits for disks.
+    NoSharesOfDisks,
 }
 
 #[cfg(feature = "broken")]

@@ -14,6 +14,7 @@ mod mailbox;
 mod object;
 mod random;
 mod run;
+mod shares;
 mod spin;
 mod sys;
 mod types;
@@ -29,6 +30,7 @@ pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};
 pub use random::fill_random;
 pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
+pub use shares::{Disk, DiskShares};
 pub use spin::{Decision, Spin};
 pub use sys::{end_at_closed_pipe, raise_descriptor_limit};
 pub use types::{

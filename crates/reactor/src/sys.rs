@@ -86,6 +86,24 @@ pub fn end_at_closed_pipe() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// The number of the device that a descriptor is, or that its file lies on, as
+/// the kernel knows it: a disk that does not answer is not asked.
+pub(crate) fn disk_of(fd: RawFd) -> u64 {
+    // SAFETY: plain numbers, for which zeros are valid.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the name is empty and ends; the result is ours.
+    let rc = unsafe { libc::statx(fd, c"".as_ptr(), flags, libc::STATX_TYPE, &mut stat) };
+    let is_device = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFBLK;
+    let (major, minor) = match is_device {
+        true => (stat.stx_rdev_major, stat.stx_rdev_minor),
+        false => (stat.stx_dev_major, stat.stx_dev_minor),
+    };
+    // It fails for no descriptor that is open; all such would share.
+    debug_assert!(rc == 0, "{}", io::Error::last_os_error());
+    u64::from(major) << 32 | u64::from(minor)
+}
+
 /// A nonblocking TCP socket for connecting to `addr`.
 pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     let family = match addr {

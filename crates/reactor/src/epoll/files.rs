@@ -1,7 +1,9 @@
-//! File operations of the epoll driver: a few threads, so that a slow disk
-//! never stalls the loop.
+//! File operations of the epoll driver: threads, a few for each disk, so that a
+//! slow one stalls neither the loop nor the others. They are made as work comes
+//! and end when there has been none for a while.
 
 use crate::cpu;
+use crate::shares::{Disk, DiskShares};
 use crate::sys;
 use crate::types::{FallocateMode, Token};
 use crate::waker::Waker;
@@ -14,8 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads at most; each waits for one operation at a time.
-const WORKERS_MAX: usize = 8;
+/// Operations under way on one disk at most, each of which has a thread.
+const SHARE_MAX: usize = 8;
+/// A thread that has had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What a thread does, waiting as long as it takes. It must not panic.
 pub(super) trait Perform: Send + 'static {
@@ -100,8 +104,16 @@ impl FileWork {
 /// The end of an operation.
 pub(super) type Done = (Token, io::Result<u32>);
 
+struct Job<W> {
+    token: Token,
+    disk: Disk,
+    work: W,
+}
+
 struct Queue<W> {
-    jobs: VecDeque<(Token, W)>,
+    shares: DiskShares<Job<W>>,
+    /// What a thread takes next: fewer than there are shares of disks.
+    jobs: VecDeque<Job<W>>,
     threads: usize,
     idle: usize,
     stop: bool,
@@ -128,31 +140,37 @@ impl<W: Perform> Shared<W> {
     fn serve(&self) {
         // The reactor that started us is pinned; its processor is not for us.
         cpu::unpin();
-        while let Some((token, work)) = self.next() {
+        while let Some(Job { token, disk, work }) = self.next() {
             let result = work.perform();
             drop(work);
+            let mut queue = self.queue();
+            if let Some(job) = queue.shares.ended(disk) {
+                queue.jobs.push_back(job);
+            }
+            drop(queue);
             self.done().push((token, result));
             self.has_done.store(true, Ordering::Release);
             self.waker.wake();
         }
-        self.queue().threads -= 1;
         self.ended.notify_one();
     }
 
-    /// Waits for work; nothing at the end.
-    fn next(&self) -> Option<(Token, W)> {
+    /// Waits for work; nothing at the end, and when there has been none for long:
+    /// the thread does not count any more then.
+    fn next(&self) -> Option<Job<W>> {
         let mut queue = self.queue();
         queue.idle += 1;
-        let job = loop {
-            if queue.stop {
-                break None;
-            }
-            if let Some(job) = queue.jobs.pop_front() {
-                break Some(job);
-            }
-            queue = self.work.wait(queue).expect("nothing panics under it");
-        };
+        let is_idle = |queue: &mut Queue<W>| !queue.stop && queue.jobs.is_empty();
+        let waited = self.work.wait_timeout_while(queue, IDLE, is_idle);
+        queue = waited.expect("nothing panics under it").0;
         queue.idle -= 1;
+        let job = match queue.stop {
+            true => None,
+            false => queue.jobs.pop_front(),
+        };
+        if job.is_none() {
+            queue.threads -= 1;
+        }
         job
     }
 }
@@ -167,6 +185,7 @@ impl<W: Perform> Workers<W> {
         Workers {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Queue {
+                    shares: DiskShares::new(SHARE_MAX),
                     jobs: VecDeque::new(),
                     threads: 0,
                     idle: 0,
@@ -181,10 +200,13 @@ impl<W: Perform> Workers<W> {
         }
     }
 
-    pub(super) fn start(&self, work: W, token: Token) {
+    pub(super) fn start(&self, work: W, disk: Disk, token: Token) {
         let mut queue = self.shared.queue();
-        queue.jobs.push_back((token, work));
-        if queue.idle < queue.jobs.len() && queue.threads < WORKERS_MAX {
+        let Some(job) = queue.shares.offer(disk, Job { token, disk, work }) else {
+            return;
+        };
+        queue.jobs.push_back(job);
+        if queue.idle < queue.jobs.len() {
             self.spawn(&mut queue);
         }
         drop(queue);
@@ -194,13 +216,21 @@ impl<W: Perform> Workers<W> {
     /// Ends what has not started; a thread that is at it cannot be stopped.
     pub(super) fn cancel(&self, token: Token) {
         let mut queue = self.shared.queue();
-        let before = queue.jobs.len();
-        queue.jobs.retain(|(other, _)| *other != token);
-        let canceled = before - queue.jobs.len();
+        let mut canceled = queue.shares.cancel(|job| job.token == token);
+        for job in std::mem::take(&mut queue.jobs) {
+            if job.token != token {
+                queue.jobs.push_back(job);
+                continue;
+            }
+            if let Some(next) = queue.shares.ended(job.disk) {
+                queue.jobs.push_back(next);
+            }
+            canceled.push(job);
+        }
         drop(queue);
-        if canceled > 0 {
-            let end = || (token, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
-            self.shared.done().extend((0..canceled).map(|_| end()));
+        if !canceled.is_empty() {
+            let end = |_| (token, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+            self.shared.done().extend(canceled.iter().map(end));
             self.shared.has_done.store(true, Ordering::Release);
             self.shared.waker.wake();
         }
@@ -234,6 +264,7 @@ impl<W: Perform> Workers<W> {
         let mut queue = self.shared.queue();
         queue.stop = true;
         queue.jobs.clear();
+        queue.shares.cancel(|_| true);
         self.shared.work.notify_all();
         while queue.threads > 0 {
             let left = give_up.saturating_duration_since(Instant::now());
@@ -290,22 +321,68 @@ mod tests {
         let workers = Workers::new(sleeper.waker());
         let (begins, begun) = channel();
         let mut releases = Vec::new();
-        for token in 0..WORKERS_MAX as u64 + 3 {
+        for token in 0..SHARE_MAX as u64 + 3 {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold), begins.clone()), token);
+            workers.start(Hangs(Mutex::new(hold), begins.clone()), 1, token);
         }
         // One ends, so that one more starts.
         drop(releases.remove(0));
         assert_eq!(wait_for(&workers, 1)[0].0, 0);
-        (0..=WORKERS_MAX).for_each(|_| begun.recv().unwrap());
-        assert_eq!(workers.end(), WORKERS_MAX);
+        (0..=SHARE_MAX).for_each(|_| begun.recv().unwrap());
+        assert_eq!(workers.end(), SHARE_MAX);
         // The threads are not lost for ever, and start nothing more.
         drop(releases);
         assert_eq!(workers.end(), 0);
         let mut done = Vec::new();
         workers.take(&mut done);
-        assert_eq!(done.len(), WORKERS_MAX);
+        assert_eq!(done.len(), SHARE_MAX);
+    }
+
+    impl Perform for Box<dyn Perform + Sync> {
+        fn perform(&self) -> io::Result<u32> {
+            (**self).perform()
+        }
+    }
+
+    /// Work on a disk that answers.
+    struct Quick;
+
+    impl Perform for Quick {
+        fn perform(&self) -> io::Result<u32> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_leaves_threads_to_others_which_end_when_idle() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let workers: Workers<Box<dyn Perform + Sync>> = Workers::new(sleeper.waker());
+        let (begins, begun) = channel();
+        let mut releases = Vec::new();
+        for token in 0..96 {
+            let (release, hold) = channel();
+            releases.push(release);
+            let hangs = Hangs(Mutex::new(hold), begins.clone());
+            workers.start(Box::new(hangs), 1, token);
+        }
+        for token in 0..96 {
+            workers.start(Box::new(Quick), 2, 100 + token);
+        }
+        let done = wait_for(&workers, 96);
+        assert!(done.iter().all(|(token, _)| *token >= 100), "{done:?}");
+        assert_eq!(begun.try_iter().count(), SHARE_MAX);
+        while workers.shared.queue().threads > SHARE_MAX {
+            thread::sleep(Duration::from_millis(10));
+        }
+        drop(releases);
+        wait_for(&workers, 96);
+        while workers.shared.queue().threads > 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        workers.start(Box::new(Quick), 2, 0);
+        wait_for(&workers, 1);
+        assert_eq!(workers.end(), 0);
     }
 
     #[test]
@@ -313,13 +390,13 @@ mod tests {
         let sleeper = Sleeper::new(true).unwrap();
         let workers = Workers::new(sleeper.waker());
         let mut releases = Vec::new();
-        let (started, waiting) = (WORKERS_MAX as u64, WORKERS_MAX as u64 + 2);
+        let (started, waiting) = (SHARE_MAX as u64, SHARE_MAX as u64 + 2);
         for token in 0..=waiting {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold), channel().0), token);
+            workers.start(Hangs(Mutex::new(hold), channel().0), 1, token);
         }
-        while workers.shared.queue().jobs.len() > 3 {
+        while !workers.shared.queue().jobs.is_empty() {
             thread::sleep(Duration::from_millis(1));
         }
         workers.cancel(waiting);
@@ -348,7 +425,7 @@ mod tests {
             cpu::pin_to_cpu(all[0]).unwrap();
             let sleeper = Sleeper::new(true).unwrap();
             let workers = Workers::new(sleeper.waker());
-            workers.start(Processors, 1);
+            workers.start(Processors, 1, 1);
             let counted = wait_for(&workers, 1).remove(0).1;
             assert_eq!(counted.unwrap(), all.len() as u32);
             assert_eq!(cpu::affinity(), [all[0]], "the reactor lost its place");

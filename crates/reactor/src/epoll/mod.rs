@@ -8,6 +8,7 @@ mod files;
 
 use crate::batch::Batch;
 use crate::bell::{Bell, Ticket};
+use crate::shares::DisksOfFiles;
 use crate::sys::{self, check};
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
@@ -82,6 +83,7 @@ pub struct EpollDriver {
     busy_turns: u32,
     has_pwait2: bool,
     workers: Workers<FileWork>,
+    disks: DisksOfFiles,
     done: Vec<Done>,
     sleeper: Sleeper,
     bell: Arc<Bell>,
@@ -109,6 +111,7 @@ impl EpollDriver {
         let sleeper = Sleeper::new(true)?;
         let driver = EpollDriver {
             workers: Workers::new(sleeper.waker()),
+            disks: DisksOfFiles::default(),
             epoll,
             pool,
             sockets: Vec::new(),
@@ -508,8 +511,9 @@ impl EpollDriver {
     }
 
     fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
+        let disk = self.disks.of(file);
         let file = Arc::clone(file);
-        self.workers.start(FileWork { file, work }, token);
+        self.workers.start(FileWork { file, work }, disk, token);
     }
 }
 

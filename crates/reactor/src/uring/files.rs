@@ -2,32 +2,72 @@
 
 use super::{Kind, UringDriver, errno, user_data};
 use crate::bell::Ticket;
+use crate::shares::Disk;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use mem::BufRange;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// A file operation under way; keeps the file open.
+/// Operations under way on one disk at most. The kernel has a thread for each that
+/// waits, if it must: more than any disk takes at a time.
+pub(super) const SHARE_MAX: usize = 64;
+
+/// A file operation; keeps the file open.
 pub(super) struct FileOp {
     token: Token,
+    disk: Disk,
     _file: Arc<OwnedFd>,
 }
 
 impl UringDriver {
     fn push_file(&mut self, entry: squeue::Entry, file: &Arc<OwnedFd>, token: Token) {
-        let index = self.files.insert(FileOp {
+        let disk = self.disks.of(file);
+        let op = FileOp {
             token,
+            disk,
             _file: Arc::clone(file),
-        });
+        };
+        if let Some(begun) = self.shares.offer(disk, (entry, op)) {
+            self.begin_file(begun);
+        }
+    }
+
+    fn begin_file(&mut self, (entry, op): (squeue::Entry, FileOp)) {
+        if self.shares.disks() > self.disks_max {
+            self.raise_workers();
+        }
+        let index = self.files.insert(op);
         // SAFETY: regions stay mapped, and callers keep the range's memory as
         // it is until the completion.
         unsafe { self.push(entry, user_data(Kind::File, 0, index)) };
     }
 
+    /// Has the kernel's threads for this reactor suffice for the shares of so many
+    /// disks more.
+    #[cold]
+    fn raise_workers(&mut self) {
+        self.disks_max = self.shares.disks().next_power_of_two();
+        let wanted = (self.disks_max * SHARE_MAX) as u32;
+        // What there are at most now, then what is to be: 0 changes nothing.
+        let mut workers = [0, 0];
+        let submitter = self.ring.submitter();
+        let mut raised = submitter.register_iowq_max_workers(&mut workers);
+        if raised.is_ok() && workers[0] < wanted {
+            raised = submitter.register_iowq_max_workers(&mut [wanted, 0]);
+        }
+        if let Err(error) = raised {
+            tracing::warn!(%error, wanted, "io_uring: a disk that hangs may hold up others");
+        }
+    }
+
     pub(super) fn on_file(&mut self, index: u32, result: i32, out: &mut Vec<Completion>) {
-        let token = self.files.take(index).token;
+        let FileOp { token, disk, .. } = self.files.take(index);
+        if let Some(begun) = self.shares.ended(disk) {
+            self.begin_file(begun);
+        }
         self.counters.file_ops += 1;
         out.push(Completion::File {
             token,
@@ -87,6 +127,10 @@ impl FileIo for UringDriver {
     }
 
     fn cancel_file(&mut self, token: Token) {
+        for (_, FileOp { token, .. }) in self.shares.cancel(|(_, op)| op.token == token) {
+            let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+            self.ready.push(Completion::File { token, result });
+        }
         let ops = self.files.iter().filter(|(_, op)| op.token == token);
         let indices: Vec<u32> = ops.map(|(index, _)| index).collect();
         for index in indices {

@@ -20,12 +20,13 @@ pub use probe::{ProbeError, probe};
 
 use crate::batch::Batch;
 use crate::bell::Bell;
+use crate::shares::{DiskShares, DisksOfFiles};
 use crate::sys;
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, Nanos, Received, SocketId, Token, Wait,
 };
 use crate::waker::{Sleeper, Waker};
-use files::FileOp;
+use files::{FileOp, SHARE_MAX};
 use io_uring::types::{CancelBuilder, Fd, Fixed};
 use io_uring::{Probe, cqueue, opcode, squeue};
 use lone::Lone;
@@ -93,6 +94,10 @@ pub struct UringDriver {
     fast_path: bool,
     flights: Slab<Flight>,
     files: Slab<FileOp>,
+    disks: DisksOfFiles,
+    shares: DiskShares<(squeue::Entry, FileOp)>,
+    /// Disks whose shares the kernel has threads for.
+    disks_max: usize,
     zero_copy_min_bytes: u64,
     registered_min_bytes: u64,
     registered: Registered,
@@ -136,6 +141,9 @@ impl UringDriver {
             fast_path: config.fast_path,
             flights: Slab::new(),
             files: Slab::new(),
+            disks: DisksOfFiles::default(),
+            shares: DiskShares::new(SHARE_MAX),
+            disks_max: 0,
             zero_copy_min_bytes: zero_copy.map_or(u64::MAX, u64::from),
             registered_min_bytes: registered.map_or(u64::MAX, u64::from),
             registered: Registered::new(&ring, registered.is_some()),
