@@ -1,13 +1,13 @@
 //! Disks: what is in the page cache, what is on the medium, and operations
 //! that take their time, come in pieces, fail, hang or are cut off.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use mem::BufRange;
-use reactor::{Completion, FallocateMode, Nanos, Token};
+use reactor::{Completion, DiskShares, FallocateMode, Nanos, Token};
 use std::os::fd::OwnedFd;
 
 use crate::content::SECTOR_BYTES;
@@ -31,6 +31,8 @@ const ESTALE: i32 = 116;
 const EREMOTEIO: i32 = 121;
 const EDQUOT: i32 = 122;
 const ECANCELED: i32 = 125;
+/// Operations of a driver that are under way on one disk at most.
+const SHARE_MAX: usize = 4;
 
 /// What a call that was not carried out says before it is tried again.
 const INTERRUPTIONS: [i32; 2] = [EINTR, EAGAIN];
@@ -145,6 +147,51 @@ struct FileOp {
     /// It fails when it is in the page cache, on its way to the medium.
     is_cached: bool,
     hangs: bool,
+    stage: Stage,
+}
+
+/// How far an operation has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its disk has its share.
+    Offered,
+    /// The driver has no worker for it.
+    Admitted,
+    /// A worker is at it.
+    Begun,
+}
+
+/// What waits for the disks of one driver, as real drivers have it: a worker for
+/// each operation, and workers for the shares of all disks.
+struct Workers {
+    shares: DiskShares<u64>,
+    disks_max: usize,
+    busy: usize,
+    waiting: VecDeque<u64>,
+}
+
+impl Default for Workers {
+    fn default() -> Workers {
+        Workers {
+            shares: DiskShares::new(SHARE_MAX),
+            disks_max: 0,
+            busy: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl Workers {
+    /// A worker for an admitted operation, if there is one.
+    fn take(&mut self, number: u64) -> bool {
+        self.disks_max = self.disks_max.max(self.shares.disks());
+        let is_free = self.busy < self.disks_max * SHARE_MAX;
+        match is_free {
+            true => self.busy += 1,
+            false => self.waiting.push_back(number),
+        }
+        is_free
+    }
 }
 
 /// All disks.
@@ -158,6 +205,9 @@ pub struct Disk {
     next_op: u64,
     /// Losses that a reactor is told of: the file, and the completion that tells.
     losses: Vec<(usize, DriverId, Token)>,
+    workers: HashMap<DriverId, Workers>,
+    /// The file whose disk does not answer.
+    pub dead: Option<usize>,
     /// Writes that failed: file, first byte, bytes.
     pub failures: Vec<(usize, u64, u64)>,
     /// A sync has failed: only a power cut shows what is left.
@@ -175,6 +225,8 @@ impl Disk {
             order: Vec::new(),
             next_op: 0,
             losses: Vec::new(),
+            workers: HashMap::new(),
+            dead: None,
             failures: Vec::new(),
             has_lost: false,
         }
@@ -204,8 +256,14 @@ impl Disk {
         tokens.map(|op| (op.driver, op.token)).collect()
     }
 
+    /// Whether anything under way takes longer than anybody waits for.
+    pub fn hangs(&self) -> bool {
+        self.ops.values().any(|op| op.hangs)
+    }
+
     /// From now on everything works.
     pub fn heal(&mut self) {
+        self.dead = None;
         let healthy = &mut self.settings;
         healthy.read_errors = 0;
         healthy.write_errors = 0;
@@ -228,11 +286,6 @@ impl Disk {
         file.cache.resize(bytes, 0);
         file.medium.resize(bytes, 0);
         file.dirty.resize(bytes / SECTOR_BYTES, false);
-    }
-
-    fn forget(&mut self, number: u64) -> Option<FileOp> {
-        self.order.retain(|&n| n != number);
-        self.ops.remove(&number)
     }
 }
 
@@ -264,7 +317,8 @@ impl World {
             dirty: Vec::new(),
             result: Ok(()),
             is_cached: false,
-            hangs: self.random.one_in(settings.hangs),
+            hangs: self.random.one_in(settings.hangs) || self.disk.dead == Some(file),
+            stage: Stage::Offered,
         };
         if let What::Sync = what {
             let dirty = self.disk.files[file].dirty.iter().enumerate();
@@ -281,9 +335,29 @@ impl World {
         });
         self.disk.ops.insert(number, op);
         self.disk.order.push(number);
-        let delay = match hangs {
+        let workers = self.disk.workers.entry(driver).or_default();
+        if workers.shares.offer(file as u64, number).is_some() {
+            self.file_admitted(number);
+        }
+    }
+
+    /// An operation may begin, when there is a worker.
+    fn file_admitted(&mut self, number: u64) {
+        let op = self.disk.ops.get_mut(&number).expect("it waited");
+        op.stage = Stage::Admitted;
+        let workers = self.disk.workers.entry(op.driver).or_default();
+        if workers.take(number) {
+            self.file_begins(number);
+        }
+    }
+
+    fn file_begins(&mut self, number: u64) {
+        let op = self.disk.ops.get_mut(&number).expect("it waited");
+        op.stage = Stage::Begun;
+        let delay = match op.hangs {
+            true if self.disk.dead == Some(op.file) => return,
             true => self.random.pick(&[5 * MS, S, 20 * S]),
-            false => self.random.around(settings.latency),
+            false => self.random.around(self.disk.settings.latency),
         };
         self.after(delay, Event::File(number));
     }
@@ -310,6 +384,34 @@ impl World {
             self.trace(|| format!("dir operation {number} ends: {result:?}"));
             self.complete_file(driver, token, result);
         }
+    }
+
+    /// An operation is over: others begin in its place.
+    fn file_forget(&mut self, number: u64) -> Option<FileOp> {
+        self.disk.order.retain(|&n| n != number);
+        let op = self.disk.ops.remove(&number)?;
+        let workers = self.disk.workers.entry(op.driver).or_default();
+        if op.stage == Stage::Offered {
+            workers.shares.cancel(|&waiting| waiting == number);
+            return Some(op);
+        }
+        workers.waiting.retain(|&waiting| waiting != number);
+        let next = match op.stage {
+            Stage::Begun => {
+                workers.busy -= 1;
+                workers.waiting.pop_front()
+            }
+            _ => None,
+        };
+        let admitted = workers.shares.ended(op.file as u64);
+        if let Some(next) = next {
+            workers.busy += 1;
+            self.file_begins(next);
+        }
+        if let Some(admitted) = admitted {
+            self.file_admitted(admitted);
+        }
+        Some(op)
     }
 
     /// Whether it will fail, and how.
@@ -406,7 +508,7 @@ impl World {
         if matches!((op.what, op.result), (What::Sync, Ok(()))) && self.is_loss_unheard(op.file) {
             return self.after(US, Event::File(number));
         }
-        let op = self.disk.forget(number).expect("looked at by the caller");
+        let op = self.file_forget(number).expect("looked at by the caller");
         let file = &mut self.disk.files[op.file];
         match (op.what, op.result) {
             (What::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
@@ -506,7 +608,7 @@ impl World {
                 continue;
             }
             self.trace(|| format!("file operation {number} is canceled"));
-            self.disk.forget(number);
+            self.file_forget(number);
             let result = Err(io::Error::from_raw_os_error(ECANCELED));
             self.complete_file(driver, token, result);
         }
@@ -517,7 +619,7 @@ impl World {
         for number in self.disk.order.clone() {
             let op = self.disk.ops.get_mut(&number).expect("listed");
             // Its late event finds nothing.
-            if std::mem::take(&mut op.hangs) {
+            if std::mem::take(&mut op.hangs) && op.stage == Stage::Begun {
                 let delay = self.random.around(self.disk.settings.latency);
                 self.after(delay, Event::File(number));
             }
@@ -531,7 +633,7 @@ impl World {
             if self.disk.ops[&number].driver != driver {
                 continue;
             }
-            let op = self.disk.forget(number).expect("listed");
+            let op = self.file_forget(number).expect("listed");
             let block = self.disk.files[op.file].block_bytes;
             let blocks = (op.len / block) as u64;
             let whole = op.done > 0 || self.random.percent(50);
@@ -553,6 +655,7 @@ impl World {
             }
             file.write(op.offset + op.done, &bytes);
         }
+        self.disk.workers.remove(&driver);
     }
 
     /// The power fails: of what is newer than the medium, any sector may have

@@ -58,6 +58,8 @@ pub struct HostPlan {
     /// It speaks iSCSI, and of the above only entries and keep alive mean
     /// something.
     pub iscsi: Option<IscsiPlan>,
+    /// The one volume that it uses; any if `None`.
+    pub volume: Option<usize>,
 }
 
 /// What an iSCSI initiator asks for.
@@ -218,6 +220,21 @@ pub struct Plan {
     pub nfs: Option<NfsPlan>,
     /// What a connection may spend in one turn, in units of [`machine::work`].
     pub turn_units_max: u64,
+    /// A reactor of the target panics.
+    pub panic: Option<PanicPlan>,
+    /// The volume whose disk does not answer until everything is to work.
+    pub dead_disk: Option<usize>,
+}
+
+/// When a reactor panics.
+#[derive(Clone, Copy, Debug)]
+pub struct PanicPlan {
+    /// Which.
+    pub shard: usize,
+    /// The time, from the start of the run.
+    pub after: Nanos,
+    /// Completions and letters of its turn that it still takes.
+    pub events: usize,
 }
 
 /// Makes one seed's chance another's.
@@ -229,6 +246,7 @@ const OTHERS: u32 = 20_000;
 const FLIPS: u64 = 0x666c_6970_666c_6970;
 const STRIPES: u64 = 0x7374_7269_7065_7321;
 const COPIES: u64 = 0x636f_7079_636f_7079;
+const PANIC: u64 = 0x7061_6e69_6370_616e;
 
 impl Plan {
     /// The plan of a seed.
@@ -275,6 +293,8 @@ impl Plan {
             iscsi: iscsi_target(r),
             nfs: None,
             turn_units_max: 0,
+            panic: None,
+            dead_disk: None,
         };
         for host in &mut plan.hosts {
             if r.one_in(3) {
@@ -290,6 +310,7 @@ impl Plan {
         plan.meet_on_two_stripes(&mut Random::new(seed ^ STRIPES));
         plan.copy_beside_reservations(&mut Random::new(seed ^ COPIES));
         plan.flush_where_syncs_fail();
+        plan.panic = panic(&mut Random::new(seed ^ PANIC), plan.shards);
         plan
     }
 }
@@ -348,14 +369,40 @@ impl Plan {
     /// Nothing goes wrong but that the target stands still once, for longer
     /// than hosts may be silent.
     pub fn only_stand_still(&mut self) {
+        self.nothing_goes_wrong();
+        (self.faults.count_max, self.faults.standstills) = (1, 1);
+        // Then all that comes is Keep Alives.
+        (self.ops, self.idle) = (60, 8 * S);
+        for host in &mut self.hosts {
+            (host.kato_ms, host.subsystem, host.iscsi) = (1000, 0, None);
+        }
+    }
+
+    /// Nothing goes wrong but that the disk of the second volume never answers.
+    /// Half of the hosts use that volume, the others the first one.
+    pub fn only_dead_disk(&mut self) {
+        self.nothing_goes_wrong();
+        self.dead_disk = Some(1);
+        (self.copies, self.reserve_percent) = (0, 0);
+        self.volumes.resize(2, self.volumes[0]);
+        for volume in &mut self.volumes {
+            volume.lies = Lies::File;
+        }
+        self.hosts.resize(4, self.hosts[0]);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            (host.volume, host.entries) = (Some(number % 2), 16);
+        }
+    }
+
+    fn nothing_goes_wrong(&mut self) {
         self.faults = FaultPlan {
             interval: 3 * S,
-            count_max: 1,
+            count_max: 0,
             resets: 0,
             stalls: 0,
             vanishes: 0,
             slow: 0,
-            standstills: 1,
+            standstills: 0,
             kills: 0,
             power_cuts: 0,
             changes: 0,
@@ -364,12 +411,7 @@ impl Plan {
         (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
         (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
         (self.net.latency, self.net.flips) = (2 * US, 0);
-        self.nfs = None;
-        // Then all that comes is Keep Alives.
-        (self.ops, self.idle) = (60, 8 * S);
-        for host in &mut self.hosts {
-            (host.kato_ms, host.subsystem, host.iscsi) = (1000, 0, None);
-        }
+        (self.nfs, self.panic) = (None, None);
     }
 }
 
@@ -401,6 +443,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         in_capsule_max: r.pick(&[0, 512, 8192]),
         kato_ms: r.pick(&[0, 2000, 5000]),
         iscsi: None,
+        volume: None,
     }
 }
 
@@ -462,6 +505,15 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
     // `dir` has none of the others.
     plan.is_dir = plan.survives && plan.others == 0 && r.one_in(2);
     Some(plan)
+}
+
+fn panic(r: &mut Random, shards: usize) -> Option<PanicPlan> {
+    let panic = PanicPlan {
+        shard: r.below(shards as u64) as usize,
+        after: r.pick(&[MS, 5 * MS, 20 * MS]),
+        events: r.below(4) as usize,
+    };
+    r.one_in(5).then_some(panic)
 }
 
 fn disk(r: &mut Random) -> DiskSettings {

@@ -13,7 +13,7 @@ use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
 use crate::nfs::{self, Nfs, NfsClient};
-use crate::plan::{Lies, Plan};
+use crate::plan::{HostPlan, Lies, Plan};
 use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::Work;
@@ -31,6 +31,10 @@ const REST: u32 = 5;
 const LATE: u32 = 6;
 /// A thread of `dir` has the time for something.
 const JOB: u32 = 7;
+/// A reactor panics.
+const PANIC: u32 = 8;
+/// A target that stops has had its time.
+const STOPPED: u32 = 9;
 
 /// Reactors and hosts of a run at most.
 const SHARDS_MAX: usize = 3;
@@ -43,6 +47,8 @@ const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
 const POOL_BYTES: u64 = 256 << 20;
 /// The same of one reactor where there is as little memory as may be configured.
 const LITTLE_BYTES: u64 = 16 << 20;
+/// How long a target that stops may take, as `weft serve` waits for it.
+const STOP_MAX: Nanos = 10 * S;
 /// Simulated time that one part of a run may take.
 const PART_MAX: Nanos = 600 * S;
 
@@ -232,6 +238,7 @@ impl Run {
         let media: Vec<_> = (plan.volumes.iter())
             .map(|&volume| Medium::new(&world, volume))
             .collect();
+        world.borrow_mut().disk.dead = plan.dead_disk.and_then(|volume| media[volume].file());
         let mut work = Work::new(&world, &plan);
         let chance = Random::new(seed.rotate_left(32) ^ 1);
         let mut nfs = plan.nfs.as_ref().map(|nfs| Nfs::new(nfs, chance));
@@ -273,6 +280,9 @@ impl Run {
     fn all(&mut self) -> Result<Outcome, Violation> {
         self.world.borrow_mut().trace(|| format!("{:?}", self.plan));
         self.script_after(self.plan.faults.interval, FAULT);
+        if let Some(panic) = self.plan.panic {
+            self.script_after(panic.after, PANIC);
+        }
         self.until("the work is done", Run::is_done)?;
         let end = self.world.borrow().now + self.plan.idle;
         self.script_after(self.plan.idle, REST);
@@ -319,6 +329,13 @@ impl Run {
     /// From here on everything works.
     fn heal(&mut self) -> Verdict {
         self.is_chaos = false;
+        if let Some(target) = &mut self.target {
+            target.calm();
+        }
+        let serves = |target: &SimTarget| !target.has_failed();
+        self.until("a target ends after a panic", |run| {
+            run.target.as_ref().is_none_or(serves)
+        })?;
         self.lives_in_chaos = self.hosts.iter().map(Actor::lives).sum();
         self.work.heal();
         let must_restart = {
@@ -377,8 +394,12 @@ impl Run {
     }
 
     fn is_done(&self) -> bool {
-        let is_idle = |host: &Actor| host.in_flight() == 0;
-        let is_done = !self.work.has_more() && self.hosts.iter().all(is_idle);
+        let has_dead_disk = |plan: &HostPlan| {
+            self.is_chaos && plan.volume.is_some() && plan.volume == self.plan.dead_disk
+        };
+        let mut hosts = self.hosts.iter().zip(&self.plan.hosts);
+        let is_idle = hosts.all(|(host, plan)| host.in_flight() == 0 || has_dead_disk(plan));
+        let is_done = !self.work.has_more() && is_idle;
         is_done && self.clients.iter().all(NfsClient::is_idle)
     }
 
@@ -464,13 +485,45 @@ impl Run {
                 return Ok(());
             }
         }
+        let had_failed = target.has_failed();
         target.turn(driver, &self.world);
+        let (has_failed, has_ended) = (target.has_failed(), target.has_ended());
+        if has_failed && !had_failed {
+            self.script_after(STOP_MAX, STOPPED);
+        }
         self.note_late();
         self.note_jobs();
         self.note_cut()?;
         self.note_media_errors();
         self.note_change()?;
-        self.work.settle(false)
+        self.work.settle(false)?;
+        match has_ended {
+            true => self.end_after_panic(),
+            false => Ok(()),
+        }
+    }
+
+    /// The process of a target ends that a panic has stopped.
+    fn end_after_panic(&mut self) -> Verdict {
+        self.stop_target(false)?;
+        let pause = self.world.borrow_mut().random.around(5 * MS);
+        self.script_after(pause, RESTART);
+        Ok(())
+    }
+
+    /// A target that a panic has stopped ends in time, unless a disk hangs.
+    fn stopped(&mut self) -> Verdict {
+        let Some(target) = &self.target else {
+            return Ok(());
+        };
+        if !target.has_failed() {
+            return Ok(());
+        }
+        if !self.world.borrow().disk.hangs() {
+            let text = "the target does not end after a panic".to_owned();
+            return Err(Violation(text));
+        }
+        self.end_after_panic()
     }
 
     /// Answers of the file system come when they come.
@@ -570,6 +623,14 @@ impl Run {
             TAKE_BACK if self.changes.is_made() => self.change(),
             LATE => self.answer_late(),
             JOB => self.do_job(),
+            PANIC if self.is_chaos => {
+                let panic = self.plan.panic.expect("it was scheduled");
+                if let Some(target) = &mut self.target {
+                    self.faults += 1;
+                    target.panic(panic.shard, panic.events);
+                }
+            }
+            STOPPED => self.stopped()?,
             BURY => self.world.borrow_mut().bury(),
             _ => {}
         }
@@ -684,7 +745,9 @@ impl Run {
 
     /// What is served changes, or changes back.
     fn change(&mut self) {
-        let Some(target) = &self.target else { return };
+        let Some(target) = self.target.as_ref().filter(|target| !target.has_failed()) else {
+            return;
+        };
         let sizes: Vec<_> = self.media.iter().map(|medium| medium.blocks).collect();
         let next = {
             let random = &mut self.world.borrow_mut().random;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -119,7 +120,8 @@ impl store::Medium for StateMedium {
 /// One reactor.
 struct Reactor {
     driver: SimDriver,
-    mail: Receiver<Mail>,
+    /// `None` when its loop has ended.
+    mail: Option<Receiver<Mail>>,
     shard: Shard,
     /// A turn is scheduled for its deadline.
     deadline: Option<Nanos>,
@@ -128,6 +130,56 @@ struct Reactor {
     trim_at: Nanos,
     /// Times that somebody had gone short of memory when it last looked.
     shortages: u64,
+    /// It panics after so many events of the next turn that has any.
+    panics_after: Option<usize>,
+}
+
+impl Reactor {
+    /// Handles what has come; [`Panicked`] where it was to panic.
+    fn handle(&mut self, completions: Vec<Completion>, letters: Vec<Mail>) -> Result<(), Panicked> {
+        let Reactor { driver, shard, .. } = self;
+        let mut left = match completions.is_empty() && letters.is_empty() {
+            true => None,
+            false => self.panics_after.take(),
+        };
+        let handled = catch_unwind(AssertUnwindSafe(move || {
+            for completion in completions {
+                count(&mut left);
+                shard.on_completion(driver, completion);
+            }
+            for letter in letters {
+                count(&mut left);
+                shard.on_mail(driver, letter);
+            }
+            let now = driver.now();
+            let deadline = Handler::<SimDriver, Mail>::deadline(shard);
+            if deadline.is_some_and(|at| at <= now) {
+                shard.on_deadline(driver, now);
+            }
+            // Fewer events came than it was to take.
+            left.iter_mut().for_each(|left| *left = 0);
+            count(&mut left);
+            Handler::<SimDriver, Mail>::on_turn(shard, driver);
+        }));
+        match handled {
+            Err(panic) if panic.is::<Panicked>() => Err(Panicked),
+            Err(panic) => resume_unwind(panic),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// A reactor has panicked, as it was to.
+struct Panicked;
+
+/// One event more: the reactor panics where it was to take none. Unwinds as a panic
+/// does, and says nothing.
+fn count(left: &mut Option<usize>) {
+    match left {
+        Some(0) => resume_unwind(Box::new(Panicked)),
+        Some(left) => *left -= 1,
+        None => {}
+    }
 }
 
 /// A target that runs.
@@ -137,8 +189,6 @@ pub struct SimTarget {
     reactors: Vec<Reactor>,
     /// Listeners that are made and not asked for yet.
     spare: Arc<Mutex<Vec<OwnedFd>>>,
-    completions: Vec<Completion>,
-    letters: Vec<Mail>,
 }
 
 /// Where hosts find it.
@@ -351,17 +401,16 @@ impl SimTarget {
                     trim_at: 0,
                     shortages: driver.pool().budget().shortages(),
                     driver,
-                    mail,
+                    mail: Some(mail),
                     shard: shard.expect("simulated listeners listen"),
                     deadline: None,
+                    panics_after: None,
                 }
             });
         SimTarget {
             reactors: reactors.collect(),
             shared,
             spare,
-            completions: Vec::new(),
-            letters: Vec::new(),
         }
     }
 
@@ -374,33 +423,38 @@ impl SimTarget {
     /// One turn of a reactor.
     pub fn turn(&mut self, n: usize, world: &Shared) {
         world.borrow_mut().begin_turn(n);
+        let reactor = &mut self.reactors[n];
+        let Some(mail) = &reactor.mail else { return };
+        let (mut completions, mut letters) = (Vec::new(), Vec::new());
+        (reactor.driver)
+            .poll(Wait::Now, &mut completions)
+            .expect("a simulated driver works");
+        mail.take(&mut letters);
+        let now = reactor.driver.now();
+        if !completions.is_empty() || !letters.is_empty() {
+            reactor.idle_since = now;
+        }
+        let handled = reactor.handle(completions, letters);
+        if handled.is_err() {
+            world.borrow_mut().trace(|| format!("reactor {n} panics"));
+            // Its sockets go with its driver; what the disks do for it goes on.
+            reactor.shard.failed("it was to");
+            world.borrow_mut().driver_dies(n, false);
+        }
+        if handled.is_err() || Handler::<SimDriver, Mail>::is_done(&reactor.shard) {
+            reactor.mail = None;
+            self.shared.run_clerk();
+            return self.call(world);
+        }
         let Reactor {
             driver,
-            mail,
             shard,
             deadline,
             shortages,
             idle_since,
             trim_at,
-        } = &mut self.reactors[n];
-        driver
-            .poll(Wait::Now, &mut self.completions)
-            .expect("a simulated driver works");
-        let now = driver.now();
-        mail.take(&mut self.letters);
-        if !self.completions.is_empty() || !self.letters.is_empty() {
-            *idle_since = now;
-        }
-        for completion in self.completions.drain(..) {
-            shard.on_completion(driver, completion);
-        }
-        for letter in self.letters.drain(..) {
-            shard.on_mail(driver, letter);
-        }
-        if Handler::<SimDriver, Mail>::deadline(shard).is_some_and(|at| at <= now) {
-            shard.on_deadline(driver, now);
-        }
-        Handler::<SimDriver, Mail>::on_turn(shard, driver);
+            ..
+        } = reactor;
         let units = shard.turn_units_max();
         let units_max = self.shared.limits.turn_units_max + OPERATION_UNITS_MAX;
         assert!(
@@ -439,6 +493,28 @@ impl SimTarget {
         self.call(world);
     }
 
+    /// A reactor panics after so many events of its next turn that has any.
+    pub fn panic(&mut self, shard: usize, events: usize) {
+        self.reactors[shard].panics_after = Some(events);
+    }
+
+    /// No reactor panics any more that has not yet.
+    pub fn calm(&mut self) {
+        for reactor in &mut self.reactors {
+            reactor.panics_after = None;
+        }
+    }
+
+    /// A reactor has panicked.
+    pub fn has_failed(&self) -> bool {
+        self.reactors.iter().any(|reactor| reactor.mail.is_none())
+    }
+
+    /// All reactors have ended.
+    pub fn has_ended(&self) -> bool {
+        self.reactors.iter().all(|reactor| reactor.mail.is_none())
+    }
+
     /// Has reactors take their turn that mail or tickets wait for.
     pub fn call(&self, world: &Shared) {
         for (n, reactor) in self.reactors.iter().enumerate() {
@@ -461,5 +537,11 @@ impl SimTarget {
     /// Controllers that it keeps.
     pub fn controllers(&self) -> usize {
         self.shared.registry().controllers().count()
+    }
+}
+
+impl Drop for SimTarget {
+    fn drop(&mut self) {
+        self.shared.end_clerk();
     }
 }

@@ -250,7 +250,9 @@ impl Work {
             return Vec::new();
         }
         self.left -= 1;
-        let volume = self.random.below(self.volumes.len() as u64) as usize;
+        let volume = self.plan.hosts[host].volume;
+        let volume =
+            volume.unwrap_or_else(|| self.random.below(self.volumes.len() as u64) as usize);
         if self.random.percent(self.plan.reserve_percent) && !self.volumes[volume].book.is_busy() {
             return vec![self.reserve(host, volume)];
         }

@@ -284,3 +284,21 @@ fn parts_that_are_unlocked_whole_are_found() {
 fn answers_before_their_records_are_found() {
     is_found(Fault::AnswerBeforeRecord, &["is lost:"]);
 }
+
+#[test]
+fn a_target_that_serves_on_after_a_panic_is_found() {
+    is_found(Fault::KeepServing, &["after a panic"]);
+}
+
+#[test]
+fn a_disk_that_takes_all_workers_is_found() {
+    set(Some(Fault::NoSharesOfDisks));
+    let found = (0..60).find(|&seed| {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_dead_disk();
+        let hosts = plan.hosts.len() as u64;
+        sim::run_plan(plan, 0).map_or(true, |outcome| outcome.lives_in_chaos > hosts)
+    });
+    set(None);
+    assert!(found.is_some(), "nobody waited for a disk of others");
+}

@@ -63,3 +63,16 @@ fn hosts_outlive_a_target_that_stood_still() {
         assert_eq!(outcome.lives_in_chaos, hosts, "seed {seed}");
     }
 }
+
+/// Who uses a disk that answers has all answers, and in time.
+#[test]
+fn hosts_go_on_while_the_disk_of_others_never_answers() {
+    for seed in 0..60 {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_dead_disk();
+        let (hosts, ops) = (plan.hosts.len() as u64, plan.ops);
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(outcome.lives_in_chaos, hosts, "seed {seed}");
+        assert!(outcome.ops >= ops, "seed {seed}");
+    }
+}

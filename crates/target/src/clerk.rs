@@ -3,6 +3,7 @@
 //! keeps no change waiting.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::{io, thread};
 
@@ -41,13 +42,24 @@ impl Desk {
 
     /// Adds work to be done after all that was added before.
     pub fn add(&self, work: Work) {
-        self.inner().works.push_back(work);
+        let mut inner = self.inner();
+        if inner.is_closed {
+            // What a work does when it is dropped is not ours to hold up.
+            drop(inner);
+            return drop(work);
+        }
+        inner.works.push_back(work);
+        drop(inner);
         self.bell.notify_one();
     }
 
-    /// Nobody is left to add work: its thread ends.
+    /// Its thread ends, and no work is done any more.
     pub fn close(&self) {
-        self.inner().is_closed = true;
+        let mut inner = self.inner();
+        inner.is_closed = true;
+        let left = std::mem::take(&mut inner.works);
+        drop(inner);
+        drop(left);
         self.bell.notify_one();
     }
 
@@ -78,8 +90,22 @@ pub(crate) fn start(name: &str, desk: Arc<Desk>, shared: Weak<Shared>) -> io::Re
             let Some(shared) = shared.upgrade() else {
                 return;
             };
-            work(&shared);
+            if let Err(why) = caught(|| work(&shared)) {
+                let thread = thread::current();
+                shared.work_failed(thread.name().unwrap_or_default(), &why);
+            }
         }
     })?;
     Ok(())
+}
+
+/// Runs what may panic; what the panic says.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    let panic = match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => return Ok(result),
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    Err(format!("panic: {}", text.unwrap_or("no text")))
 }

@@ -1,7 +1,7 @@
 //! Fences: how one learns that what was under way on every reactor is over.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use store::Volume;
 use store::fs::FileSystem;
@@ -26,9 +26,8 @@ pub enum Scope {
 
 type Then = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
-/// One fence, on its way through the reactors. Mail sent before it is handled
-/// before it.
-pub struct Fence {
+/// What all reactors have to pass.
+struct Fence {
     scope: Scope,
     /// Reactors that have not passed it.
     left: AtomicUsize,
@@ -36,24 +35,62 @@ pub struct Fence {
 }
 
 impl Fence {
-    pub(crate) fn new(scope: Scope, reactors: usize, then: Then) -> Fence {
-        Fence {
+    /// One reactor has nothing of it left; the last one goes on.
+    fn passed(&self, shared: &Arc<Shared>) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let then = self.then.lock().expect("held for a take only").take();
+            then.expect("a fence has one last reactor")(shared);
+        }
+    }
+}
+
+/// One reactor's part of a fence, on its way by mail: mail sent before it is
+/// handled before it. A reactor that ends, or has ended, has nothing left: there
+/// this is dropped, and the clerk goes on.
+pub struct Passage {
+    /// `None` when it is passed.
+    fence: Option<Arc<Fence>>,
+    shared: Weak<Shared>,
+}
+
+impl Passage {
+    /// A fence of so many reactors: one part for each.
+    pub(crate) fn all(
+        scope: Scope,
+        reactors: usize,
+        then: Then,
+        shared: &Arc<Shared>,
+    ) -> impl Iterator<Item = Passage> {
+        let fence = Arc::new(Fence {
             scope,
             left: AtomicUsize::new(reactors),
             then: Mutex::new(Some(then)),
-        }
+        });
+        let shared = Arc::downgrade(shared);
+        (0..reactors).map(move |_| Passage {
+            fence: Some(fence.clone()),
+            shared: shared.clone(),
+        })
     }
 
     /// What must be over.
     pub(crate) fn scope(&self) -> &Scope {
-        &self.scope
+        &self.fence.as_ref().expect("it is not passed").scope
     }
 
-    /// One reactor has nothing of it left; the last one goes on.
-    pub(crate) fn pass(&self, shared: &Arc<Shared>) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let then = self.then.lock().expect("held for a take only").take();
-            then.expect("a fence has one last reactor")(shared);
+    /// The reactor has nothing of it left.
+    pub(crate) fn pass(mut self, shared: &Arc<Shared>) {
+        if let Some(fence) = self.fence.take() {
+            fence.passed(shared);
+        }
+    }
+}
+
+impl Drop for Passage {
+    /// Not here: who drops this may hold locks, or be about to panic.
+    fn drop(&mut self) {
+        if let (Some(fence), Some(shared)) = (self.fence.take(), self.shared.upgrade()) {
+            shared.clerk(move |shared| fence.passed(shared));
         }
     }
 }

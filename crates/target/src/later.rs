@@ -27,13 +27,13 @@ pub trait Answers: Into<Answer> {
     fn lost() -> Self;
 }
 
-/// Answers one command from anywhere, once. Dropped without an answer the
-/// command fails with [`Answers::lost`]. Where nobody waits for the command any
-/// more the answer goes nowhere.
+/// Answers one command from anywhere, once. Where nobody waits for the command
+/// any more the answer goes nowhere.
 pub struct Later<A: Answers> {
     shared: Arc<Shared>,
     shard: usize,
     job: JobId,
+    /// What is said when this is dropped; there until then.
     answer: Option<A>,
 }
 
@@ -51,8 +51,9 @@ impl<A: Answers> Later<A> {
 
 impl<A: Answers> Drop for Later<A> {
     fn drop(&mut self) {
-        let answer = self.answer.take().unwrap_or_else(A::lost);
-        (self.shared).send(self.shard, Mail::Answer(self.job, answer.into()));
+        if let Some(answer) = self.answer.take() {
+            (self.shared).send(self.shard, Mail::Answer(self.job, answer.into()));
+        }
     }
 }
 
@@ -60,11 +61,12 @@ impl<P: Protocol> Connection<P> {
     /// The command of `tag` ends elsewhere. Where it has data for the peer, a
     /// buffer for it was set before.
     pub(crate) fn later(&mut self, tag: Tag) -> Later<P::Answer> {
-        self.later_as(tag, Work::Elsewhere)
+        self.later_as(tag, Work::Elsewhere, P::Answer::lost())
     }
 
-    /// The same, of work of another kind.
-    pub(crate) fn later_as(&mut self, tag: Tag, work: Work) -> Later<P::Answer> {
+    /// The same, of work of another kind, or which is answered otherwise when it
+    /// is `lost`.
+    pub(crate) fn later_as(&mut self, tag: Tag, work: Work, lost: P::Answer) -> Later<P::Answer> {
         let mut jobs = self.jobs.borrow_mut();
         let job = jobs.vacant();
         jobs.insert(job, self.id(), tag, work);
@@ -74,7 +76,7 @@ impl<P: Protocol> Connection<P> {
             shared: self.shared.clone(),
             shard: self.shard(),
             job,
-            answer: None,
+            answer: Some(lost),
         }
     }
 

@@ -49,7 +49,7 @@ pub use start::{Running, StartError, start};
 pub mod parts {
     pub use crate::change::Outcome;
     pub use crate::clerk::Clerk;
-    pub use crate::fence::{Fence, Scope};
+    pub use crate::fence::{Passage, Scope};
     pub use crate::nfs::records::Journal;
     pub use crate::nfs::service::Wall;
     pub use crate::placement::{Load, Placer};

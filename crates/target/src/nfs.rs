@@ -163,7 +163,8 @@ impl From<GoOn> for later::Answer {
 }
 
 impl Answers for GoOn {
-    /// Whoever was to do it has ended; so does the target.
+    /// Whoever was to do it has failed, and the target stops. What clients may
+    /// reclaim is not on the disk then, as when the disk fails.
     fn lost() -> GoOn {
         GoOn
     }

@@ -15,7 +15,7 @@ use store::Volume;
 
 use crate::any::{AnyConnection, Local};
 use crate::connection::Via;
-use crate::fence::{Fence, Scope};
+use crate::fence::{Passage, Scope};
 use crate::iscsi;
 use crate::iscsi::login::Handover;
 use crate::job::{JobId, Work};
@@ -55,7 +55,7 @@ struct Listening {
 
 /// A fence that this reactor has not passed yet.
 struct Pending {
-    fence: Arc<Fence>,
+    passage: Passage,
     /// Jobs that began before it.
     mark: u64,
 }
@@ -598,16 +598,21 @@ impl Shard {
     fn closed<D: Driver>(&mut self, driver: &mut D) {
         self.stopping = Some(Stopping::Closed(driver.now() + STOP_ORPHANS_MAX));
         self.tick_at.get_or_insert(driver.now() + TICK);
-        if self.shared.stopping_left.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if !self.shared.has_left(self.number) {
             return;
         }
         self.shared.refusals.end();
-        for volume in self.shared.volumes() {
+        let volumes = self.shared.volumes();
+        let unsynced = &self.shared.unsynced;
+        unsynced.store(volumes.len() as u64, Ordering::Relaxed);
+        for volume in volumes {
             let name = volume.info().name.clone();
-            let then = move |shared: &Arc<Shared>, result: Result<(), store::Error>| {
-                if let Err(error) = result {
+            let then = move |shared: &Arc<Shared>, result: Result<(), store::Error>| match result {
+                Ok(()) => {
+                    shared.unsynced.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(error) => {
                     tracing::error!(volume = %name, %error, "volume not synced at the end");
-                    shared.unsynced.fetch_add(1, Ordering::Relaxed);
                 }
             };
             self.flush(driver, volume, Box::new(then));
@@ -656,20 +661,25 @@ impl Shard {
     /// Passes the fences that nothing of this reactor is behind any more.
     #[cold]
     fn pass_fences(&mut self) {
-        let mut fences = std::mem::take(&mut self.fences);
-        fences.retain(|pending| {
-            let is_held = self.holds(pending);
-            if !is_held {
-                pending.fence.pass(&self.shared);
+        for pending in std::mem::take(&mut self.fences) {
+            // Passing the last one may begin others, by mail.
+            match self.holds(&pending) {
+                true => self.fences.push(pending),
+                false => pending.passage.pass(&self.shared),
             }
-            is_held
-        });
-        // Passing the last one may have begun others, by mail.
-        self.fences = fences;
+        }
+    }
+
+    /// The loop of its reactor has failed. Whoever has it keeps it for as long as
+    /// the process lives: the kernel may still be at its memory, and what it has
+    /// under way holds its ranges.
+    pub fn failed(&mut self, why: &str) {
+        self.shared.reactor_failed(self.number, why);
+        self.fences.clear();
     }
 
     fn holds(&self, pending: &Pending) -> bool {
-        match pending.fence.scope() {
+        match pending.passage.scope() {
             // It came in order.
             Scope::Mail => false,
             Scope::Volumes(volumes) => {
@@ -827,9 +837,9 @@ impl<D: Driver> Handler<D, Mail> for Shard {
                     c.refresh(&nqn, d);
                 }
             }),
-            Mail::Fence(fence) => {
+            Mail::Fence(passage) => {
                 let mark = self.local.jobs.borrow().mark();
-                self.fences.push(Pending { fence, mark });
+                self.fences.push(Pending { passage, mark });
             }
             Mail::Listen(number, listener, then) => {
                 let result = self.listen(driver, number, listener);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -19,7 +19,7 @@ use store::reservation::Registrant;
 
 use crate::clerk::{self, Desk};
 use crate::config::{Ana, Limits};
-use crate::fence::{Fence, Scope};
+use crate::fence::{Passage, Scope};
 use crate::hosts::{Hosts, Place};
 use crate::iscsi::login::Handover;
 use crate::iscsi::task_management::Ending;
@@ -95,7 +95,7 @@ pub enum Mail {
     /// What is behind the subsystem of this NQN has changed: take it.
     Refresh(Arc<str>),
     /// Pass this when you have nothing of it left.
-    Fence(Arc<Fence>),
+    Fence(Passage),
     /// Accept on this socket, of the listener of this number; then say whether
     /// that is so. For the first reactor.
     Listen(u16, TcpListener, Then<io::Result<()>>),
@@ -181,9 +181,11 @@ pub struct Shared {
     is_stopping: AtomicBool,
     /// When a connection last went short of memory; 0 for never.
     short_at: AtomicU64,
-    /// Reactors that still have connections while the target stops.
-    pub(crate) stopping_left: AtomicUsize,
-    /// Volumes that could not be flushed at the end.
+    /// Reactors that serve, or still have connections while the target stops.
+    serving: Mutex<BTreeSet<usize>>,
+    /// Parts of the target that have failed, beside reactors.
+    pub(crate) failures: Mutex<Vec<String>>,
+    /// At the end, volumes that are not flushed yet, or could not be.
     pub(crate) unsynced: AtomicU64,
     pub(crate) refusals: Refusals,
     pub(crate) hosts: Arc<Hosts>,
@@ -214,7 +216,8 @@ impl Shared {
             is_looking: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             short_at: AtomicU64::new(0),
-            stopping_left: AtomicUsize::new(reactors),
+            serving: Mutex::new((0..reactors).collect()),
+            failures: Mutex::default(),
             unsynced: AtomicU64::new(0),
             refusals: Refusals::default(),
             hosts: Arc::default(),
@@ -368,7 +371,7 @@ impl Shared {
     /// Sets mode parameters of a logical unit for the session `by`, then does
     /// `then`, when all nexuses have them.
     pub(crate) fn set_modes(
-        &self,
+        self: &Arc<Self>,
         target: &str,
         lun: u16,
         modes: Modes,
@@ -403,13 +406,15 @@ impl Shared {
 
     /// Runs `then`, on some reactor, when what is in `scope` and began before
     /// is over on all of them.
-    pub fn fence(&self, scope: Scope, then: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+    pub fn fence(self: &Arc<Self>, scope: Scope, then: impl FnOnce(&Arc<Shared>) + Send + 'static) {
         let scope = match scope {
             Scope::Listener(_) if broken::is(Fault::KeepConnections) => Scope::Mail,
             scope => scope,
         };
-        let fence = Arc::new(Fence::new(scope, self.load.len(), Box::new(then)));
-        self.send_all(|| Mail::Fence(fence.clone()));
+        let parts = Passage::all(scope, self.load.len(), Box::new(then), self);
+        for (shard, part) in parts.enumerate() {
+            self.send(shard, Mail::Fence(part));
+        }
     }
 
     /// Has work done that may block, after all that was given before.
@@ -446,6 +451,46 @@ impl Shared {
         self.send_all(|| Mail::Stop);
     }
 
+    /// A reactor has none of its connections left: whether it is the last one.
+    pub(crate) fn has_left(&self, shard: usize) -> bool {
+        let mut serving = self.serving.lock().expect("held for a look only");
+        serving.remove(&shard) && serving.is_empty()
+    }
+
+    /// A reactor has failed: the others end in order, so that hosts go on by
+    /// other paths at once. Where they have ended already, nobody is left to sync
+    /// the volumes.
+    pub fn reactor_failed(&self, shard: usize, why: &str) {
+        tracing::error!(
+            reactor = shard,
+            why,
+            "a reactor has failed: its connections are closed and the target stops; \
+             report this, and start weft again"
+        );
+        // Before the others hear of it: the last of them syncs the volumes.
+        if self.has_left(shard) {
+            let volumes = self.volumes().len();
+            self.unsynced.store(volumes as u64, Ordering::Relaxed);
+        }
+        if !broken::is(Fault::KeepServing) {
+            self.stop();
+        }
+    }
+
+    /// Work beside the reactors has failed: they end in order.
+    pub(crate) fn work_failed(&self, thread: &str, why: &str) {
+        tracing::error!(
+            thread,
+            why,
+            "work beside the reactors has failed: the target stops; \
+             report this, and start weft again"
+        );
+        let mut failures = self.failures.lock().expect("held for a look only");
+        failures.push(format!("{thread}: {why}"));
+        drop(failures);
+        self.stop();
+    }
+
     /// Whether it is about to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
@@ -474,10 +519,18 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
+impl Shared {
+    /// No work is done beside the reactors any more. Without a thread of the
+    /// clerk's, whoever ran the reactors says so: work may own what it lies in.
+    pub fn end_clerk(&self) {
         self.desk.close();
         self.questions.close();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end_clerk();
     }
 }
 

@@ -15,7 +15,7 @@ use store::fs::FileSystem;
 
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
-use crate::clerk::Clerk;
+use crate::clerk::{Clerk, caught};
 use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::nfs::files;
 use crate::nfs::mail::{Client, NfsMail};
@@ -232,7 +232,8 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
         thread::Builder::new()
             .name(format!("weft-{number}"))
             .spawn(move || {
-                let result = reactor.run(&ready, &may_go);
+                let result = caught(|| reactor.run(&ready, &may_go));
+                let result = result.unwrap_or_else(|why| Err(io::Error::other(why)));
                 if let Err(error) = &result {
                     let _ = ready.send(Err(io::Error::new(error.kind(), error.to_string())));
                 }
@@ -330,7 +331,15 @@ impl Reactor {
             return Ok(Report::default());
         }
         let mut shard = Shard::new(self.number, self.shared, self.acceptor, &mut driver)?;
-        reactor::run(&mut driver, &mail, &mut shard, &self.run)?;
+        let ended = caught(|| reactor::run(&mut driver, &mail, &mut shard, &self.run));
+        let ended = ended.unwrap_or_else(|why| Err(io::Error::other(why)));
+        if let Err(error) = ended {
+            shard.failed(&error.to_string());
+            std::mem::forget(shard);
+            let (number, cpu) = (self.number, self.cpu);
+            let what = format!("reactor {number} on CPU {cpu} has failed: {error}");
+            return Err(io::Error::new(error.kind(), what));
+        }
         Ok(shard.report(&driver))
     }
 }
@@ -486,8 +495,8 @@ impl Running {
     }
 
     /// Waits until every reactor has ended, at most `timeout`: what they did,
-    /// `None` if some still run. An error is why a reactor failed; the others
-    /// are told to stop.
+    /// `None` if some still run. An error is why one of them, or the clerk, has
+    /// failed, each told once; the others stop, and may be waited for again.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Report>> {
         let deadline = Instant::now() + timeout;
         while self.ended.0 < self.shared.load.len() {
@@ -499,14 +508,22 @@ impl Running {
                     self.ended.1 += report;
                 }
                 Ok(Err(error)) => {
+                    self.ended.0 += 1;
                     self.stop();
                     return Err(error);
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other("a reactor panicked"));
-                }
+                Err(RecvTimeoutError::Disconnected) => unreachable!("each reactor reports"),
             }
+        }
+        let failure = self
+            .shared
+            .failures
+            .lock()
+            .expect("held for a look only")
+            .pop();
+        if let Some(failure) = failure {
+            return Err(io::Error::other(failure));
         }
         Ok(Some(self.with_others(self.ended.1)))
     }

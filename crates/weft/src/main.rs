@@ -24,6 +24,9 @@ static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllo
 const FAILURE: u8 = 1;
 /// The command line or the configuration is wrong (clap's own code for it).
 const USAGE: u8 = 2;
+/// A part of the server has failed by our own mistake (a panic); the rest has
+/// ended in order, as far as it could.
+const INTERNAL: u8 = 3;
 
 /// Network storage in user space: volumes served over NVMe/TCP and iSCSI, files
 /// over NFS.
@@ -34,7 +37,8 @@ const USAGE: u8 = 2;
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration.\n\
+    after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration, \
+                  3 a part of the server failed.\n\
                   WEFT_LOG=debug says more on standard error (tracing's filter syntax)."
 )]
 struct Cli {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::signals::{self, Asked};
-use crate::{FAILURE, banner};
+use crate::{FAILURE, INTERNAL, banner};
 
 /// Connections are closed and volumes synced within this, or the process ends
 /// without.
@@ -58,6 +58,11 @@ pub fn run(config: Config) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     say(&announce(&config, &running));
+    until_the_end(&mut running, &asked)
+}
+
+/// Serves until it is asked to end, or a part of it fails.
+fn until_the_end(running: &mut Running, asked: &Receiver<Asked>) -> ExitCode {
     loop {
         match asked.recv_timeout(LOOK_EVERY) {
             Ok(Asked::Counters) => {
@@ -78,7 +83,7 @@ pub fn run(config: Config) -> ExitCode {
         match running.wait(Duration::ZERO) {
             Ok(None) => {}
             Ok(Some(_)) => return fail("the reactors have ended by themselves"),
-            Err(error) => return fail(&format!("a reactor has failed: {error}")),
+            Err(error) => return end_after(running, error),
         }
     }
     say("stopping; a second signal ends at once\n");
@@ -94,8 +99,24 @@ pub fn run(config: Config) -> ExitCode {
             }
         }
         Ok(None) => fail("not everything was closed and synced in time"),
-        Err(error) => fail(&format!("a reactor has failed: {error}")),
+        Err(error) => end_after(running, error),
     }
+}
+
+/// A part has failed. The others close their connections, so that hosts go on by
+/// other paths, and sync the volumes.
+fn end_after(running: &mut Running, failure: io::Error) -> ExitCode {
+    let give_up = Instant::now() + STOP_MAX;
+    let mut failure = Some(failure);
+    while let Some(error) = failure.take() {
+        eprintln!("weft: {error}");
+        match running.wait(give_up.saturating_duration_since(Instant::now())) {
+            Err(another) => failure = Some(another),
+            Ok(Some(report)) if report.unsynced == 0 => {}
+            Ok(_) => eprintln!("weft: not everything was closed and synced; the log says what"),
+        }
+    }
+    ExitCode::from(INTERNAL)
 }
 
 /// What it has done so far, as a line of JSON.
@@ -165,4 +186,64 @@ fn fail(why: &str) -> ExitCode {
     // Its end is in order, whoever reads why.
     let _ = writeln!(io::stderr(), "weft: {why}");
     ExitCode::from(FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::{FileIo, Token};
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
+
+    /// Whoever syncs it panics.
+    struct Trap(Arc<dyn Volume>);
+
+    impl Volume for Trap {
+        fn base(&self) -> &Base {
+            self.0.base()
+        }
+
+        fn start(&self, io: Io, _: &mut dyn FileIo, _: Token) -> Progress {
+            panic!("the trap was used: {io:?}");
+        }
+
+        fn resume(&self, _: Task, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Progress {
+            unreachable!("it waits for nothing")
+        }
+
+        fn resize(&self, _: u64, _: bool) -> Result<(), ResizeError> {
+            unreachable!("nobody asks")
+        }
+
+        fn extents(&self, _: u64, _: u64, _: usize, _: &mut Vec<Extent>) -> Result<(), Error> {
+            unreachable!("nobody asks")
+        }
+    }
+
+    fn trapped() -> Running {
+        let mut config = control::default_config();
+        config.file_systems.clear();
+        config.exports.clear();
+        config.listeners.truncate(1);
+        config.listeners[0].address.set_port(0);
+        let volume = store::open(&config.volumes[0]).expect("memory");
+        let trap: Arc<dyn Volume> = Arc::new(Trap(volume));
+        target::parts::start_with(config, vec![trap]).expect("starts")
+    }
+
+    #[test]
+    fn a_panic_has_its_own_exit_code_whoever_asked_for_the_end() {
+        for is_asked in [true, false] {
+            let mut running = trapped();
+            let (tell, asked) = mpsc::channel();
+            match is_asked {
+                true => tell.send(Asked::End).expect("it listens"),
+                false => running.stop(),
+            }
+            let code = until_the_end(&mut running, &asked);
+            assert_eq!(code, ExitCode::from(INTERNAL));
+            assert_eq!(running.report().unsynced, 1);
+        }
+    }
 }

@@ -14,6 +14,7 @@ use wire::iscsi::{TaskFunction, TaskResponse};
 
 use super::{Answer, Connection};
 use crate::fence::Scope;
+use crate::job::Work;
 use crate::shared::{Mail, Shared};
 
 /// Tasks to be ended on every reactor.
@@ -117,7 +118,8 @@ impl Connection {
         driver: &mut D,
     ) {
         let ending = self.end_tasks_of(tag, luns, only_own, driver);
-        let later = self.later(tag);
+        // Sense data is no answer to a function.
+        let later = self.later_as(tag, Work::Elsewhere, TaskResponse::Rejected.into());
         self.shared.fence(Scope::Mail, move |shared| {
             if only_own {
                 return later.answer(TaskResponse::Complete);

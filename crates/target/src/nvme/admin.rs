@@ -246,7 +246,7 @@ impl Connection {
     /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends
     /// it. Our own queue is no exception.
     fn send_abort(&mut self, tag: Tag, connection: Option<u64>, cid: u16) {
-        let later = self.later_as(tag, Work::Abort);
+        let later = self.later_as(tag, Work::Abort, Answer::not_aborted());
         match connection.map(ConnectionRef::unpack) {
             None => later.answer(Answer::not_aborted()),
             Some(connection) => self.shared.send(

@@ -17,6 +17,7 @@ mod lifecycle;
 mod limits;
 mod live;
 mod memory;
+mod panics;
 #[path = "../shared/report.rs"]
 mod report;
 #[path = "../shared/running.rs"]
