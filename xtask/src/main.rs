@@ -34,6 +34,21 @@ const CI: &[(&str, &[&str])] = &[
     // Unit and property tests, house rules, the fuzzers' corpus, and the tests
     // with real clients.
     ("tests", &["test", "--workspace"]),
+    // What a debug build does, a release build may leave out.
+    (
+        "memory that is touched, in a release build",
+        &[
+            "test",
+            "--release",
+            "--package",
+            "mem",
+            "--lib",
+            "--test",
+            "resident",
+            "--",
+            "touched",
+        ],
+    ),
     // What lies above `mem` is built once more, so that it can be made to do wrong;
     // of the whole workspace, for else its dependencies would be too.
     (
