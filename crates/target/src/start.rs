@@ -232,8 +232,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
         thread::Builder::new()
             .name(format!("weft-{number}"))
             .spawn(move || {
-                let result = caught(|| reactor.run(&ready, &may_go));
-                let result = result.unwrap_or_else(|why| Err(io::Error::other(why)));
+                let result = caught_io(|| reactor.run(&ready, &may_go));
                 if let Err(error) = &result {
                     let _ = ready.send(Err(io::Error::new(error.kind(), error.to_string())));
                 }
@@ -304,6 +303,11 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
+/// A panic is one more way to fail.
+fn caught_io<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    caught(f).unwrap_or_else(|why| Err(io::Error::other(why)))
+}
+
 /// One reactor, before its thread has started.
 struct Reactor {
     number: usize,
@@ -331,8 +335,7 @@ impl Reactor {
             return Ok(Report::default());
         }
         let mut shard = Shard::new(self.number, self.shared, self.acceptor, &mut driver)?;
-        let ended = caught(|| reactor::run(&mut driver, &mail, &mut shard, &self.run));
-        let ended = ended.unwrap_or_else(|why| Err(io::Error::other(why)));
+        let ended = caught_io(|| reactor::run(&mut driver, &mail, &mut shard, &self.run));
         if let Err(error) = ended {
             shard.failed(&error.to_string());
             std::mem::forget(shard);
