@@ -196,9 +196,10 @@ pub fn address(listener: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420 + listener as u16))
 }
 
-/// Who volume `n` is.
+/// Who volume `n` is, at both ends: serial numbers come from one of them.
 pub fn uuid(n: usize) -> Uuid {
-    Uuid::from_u128(n as u128 + 1)
+    let n = n as u64 + 1;
+    Uuid::from_u64_pair(n, n)
 }
 
 /// Name of volume `n`.

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use link::Link;
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
-use mem::broken::{self, Fault};
 use reactor::{Driver, Received, SocketId};
 use store::Volume;
 use store::reservation::Registrant;
@@ -268,7 +267,7 @@ impl<P: Protocol> Connection<P> {
     /// Whether others are to have their turn before it does more.
     #[inline]
     pub(crate) fn gives_way(&mut self) -> bool {
-        let gives_way = work::is_used_up() && !broken::is(Fault::EndlessTurn);
+        let gives_way = work::is_used_up();
         self.has_more |= gives_way;
         gives_way
     }

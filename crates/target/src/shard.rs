@@ -464,6 +464,7 @@ impl Shard {
         id: ConnectionId,
         f: impl FnOnce(&mut AnyConnection, &mut D),
     ) {
+        let max = self.units_max();
         let Some(entry) = self.table.get_mut(id.index as usize) else {
             return;
         };
@@ -473,7 +474,6 @@ impl Shard {
         let Some(connection) = entry.connection.as_mut() else {
             return;
         };
-        let max = self.shared.limits.turn_units_max;
         let units = entry.share.in_turn(self.turn);
         work::take_turn(units, max, || f(connection, driver));
         self.turn_units_max = self.turn_units_max.max(*units);
@@ -482,15 +482,25 @@ impl Shard {
         }
     }
 
+    /// What a connection may spend in a turn.
+    #[inline]
+    fn units_max(&self) -> u64 {
+        match broken::is(Fault::EndlessTurn) {
+            true => u64::MAX,
+            false => self.shared.limits.turn_units_max,
+        }
+    }
+
     /// Whether whose job it is has used its share of the turn up.
     #[inline]
     fn is_used_up(&mut self, id: JobId) -> bool {
+        let max = self.units_max();
         let owner = self.local.jobs.borrow().owner(id);
         let share = match owner {
             Some(owner) => &mut self.table[owner.index as usize].share,
             None => &mut self.background,
         };
-        *share.in_turn(self.turn) >= self.shared.limits.turn_units_max
+        *share.in_turn(self.turn) >= max
     }
 
     /// File work has completed. What came before is seen to first.
@@ -529,7 +539,7 @@ impl Shard {
             None => match job.work {
                 Work::Background(work, task) => {
                     let mut units = *self.background.in_turn(self.turn);
-                    let max = self.shared.limits.turn_units_max;
+                    let max = self.units_max();
                     work::take_turn(&mut units, max, || {
                         self.go_on_with_nfs(driver, (id, job.mark), work, (task, result));
                     });
@@ -761,7 +771,7 @@ impl Shard {
     /// memory stay there; whether one found some and waits for more.
     #[inline]
     fn turn<D: Driver>(&mut self, driver: &mut D, dirty: &mut Vec<u32>) -> bool {
-        let max = self.shared.limits.turn_units_max;
+        let max = self.units_max();
         let mut wants_more = false;
         dirty.retain(|&index| {
             let entry = &mut self.table[index as usize];
