@@ -22,11 +22,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, absolute};
 
 use iscsi::{PortalGroup, Target};
 use store::Kind;
-use store::identity::of_memory;
+use store::identity::{of_memory, of_state};
 use store::memory::MemoryLimit;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -119,7 +119,8 @@ fn identify_memory(config: &mut Config, place: &str) {
     for volume in &mut config.volumes {
         if let Kind::Null | Kind::Ram = volume.kind {
             let of_place = || of_memory(place, &volume.kind, &volume.name);
-            volume.uuid = volume.uuid.or_else(|| Some(of_place()));
+            let found = volume.uuid.or_else(|| of_state(volume));
+            volume.uuid = found.or_else(|| Some(of_place()));
         }
     }
 }
@@ -145,8 +146,8 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
     };
     let parsed = parse(&text, &origin, &reactor::affinity());
     let mut config = parsed.map_err(|list| Problems { file, list })?;
-    // By whatever way it was named.
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // As it was named: a link to the folder of a version leads elsewhere later.
+    let place = absolute(path).unwrap_or_else(|_| path.to_owned());
     identify_memory(&mut config, &place.display().to_string());
     Ok(config)
 }

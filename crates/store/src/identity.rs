@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::Kind;
+use crate::{Kind, Spec, state};
 
 /// Where a file keeps its UUID, as text.
 pub(crate) const ATTRIBUTE: &str = "user.weft.uuid";
@@ -38,11 +38,18 @@ pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
 }
 
 /// Of what is in memory, of the process that serves what the configuration in
-/// the file `configuration` says: no other process serves that at the same time,
+/// the file `configuration` says, as that was named: no other process serves that at the same time,
 /// and the next one that does is the same to hosts.
 pub fn of_memory(configuration: &str, kind: &Kind, name: &str) -> Uuid {
     let place = format!("{}\n{configuration}", host_name());
     Uuid::new_v5(&derive(kind.name(), name), place.as_bytes())
+}
+
+/// Of what is in memory and has a state file: the one in that, wherever the
+/// configuration lies now. Earlier versions gave one UUID to all of a name.
+pub fn of_state(spec: &Spec) -> Option<Uuid> {
+    let by_name = derive(spec.kind.name(), &spec.name);
+    state::volume(spec).filter(|uuid| *uuid != by_name)
 }
 
 /// Text that is the same after a restart, and another on every other machine.
@@ -180,22 +187,28 @@ pub(crate) struct Who {
     pub(crate) is_known: bool,
     /// weft made it.
     pub(crate) is_made: bool,
+    /// Its file system has attributes to keep that in.
+    pub(crate) can_keep: bool,
     /// What the file is to keep and does not.
     missing: Option<String>,
 }
 
 impl Who {
     /// Of a file that was made just now: it keeps a random one if it can.
-    pub(crate) fn made(file: &File, name: &str) -> io::Result<Who> {
+    /// Otherwise it is who it will be when it is found.
+    pub(crate) fn made(file: &File, spec: &Spec, in_state: Option<Uuid>) -> io::Result<Who> {
         let uuid = random()?;
         let text = Record::text(uuid, &object(file)?, Origin::Made);
-        let is_kept = keep(file, &text).is_ok();
+        let found = Who::found(file, spec, in_state)?;
+        let (uuid, missing) = match keep(file, &text) {
+            Ok(()) => (uuid, None),
+            Err(_) => (found.uuid, found.missing),
+        };
         Ok(Who {
-            uuid: if is_kept { uuid } else { derive("file", name) },
-            copied_from: None,
+            uuid,
             is_known: true,
-            is_made: true,
-            missing: None,
+            missing,
+            ..found
         })
     }
 
@@ -207,58 +220,77 @@ impl Who {
             copied_from: None,
             is_known: true,
             is_made: false,
+            can_keep: true,
             missing: None,
         }
     }
 
-    /// Of a file that was there; nothing is written yet.
-    pub(crate) fn found(file: &File, name: &str) -> io::Result<Who> {
-        let mut who = Who {
-            uuid: Uuid::nil(),
-            copied_from: None,
-            is_known: false,
-            is_made: false,
-            missing: None,
-        };
-        let record = match stored(file)? {
-            Stored::Nowhere => {
-                who.uuid = derive("file", name);
-                return Ok(who);
-            }
-            Stored::Nothing => None,
-            Stored::Record(record) => Some(record),
-        };
+    /// Of a file that was there, whose state file is that of the volume
+    /// `in_state`; nothing is written yet.
+    pub(crate) fn found(file: &File, spec: &Spec, in_state: Option<Uuid>) -> io::Result<Who> {
         let object = object(file)?;
-        let origin = record
-            .as_ref()
-            .map_or(Origin::Found, |record| record.origin);
-        who.is_known = record.is_some();
-        who.is_made = origin == Origin::Made;
-        who.uuid = match record {
-            None => derive("object", &object),
-            Some(Record {
-                uuid,
-                object: Some(named),
-                ..
-            }) if named == object => {
-                who.uuid = uuid;
-                return Ok(who);
-            }
-            Some(Record {
-                uuid,
-                object: Some(_),
-                ..
-            }) => {
-                who.copied_from = Some(uuid);
-                // Always the same, so that it stays where it cannot be kept.
-                Uuid::new_v5(&uuid, format!("copy\n{object}").as_bytes())
-            }
-            Some(Record {
-                uuid, object: None, ..
-            }) => uuid,
+        match stored(file)? {
+            Stored::Record(record) => Ok(Who::recorded(record, &object, spec)),
+            Stored::Nothing => Who::unrecorded(file, Some(&object), spec, in_state),
+            Stored::Nowhere => Who::unrecorded(file, None, spec, in_state),
+        }
+    }
+
+    /// Of a file that keeps `record` and is `object`.
+    fn recorded(record: Record, object: &str, spec: &Spec) -> Who {
+        let Record {
+            uuid,
+            object: named,
+            origin,
+        } = record;
+        let is_bound = named.as_deref() == Some(object);
+        // One that is configured to be the original has taken its place.
+        let is_copy = named.is_some() && !is_bound && spec.uuid != Some(uuid);
+        let own = match is_copy {
+            // Always the same, so that it stays where it cannot be kept.
+            true => Uuid::new_v5(&uuid, format!("copy\n{object}").as_bytes()),
+            false => uuid,
         };
-        who.missing = Some(Record::text(who.uuid, &object, origin));
-        Ok(who)
+        Who {
+            uuid: own,
+            copied_from: is_copy.then_some(uuid),
+            is_known: true,
+            is_made: origin == Origin::Made,
+            can_keep: true,
+            missing: (!is_bound).then(|| Record::text(own, object, origin)),
+        }
+    }
+
+    /// Of a file that keeps nothing, and is `object` if it could keep something.
+    fn unrecorded(
+        file: &File,
+        object: Option<&str>,
+        spec: &Spec,
+        in_state: Option<Uuid>,
+    ) -> io::Result<Who> {
+        let by_name = derive("file", &spec.name);
+        let uuid = match object {
+            // Earlier versions took the name where nothing could be kept.
+            Some(object) if in_state != Some(by_name) => derive("object", object),
+            _ => by_name,
+        };
+        // What the file cannot say, its state file says, or the configuration.
+        let is_known =
+            in_state == Some(spec.uuid.unwrap_or(uuid)) || object.is_none() && spec.uuid.is_some();
+        // An empty one was made by a process that ended before it wrote more.
+        let is_made = is_known || file.metadata()?.len() == 0;
+        let origin = match is_made {
+            true => Origin::Made,
+            false => Origin::Found,
+        };
+        Ok(Who {
+            uuid,
+            copied_from: None,
+            is_known,
+            is_made,
+            can_keep: object.is_some(),
+            missing: object.map(|object| Record::text(uuid, object, origin)),
+        })
     }
 
     /// Lets the file keep what it is to keep, which is durable after its next
@@ -294,6 +326,7 @@ impl Who {
 }
 
 fn keep(file: &File, text: &str) -> io::Result<()> {
+    fault::at_attributes(true)?;
     Ok(fsetxattr(
         file,
         ATTRIBUTE,
@@ -321,7 +354,8 @@ fn stored(file: &File) -> io::Result<Stored> {
         io::Error::new(io::ErrorKind::InvalidData, why)
     };
     let mut text = [0; 128];
-    let len = match fgetxattr(file, ATTRIBUTE, &mut text) {
+    let read = fault::at_attributes(false).and_then(|()| fgetxattr(file, ATTRIBUTE, &mut text));
+    let len = match read {
         Ok(len) => len,
         Err(Errno::NODATA) => return Ok(Stored::Nothing),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Stored::Nowhere),
@@ -331,6 +365,31 @@ fn stored(file: &File) -> io::Result<Stored> {
     let text = String::from_utf8_lossy(&text[..len]);
     let record = Record::parse(&text).ok_or_else(|| wrong(&format!("is no UUID but '{text}'")))?;
     Ok(Stored::Record(record))
+}
+
+/// Makes attributes fail, for tests.
+pub(crate) mod fault {
+    use rustix::io::Errno;
+
+    #[cfg(test)]
+    thread_local! {
+        /// What each access answers from now on; `NOSPC` and the like only those
+        /// that write.
+        pub(crate) static ANSWER: std::cell::Cell<Option<Errno>> = const { std::cell::Cell::new(None) };
+    }
+
+    #[cfg(test)]
+    pub(super) fn at_attributes(is_write: bool) -> Result<(), Errno> {
+        match ANSWER.get() {
+            Some(errno) if is_write || errno == Errno::OPNOTSUPP => Err(errno),
+            _ => Ok(()),
+        }
+    }
+
+    #[cfg(not(test))]
+    pub(super) fn at_attributes(_: bool) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 /// Version 4, from the kernel.

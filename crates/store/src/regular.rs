@@ -6,13 +6,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use tracing::info;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::identity::Who;
 use crate::open::Problem;
 use crate::state::{Former, folder};
-use crate::{Spec, State, format, in_use};
+use crate::{Spec, State, format, in_use, state};
 
 /// The file at `path`, locked and as large as `spec` says, which is durable if
 /// it may be changed; who it is, and what the volume in it remembers.
@@ -44,7 +44,7 @@ fn prepare(
         }
     };
     let who = match created {
-        true => Who::made(file, &spec.name),
+        true => Who::made(file, spec, state::volume(spec)),
         false => found(spec, file),
     };
     let who = who.map_err(system("take the identity of"))?;
@@ -78,7 +78,7 @@ fn prepare(
 /// Who a file is that was there. What it says of itself need not be understood
 /// where the configuration says it.
 fn found(spec: &Spec, file: &fs::File) -> io::Result<Who> {
-    match (Who::found(file, &spec.name), spec.uuid) {
+    match (Who::found(file, spec, state::volume(spec)), spec.uuid) {
         (Err(_), Some(uuid)) => Ok(Who::told(uuid)),
         (who, _) => who,
     }
@@ -107,11 +107,22 @@ fn check_content(
             path: Some(path()),
             source,
         })?;
-        if let Some(format) = format {
-            return Err(Problem::Format {
-                path: path(),
+        match format {
+            Some(format) if who.can_keep => {
+                return Err(Problem::Format {
+                    path: path(),
+                    format,
+                });
+            }
+            Some(format) => warn!(
+                path = %path().display(),
                 format,
-            });
+                "the file begins or ends as an image does, or a host wrote so: its file system \
+                 cannot keep which; if it is an image, stop weft and convert it \
+                 ('qemu-img convert -O raw'), else set uuid = \"{}\" for it",
+                who.uuid
+            ),
+            None => {}
         }
     }
     if file_bytes > size_bytes || file_bytes < size_bytes && spec.read_only {
@@ -252,6 +263,107 @@ fn find_holder(locks: &str, file: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
+    use crate::identity::{derive, fault};
+    use crate::state::beside;
+    use rustix::io::Errno;
+
+    const SIZE: u64 = 64 << 10;
+
+    fn spec(path: &Path, size_bytes: u64) -> Spec {
+        let path = path.to_owned();
+        Spec::new("disk", Kind::File { path }, size_bytes, 512)
+    }
+
+    /// Opens it where attributes answer so.
+    fn open_where(answer: Option<Errno>, spec: &Spec) -> Result<(Uuid, State), Problem> {
+        let Kind::File { path } = &spec.kind else {
+            unreachable!("a file")
+        };
+        fault::ANSWER.set(answer);
+        let opened = open(spec, path);
+        fault::ANSWER.set(None);
+        opened.map(|(_, uuid, state)| (uuid, state))
+    }
+
+    fn begin_as_an_image(path: &Path) {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"QFI\xfb", 0).unwrap();
+    }
+
+    #[test]
+    fn volume_that_cannot_keep_what_it_is_survives_a_signature_that_a_host_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let nowhere = Some(Errno::OPNOTSUPP);
+        let (uuid, _) = open_where(nowhere, &spec(&path, SIZE)).expect("made");
+        begin_as_an_image(&path);
+        let (again, state) = open_where(nowhere, &spec(&path, SIZE)).expect("with a warning");
+        assert_eq!(again, uuid);
+        // Its size is not proven by that; its state file proves it, and so does a UUID.
+        let larger = open_where(nowhere, &spec(&path, 2 * SIZE));
+        assert!(matches!(larger, Err(Problem::NotOurs { .. })));
+        state.set_unreadable(&[]).unwrap();
+        state.protect_permanently().unwrap();
+        open_where(nowhere, &spec(&path, 2 * SIZE)).expect("its state file tells");
+        fs::remove_file(beside(&path)).unwrap();
+        let mut told = spec(&path, 3 * SIZE);
+        told.uuid = Some(Uuid::from_u128(7));
+        open_where(nowhere, &told).expect("the configuration tells");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 3 * SIZE);
+    }
+
+    #[test]
+    fn file_that_has_lost_its_record_is_known_by_its_state_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let room = Some(Errno::NOSPC);
+        let (_, state) = open_where(room, &spec(&path, SIZE)).expect("made");
+        begin_as_an_image(&path);
+        let image = open_where(room, &spec(&path, SIZE));
+        assert!(matches!(image, Err(Problem::Format { .. })), "no proof");
+        state.protect_permanently().unwrap();
+        open_where(room, &spec(&path, 2 * SIZE)).expect("its state file tells");
+    }
+
+    #[test]
+    fn uuid_of_a_file_that_cannot_keep_it_is_the_same_when_made_and_found() {
+        for answer in [Errno::OPNOTSUPP, Errno::NOSPC, Errno::PERM, Errno::ROFS] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk");
+            let (made, _) = open_where(Some(answer), &spec(&path, SIZE)).expect("made");
+            let mut read_only = spec(&path, SIZE);
+            read_only.read_only = true;
+            for spec in [&spec(&path, SIZE), &read_only] {
+                let (found, _) = open_where(Some(answer), spec).expect("found");
+                assert_eq!(found, made, "{answer}");
+            }
+            // There is room now: it is kept.
+            if answer != Errno::OPNOTSUPP {
+                for _ in 0..2 {
+                    let (found, _) = open_where(None, &spec(&path, SIZE)).expect("found");
+                    assert_eq!(found, made, "{answer}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn uuid_that_an_earlier_version_derived_from_the_name_stays_that_of_its_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; SIZE as usize]).unwrap();
+        let by_name = derive("file", "disk");
+        let mut old = spec(&path, SIZE);
+        old.state = Some(beside(&path));
+        let state = State::in_file(&old, by_name, None).unwrap();
+        state.protect_permanently().unwrap();
+        for answer in [Some(Errno::NOSPC), None] {
+            let (uuid, state) = open_where(answer, &spec(&path, SIZE)).expect("its own");
+            assert_eq!(uuid, by_name);
+            assert!(state.is_write_protected());
+        }
+    }
 
     #[test]
     fn the_holder_of_a_lock_is_found() {

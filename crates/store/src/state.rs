@@ -10,6 +10,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,26 @@ pub(crate) struct Document {
     write_protected: bool,
     /// First byte and number of bytes of each.
     unreadable: Vec<(u64, u64)>,
+    /// Reservations of UUIDs that the volume had before, or was copied with:
+    /// there again when it has that UUID again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    others: Vec<(String, Option<Rules>)>,
+}
+
+impl Document {
+    fn has_other(&self, volume: &str) -> bool {
+        self.others.iter().any(|(other, _)| other == volume)
+    }
+
+    /// Makes it that of the UUID `volume`. Reservations are about who may write
+    /// to a volume of one UUID: they are set aside with it.
+    fn become_that_of(&mut self, volume: String) {
+        let at = self.others.iter().position(|(other, _)| *other == volume);
+        let own = at.and_then(|at| self.others.swap_remove(at).1);
+        let former = mem::replace(&mut self.volume, volume);
+        let reservations = mem::replace(&mut self.reservations, own);
+        self.others.push((former, reservations));
+    }
 }
 
 /// Where a volume's state lies: a file, or what a test or the simulator has in
@@ -92,13 +113,17 @@ impl StateFile {
         };
         let mut is_taken_over = false;
         match former {
-            Some(former) if document.volume == former.uuid().to_string() => {
+            Some(Former::Own(own)) if document.volume == own.to_string() => {
                 is_taken_over = true;
                 document.volume = volume;
-                if let Former::Original(_) = former {
-                    // They are about who may write to the original.
-                    document.reservations = None;
-                }
+            }
+            Some(Former::Original(original)) if document.volume == original.to_string() => {
+                is_taken_over = true;
+                document.become_that_of(volume);
+            }
+            _ if document.volume != volume && document.has_other(&volume) => {
+                is_taken_over = true;
+                document.become_that_of(volume);
             }
             _ if document.volume != volume => {
                 let why = format!(
@@ -156,14 +181,6 @@ pub(crate) enum Former {
     Original(Uuid),
     /// Its own, as an earlier version derived it.
     Own(Uuid),
-}
-
-impl Former {
-    fn uuid(self) -> Uuid {
-        match self {
-            Former::Original(uuid) | Former::Own(uuid) => uuid,
-        }
-    }
 }
 
 /// A file in a file system.
@@ -312,6 +329,17 @@ pub(crate) fn examine(spec: &Spec) -> Result<(), Problem> {
     })?;
     let parsed = loaded.as_deref().map(parse).transpose();
     parsed.map(drop).map_err(|why| Problem::State { path, why })
+}
+
+/// Whose the state file of a volume says that it is. What is wrong with the file
+/// is told when it is opened.
+pub(crate) fn volume(spec: &Spec) -> Option<Uuid> {
+    let bytes = Sidecar {
+        path: spec.state_path()?,
+    }
+    .load()
+    .ok()??;
+    Uuid::try_parse(&parse(&bytes).ok()?.volume).ok()
 }
 
 pub(crate) fn folder(path: &Path) -> &Path {

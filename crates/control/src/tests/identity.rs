@@ -152,6 +152,56 @@ fn memory_of_one_name_in_two_files_has_two_identities_that_stay() {
     assert_eq!(load(&path("a.toml")).expect("good").volumes[0].uuid, uuid);
 }
 
+/// Each version of a configuration in a folder of its own, and a link to the one
+/// that counts.
+#[test]
+fn memory_is_the_same_where_a_link_leads_to_another_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let uuid_in = |version: &str| {
+        std::fs::create_dir(at(version)).expect("a folder");
+        std::fs::write(at(version).join("weft.toml"), volume("")).expect("a file");
+        let _ = std::fs::remove_file(at("current"));
+        std::os::unix::fs::symlink(version, at("current")).expect("a link");
+        let config = load(&at("current/weft.toml")).expect("good");
+        config.volumes[0].uuid.expect("of memory")
+    };
+    assert_eq!(uuid_in("1"), uuid_in("2"));
+}
+
+#[test]
+fn memory_with_a_state_file_has_the_uuid_in_it_wherever_the_configuration_lies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let text = volume(&format!("state = {:?}", at("state")));
+    for name in ["a.toml", "b.toml"] {
+        std::fs::write(at(name), &text).expect("a file");
+    }
+    let spec_in = |name: &str| load(&at(name)).expect("good").volumes[0].clone();
+    assert_ne!(spec_in("a.toml").uuid, spec_in("b.toml").uuid, "no state");
+    let first = store::open(&spec_in("a.toml")).expect("memory");
+    let host = store::reservation::Registrant::NvmeHost([1; 16]);
+    let register = store::reservation::Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    let reservations = first.reservations();
+    reservations.change(&host, &register).expect("kept");
+    let uuid = first.info().uuid;
+    drop(first);
+    let second = store::open(&spec_in("b.toml")).expect("its own state");
+    assert_eq!(second.info().uuid, uuid);
+    assert_eq!(second.reservations().report().registrants.len(), 1);
+    // What is configured counts before it.
+    let given = "uuid = \"f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"";
+    std::fs::write(
+        at("c.toml"),
+        text.replace("state =", &format!("{given}\nstate =")),
+    )
+    .unwrap();
+    assert_eq!(spec_in("c.toml").uuid, Uuid::parse_str(&given[8..44]).ok());
+}
+
 #[test]
 fn names_of_what_is_built_in_are_this_machines_and_stay() {
     let config = default_config();

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::common::*;
 use crate::fake::*;
 use crate::opening::{assert_says, has_attributes, problem};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use store::reservation::{Registrant, Request};
-use store::{Info, Io, Problem, open};
+use store::{Info, Io, Problem, Volume, open};
 use uuid::Uuid;
 
 const SIZE: u64 = 64 << 10;
@@ -150,4 +151,93 @@ fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
     fs::copy(at("second.weft"), at("third.weft")).unwrap();
     let (found, _) = problem(&file_spec(&at("third"), SIZE));
     assert!(matches!(found, Problem::State { .. }), "{found:?}");
+}
+
+const HOST: Registrant = Registrant::NvmeHost([1; 16]);
+
+/// A volume with a reservation of `HOST` that persists, and a copy of it with
+/// its attributes and its state file.
+fn reserved_and_copied(folder: &Path) -> Info {
+    let (first, second) = (folder.join("first"), folder.join("second"));
+    let volume = open(&file_spec(&first, SIZE)).unwrap();
+    let register = Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    volume.reservations().change(&HOST, &register).unwrap();
+    copy(&first, &second);
+    fs::copy(folder.join("first.weft"), folder.join("second.weft")).unwrap();
+    volume.info().clone()
+}
+
+#[test]
+fn copy_that_is_configured_to_be_the_original_keeps_its_reservations() {
+    let Some(folder) = folder() else { return };
+    let original = reserved_and_copied(folder.path());
+    let path = folder.path().join("second");
+    let mut spec = file_spec(&path, SIZE);
+    spec.uuid = Some(original.uuid);
+    for _ in 0..2 {
+        let volume = open(&spec).unwrap();
+        assert_eq!(*volume.info(), original_named(&original, &volume));
+        let registrants = volume.reservations().report().registrants;
+        assert_eq!(registrants, [(HOST, 7, false)]);
+    }
+    // It is that volume from now on.
+    assert_eq!(info(&path, false).uuid, original.uuid);
+}
+
+/// What `volume` would tell if it were the original.
+fn original_named(original: &Info, volume: &Arc<dyn Volume>) -> Info {
+    Info {
+        name: volume.info().name.clone(),
+        ..original.clone()
+    }
+}
+
+#[test]
+fn copy_that_was_served_as_itself_can_still_become_the_original_and_loses_nothing() {
+    let Some(folder) = folder() else { return };
+    let original = reserved_and_copied(folder.path());
+    let path = folder.path().join("second");
+    let spec = file_spec(&path, SIZE);
+    let volume = open(&spec).unwrap();
+    let own = volume.info().uuid;
+    assert_eq!(volume.reservations().report().registrants, []);
+    let register = Request::Register {
+        key: 9,
+        persist: Some(true),
+    };
+    volume.reservations().change(&HOST, &register).unwrap();
+    let mut files = Fake::default();
+    let (offset, len) = (4096, 512);
+    run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap();
+    drop(volume);
+    // There and back: each identity has its reservations, the data its marks.
+    for (uuid, key) in [(original.uuid, 7), (own, 9), (original.uuid, 7)] {
+        let mut spec = spec.clone();
+        spec.uuid = Some(uuid);
+        let volume = open(&spec).unwrap();
+        let registrants = volume.reservations().report().registrants;
+        assert_eq!(registrants, [(HOST, key, false)], "{uuid}");
+        assert!(!volume.unreadable(0, SIZE, 9).is_empty(), "{uuid}");
+    }
+    // A UUID that it never had is another volume's.
+    let mut other = spec;
+    other.uuid = Some(Uuid::from_u128(7));
+    assert!(matches!(problem(&other).0, Problem::State { .. }));
+}
+
+/// A process that ended between making the file and its first sync.
+#[test]
+fn empty_file_without_a_record_is_one_that_weft_made_and_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    File::create(&path).unwrap();
+    assert_eq!(open(&file_spec(&path, SIZE)).unwrap().size_bytes(), SIZE);
+    if has_attributes(folder.path()) {
+        assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
+        open(&file_spec(&path, 2 * SIZE)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 2 * SIZE);
+    }
 }

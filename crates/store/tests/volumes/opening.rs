@@ -238,17 +238,16 @@ fn a_file_without_identity_gets_one_that_stays() {
 fn smaller_file_that_weft_did_not_make_is_not_grown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weft.toml");
-    for text in ["[policy]\n", ""] {
-        fs::write(&path, text).unwrap();
-        let (found, told) = problem(&file_spec(&path, SIZE));
-        assert!(matches!(found, Problem::NotOurs { .. }), "{found:?}");
-        assert_says(
-            &told,
-            &[path.to_str().unwrap(), "adopt = true", &SIZE.to_string()],
-        );
-        assert_eq!(fs::read(&path).unwrap(), text.as_bytes(), "as it was");
-        assert_says(&problem(&file_spec(&path, SIZE)).1, &["adopt = true"]);
-    }
+    let text = "[policy]\n";
+    fs::write(&path, text).unwrap();
+    let (found, told) = problem(&file_spec(&path, SIZE));
+    assert!(matches!(found, Problem::NotOurs { .. }), "{found:?}");
+    assert_says(
+        &told,
+        &[path.to_str().unwrap(), "adopt = true", &SIZE.to_string()],
+    );
+    assert_eq!(fs::read(&path).unwrap(), text.as_bytes(), "as it was");
+    assert_says(&problem(&file_spec(&path, SIZE)).1, &["adopt = true"]);
 }
 
 #[test]
@@ -292,6 +291,10 @@ fn file_that_could_not_be_made_whole_is_not_left() {
 #[test]
 fn image_in_a_known_format_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
+    if !has_attributes(folder.path()) {
+        skipped("no user attributes in the folder for temporary files");
+        return;
+    }
     let path = folder.path().join("image");
     let mut image = vec![0; SIZE as usize];
     image[..4].copy_from_slice(b"QFI\xfb");
