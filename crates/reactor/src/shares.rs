@@ -7,7 +7,6 @@
 
 use crate::sys;
 use mem::broken::{self, Fault};
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -15,6 +14,8 @@ use std::sync::{Arc, Weak};
 /// A device, or the one below a file, as the kernel numbers them.
 pub type Disk = u64;
 
+/// What one disk has. It stays when there is no work, with the room that its queue
+/// has grown to: disks are few, and work comes again.
 struct Share<W> {
     under_way: usize,
     waiting: VecDeque<W>,
@@ -23,8 +24,11 @@ struct Share<W> {
 /// Work on disks, with so much of each under way at most.
 pub struct DiskShares<W> {
     share_max: usize,
-    /// Those with work.
     disks: HashMap<Disk, Share<W>>,
+    /// Disks with work.
+    busy: usize,
+    /// Operations of all disks.
+    under_way: usize,
 }
 
 impl<W> DiskShares<W> {
@@ -33,6 +37,8 @@ impl<W> DiskShares<W> {
         DiskShares {
             share_max,
             disks: HashMap::new(),
+            busy: 0,
+            under_way: 0,
         }
     }
 
@@ -45,7 +51,9 @@ impl<W> DiskShares<W> {
             waiting: VecDeque::new(),
         });
         if share.under_way < self.share_max || broken::is(Fault::NoSharesOfDisks) {
+            self.busy += usize::from(share.under_way == 0);
             share.under_way += 1;
+            self.under_way += 1;
             return Some(work);
         }
         share.waiting.push_back(work);
@@ -55,15 +63,12 @@ impl<W> DiskShares<W> {
     /// Work has ended: what is to be begun in its place.
     #[inline]
     pub fn ended(&mut self, disk: Disk) -> Option<W> {
-        let Entry::Occupied(mut share) = self.disks.entry(disk) else {
-            return None;
-        };
-        let next = share.get_mut().waiting.pop_front();
-        if next.is_none() {
-            share.get_mut().under_way -= 1;
-            if share.get().under_way == 0 {
-                share.remove();
-            }
+        let share = self.disks.get_mut(&disk)?;
+        let next = share.waiting.pop_front();
+        if next.is_none() && share.under_way > 0 {
+            share.under_way -= 1;
+            self.under_way -= 1;
+            self.busy -= usize::from(share.under_way == 0);
         }
         next
     }
@@ -85,7 +90,13 @@ impl<W> DiskShares<W> {
     /// Disks with work.
     #[inline]
     pub fn disks(&self) -> usize {
-        self.disks.len()
+        self.busy
+    }
+
+    /// Operations under way on all disks.
+    #[inline]
+    pub fn under_way(&self) -> usize {
+        self.under_way
     }
 }
 
@@ -134,13 +145,13 @@ mod tests {
         let begun: Vec<_> = (0..5).filter_map(|n| shares.offer(1, n)).collect();
         assert_eq!(begun, [0, 1]);
         assert_eq!(shares.offer(2, 9), Some(9));
-        assert_eq!(shares.disks(), 2);
+        assert_eq!((shares.disks(), shares.under_way()), (2, 3));
         assert_eq!(shares.ended(1), Some(2), "the oldest goes on");
         assert_eq!(shares.cancel(|n| *n == 4), [4]);
         assert_eq!(shares.ended(2), None);
         assert_eq!(shares.ended(1), Some(3));
         assert_eq!((shares.ended(1), shares.ended(1)), (None, None));
-        assert_eq!(shares.disks(), 0);
+        assert_eq!((shares.disks(), shares.under_way()), (0, 0));
         assert_eq!(shares.ended(1), None, "it was forgotten meanwhile");
     }
 

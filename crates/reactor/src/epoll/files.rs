@@ -115,7 +115,6 @@ struct Queue<W> {
     /// What a thread takes next: fewer than there are shares of disks.
     jobs: VecDeque<Job<W>>,
     threads: usize,
-    idle: usize,
     stop: bool,
 }
 
@@ -159,11 +158,9 @@ impl<W: Perform> Shared<W> {
     /// the thread does not count any more then.
     fn next(&self) -> Option<Job<W>> {
         let mut queue = self.queue();
-        queue.idle += 1;
         let is_idle = |queue: &mut Queue<W>| !queue.stop && queue.jobs.is_empty();
         let waited = self.work.wait_timeout_while(queue, IDLE, is_idle);
         queue = waited.expect("nothing panics under it").0;
-        queue.idle -= 1;
         let job = match queue.stop {
             true => None,
             false => queue.jobs.pop_front(),
@@ -188,7 +185,6 @@ impl<W: Perform> Workers<W> {
                     shares: DiskShares::new(SHARE_MAX),
                     jobs: VecDeque::new(),
                     threads: 0,
-                    idle: 0,
                     stop: false,
                 }),
                 work: Condvar::new(),
@@ -206,7 +202,8 @@ impl<W: Perform> Workers<W> {
             return;
         };
         queue.jobs.push_back(job);
-        if queue.idle < queue.jobs.len() {
+        // A thread that has just been made, or woken, is not at its work yet.
+        if queue.threads < queue.shares.under_way() {
             self.spawn(&mut queue);
         }
         drop(queue);
@@ -372,6 +369,7 @@ mod tests {
         let done = wait_for(&workers, 96);
         assert!(done.iter().all(|(token, _)| *token >= 100), "{done:?}");
         assert_eq!(begun.try_iter().count(), SHARE_MAX);
+        assert!(workers.shared.queue().threads <= 2 * SHARE_MAX);
         while workers.shared.queue().threads > SHARE_MAX {
             thread::sleep(Duration::from_millis(10));
         }
