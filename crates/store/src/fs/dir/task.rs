@@ -349,7 +349,8 @@ impl Turn<'_> {
             return Progress::Done(Err(error));
         }
         let stage = match entry.syncs.join(number, || files.ticket(token)) {
-            Sync::Ended => return Progress::Done(Ok(what.output())),
+            // It may have ended, and failed, since the look above.
+            Sync::Ended => return Progress::Done(what.check(&entry).map(|()| what.output())),
             Sync::Wait => Stage::Waiting(entry, fd, number),
             Sync::Begin => {
                 files.sync_data(&fd, token);
