@@ -93,7 +93,9 @@ impl Work {
     /// What a copy shall find was written, or was not.
     pub(super) fn has_staged(&mut self, op: Value, status: Status) -> Verdict {
         self.check_status(op, status)?;
-        match status.is_success() {
+        // An answer that was on its way when the target ended finds no place: that was
+        // given to nobody since, and nothing asks for the copy any more.
+        match status.is_success() && self.source_of(op).is_some() {
             true => {
                 self.copies.ready.push(op);
                 Ok(())
