@@ -225,8 +225,11 @@ mod tests {
         let mut config = control::default_config();
         config.file_systems.clear();
         config.exports.clear();
-        config.listeners.truncate(1);
-        config.listeners[0].address.set_port(0);
+        // NVMe/TCP's and iSCSI's, which one portal group names.
+        config.listeners.truncate(2);
+        for listener in &mut config.listeners {
+            listener.address.set_port(0);
+        }
         let volume = store::open(&config.volumes[0]).expect("memory");
         let trap: Arc<dyn Volume> = Arc::new(Trap(volume));
         target::parts::start_with(config, vec![trap]).expect("starts")

@@ -818,10 +818,14 @@ fn what_takes_turns_goes_on_with_what_was_staged() {
     assert_eq!(answer.take(resok.data.len), wanted);
 }
 
-/// All memory but what is kept for what arrives.
+/// All memory but what is kept for what arrives: large buffers leave some to small
+/// ones.
 fn all_memory(world: &World) -> Vec<mem::Buf> {
     let pool = world.server.pool();
-    std::iter::from_fn(|| pool.get(mem::BUF_BYTES_MAX)).collect()
+    let sizes = [mem::BUF_BYTES_MAX, 4096].into_iter();
+    sizes
+        .flat_map(|size| std::iter::from_fn(move || pool.get(size)))
+        .collect()
 }
 
 /// Sends a call that is not answered yet.

@@ -359,6 +359,7 @@ fn controllers_by_the_thousand() {
     let mut many = disk();
     many.cntlids = 1..=CONTROLLERS;
     many.limits.io_queues_max = QUEUES;
+    many.limits.controllers_of_host_max = CONTROLLERS;
     let mut bench = Bench::with(vec![many], &["0.0.0.0:4420"]);
     let mut ids = Vec::new();
     for cntlid in 1..=CONTROLLERS {
