@@ -20,7 +20,7 @@ use crate::config::{
 };
 use crate::fence::Scope;
 use crate::nvme::served::namespace;
-use crate::shared::{ConnectionRef, Mail, Shared, Then};
+use crate::shared::{ConnectionRef, Mail, Shared, Then, locked};
 
 mod files;
 mod iscsi;
@@ -259,7 +259,7 @@ impl Shared {
     /// outcome here, by a reactor or by the clerk. One change is made at a
     /// time, but the next may begin while the end of one is awaited.
     pub fn change(self: &Arc<Self>, change: Change, done: Done) {
-        let guard = self.changes.lock().expect("nothing panics under this lock");
+        let guard = locked(&self.changes);
         if self.is_stopping() {
             return done(self, Err(ChangeError::Stopping));
         }

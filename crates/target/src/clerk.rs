@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::{io, thread};
 
-use crate::shared::Shared;
+use crate::shared::{Shared, locked};
 
 /// Who does the work that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Inner {
 
 impl Desk {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this lock")
+        locked(&self.inner)
     }
 
     /// Adds work to be done after all that was added before.
@@ -78,7 +78,7 @@ impl Desk {
             if inner.is_closed {
                 return None;
             }
-            inner = (self.bell.wait(inner)).expect("nothing panics under this lock");
+            inner = (self.bell.wait(inner)).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

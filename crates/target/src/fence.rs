@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use store::Volume;
 use store::fs::FileSystem;
 
-use crate::shared::{ConnectionRef, Shared};
+use crate::shared::{ConnectionRef, Shared, locked};
 
 /// What must be over.
 pub enum Scope {
@@ -38,7 +38,7 @@ impl Fence {
     /// One reactor has nothing of it left; the last one goes on.
     fn passed(&self, shared: &Arc<Shared>) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let then = self.then.lock().expect("held for a take only").take();
+            let then = locked(&self.then).take();
             then.expect("a fence has one last reactor")(shared);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use machine::Nanos;
 use mem::{Budget, Share};
 
-use crate::shared::SHORTAGE;
+use crate::shared::{SHORTAGE, locked};
 
 /// A host that holds less than this part of `memory_max` and waits for memory
 /// waits for others.
@@ -90,14 +90,12 @@ impl std::fmt::Debug for Hosts {
 
 impl Hosts {
     fn connections(&self) -> MutexGuard<'_, BTreeMap<IpAddr, u32>> {
-        let connections = self.connections.lock();
-        connections.expect("nothing panics under this lock")
+        locked(&self.connections)
     }
 
     /// The host of a name, which has its share of `budget`.
     pub(crate) fn host(&self, name: Name, budget: &Arc<Budget>) -> Arc<Host> {
-        let table = self.table.lock();
-        let mut table = table.expect("nothing panics under this lock");
+        let mut table = locked(&self.table);
         if let Some(host) = table.hosts.get(&name).and_then(Weak::upgrade) {
             return host;
         }

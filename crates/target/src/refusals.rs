@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use machine::Nanos;
 
+use crate::shared::locked;
+
 /// How often repetitions are told.
 const TELL_INTERVAL: Nanos = 60_000_000_000;
 /// Lines of one interval at most, for those that are logged at once,
@@ -203,7 +205,7 @@ pub(crate) struct Refusals {
 
 impl Refusals {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("nothing panics under this lock")
+        locked(&self.table)
     }
 
     /// How many there were; failures of volumes are none.
@@ -222,7 +224,9 @@ impl Refusals {
         if refusal.kind != Kind::Volume {
             self.total.fetch_add(times, Ordering::Relaxed);
         }
-        let is_logged = self.table().note(Key::of(&refusal), times);
+        // Names and reasons are written out before the lock is taken.
+        let key = Key::of(&refusal);
+        let is_logged = self.table().note(key, times);
         if is_logged {
             let Refusal {
                 kind,
@@ -353,6 +357,20 @@ mod tests {
                 assert_eq!(table.take_untold(), Told::default());
             }
         }
+    }
+
+    #[test]
+    fn reason_is_written_out_without_the_lock() {
+        struct Reason<'a>(&'a Refusals);
+        impl Display for Reason<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                assert!(self.0.table.try_lock().is_ok(), "others wait for it");
+                f.write_str("busy")
+            }
+        }
+        let refusals = Refusals::default();
+        refusals.note(Refusal::new(Kind::Connect, &Reason(&refusals)));
+        assert_eq!(refusals.total(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use iscsi::SessionId;
 use machine::Nanos;
@@ -37,6 +37,12 @@ use crate::token::ConnectionId;
 /// How long a shortage of memory is over before it is forgotten: reactors look
 /// every half second.
 pub(crate) const SHORTAGE: Nanos = 1_500_000_000;
+
+/// Locks what reactors share. Where one of them has panicked under the lock the
+/// target stops, and the others come by it to end in order.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A connection anywhere in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,19 +232,17 @@ impl Shared {
 
     /// The controllers, locked: off the way of an I/O.
     pub fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry
-            .lock()
-            .expect("nothing panics under this lock")
+        locked(&self.registry)
     }
 
     /// The iSCSI targets and sessions, locked: off the way of an I/O.
     pub fn iscsi(&self) -> MutexGuard<'_, iscsi::Registry> {
-        self.iscsi.lock().expect("nothing panics under this lock")
+        locked(&self.iscsi)
     }
 
     /// What is served, locked: off the way of an I/O.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics under this lock")
+        locked(&self.state)
     }
 
     /// Mail to one reactor.
@@ -453,7 +457,7 @@ impl Shared {
 
     /// A reactor has none of its connections left: whether it is the last one.
     pub(crate) fn has_left(&self, shard: usize) -> bool {
-        let mut serving = self.serving.lock().expect("held for a look only");
+        let mut serving = locked(&self.serving);
         serving.remove(&shard) && serving.is_empty()
     }
 
@@ -468,12 +472,13 @@ impl Shared {
              report this, and start weft again"
         );
         // Before the others hear of it: the last of them syncs the volumes.
-        if self.has_left(shard) {
-            let volumes = self.volumes().len();
-            self.unsynced.store(volumes as u64, Ordering::Relaxed);
-        }
+        let was_last = self.has_left(shard);
         if !broken::is(Fault::KeepServing) {
             self.stop();
+        }
+        if was_last {
+            let volumes = self.volumes().len();
+            self.unsynced.store(volumes as u64, Ordering::Relaxed);
         }
     }
 
@@ -485,9 +490,7 @@ impl Shared {
             "work beside the reactors has failed: the target stops; \
              report this, and start weft again"
         );
-        let mut failures = self.failures.lock().expect("held for a look only");
-        failures.push(format!("{thread}: {why}"));
-        drop(failures);
+        locked(&self.failures).push(format!("{thread}: {why}"));
         self.stop();
     }
 

@@ -1,5 +1,6 @@
 //! From a configuration to running reactors, and back.
 
+use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -24,7 +25,7 @@ use crate::nfs::service::{Service, Wall};
 use crate::placement::Placer;
 use crate::report::Report;
 use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
-use crate::shared::{Bind, Mail, Shared};
+use crate::shared::{Bind, Mail, Shared, locked};
 use crate::state::State;
 
 /// Why a target did not start.
@@ -334,16 +335,31 @@ impl Reactor {
         if may_go.recv().is_err() {
             return Ok(Report::default());
         }
-        let mut shard = Shard::new(self.number, self.shared, self.acceptor, &mut driver)?;
-        let ended = caught_io(|| reactor::run(&mut driver, &mail, &mut shard, &self.run));
-        if let Err(error) = ended {
-            shard.failed(&error.to_string());
-            std::mem::forget(shard);
-            let (number, cpu) = (self.number, self.cpu);
-            let what = format!("reactor {number} on CPU {cpu} has failed: {error}");
-            return Err(io::Error::new(error.kind(), what));
+        let (number, cpu, shared) = (self.number, self.cpu, self.shared.clone());
+        // That of a reactor that fails stays for ever, whatever else panics: see
+        // [`Shard::failed`].
+        let mut shard = None;
+        let ended = caught_io(|| {
+            let new = Shard::new(number, self.shared, self.acceptor, &mut driver)?;
+            let shard = shard.insert(ManuallyDrop::new(new));
+            reactor::run(&mut driver, &mail, &mut **shard, &self.run)?;
+            Ok(shard.report(&driver))
+        });
+        match ended {
+            Ok(report) => {
+                drop(shard.map(ManuallyDrop::into_inner));
+                Ok(report)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                match &mut shard {
+                    Some(shard) => shard.failed(&why),
+                    None => shared.reactor_failed(number, &why),
+                }
+                let what = format!("reactor {number} on CPU {cpu} has failed: {why}");
+                Err(io::Error::new(error.kind(), what))
+            }
         }
-        Ok(shard.report(&driver))
     }
 }
 
@@ -519,12 +535,7 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => unreachable!("each reactor reports"),
             }
         }
-        let failure = self
-            .shared
-            .failures
-            .lock()
-            .expect("held for a look only")
-            .pop();
+        let failure = locked(&self.shared.failures).pop();
         if let Some(failure) = failure {
             return Err(io::Error::other(failure));
         }

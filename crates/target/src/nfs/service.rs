@@ -15,6 +15,7 @@ use store::fs::Time;
 use super::records::{Identity, Records, new_identity};
 use crate::config::NfsSettings;
 use crate::refusals::{Kind, Refusal, Refusals};
+use crate::shared::locked;
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -121,7 +122,7 @@ impl Service {
 
     /// The first reactor is there, whose clock says `now`.
     pub(crate) fn begin(&self, now: Nanos) {
-        let mut start = self.start.lock().expect("nothing panics under this lock");
+        let mut start = locked(&self.start);
         if let Some(start) = start.take() {
             let Start {
                 settings,
@@ -145,7 +146,7 @@ impl Service {
     pub(crate) fn keep_records(&self) {
         let server = &self.nfsd().server;
         let (changes, recorded) = server.take_records();
-        let mut records = self.records.lock().expect("nothing panics under this lock");
+        let mut records = locked(&self.records);
         if let Some(records) = &mut *records {
             let noted = records.note(&changes);
             let were_behind = self

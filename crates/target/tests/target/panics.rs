@@ -3,7 +3,7 @@
 use std::io::Result as IoResult;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reactor::{Choice, FileIo, Token};
@@ -24,6 +24,8 @@ const A_WHILE: Duration = Duration::from_millis(200);
 struct Trap {
     inner: Arc<dyn Volume>,
     flushes: AtomicUsize,
+    /// Who asks for its counters next panics.
+    is_set_for_counters: AtomicBool,
 }
 
 impl Trap {
@@ -31,12 +33,15 @@ impl Trap {
         Arc::new(Trap {
             inner: store::open(&ram("ram", 4096)).expect("memory"),
             flushes: AtomicUsize::new(0),
+            is_set_for_counters: AtomicBool::new(false),
         })
     }
 }
 
 impl Volume for Trap {
     fn base(&self) -> &Base {
+        let is_sprung = self.is_set_for_counters.swap(false, Ordering::Relaxed);
+        assert!(!is_sprung, "the counters were read");
         self.inner.base()
     }
 
@@ -145,6 +150,36 @@ fn a_reactor_that_panics_ends_the_target_in_order_and_is_told() {
                     "{address} still listens"
                 );
             }
+        }
+    }
+}
+
+/// An Admin command holds the lock of the controllers, which those of the other
+/// reactor need to end.
+#[test]
+fn panic_under_the_lock_of_controllers_lets_the_others_end_in_order() {
+    for backend in backends() {
+        for queue_first in [true, false] {
+            let trap = Trap::new();
+            let mut running = serve(trap.clone(), backend);
+            let addresses = running.addresses();
+            let spare = queue_first.then(|| Queue::open(addresses[0]));
+            // One queue on each reactor.
+            let (mut admin, mut io) = Host::at(addresses[0]).pair();
+            assert!(io.write(1, 0, 5).is_success());
+            trap.is_set_for_counters.store(true, Ordering::Relaxed);
+            let mut smart = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
+            smart.nsid = u32::MAX.into();
+            smart.cdw10 = (2 | 127 << 16).into();
+            smart.sgl = wire::nvme::Sgl::new(wire::nvme::Sgl::TRANSPORT, 512);
+            admin.send(smart, &[]);
+            admin.expect_end();
+            io.expect_end();
+            drop(spare);
+            let (failures, report) = end_of(&mut running);
+            assert_failed_once(&failures, "panic: the counters were read");
+            assert_eq!(report.unsynced, 0);
+            assert_eq!(trap.flushes.load(Ordering::Relaxed), 1);
         }
     }
 }
