@@ -365,7 +365,7 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         if std::mem::take(&mut self.has_more) {
-            self.run(driver);
+            self.resume(driver);
         }
         let wants_more = !self.waiting.is_empty() && self.retry(driver);
         if self.is_ending() {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};
@@ -127,6 +127,7 @@ impl<P: Protocol> Connection<P> {
             self.waiting.stalled = at.and_then(|at| self.waiting.queue.remove(at));
         }
         if let Some(wait) = self.waiting.stalled.take() {
+            work::spend(work::OPERATION_UNITS);
             went_on = P::execute(self, &wait.op, driver);
             match went_on {
                 true => self.run(driver),
@@ -134,6 +135,7 @@ impl<P: Protocol> Connection<P> {
             }
         }
         if let Some(wait) = self.waiting.queue.pop_front() {
+            work::spend(work::OPERATION_UNITS);
             match P::execute(self, &wait.op, driver) {
                 true => went_on = true,
                 false => self.waiting.queue.push_front(wait),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iscsi::target::{AbortOutcome, Done, Op, Task};
 use link::Data;
-use machine::Tag;
+use machine::{Tag, work};
 use mem::broken::{self, Fault};
 use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
@@ -190,13 +190,14 @@ impl Connection {
         }
     }
 
-    /// Begins tasks of this connection that had waited for others.
+    /// Begins tasks of this connection that had waited for others, as far as its
+    /// share of the turn goes.
     pub(super) fn begin_held<D: Driver>(&mut self, driver: &mut D) {
         if !self.is_open() {
             return;
         }
         let me = self.id();
-        loop {
+        while !self.gives_way() {
             let Some(bound) = &self.own.bound else { return };
             let Some((_, tag)) = bound.session.borrow_mut().take_begun(me) else {
                 return;
@@ -207,6 +208,7 @@ impl Connection {
                 continue;
             }
             let task = *self.link.machine.task(tag);
+            work::spend(work::OPERATION_UNITS);
             if !self.begin(tag, &task, driver) {
                 self.wait(Op::Execute { tag, task });
             }

@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 
+use machine::work::OPERATION_UNITS;
 use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opcode};
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, pattern, portal, until, with_gate};
+use crate::common::{BLOCK, pattern, portal, until, with_gate, with_gate_and};
 
 fn start(client: &mut Client, lba: u64, attribute: TaskAttribute) -> u32 {
     let (header, itt) = client.command_header(
@@ -57,6 +58,39 @@ fn an_ordered_task_waits_and_is_waited_for() {
         );
         assert_eq!([next(&mut client), next(&mut client)], [ordered, behind]);
     });
+}
+
+/// However many an ordered one has held up: others of the reactor have their turns
+/// between them.
+#[test]
+fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn() {
+    const SHARE: u64 = 64;
+    const TASKS: u64 = 100;
+    with_gate_and(
+        |config| config.limits.turn_units_max = SHARE,
+        |running, gate| {
+            let mut client = Client::login(portal(running), &Who::new(1))
+                .expect("in")
+                .calm(&[0]);
+            gate.shut();
+            start(&mut client, 0, TaskAttribute::Ordered);
+            until("it hangs", || gate.hanging() == 1);
+            for lba in 1..=TASKS {
+                start(&mut client, lba, TaskAttribute::Simple);
+            }
+            client.ping(b"all have come");
+            let before = running.report().turn_units_max;
+            gate.open();
+            for _ in 0..=TASKS {
+                next(&mut client);
+            }
+            let units = running.report().turn_units_max;
+            // One operation may begin below the share, and end above it.
+            let of_task = OPERATION_UNITS + BLOCK as u64 / 1024;
+            let most = before.max(SHARE + 2 * of_task);
+            assert!(units <= most, "{units} units, {before} before");
+        },
+    );
 }
 
 #[test]
