@@ -315,7 +315,7 @@ impl Default for Limits {
             error_recovery_level: 1,
             connections_max: 8,
             sessions_max: 256,
-            sessions_of_initiator_max: 64,
+            sessions_of_initiator_max: 256,
             time2wait_s: 2,
             time2retain_s: 0,
             nop_in_interval_ms: 30_000,
