@@ -23,15 +23,17 @@ pub enum Event {
         /// Whether it is mounted now.
         is_mounted: bool,
     },
-    /// Somebody may not use an export, or asked for one that is not there.
-    Refused {
-        /// Who.
-        peer: SocketAddr,
-        /// What was asked for.
-        path: String,
-        /// Why not.
-        reason: Reason,
-    },
+}
+
+/// Somebody may not use an export, or asked for one that is not there.
+#[derive(Debug)]
+pub struct Refused {
+    /// Who.
+    pub peer: SocketAddr,
+    /// What was asked for.
+    pub path: String,
+    /// Why not.
+    pub reason: Reason,
 }
 
 /// Why an export is not for a client.
@@ -57,11 +59,18 @@ impl std::fmt::Display for Reason {
 
 /// What is not told yet.
 #[derive(Debug, Default)]
-pub(crate) struct Events(Mutex<Untold<Event>>);
+pub(crate) struct Events {
+    events: Mutex<Untold<Event>>,
+    refused: Mutex<Untold<Refused>>,
+}
 
 impl Events {
     fn queue(&self) -> MutexGuard<'_, Untold<Event>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused_queue(&self) -> MutexGuard<'_, Untold<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client of NFSv3 has mounted something, or has not any more.
@@ -76,7 +85,7 @@ impl Events {
     /// Who has one address may not use an export.
     #[cold]
     pub(crate) fn refused(&self, peer: SocketAddr, path: &str, reason: Reason) {
-        self.queue().push(Event::Refused {
+        self.refused_queue().push(Refused {
             peer,
             path: path.to_owned(),
             reason,
@@ -94,5 +103,10 @@ impl Nfsd {
             .list
             .extend(of_clients.list.into_iter().map(Event::Client));
         events
+    }
+
+    /// Who was refused an export since it was asked last, likewise.
+    pub fn take_refused(&self) -> Untold<Refused> {
+        std::mem::take(&mut *self.events.refused_queue())
     }
 }

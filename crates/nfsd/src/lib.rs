@@ -43,9 +43,9 @@ use nfs::server::Server;
 use nfs::server::files::Files;
 
 pub use data::prepare;
-pub use events::Event;
+pub use events::{Event, Refused};
 pub use exports::Exports;
-pub use peer::{Peer, host_name};
+pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, Place, View};
 pub use run::{Around, Elsewhere, Execution, Step};
 

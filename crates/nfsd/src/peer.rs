@@ -56,10 +56,19 @@ fn host(address: IpAddr) -> u64 {
 
 /// What [`Asker::host`] is of: an address, or a network.
 pub fn host_name(host: u64) -> String {
+    match host_address(host) {
+        None => "this server".into(),
+        Some(IpAddr::V4(address)) => address.to_string(),
+        Some(IpAddr::V6(network)) => format!("{network}/64"),
+    }
+}
+
+/// The address, or the first of the network, of a host; `None` for this server.
+pub fn host_address(host: u64) -> Option<IpAddr> {
     match (host >> 32, host) {
-        (0, 0) => "this server".into(),
-        (1, _) => Ipv4Addr::from_bits(host as u32).to_string(),
-        _ => format!("{}/64", Ipv6Addr::from_bits(u128::from(host) << 64)),
+        (0, 0) => None,
+        (1, _) => Some(Ipv4Addr::from_bits(host as u32).into()),
+        _ => Some(Ipv6Addr::from_bits(u128::from(host) << 64).into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What peers are refused, and how volumes fail them: counted, and logged so
 //! that no peer fills the log. The first of a peer and reason is logged at
-//! once, the others are counted and told once a minute.
+//! once, the others are counted and told once a minute. So are peers that come
+//! and go.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -137,6 +138,18 @@ struct Told {
     repeated: Vec<(Key, u64)>,
     /// All others.
     others: u64,
+    /// Peers that came or went.
+    arrivals: u64,
+}
+
+/// Takes one of the lines of an interval for an address, if there is one left.
+fn take_line(lines: &mut Vec<Option<IpAddr>>, address: Option<IpAddr>) -> bool {
+    let of_address = lines.iter().filter(|line| **line == address).count();
+    let has_room = lines.len() < LINES_MAX && of_address < LINES_OF_ADDRESS_MAX;
+    if has_room {
+        lines.push(address);
+    }
+    has_room
 }
 
 #[derive(Default)]
@@ -146,6 +159,10 @@ struct Table {
     lines: Vec<Option<IpAddr>>,
     /// That happened while there was no room for their keys.
     without_key: u64,
+    /// Who the lines of this interval about peers that come and go are about.
+    arrivals: Vec<Option<IpAddr>>,
+    /// Peers that came or went without a line.
+    arrivals_untold: u64,
     /// When repetitions are told next.
     tell_at: Nanos,
 }
@@ -155,11 +172,7 @@ impl Table {
     fn note(&mut self, key: Key, times: u64) -> bool {
         let address = key.address;
         let (has_room, is_new) = (self.times.len() < KEYS_MAX, !self.times.contains_key(&key));
-        let of_address = self.lines.iter().filter(|line| **line == address).count();
-        let logs = is_new && self.lines.len() < LINES_MAX && of_address < LINES_OF_ADDRESS_MAX;
-        if logs {
-            self.lines.push(address);
-        }
+        let logs = is_new && take_line(&mut self.lines, address);
         let untold = times - u64::from(logs);
         if is_new && !has_room {
             self.without_key += untold;
@@ -171,13 +184,23 @@ impl Table {
         logs
     }
 
+    /// A peer comes or goes: whether it is to be logged now.
+    fn note_arrival(&mut self, address: Option<IpAddr>) -> bool {
+        let logs = take_line(&mut self.arrivals, address);
+        self.arrivals_untold += u64::from(!logs);
+        logs
+    }
+
     fn has_untold(&self) -> bool {
-        self.without_key > 0 || self.times.values().any(|times| times.untold > 0)
+        self.without_key > 0
+            || self.arrivals_untold > 0
+            || self.times.values().any(|times| times.untold > 0)
     }
 
     /// An interval ends: what is to be told of it.
     fn take_untold(&mut self) -> Told {
         self.lines.clear();
+        self.arrivals.clear();
         let mut repeated = Vec::new();
         self.times.retain(|key, times| {
             match std::mem::take(&mut times.untold) {
@@ -192,6 +215,7 @@ impl Table {
         Told {
             repeated,
             others: rest + std::mem::take(&mut self.without_key),
+            arrivals: std::mem::take(&mut self.arrivals_untold),
         }
     }
 }
@@ -241,6 +265,23 @@ impl Refusals {
         }
     }
 
+    /// There are so many more that nobody knows more of.
+    pub(crate) fn note_unnamed(&self, times: u64) {
+        self.total.fetch_add(times, Ordering::Relaxed);
+        self.table().without_key += times;
+    }
+
+    /// A peer from this address comes or goes: whether that is to be logged now.
+    pub(crate) fn tells_arrival(&self, address: Option<IpAddr>) -> bool {
+        let address = address.map(|address| address.to_canonical());
+        self.table().note_arrival(address)
+    }
+
+    /// So many more peers came or went that nobody knows more of.
+    pub(crate) fn note_arrivals(&self, times: u64) {
+        self.table().arrivals_untold += times;
+    }
+
     /// Whether something happened that the log does not know of.
     pub(crate) fn has_untold(&self) -> bool {
         self.table().has_untold()
@@ -277,6 +318,13 @@ impl Told {
         if self.others > 0 {
             let count = self.others;
             tracing::warn!(count, "as many more refusals and failures, of many kinds");
+        }
+        if self.arrivals > 0 {
+            let count = self.arrivals;
+            tracing::info!(
+                count,
+                "as many more hosts, initiators and NFS clients came or went"
+            );
         }
     }
 }
@@ -371,6 +419,30 @@ mod tests {
         let refusals = Refusals::default();
         refusals.note(Refusal::new(Kind::Connect, &Reason(&refusals)));
         assert_eq!(refusals.total(), 1);
+    }
+
+    /// Who comes and goes without end leaves others their lines, of refusals too.
+    #[test]
+    fn peer_that_comes_and_goes_has_few_lines_and_is_counted() {
+        let mut table = Table::default();
+        let address = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
+        let logged = (0..3000).filter(|_| table.note_arrival(address(1))).count();
+        assert_eq!(logged, LINES_OF_ADDRESS_MAX);
+        assert!(table.note_arrival(address(2)));
+        assert!(table.note(key(1, "bad PDU"), 1));
+        assert!(table.has_untold());
+        let told = table.take_untold();
+        assert_eq!(told.arrivals, 3000 - LINES_OF_ADDRESS_MAX as u64);
+        assert!(!table.has_untold());
+        assert!(table.note_arrival(address(1)), "in the next interval");
+    }
+
+    #[test]
+    fn refusals_that_nobody_knows_more_of_are_counted() {
+        let refusals = Refusals::default();
+        refusals.note_unnamed(40);
+        assert_eq!(refusals.total(), 40);
+        assert_eq!(refusals.table().take_untold().others, 40);
     }
 
     #[test]

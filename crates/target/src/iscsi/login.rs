@@ -149,8 +149,10 @@ impl Connection {
         };
         let (id, initiator) = (self.id(), &joined.initiator.name);
         let target = joined.target.as_deref();
-        tracing::info!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
-            tsih = joined.tsih, cid = joined.cid, "logged in");
+        if self.shared.refusals.tells_arrival(Some(self.via.peer.ip())) {
+            tracing::info!(peer = %self.via.peer, initiator, target = target.map(|t| &*t.name),
+                tsih = joined.tsih, cid = joined.cid, "logged in");
+        }
         session.borrow_mut().connections.push((joined.cid, id));
         self.set_host(Name::Iscsi(initiator.clone()));
         let nop_interval = match target {

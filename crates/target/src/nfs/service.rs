@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::nfs::server::{ClientEvent, Secret};
 use machine::Nanos;
-use nfsd::{Event, Exports, Nfsd, Settings};
+use nfsd::{Event, Exports, Nfsd, Refused, Settings};
 use store::fs::Time;
 
 use super::records::{Identity, Records, new_identity};
@@ -192,28 +192,35 @@ impl Service {
         let events = nfsd.take_events();
         for event in events.list {
             match event {
-                Event::Client(event) => tell_client(&event),
+                Event::Client(event) => {
+                    if refusals.tells_arrival(nfsd::host_address(event.host)) {
+                        tell_client(&event);
+                    }
+                }
                 Event::Mount {
                     address,
                     path,
                     is_mounted,
-                } => match is_mounted {
-                    true => tracing::info!(%address, path, "NFS client mounts"),
-                    false => tracing::info!(%address, path, "NFS client unmounts"),
+                } => match (refusals.tells_arrival(Some(address)), is_mounted) {
+                    (true, true) => tracing::info!(%address, path, "NFS client mounts"),
+                    (true, false) => tracing::info!(%address, path, "NFS client unmounts"),
+                    (false, _) => {}
                 },
-                Event::Refused { peer, path, reason } => refusals.note(Refusal {
-                    peer: Some(peer),
-                    target: Some(&path),
-                    ..Refusal::new(Kind::Mount, &reason)
-                }),
             }
         }
         if events.left_out > 0 {
-            let count = events.left_out;
-            tracing::info!(
-                count,
-                "as many more NFS clients and mounts came, went or were refused"
-            );
+            refusals.note_arrivals(events.left_out);
+        }
+        let refused = nfsd.take_refused();
+        for Refused { peer, path, reason } in refused.list {
+            refusals.note(Refusal {
+                peer: Some(peer),
+                target: Some(&path),
+                ..Refusal::new(Kind::Mount, &reason)
+            });
+        }
+        if refused.left_out > 0 {
+            refusals.note_unnamed(refused.left_out);
         }
     }
 

@@ -145,7 +145,9 @@ impl Connection {
         let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
         let (peer, nqn, cntlid) = (self.via.peer, &subsystem.nqn, connected.cntlid);
         match connected.qid {
-            0 => tracing::info!(%peer, host, target = nqn, cntlid, "host connected"),
+            0 if self.shared.refusals.tells_arrival(Some(peer.ip())) => {
+                tracing::info!(%peer, host, target = nqn, cntlid, "host connected");
+            }
             qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
                 entries = connected.entries, "queue connected"),
         }
