@@ -2,7 +2,8 @@
 //! is lost are sent again on another, in the same slot; when the server has started
 //! again, it takes back what it had.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 
 use host::Memory;
 use host::nfs::{
@@ -118,6 +119,8 @@ pub struct NfsClient {
     /// What is being executed, to be asked again in its slot.
     resend: Vec<(usize, Ask, Slot)>,
     wants_end: bool,
+    /// Turns that were asked for.
+    wakes: RefCell<BTreeSet<Nanos>>,
     next_at: Nanos,
     renewed_at: Nanos,
     /// How often it came up.
@@ -166,6 +169,7 @@ impl NfsClient {
             boot: 0,
             resend: Vec::new(),
             wants_end: false,
+            wakes: RefCell::default(),
             next_at: 0,
             renewed_at: 0,
             lives: 0,
@@ -206,8 +210,15 @@ impl NfsClient {
         world.borrow_mut().at(0, Event::Turn(self.driver.id()));
     }
 
+    /// Asks for a turn at a time, once: each turn looks at all deadlines, and would
+    /// multiply the turns to come otherwise.
     fn wake_at(&self, world: &Shared, at: Nanos) {
-        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+        let mut world = world.borrow_mut();
+        let mut wakes = self.wakes.borrow_mut();
+        wakes.retain(|wake| *wake > world.now);
+        if wakes.insert(at) {
+            world.at(at, Event::Turn(self.driver.id()));
+        }
     }
 
     /// Its machine is gone from one moment to the next, and returns at `at`.
