@@ -12,6 +12,7 @@ mod rooms;
 mod scan;
 #[cfg(test)]
 mod style;
+mod tools;
 mod xdr;
 
 use std::process::{Command, ExitCode};
@@ -72,6 +73,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask sim [--seeds N] [--from S] [--minutes M]
                                                        the simulator, until a seed fails
        cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last
+       cargo xtask shuttle                             models of threads, in many orders
        cargo xtask xdr                                 Rust for what is described in the XDR language";
 
 fn main() -> ExitCode {
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci(),
         ["sim", ref options @ ..] => sim(options),
+        ["shuttle"] => tools::shuttle(),
         ["xdr"] => done(xdr::generate()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -100,6 +100,14 @@ pub enum Fault {
     KeepServing,
     /// A disk may have everything that waits for disks.
     NoSharesOfDisks,
+    /// What a reader has pinned is not compared with what is there.
+    NoSnapshots,
+    /// Frames that were received change places without locks.
+    CommitUnlocked,
+    /// A frame that is replaced is free at once, whoever has it pinned.
+    FreePinned,
+    /// What says that there is something to take is cleared after it was taken.
+    ClearLate,
 }
 
 #[cfg(feature = "broken")]

@@ -17,6 +17,7 @@ mod moves;
 mod pool;
 mod region;
 mod share;
+mod sync;
 
 pub use budget::Budget;
 pub use crc::crc32c_bytes;

@@ -4,10 +4,12 @@
 //! reactor has locked, a file that another thread writes) leaves a [`Ticket`]
 //! with it. Rung, it becomes a completion of the driver that gave it out.
 
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::types::{Completion, Token};
 use crate::waker::Waker;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use mem::broken::{self, Fault};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A driver's side: gives tickets out and takes what was rung.
 #[derive(Debug)]
@@ -56,6 +58,10 @@ impl Bell {
                 token,
                 result: Ok(0),
             }));
+            drop(rung);
+            if broken::is(Fault::ClearLate) {
+                self.any.store(false, Ordering::Relaxed);
+            }
         }
     }
 }

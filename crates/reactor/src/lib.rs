@@ -11,11 +11,14 @@ mod bell;
 mod cpu;
 mod epoll;
 mod mailbox;
+#[cfg(all(test, shuttle))]
+mod models;
 mod object;
 mod random;
 mod run;
 mod shares;
 mod spin;
+mod sync;
 mod sys;
 mod types;
 mod uring;

@@ -4,9 +4,11 @@
 //! is something. The queue has no bound of its own: senders are our own code,
 //! and each has a bounded number of letters under way.
 
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::waker::Waker;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use mem::broken::{self, Fault};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 struct Shared<M> {
     /// `None` when nobody reads them any more.
@@ -63,6 +65,10 @@ impl<M> Receiver<M> {
             let mut letters = self.shared.letters();
             self.shared.has_letters.store(false, Ordering::Relaxed);
             into.append(letters.as_mut().expect("its reader is here"));
+            drop(letters);
+            if broken::is(Fault::ClearLate) {
+                self.shared.has_letters.store(false, Ordering::Relaxed);
+            }
         }
     }
 }

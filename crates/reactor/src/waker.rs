@@ -6,10 +6,11 @@
 //! before, and it forgets wakes ([`Sleeper::awake`]) before mail is looked at,
 //! so mail that is pushed later finds AWAKE or ASLEEP and marks again.
 
+use crate::sync::AtomicU32;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;

@@ -177,7 +177,9 @@ impl Frames {
         );
         let len = loan.len();
         let (first, last) = span(offset, len);
-        inner.lock_all(first, last)?;
+        if !broken::is(Fault::CommitUnlocked) {
+            inner.lock_all(first, last)?;
+        }
         if offset + u64::from(len) > inner.size_bytes.load(Ordering::Relaxed) {
             inner.unlock_all(first, last);
             return Err(Refused::OutOfRange);
@@ -476,7 +478,7 @@ impl Inner {
             self.add_ready(1);
         }
         let pins = pins_of(old);
-        if pins > 0 {
+        if pins > 0 && !broken::is(Fault::FreePinned) {
             // First the count: the last pin may go at any time from then on.
             self.spare.give(-1);
             if !self.retire(frame, pins) {

@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::FRAME_BYTES;
 use super::table::Table;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize};
 
 /// Frames that one word of bits stands for: the longest run that is taken.
 pub(super) const WORD_FRAMES: u32 = 64;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::iter;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::free::{Free, WORD_FRAMES};
@@ -13,6 +13,7 @@ use super::table::Table;
 use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
 use crate::pool::BUF_BYTES_MAX;
 use crate::region::{COLD_BYTES_MIN, Region};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Frames are named by 31 bits.
 const FRAMES_MAX: u64 = 1 << 31;

@@ -4,6 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 
 use crate::region::Region;
+use crate::sync::{AtomicI32, AtomicU64};
 
 /// A table of atomics in a region of its own, all zero at first.
 pub(super) struct Table<T> {
@@ -18,9 +19,9 @@ pub(super) struct Table<T> {
 /// Both of the above.
 pub(super) unsafe trait Atomic: Sync {}
 // SAFETY: an atomic integer.
-unsafe impl Atomic for std::sync::atomic::AtomicU64 {}
+unsafe impl Atomic for AtomicU64 {}
 // SAFETY: an atomic integer.
-unsafe impl Atomic for std::sync::atomic::AtomicI32 {}
+unsafe impl Atomic for AtomicI32 {}
 
 impl<T: Atomic> Table<T> {
     /// In huge pages only on demand: a small volume takes little.

@@ -1,6 +1,8 @@
 //! Against a model, then by many threads at once.
 
 mod model;
+#[cfg(shuttle)]
+mod models;
 mod reserve;
 mod threads;
 
@@ -48,7 +50,8 @@ impl Frames {
                 .retired
                 .all()
                 .iter()
-                .all(|n| n.load(Ordering::Relaxed) == 0)
+                .all(|n| n.load(Ordering::Relaxed) == 0),
+            "pins of replaced frames left"
         );
     }
 

@@ -1,9 +1,10 @@
 //! One word of the table: pins and locks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Inner, Refused};
+use crate::sync::AtomicU64;
 
 /// The low half names a frame, not a hole.
 pub(super) const PRESENT: u64 = 1 << 31;
