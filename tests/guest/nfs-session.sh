@@ -16,6 +16,8 @@ for version in 3 4.0 4.1 4.2; do
     attach "$version" /dir /b
     mkfifo /a/fifo
     mknod /a/null c 1 3
+    ln -s linked /a/link
+    mkdir /a/folder
     # What was looked up before is opened another way than what was not.
     for known in yes no; do
         [ $known = no ] || ls -l /a /b >/dev/null
@@ -25,11 +27,15 @@ for version in 3 4.0 4.1 4.2; do
         echo gone >/a/null || fail "$version: a device for writing"
         [ -z "$(cat /a/null)" ] || fail "$version: a device"
         refused 'No such device or address' cat /b/socket
+        echo "$known" >/a/link || fail "$version: a link for writing"
+        [ "$(cat /a/linked)" = "$known" ] || fail "$version: a link"
+        refused 'Is a directory' dd if=/dev/null of=/a/folder
         detach /a /b
         attach "$version" /mem /a
         attach "$version" /dir /b
     done
-    rm /a/fifo /a/null
+    rm /a/fifo /a/null /a/link /a/linked
+    rmdir /a/folder
     detach /a /b
 done
 

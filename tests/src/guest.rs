@@ -299,12 +299,12 @@ fn boot(command: &mut Command, logs: &Path) -> Result<Owned, Unavailable> {
 pub fn prepare() -> Result<(Sysroot, Image), Unavailable> {
     static PREPARED: OnceLock<Result<(Sysroot, Image), Unavailable>> = OnceLock::new();
     PREPARED
-        .get_or_init(|| prepare_kernel(Kernel::from_env()))
+        .get_or_init(|| prepare_kernel(&Kernel::from_env()))
         .clone()
 }
 
 /// One process at a time.
-fn prepare_kernel(kernel: Kernel) -> Result<(Sysroot, Image), Unavailable> {
+fn prepare_kernel(kernel: &Kernel) -> Result<(Sysroot, Image), Unavailable> {
     let cache = cache_dir();
     fs::create_dir_all(&cache).map_err(|e| Unavailable::wrap(cache.display(), e))?;
     let lock = File::create(cache.join("lock"))?;

@@ -60,8 +60,6 @@ const FILES: &[&str] = &[
 
 /// Kernel modules that the guest's init loads, in this order.
 const LOADED: &[&str] = &[
-    "crc32c_generic",
-    "crc32c_intel",
     "virtio_pci",
     "virtio_console",
     "virtio_net",
@@ -71,6 +69,10 @@ const LOADED: &[&str] = &[
     "xfs",
     "nvme_tcp",
 ];
+
+/// Kernel modules that the guest's init loads first where the kernel has them:
+/// from 6.14 on, CRC-32C is part of the kernel.
+const LOADED_IF_PRESENT: &[&str] = &["crc32c_generic", "crc32c_intel"];
 
 /// Kernel modules that a script may load with `modprobe`.
 const LOADABLE: &[&str] = &[
@@ -102,6 +104,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 exec </dev/null >/dev/ttyS0 2>&1
+modprobe -a @LOADED_IF_PRESENT@
 modprobe -a @LOADED@
 mkdir -p /dev/shm /run /mnt
 ip link set lo up
@@ -135,8 +138,16 @@ pub struct Image {
 impl Image {
     /// The image for `kernel` from `sysroot`, built unless the cache has it.
     /// The caller holds the cache's lock.
-    pub fn build(sysroot: &Sysroot, kernel: Kernel) -> Result<Image, Unavailable> {
-        let inputs = (PROGRAMS, FILES, LOADED, LOADABLE, INIT, HOST_ID);
+    pub fn build(sysroot: &Sysroot, kernel: &Kernel) -> Result<Image, Unavailable> {
+        let inputs = (
+            PROGRAMS,
+            FILES,
+            LOADED_IF_PRESENT,
+            LOADED,
+            LOADABLE,
+            INIT,
+            HOST_ID,
+        );
         let key = key(&(inputs, kernel, &sysroot.root));
         let image = Image {
             kernel: cache_dir().join(format!("vmlinux-{key}")),
@@ -177,7 +188,9 @@ fn kernel_version(sysroot: &Sysroot) -> Result<String, Unavailable> {
 /// Finds the compressed kernel inside the boot image (x86 boot protocol 2.08
 /// and later) and decompresses it to `to`.
 fn unpack_kernel(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Unavailable> {
-    let path = sysroot.root.join(format!("boot/vmlinuz-{version}"));
+    let boot = sysroot.root.join(format!("boot/vmlinuz-{version}"));
+    let beside_modules = sysroot.root.join(format!("lib/modules/{version}/vmlinuz"));
+    let path = if boot.exists() { boot } else { beside_modules };
     let image = fs::read(&path).map_err(|e| Unavailable::wrap(path.display(), e))?;
     let u32_at = |at: usize| {
         let bytes = image.get(at..at + 4)?;
@@ -213,7 +226,11 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
     tree.add("dev/console", Entry::Console);
     tree.add(
         "init",
-        Entry::Program(INIT.replace("@LOADED@", &LOADED.join(" ")).into()),
+        Entry::Program(
+            INIT.replace("@LOADED_IF_PRESENT@", &LOADED_IF_PRESENT.join(" "))
+                .replace("@LOADED@", &LOADED.join(" "))
+                .into(),
+        ),
     );
     tree.add("bin/sh", Entry::Link("dash".into()));
     tree.add("sbin/modprobe", Entry::Link("/bin/busybox".into()));
@@ -271,13 +288,13 @@ fn add_modules(sysroot: &Sysroot, version: &str, tree: &mut Tree) -> Result<(), 
     let built: BTreeSet<String> = builtin.lines().map(module_name).collect();
 
     let mut paths = BTreeSet::new();
-    for name in LOADED.iter().chain(LOADABLE) {
+    for name in LOADED_IF_PRESENT.iter().chain(LOADED).chain(LOADABLE) {
         match known.get(*name) {
             Some((path, needs)) => {
                 paths.insert(*path);
                 paths.extend(needs.split_whitespace());
             }
-            None if built.contains(*name) => {}
+            None if built.contains(*name) || LOADED_IF_PRESENT.contains(name) => {}
             None => return Err(Unavailable(format!("no kernel module {name}"))),
         }
     }

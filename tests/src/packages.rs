@@ -102,22 +102,23 @@ const LIBRARIES: &[&str] = &[
 /// The program interpreter, itself a program.
 const LOADER: &str = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// Which kernel runs in the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Which kernel runs in the guest: the release's own, or that of another suite
+/// of the same archive.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// The release's own.
     Release,
-    /// The newer one that the same archive carries for it.
-    Backports,
+    /// The one of this suite, for example `bookworm-backports`. The suite is one
+    /// that apt prefers to no other: all but the kernel comes from the release.
+    Suite(String),
 }
 
 impl Kernel {
-    /// `WEFT_GUEST_KERNEL=backports` asks for the newer one.
+    /// `WEFT_GUEST_KERNEL` names the suite; without it, the release's own.
     pub fn from_env() -> Kernel {
-        match std::env::var("WEFT_GUEST_KERNEL").as_deref() {
-            Ok("backports") => Kernel::Backports,
-            Ok("" | "release") | Err(_) => Kernel::Release,
-            Ok(other) => panic!("WEFT_GUEST_KERNEL={other}: release or backports"),
+        match std::env::var("WEFT_GUEST_KERNEL") {
+            Ok(suite) if !suite.is_empty() => Kernel::Suite(suite),
+            _ => Kernel::Release,
         }
     }
 }
@@ -146,7 +147,7 @@ pub fn key(inputs: &impl Hash) -> String {
 impl Sysroot {
     /// The packages for `kernel`, fetched unless the cache has them. The
     /// caller holds the cache's lock.
-    pub fn fetch(kernel: Kernel) -> Result<Sysroot, Unavailable> {
+    pub fn fetch(kernel: &Kernel) -> Result<Sysroot, Unavailable> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Unavailable("guests are made for x86-64 Linux only".into()));
         }
@@ -237,7 +238,7 @@ fn release() -> Result<String, Unavailable> {
 }
 
 /// Fetches and unpacks into `work/root`.
-fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavailable> {
+fn fetch_into(work: &Path, release: &str, kernel: &Kernel) -> Result<(), Unavailable> {
     if work.exists() {
         fs::remove_dir_all(work).map_err(|e| io(work, e))?; // left by one that was cut off
     }
@@ -257,9 +258,9 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
     let mut wanted: Vec<String> = WANTED.iter().map(|name| (*name).to_string()).collect();
     match kernel {
         Kernel::Release => wanted.push("linux-image-amd64".into()),
-        Kernel::Backports => {
-            add_backports(&work.join("sources"), release)?;
-            wanted.push(format!("linux-image-amd64/{release}-backports"));
+        Kernel::Suite(suite) => {
+            add_suite(&work.join("sources"), release, suite)?;
+            wanted.push(format!("linux-image-amd64/{suite}"));
         }
     }
     let apt = |args: &[&str]| {
@@ -283,7 +284,7 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
                 .arg("-o")
                 .arg(format!("{option}={}", path.display()));
         }
-        if kernel == Kernel::Backports {
+        if *kernel != Kernel::Release {
             let sources = work.join("sources");
             command.args(["-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
             command.arg(format!("Dir::Etc::sourceparts={}", sources.display()));
@@ -304,12 +305,17 @@ fn fetch_into(work: &Path, release: &str, kernel: Kernel) -> Result<(), Unavaila
             output(&mut unpack).map_err(Unavailable)?;
         }
     }
+    // Where releases with one `usr` keep what older ones keep at the top.
+    let merged = work.join("root/usr/lib/modules");
+    if merged.exists() {
+        fs::rename(&merged, work.join("root/lib/modules")).map_err(|e| io(&merged, e))?;
+    }
     Ok(())
 }
 
 /// Copies the machine's package sources to `to`; each that names `release`
-/// names its backports there too.
-fn add_backports(to: &Path, release: &str) -> Result<(), Unavailable> {
+/// names `suite` there too.
+fn add_suite(to: &Path, release: &str, suite: &str) -> Result<(), Unavailable> {
     let parts = Path::new("/etc/apt/sources.list.d");
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let listed = fs::read_dir(parts).map_err(|e| io(parts, e))?;
@@ -320,8 +326,8 @@ fn add_backports(to: &Path, release: &str) -> Result<(), Unavailable> {
             continue;
         };
         let edited = match kind {
-            "sources" => backports_deb822(&text, release),
-            "list" => backports_one_line(&text, release),
+            "sources" => suite_in_deb822(&text, release, suite),
+            "list" => suite_in_one_line(&text, release, suite),
             _ => continue,
         };
         let name = file.file_name().unwrap_or_default();
@@ -330,28 +336,27 @@ fn add_backports(to: &Path, release: &str) -> Result<(), Unavailable> {
     Ok(())
 }
 
-fn backports_deb822(text: &str, release: &str) -> String {
+fn suite_in_deb822(text: &str, release: &str, suite: &str) -> String {
     let mut edited = String::new();
     for line in text.lines() {
         edited.push_str(line);
         if let Some(suites) = line.strip_prefix("Suites:")
-            && suites.split_whitespace().any(|suite| suite == release)
+            && suites.split_whitespace().any(|named| named == release)
         {
-            let _ = write!(edited, " {release}-backports");
+            let _ = write!(edited, " {suite}");
         }
         edited.push('\n');
     }
     edited
 }
 
-fn backports_one_line(text: &str, release: &str) -> String {
+fn suite_in_one_line(text: &str, release: &str, suite: &str) -> String {
     let mut edited = String::from(text);
     for line in text.lines().filter(|line| line.starts_with("deb ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let Some(at) = words.iter().position(|word| *word == release) {
             let mut words = words;
-            let suite = format!("{release}-backports");
-            words[at] = &suite;
+            words[at] = suite;
             let _ = write!(edited, "\n{}\n", words.join(" "));
         }
     }
@@ -363,14 +368,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backports_join_the_suite_they_belong_to() {
+    fn a_suite_joins_the_release_it_is_for() {
         let deb822 = "Types: deb\nURIs: http://a\nSuites: r1 r1-updates\n\nSuites: r1-security\n";
-        let edited = backports_deb822(deb822, "r1");
-        assert!(edited.contains("Suites: r1 r1-updates r1-backports\n"));
+        let edited = suite_in_deb822(deb822, "r1", "r2-backports");
+        assert!(edited.contains("Suites: r1 r1-updates r2-backports\n"));
         assert!(edited.contains("Suites: r1-security\n"));
-        let edited =
-            backports_one_line("deb http://a r1 main\ndeb http://b r1-security main", "r1");
-        assert!(edited.contains("\ndeb http://a r1-backports main\n"));
+        let lines = "deb http://a r1 main\ndeb http://b r1-security main";
+        let edited = suite_in_one_line(lines, "r1", "r2-backports");
+        assert!(edited.contains("\ndeb http://a r2-backports main\n"));
         assert_eq!(edited.matches("http://b").count(), 1);
     }
 }

@@ -577,8 +577,13 @@ impl Call {
             Asked::Read { .. } | Asked::Write { .. } | Asked::Commit(_)
         );
         let is_readlink = self.procedure == nfs_proc3::NFSPROC3_READLINK;
+        let in_directory = (self.before[0]).is_some_and(|dir| dir.kind == fs::Kind::Directory);
+        let is_taken = matches!(asked, Asked::Create(..)) && in_directory;
         match error {
             fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
+            // What is there and is no file: newer kernels of Linux (7.3) create before they
+            // look up, and after this status alone open what they then find.
+            fs::Error::Symlink | fs::Error::WrongType if is_taken => nfsstat3::NFS3ERR_EXIST,
             // Section 3.3.5: whatever else it is.
             fs::Error::IsDir | fs::Error::WrongType if is_readlink => nfsstat3::NFS3ERR_INVAL,
             error => convert::status(error, asked.dots()),

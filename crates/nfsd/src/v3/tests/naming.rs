@@ -74,6 +74,40 @@ fn files_are_created_as_asked() {
 }
 
 #[test]
+fn unchecked_create_of_what_is_no_file_answers_exist() {
+    let mut world = world();
+    let root = world.root();
+    let args = SYMLINK3args {
+        where_: named(&root, "link"),
+        symlink_attributes: with_mode(0o777),
+        symlink_data: Opaque(b"file"),
+    };
+    let link = world
+        .make(nfs_proc3::NFSPROC3_SYMLINK, &root, &args)
+        .unwrap();
+    let args = MKNOD3args {
+        where_: named(&root, "fifo"),
+        what: mknoddata3::NF3FIFO(with_mode(0o600)),
+    };
+    world.make(nfs_proc3::NFSPROC3_MKNOD, &root, &args).unwrap();
+    world.mkdir(&root, "directory", 0o755).unwrap();
+    let cases = [
+        ("link", nfsstat3::NFS3ERR_EXIST),
+        ("fifo", nfsstat3::NFS3ERR_EXIST),
+        ("directory", nfsstat3::NFS3ERR_ISDIR),
+    ];
+    for (name, status) in cases {
+        for set in [nothing(), with_size(0)] {
+            let made = world.create(&root, name, createhow3::UNCHECKED(set));
+            assert_eq!(made, Err(status), "{name}");
+        }
+    }
+    // A link is no directory to create in.
+    let made = world.create(&link, "f", createhow3::UNCHECKED(nothing()));
+    assert_eq!(made, Err(nfsstat3::NFS3ERR_NOTDIR));
+}
+
+#[test]
 fn other_kinds_are_made() {
     let mut world = world();
     let root = world.root();
