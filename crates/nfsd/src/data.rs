@@ -115,6 +115,11 @@ pub fn prepare(
 /// else: fewer are sent at less cost than their place is made by the client.
 const HOLE_BYTES: u32 = 64 << 10;
 
+/// Of fewer bytes only data is told. A hole takes more of an answer than the head of
+/// data does, and a Linux client keeps the place of the bytes for the difference:
+/// where that is less, its program gets EIO.
+const WITH_HOLES_BYTES_MIN: u32 = 4096;
+
 /// Where data lies that is to go out.
 enum Source {
     Loan(Loan),
@@ -157,6 +162,9 @@ impl Source {
     /// it read as zeros, and so do they.
     fn data(&self) -> (u32, u32) {
         let (mut begin, mut end) = (0, self.len());
+        if end < WITH_HOLES_BYTES_MIN {
+            return (begin, end);
+        }
         while begin < end && self.is_zero(begin, HOLE_BYTES.min(end - begin)) {
             begin += HOLE_BYTES.min(end - begin);
         }
