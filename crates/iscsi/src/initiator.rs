@@ -289,7 +289,8 @@ pub enum FatalError {
     },
     /// A header does not match its digest.
     HeaderDigest,
-    /// The text or the sense data of a PDU does not match its digest.
+    /// The text or the sense data of a PDU does not match its digest, or the
+    /// target found that of a command damaged, and sending it again is no way out.
     DataDigest {
         /// Of the PDU.
         opcode: u8,

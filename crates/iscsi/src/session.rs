@@ -28,6 +28,8 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub struct Session {
     exp_cmd_sn: u32,
+    /// The request ExpCmdSN has come, but for its data.
+    is_arriving: bool,
     max_cmd_sn: u32,
     queue_depth: u16,
     /// Answers to come that do not move MaxCmdSN, because the depth shrank.
@@ -49,6 +51,7 @@ impl Session {
         assert!(queue_depth > 0, "a session takes commands");
         Session {
             exp_cmd_sn: cmd_sn,
+            is_arriving: false,
             max_cmd_sn: cmd_sn.wrapping_add(u32::from(queue_depth) - 1),
             queue_depth,
             debt: 0,
@@ -120,14 +123,20 @@ impl Session {
         self.waiting.retain(|(_, waiting)| *waiting != cid);
     }
 
-    /// Takes the request `cmd_sn`, which is not immediate, if it is its turn.
+    /// Takes the request `cmd_sn`, which is not immediate, if it is its turn. Where
+    /// `has_digest`, whether it counts as received is to be seen: [`Session::confirm`]
+    /// or [`Session::give_back`] says so.
     #[inline]
-    pub(crate) fn take(&mut self, cmd_sn: u32) -> Turn {
+    pub(crate) fn take(&mut self, cmd_sn: u32, has_digest: bool) -> Turn {
         let is_open = serial_distance(cmd_sn, self.max_cmd_sn) >= 0;
         if cmd_sn == self.exp_cmd_sn && is_open {
-            self.exp_cmd_sn = cmd_sn.wrapping_add(1);
-            if !self.plugged.is_empty() {
-                self.skip_plugged();
+            if self.is_arriving {
+                // The same one on another connection.
+                return Turn::Ignored;
+            }
+            match has_digest {
+                true => self.is_arriving = true,
+                false => self.advance(),
             }
             return Turn::Now;
         }
@@ -138,6 +147,28 @@ impl Session {
             0 | 1 => Turn::Gap,
             _ => Turn::Early,
         }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+        if !self.plugged.is_empty() {
+            self.skip_plugged();
+        }
+    }
+
+    /// The data of the request that is arriving is intact.
+    #[inline]
+    pub(crate) fn confirm(&mut self) {
+        debug_assert!(self.is_arriving);
+        self.is_arriving = false;
+        self.advance();
+    }
+
+    /// It is not: the request was never received (section 7.3).
+    pub(crate) fn give_back(&mut self) {
+        debug_assert!(self.is_arriving);
+        self.is_arriving = false;
     }
 
     /// Whether all requests before `cmd_sn` were taken. One that is beyond the
@@ -156,11 +187,13 @@ impl Session {
     }
 
     /// The request `cmd_sn` counts as received, although it never came: its
-    /// task was aborted (section 11.6.1). False if it is outside the window.
+    /// task was aborted (section 11.6.1). False if it is outside the window, or
+    /// coming.
     pub(crate) fn plug(&mut self, cmd_sn: u32) -> bool {
         let is_inside = serial_distance(self.exp_cmd_sn, cmd_sn) >= 0
             && serial_distance(cmd_sn, self.max_cmd_sn) >= 0;
-        if !is_inside || self.plugged.len() >= PLUGGED_MAX {
+        let is_coming = self.is_arriving && cmd_sn == self.exp_cmd_sn;
+        if !is_inside || is_coming || self.plugged.len() >= PLUGGED_MAX {
             return false;
         }
         if !self.is_plugged(cmd_sn) {
@@ -211,13 +244,13 @@ mod tests {
             (u32::MAX - 1, 1)
         );
         for cmd_sn in [u32::MAX - 1, u32::MAX, 0, 1] {
-            assert_eq!(session.take(cmd_sn), Turn::Now);
+            assert_eq!(session.take(cmd_sn, false), Turn::Now);
         }
         // Closed: the next one is beyond MaxCmdSN, an old one is old.
-        assert_eq!(session.take(2), Turn::Ignored);
-        assert_eq!(session.take(1), Turn::Ignored);
+        assert_eq!(session.take(2, false), Turn::Ignored);
+        assert_eq!(session.take(1, false), Turn::Ignored);
         session.ended();
-        assert_eq!(session.take(2), Turn::Now);
+        assert_eq!(session.take(2, false), Turn::Now);
     }
 
     #[test]
@@ -237,18 +270,18 @@ mod tests {
     #[test]
     fn connections_wait_for_each_other() {
         let mut session = session(5);
-        assert_eq!(session.take(6), Turn::Gap);
+        assert_eq!(session.take(6, false), Turn::Gap);
         session.join(1);
-        assert_eq!(session.take(6), Turn::Early);
+        assert_eq!(session.take(6, false), Turn::Early);
         session.wait(6, 1);
         session.wait(6, 1);
         assert_eq!(session.next_due(), None);
-        assert_eq!(session.take(5), Turn::Now);
+        assert_eq!(session.take(5, false), Turn::Now);
         assert_eq!((session.next_due(), session.next_due()), (Some(1), None));
         session.wait(8, 1);
         session.leave(1);
-        assert_eq!(session.take(6), Turn::Now);
-        assert_eq!(session.take(7), Turn::Now);
+        assert_eq!(session.take(6, false), Turn::Now);
+        assert_eq!(session.take(7, false), Turn::Now);
         assert_eq!(session.next_due(), None);
     }
 
@@ -259,8 +292,8 @@ mod tests {
         assert!(session.has_all_before(5) && !session.has_all_before(6));
         assert!(session.has_all_before(10), "beyond the window");
         assert!(session.plug(6) && !session.plug(40) && !session.plug(4));
-        assert_eq!(session.take(6), Turn::Ignored);
-        assert_eq!(session.take(5), Turn::Now);
+        assert_eq!(session.take(6, false), Turn::Ignored);
+        assert_eq!(session.take(5, false), Turn::Now);
         assert_eq!((session.exp_cmd_sn(), session.max_cmd_sn()), (7, 9));
         assert!(session.plug(7));
         assert_eq!(session.exp_cmd_sn(), 8);

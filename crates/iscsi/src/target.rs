@@ -4,6 +4,7 @@ mod control;
 mod data_out;
 mod end;
 mod login;
+mod lost;
 mod receive;
 mod recovery;
 mod send;
@@ -28,6 +29,7 @@ use wire::scsi::{SenseBytes, status};
 
 use self::control::{Control, Item};
 use self::login::Login;
+use self::lost::Lost;
 use self::recovery::{Hole, Kept};
 use self::tasks::{Kind, State, Tasks};
 use self::text::Exchange;
@@ -246,7 +248,7 @@ pub enum FatalError {
     /// The full feature phase was not reached in time.
     LoginTimeout,
     /// A CmdSN within the window came whose predecessors cannot come, or did
-    /// not in time.
+    /// not in time; or the expected one was lost and did not come again.
     CmdSnGap {
         /// The CmdSN.
         cmd_sn: u32,
@@ -278,9 +280,10 @@ impl fmt::Display for FatalError {
                 )
             }
             FatalError::LoginTimeout => f.write_str("no login in time"),
-            FatalError::CmdSnGap { cmd_sn, expected } => {
-                write!(f, "CmdSN {cmd_sn} came, and {expected} did not")
-            }
+            FatalError::CmdSnGap { cmd_sn, expected } => match cmd_sn == expected {
+                true => write!(f, "CmdSN {cmd_sn} was damaged and did not come again"),
+                false => write!(f, "CmdSN {cmd_sn} came, and {expected} did not"),
+            },
             FatalError::KeepAlive => f.write_str("no answer to a NOP-In in time"),
         }
     }
@@ -414,6 +417,8 @@ pub struct Connection {
     inbound: Inbound,
     /// What the PDU whose data is arriving belongs to.
     arriving: Arriving,
+    /// Requests that have to come again.
+    lost: Lost,
     tasks: Tasks,
     transfers: Transfers,
     /// Ranges to be asked for once more.
@@ -460,7 +465,9 @@ pub struct Connection {
 struct Arriving {
     /// The sequence that ends with it.
     ends: u16,
-    /// Its header, kept for a Reject where data digests are in use.
+    /// It is a request that is taken when its data is intact.
+    holds_cmd_sn: bool,
+    /// Its header, kept where data digests are in use, and of a text.
     header: [u8; BHS_LEN],
 }
 
@@ -510,8 +517,10 @@ impl Connection {
             inbound: Inbound::new(),
             arriving: Arriving {
                 ends: NO_TRANSFER,
+                holds_cmd_sn: false,
                 header: [0; BHS_LEN],
             },
+            lost: Lost::default(),
             tasks: Tasks::new(),
             transfers: Transfers::new(),
             holes: Vec::new(),
@@ -630,10 +639,12 @@ impl Connection {
             self.inbound.unblock(tag, wanted);
             self.was_held = true;
         }
+        if self.inbound.is_on(tag) {
+            // It goes on when the data that is arriving is found to be intact.
+            return;
+        }
         if self.tasks[tag].has_all() {
-            if !self.inbound.is_on(tag) {
-                self.due.push_back(tag);
-            }
+            self.due.push_back(tag);
         } else if self.wants_r2t(tag) {
             self.queue(tag);
         }
@@ -790,6 +801,7 @@ impl Connection {
         if !std::mem::take(&mut self.is_attached) {
             return;
         }
+        self.confirm_cmd_sn();
         let tasks = self.tags().filter(|tag| self.tasks[*tag].holds_window);
         let controls = self.controls.iter().filter(|control| control.holds_window);
         let under_way = tasks.count() + controls.count();

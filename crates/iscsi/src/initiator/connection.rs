@@ -368,7 +368,13 @@ impl Connection {
         pdu.referenced_task_tag = TAG_NONE.into();
         if let Some(tag) = referenced {
             pdu.referenced_task_tag = self.itt(tag).into();
-            pdu.ref_cmd_sn = self.slots[usize::from(tag)].cmd_sn.into();
+            let slot = &self.slots[usize::from(tag)];
+            // An immediate command has no CmdSN of its own (section 11.5.5).
+            let ref_cmd_sn = match slot.bhs().is_immediate() {
+                true => self.session.cmd_sn(),
+                false => slot.cmd_sn,
+            };
+            pdu.ref_cmd_sn = ref_cmd_sn.into();
         }
         self.request(Kind::Task, zerocopy::transmute!(pdu))
     }
@@ -454,7 +460,7 @@ impl Connection {
 
     /// A request has its CmdSN and is to be sent.
     #[inline]
-    fn release(&mut self, tag: Tag, cmd_sn: u32) {
+    pub(super) fn release(&mut self, tag: Tag, cmd_sn: u32) {
         self.requests += 1;
         let slot = &mut self.slots[usize::from(tag)];
         slot.state = State::Ready;

@@ -5,11 +5,11 @@ use wire::iscsi::{
     AsyncMessage, BHS_LEN, Bhs, DIGEST_LEN, DataIn, LoginResponse, LogoutResponse, NopIn, NopOut,
     R2t, RESPONSE_COMPLETED, Reject, RejectReason, ScsiResponse, TAG_NONE, TaskFunction,
     TaskManagementRequest, TaskManagementResponse, TaskResponse, TextRequest, TextResponse, digest,
-    first, flags, opcode,
+    first, flags, opcode, serial_distance,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::connection::{Connection, Kind, Phase, Ready, State, TEXT_LEN_MAX};
+use super::connection::{Connection, Kind, Phase, Ready, Slot, State, TEXT_LEN_MAX};
 use super::login::Next;
 use super::{Async, Data, FatalError, Op, Outcome, Residual};
 use crate::Negotiated;
@@ -452,14 +452,15 @@ impl Connection {
             self.free_slot(tag);
             return Ok(Some(Op::Rejected { tag, reason }));
         }
-        let is_lost = RejectReason::from_value(reason) == Some(RejectReason::DataDigestError)
-            && !self.session.is_taken(slot.cmd_sn);
-        if is_lost && !slot.is_retried {
-            // Its CmdSN is a gap that only the command itself can fill.
-            slot.is_retried = true;
-            slot.state = State::Ready;
+        let is_damaged = RejectReason::from_value(reason) == Some(RejectReason::DataDigestError);
+        let is_immediate = slot.bhs().is_immediate();
+        if is_damaged && !is_immediate && !self.session.is_taken(slot.cmd_sn) {
+            return self.lost(tag);
+        }
+        if is_damaged && is_immediate && !std::mem::replace(&mut slot.is_retried, true) {
+            // It comes behind all that was sent meanwhile.
             self.drop_data(tag);
-            self.ready.push_back(Ready::Request(tag));
+            self.release(tag, self.session.cmd_sn());
             return Ok(None);
         }
         self.drop_data(tag);
@@ -468,6 +469,35 @@ impl Connection {
             Outcome::Rejected(reason),
             Residual::None,
         )))
+    }
+
+    /// The target never received a command: its CmdSN is a gap that only the command
+    /// itself can fill, or an abort (section 7.3). What was sent behind it is sent
+    /// again too, as a target that takes commands in their order may have passed over
+    /// it; what such a target has kept it ignores the second time (section 4.2.2.1).
+    fn lost(&mut self, lost: Tag) -> Result<Option<Op>> {
+        let slot = &mut self.slots[usize::from(lost)];
+        let is_retry = std::mem::replace(&mut slot.is_retried, true);
+        let (first, opcode) = (slot.cmd_sn, slot.bhs().opcode());
+        let is_managing = |slot: &Slot| slot.kind == Kind::Task && slot.state != State::Free;
+        if is_retry || self.slots.iter().any(is_managing) {
+            // A function may take the place of some. Which, nobody could tell.
+            return Err(FatalError::DataDigest { opcode });
+        }
+        let distance = |tag: &Tag| serial_distance(first, self.slots[usize::from(*tag)].cmd_sn);
+        let is_behind = |tag: &Tag| {
+            let slot = &self.slots[usize::from(*tag)];
+            let is_sent = slot.state == State::Sent && slot.kind == Kind::Command;
+            is_sent && !slot.bhs().is_immediate() && distance(tag) >= 0
+        };
+        let mut again: Vec<Tag> = (0..self.slots.len() as Tag).filter(is_behind).collect();
+        again.sort_unstable_by_key(distance);
+        self.ready.retain(|ready| !again.contains(&ready.tag()));
+        for tag in again.into_iter().rev() {
+            self.slots[usize::from(tag)].state = State::Ready;
+            self.ready.push_front(Ready::Request(tag));
+        }
+        Ok(None)
     }
 
     /// Login Response (section 11.13).

@@ -230,6 +230,12 @@ impl Connection {
             _ => None,
         };
         self.keep_alive.waits_since = waits_since;
+        let lost_until = self.lost_until(now);
+        if lost_until.is_some_and(|until| now >= until) {
+            let cmd_sn = self.session.borrow().exp_cmd_sn();
+            let expected = cmd_sn;
+            return self.fail(FatalError::CmdSnGap { cmd_sn, expected });
+        }
         let turn_at = waits_since.map(|since| since.saturating_add(ORDER_TIMEOUT));
         if let (Hold::Turn(cmd_sn), Some(true)) = (self.hold, turn_at.map(|at| now >= at)) {
             let expected = self.session.borrow().exp_cmd_sn();
@@ -258,7 +264,8 @@ impl Connection {
             self.keep_alive.next_at = now.saturating_add(wait);
         }
         let nop_at = (interval > 0).then_some(self.keep_alive.next_at);
-        self.deadline = nop_at.into_iter().chain(turn_at).min();
+        let all = [nop_at, turn_at, lost_until];
+        self.deadline = all.into_iter().flatten().min();
     }
 }
 

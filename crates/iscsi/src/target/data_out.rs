@@ -1,7 +1,7 @@
 //! Data from the initiator.
 
 use machine::{Step, Tag};
-use wire::iscsi::{Bhs, DataOut, RejectReason, TAG_NONE, flags};
+use wire::iscsi::{Bhs, DataOut, RejectReason, TAG_NONE, flags, opcode};
 use zerocopy::FromBytes;
 
 use super::end::Condition;
@@ -93,17 +93,17 @@ impl Connection {
     fn unexpected(&mut self, bhs: &Bhs, frame: &Frame, tag: Option<Tag>) {
         let aborted = self.aborted.iter().position(|itt| *itt == bhs.itt.get());
         match (tag, aborted) {
-            (Some(tag), _) => {
-                self.refuse(bhs, frame, RejectReason::ProtocolError, false);
-                if self.tasks[tag].kind == Kind::Scsi {
-                    self.give_up(tag, Condition::UnexpectedUnsolicitedData);
-                }
-            }
-            (None, Some(at)) => {
+            (_, Some(at)) => {
                 if bhs.flags & flags::FINAL != 0 {
                     self.aborted.remove(at);
                 }
                 self.skip(frame.data_len);
+            }
+            (Some(tag), None) => {
+                self.refuse(bhs, frame, RejectReason::ProtocolError, false);
+                if self.tasks[tag].kind == Kind::Scsi {
+                    self.give_up(tag, Condition::UnexpectedUnsolicitedData);
+                }
             }
             (None, None) => self.refuse(bhs, frame, RejectReason::InvalidPduField, false),
         }
@@ -160,11 +160,16 @@ impl Connection {
     /// `step`.
     #[inline]
     pub(super) fn received(&mut self, tag: Tag, is_intact: bool, step: &mut Option<Step<Op>>) {
-        if self.tasks[tag].kind == Kind::Ping {
-            return self.ping_received(tag, is_intact);
-        }
         if !is_intact {
-            self.digest_failed(tag);
+            let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
+            if bhs.opcode() != opcode::DATA_OUT {
+                return self.discard_request(tag);
+            }
+            self.data_out_damaged(tag, &bhs);
+        }
+        self.confirm_cmd_sn();
+        if self.tasks[tag].kind == Kind::Ping {
+            return self.ping_received(tag);
         }
         self.end_arriving();
         self.go_on(tag, step);
@@ -187,16 +192,14 @@ impl Connection {
         }
     }
 
-    /// A data digest does not match (section 7.8). Data of a sequence is asked
-    /// for once more at ErrorRecoveryLevel 1; else the task fails, once all data
-    /// for it has come.
+    /// The data of a Data-Out PDU does not match its digest (section 7.8). It is asked
+    /// for once more at ErrorRecoveryLevel 1; else the task fails, once all data for it
+    /// has come.
     #[cold]
-    fn digest_failed(&mut self, tag: Tag) {
-        let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
-        self.reject(&bhs, RejectReason::DataDigestError, false);
+    fn data_out_damaged(&mut self, tag: Tag, bhs: &Bhs) {
+        self.reject(bhs, RejectReason::DataDigestError, false);
         let (start, end) = self.inbound.range();
-        let is_data_out = bhs.opcode() == wire::iscsi::opcode::DATA_OUT;
-        if self.keeps && is_data_out && self.can_recover(tag) {
+        if self.keeps && self.can_recover(tag) {
             if start < end {
                 let slot = &mut self.tasks[tag];
                 slot.holes += 1;

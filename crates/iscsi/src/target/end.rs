@@ -88,19 +88,10 @@ impl Connection {
         if self.inbound.is_on(tag) {
             self.was_held |= self.inbound.is_blocked();
             self.inbound.discard();
+            self.confirm_cmd_sn();
             self.arriving.ends = NO_TRANSFER;
         }
-        if slot.unsolicited != NO_TRANSFER {
-            if self.aborted.len() == ABORTED_MAX {
-                self.aborted.pop_front();
-            }
-            self.aborted.push_back(slot.itt);
-        }
-        if slot.sequences > 0 {
-            for at in self.transfers.of(tag) {
-                self.data_out_bytes -= u64::from(self.transfers.end(at));
-            }
-        }
+        self.end_sequences(tag);
         self.withdraw(tag);
         self.due.retain(|due| *due != tag);
         if slot.holds_window {
@@ -109,8 +100,29 @@ impl Connection {
         self.tasks.free(tag);
     }
 
+    /// What still comes for a task that is over is dropped.
+    pub(super) fn end_sequences(&mut self, tag: Tag) {
+        let slot = self.tasks[tag];
+        if slot.unsolicited != NO_TRANSFER {
+            self.drop_unsolicited(slot.itt);
+        }
+        if slot.sequences > 0 {
+            for at in self.transfers.of(tag) {
+                self.data_out_bytes -= u64::from(self.transfers.end(at));
+            }
+        }
+    }
+
+    /// Unsolicited data with this Initiator Task Tag is dropped when it comes.
+    pub(super) fn drop_unsolicited(&mut self, itt: u32) {
+        if self.aborted.len() == ABORTED_MAX {
+            self.aborted.pop_front();
+        }
+        self.aborted.push_back(itt);
+    }
+
     /// No more data is asked for.
-    fn withdraw(&mut self, tag: Tag) {
+    pub(super) fn withdraw(&mut self, tag: Tag) {
         let slot = &mut self.tasks[tag];
         if std::mem::take(&mut slot.holes) > 0 {
             self.holes.retain(|hole| hole.tag != tag);
@@ -168,6 +180,7 @@ impl Connection {
             // Nobody wants the data that stands before its memory any more.
             self.was_held = true;
             self.inbound.discard();
+            self.confirm_cmd_sn();
             self.end_arriving();
         }
         if self.inbound.is_on(tag) || self.tasks[tag].sequences > 0 {

@@ -8,7 +8,6 @@ use wire::iscsi::{
 use wire::scsi::{asc, key};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::control::Item;
 use super::end::{Condition, fixed_sense};
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
@@ -139,12 +138,17 @@ impl Connection {
         if bhs.is_immediate() {
             return Ok(Order::Now(false));
         }
-        let mut session = self.session.borrow_mut();
-        match session.take(cmd_sn) {
-            Turn::Now => Ok(Order::Now(true)),
+        let has_digest = self.data_digest && bhs.data_segment_length.get() > 0;
+        let turn = self.session.borrow_mut().take(cmd_sn, has_digest);
+        match turn {
+            Turn::Now => {
+                self.arriving.holds_cmd_sn = has_digest;
+                Ok(Order::Now(true))
+            }
             Turn::Ignored => Ok(Order::Ignored),
+            Turn::Early | Turn::Gap if self.is_behind_lost(bhs, cmd_sn)? => Ok(Order::Ignored),
             Turn::Early => {
-                session.wait(cmd_sn, self.cid);
+                self.session.borrow_mut().wait(cmd_sn, self.cid);
                 self.hold = Hold::Turn(cmd_sn);
                 // What time it is only the next look tells.
                 self.keep_alive.waits_since = None;
@@ -153,7 +157,7 @@ impl Connection {
             }
             Turn::Gap => Err(FatalError::CmdSnGap {
                 cmd_sn,
-                expected: session.exp_cmd_sn(),
+                expected: self.session.borrow().exp_cmd_sn(),
             }),
         }
     }
@@ -171,10 +175,11 @@ impl Connection {
         self.skip(frame.data_len);
     }
 
-    /// Passes over the data segment of a PDU.
+    /// Passes over the data segment of a PDU. A request is taken without it.
     #[inline]
     pub(super) fn skip(&mut self, data_len: u32) {
         if data_len > 0 {
+            self.confirm_cmd_sn();
             self.inbound.skip(data_len, self.data_digest);
         }
     }
@@ -430,19 +435,11 @@ impl Connection {
     }
 
     /// The data of a NOP-Out is here.
-    pub(super) fn ping_received(&mut self, tag: Tag, is_intact: bool) {
+    pub(super) fn ping_received(&mut self, tag: Tag) {
         let slot = &mut self.tasks[tag];
-        if is_intact {
-            slot.state = State::Responding;
-            slot.data_in_len = slot.wanted;
-            return self.queue(tag);
-        }
-        // Its place is free when its memory is: nobody else takes it before.
-        let holds_window = std::mem::take(&mut slot.holds_window);
         slot.state = State::Responding;
-        let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
-        self.reject(&bhs, RejectReason::DataDigestError, holds_window);
-        self.push_item(Item::Release(tag));
+        slot.data_in_len = slot.wanted;
+        self.queue(tag);
     }
 
     /// Logout Request (section 11.14).

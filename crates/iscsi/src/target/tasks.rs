@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use machine::Tag;
-use wire::iscsi::TaskAttribute;
+use wire::iscsi::{TAG_NONE, TaskAttribute};
 use wire::scsi::SenseBytes;
 
 use super::Task;
@@ -279,6 +279,21 @@ impl Tasks {
         slot.state = State::Free;
         self.free.push(tag);
         slot.is_named
+    }
+
+    /// The Initiator Task Tag of a task may be another's from now on.
+    #[cold]
+    pub(super) fn give_up_itt(&mut self, tag: Tag) {
+        let Slot { itt, next, .. } = self.slots[usize::from(tag)];
+        let chain = self.chain(itt);
+        match self.chains[chain] == tag {
+            true => self.chains[chain] = next,
+            false => self.unlink(chain, tag, next),
+        }
+        let chain = self.chain(TAG_NONE);
+        let slot = &mut self.slots[usize::from(tag)];
+        (slot.itt, slot.next) = (TAG_NONE, self.chains[chain]);
+        self.chains[chain] = tag;
     }
 
     #[cold]

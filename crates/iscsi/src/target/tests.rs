@@ -1,5 +1,6 @@
 mod aborts;
 mod commands;
+mod digests;
 mod logins;
 mod malformed;
 mod others;

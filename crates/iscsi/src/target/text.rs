@@ -63,18 +63,12 @@ impl Connection {
             };
             return self.refuse(bhs, frame, reason, holds_window);
         }
-        if !goes_on {
-            // A new one ends what was under way (section 6.2).
-            self.exchange = Exchange {
-                next_ttt: self.exchange.next_ttt,
-                ..Exchange::default()
-            };
-        }
-        self.exchange.header = *header;
-        self.exchange.holds_window = holds_window;
         match frame.data_len {
-            0 => self.take_text_piece(&[]),
-            len => self.inbound.begin_text(len, self.data_digest),
+            0 => self.take_text_piece(header, &[]),
+            len => {
+                self.arriving.header.copy_from_slice(bhs.as_bytes());
+                self.inbound.begin_text(len, self.data_digest);
+            }
         }
     }
 
@@ -85,26 +79,32 @@ impl Connection {
         if self.phase == super::Phase::Login {
             return self.login_piece(&text);
         }
+        let header = self.arriving.header;
         if !is_intact {
-            let header = self.exchange.header;
-            let bhs = zerocopy::transmute_ref!(&header);
-            return self.reject(
-                bhs,
-                RejectReason::DataDigestError,
-                self.exchange.holds_window,
-            );
+            return self.reject_damaged(zerocopy::transmute_ref!(&header));
         }
-        self.take_text_piece(&text);
+        self.confirm_cmd_sn();
+        self.take_text_piece(zerocopy::transmute_ref!(&header), &text);
     }
 
-    fn take_text_piece(&mut self, text: &[u8]) {
+    /// A Text Request has come whole, and is that of a new text or goes on with the
+    /// one that is under way.
+    fn take_text_piece(&mut self, header: &Header, text: &[u8]) {
+        if header.ttt.get() == TAG_NONE {
+            // A new one ends what was under way (section 6.2).
+            self.exchange = Exchange {
+                next_ttt: self.exchange.next_ttt,
+                ..Exchange::default()
+            };
+        }
         let exchange = &mut self.exchange;
-        let header = exchange.header;
+        exchange.header = *header;
+        let bhs: &Bhs = zerocopy::transmute_ref!(header);
+        exchange.holds_window = !bhs.is_immediate();
         if exchange.text.len() + text.len() > LOGIN_TEXT_MAX {
             let holds_window = exchange.holds_window;
             self.exchange.ttt = None;
             self.exchange.text.clear();
-            let bhs = zerocopy::transmute_ref!(&header);
             return self.reject(bhs, RejectReason::LongOpReject, holds_window);
         }
         exchange.text.extend_from_slice(text);

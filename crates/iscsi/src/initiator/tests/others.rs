@@ -320,8 +320,12 @@ fn a_command_damaged_on_its_way_is_sent_once_more() {
         (again[0].bhs.itt, &again[0].data),
         (first[0].bhs.itt, &first[0].data)
     );
-    let ops = peer.answer(why.as_bytes(), again[0].bhs.as_bytes());
-    assert_eq!(ops, [ended(tag, Outcome::Rejected(2))], "not for ever");
+    let mut done = response(again[0].bhs.itt.get());
+    done.exp_cmd_sn = CMD_SN.wrapping_add(1).into();
+    assert_eq!(
+        peer.answer(done.as_bytes(), b""),
+        [ended(tag, Outcome::GOOD)]
+    );
     // A command that was taken has a status coming if its data was damaged later.
     let tag = peer.write(60_000);
     let sent = peer.sent();
@@ -332,4 +336,42 @@ fn a_command_damaged_on_its_way_is_sent_once_more() {
     failed.status = 2;
     let ops = peer.answer(failed.as_bytes(), b"");
     assert_eq!(ops, [ended(tag, Outcome::Status(2))]);
+}
+
+#[test]
+fn a_command_damaged_twice_ends_the_connection_as_its_place_stays_empty() {
+    let mut peer = in_full_feature();
+    peer.write(4096);
+    let why = reject(RejectReason::DataDigestError);
+    let first = peer.sent();
+    assert_eq!(peer.answer(why.as_bytes(), first[0].bhs.as_bytes()), []);
+    let again = peer.sent();
+    let ops = peer.answer(why.as_bytes(), again[0].bhs.as_bytes());
+    let opcode = opcode::SCSI_COMMAND;
+    assert_eq!(ops, [Op::Fatal(FatalError::DataDigest { opcode })]);
+}
+
+#[test]
+fn what_was_sent_behind_a_damaged_command_is_sent_again_before_anything_new() {
+    let mut peer = in_full_feature();
+    let taken = peer.plain();
+    let _damaged = peer.write(4096);
+    let _behind = [peer.plain(), peer.write(60_000)];
+    let sent = peer.sent();
+    let opcodes = |sent: &[Pdu]| sent.iter().map(|pdu| pdu.bhs.opcode()).collect::<Vec<_>>();
+    assert!(sent.len() > 4, "the last has unsolicited data");
+    let _new = peer.plain();
+    let mut why = reject(RejectReason::DataDigestError);
+    why.exp_cmd_sn = CMD_SN.wrapping_add(1).into();
+    assert_eq!(peer.answer(why.as_bytes(), sent[1].bhs.as_bytes()), []);
+    let again = peer.sent();
+    assert_eq!(opcodes(&again)[..sent.len() - 1], opcodes(&sent)[1..]);
+    for (again, sent) in again.iter().zip(&sent[1..]) {
+        // But for ExpStatSN, which has moved on.
+        let bytes = |pdu: &Pdu| (pdu.bhs.as_bytes()[..28].to_vec(), pdu.data.clone());
+        assert_eq!(bytes(again), bytes(sent));
+    }
+    assert_eq!(again.len(), sent.len(), "and the new one last");
+    assert_eq!(peer.end.machine.in_flight(), 5);
+    let _ = taken;
 }
