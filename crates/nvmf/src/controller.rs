@@ -708,6 +708,15 @@ impl Controller {
         !self.event_tags.is_empty() && self.ready_event().is_some()
     }
 
+    /// The host did not hear of an event that a request was completed with, for which
+    /// dword 0 stands: another request is.
+    pub fn return_event(&mut self, result: u32) {
+        if let Some(event) = EVENTS.iter().find(|event| event.result == result) {
+            self.events_masked &= !event.bit;
+            self.events |= event.bit;
+        }
+    }
+
     /// The log page of an event was read without Retain Asynchronous Event.
     pub(crate) fn clear_event(&mut self, bit: u32) {
         self.events &= !bit;

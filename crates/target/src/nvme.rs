@@ -127,7 +127,7 @@ fn is_of(op: &Op, tag: Tag) -> bool {
     match *op {
         Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
         Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
-        Op::Refused(_) | Op::Fatal(_) => false,
+        Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
     }
 }
 
@@ -157,6 +157,10 @@ impl Protocol for Nvme {
             } => c.reserve(tag, namespace, &sqe),
             Op::Execute { tag, command } => c.execute_admin(tag, command, driver),
             Op::ExecuteFused { compare, write, io } => c.execute_fused(compare, write, io, driver),
+            Op::Forgotten { tag, event } => {
+                c.forget_event_request(tag, event);
+                true
+            }
             Op::Refused(refused) => {
                 c.note_refused(refused);
                 true

@@ -127,6 +127,16 @@ pub enum Op {
         /// of both and the Write's FUA.
         io: Io,
     },
+    /// The host has used the CID of an Asynchronous Event Request again and waits for
+    /// that one no more: nothing is sent for it. Hold it no longer, and where it was
+    /// held call [`Qpair::complete`], with whatever.
+    Forgotten {
+        /// The request.
+        tag: Tag,
+        /// Dword 0 of the event that it was completed with and that the host will not
+        /// hear of. Then the tag is over.
+        event: Option<u32>,
+    },
     /// A command was refused, and is answered already: for the error log.
     Refused(Refused),
     /// The connection ends once everything was sent.
@@ -220,8 +230,7 @@ enum Fuse {
 /// A CID that is in flight already is refused with Command ID Conflict, unless
 /// it is that of an Asynchronous Event Request: which commands are searched is
 /// ours to choose, and hosts that shut down forget their
-/// requests and use the CIDs again. Such a request is never answered, and its
-/// place in the queue is lost. More
+/// requests and use the CIDs again ([`Op::Forgotten`]). More
 /// commands in flight than the queue has entries end the connection: the host
 /// overran the queue (Base 2.0, section 3.3.2.1.1).
 ///
@@ -255,6 +264,11 @@ pub struct Qpair {
     control: Vec<u8>,
     /// Commands that were given up and not told yet.
     given_up: Vec<Refused>,
+    /// Event requests that the host waits for no more, and the events that they were
+    /// completed with, not told yet.
+    forgotten: Vec<(Tag, Option<u32>)>,
+    /// Tags that are over without an answer: they go with the next PDU.
+    unanswered: Vec<Tag>,
     deadline: Option<Nanos>,
 }
 
@@ -287,6 +301,8 @@ impl Qpair {
             sqhd: 0,
             control: Vec::new(),
             given_up: Vec::new(),
+            forgotten: Vec::new(),
+            unanswered: Vec::new(),
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
         }
     }
@@ -368,8 +384,7 @@ impl Qpair {
         slot.result = done.result;
         slot.data_len = data_len;
         if slot.is_forgotten {
-            // Its place is lost until the connection ends, which is about to.
-            return;
+            return self.end_forgotten(tag);
         }
         self.queue(tag);
         if self.phase == Phase::Connecting {
@@ -384,6 +399,31 @@ impl Qpair {
         self.withdraw(tag, status);
         self.slots[tag].state = State::Receiving;
         self.settle(tag);
+    }
+
+    /// `tag` may have the CID of an event request, which the host has forgotten then.
+    fn note_forgotten(&mut self, tag: Tag) {
+        let Some(request) = self.slots.event_request(tag) else {
+            return;
+        };
+        self.slots[request].is_forgotten = true;
+        match self.slots[request].state {
+            State::SendResponse => self.end_forgotten(request),
+            _ => self.forgotten.push((request, None)),
+        }
+    }
+
+    /// A forgotten request is completed. Its answer would pass for another's, and the
+    /// event that it brings nobody hears.
+    #[cold]
+    fn end_forgotten(&mut self, tag: Tag) {
+        self.ready.retain(|ready| *ready != tag);
+        self.unanswered.push(tag);
+        self.forgotten.retain(|(forgotten, _)| *forgotten != tag);
+        let slot = &self.slots[tag];
+        if slot.status.is_success() && slot.result != 0 {
+            self.forgotten.push((tag, Some(slot.result as u32)));
+        }
     }
 
     #[cold]
@@ -423,6 +463,8 @@ impl Qpair {
         self.inbound = Inbound::new();
         self.ready.clear();
         self.control.clear();
+        self.forgotten.clear();
+        self.unanswered.clear();
         self.deadline = None;
     }
 }
@@ -463,6 +505,9 @@ impl Machine for Qpair {
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
         let mut step = None;
+        if let Some((tag, event)) = self.forgotten.pop() {
+            return Some(Step::Op(Op::Forgotten { tag, event }));
+        }
         while self.phase != Phase::Ended {
             match self.inbound.walk(staged, at) {
                 Walk::Header => {
@@ -524,6 +569,11 @@ impl Machine for Qpair {
                 return;
             }
             self.ready.pop_front();
+            if self.slots.free(tag) {
+                out.release(tag);
+            }
+        }
+        while let Some(tag) = self.unanswered.pop() {
             if self.slots.free(tag) {
                 out.release(tag);
             }

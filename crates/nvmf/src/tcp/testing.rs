@@ -35,6 +35,8 @@ pub struct Target {
     pub fused: Vec<(Tag, Tag, Io)>,
     /// Commands that the machine refused.
     pub refused: Vec<Refused>,
+    /// Event requests that the host forgot, and the events of those that had one.
+    pub forgotten: Vec<(Tag, Option<u32>)>,
     /// Why the connection ended.
     pub fatal: Option<FatalError>,
     /// Tags named by an operation and not released yet.
@@ -53,6 +55,7 @@ impl Target {
             work: Vec::new(),
             fused: Vec::new(),
             refused: Vec::new(),
+            forgotten: Vec::new(),
             fatal: None,
             named: Vec::new(),
             role,
@@ -75,6 +78,7 @@ impl Target {
                     self.work.push((tag, command));
                 }
                 Op::ExecuteFused { compare, write, io } => self.fused.push((compare, write, io)),
+                Op::Forgotten { tag, event } => self.forgotten.push((tag, event)),
                 Op::Refused(refused) => self.refused.push(refused),
                 Op::Fatal(error) => self.fatal = Some(error),
             }

@@ -413,3 +413,19 @@ fn a_controller_that_is_shut_down_tells_no_events() {
     assert!(change.events.is_empty());
     assert_eq!(bench.take_event(id), None);
 }
+
+#[test]
+fn an_event_that_did_not_reach_the_host_goes_to_the_next_request() {
+    let mut bench = Bench::new();
+    let (id, _) = listening(&mut bench, NQN, HOST);
+    let replaced = with_namespaces(&bench, |namespaces| namespaces.push(namespace(9, 4096, 1)));
+    let change = bench.registry.replace_subsystem(replaced);
+    assert_eq!(change.events.len(), 1);
+    let (_, reply) = bench.take_event(id).unwrap();
+    bench.hold_event_request(id, 7);
+    assert!(bench.take_event(id).is_none(), "masked until it is read");
+    let controller = bench.registry.controller(id).unwrap();
+    controller.return_event(reply.result as u32);
+    let (tag, again) = bench.take_event(id).unwrap();
+    assert_eq!((tag, again.result), (7, reply.result));
+}

@@ -122,7 +122,9 @@ impl Connection {
                 self.fail(compare, status, io.namespace, io.offset);
                 self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             }
-            Op::Refused(_) | Op::Fatal(_) => unreachable!("nothing to wait for"),
+            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => {
+                unreachable!("nothing to wait for")
+            }
         }
     }
 

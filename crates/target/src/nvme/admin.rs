@@ -315,6 +315,24 @@ impl Connection {
         bound.qid == 0 && controller.is_some_and(|c| c.cancel_event_request(tag))
     }
 
+    /// The host waits no more for an Asynchronous Event Request. An event that it was
+    /// completed with goes to another.
+    pub(crate) fn forget_event_request(&mut self, tag: Tag, event: Option<u32>) {
+        let Some(result) = event else {
+            if self.cancel_event_request(tag) {
+                self.end(tag, Status::SUCCESS);
+            }
+            return;
+        };
+        let Some(bound) = &self.own.bound else { return };
+        let shared = self.shared.clone();
+        let mut registry = shared.registry();
+        if let Some(controller) = registry.controller(bound.controller) {
+            controller.return_event(result);
+        }
+        self.settle(&mut registry);
+    }
+
     /// An Abort is over.
     pub(crate) fn abort_done(&mut self) {
         if let Some(bound) = &self.own.bound

@@ -121,6 +121,9 @@ impl Qpair {
         let Some((tag, unique)) = self.slots.take(sqe.cid.get(), entries) else {
             return Err((Fes::PduSequenceError, 0));
         };
+        if unique && self.role.qid == 0 {
+            self.note_forgotten(tag);
+        }
         let is_usual = takes_io && unique && is_plain(sqe) && is_io(sqe.opcode);
         let started = if is_usual && self.fuse == Fuse::Idle {
             self.start_io(tag, sqe, &found, bytes, step)

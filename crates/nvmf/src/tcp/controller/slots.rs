@@ -141,8 +141,8 @@ impl Slots {
     }
 
     /// A slot for the command `cid`, and whether no other has that CID, but for
-    /// event requests: who uses the CID of one again has forgotten it. `None`:
-    /// `entries` are in flight already.
+    /// event requests, of which [`Slots::event_request`] tells. `None`: `entries` are
+    /// in flight already.
     #[inline]
     pub(super) fn take(&mut self, cid: u16, entries: usize) -> Option<(Tag, bool)> {
         let tag = match self.free.pop() {
@@ -176,17 +176,23 @@ impl Slots {
     }
 
     #[cold]
-    fn is_unique(&mut self, tag: Tag, cid: u16) -> bool {
-        let slots = self.slots.iter_mut().enumerate();
-        let same = slots
-            .filter(|(at, slot)| *at != usize::from(tag) && slot.state != State::Free)
-            .filter(|(_, slot)| slot.cid == cid);
-        let mut is_unique = true;
-        for (_, slot) in same {
-            slot.is_forgotten = slot.is_event_request;
-            is_unique &= slot.is_event_request;
-        }
-        is_unique
+    fn is_unique(&self, tag: Tag, cid: u16) -> bool {
+        let mut same = self.others(tag, cid);
+        same.all(|other| self[other].is_event_request)
+    }
+
+    /// The event request that has the CID of the command `tag`. Who uses it again has
+    /// forgotten the request.
+    #[cold]
+    pub(super) fn event_request(&self, tag: Tag) -> Option<Tag> {
+        let mut same = self.others(tag, self[tag].cid);
+        same.find(|other| self[*other].is_event_request && !self[*other].is_forgotten)
+    }
+
+    /// Others than `tag` that have this CID.
+    fn others(&self, tag: Tag, cid: u16) -> impl Iterator<Item = Tag> {
+        let others = self.tags().filter(move |other| *other != tag);
+        others.filter(move |other| self[*other].cid == cid)
     }
 
     /// The command with this CID that is not answered yet, and will be.

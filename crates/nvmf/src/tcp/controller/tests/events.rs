@@ -10,6 +10,28 @@ fn admin_with_event_request() -> (Peer, Tag) {
     (peer, tag)
 }
 
+/// Namespace Attribute Changed.
+const EVENT: Done = Done {
+    status: Status::SUCCESS,
+    result: 0x0004_0002,
+    data_len: 0,
+};
+
+/// An event that comes when the host has forgotten the request, and nobody was told.
+#[test]
+fn an_event_for_a_forgotten_request_is_given_back() {
+    let (mut peer, tag) = admin_with_event_request();
+    let other = sqe(admin::KEEP_ALIVE, 5, (Sgl::TRANSPORT, 0));
+    assert_eq!(peer.status_of(&other, &[]), Status::SUCCESS);
+    peer.target.forgotten.clear();
+    peer.target.end.machine.complete(tag, EVENT);
+    assert!(!peer.target.end.machine.has_transmit());
+    let next = sqe(admin::KEEP_ALIVE, 6, (Sgl::TRANSPORT, 0));
+    assert_eq!(peer.status_of(&next, &[]), Status::SUCCESS);
+    assert_eq!(peer.target.forgotten, [(tag, Some(0x0004_0002))]);
+    assert_eq!(peer.in_flight(), 0);
+}
+
 fn event_request(cid: u16) -> Vec<u8> {
     let request = sqe(admin::ASYNC_EVENT_REQUEST, cid, (Sgl::TRANSPORT, 0));
     Pdus::default().capsule_cmd(&request, &[])
@@ -42,10 +64,35 @@ fn a_command_with_the_cid_of_an_event_request_is_executed() {
         assert_eq!(peer.status_of(&command, &[]), Status::SUCCESS);
     }
     assert_eq!(peer.in_flight(), 1, "the event request");
+    assert_eq!(peer.target.forgotten, [(tag, None)]);
     // Its answer would be taken for that of another command.
     peer.target.end.machine.complete(tag, Done::default());
     assert!(!peer.target.end.machine.has_transmit());
-    assert_eq!(peer.transmit(9), []);
+    let next = sqe(admin::KEEP_ALIVE, 6, (Sgl::TRANSPORT, 0));
+    assert_eq!(peer.status_of(&next, &[]), Status::SUCCESS);
+    assert_eq!(peer.in_flight(), 0, "its place is free again");
+}
+
+#[test]
+fn an_event_that_waits_to_be_sent_is_no_answer_to_a_command_with_its_cid() {
+    let (mut peer, tag) = admin_with_event_request();
+    peer.target.end.machine.complete(tag, EVENT);
+    let get = PropertyGet {
+        offset: 0x1c,
+        is_8_bytes: false,
+    };
+    let get = Sqe {
+        cid: 5.into(),
+        ..get.encode()
+    };
+    peer.push(&Pdus::default().capsule_cmd(&get, &[]));
+    while let Some((tag, _)) = peer.target.work.pop() {
+        peer.target.end.machine.complete(tag, Done::default());
+    }
+    let answers = peer.transmit(9);
+    assert_eq!(answers.len(), 1, "one CID, one answer");
+    assert_eq!(peer.target.forgotten, [(tag, Some(0x0004_0002))]);
+    assert_eq!(peer.in_flight(), 0);
 }
 
 #[test]
