@@ -171,11 +171,6 @@ impl Locks {
         self.owned.contains_key(&owner)
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.owned.is_empty()
-    }
-
     /// All, in the order of their first byte.
     pub fn iter(&self) -> impl Iterator<Item = &Lock> {
         self.tree.iter()
@@ -362,9 +357,9 @@ mod tests {
         assert_eq!(locks.lock(lock(25, 1, false)), Ok(true), "into three");
         assert_eq!(locks.tree.len(), LOCKS_MAX);
         assert_eq!(locks.unlock(1, Range::new(0, u64::MAX).unwrap()), Ok(true));
-        assert!(locks.is_empty() && !locks.holds(1));
+        assert!(locks.iter().next().is_none() && !locks.holds(1));
         locks.lock(wide(1)).unwrap();
         locks.unlock_all(1);
-        assert!(locks.is_empty());
+        assert!(locks.iter().next().is_none());
     }
 }

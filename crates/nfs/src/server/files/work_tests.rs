@@ -157,6 +157,28 @@ fn unlocking_a_full_table_costs_it_once() {
 }
 
 #[test]
+fn unlocking_half_of_a_full_table_costs_it_once() {
+    let (files, locks) = crowded();
+    let half = Range::new(0, 2 * LOCKS_MAX as u64).expect("a range");
+    let (unlocked, units) = units_of(|| files.unlock(&locks, half));
+    assert!(unlocked.is_ok());
+    assert!(units < WHOLE_TABLE_MAX, "{units} units for LOCKU of half");
+}
+
+#[test]
+fn waiters_beyond_the_most_of_a_file_are_not_remembered() {
+    let (files, locks) = crowded();
+    let waiter = Waiter {
+        client: B,
+        owner: b"one more"[..].into(),
+        handle: b"h"[..].into(),
+    };
+    files.wait_for_lock(FILE, waiter, write_lock(0, 1));
+    assert!(files.unlock(&locks, Range::ALL).is_ok());
+    assert_eq!(files.take_woken().len(), locking::WAITERS_MAX);
+}
+
+#[test]
 fn opens_and_lock_states_of_a_file_are_found_without_a_search() {
     const OPENS: u32 = 4096;
     let files = Files::new(7, Secret::default(), 2);
