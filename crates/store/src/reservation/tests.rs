@@ -780,3 +780,29 @@ fn a_grant_of_one_volume_is_worth_nothing_on_another() {
         assert!(!shut.access(&host(1), &mut grant).read);
     }
 }
+
+/// Who is told that a reservation is gone has commands that go on.
+#[test]
+fn preempted_are_those_alone_whose_registration_is_gone() {
+    let reservations = Reservations::open(None);
+    for (index, key) in [(0, 7), (1, 8), (2, 9)] {
+        reservations.change(&host(index), &register(key)).unwrap();
+    }
+    let held = Request::Acquire {
+        current: 8,
+        kind: Type::WriteExclusiveRegistrantsOnly,
+    };
+    reservations.change(&host(1), &held).unwrap();
+    let preempt = Request::Preempt {
+        current: 7,
+        victim: 8,
+        kind: Type::WriteExclusive,
+    };
+    let change = reservations.change(&host(0), &preempt).unwrap();
+    let told = [
+        (host(1), Notice::RegistrationPreempted),
+        (host(2), Notice::ReservationReleased),
+    ];
+    assert_eq!(change.notices, told);
+    assert!(change.preempted().eq([&host(1)]), "{:?}", change.notices);
+}

@@ -215,3 +215,14 @@ fn who_writes_takes_the_powers_of_a_file() {
     assert_eq!(mode_written(0o6745, &caller(1, &[1])), 0o2745);
     assert_eq!(mode_written(0o6755, &caller(0, &[0])), 0o6755);
 }
+
+#[test]
+fn strangers_read_and_write_only_what_the_bits_grant() {
+    for mode in 0..8 {
+        let file = attr(Kind::Regular, mode, 10, 20);
+        let other = caller(11, &[1]);
+        let may = |is_granted: bool| is_granted.then_some(()).ok_or(Error::Access);
+        assert_eq!(check_read(&file, &other), may(mode & 5 != 0), "{mode:o}");
+        assert_eq!(check_write(&file, &other), may(mode & 2 != 0), "{mode:o}");
+    }
+}
