@@ -253,12 +253,8 @@ pub fn made(dir: &Attr, attr: &Attr, caller: &Caller<'_>, wanted: &SetAttr) -> R
         _ => dir.gid,
     };
     new.mode = 0;
-    // Its maker may set everything, whatever the bits then say.
-    let own = Caller {
-        is_open: true,
-        ..*caller
-    };
-    let mut new = set(&new, &own, wanted)?;
+    // Its maker owns it, and so may set everything, whatever the bits then say.
+    let mut new = set(&new, caller, wanted)?;
     if new.kind == Kind::Directory {
         new.mode |= dir.mode & SET_GID;
     }
