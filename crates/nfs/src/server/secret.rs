@@ -93,6 +93,17 @@ mod tests {
         }
     }
 
+    /// Alike, they would let who knows some numbers tell others.
+    #[test]
+    fn rounds_of_a_scatter_differ() {
+        let secret = Secret([1; 16]);
+        let round = |round| (0..100).map(move |half| secret.round(For::Client, round, half));
+        for (one, other) in [(0, 1), (1, 2), (2, 3), (0, 2)] {
+            let same = round(one).zip(round(other)).filter(|(a, b)| a == b).count();
+            assert!(same < 3, "rounds {one} and {other}: {same} of 100 alike");
+        }
+    }
+
     #[test]
     fn numbers_look_different_with_another_secret_and_for_something_else() {
         let (one, other) = (Secret([1; 16]), Secret([2; 16]));

@@ -600,6 +600,8 @@ fn sequence_tells_a_client_how_it_stands() {
     assert_eq!(flags(), 0);
     // Callbacks had a way, and have none any more, until one is bound again.
     let both = channel_dir_from_client4::CDFC4_FORE_OR_BOTH;
+    session.unbind(2);
+    assert_eq!(flags(), 0, "they had no way that could be lost");
     session.bind(1, both).unwrap();
     session.unbind(2);
     assert_eq!(flags(), 0);
@@ -610,10 +612,37 @@ fn sequence_tells_a_client_how_it_stands() {
 }
 
 #[test]
+fn request_of_exactly_what_was_agreed_is_executed() {
+    let session = confirmed(&server(), b"a", 1, 0);
+    let args = SEQUENCE4args {
+        sa_sessionid: session.id,
+        sa_sequenceid: 1,
+        sa_slotid: 0,
+        sa_highest_slotid: 3,
+        sa_cachethis: false,
+    };
+    let largest = session.sequence(&args, &request(100_000, 8), 0);
+    assert!(matches!(largest, Ok(Sequenced::New(_))), "{largest:?}");
+}
+
+#[test]
+fn session_has_a_backchannel_only_where_its_client_asks_for_one() {
+    let server = server();
+    assert!(confirmed(&server, b"a", 1, 0).has_backchannel());
+    let exchanged = server.exchange_id(1, owner(b"b", 1), 0, user(0), at(0));
+    let exchanged = exchanged.unwrap();
+    let mut args = session_args(exchanged.clientid, exchanged.sequenceid);
+    args.csa_flags = 0;
+    let session = server.create_session(&args, user(0), 0).unwrap();
+    assert!(!session.has_backchannel());
+}
+
+#[test]
 fn callbacks_go_where_a_connection_is_bound() {
     let server = server();
     let session = confirmed(&server, b"a", 1, 0);
     assert!(session.begin_callback().is_none(), "no connection yet");
+    assert!(!session.has_callback_path());
     for (id, asked, agreed) in [
         (
             1,
@@ -638,6 +667,7 @@ fn callbacks_go_where_a_connection_is_bound() {
     ] {
         assert_eq!(session.bind(id, asked), Ok(agreed));
     }
+    assert!(session.has_callback_path());
     let calls: Vec<_> = std::iter::from_fn(|| session.begin_callback()).collect();
     assert_eq!(calls.len(), 4, "a slot each");
     for (slotid, call) in calls.iter().enumerate() {
@@ -658,10 +688,7 @@ fn callbacks_go_where_a_connection_is_bound() {
         );
     }
     let again = session.repeat_callback(1).unwrap();
-    assert_eq!(
-        (again.slotid, again.sequenceid, again.connection),
-        (1, 1, 3)
-    );
+    assert_eq!(again, calls[1]);
     // One is answered, of one nothing is known.
     session.end_callback(2, true);
     session.end_callback(0, false);
@@ -731,7 +758,9 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert_eq!(server.callback_address(id), Some(address(3)));
     assert_eq!(confirm(id, verifier2, 0), stale);
     // Somebody else; itself, started again; one with sessions of that name.
-    assert_eq!(set(1, 4, 9, 2 * SECOND), Err(nfsstat4::NFS4ERR_CLID_INUSE));
+    assert_eq!(renew(id, SECOND), Ok(()));
+    let lease_end = SECOND + Settings::default().lease;
+    assert_eq!(set(1, 4, 9, lease_end), Err(nfsstat4::NFS4ERR_CLID_INUSE));
     let session = confirmed(&server, b"a", 1, 0);
     let (again, verifier4) = set(2, 5, 0, 0).unwrap();
     assert!(again != id && server.client(id).is_some());

@@ -600,6 +600,7 @@ fn what_cannot_be_saved_does_not_happen() {
         persist: Some(true),
     };
     let reservations = state.reservations();
+    assert!(reservations.can_persist());
     reservations.change(&host(0), &persistent).unwrap();
     let before = reservations.report();
     disk.fail(true);
@@ -805,4 +806,60 @@ fn preempted_are_those_alone_whose_registration_is_gone() {
     ];
     assert_eq!(change.notices, told);
     assert!(change.preempted().eq([&host(1)]), "{:?}", change.notices);
+}
+
+/// A reset that may not wait does nothing while a change is made.
+#[test]
+fn try_reset_beside_a_change_frees_nothing() {
+    let reservations = Reservations::open(None);
+    assert!(reservations.try_reset(), "nothing is to be done");
+    reservations
+        .change(&host(3), &Request::ReserveUnit)
+        .unwrap();
+    let turn = reservations.turn.lock().unwrap();
+    assert!(!reservations.try_reset());
+    assert_eq!(reservations.report().reserved, Some(host(3)));
+    drop(turn);
+    assert!(reservations.try_reset());
+    assert_eq!(reservations.report().reserved, None);
+}
+
+#[test]
+fn scsi_requests_add_nobody_where_all_places_are_taken() {
+    let mut rules = Rules::default();
+    for n in 1..REGISTRANTS_MAX as u128 {
+        let host = Registrant::NvmeHost(n.to_be_bytes());
+        rules.apply(&host, &register(1)).unwrap();
+    }
+    let scsi_register = |current, key| Request::ScsiRegister {
+        current,
+        key,
+        persist: false,
+        ports: Vec::new(),
+        named: Vec::new(),
+    };
+    rules.apply(&host(2), &scsi_register(Some(0), 7)).unwrap();
+    let one_more = rules.clone().apply(&host(3), &scsi_register(Some(0), 8));
+    assert!(matches!(one_more, Err(Refused::Full)), "{one_more:?}");
+    // Who has a place may change its key, and give the reservation to another.
+    rules.apply(&host(2), &scsi_register(Some(7), 9)).unwrap();
+    let acquire = Request::Acquire {
+        current: 9,
+        kind: Type::WriteExclusive,
+    };
+    rules.apply(&host(2), &acquire).unwrap();
+    let give = |to| Request::Move {
+        current: 9,
+        to,
+        key: 5,
+        unregister: false,
+        persist: false,
+    };
+    let one_more = rules.clone().apply(&host(2), &give(host(3)));
+    assert!(matches!(one_more, Err(Refused::Full)), "{one_more:?}");
+    let registered = Registrant::NvmeHost(1u128.to_be_bytes());
+    rules.apply(&host(2), &give(registered.clone())).unwrap();
+    let holders = rules.report().registrants;
+    let holders: Vec<_> = holders.into_iter().filter(|(.., holds)| *holds).collect();
+    assert_eq!(holders, [(registered, 5, true)]);
 }
