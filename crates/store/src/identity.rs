@@ -444,6 +444,87 @@ mod tests {
         assert_eq!(of_machine("a").len(), 12);
     }
 
+    const RANDOM: Uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
+    const OBJECT: &str = "0123456789abcdef";
+
+    fn spec(uuid: Option<Uuid>) -> Spec {
+        let ram = Spec::new("disk", Kind::Ram, 4096, 512);
+        Spec { uuid, ..ram }
+    }
+
+    #[test]
+    fn record_of_an_earlier_version_is_of_a_made_file_only_where_its_uuid_is_random() {
+        let derived = derive("file", "disk");
+        for (uuid, origin) in [(RANDOM, Origin::Made), (derived, Origin::Found)] {
+            let record = Record::parse(&uuid.to_string()).unwrap();
+            assert_eq!(record.uuid, uuid);
+            assert_eq!((record.object, record.origin), (None, origin));
+        }
+        for object in ["", "0123", "0123456789abcdex", "0123456789abcdef0"] {
+            let text = format!("{RANDOM} {object} made");
+            assert!(Record::parse(&text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn file_whose_record_names_another_object_is_a_copy_unless_configured_otherwise() {
+        let who = |named: Option<&str>, origin, uuid| {
+            let record = Record {
+                uuid: RANDOM,
+                object: named.map(str::to_owned),
+                origin,
+            };
+            Who::recorded(record, OBJECT, &spec(uuid))
+        };
+        let other = Some("fedcba9876543210");
+        for origin in [Origin::Made, Origin::Found] {
+            for (named, uuid, is_copy, is_bound) in [
+                (Some(OBJECT), None, false, true),
+                (None, None, false, false),
+                (other, None, true, false),
+                (other, Some(Uuid::nil()), true, false),
+                (other, Some(RANDOM), false, false),
+            ] {
+                let who = who(named, origin, uuid);
+                assert_eq!(who.uuid != RANDOM, is_copy, "{named:?} {uuid:?}");
+                assert_eq!(who.copied_from, is_copy.then_some(RANDOM));
+                let missing = (!is_bound).then(|| Record::text(who.uuid, OBJECT, origin));
+                assert_eq!(who.missing, missing, "{named:?}");
+                assert_eq!(who.is_made, origin == Origin::Made);
+                assert!(who.is_known && who.can_keep);
+            }
+        }
+    }
+
+    #[test]
+    fn file_that_keeps_nothing_is_known_by_its_state_file_or_the_configuration() {
+        let file = tempfile::tempfile().unwrap();
+        let (by_name, by_object) = (derive("file", "disk"), derive("object", OBJECT));
+        let who = |object, uuid, in_state| {
+            let who = Who::unrecorded(&file, object, &spec(uuid), in_state).unwrap();
+            (who.uuid, who.is_known, who.is_made)
+        };
+        let empty = who(Some(OBJECT), None, None);
+        assert_eq!(empty, (by_object, false, true), "weft made it");
+        file.set_len(4096).unwrap();
+        let (here, given) = (Some(OBJECT), Some(RANDOM));
+        for (object, uuid, in_state, expected, is_known) in [
+            (here, None, None, by_object, false),
+            (here, None, Some(by_object), by_object, true),
+            (here, None, Some(by_name), by_name, true),
+            (here, None, given, by_object, false),
+            (here, given, None, by_object, false),
+            (here, given, given, by_object, true),
+            (None, None, None, by_name, false),
+            (None, None, Some(by_name), by_name, true),
+            (None, given, None, by_name, true),
+        ] {
+            let found = who(object, uuid, in_state);
+            let expected = (expected, is_known, is_known);
+            assert_eq!(found, expected, "{object:?} {uuid:?} {in_state:?}");
+        }
+    }
+
     #[test]
     fn record_of_a_file_is_read_as_it_was_written_and_fits_an_inode() {
         let uuid = Uuid::from_u128(0x1234);
