@@ -74,6 +74,9 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        the simulator, until a seed fails
        cargo xtask sim --seed S [--trace LINES]        one seed, with what happened last
        cargo xtask shuttle                             models of threads, in many orders
+       cargo xtask asan                                the fuzzers' corpus, with AddressSanitizer
+       cargo xtask tsan                                writes under readers, with ThreadSanitizer
+       cargo xtask mutants                             what guards data, mutated; of the rest a sample
        cargo xtask xdr                                 Rust for what is described in the XDR language";
 
 fn main() -> ExitCode {
@@ -82,6 +85,9 @@ fn main() -> ExitCode {
         ["ci"] => ci(),
         ["sim", ref options @ ..] => sim(options),
         ["shuttle"] => tools::shuttle(),
+        ["asan"] => tools::asan(),
+        ["tsan"] => tools::tsan(),
+        ["mutants"] => tools::mutants(),
         ["xdr"] => done(xdr::generate()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

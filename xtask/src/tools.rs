@@ -1,37 +1,251 @@
-//! What looks at weft with other eyes than its tests. Not a part of CI: it builds
-//! everything anew.
+//! What looks at weft with other eyes than its tests: a scheduler of threads,
+//! sanitizers, mutants. Not a part of CI: they build everything anew, or take hours.
 
 use std::process::{Command, ExitCode};
 
+/// The repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Sanitizers are not in the stable compiler.
+const NIGHTLY: &str = "nightly";
+/// Named, so that what runs while building is not watched.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A command of cargo with settings that need a target folder of their own.
+struct Build {
+    folder: &'static str,
+    flags: &'static str,
+    tests: &'static [&'static [&'static str]],
+}
+
 /// Models of threads, and the planted faults that they must find.
-const SHUTTLE: &[&str] = &[
-    "test",
-    "--package",
-    "mem",
-    "--package",
-    "reactor",
-    "--features",
-    "mem/broken",
-    "--lib",
-    "--",
-    "model_",
+const SHUTTLE: Build = Build {
+    folder: "target/shuttle",
+    flags: "--cfg shuttle",
+    tests: &[&[
+        "--package",
+        "mem",
+        "--package",
+        "reactor",
+        "--features",
+        "mem/broken",
+        "--lib",
+        "--",
+        "model_",
+    ]],
+};
+
+/// The fuzzers' corpus.
+const ASAN: Build = Build {
+    folder: "target/asan",
+    flags: "-Zsanitizer=address",
+    tests: &[&[
+        "--package",
+        "nvmf",
+        "--package",
+        "iscsi",
+        "--package",
+        "nfs",
+        "--package",
+        "nfsd",
+        "--package",
+        "scsi",
+        "--test",
+        "fuzz_corpus",
+    ]],
+};
+
+/// Writes that others read meanwhile, whole or not at all: frames under threads, a
+/// file under several drivers, a volume under two protocols on two reactors.
+const TSAN: Build = Build {
+    folder: "target/tsan",
+    // The compiler asks whether a standard library that is not watched is known of.
+    flags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+    tests: &[
+        &[
+            "--package",
+            "mem",
+            "--package",
+            "reactor",
+            "--lib",
+            "--",
+            "frames::tests::threads",
+            "bell",
+            "mailbox",
+            "waker",
+        ],
+        &[
+            "--package",
+            "target",
+            "--test",
+            "target",
+            "--",
+            "what_one_protocol_writes_the_other_reads",
+        ],
+    ],
+};
+
+/// Small worlds of threads, in orders that a scheduler draws.
+pub fn shuttle() -> ExitCode {
+    run(&SHUTTLE, None)
+}
+
+/// The corpus under AddressSanitizer.
+pub fn asan() -> ExitCode {
+    run(&ASAN, Some(NIGHTLY))
+}
+
+/// Torn writes under ThreadSanitizer.
+pub fn tsan() -> ExitCode {
+    run(&TSAN, Some(NIGHTLY))
+}
+
+fn run(build: &Build, toolchain: Option<&str>) -> ExitCode {
+    if let Some(toolchain) = toolchain {
+        eprintln!("The standard library is not built anew: what happens inside of it is not seen.");
+        if !is_there("rustup", &["run", toolchain, "cargo", "--version"]) {
+            eprintln!("There is no {toolchain} toolchain: rustup toolchain install {toolchain}");
+            return ExitCode::FAILURE;
+        }
+    }
+    for tests in build.tests {
+        let mut command = match toolchain {
+            Some(toolchain) => {
+                let mut command = Command::new("rustup");
+                command.args(["run", toolchain, "cargo", "test", "--target", TARGET]);
+                command
+            }
+            None => {
+                let mut command = Command::new(env!("CARGO"));
+                command.arg("test");
+                command
+            }
+        };
+        let suppressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tsan-suppressions");
+        command
+            .args(*tests)
+            .env("CARGO_TARGET_DIR", build.folder)
+            .env("RUSTFLAGS", build.flags)
+            .env("TSAN_OPTIONS", format!("suppressions={suppressions}"));
+        eprintln!("== {}: cargo test {}", build.flags, tests.join(" "));
+        if !succeeds(&mut command) {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Files on the path of data, reservations, locks, identity and access, and the
+/// tests that see the most of them in the least time.
+struct Guarded {
+    package: &'static str,
+    files: &'static [&'static str],
+    tests: &'static [&'static str],
+}
+
+const GUARDED: &[Guarded] = &[
+    Guarded {
+        package: "nfs",
+        files: &[
+            // Locks.
+            "crates/nfs/src/server/locks.rs",
+            "crates/nfs/src/server/locks/*.rs",
+            "crates/nfs/src/server/files/locking.rs",
+            // Replay.
+            "crates/nfs/src/server/session.rs",
+            "crates/nfs/src/server/set_clientid.rs",
+            "crates/nfs/src/server/secret.rs",
+        ],
+        tests: &["--lib", "server::"],
+    },
+    Guarded {
+        package: "store",
+        files: &[
+            "crates/store/src/reservation.rs",
+            "crates/store/src/reservation/**",
+            "crates/store/src/locks.rs",
+            "crates/store/src/fs/access.rs",
+        ],
+        tests: &["--lib"],
+    },
+    Guarded {
+        package: "store",
+        files: &[
+            "crates/store/src/state.rs",
+            "crates/store/src/kept.rs",
+            "crates/store/src/identity.rs",
+        ],
+        tests: &["--lib", "--test", "volumes"],
+    },
+    Guarded {
+        package: "nfsd",
+        files: &["crates/nfsd/src/handle.rs", "crates/nfsd/src/again.rs"],
+        tests: &["--lib", "--test", "conformance", "--test", "state"],
+    },
+    Guarded {
+        package: "mem",
+        files: &[
+            "crates/mem/src/frames.rs",
+            "crates/mem/src/frames/change.rs",
+            "crates/mem/src/frames/word.rs",
+        ],
+        tests: &["--lib", "frames::"],
+    },
 ];
 
-/// Threads in orders that a scheduler draws.
-pub fn shuttle() -> ExitCode {
-    eprintln!("== cargo {}", SHUTTLE.join(" "));
-    let started = Command::new(env!("CARGO"))
-        .args(SHUTTLE)
-        .env("CARGO_TARGET_DIR", "target/shuttle")
-        .env("RUSTFLAGS", "--cfg shuttle")
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .status();
-    match started {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+/// Of all other files: one mutant of so many, the same each time.
+const SAMPLED_OF: u32 = 100;
+
+/// Everything that guards, and of the rest a sample.
+pub fn mutants() -> ExitCode {
+    if !is_there("cargo-mutants", &["mutants", "--version"]) {
+        eprintln!("There is no cargo-mutants: cargo install cargo-mutants");
+        return ExitCode::FAILURE;
+    }
+    let mut is_fine = true;
+    for (at, guarded) in GUARDED.iter().enumerate() {
+        let mut command = mutate(&format!("guarded-{at}-{}", guarded.package));
+        command.args(["--package", guarded.package]);
+        command.args(guarded.files.iter().flat_map(|file| ["--file", file]));
+        command.arg("--").args(guarded.tests);
+        is_fine &= succeeds(&mut command);
+    }
+    let mut command = mutate("sample");
+    let files = GUARDED.iter().flat_map(|guarded| guarded.files);
+    command.args(files.flat_map(|file| ["--exclude", file]));
+    command.args(["--workspace", "--sharding", "round-robin"]);
+    command.args(["--shard", &format!("7/{SAMPLED_OF}")]);
+    is_fine &= succeeds(&mut command);
+    if is_fine {
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("Each mutant that was missed needs a test, or a reason: target/mutants/*");
+        ExitCode::FAILURE
+    }
+}
+
+fn mutate(name: &str) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args(["mutants", "--timeout", "60", "--output"])
+        .arg(format!("target/mutants/{name}"))
+        // A mutant that fails is not made smaller, nor kept for the next one.
+        .env("PROPTEST_MAX_SHRINK_ITERS", "1")
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
+    command
+}
+
+fn is_there(program: &str, arguments: &[&str]) -> bool {
+    let output = Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    match command.current_dir(ROOT).status() {
+        Ok(status) => status.success(),
         Err(error) => {
-            eprintln!("cargo does not start: {error}");
-            ExitCode::FAILURE
+            eprintln!("{:?} does not start: {error}", command.get_program());
+            false
         }
     }
 }
