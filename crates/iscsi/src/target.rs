@@ -444,6 +444,10 @@ pub struct Connection {
     kept: VecDeque<(u32, Kept)>,
     /// Bytes of memory that those keep.
     kept_bytes: u64,
+    /// Bytes of data of those that are no task's any more.
+    kept_control_bytes: usize,
+    /// So many of the oldest keep no memory.
+    shed_len: usize,
     /// Tasks whose answer is acknowledged: to be released with the next PDU.
     acknowledged: Vec<Tag>,
     /// Bytes of Data-Out whose PDU has not begun.
@@ -535,6 +539,8 @@ impl Connection {
             keeps: false,
             kept: VecDeque::new(),
             kept_bytes: 0,
+            kept_control_bytes: 0,
+            shed_len: 0,
             acknowledged: Vec::new(),
             data_out_bytes: 0,
             bulk: 0,

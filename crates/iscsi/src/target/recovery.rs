@@ -18,6 +18,10 @@ use super::{Connection, EXTRA_TASKS_MAX};
 /// more: of the oldest beyond that the status stays, and their data cannot be had
 /// again.
 pub(super) const KEPT_BYTES_MAX: u64 = 4 << 20;
+/// Answers that a connection keeps at most, and bytes of those that are no task's any
+/// more: the oldest beyond that cannot be had again.
+pub(super) const KEPT_MAX: usize = 1024;
+pub(super) const KEPT_CONTROL_BYTES_MAX: usize = 1 << 20;
 /// So often data of one task is asked for once more.
 const RECOVERIES_MAX: u16 = 64;
 
@@ -54,11 +58,30 @@ impl Connection {
 
     /// The oldest answer need not be kept any longer.
     fn let_go_first(&mut self) {
-        if let Some((_, Kept::Task(tag))) = self.kept.pop_front() {
-            // Its memory goes with the next PDU, its place then.
-            self.kept_bytes -= self.tasks[tag].kept_bytes();
-            self.acknowledged.push(tag);
+        self.shed_len = self.shed_len.saturating_sub(1);
+        match self.kept.pop_front() {
+            Some((_, Kept::Task(tag))) => {
+                // Its memory goes with the next PDU, its place then.
+                self.kept_bytes -= self.tasks[tag].kept_bytes();
+                self.acknowledged.push(tag);
+            }
+            Some((_, Kept::Control(control))) => self.kept_control_bytes -= control.data.len(),
+            None => {}
         }
+    }
+
+    /// Keeps an answer; of those that an initiator never acknowledges the newest.
+    fn keep(&mut self, stat_sn: u32, kept: Kept) {
+        self.kept.push_back((stat_sn, kept));
+        while self.kept.len() > KEPT_MAX || self.kept_control_bytes > KEPT_CONTROL_BYTES_MAX {
+            self.let_go_first();
+        }
+    }
+
+    /// A PDU that is no task's was sent with this StatSN.
+    pub(super) fn keep_control(&mut self, stat_sn: u32, control: Control) {
+        self.kept_control_bytes += control.data.len();
+        self.keep(stat_sn, Kept::Control(Box::new(control)));
     }
 
     /// The task was answered with the StatSN before the next.
@@ -67,7 +90,7 @@ impl Connection {
         slot.state = State::Kept;
         let stat_sn = slot.stat_sn;
         self.kept_bytes += slot.kept_bytes();
-        self.kept.push_back((stat_sn, Kept::Task(tag)));
+        self.keep(stat_sn, Kept::Task(tag));
         if self.kept_bytes > KEPT_BYTES_MAX {
             self.shed(KEPT_BYTES_MAX);
         }
@@ -83,16 +106,16 @@ impl Connection {
     /// bytes are.
     #[cold]
     fn shed(&mut self, max: u64) {
-        for at in 0..self.kept.len() {
-            if self.kept_bytes <= max {
-                return;
-            }
+        while self.kept_bytes > max && self.shed_len < self.kept.len() {
+            let at = self.shed_len;
+            self.shed_len += 1;
             let Kept::Task(tag) = self.kept[at].1 else {
                 continue;
             };
             let bytes = self.tasks[tag].kept_bytes();
             if bytes > 0 {
                 let response = self.response_of(tag);
+                self.kept_control_bytes += response.data.len();
                 self.kept[at].1 = Kept::Control(Box::new(response));
                 self.kept_bytes -= bytes;
                 self.acknowledged.push(tag);
@@ -402,8 +425,7 @@ impl Connection {
     pub(super) fn resend_answers(&mut self, next: u32, end: u32, out: &mut impl Transmit) -> bool {
         let mut stat_sn = next;
         while stat_sn != end {
-            let kept = self.kept.iter().find(|(sn, _)| *sn == stat_sn);
-            let kept = kept.map(|(_, kept)| kept.clone());
+            let kept = self.kept_at(stat_sn).cloned();
             if !out.has_room() || !self.is_written() {
                 if let Some(item) = self.ready.front_mut() {
                     let next = stat_sn;
@@ -419,6 +441,16 @@ impl Connection {
             stat_sn = stat_sn.wrapping_add(1);
         }
         true
+    }
+
+    /// The answer that was sent with this StatSN.
+    fn kept_at(&self, stat_sn: u32) -> Option<&Kept> {
+        let (first, _) = *self.kept.front()?;
+        let distance = |sn: u32| sn.wrapping_sub(first);
+        let found = self
+            .kept
+            .binary_search_by_key(&distance(stat_sn), |(sn, _)| distance(*sn));
+        found.ok().map(|at| &self.kept[at].1)
     }
 
     /// The answer to a SCSI command once more: a response, or the last Data-In

@@ -10,7 +10,6 @@ use zerocopy::IntoBytes;
 
 use super::Connection;
 use super::control::Item;
-use super::recovery::Kept;
 use super::tasks::{Kind, State};
 use crate::login::LOGIN_ANSWER_MAX;
 
@@ -419,8 +418,7 @@ impl Connection {
         if control.is_last {
             self.end();
         } else if self.keeps && control.has_status && control.login.is_none() {
-            let kept = Kept::Control(Box::new(control));
-            self.kept.push_back((numbers.stat_sn, kept));
+            self.keep_control(numbers.stat_sn, control);
         }
         true
     }

@@ -2,7 +2,7 @@
 
 use wire::iscsi::{RejectReason, SnackType};
 
-use super::super::recovery::KEPT_BYTES_MAX;
+use super::super::recovery::{KEPT_BYTES_MAX, KEPT_CONTROL_BYTES_MAX, KEPT_MAX};
 use super::*;
 
 fn level_1() -> Negotiated {
@@ -379,6 +379,8 @@ fn what_is_kept_has_a_bound() {
         )
     };
     assert_eq!(kept(&peer), (KEPT_BYTES_MAX, 3));
+    let machine = &peer.target.end.machine;
+    assert_eq!(machine.shed_len, 3, "where the next look begins");
     let answers = peer.snack(SnackType::DataOrR2t, (first, TAG_NONE), 1, (0, 0));
     assert_eq!(reject_reasons(&answers), [RejectReason::SnackReject as u8]);
     let answers = peer.snack(SnackType::RData, (first, 0x55), 1, (0, 0));
@@ -414,4 +416,43 @@ fn what_is_kept_has_a_bound() {
     peer.acknowledge(peer.target.end.machine.stat_sn);
     let left = peer.target.end.machine.kept.len();
     assert_eq!(left, 1, "but for the answer to what acknowledged them");
+}
+
+#[test]
+fn answers_that_are_never_acknowledged_are_kept_up_to_a_bound() {
+    let mut peer = Peer::live(level_1());
+    let nop = peer.pdus.nop_out(5, TAG_NONE, peer.cmd_sn, &[]);
+    for _ in 0..3 * KEPT_MAX {
+        assert_eq!(opcodes(&peer.send(&nop)), [opcode::NOP_IN]);
+    }
+    assert_eq!(peer.target.end.machine.kept.len(), KEPT_MAX);
+    // The oldest cannot be had again, the others can.
+    let answers = peer.snack(SnackType::Status, NOBODY, 1, (1, 1));
+    let reason = RejectReason::ProtocolError as u8;
+    assert_eq!(reject_reasons(&answers), [reason]);
+    let last = peer.target.end.machine.stat_sn.wrapping_sub(2);
+    let answers = peer.snack(SnackType::Status, NOBODY, 1, (last - 9, 10));
+    assert_eq!(opcodes(&answers), [opcode::NOP_IN; 10]);
+    let numbers = answers
+        .iter()
+        .map(|pdu| pdu.bhs.cast::<Reject>().stat_sn.get());
+    assert!(numbers.eq(last - 9..=last));
+}
+
+#[test]
+fn texts_that_are_never_acknowledged_are_kept_up_to_so_many_bytes() {
+    let keys = Negotiated {
+        max_send_data_segment_length: 1 << 18,
+        ..level_1()
+    };
+    let mut peer = Peer::live(keys);
+    peer.target.text_answer = vec![b'x'; 200_000];
+    for _ in 0..20 {
+        let ids = (5, peer.cmd_sn);
+        peer.cmd_sn = peer.cmd_sn.wrapping_add(1);
+        let text = peer.pdus.text(ids, TAG_NONE, flags::FINAL, b"a=b\0");
+        assert_eq!(opcodes(&peer.send(&text)), [opcode::TEXT_RESPONSE]);
+    }
+    let kept = peer.target.end.machine.kept.len();
+    assert_eq!(kept, KEPT_CONTROL_BYTES_MAX / 200_000);
 }
