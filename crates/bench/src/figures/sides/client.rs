@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::load::{Protocol, Spin};
 use super::child::{Child, Words, list};
-use super::sampled::{Look, Told, json, number};
+use super::sampled::{Look, Looks, Told, json, number};
 use super::{Around, Error, go_on};
 use crate::perf::Rw;
 
@@ -98,13 +98,19 @@ pub fn words(around: &Around, spin: Spin, host: &Host, share: f64) -> Result<Wor
     })
 }
 
+/// How often a device is written anew, each time for longer, until all of it is.
+const FILL_TRIES: u32 = 8;
+/// And for how long at most.
+const FILL_MAX: Duration = Duration::from_secs(60);
+
 /// Writes every byte of the devices of a host, so that none is read before it is
 /// there.
 pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
     let bs = FILL_BYTES.min(host.device_bytes);
     let wanted = host.device_bytes * host.urls.len() as u64;
     let mut runtime = Duration::from_millis(40 + wanted / FILL_BYTES_PER_MS);
-    loop {
+    let mut written = 0.0;
+    for _ in 0..FILL_TRIES {
         let mut words: Vec<String> = ["perf", "--json", "--rw", "write", "--iodepth", "8"]
             .map(str::to_owned)
             .into();
@@ -123,14 +129,18 @@ pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
             ..around.weft(words)?
         };
         let text = Child::start(&words)?.output(CONNECT_MAX + runtime, around.stop)?;
-        let written = number(&json(&text)?, "/total/ios")? * bs as f64;
+        written = number(&json(&text)?, "/total/ios")? * bs as f64;
         if host.protocol == Protocol::Nfs || written >= wanted as f64 {
             return Ok(());
         }
         // As long as it takes at this speed, and some.
         let times = (wanted as f64 / written.max(1.0) * 1.2).clamp(1.5, 100.0);
-        runtime = runtime.mul_f64(times).min(Duration::from_secs(60));
+        runtime = runtime.mul_f64(times).min(FILL_MAX);
     }
+    Err(Error::Failed(format!(
+        "{written} of {wanted} bytes of the devices were written in the last of {FILL_TRIES} \
+         tries: the machine is too slow or too busy to fill them"
+    )))
 }
 
 /// Clients that are connected and wait for the word.
@@ -150,13 +160,14 @@ impl Clients {
         Ok(Clients { children })
     }
 
-    /// Lets them begin, and looks at what is watched when they have begun to
-    /// measure and shortly before they end: what each told.
+    /// Lets them begin, and looks at what is watched before, when they have begun
+    /// to measure, shortly before they end and after: what each told.
     pub fn run(
         mut self,
         around: &Around,
         mut look: impl FnMut() -> Result<Look, Error>,
-    ) -> Result<(Vec<Told>, [Look; 2]), Error> {
+    ) -> Result<(Vec<Told>, Looks), Error> {
+        let before = look()?;
         for child in &mut self.children {
             child.tell("begin")?;
         }
@@ -167,12 +178,17 @@ impl Clients {
         wait_until(began + ramp + margin, around)?;
         let first = look()?;
         wait_until(began + ramp + runtime - margin, around)?;
-        let looks = [first, look()?];
+        let within = [first, look()?];
         let told = self.children.into_iter().map(|child| {
             let text = child.output(END_MAX, around.stop)?;
             Told::parse(&text)
         });
-        Ok((told.collect::<Result<_, _>>()?, looks))
+        let told = told.collect::<Result<_, _>>()?;
+        let looks = Looks {
+            within,
+            around: Some([before, look()?]),
+        };
+        Ok((told, looks))
     }
 }
 

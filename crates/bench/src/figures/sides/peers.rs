@@ -13,7 +13,7 @@ use super::super::load::{CLIENTS, Driver, Load, Mode, PEERS, Placement, Protocol
 use super::child::{Child, Words};
 use super::client::{self, Clients, Host, wait_until};
 use super::namespaces::find;
-use super::sampled::{Look, Told, sample};
+use super::sampled::{Look, Looks, Told, sample};
 use super::target::{self, Target};
 use super::{Around, Error, Options, Run};
 
@@ -221,8 +221,12 @@ pub fn measure_client(around: &Around, name: &str) -> Result<Run, Error> {
     told.cpu_s = is_here.then_some(spent_s / looked_s * told.seconds);
     told.busy_s = told.cpu_s;
     let cores = (around.cpus.target.len(), around.cpus.client.len());
+    let looks = Looks {
+        within: [first.0, last.0],
+        around: None,
+    };
     Ok(Run {
-        sample: sample(&told, Some(&[first.0, last.0]), cores, around.load),
+        sample: sample(&told, Some(&looks), cores, around.load),
         commands,
         versions: planned.versions,
     })

@@ -193,6 +193,17 @@ pub struct Look {
     pub counters: Option<Counters>,
 }
 
+/// What was seen of a target.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    /// When the clients had begun to measure, and shortly before they ended: what a
+    /// second of the load costs. Each is in the middle of some I/Os.
+    pub within: [Look; 2],
+    /// Before the clients began, and after they had ended: every I/O between them
+    /// is counted with all that it costs. Nothing of somebody else's client.
+    pub around: Option<[Look; 2]>,
+}
+
 /// Of the line that `weft serve` prints when it is asked by SIGUSR1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -234,7 +245,7 @@ impl Counters {
 /// other load was on the target.
 pub fn sample(
     told: &Told,
-    looks: Option<&[Look; 2]>,
+    looks: Option<&Looks>,
     (cores, client_cores): (usize, usize),
     load: &Load,
 ) -> Sample {
@@ -245,7 +256,6 @@ pub fn sample(
     if load.distribution {
         sample.distribution.clone_from(&told.distribution);
     }
-    let bytes_per_s = told.bytes / told.seconds;
     let mut put = |quantity, value: Option<f64>| {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             sample.values.insert(quantity, value);
@@ -259,9 +269,8 @@ pub fn sample(
         let is_told = told.ios * (1.0 - share) >= 1.0;
         put(named.expect("one of them").2, is_told.then_some(*us));
     }
-    let per_gbit = |cpu_s: f64, bytes: f64| (bytes > 0.0).then(|| cpu_s / (bytes * 8.0 / 1e9));
-    if bytes_per_s > 0.0 {
-        put(Quantity::BytesPerSecond, Some(bytes_per_s));
+    if told.bytes > 0.0 {
+        put(Quantity::BytesPerSecond, Some(told.bytes / told.seconds));
         put(
             Quantity::ClientCpuSPerGbit,
             told.cpu_s.and_then(|s| per_gbit(s, told.bytes)),
@@ -271,9 +280,37 @@ pub fn sample(
         .busy_s
         .map(|s| s / (told.seconds * client_cores as f64));
     put(Quantity::ClientBusy, busy.map(|busy| busy.clamp(0.0, 1.0)));
-    let Some([first, last]) = looks else {
-        return sample;
+    if let Some(looks) = looks {
+        put_target(&mut put, told, looks, cores, load);
+    }
+    sample
+}
+
+fn per_gbit(cpu_s: f64, bytes: f64) -> Option<f64> {
+    (bytes > 0.0).then(|| cpu_s / (bytes * 8.0 / 1e9))
+}
+
+/// What the load cost its target.
+fn put_target(
+    put: &mut impl FnMut(Quantity, Option<f64>),
+    told: &Told,
+    looks: &Looks,
+    cores: usize,
+    load: &Load,
+) {
+    // I/Os and bytes between two looks, where the target counts them.
+    let counted = |[first, last]: &[Look; 2]| {
+        let (first, last) = first.counters.zip(last.counters)?;
+        let is_counted = last.ios > first.ios && !load.rw.is_metadata();
+        is_counted.then_some((last.ios - first.ios, last.io_bytes - first.io_bytes))
     };
+    let around = (looks.around.as_ref()).filter(|around| counted(around).is_some());
+    // On a machine that is too busy for us to look in time the load was over by then.
+    let window = match (counted(&looks.within), around) {
+        (None, Some(around)) => around,
+        _ => &looks.within,
+    };
+    let [first, last] = window;
     let seconds = last.at.duration_since(first.at).as_secs_f64();
     let cpu_s = match (first.cpu_ns, last.cpu_ns) {
         (Some(first), Some(last)) => Some(last.saturating_sub(first) as f64 / 1e9),
@@ -285,23 +322,20 @@ pub fn sample(
     put(Quantity::TargetBusy, busy.map(|busy| busy.clamp(0.0, 1.0)));
     if load.beside {
         // Others' I/Os are in all of its counts.
-        return sample;
+        return;
     }
-    // What was done between the looks, where the target does not count it.
-    let (ios, bytes) = match counts {
-        Some((first, last)) if last.ios > first.ios && !load.rw.is_metadata() => {
-            (last.ios - first.ios, last.io_bytes - first.io_bytes)
-        }
-        _ => (told.iops * seconds, bytes_per_s * seconds),
-    };
-    if bytes_per_s > 0.0 {
+    let by_client = (told.iops * seconds, told.bytes / told.seconds * seconds);
+    let (ios, bytes) = counted(window).unwrap_or(by_client);
+    if told.bytes > 0.0 {
         put(
             Quantity::TargetCpuSPerGbit,
             cpu_s.and_then(|s| per_gbit(s, bytes)),
         );
     }
     put(Quantity::TargetCpuUsPerIo, cpu_s.map(|s| s * 1e6 / ios));
-    if let Some((first, last)) = counts {
+    let whole = around.unwrap_or(window);
+    let (ios, _) = counted(whole).unwrap_or(by_client);
+    if let Some((first, last)) = whole[0].counters.zip(whole[1].counters) {
         let mut per_io = |quantity, value: fn(&Counters) -> f64| {
             put(quantity, Some((value(&last) - value(&first)) / ios));
         };
@@ -310,7 +344,6 @@ pub fn sample(
         per_io(Quantity::CopiedBytesPerIo, |counters| counters.copied_bytes);
         per_io(Quantity::AllocationsPerIo, |counters| counters.allocations);
     }
-    sample
 }
 
 #[cfg(test)]
@@ -356,11 +389,52 @@ mod tests {
         }
     }
 
+    fn looks(within: [Look; 2]) -> Looks {
+        Looks {
+            within,
+            around: None,
+        }
+    }
+
+    /// Of 1,000 I/Os with a copy of 64,000 bytes each, ten were not copied yet at the
+    /// last look within.
+    #[test]
+    fn counts_of_an_io_are_of_ios_that_have_ended() {
+        let told = Told::parse(REPORT).expect("a report");
+        let now = Instant::now();
+        let at = |seconds, times| look(now + Duration::from_secs(seconds), times);
+        let mut late = at(2, 2.0);
+        let counters = late.counters.as_mut().expect("some");
+        counters.copied_bytes -= 10.0 * 64.0;
+        let looks = Looks {
+            within: [at(1, 1.0), late],
+            around: Some([at(0, 0.5), at(3, 2.5)]),
+        };
+        let values = sample(&told, Some(&looks), (1, 2), &load()).values;
+        assert_eq!(values[&Quantity::CopiedBytesPerIo], 64.0);
+        assert_eq!(values[&Quantity::TargetCpuUsPerIo], 1000.0);
+    }
+
+    #[test]
+    fn load_that_ended_before_anybody_looked_has_its_costs_all_the_same() {
+        let told = Told::parse(REPORT).expect("a report");
+        let now = Instant::now();
+        let at = |seconds, times| look(now + Duration::from_secs(seconds), times);
+        let looks = Looks {
+            within: [at(4, 3.0), at(5, 3.0)],
+            around: Some([at(0, 1.0), at(6, 3.0)]),
+        };
+        let values = sample(&told, Some(&looks), (1, 2), &load()).values;
+        assert_eq!(values[&Quantity::CopiedBytesPerIo], 64.0);
+        assert_eq!(values[&Quantity::SyscallsPerIo], 0.5);
+        assert_eq!(values[&Quantity::TargetCpuUsPerIo], 1000.0);
+    }
+
     #[test]
     fn a_sample_has_what_client_and_target_told() {
         let told = Told::parse(REPORT).expect("a report");
         let now = Instant::now();
-        let looks = [look(now, 1.0), look(now + Duration::from_secs(1), 2.0)];
+        let looks = looks([look(now, 1.0), look(now + Duration::from_secs(1), 2.0)]);
         let sample = sample(&told, Some(&looks), (1, 2), &load());
         let is = |quantity, wanted: f64| {
             let value = sample.values.get(&quantity).copied();
@@ -394,7 +468,7 @@ mod tests {
     fn others_on_the_target_leave_its_counts_out() {
         let told = Told::parse(REPORT).expect("a report");
         let now = Instant::now();
-        let looks = [look(now, 1.0), look(now + Duration::from_secs(1), 2.0)];
+        let looks = looks([look(now, 1.0), look(now + Duration::from_secs(1), 2.0)]);
         let beside = Load {
             beside: true,
             distribution: false,
