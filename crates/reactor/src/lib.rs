@@ -8,6 +8,7 @@
 mod any;
 mod batch;
 mod bell;
+mod blocking;
 mod cpu;
 mod epoll;
 mod mailbox;
@@ -27,6 +28,7 @@ mod waker;
 pub use any::{AnyDriver, Choice, open};
 pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch, Held};
 pub use bell::{Bell, Ticket};
+pub use blocking::Blocking;
 pub use cpu::{affinity, available_cpus, incoming_cpu, parse_cpus, pin_to_cpu, unpin};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};

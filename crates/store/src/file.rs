@@ -120,7 +120,7 @@ impl File {
     fn new(base: Base, path: &Path, below: Below, file: Arc<OwnedFd>) -> Result<File, Problem> {
         let zeros = zeros().map_err(open::no_memory)?;
         if below != Below::Unknown && base.state().can_persist() {
-            kept::writer();
+            kept::savers();
         }
         Ok(File {
             base: base.with_marks(),

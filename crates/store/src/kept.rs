@@ -1,12 +1,11 @@
 //! What a volume remembers beside its data, and how it is saved while reactors
 //! go on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use reactor::Ticket;
+use reactor::{Blocking, Ticket};
 
 use crate::unreadable::{RANGES_MAX, Unreadable};
 use crate::{Errno, Range, State, StateError};
@@ -19,14 +18,19 @@ pub(crate) struct Kept {
     saving: Mutex<()>,
 }
 
-/// How a save stands; the errno that ended it, or 0.
+/// How a save stands; the errno that ended it, 0, or [`PANICKED`].
 #[derive(Debug, Default)]
 pub(crate) struct Saving(AtomicI32);
 
+/// No errno is negative.
+const PANICKED: i32 = -1;
+
 impl Saving {
+    /// Panics where the thread that saved did: whoever waits for it fails with it.
     pub(crate) fn result(&self) -> Result<(), Errno> {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
+            PANICKED => panic!("the thread that saves the state of a volume has panicked"),
             errno => Err(Errno(errno)),
         }
     }
@@ -53,7 +57,7 @@ impl Kept {
     /// what the file says: a change that is answered as failed is not there,
     /// neither now nor after a restart. Blocks.
     pub(crate) fn save(&self, changed: Range) -> Result<(), Errno> {
-        let _one = self.saving.lock().expect("nothing panics under this lock");
+        let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let ranges = self.unreadable.list(0, u64::MAX, RANGES_MAX);
         let error = match self.state.set_unreadable(&ranges) {
             Ok(()) | Err(StateError::Volatile) => return Ok(()),
@@ -67,18 +71,22 @@ impl Kept {
         }
     }
 
-    /// The same on a thread of its own, which rings `ticket` at the end.
+    /// The same beside the reactors: volumes do not wait for each other. Rings
+    /// `ticket` at the end.
     pub(crate) fn save_aside(self: &Arc<Kept>, changed: Range, ticket: Ticket) -> Arc<Saving> {
         let saving = Arc::new(Saving::default());
         let (kept, result) = (Arc::clone(self), Arc::clone(&saving));
         let job = move || {
-            if let Err(Errno(errno)) = kept.save(changed) {
-                result.0.store(errno, Ordering::Release);
-            }
+            let errno = match catch_unwind(AssertUnwindSafe(|| kept.save(changed))) {
+                Ok(Ok(())) => 0,
+                Ok(Err(Errno(errno))) => errno,
+                Err(_) => PANICKED,
+            };
+            result.0.store(errno, Ordering::Release);
             ticket.ring();
         };
-        match writer() {
-            Some(jobs) => jobs.send(Box::new(job)).expect("the writer never ends"),
+        match savers() {
+            Some(savers) => savers.add(Arc::as_ptr(self).addr(), Box::new(job)),
             // Late is better than never.
             None => job(),
         }
@@ -88,17 +96,19 @@ impl Kept {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread that writes state files; nothing if the system gives none. It is
-/// started where volumes are opened, so that no reactor's processor is its own.
-pub(crate) fn writer() -> Option<&'static Sender<Job>> {
-    static WRITER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
+/// The threads that write state files, by the address of what is saved; nothing if
+/// the system gives none. The first is started where volumes are opened.
+pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, Job>>> {
+    static SAVERS: OnceLock<Option<Arc<Blocking<usize, Job>>>> = OnceLock::new();
     let start = || {
-        let (sender, jobs) = channel::<Job>();
-        let run = move || jobs.into_iter().for_each(|job| job());
-        let started = thread::Builder::new().name("weft-state".into()).spawn(run);
-        started.is_ok().then_some(sender)
+        let savers = Arc::new(Blocking::<usize, Job>::default());
+        let run = |job: Job| {
+            job();
+            true
+        };
+        savers.start("weft-state", run).ok().map(|()| savers)
     };
-    WRITER.get_or_init(start).as_ref()
+    SAVERS.get_or_init(start).as_ref()
 }
 
 #[cfg(test)]
@@ -106,7 +116,10 @@ mod tests {
     use std::io;
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
+    use reactor::Bell;
     use uuid::Uuid;
 
     use super::*;
@@ -117,6 +130,9 @@ mod tests {
     struct Disk {
         bytes: Arc<Mutex<Option<Vec<u8>>>>,
         is_full: Arc<AtomicBool>,
+        has_bug: Arc<AtomicBool>,
+        /// A save waits while somebody has this.
+        hangs: Arc<Mutex<()>>,
     }
 
     impl Medium for Disk {
@@ -125,6 +141,8 @@ mod tests {
         }
 
         fn save(&self, bytes: &[u8]) -> io::Result<()> {
+            drop(self.hangs.lock().unwrap());
+            assert!(!self.has_bug.load(Ordering::Relaxed), "a bug");
             if self.is_full.load(Ordering::Relaxed) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
@@ -150,6 +168,46 @@ mod tests {
 
     fn marks(kept: &Kept) -> Vec<Range> {
         kept.unreadable.list(0, u64::MAX, 99)
+    }
+
+    /// Waits for what rings.
+    fn wait(bell: &Bell) {
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while !bell.is_rung() {
+            assert!(Instant::now() < give_up, "another volume's disk hangs");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn mark_and_save(disk: &Disk, bell: &Arc<Bell>) -> Arc<Saving> {
+        let kept = Arc::new(kept(disk));
+        kept.unreadable.add(0, 512);
+        kept.save_aside(range(0, 512), bell.ticket(0))
+    }
+
+    #[test]
+    fn state_on_a_disk_that_hangs_delays_no_state_of_another_volume() {
+        let (hung, good) = (Disk::default(), Disk::default());
+        let (never, bell) = (Bell::new(None), Bell::new(None));
+        let held = hung.hangs.lock().unwrap();
+        let hung_saving = mark_and_save(&hung, &never);
+        let saving = mark_and_save(&good, &bell);
+        wait(&bell);
+        assert_eq!(saving.result(), Ok(()));
+        assert!(!never.is_rung());
+        drop(held);
+        wait(&never);
+        assert_eq!(hung_saving.result(), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "the thread that saves the state of a volume has panicked")]
+    fn save_that_panics_has_its_asker_panic() {
+        let (disk, bell) = (Disk::default(), Bell::new(None));
+        disk.has_bug.store(true, Ordering::Relaxed);
+        let saving = mark_and_save(&disk, &bell);
+        wait(&bell);
+        let _ = saving.result();
     }
 
     /// Of two changes one may save the other's too; each is answered by what is

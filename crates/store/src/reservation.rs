@@ -18,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mem::broken::{self, Fault};
 use serde::{Deserialize, Serialize};
@@ -470,7 +470,7 @@ impl Reservations {
         if !self.rules().is_reserved_by(who) {
             return false;
         }
-        let turn = self.turn.lock().expect("nothing panics under this lock");
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.reset_in_turn(&turn, who)
     }
 
@@ -504,7 +504,7 @@ impl Reservations {
         &self,
         change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, Refused>,
     ) -> Result<Change, Refused> {
-        let _turn = self.turn.lock().expect("nothing panics under this lock");
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.rules();
         let mut after = Rules::clone(&before);
         let notices = change(&mut after)?;
@@ -542,6 +542,6 @@ impl Reservations {
     }
 
     fn locked(&self) -> MutexGuard<'_, Arc<Rules>> {
-        self.rules.lock().expect("nothing panics under this lock")
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

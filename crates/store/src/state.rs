@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crc_fast::{CrcAlgorithm, checksum};
 use serde::{Deserialize, Serialize};
@@ -146,20 +146,12 @@ impl StateFile {
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Document) -> T) -> T {
-        look(
-            &self
-                .document
-                .lock()
-                .expect("nothing panics under this lock"),
-        )
+        look(&self.document.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes what the file holds; on the disk when it returns. Blocks.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Document)) -> io::Result<()> {
-        let mut document = self
-            .document
-            .lock()
-            .expect("nothing panics under this lock");
+        let mut document = self.document.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = document.clone();
         change(&mut next);
         if next != *document {

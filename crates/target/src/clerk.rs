@@ -1,102 +1,68 @@
-//! Work that may block (opening, resizing, state files), off the reactors. What
-//! only looks something up is done apart: a file system that does not answer
-//! keeps no change waiting.
+//! Work that may block (opening, resizing, state files, questions to file systems),
+//! off the reactors. A volume whose disk does not answer keeps nothing waiting but
+//! what is about itself.
 
-use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::{io, thread};
+use std::sync::{Arc, Weak};
+use std::thread;
 
-use crate::shared::{Shared, locked};
+use reactor::Blocking;
+
+use crate::shared::Shared;
 
 /// Who does the work that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clerk {
-    /// A thread of its own.
+    /// Threads of its own.
     Thread,
     /// Nobody: whoever runs the reactors calls [`Shared::run_clerk`].
     Inline,
 }
 
-/// A piece of work; it may block.
+/// A piece of work; it may block. Work about a volume has the volume, so that its
+/// address stays its own.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
-/// The clerk's queue. Each connection and each change has a bounded number of
-/// works under way, so it needs no bound of its own.
-#[derive(Default)]
-pub(crate) struct Desk {
-    inner: Mutex<Inner>,
-    bell: Condvar,
+/// What a piece of work is about. Work about one thing is done in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum About {
+    /// What is served.
+    Target,
+    /// What is remembered of NFS clients.
+    Records,
+    /// Reservations, size and state of the volume at an address, or a file system.
+    State(usize),
+    /// The same volume, of which something is asked that changes nothing.
+    Question(usize),
 }
 
-#[derive(Default)]
-struct Inner {
-    works: VecDeque<Work>,
-    is_closed: bool,
-}
-
-impl Desk {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        locked(&self.inner)
+impl About {
+    pub(crate) fn state<V: ?Sized>(volume: &Arc<V>) -> About {
+        About::State(Arc::as_ptr(volume).cast::<()>().addr())
     }
 
-    /// Adds work to be done after all that was added before.
-    pub fn add(&self, work: Work) {
-        let mut inner = self.inner();
-        if inner.is_closed {
-            // What a work does when it is dropped is not ours to hold up.
-            drop(inner);
-            return drop(work);
-        }
-        inner.works.push_back(work);
-        drop(inner);
-        self.bell.notify_one();
-    }
-
-    /// Its thread ends, and no work is done any more.
-    pub fn close(&self) {
-        let mut inner = self.inner();
-        inner.is_closed = true;
-        let left = std::mem::take(&mut inner.works);
-        drop(inner);
-        drop(left);
-        self.bell.notify_one();
-    }
-
-    /// The oldest work, if there is any.
-    pub fn try_take(&self) -> Option<Work> {
-        self.inner().works.pop_front()
-    }
-
-    /// The oldest work, waiting for it; `None` at the end.
-    fn take(&self) -> Option<Work> {
-        let mut inner = self.inner();
-        loop {
-            if let Some(work) = inner.works.pop_front() {
-                return Some(work);
-            }
-            if inner.is_closed {
-                return None;
-            }
-            inner = (self.bell.wait(inner)).unwrap_or_else(PoisonError::into_inner);
-        }
+    pub(crate) fn question<V: ?Sized>(volume: &Arc<V>) -> About {
+        About::Question(Arc::as_ptr(volume).cast::<()>().addr())
     }
 }
 
-/// Starts a thread for a desk; it ends when the last of `shared` is gone.
-pub(crate) fn start(name: &str, desk: Arc<Desk>, shared: Weak<Shared>) -> io::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(move || {
-        while let Some(work) = desk.take() {
-            let Some(shared) = shared.upgrade() else {
-                return;
-            };
-            if let Err(why) = caught(|| work(&shared)) {
-                let thread = thread::current();
-                shared.work_failed(thread.name().unwrap_or_default(), &why);
-            }
+/// Each connection and each change has a bounded number of works under way, so it
+/// needs no bound of its own.
+pub(crate) type Desk = Blocking<About, Work>;
+
+/// Starts the first thread of a desk; they end when the last of `shared` is gone.
+pub(crate) fn start(desk: &Arc<Desk>, shared: Weak<Shared>) -> io::Result<()> {
+    desk.start("weft-clerk", move |work: Work| {
+        let Some(shared) = shared.upgrade() else {
+            return false;
+        };
+        if let Err(why) = caught(|| work(&shared)) {
+            let thread = thread::current();
+            shared.work_failed(thread.name().unwrap_or_default(), &why);
         }
-    })?;
-    Ok(())
+        true
+    })
 }
 
 /// Runs what may panic; what the panic says.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use store::Volume;
 use store::fs::FileSystem;
 
+use crate::clerk::About;
 use crate::shared::{ConnectionRef, Shared, locked};
 
 /// What must be over.
@@ -90,7 +91,7 @@ impl Drop for Passage {
     /// Not here: who drops this may hold locks, or be about to panic.
     fn drop(&mut self) {
         if let (Some(fence), Some(shared)) = (self.fence.take(), self.shared.upgrade()) {
-            shared.clerk(move |shared| fence.passed(shared));
+            shared.clerk(About::Target, move |shared| fence.passed(shared));
         }
     }
 }

@@ -379,10 +379,7 @@ impl Connection {
     #[cold]
     fn keep_records(&mut self, tag: Tag) {
         let later = self.later(tag);
-        self.shared.clerk(move |shared| {
-            shared.nfs.keep_records();
-            later.answer(GoOn);
-        });
+        self.shared.keep_records(move || later.answer(GoOn));
     }
 
     /// As [`Connection::settle`], of a call that nobody tries again by itself.

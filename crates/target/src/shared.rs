@@ -17,7 +17,7 @@ use scsi::{Attention, Modes};
 use store::Volume;
 use store::reservation::Registrant;
 
-use crate::clerk::{self, Desk};
+use crate::clerk::{self, About, Desk};
 use crate::config::{Ana, Limits};
 use crate::fence::{Passage, Scope};
 use crate::hosts::{Hosts, Place};
@@ -177,13 +177,11 @@ pub struct Shared {
     pub(crate) changes: Mutex<()>,
     pub(crate) bind: Bind,
     desk: Arc<Desk>,
-    /// What is to be looked up.
-    questions: Arc<Desk>,
     started: OnceLock<Nanos>,
     /// When the space below thin provisioned units is to be looked at next, and
-    /// whether that is being done.
+    /// units, by target and LUN, of which that is being done.
     pub(crate) space_due: AtomicU64,
-    pub(crate) is_looking: AtomicBool,
+    pub(crate) looking: Mutex<BTreeSet<(String, u16)>>,
     is_stopping: AtomicBool,
     /// When a connection last went short of memory; 0 for never.
     short_at: AtomicU64,
@@ -216,10 +214,9 @@ impl Shared {
             changes: Mutex::new(()),
             bind,
             desk: Arc::default(),
-            questions: Arc::default(),
             started: OnceLock::new(),
             space_due: AtomicU64::new(0),
-            is_looking: AtomicBool::new(false),
+            looking: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             short_at: AtomicU64::new(0),
             serving: Mutex::new((0..reactors).collect()),
@@ -421,32 +418,31 @@ impl Shared {
         }
     }
 
-    /// Has work done that may block, after all that was given before.
-    pub fn clerk(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        self.desk.add(Box::new(work));
+    /// Has work done that may block, after all that was given before of what it is
+    /// about.
+    pub(crate) fn clerk(&self, about: About, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        self.desk.add(about, Box::new(work));
     }
 
-    /// Has something looked up that may block and changes nothing: no change
-    /// waits for it.
-    pub fn look_up(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        self.questions.add(Box::new(work));
+    /// Brings to the disk what is to be remembered of NFS clients, then does `then`.
+    pub(crate) fn keep_records(&self, then: impl FnOnce() + Send + 'static) {
+        self.clerk(About::Records, |shared| {
+            shared.nfs.keep_records();
+            then();
+        });
     }
 
     /// Does the clerk's work where there is no thread for it; how many pieces.
     pub fn run_clerk(self: &Arc<Self>) -> usize {
         let mut done = 0;
-        let take = || self.desk.try_take().or_else(|| self.questions.try_take());
-        while let Some(work) = take() {
-            work(self);
+        while self.desk.run_next(|work| work(self)) {
             done += 1;
         }
         done
     }
 
     pub(crate) fn start_clerk(self: &Arc<Self>) -> io::Result<()> {
-        let (desk, questions) = (self.desk.clone(), self.questions.clone());
-        clerk::start("weft-clerk", desk, Arc::downgrade(self))?;
-        clerk::start("weft-lookup", questions, Arc::downgrade(self))
+        clerk::start(&self.desk, Arc::downgrade(self))
     }
 
     /// Ends it in order: no new connections, open ones closed, volumes synced.
@@ -527,7 +523,6 @@ impl Shared {
     /// clerk's, whoever ran the reactors says so: work may own what it lies in.
     pub fn end_clerk(&self) {
         self.desk.close();
-        self.questions.close();
     }
 }
 

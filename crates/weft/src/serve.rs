@@ -78,7 +78,14 @@ fn until_the_end(running: &mut Running, asked: &Receiver<Asked>) -> ExitCode {
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(Asked::End) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(Asked::End) => break,
+            // It ends by a panic alone before it has said so.
+            Err(RecvTimeoutError::Disconnected) => {
+                running.stop();
+                let why =
+                    "the thread that takes signals has failed; report this, and start weft again";
+                return end_after(running, io::Error::other(why));
+            }
         }
         match running.wait(Duration::ZERO) {
             Ok(None) => {}

@@ -10,6 +10,7 @@
 //! himself, one for [`HUGE_FRAMES`] frames.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::thread::{self, Thread};
@@ -102,12 +103,36 @@ static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
 pub fn touch_ahead() {
     HELPER.get_or_init(|| {
         let builder = thread::Builder::new().name("weft-memory".into());
-        let started = builder.spawn(help);
+        let started = builder.spawn(|| PANIC.note(help));
         started.ok().map(|started| started.thread().clone())
     });
 }
 
+/// Whether that thread has panicked, and nobody knows yet.
+static PANIC: Panic = Panic(AtomicBool::new(false));
+
+struct Panic(AtomicBool);
+
+impl Panic {
+    /// Runs what may panic.
+    fn note(&self, f: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(f)).is_err() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Panics where that did, once: who needs the thread next fails with it.
+    fn pass_on(&self) {
+        let has_panicked = self.0.swap(false, Ordering::Relaxed);
+        assert!(
+            !has_panicked,
+            "the thread that touches memory ahead has panicked"
+        );
+    }
+}
+
 fn helper() -> Option<&'static Thread> {
+    PANIC.pass_on();
     HELPER.get().and_then(Option::as_ref)
 }
 
@@ -123,7 +148,7 @@ fn help() {
                 touch();
             };
             match builder.spawn(touch_modestly) {
-                Ok(started) => drop(started.join()),
+                Ok(started) => started.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 Err(_) => touch(),
             }
         }
@@ -275,5 +300,21 @@ impl Inner {
                 reserve.low.store(self.reserve_max() / 2, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_of_the_thread_is_one_of_who_needs_it_next() {
+        let panic = Panic(AtomicBool::new(false));
+        panic.note(|| {
+            let touches = thread::spawn(|| panic!("it touches the wrong page"));
+            touches.join().unwrap_or_else(|panic| resume_unwind(panic));
+        });
+        assert!(catch_unwind(|| panic.pass_on()).is_err());
+        panic.pass_on();
     }
 }

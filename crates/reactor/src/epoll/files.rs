@@ -11,6 +11,7 @@ use mem::BufRange;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -21,7 +22,7 @@ const SHARE_MAX: usize = 8;
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a thread does, waiting as long as it takes. It must not panic.
+/// What a thread does, waiting as long as it takes.
 pub(super) trait Perform: Send + 'static {
     fn perform(&self) -> io::Result<u32>;
 }
@@ -103,6 +104,8 @@ impl FileWork {
 
 /// The end of an operation.
 pub(super) type Done = (Token, io::Result<u32>);
+/// The same, or a panic.
+type Outcome = thread::Result<io::Result<u32>>;
 
 struct Job<W> {
     token: Token,
@@ -122,7 +125,7 @@ struct Shared<W> {
     queue: Mutex<Queue<W>>,
     work: Condvar,
     ended: Condvar,
-    done: Mutex<Vec<Done>>,
+    done: Mutex<Vec<(Token, Outcome)>>,
     has_done: AtomicBool,
     waker: Waker,
 }
@@ -132,7 +135,7 @@ impl<W: Perform> Shared<W> {
         self.queue.lock().expect("nothing panics under this lock")
     }
 
-    fn done(&self) -> MutexGuard<'_, Vec<Done>> {
+    fn done(&self) -> MutexGuard<'_, Vec<(Token, Outcome)>> {
         self.done.lock().expect("nothing panics under this lock")
     }
 
@@ -140,7 +143,7 @@ impl<W: Perform> Shared<W> {
         // The reactor that started us is pinned; its processor is not for us.
         cpu::unpin();
         while let Some(Job { token, disk, work }) = self.next() {
-            let result = work.perform();
+            let result = catch_unwind(AssertUnwindSafe(|| work.perform()));
             drop(work);
             let mut queue = self.queue();
             if let Some(job) = queue.shares.ended(disk) {
@@ -226,7 +229,8 @@ impl<W: Perform> Workers<W> {
         }
         drop(queue);
         if !canceled.is_empty() {
-            let end = |_| (token, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+            let canceled_error = || io::Error::from_raw_os_error(libc::ECANCELED);
+            let end = |_| (token, Ok(Err(canceled_error())));
             self.shared.done().extend(canceled.iter().map(end));
             self.shared.has_done.store(true, Ordering::Release);
             self.shared.waker.wake();
@@ -244,13 +248,16 @@ impl<W: Perform> Workers<W> {
         }
     }
 
-    /// Moves what has ended to the end of `into`.
+    /// Moves what has ended to the end of `into`. A panic of a thread goes on here:
+    /// its reactor fails with it.
     #[inline]
     pub(super) fn take(&self, into: &mut Vec<Done>) {
         if self.shared.has_done.load(Ordering::Acquire) {
             let mut done = self.shared.done();
             self.shared.has_done.store(false, Ordering::Relaxed);
-            into.append(&mut done);
+            for (token, outcome) in done.drain(..) {
+                into.push((token, outcome.unwrap_or_else(|panic| resume_unwind(panic))));
+            }
         }
     }
 
@@ -290,6 +297,23 @@ mod tests {
             let _ = self.0.lock().unwrap().recv();
             Ok(0)
         }
+    }
+
+    struct Panics;
+
+    impl Perform for Panics {
+        fn perform(&self) -> io::Result<u32> {
+            panic!("the work is wrong")
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the work is wrong")]
+    fn panic_of_a_thread_goes_on_where_its_work_is_waited_for() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let workers = Workers::new(sleeper.waker());
+        workers.start(Panics, 1, 0);
+        wait_for(&workers, 1);
     }
 
     /// Counts the processors that it may use.

@@ -4,6 +4,7 @@ use nfsd::exports::{Rule, check_path};
 use store::fs::FileSystem;
 
 use super::*;
+use crate::clerk::About;
 use crate::config::{ExportSpec, FileSystemSpec};
 use crate::nfs::mail::NfsMail;
 use crate::state::State;
@@ -31,7 +32,7 @@ impl Shared {
         drop(state);
         let close = move |shared: &Arc<Shared>, done: Done| {
             // What a large one has takes a while to give back.
-            shared.clerk(move |shared| {
+            shared.clerk(About::state(&fs), move |shared| {
                 drop(fs);
                 done(shared, Ok(()));
             });

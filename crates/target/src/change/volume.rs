@@ -4,6 +4,7 @@ use mem::broken::{self, Fault};
 
 use super::namespaces::{busy, unknown_volume};
 use super::*;
+use crate::clerk::About;
 
 impl Shared {
     pub(super) fn add_volume(&self, spec: &store::Spec) -> Result<Left, ChangeError> {
@@ -52,7 +53,7 @@ impl Shared {
             let last = volume.clone();
             let flushed: Then<_> = Box::new(move |shared, result: Result<(), store::Error>| {
                 // Closing a large volume takes a while.
-                shared.clerk(move |shared| {
+                shared.clerk(About::state(&last), move |shared| {
                     drop(last);
                     done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
                 });
@@ -96,7 +97,7 @@ impl Shared {
         sizes.into_iter().for_each(|edit| self.narrow(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
         let cut = move |shared: &Arc<Shared>, done: Done| {
-            shared.clerk(move |shared| {
+            shared.clerk(About::state(&volume), move |shared| {
                 let result = volume.resize(size_bytes, true);
                 shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));
                 let outcome = result.map_err(ChangeError::Resize);

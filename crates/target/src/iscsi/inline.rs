@@ -17,6 +17,7 @@ use super::served::ana_state;
 use super::task::{LIST_BYTES_MAX, goes_wrong_way};
 use super::{Answer, Connection};
 use crate::change::Change;
+use crate::clerk::About;
 use crate::engine::Then;
 use crate::later::Later;
 use crate::refusals::{Kind, Refusal};
@@ -144,7 +145,7 @@ impl Connection {
         };
         let (target, lun) = (self.bound().served.view.name.clone(), unit.lun);
         let later = self.later(tag);
-        self.shared.clerk(move |shared| {
+        self.shared.clerk(About::Target, move |shared| {
             let changes = shared.ana_changes(&target, lun, &set);
             set_states(shared, changes, later);
         });
@@ -165,7 +166,9 @@ fn set_states(shared: &Arc<Shared>, mut changes: Vec<Change>, later: Later<Answe
             return later.answer(super::io::internal_failure());
         }
         // The next may block.
-        shared.clerk(move |shared| set_states(shared, changes, later));
+        shared.clerk(About::Target, move |shared| {
+            set_states(shared, changes, later)
+        });
     };
     shared.change(change, Box::new(next));
 }

@@ -20,6 +20,7 @@ use store::reservation::{
 
 use super::served::Served;
 use super::{Answer, Connection};
+use crate::clerk::About;
 use crate::later::Later;
 use crate::reservation::{note_unchanged, tell};
 use crate::shared::Shared;
@@ -115,8 +116,9 @@ impl Connection {
             return false;
         };
         // Behind the changes that were asked for before.
-        self.shared
-            .clerk(move |_| later.answer(report(&*volume, command)));
+        self.shared.clerk(About::state(&volume), move |_| {
+            later.answer(report(&*volume, command));
+        });
         true
     }
 
@@ -150,8 +152,9 @@ impl Connection {
             here: lun.unit.here.id,
         };
         let (who, later) = (self.registrant(), self.later(tag));
-        self.shared
-            .clerk(move |shared| change(shared, &volume, &who, &target, asked, later));
+        self.shared.clerk(About::state(&volume), move |shared| {
+            change(shared, &volume, &who, &target, asked, later);
+        });
         true
     }
 
@@ -168,22 +171,21 @@ impl Connection {
     fn change_unit(&mut self, tag: Tag, place: u32, request: Request) {
         let volume = self.place(place).volume.clone();
         let (who, later) = (self.registrant(), self.later(tag));
-        self.shared
-            .clerk(move |shared| apply(shared, &volume, &who, &request, false, later));
+        self.shared.clerk(About::state(&volume), move |shared| {
+            apply(shared, &volume, &who, &request, false, later);
+        });
     }
 }
 
 /// The nexus is lost: what RESERVE took for it is free again. On the clerk,
 /// since a change may be under way.
 pub(super) fn release_units(shared: &Shared, served: &Served, who: &Registrant) {
-    let luns = served.places.iter().flatten();
-    let volumes: Vec<Arc<dyn Volume>> = luns.map(|lun| lun.volume.clone()).collect();
-    let who = who.clone();
-    shared.clerk(move |_| {
-        for volume in volumes {
+    for lun in served.places.iter().flatten() {
+        let (volume, who) = (lun.volume.clone(), who.clone());
+        shared.clerk(About::state(&volume), move |_| {
             volume.reservations().reset(Some(&who));
-        }
-    });
+        });
+    }
 }
 
 /// The answer to PERSISTENT RESERVE IN, which RESERVE is in the way of, one's

@@ -9,7 +9,8 @@ use scsi::provisioning::{Space, log_page};
 use store::Volume;
 
 use super::{Answer, Connection};
-use crate::shared::{Mail, Shared};
+use crate::clerk::About;
+use crate::shared::{Mail, Shared, locked};
 
 /// How often the space below units with thresholds is looked at, about.
 const LOOK_INTERVAL: Nanos = 400_000_000;
@@ -33,7 +34,7 @@ impl Connection {
         let Some(later) = self.later_with(tag, allocation_len.into()) else {
             return false;
         };
-        self.shared.look_up(move |_| {
+        self.shared.clerk(About::question(&volume), move |_| {
             let mut out = Vec::new();
             log_page(space_of(&*volume), allocation_len, &mut out);
             later.answer(Answer::Good(out));
@@ -53,8 +54,8 @@ impl Connection {
 
 impl Shared {
     /// Looks at the space below units whose initiators have thresholds, now and
-    /// then, and tells those who are to be told. One look at a time: a file system
-    /// that does not answer is not asked again.
+    /// then, and tells those who are to be told. One look at a unit at a time: a file
+    /// system that does not answer is not asked again.
     pub(crate) fn watch_space(&self, now: Nanos) {
         let due = self.space_due.load(Ordering::Relaxed);
         let next = now.saturating_add(LOOK_INTERVAL);
@@ -62,20 +63,19 @@ impl Shared {
             && (self.space_due)
                 .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if !is_mine || self.is_looking.load(Ordering::Acquire) {
+        if !is_mine {
             return;
         }
         let watched = self.state().iscsi.watched();
-        if watched.is_empty() {
-            return;
-        }
-        self.is_looking.store(true, Ordering::Release);
-        self.look_up(move |shared| {
-            for (target, lun, volume) in watched {
-                shared.look_at(&target, lun, &*volume);
+        for (target, lun, volume) in watched {
+            let unit = (target, lun);
+            if locked(&self.looking).insert(unit.clone()) {
+                self.clerk(About::question(&volume), move |shared| {
+                    shared.look_at(&unit.0, lun, &*volume);
+                    locked(&shared.looking).remove(&unit);
+                });
             }
-            shared.is_looking.store(false, Ordering::Release);
-        });
+        }
     }
 
     fn look_at(self: &Arc<Self>, target: &str, lun: u16, volume: &dyn Volume) {

@@ -12,6 +12,7 @@ use store::Volume;
 use store::reservation::{Grant, Registrant};
 
 use super::{Answer, Connection};
+use crate::clerk::About;
 use crate::engine::Then;
 use crate::later::Later;
 use crate::steps::{Plan, Step, Steps};
@@ -326,7 +327,7 @@ impl Connection {
         let Some(later) = self.later_with(tag, allocation_len) else {
             return false;
         };
-        self.shared.look_up(move |_| {
+        self.shared.clerk(About::question(&volume), move |_| {
             later.answer(lba_status(&*volume, &unit, offset, allocation_len));
         });
         true

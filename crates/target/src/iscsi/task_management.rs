@@ -13,6 +13,7 @@ use store::Volume;
 use wire::iscsi::{TaskFunction, TaskResponse};
 
 use super::{Answer, Connection};
+use crate::clerk::About;
 use crate::fence::Scope;
 use crate::job::Work;
 use crate::shared::{Mail, Shared};
@@ -125,11 +126,9 @@ impl Connection {
                 return later.answer(TaskResponse::Complete);
             }
             let waiting = shared.reset_units(&ending);
-            if !waiting.is_empty() {
-                shared.clerk(move |_| {
-                    for volume in waiting {
-                        volume.reservations().reset(None);
-                    }
+            for volume in waiting {
+                shared.clerk(About::state(&volume), move |_| {
+                    volume.reservations().reset(None);
                 });
             }
             shared.fence(Scope::Mail, |_| later.answer(TaskResponse::Complete));

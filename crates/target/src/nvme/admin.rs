@@ -19,6 +19,7 @@ use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use super::reservation::Rights;
 use super::{Answer, Bound, Connection};
+use crate::clerk::About;
 use crate::fence::Scope;
 use crate::hosts::Name;
 use crate::job::Work;
@@ -240,7 +241,8 @@ impl Connection {
         };
         let used_bytes = volume.base().used_bytes();
         if volume.base().begin_look() {
-            self.shared.look_up(move |_| volume.look_at_space());
+            self.shared
+                .clerk(About::question(&volume), move |_| volume.look_at_space());
         }
         used_bytes
     }
@@ -271,8 +273,9 @@ impl Connection {
             // Removed in this very moment.
             return later.answer(Status::INVALID_FIELD.dnr());
         };
-        self.shared
-            .look_up(move |shared| later.answer(lba_status(shared, &ask, &*volume)));
+        self.shared.clerk(About::question(&volume), move |shared| {
+            later.answer(lba_status(shared, &ask, &*volume));
+        });
     }
 
     /// Set Features, Namespace Write Protection Config (Base 2.0, section
@@ -291,7 +294,7 @@ impl Connection {
         if state != WriteProtect::Permanent {
             return protect.make_known(&self.shared, registry, volume, later);
         }
-        self.shared.clerk(move |shared| {
+        self.shared.clerk(About::state(&volume), move |shared| {
             if let Err(error) = volume.state().protect_permanently() {
                 let reason = format_args!("write protection could not be kept: {error}");
                 shared.refusals.note(Refusal {

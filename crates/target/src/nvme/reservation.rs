@@ -5,7 +5,7 @@
 //! somebody waits behind a fence: what the others began is over then, and what
 //! they send is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use link::Data;
@@ -19,6 +19,7 @@ use store::reservation::{Access, Grant, Refused, Registrant, Request, Type};
 use wire::nvme::{NSID_ALL, Sqe, Status, io};
 
 use super::{Answer, Connection};
+use crate::clerk::About;
 use crate::later::Later;
 use crate::reservation::{note_unchanged, tell};
 use crate::shared::Shared;
@@ -170,8 +171,9 @@ impl Connection {
         let volume = bound.served.volumes[namespace as usize].clone();
         let host = bound.rights.host.clone();
         let later = self.later(tag);
-        self.shared
-            .clerk(move |shared| execute(shared, &volume, &host, request, later));
+        self.shared.clerk(About::state(&volume), move |shared| {
+            execute(shared, &volume, &host, request, later);
+        });
         true
     }
 
@@ -193,26 +195,38 @@ impl Connection {
     /// 5.27.1.27).
     pub(crate) fn persistence(&mut self, tag: Tag, nsid: u32, set: Option<bool>) {
         let namespaces = self.namespaces(nsid);
+        let volumes = namespaces.into_iter().map(|(_, volume)| volume).collect();
         let later = self.later(tag);
-        self.shared.clerk(move |shared| {
-            let mut result = 0;
-            for (_, volume) in namespaces {
-                let reservations = volume.reservations();
-                match set {
-                    None => result = u64::from(reservations.persists()),
-                    Some(persist) => {
-                        if let Err(refused) = reservations.set_persist(persist) {
-                            return later.answer(status_of(shared, &*volume, &refused));
-                        }
-                    }
-                }
-            }
-            later.answer(Answer {
-                result,
-                ..Answer::default()
-            });
-        });
+        persist(&self.shared, volumes, set, 0, later);
     }
+}
+
+/// Whether reservations persist, or that they do from now on, of one volume after
+/// the other; then the answer, which is of the last.
+fn persist(
+    shared: &Arc<Shared>,
+    mut volumes: VecDeque<Arc<dyn Volume>>,
+    set: Option<bool>,
+    result: u64,
+    later: Later<Answer>,
+) {
+    let Some(volume) = volumes.pop_front() else {
+        return later.answer(Answer {
+            result,
+            ..Answer::default()
+        });
+    };
+    shared.clerk(About::state(&volume), move |shared| {
+        let reservations = volume.reservations();
+        let changed = match set {
+            None => Ok(u64::from(reservations.persists())),
+            Some(persist) => reservations.set_persist(persist).map(|_| result),
+        };
+        match changed {
+            Ok(result) => persist(shared, volumes, set, result, later),
+            Err(refused) => later.answer(status_of(shared, &*volume, &refused)),
+        }
+    });
 }
 
 /// On the clerk: executes the command of `host`.

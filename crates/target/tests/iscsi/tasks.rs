@@ -1,5 +1,6 @@
 //! Task management, against a volume that hangs.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use target::Config;
@@ -126,8 +127,33 @@ fn a_question_that_hangs_keeps_nothing_else_waiting() {
         let response = client.function(TaskFunction::LogicalUnitReset, 0, u32::MAX);
         assert_eq!(response, TaskResponse::Complete);
         client = client.calm(&[0]);
-        let read_keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
-        assert!(client.command(0, &read_keys, 8).is_good());
+        assert!(client.command(0, &READ_KEYS, 8).is_good());
+        gate.open();
+    });
+}
+
+const READ_KEYS: [u8; 10] = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+
+/// Reservations are kept, and extents looked up, by threads that a disk may hang.
+#[test]
+fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another() {
+    with_gate(|running, gate| {
+        let mut other = Client::login(portal(running), &Who::new(2))
+            .expect("in")
+            .calm(&[0, 1]);
+        let mut client = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[1]);
+        gate.holds_reservations.store(true, Ordering::Relaxed);
+        gate.shut();
+        let mut get_lba_status = [0; 16];
+        (get_lba_status[0], get_lba_status[1], get_lba_status[13]) = (0x9e, 0x12, 24);
+        for _ in 0..3 {
+            other.start_read(0, &get_lba_status, 24);
+            other.start_read(0, &READ_KEYS, 8);
+        }
+        assert!(client.command(1, &READ_KEYS, 8).is_good());
+        assert!(client.command(1, &get_lba_status, 24).is_good());
         gate.open();
     });
 }

@@ -2,10 +2,11 @@
 //! disk that has gone away, or fails with an error of the test's choice.
 
 use std::io::Result as IoResult;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
+use store::reservation::Reservations;
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume};
 
 pub struct Gate {
@@ -21,6 +22,8 @@ pub struct Gate {
     /// 1: the reactor of what comes next stands still, which makes it 2, until it is
     /// 0 again.
     pub stall: AtomicU8,
+    /// Whoever asks for reservations hangs, but reactors, while it is shut.
+    pub holds_reservations: AtomicBool,
 }
 
 #[derive(Default)]
@@ -39,6 +42,7 @@ impl Gate {
             space: Mutex::default(),
             asked: AtomicUsize::new(0),
             stall: AtomicU8::new(0),
+            holds_reservations: AtomicBool::new(false),
         })
     }
 
@@ -64,6 +68,12 @@ impl Gate {
     /// What comes from now on fails.
     pub fn fail(&self, error: Option<Error>) {
         self.state().fails = error;
+    }
+
+    /// Until it is open.
+    fn wait(&self) {
+        let is_shut = |state: &mut State| state.is_shut;
+        drop(self.opened.wait_while(self.state(), is_shut));
     }
 
     /// I/Os that hang, or hung and were given up.
@@ -108,6 +118,15 @@ impl Volume for Gate {
         self.inner.start(*task.io(), files, token)
     }
 
+    fn reservations(&self) -> &Reservations {
+        let thread = std::thread::current();
+        let is_clerk = thread.name() == Some("weft-clerk");
+        if is_clerk && self.holds_reservations.load(Ordering::Relaxed) {
+            self.wait();
+        }
+        self.inner.reservations()
+    }
+
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         self.inner.resize(size_bytes, allow_shrink)
     }
@@ -119,8 +138,7 @@ impl Volume for Gate {
         max: usize,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
-        let wait = |state: &mut State| state.is_shut;
-        drop(self.opened.wait_while(self.state(), wait));
+        self.wait();
         self.inner.extents(offset, len, max, out)
     }
 

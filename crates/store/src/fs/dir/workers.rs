@@ -7,7 +7,7 @@
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -43,13 +43,19 @@ pub(crate) struct Reply {
     /// Bytes of a COPY.
     pub(super) copied: AtomicU64,
     pub(super) is_canceled: AtomicBool,
+    has_panicked: AtomicBool,
 }
 
 impl Reply {
-    /// Once the ticket has rung.
+    /// Once the ticket has rung. Panics where a thread did that was at the job:
+    /// whoever waits for it fails with it.
     pub(super) fn take(&self) -> Result<Done, Error> {
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing there: the job went down with its thread.
+        assert!(
+            !self.has_panicked.load(Ordering::Acquire),
+            "a thread of a file system has panicked"
+        );
+        // Nothing there: the file system was closed before a thread came to it.
         result.take().unwrap_or(Err(Error::Io))
     }
 }
@@ -259,6 +265,10 @@ pub(super) struct Job {
 impl Drop for Job {
     /// Whatever became of it, somebody waits for its end.
     fn drop(&mut self) {
+        let has_panicked = thread::panicking();
+        self.reply
+            .has_panicked
+            .store(has_panicked, Ordering::Release);
         if let Some(ticket) = self.ticket.take() {
             ticket.ring();
         }
@@ -663,6 +673,20 @@ mod tests {
             is_open: true,
             from,
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a thread of a file system has panicked")]
+    fn job_whose_thread_panics_has_its_asker_panic() {
+        let (dir, _folders) = place();
+        let job = job(&dir, 1, Op::Statfs, b"");
+        let reply = job.reply.clone();
+        let thread = thread::spawn(move || {
+            let _job = job;
+            panic!("at a job");
+        });
+        assert!(thread.join().is_err());
+        let _ = reply.take();
     }
 
     /// However much there is to do, files are let go.
