@@ -60,6 +60,8 @@ struct Lists {
     chunks: Vec<Chunk>,
     /// Chunks that were given back and may be reserved again.
     idle_chunks: Vec<u32>,
+    /// See [`Pool::given_back`].
+    given_back: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -88,6 +90,7 @@ impl Pool {
             free: Default::default(),
             chunks: Vec::new(),
             idle_chunks: Vec::new(),
+            given_back: 0,
         };
         Ok(Pool {
             inner: Rc::new(Inner {
@@ -124,7 +127,8 @@ impl Pool {
     }
 
     /// Buffers for `len` bytes together, each but the last of [`BUF_BYTES_MAX`]:
-    /// all of them or none.
+    /// all of them, or none: then others of its host leave it as much as that, until
+    /// it has them or [`Pool::forget_claim`].
     #[cold]
     pub fn get_several(&self, len: u32) -> Option<Vec<Buf>> {
         let pieces = || {
@@ -135,7 +139,23 @@ impl Pool {
         let account = self.account.as_ref();
         let all = pieces().map(bytes).sum();
         let bufs = pieces().map(|len| self.take(class_of(len), len, Use::of(class_of(len))));
-        (account.is_none_or(|account| account.may_take(all))).then(|| bufs.collect())?
+        let may_take = account.is_none_or(|account| account.may_take(all));
+        let bufs: Option<Vec<Buf>> = may_take.then(|| bufs.collect()).flatten();
+        if let Some(account) = account {
+            match &bufs {
+                Some(_) => account.forget_claim(),
+                None => account.claim(all),
+            }
+        }
+        bufs
+    }
+
+    /// What needed several buffers at once waits for them no more.
+    #[cold]
+    pub fn forget_claim(&self) {
+        if let Some(account) = &self.account {
+            account.forget_claim();
+        }
     }
 
     /// The same for a command that has its data and ends when it has this: no
@@ -144,14 +164,28 @@ impl Pool {
     pub fn get_to_finish(&self, len: u32) -> Option<Buf> {
         let class = class_of(len);
         let buf = self.take(class, len, Use::of(class));
-        buf.or_else(|| self.get_spare(len))
+        let stage = || (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, Use::Stage))?;
+        buf.or_else(stage)
     }
 
-    /// The same from the memory that is kept for stages, for who keeps much
-    /// from going on; `None` also over [`STAGE_BYTES`].
+    /// A buffer from the memory that is kept for stages, for who keeps much from
+    /// going on; `None` also over [`STAGE_BYTES`], and where the host has its part
+    /// of that memory.
     #[cold]
     pub fn get_spare(&self, len: u32) -> Option<Buf> {
-        (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, Use::Stage))?
+        let bytes = u64::from(STAGE_BYTES);
+        let account = self.account.as_ref();
+        if len > STAGE_BYTES || account.is_some_and(|account| !account.take_spare(bytes)) {
+            return None;
+        }
+        let mut buf = self.take(STAGE_CLASS, len, Use::Stage);
+        match &mut buf {
+            Some(buf) => buf.is_spare = true,
+            None => account
+                .into_iter()
+                .for_each(|account| account.give_spare(bytes)),
+        }
+        buf
     }
 
     /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
@@ -169,6 +203,7 @@ impl Pool {
     /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].
     pub fn release(&self, n: u64) {
         self.inner.budget.release(n);
+        self.inner.lists.borrow_mut().given_back += 1;
         if let Some(account) = &self.account {
             account.give(n);
         }
@@ -186,6 +221,7 @@ impl Pool {
             unit,
             class,
             len,
+            is_spare: false,
         })
     }
 
@@ -207,6 +243,12 @@ impl Pool {
         let buf = self.take(class, CLASS_BYTES[usize::from(class)], Use::Stage)?;
         let at = buf.range().as_ptr();
         Some(Stage { buf, at, len: 0 })
+    }
+
+    /// How often a buffer, or memory that was reserved, has come back: who goes
+    /// short may find some when it grows.
+    pub fn given_back(&self) -> u64 {
+        self.inner.lists.borrow().given_back
     }
 
     /// Buffers and stages that are lent out now.
@@ -286,6 +328,7 @@ impl Inner {
     fn give(&self, unit: u32, class: u8) {
         let mut lists = self.lists.borrow_mut();
         lists.chunks[(unit / UNITS_PER_CHUNK) as usize].lent -= 1;
+        lists.given_back += 1;
         lists.free[usize::from(class)].push(unit);
     }
 
@@ -335,6 +378,7 @@ impl Inner {
             free,
             chunks,
             idle_chunks,
+            ..
         } = &mut *lists;
         let is_idle = |chunk: u32| idle_chunks.contains(&chunk);
         let unused: Vec<u32> = (0..chunks.len() as u32)
@@ -384,6 +428,8 @@ pub struct Buf {
     unit: u32,
     len: u32,
     class: u8,
+    /// Of [`Pool::get_spare`].
+    is_spare: bool,
 }
 
 impl Buf {
@@ -414,7 +460,11 @@ impl Drop for Buf {
     fn drop(&mut self) {
         self.pool.give(self.unit, self.class);
         if let Some(account) = &self.account {
-            account.give(CLASS_BYTES[usize::from(self.class)].into());
+            let bytes = CLASS_BYTES[usize::from(self.class)].into();
+            account.give(bytes);
+            if self.is_spare {
+                account.give_spare(bytes);
+            }
         }
     }
 }

@@ -15,11 +15,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::budget::Budget;
 use crate::pool::SMALL_BYTES_MAX;
 
+/// An eighth of the memory is kept for stages. Of that one host has a quarter for
+/// payload that stands before others.
+const SPARE_PART: u64 = 32;
+
 /// What one host holds, on all reactors.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
     held_bytes: AtomicU64,
+    /// Of memory that is kept for stages; see [`Pool::get_spare`](crate::Pool::get_spare).
+    spare_bytes: AtomicU64,
+    /// What one of its connections waits for that needs several buffers at once: the
+    /// others leave it as much, or they would take what comes back for ever.
+    claimed_bytes: AtomicU64,
 }
 
 impl Share {
@@ -28,6 +37,8 @@ impl Share {
         Arc::new(Share {
             budget,
             held_bytes: AtomicU64::new(0),
+            spare_bytes: AtomicU64::new(0),
+            claimed_bytes: AtomicU64::new(0),
         })
     }
 
@@ -42,6 +53,8 @@ impl Share {
 pub(crate) struct Account {
     share: Arc<Share>,
     held_bytes: Cell<u64>,
+    /// The claim on its host's share, where that is its own.
+    claimed_bytes: Cell<u64>,
 }
 
 impl Account {
@@ -49,6 +62,7 @@ impl Account {
         Rc::new(Account {
             share,
             held_bytes: Cell::new(0),
+            claimed_bytes: Cell::new(0),
         })
     }
 
@@ -56,11 +70,64 @@ impl Account {
     /// others. Who holds nothing may have any one buffer.
     #[inline]
     pub(crate) fn may_take(&self, bytes: u64) -> bool {
-        let Share { budget, held_bytes } = &*self.share;
+        let Share {
+            budget, held_bytes, ..
+        } = &*self.share;
         let (host, own) = (held_bytes.load(Ordering::Relaxed), self.held_bytes.get());
-        let left = budget.left(bytes <= SMALL_BYTES_MAX);
+        let is_small = bytes <= SMALL_BYTES_MAX;
+        let left = match is_small {
+            true => budget.left(is_small),
+            false => budget
+                .left(is_small)
+                .saturating_sub(self.claimed_by_others()),
+        };
         let host_may = host == 0 || host + bytes <= left;
         host_may && (own == 0 || own + bytes <= left.saturating_sub(host))
+    }
+
+    #[inline]
+    fn claimed_by_others(&self) -> u64 {
+        let claimed_bytes = self.share.claimed_bytes.load(Ordering::Relaxed);
+        claimed_bytes.saturating_sub(self.claimed_bytes.get())
+    }
+
+    /// Waits for `bytes` at once; the first of a host that does has the claim.
+    pub(crate) fn claim(&self, bytes: u64) {
+        let claimed_bytes = &self.share.claimed_bytes;
+        if claimed_bytes
+            .compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.claimed_bytes.set(bytes);
+        }
+    }
+
+    /// Does not wait any more, or has what it waited for.
+    pub(crate) fn forget_claim(&self) {
+        if self.claimed_bytes.replace(0) > 0 {
+            self.share.claimed_bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes `bytes` of what is kept for stages; false where its host has its part
+    /// of that. Who has none may have any one buffer.
+    pub(crate) fn take_spare(&self, bytes: u64) -> bool {
+        let Share {
+            budget,
+            spare_bytes,
+            ..
+        } = &*self.share;
+        let max = budget.max() / SPARE_PART;
+        let fits = |held: u64| (held == 0 || held + bytes <= max).then_some(held + bytes);
+        spare_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Gives `bytes` of that back.
+    pub(crate) fn give_spare(&self, bytes: u64) {
+        let spare_bytes = &self.share.spare_bytes;
+        spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes `bytes` more.
@@ -80,10 +147,16 @@ impl Account {
     }
 }
 
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.forget_claim();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buf, Pool};
+    use crate::{Buf, Pool, STAGE_BYTES};
 
     const MIB: u32 = 1 << 20;
 
@@ -161,6 +234,69 @@ mod tests {
         assert!(own.get_several(3 * MIB).is_none());
         drop(held);
         assert_eq!(own.get_several(3 * MIB).map(|bufs| bufs.len()), Some(2));
+    }
+
+    /// Each of a host's connections asks again for what it has just given back.
+    #[test]
+    fn several_buffers_at_once_come_though_others_of_the_host_go_on() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        let connections: Vec<Pool> = (0..64).map(|_| pool.of(Arc::clone(&share))).collect();
+        let mut held: Vec<(&Pool, Buf)> = (connections.iter())
+            .flat_map(|own| all(own, MIB).into_iter().map(move |buf| (own, buf)))
+            .collect();
+        let last = pool.of(share);
+        assert!(last.get_several(8 * MIB).is_none());
+        let mut rounds = 0;
+        let large = loop {
+            rounds += 1;
+            assert!(rounds <= 8, "it starves");
+            let (own, buf) = held.pop().expect("one");
+            drop(buf);
+            held.extend(own.get(MIB).map(|buf| (own, buf)));
+            if let Some(large) = last.get_several(8 * MIB) {
+                break large;
+            }
+        };
+        assert_eq!(large.len(), 4);
+        // Nothing waits for it afterwards.
+        held.truncate(held.len() - 8);
+        assert!(connections[63].get(MIB).is_some());
+    }
+
+    #[test]
+    fn claim_of_who_is_gone_or_does_not_wait_any_more_is_none() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        let connections: Vec<Pool> = (0..64).map(|_| pool.of(Arc::clone(&share))).collect();
+        let mut held: Vec<Buf> = connections.iter().flat_map(|own| all(own, MIB)).collect();
+        for is_gone in [true, false] {
+            let waiting = pool.of(Arc::clone(&share));
+            assert!(waiting.get_several(8 * MIB).is_none());
+            held.pop();
+            assert!(connections[63].get(MIB).is_none(), "it is claimed");
+            match is_gone {
+                true => drop(waiting),
+                false => waiting.forget_claim(),
+            }
+            held.push(connections[63].get(MIB).expect("nobody waits"));
+        }
+    }
+
+    #[test]
+    fn host_that_takes_spare_memory_leaves_some_to_the_next_and_to_stages() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        let (first, second) = (pool.of(Arc::clone(&share)), pool.of(share));
+        let take = |own: &Pool| Vec::from_iter(std::iter::from_fn(|| own.get_spare(4096)));
+        let held = take(&first);
+        // 8 MiB in buffers of 256 KiB.
+        assert_eq!(held.len(), 32);
+        assert!(second.get_spare(4096).is_none(), "of the same host");
+        assert_eq!(take(&of_new_host(&pool)).len(), 32);
+        assert!(first.get_to_finish(STAGE_BYTES).is_some());
+        drop(held);
+        assert!(second.get_spare(4096).is_some());
     }
 
     #[test]

@@ -117,7 +117,26 @@ impl Guest {
     }
 }
 
+/// A disk on which nothing goes wrong.
+fn good_disk() -> Disk {
+    Disk::new(DiskSettings {
+        latency: 100 * US,
+        read_errors: 0,
+        write_errors: 0,
+        sync_errors: 0,
+        short: 0,
+        hangs: 0,
+        writebacks: 0,
+        interrupts: 0,
+        punches: true,
+        zeroes: true,
+    })
+}
+
 struct Room {
+    shards: usize,
+    /// Of the reactors, then of the guests.
+    pools: Vec<Pool>,
     world: Shared,
     target: SimTarget,
     guests: Vec<Guest>,
@@ -125,10 +144,10 @@ struct Room {
 }
 
 impl Room {
-    /// A target with one reactor and a file of 16 MiB; nothing goes wrong.
-    fn new(hosts: usize) -> Room {
+    /// A target with so many reactors and a file of 16 MiB; nothing goes wrong.
+    fn new(shards: usize, hosts: usize) -> Room {
         let plan = Plan {
-            shards: 1,
+            shards,
             subsystems: 1,
             listeners: 1,
             volumes: vec![VolumePlan {
@@ -151,32 +170,23 @@ impl Room {
             zero_copy: false,
             flips: 0,
         });
-        let pools: Vec<Pool> = (0..=hosts)
-            .map(|_| Pool::new(Budget::new(MEMORY_MAX)).expect("address space is left"))
+        let of_target = Budget::new(MEMORY_MAX);
+        let budgets = (0..shards).map(|_| of_target.clone());
+        let pools: Vec<Pool> = budgets
+            .chain((0..hosts).map(|_| Budget::new(MEMORY_MAX)))
+            .map(|budget| Pool::new(budget).expect("address space is left"))
             .collect();
         pools.iter().for_each(|pool| {
             net.add_driver(pool.clone());
         });
-        let disk = Disk::new(DiskSettings {
-            latency: 100 * US,
-            read_errors: 0,
-            write_errors: 0,
-            sync_errors: 0,
-            short: 0,
-            hangs: 0,
-            writebacks: 0,
-            interrupts: 0,
-            punches: true,
-            zeroes: true,
-        });
-        let world = World::new(Random::new(7), net, disk, false);
+        let world = World::new(Random::new(7), net, good_disk(), false);
         let media: Vec<Medium> = plan
             .volumes
             .iter()
             .map(|v| Medium::new(&world, *v))
             .collect();
         let target = SimTarget::start(&world, &plan, (&media, None), &pools);
-        let guests = (1..).zip(&pools[1..]).map(|(id, pool)| Guest {
+        let guests = (shards..).zip(&pools[shards..]).map(|(id, pool)| Guest {
             id,
             driver: SimDriver::new(&world, id, pool.clone()),
             queues: Vec::new(),
@@ -187,7 +197,9 @@ impl Room {
             buf: pool.get(MIB).expect("it is empty"),
         });
         Room {
+            shards,
             guests: guests.collect(),
+            pools: pools.clone(),
             target,
             world: Rc::clone(&world),
             _media: media,
@@ -204,9 +216,9 @@ impl Room {
             let event = self.world.borrow_mut().next(limit);
             match event {
                 None => panic!("not by {} ms", limit / MS),
-                Some(Event::Turn(0)) => self.target.turn(0, &self.world),
+                Some(Event::Turn(id)) if id < self.shards => self.target.turn(id, &self.world),
                 Some(Event::Turn(id)) => {
-                    let guest = &mut self.guests[id - 1];
+                    let guest = &mut self.guests[id - self.shards];
                     if !guest.sits {
                         guest.turn();
                     }
@@ -229,6 +241,13 @@ impl Room {
 
     /// Connects both queues of a guest.
     fn connect(&mut self, guest: usize) {
+        let cntlid = self.connect_admin(guest);
+        self.guests[guest].open(cntlid);
+        self.result(guest);
+    }
+
+    /// Connects the Admin Queue of a guest; its controller.
+    fn connect_admin(&mut self, guest: usize) -> u16 {
         self.guests[guest].open(0xffff);
         let cntlid = self.result(guest) as u16;
         let enable = PropertySet {
@@ -241,15 +260,23 @@ impl Room {
         tag.expect("it is live");
         self.guests[guest].flush();
         self.result(guest);
-        self.guests[guest].open(cntlid);
-        self.result(guest);
+        cntlid
+    }
+
+    /// Asks for so many reads of 1 MiB.
+    fn read_much(&mut self, guest: usize, count: u64) {
+        for n in 0..count {
+            let slba = n % 8 * u64::from(MIB / BLOCK);
+            self.guests[guest].submit(io::READ, slba, MIB);
+        }
+        self.guests[guest].flush();
     }
 }
 
 /// The 99th percentile of so many reads of 4 KiB one after the other, of a host
 /// beside two that do not read and two that do not send what they promised.
 fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
-    let mut room = Room::new(5);
+    let mut room = Room::new(1, 5);
     for guest in 0..5 {
         room.connect(guest);
     }
@@ -285,4 +312,29 @@ fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
 fn hosts_that_sit_on_memory_do_not_delay_small_reads_of_another() {
     let p99 = p99_of_reads_beside_sitting_hosts(1000);
     assert!(p99 < 100 * MS, "{} ms", p99 / MS);
+}
+
+/// Connections go to the reactors in turn: those of one host more have an Admin
+/// Queue alone, so that the I/O queue of the last host is not where the others' are.
+#[test]
+fn memory_that_lies_idle_on_another_reactor_is_there_at_once() {
+    let mut room = Room::new(2, 6);
+    (0..4).for_each(|guest| room.connect(guest));
+    room.connect_admin(5);
+    room.connect(4);
+    (0..4).for_each(|guest| room.read_much(guest, 200));
+    let limit = room.now() + 60 * S;
+    let has_all = |guest: &Guest| guest.results.len() == 200;
+    room.until(limit, |room| room.guests[..4].iter().all(has_all));
+    assert_eq!(room.pools[1].lent(), 0);
+    assert!(
+        room.pools[1].reserved_bytes() > MEMORY_MAX / 2,
+        "it had much"
+    );
+    assert!(room.pools[0].reserved_bytes() < 16 << 20);
+    // It takes nothing of what it asks for.
+    room.read_much(4, 100);
+    room.guests[4].sits = true;
+    let limit = room.now() + 100 * MS;
+    room.until(limit, |room| room.pools[0].reserved_bytes() >= 64 << 20);
 }

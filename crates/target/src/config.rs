@@ -372,7 +372,7 @@ pub struct Limits {
     pub cpda: u8,
     /// Connections of all hosts together.
     pub connections_max: u32,
-    /// Connections of one address.
+    /// Connections of one address, or of one subnet (/64) of IPv6.
     pub connections_of_address_max: u32,
     /// Controllers of one host in one subsystem.
     pub controllers_of_host_max: u16,

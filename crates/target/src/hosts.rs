@@ -2,7 +2,7 @@
 //! shares of memory, and how many connections an address has.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -28,7 +28,19 @@ pub(crate) enum Name {
 
 impl Name {
     pub(crate) fn of_peer(peer: SocketAddr) -> Name {
-        Name::Address(peer.ip().to_canonical())
+        Name::Address(network(peer.ip()))
+    }
+}
+
+/// What of an address one machine has: all of IPv4's, of IPv6's the subnet prefix,
+/// below which it takes as many addresses as it likes (RFC 4291, section 2.5.1).
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
     }
 }
 
@@ -115,7 +127,7 @@ impl Hosts {
     /// A place for one more connection from `address`; `None` where `max` are
     /// taken.
     pub(crate) fn place(self: &Arc<Self>, address: IpAddr, max: u32) -> Option<Place> {
-        let address = address.to_canonical();
+        let address = network(address);
         let mut connections = self.connections();
         let count = connections.get(&address).copied().unwrap_or(0);
         (count < max).then(|| {
@@ -154,6 +166,22 @@ mod tests {
         assert!(hosts.place([10, 0, 0, 2].into(), 2).is_some());
         drop(first);
         assert!(hosts.place(address, 2).is_some());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_subnet_have_places_and_memory_together() {
+        let hosts = Arc::new(Hosts::default());
+        let address = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        let first = hosts.place(address("2001:db8:0:1::1"), 1);
+        assert!(first.is_some());
+        let beside = address("2001:db8:0:1:ffff::2");
+        assert!(hosts.place(beside, 1).is_none());
+        assert!(hosts.place(address("2001:db8:0:2::1"), 1).is_some());
+        let name = |text: &str| Name::of_peer(SocketAddr::new(address(text), 9));
+        assert_eq!(name("2001:db8:0:1::1"), Name::of_peer((beside, 7).into()));
+        assert_ne!(name("2001:db8:0:1::1"), name("2001:db8:0:2::1"));
+        assert_ne!(name("10.0.0.1"), name("10.0.0.2"));
+        assert_eq!(name("::ffff:10.0.0.1"), name("10.0.0.1"), "mapped");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use machine::Nanos;
 
+use crate::hosts::network;
 use crate::shared::locked;
 
 /// How often repetitions are told.
@@ -112,7 +113,7 @@ struct Key {
 impl Key {
     fn of(refusal: &Refusal<'_>) -> Key {
         Key {
-            address: refusal.peer.map(|peer| peer.ip().to_canonical()),
+            address: refusal.peer.map(|peer| network(peer.ip())),
             kind: refusal.kind,
             host: refusal.host.map(str::to_owned),
             target: refusal.target.map(str::to_owned),
@@ -273,7 +274,7 @@ impl Refusals {
 
     /// A peer from this address comes or goes: whether that is to be logged now.
     pub(crate) fn tells_arrival(&self, address: Option<IpAddr>) -> bool {
-        let address = address.map(|address| address.to_canonical());
+        let address = address.map(network);
         self.table().note_arrival(address)
     }
 

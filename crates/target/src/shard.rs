@@ -26,6 +26,7 @@ use crate::refusals::{Kind, Refusal};
 use crate::report::Report;
 use crate::shared::{ConnectionRef, Mail, Newcomer, Shared, Then};
 use crate::token::{ConnectionId, Subject};
+use crate::waiting::Shortage;
 
 /// How often deadlines of connections are looked at. Keep-alive and handshake
 /// time-outs are counted in seconds, so this is fine enough, and an idle
@@ -114,6 +115,8 @@ pub struct Shard {
     deferred: VecDeque<(JobId, io::Result<u32>)>,
     /// A connection has more work than its share of this turn was enough for.
     has_more: bool,
+    /// What goes to other reactors where memory is short.
+    shortage: Shortage,
     /// The most units that a connection has spent in a turn.
     turn_units_max: u64,
     open: usize,
@@ -161,6 +164,7 @@ impl Shard {
             background: Share::default(),
             deferred: VecDeque::new(),
             has_more: false,
+            shortage: Shortage::default(),
             turn_units_max: 0,
             open: 0,
             strangers: VecDeque::new(),
@@ -782,6 +786,7 @@ impl Shard {
             wants_more |= work::take_turn(units, max, || connection.on_turn(driver));
             self.turn_units_max = self.turn_units_max.max(*units);
             self.has_more |= connection.has_more();
+            self.shortage.is_here |= connection.is_waiting();
             // One that waits for memory is looked at again when something
             // happens, which is when memory comes free.
             let again = connection.is_waiting() || connection.has_more();
@@ -874,6 +879,8 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             | Mail::Dismiss(_)
             | Mail::AskToLeave(_) => self.on_iscsi_mail(driver, mail),
             Mail::Flush(volume, then) => self.flush(driver, volume, then),
+            Mail::MemoryWanted(by) => self.shortage.wanted(by, driver.pool()),
+            Mail::MemoryFreed => self.shortage.has_asked = false,
             Mail::Nfs(mail) => self.on_nfs_mail(driver, mail),
             Mail::Report(to) => self.asked.push(to),
             Mail::Stop => self.stop(driver),
@@ -898,6 +905,10 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             if self.local.iscsi.due.borrow().is_empty() {
                 break;
             }
+        }
+        if self.shortage.concerns_others() {
+            self.shortage
+                .turn_ends(&self.shared, self.number, driver.pool());
         }
         if !self.fences.is_empty() {
             self.pass_fences();

@@ -142,6 +142,11 @@ pub enum Mail {
     AskToLeave(ConnectionRef),
     /// Flush this volume, and say how that went. For the first reactor.
     Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
+    /// This reactor's connections wait for memory: give back what you do not use,
+    /// and say when you have.
+    MemoryWanted(usize),
+    /// Somebody has given memory back.
+    MemoryFreed,
     /// Of NFS.
     Nfs(NfsMail),
     /// Say what you have done.

@@ -9,10 +9,12 @@
 use std::collections::VecDeque;
 
 use machine::{Nanos, work};
+use mem::Pool;
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};
 use crate::refusals::{Kind, Refusal};
+use crate::shared::{Mail, Shared};
 
 /// A command that found no memory for so many ticks is answered: its host is
 /// about to give up on it.
@@ -22,6 +24,61 @@ const WAIT_TICKS_MAX: u32 = 50;
 const IDLE_TICKS_MAX: u32 = 10;
 /// and one that moves a few no longer than this.
 const HELD_TICKS_MAX: u32 = 60;
+
+/// What reactors tell each other where memory is short. What one gives back lies
+/// free in its pool, or in the share of a host, and nobody elsewhere would look
+/// before the next tick.
+#[derive(Default)]
+pub(crate) struct Shortage {
+    /// A connection of this reactor waits for memory.
+    pub is_here: bool,
+    /// The others know.
+    pub has_asked: bool,
+    /// Reactors that wait to hear that something was given back.
+    wanted_by: Vec<usize>,
+    /// One of them has asked since this was looked at.
+    is_asked: bool,
+    /// What had been given back when they asked.
+    given_back: u64,
+}
+
+impl Shortage {
+    /// Whether there is something to ask or to tell.
+    #[inline]
+    pub(crate) fn concerns_others(&self) -> bool {
+        (self.is_here && !self.has_asked) || !self.wanted_by.is_empty()
+    }
+
+    /// Another reactor goes short.
+    pub(crate) fn wanted(&mut self, by: usize, pool: &Pool) {
+        if self.wanted_by.is_empty() {
+            self.given_back = pool.given_back();
+        }
+        self.is_asked = true;
+        if !self.wanted_by.contains(&by) {
+            self.wanted_by.push(by);
+        }
+    }
+
+    /// Asks the others, once, and tells those that have asked.
+    #[cold]
+    pub(crate) fn turn_ends(&mut self, shared: &Shared, here: usize, pool: &Pool) {
+        if self.is_here && !std::mem::replace(&mut self.has_asked, true) {
+            let others = (0..shared.load.len()).filter(|&other| other != here);
+            others.for_each(|other| shared.send(other, Mail::MemoryWanted(here)));
+        }
+        let is_asked = std::mem::take(&mut self.is_asked);
+        let has_given = pool.given_back() != self.given_back;
+        if self.wanted_by.is_empty() || !(is_asked || has_given) {
+            return;
+        }
+        if pool.trim() > 0 || has_given {
+            for reactor in self.wanted_by.drain(..) {
+                shared.send(reactor, Mail::MemoryFreed);
+            }
+        }
+    }
+}
 
 struct Wait<O> {
     op: O,
@@ -120,6 +177,8 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         let mut went_on = false;
+        // Who is first now claims anew what it needs.
+        self.pool.forget_claim();
         if self.waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.
             let mut queue = self.waiting.queue.iter();
@@ -147,6 +206,9 @@ impl<P: Protocol> Connection<P> {
     /// Looks at memory: what it waits for, and what it holds while others wait.
     pub(crate) fn memory_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         self.link.tick();
+        if self.waiting.is_empty() {
+            self.pool.forget_claim();
+        }
         // A host that holds much itself is in nobody's way but its own.
         if self.waiting.tick() && self.host.note_shortage(now) {
             self.shared.note_shortage(now);
