@@ -12,12 +12,12 @@ use std::{fmt, io, thread};
 use nvmf::{Registry, RegistryConfig};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
 use store::Volume;
-use store::fs::FileSystem;
+use store::fs::{Dir, FileSystem};
 
 use crate::change::{Change, ChangeError};
 use crate::check::LISTENERS_MAX;
 use crate::clerk::{Clerk, caught};
-use crate::config::{Config, Limits, ListenerSpec, Start};
+use crate::config::{Config, FileSystemKind, FileSystemSpec, Limits, ListenerSpec, Start};
 use crate::nfs::files;
 use crate::nfs::mail::{Client, NfsMail};
 use crate::nfs::records::{Folder, Journal, Records};
@@ -190,9 +190,12 @@ impl From<Vec<Arc<dyn Volume>>> for Opened {
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
 pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
-    let volumes = config.volumes.len() as u64;
-    let kept = DESCRIPTORS_KEPT + DESCRIPTORS_OF_VOLUME * volumes;
-    bound_by_descriptors(&mut config.limits, kept);
+    let is_directory = |spec: &&FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
+    let others = Descriptors {
+        volumes: config.volumes.len() as u64,
+        directories: config.file_systems.iter().filter(is_directory).count() as u64,
+    };
+    others.bound_connections(&mut config.limits);
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for (number, spec) in (0..).zip(&config.listeners) {
@@ -269,24 +272,51 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
     })
 }
 
-/// Refuses the connections that there would be no descriptors for, `kept` of which
-/// are for other things.
-fn bound_by_descriptors(limits: &mut Limits, kept: u64) {
-    let connections_max = &mut limits.connections_max;
-    let descriptors = reactor::raise_descriptor_limit();
-    let most = descriptors.saturating_sub(kept).max(1);
-    if u64::from(*connections_max) > most {
-        let needed = u64::from(*connections_max) + kept;
-        tracing::warn!(
-            connections_max,
-            descriptors,
-            "connections are limited to {most}: `ulimit -n {needed}` allows all of \
-             connections_max, or set it to {most}"
-        );
-        *connections_max = most as u32;
+/// What has descriptors beside connections.
+struct Descriptors {
+    volumes: u64,
+    directories: u64,
+}
+
+impl Descriptors {
+    /// Of `limit` descriptors those for connections. Directories have half of all at
+    /// most: what files are open they close again when others need descriptors.
+    fn left(&self, limit: u64) -> u64 {
+        let kept = DESCRIPTORS_KEPT + DESCRIPTORS_OF_VOLUME * self.volumes;
+        let of_directories = self.directories * Dir::descriptors_max(limit);
+        limit.saturating_sub(kept + of_directories.min(limit / 2))
+    }
+
+    /// The limit that leaves so many to connections.
+    fn limit_for(&self, connections: u64) -> u64 {
+        let mut limit = connections;
+        while self.left(limit) < connections {
+            limit += connections - self.left(limit);
+        }
+        limit
+    }
+
+    /// Refuses the connections that there would be no descriptors for.
+    fn bound_connections(&self, limits: &mut Limits) {
+        let connections_max = &mut limits.connections_max;
+        let descriptors = reactor::raise_descriptor_limit();
+        let most = self.left(descriptors).max(1);
+        if u64::from(*connections_max) <= most {
+            return;
+        }
+        let needed = self.limit_for((*connections_max).into());
         // One address leaves some to others.
         let of_address_max = &mut limits.connections_of_address_max;
-        *of_address_max = (*of_address_max).min((most as u32).div_ceil(2));
+        let most_of_address = (*of_address_max).min((most as u32).div_ceil(2));
+        tracing::warn!(
+            connections_max,
+            connections_of_address_max = *of_address_max,
+            descriptors,
+            "connections are limited to {most}, those of one address to {most_of_address}: \
+             `ulimit -n {needed}` allows all of connections_max, or set it to {most}"
+        );
+        *connections_max = most as u32;
+        *of_address_max = most_of_address;
     }
 }
 
@@ -573,5 +603,27 @@ impl Running {
         self.shared.nfs.note_refused(&self.shared.refusals);
         total.refusals = self.shared.refusals.total();
         total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_descriptors_that_is_told_leaves_all_connections_their_own() {
+        for directories in 0..4 {
+            for connections in [1, 600, 10_000, 132_096, 1 << 20] {
+                let others = Descriptors {
+                    volumes: 7,
+                    directories,
+                };
+                let limit = others.limit_for(connections);
+                assert!(others.left(limit) >= connections);
+                assert!(others.left(limit - 1) < connections, "no more than that");
+                let of_directories = (directories * Dir::descriptors_max(limit)).min(limit / 2);
+                assert!(connections + of_directories + 512 + 2 * 7 <= limit);
+            }
+        }
     }
 }

@@ -36,6 +36,19 @@ fn say_nonsense(port: u16) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
+/// Whether ICReq (NVMe/TCP 1.0, section 3.6.2.2) is answered with ICResp.
+fn is_served(mut stream: &TcpStream) -> bool {
+    let mut request = [0; 128];
+    // HLEN and PLEN.
+    (request[2], request[4]) = (128, 128);
+    let mut answer = [0; 128];
+    let answered = stream.write_all(&request);
+    answered
+        .and_then(|()| stream.read_exact(&mut answer))
+        .is_ok()
+        && answer[0] == 1
+}
+
 fn end_in_order(serving: Serving) {
     serving.signal("TERM");
     let (code, rest) = serving.end();
@@ -80,6 +93,29 @@ fn limit_of_descriptors_below_connections_max_is_told_with_one_that_works() {
     serving.signal("TERM");
     let rest = serving.rest_of_log();
     assert!(!rest.contains("ulimit"), "{rest}");
+}
+
+/// As many of one address as it says are served, and one more is refused by that limit.
+#[test]
+fn connections_up_to_the_limit_that_is_told_are_served() {
+    let port = free_port();
+    let file = file(&good(port));
+    let mut serving = serve_by(limited("-n 700"), &file.path, Stdio::piped());
+    let line = serving.log_line("ulimit -n");
+    let told = line.split("those of one address to ").nth(1);
+    let told = told.unwrap_or_else(|| panic!("no limit of an address: {line}"));
+    let of_address_max: usize = (told.split(':').next().expect("a number").parse()).expect("one");
+    // 512 are for other things, two for the volume, half of the rest for an address.
+    assert_eq!(of_address_max, (700 - 512 - 2) / 2);
+    let connect = || TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let open: Vec<TcpStream> = (0..of_address_max).map(|_| connect()).collect();
+    assert!(open.iter().all(is_served));
+    assert!(!is_served(&connect()));
+    let line = serving.log_line("is reached");
+    let limit = format!("connections_of_address_max = {of_address_max} is reached");
+    assert!(line.contains(&limit), "{line}");
+    drop(open);
+    end_in_order(serving);
 }
 
 #[test]

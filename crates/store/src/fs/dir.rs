@@ -206,6 +206,12 @@ impl Dir {
         Dir::open_over(spec, Box::new(Kernel), None)
     }
 
+    /// Descriptors that a directory keeps open at most, where the process may have
+    /// `limit`.
+    pub fn descriptors_max(limit: u64) -> u64 {
+        (limit / 4).clamp(DESCRIPTORS.0, DESCRIPTORS.1)
+    }
+
     /// Without a number of descriptors it has threads.
     fn open_over(
         spec: &DirSpec,
@@ -254,8 +260,8 @@ impl Dir {
         let room = fstatvfs(beneath.root());
         let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
         let descriptors = || {
-            let most = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS.1) / 4;
-            most.clamp(DESCRIPTORS.0, DESCRIPTORS.1) as usize
+            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            Dir::descriptors_max(limit) as usize
         };
         let verifier = fresh();
         let inner = Inner {
