@@ -7,6 +7,7 @@ use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opc
 
 use crate::client::{Client, Who, read_16, write_16};
 use crate::common::{BLOCK, pattern, portal, until, with_gate, with_gate_and};
+use crate::report::report;
 
 fn start(client: &mut Client, lba: u64, attribute: TaskAttribute) -> u32 {
     let (header, itt) = client.command_header(
@@ -79,12 +80,12 @@ fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn() {
                 start(&mut client, lba, TaskAttribute::Simple);
             }
             client.ping(b"all have come");
-            let before = running.report().turn_units_max;
+            let before = report(running).turn_units_max;
             gate.open();
             for _ in 0..=TASKS {
                 next(&mut client);
             }
-            let units = running.report().turn_units_max;
+            let units = report(running).turn_units_max;
             // One operation may begin below the share, and end above it.
             let of_task = OPERATION_UNITS + BLOCK as u64 / 1024;
             let most = before.max(SHARE + 2 * of_task);

@@ -10,6 +10,8 @@ mod common;
 #[path = "../shared/disks.rs"]
 #[allow(dead_code)]
 mod disks;
+#[path = "../shared/report.rs"]
+mod report;
 #[path = "../shared/running.rs"]
 mod running;
 #[path = "../../../nfsd/tests/conformance/socket.rs"]

@@ -15,6 +15,7 @@ use wire::xdr::{Decode, Reader};
 
 use crate::client::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
 use crate::common::{Host, backends, config, stop};
+use crate::report::report;
 use crate::socket;
 use crate::world::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
 use nfs_lock_type4::{WRITE_LT, WRITEW_LT};
@@ -199,7 +200,7 @@ fn lock_storm_costs_nvme_hosts_no_more_than_its_turns() {
             let reads = host.join().expect("it ended well");
             assert!(reads > 0, "an NVMe host was served");
         });
-        let units = running.report().turn_units_max;
+        let units = report(&running).turn_units_max;
         assert!(units >= TURN_UNITS_MAX, "{units} units: no storm");
         assert!(
             units < TURN_UNITS_MAX + LOCK_UNITS_MAX,

@@ -117,10 +117,12 @@ fn a_preempted_copy_writes_nothing_more() {
     let mut bob = Nexus::of(&running, BOB).at(1);
     fill(&mut bob, 2048);
     bob.register(0, 2).unwrap();
-    let (send, port) = std::sync::mpsc::channel();
+    let (tell, is_registered) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel();
     let alice = meanwhile(&running, ALICE, move |mut alice| {
         alice.register(0, 1).unwrap();
-        send.send(()).unwrap();
+        tell.send(()).unwrap();
+        may_go.recv().unwrap();
         // It hears no more of this; the connection ends with the target.
         let cscds = [cscd(&naa(&mut alice), SMALL)];
         let segments = [segment((0, 0), (0, 4096), 2048)].concat();
@@ -136,8 +138,9 @@ fn a_preempted_copy_writes_nothing_more() {
             .command_once("EXTENDED COPY", lun, cdb, payload);
         assert!(ended.is_err(), "{ended:?}");
     });
-    port.recv().unwrap();
+    is_registered.recv().unwrap();
     gate.shut();
+    go.send(()).unwrap();
     until("the copy is under way", || gate.hanging() == 1);
     let preempt = list(2, 1, 0);
     let action = reserve_out::PREEMPT_AND_ABORT;
