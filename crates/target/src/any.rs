@@ -216,11 +216,11 @@ impl AnyConnection {
     }
 
     /// Nothing of it is left.
-    pub(crate) fn left(&mut self) {
+    pub(crate) fn was_removed(&mut self) {
         match self {
-            AnyConnection::Nvme(c) => Nvme::left(c),
-            AnyConnection::Iscsi(c) => Iscsi::left(c),
-            AnyConnection::Nfs(c) => Nfs::left(c),
+            AnyConnection::Nvme(c) => Nvme::was_removed(c),
+            AnyConnection::Iscsi(c) => Iscsi::was_removed(c),
+            AnyConnection::Nfs(c) => Nfs::was_removed(c),
         }
     }
 }

@@ -121,7 +121,7 @@ pub(crate) trait Protocol: Sized {
     fn end_all(c: &mut Connection<Self>);
 
     /// Nothing of the connection is left.
-    fn left(c: &mut Connection<Self>);
+    fn was_removed(c: &mut Connection<Self>);
 }
 
 /// A protocol whose commands go to volumes.

@@ -236,7 +236,7 @@ impl Protocol for Iscsi {
         c.end_session();
     }
 
-    fn left(c: &mut Connection) {
+    fn was_removed(c: &mut Connection) {
         c.leave();
     }
 }

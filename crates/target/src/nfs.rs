@@ -290,7 +290,7 @@ impl Protocol for Nfs {
     /// What a client has it may have on other connections too.
     fn end_all(_: &mut Connection) {}
 
-    fn left(_: &mut Connection) {}
+    fn was_removed(_: &mut Connection) {}
 }
 
 impl Connection {

@@ -245,7 +245,7 @@ impl Protocol for Nvme {
         c.end_controller();
     }
 
-    fn left(c: &mut Connection) {
+    fn was_removed(c: &mut Connection) {
         c.leave();
     }
 }

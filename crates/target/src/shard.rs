@@ -516,9 +516,9 @@ impl Shard {
         }
     }
 
-    /// Sees to file work that has waited, as far as shares go.
+    /// Ends file work that has waited, as far as shares go.
     #[cold]
-    fn see_to_deferred<D: Driver>(&mut self, driver: &mut D) {
+    fn go_on_with_deferred<D: Driver>(&mut self, driver: &mut D) {
         for _ in 0..self.deferred.len() {
             let Some((id, result)) = self.deferred.pop_front() else {
                 return;
@@ -591,7 +591,7 @@ impl Shard {
     fn remove(&mut self, index: u32) {
         let entry = &mut self.table[index as usize];
         if let Some(mut connection) = entry.connection.take() {
-            connection.left();
+            connection.was_removed();
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);
@@ -892,8 +892,9 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     #[inline]
     fn on_turn(&mut self, driver: &mut D) {
         self.has_more = false;
+        self.shortage.is_here = false;
         if !self.deferred.is_empty() {
-            self.see_to_deferred(driver);
+            self.go_on_with_deferred(driver);
         }
         loop {
             self.resume_due(driver);

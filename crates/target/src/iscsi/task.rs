@@ -152,7 +152,7 @@ impl Connection {
 
     /// A task is over: others may begin.
     #[inline]
-    fn over(&mut self, tag: Tag) {
+    fn task_ended(&mut self, tag: Tag) {
         let slot = std::mem::take(self.slot(tag));
         if slot.place == NOWHERE {
             return;
@@ -543,7 +543,7 @@ impl Connection {
 
     #[inline]
     fn complete(&mut self, tag: Tag, done: Done) {
-        self.over(tag);
+        self.task_ended(tag);
         self.link.machine.complete(tag, done);
     }
 
@@ -562,7 +562,7 @@ impl Connection {
             .get(usize::from(tag))
             .is_some_and(|slot| slot.has_come)
         {
-            self.over(tag);
+            self.task_ended(tag);
         }
         self.link.machine.complete(tag, done);
     }
@@ -572,7 +572,7 @@ impl Connection {
     #[cold]
     pub(super) fn given_up(&mut self, tag: Tag) {
         let waited = self.waiting.take(|op| super::is_of(op, tag));
-        self.over(tag);
+        self.task_ended(tag);
         if waited.is_some() {
             self.link
                 .machine
@@ -584,7 +584,7 @@ impl Connection {
     pub(super) fn leave_tasks(&mut self) {
         for at in 0..self.own.slots.len() {
             if self.own.slots[at].has_come {
-                self.over(at as Tag);
+                self.task_ended(at as Tag);
             }
         }
     }
@@ -603,7 +603,7 @@ impl Connection {
                     .get(usize::from(tag))
                     .is_some_and(|slot| slot.has_come)
                 {
-                    self.over(tag);
+                    self.task_ended(tag);
                 }
                 true
             }
