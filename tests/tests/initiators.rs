@@ -116,8 +116,8 @@ const OF_MEMORY: Skips = &[
 /// physical block has 8 logical ones.
 const MISTAKEN_OF_FILES: &[&str] = &["GetLBAStatus.UnmapSingle"];
 
-/// The suite writes one block with 512 bytes of data, whatever a block has. Such a write
-/// is refused: nothing could be written.
+/// Up to version 1.19 the suite writes one block with 512 bytes of data, whatever a block
+/// has. Such a write is refused: nothing could be written.
 const MISTAKEN_OF_LARGE_BLOCKS: &[&str] = &[
     "ProutReserve.AccessEA",
     "ProutReserve.AccessWE",
