@@ -118,6 +118,10 @@ impl AnyConnection {
         each!(self, c => c.is_gone())
     }
 
+    pub(crate) fn has_socket(&self) -> bool {
+        each!(self, c => c.has_socket())
+    }
+
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         each!(self, c => c.is_waiting())

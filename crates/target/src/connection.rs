@@ -252,6 +252,11 @@ impl<P: Protocol> Connection<P> {
         self.state == State::Closed && P::has_ended(self)
     }
 
+    /// Whether its socket is still there.
+    pub(crate) fn has_socket(&self) -> bool {
+        self.state != State::Closed
+    }
+
     /// Whether an operation waits for memory: look again next turn.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {

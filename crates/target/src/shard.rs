@@ -33,7 +33,7 @@ use crate::waiting::Shortage;
 /// target still sleeps.
 const TICK: Nanos = 500_000_000;
 
-/// How long, after a stop, file work that nobody waits for may go on.
+/// How long, after a stop, file work may go on whose connection is gone.
 const STOP_ORPHANS_MAX: Nanos = 2_000_000_000;
 
 /// Connections beyond `connections_max` while those that they displace end.
@@ -138,7 +138,7 @@ pub struct Shard {
 enum Stopping {
     /// Connections are being closed.
     Closing,
-    /// Its connections have ended. Orphans are waited for until this time.
+    /// Its sockets are gone. Orphans, and calls of NFS, are waited for until this time.
     Closed(Nanos),
 }
 
@@ -607,8 +607,16 @@ impl Shard {
         }
     }
 
-    /// The last connection has ended: where that is so on every reactor, the
-    /// volumes are flushed, by the last.
+    /// Whether a connection has its socket. Calls of NFS go on without one, and what
+    /// they wait for may never come: a disk that hangs, or a range that belongs to a
+    /// reactor that has failed.
+    fn has_sockets(&self) -> bool {
+        let mut connections = self.table.iter().filter_map(|e| e.connection.as_ref());
+        self.open > 0 && connections.any(AnyConnection::has_socket)
+    }
+
+    /// The last socket is gone: where that is so on every reactor, the volumes are
+    /// flushed, by the last.
     fn closed<D: Driver>(&mut self, driver: &mut D) {
         self.stopping = Some(Stopping::Closed(driver.now() + STOP_ORPHANS_MAX));
         self.tick_at.get_or_insert(driver.now() + TICK);
@@ -919,7 +927,7 @@ impl<D: Driver> Handler<D, Mail> for Shard {
             // Who asked may have given up waiting.
             let _ = to.send(self.report(driver));
         }
-        if self.stopping == Some(Stopping::Closing) && self.open == 0 {
+        if self.stopping == Some(Stopping::Closing) && !self.has_sockets() {
             self.closed(driver);
         }
         self.turn += 1;
@@ -956,7 +964,8 @@ impl<D: Driver> Handler<D, Mail> for Shard {
     }
 
     fn is_done(&self) -> bool {
-        let has_orphans = self.local.jobs.borrow().orphans() > 0 && !self.gave_up_on_orphans;
+        let has_orphans = self.local.jobs.borrow().orphans() > 0 || self.open > 0;
+        let has_orphans = has_orphans && !self.gave_up_on_orphans;
         matches!(self.stopping, Some(Stopping::Closed(_)))
             && self.syncs.iter().all(Option::is_none)
             && self.listening.is_empty()
