@@ -13,7 +13,7 @@ use rustix::fs::{SeekFrom, seek};
 use uuid::Uuid;
 
 use crate::open::Problem;
-use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity, in_use};
+use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity, in_use, regular};
 
 /// The device at `path`, which nobody else may mount or open so meanwhile; who
 /// it is, and the size of the volume on it.
@@ -58,6 +58,10 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
             device_bytes,
             size_bytes: spec.size_bytes,
         });
+    }
+    if !spec.read_only {
+        // The kernel does so itself where nobody else has the device open.
+        regular::forget_cache(&file, path).map_err(system("sync"))?;
     }
     let uuid = match spec.uuid {
         Some(uuid) => uuid,

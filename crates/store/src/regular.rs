@@ -61,7 +61,7 @@ fn prepare(
     let state = State::in_file(spec, uuid, former)?;
     if !spec.read_only {
         who.keep(file, path);
-        file.sync_all().map_err(system("sync"))?;
+        forget_cache(file, path).map_err(system("sync"))?;
         sync_folder(path, created).map_err(system("sync the folder of"))?;
     }
     if spec.uuid.is_none() {
@@ -227,6 +227,23 @@ fn check_type(path: &Path, found: &fs::Metadata) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Brings what is cached of a file to the disk, and has all of it read from there
+/// from now on. What a sync has lost the kernel takes for clean: it stays in the cache
+/// when the process that heard of it is gone, and a flush of the next one would succeed
+/// without it.
+pub(crate) fn forget_cache(file: &fs::File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed) {
+        warn!(
+            path = %path.display(),
+            %error,
+            "the page cache cannot be emptied: what a sync lost before weft was started shows \
+             as if it were on the disk; if one has failed, check the disk"
+        );
+    }
+    Ok(())
+}
+
 /// Makes the file's name durable; also for a file that is not new, since the
 /// process that created it may have died before it came this far.
 fn sync_folder(path: &Path, created: bool) -> io::Result<()> {
@@ -284,6 +301,31 @@ mod tests {
         let opened = open(spec, path);
         fault::ANSWER.set(None);
         opened.map(|(_, uuid, state)| (uuid, state))
+    }
+
+    /// Whether what it begins with is in the page cache.
+    fn is_cached(file: &fs::File) -> bool {
+        let mut bytes = [0; 512];
+        let bytes = &mut [io::IoSliceMut::new(&mut bytes)];
+        match rustix::io::preadv2(file, bytes, 0, rustix::io::ReadWriteFlags::NOWAIT) {
+            Ok(_) => true,
+            Err(Errno::AGAIN) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Not in the folder for temporary files, which may be memory.
+    #[test]
+    fn file_that_is_opened_is_read_from_the_disk_and_not_from_the_cache() {
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = folder.path().join("disk");
+        open_where(None, &spec(&path, SIZE)).expect("made");
+        fs::write(&path, vec![7; SIZE as usize]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        assert!(is_cached(&file), "it was just written");
+        open_where(None, &spec(&path, SIZE)).expect("found");
+        assert!(!is_cached(&file));
     }
 
     fn begin_as_an_image(path: &Path) {
