@@ -28,6 +28,8 @@ pub enum Fault {
     ForgetLoss,
     /// A sync that failed for want of space is forgotten.
     ForgetFullSync,
+    /// The page cache of a file outlives the process that heard of a loss.
+    KeepCache,
     /// A sync does not ask whether another beside it was told of a loss.
     SyncAlone,
     /// What comes short has been written whole.
@@ -49,6 +51,8 @@ pub enum Fault {
     /// SCSI commands that change blocks in another way than WRITE need no more
     /// than one that reads.
     ChangesAreReads,
+    /// Whether a host may write where it copies to is not looked at.
+    CopyUnasked,
     /// What a host may do is asked once and never again.
     StaleGrant,
     /// Reservations that are to outlast a restart are not written.
@@ -66,6 +70,9 @@ pub enum Fault {
     HastyTick,
     /// What a host marks as unreadable can be read.
     ForgetMarks,
+    /// A write in memory does not look again whether the volume is still as large as
+    /// when its data began to come.
+    StaleSize,
     /// Only one subsystem hears that a volume has another size.
     OneSubsystem,
     /// A call of NFS that comes again is executed again.

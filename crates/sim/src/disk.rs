@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use mem::BufRange;
+use mem::broken::{self, Fault};
 use reactor::{Completion, DiskShares, FallocateMode, Nanos, Token};
 use std::os::fd::OwnedFd;
 
@@ -88,6 +89,8 @@ struct SimFile {
     medium: Vec<u8>,
     /// Sectors of the cache that are newer than the medium's.
     dirty: Vec<bool>,
+    /// Some of it that is not on the medium is taken for clean.
+    has_lost: bool,
 }
 
 impl SimFile {
@@ -105,6 +108,7 @@ impl SimFile {
                 *dirty = false;
             }
         }
+        self.has_lost = true;
     }
 
     /// Brings dirty ones of `sectors` to the medium.
@@ -210,8 +214,6 @@ pub struct Disk {
     pub dead: Option<usize>,
     /// Writes that failed: file, first byte, bytes.
     pub failures: Vec<(usize, u64, u64)>,
-    /// A sync has failed: only a power cut shows what is left.
-    pub has_lost: bool,
 }
 
 impl Disk {
@@ -228,7 +230,6 @@ impl Disk {
             workers: HashMap::new(),
             dead: None,
             failures: Vec::new(),
-            has_lost: false,
         }
     }
 
@@ -239,6 +240,7 @@ impl Disk {
             cache: vec![0; bytes],
             medium: vec![0; bytes],
             dirty: vec![false; bytes / SECTOR_BYTES],
+            has_lost: false,
         });
         self.by_fd.insert(fd, self.files.len() - 1);
         self.files.len() - 1
@@ -278,6 +280,22 @@ impl Disk {
         let mut ops = self.ops.values();
         let changes = |op: &FileOp| matches!(op.what, What::Write(..) | What::Zero);
         ops.any(|op| op.file == file && changes(op) && op.len > 0 && op.offset + op.len > from)
+    }
+
+    /// Whether something of a file that was read is not on the medium and never will be.
+    pub fn has_lost(&self, file: usize) -> bool {
+        self.files[file].has_lost
+    }
+
+    /// A volume is opened on a file: what `store::open` does with the cache of a real
+    /// one.
+    pub fn open(&mut self, file: usize) {
+        let file = &mut self.files[file];
+        file.clean(0..file.dirty.len());
+        if !broken::is(Fault::KeepCache) {
+            file.cache.clone_from(&file.medium);
+        }
+        file.has_lost = false;
     }
 
     /// The file has been cut off, or has grown by a hole.
@@ -515,13 +533,11 @@ impl World {
             // The kernel tells once and then takes what is lost for clean.
             (What::Sync, Err(errno)) if !INTERRUPTIONS.contains(&errno) => {
                 file.lose(op.dirty.iter().copied());
-                self.disk.has_lost = true;
                 self.disk.losses.push((op.file, op.driver, op.token));
             }
             (What::Write(_, true), Err(_)) if op.is_cached => {
                 let first = op.offset / SECTOR_BYTES;
                 file.lose(first..(op.offset + op.len) / SECTOR_BYTES);
-                self.disk.has_lost = true;
                 self.disk.losses.push((op.file, op.driver, op.token));
             }
             (What::Write(_, true), Ok(())) => {
@@ -634,6 +650,12 @@ impl World {
                 continue;
             }
             let op = self.file_forget(number).expect("listed");
+            if let (What::Sync, Err(errno)) = (op.what, op.result)
+                && !INTERRUPTIONS.contains(&errno)
+            {
+                // Nobody is left who hears of it.
+                self.disk.files[op.file].lose(op.dirty.iter().copied());
+            }
             let block = self.disk.files[op.file].block_bytes;
             let blocks = (op.len / block) as u64;
             let whole = op.done > 0 || self.random.percent(50);
@@ -671,7 +693,7 @@ impl World {
                 }
             }
             file.cache.clone_from(&file.medium);
+            file.has_lost = false;
         }
-        self.disk.has_lost = false;
     }
 }

@@ -24,6 +24,6 @@ mod target;
 mod work;
 mod world;
 
-pub use plan::Plan;
+pub use plan::{Lies, PanicPlan, Plan};
 pub use random::Random;
 pub use run::{Failure, NfsOutcome, Outcome, run, run_plan};

@@ -852,6 +852,19 @@ impl World {
         }
     }
 
+    /// A process has ended: what is still on its way from it is lost, but that
+    /// connections are at their end.
+    pub fn lose_answers(&mut self) {
+        for connection in &mut self.net.connections {
+            let [host, target] = &mut connection.ends;
+            if target.holder == Holder::Nobody && target.late.is_empty() {
+                let is_end = |piece: &Piece| matches!(piece, Piece::Fin | Piece::Reset);
+                host.flight.retain(|(_, piece)| is_end(piece));
+                (host.flight_bytes, host.inbox) = (0, VecDeque::new());
+            }
+        }
+    }
+
     fn end_dies(&mut self, driver: DriverId, connection: usize, end: usize, silently: bool) {
         let this = &mut self.net.connections[connection].ends[end];
         if this.holder == Holder::Nobody {

@@ -13,7 +13,7 @@ use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
 use crate::nfs::{self, Nfs, NfsClient};
-use crate::plan::{HostPlan, Lies, Plan};
+use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::Work;
@@ -348,11 +348,13 @@ impl Run {
             }
             world.release_hung();
             world.bury();
-            world.disk.has_lost
+            let mut files = self.media.iter().filter_map(Medium::file);
+            files.any(|file| world.disk.has_lost(file))
         };
         // After a failed sync nothing more is promised until a restart.
         if must_restart && self.target.is_some() {
-            self.stop_target(true)?;
+            let is_cut = self.world.borrow_mut().random.percent(50);
+            self.stop_target(is_cut)?;
             self.script_after(MS, RESTART);
         }
         // A change under way comes to its end, and is taken back.
@@ -692,11 +694,8 @@ impl Run {
             }
             Fault::Kill | Fault::PowerCut => {
                 drop(world);
-                // After a failed sync only a power cut shows what is left.
-                let has_lost = self.world.borrow().disk.has_lost;
-                let is_cut = matches!(fault, Fault::PowerCut) || has_lost;
                 if self.target.is_some() {
-                    self.stop_target(is_cut)?;
+                    self.stop_target(matches!(fault, Fault::PowerCut))?;
                     let pause = self.world.borrow_mut().random.around(5 * MS);
                     self.script_after(pause, RESTART);
                 }
@@ -905,6 +904,7 @@ impl Run {
                 world.files_die(shard);
                 world.driver_dies(shard, true);
             }
+            world.lose_answers();
             if let Some(posix) = &world.posix {
                 posix.die();
             }
@@ -927,10 +927,13 @@ impl Run {
         self.work.killed()?;
         self.settle_sizes();
         for (volume, medium) in self.media.iter().enumerate() {
-            match medium.plan.lies {
-                Lies::Memory => self.work.checker.forgotten(volume)?,
-                Lies::File if power => self.work.checker.power_cut(volume)?,
-                Lies::File => {}
+            let Some(file) = medium.file() else {
+                self.work.checker.forgotten(volume)?;
+                continue;
+            };
+            // Who opens it next finds what is on the medium.
+            if power || self.world.borrow().disk.has_lost(file) {
+                self.work.checker.power_cut(volume)?;
             }
         }
         if self.lent(0..SHARDS_MAX) > 0 {

@@ -79,9 +79,9 @@ pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
     Registrant::ScsiNexus(nexus).host_identifier()
 }
 
-/// What one operation may cost here, where tables are small: the largest copy or sum of
-/// what is read and written.
-const OPERATION_UNITS_MAX: u64 = 1 << 10;
+/// What one operation may cost here, where tables and volumes are small: the largest
+/// copy or sum of what is read and written.
+const OPERATION_UNITS_MAX: u64 = 1 << 9;
 /// A reactor that has slept this long gives unused memory back.
 const TRIM_AFTER: Nanos = S;
 
@@ -258,7 +258,7 @@ impl Medium {
         }
     }
 
-    fn open(&self, n: usize) -> Arc<dyn Volume> {
+    fn open(&self, world: &Shared, n: usize) -> Arc<dyn Volume> {
         let kind = match self.plan.lies {
             Lies::Memory => store::Kind::Ram,
             Lies::File => store::Kind::File {
@@ -270,9 +270,10 @@ impl Medium {
             uuid: Some(uuid(n)),
             ..Spec::new(volume_name(n), kind, size_bytes, self.plan.block_bytes)
         };
-        let Some((fd, _)) = &self.file else {
+        let Some((fd, number)) = &self.file else {
             return store::open(&spec).expect("memory is left");
         };
+        world.borrow_mut().disk.open(*number);
         let medium = Box::new(StateMedium(self.state.clone()));
         let uuid = spec.uuid.expect("set above");
         let state = State::open(medium, uuid).expect("it was written whole");
@@ -356,7 +357,8 @@ impl SimTarget {
         (media, nfs): (&[Medium], Option<&mut Nfs>),
         pools: &[Pool],
     ) -> SimTarget {
-        let volumes: Vec<_> = media.iter().enumerate().map(|(n, m)| m.open(n)).collect();
+        let volumes = media.iter().enumerate().map(|(n, m)| m.open(world, n));
+        let volumes: Vec<_> = volumes.collect();
         let config = config(plan);
         let addresses = (0..plan.listeners).map(address).chain([portal()]);
         let addresses = addresses.chain(plan.nfs.iter().map(|_| nfs_portal()));

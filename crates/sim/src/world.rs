@@ -23,7 +23,7 @@ pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
 
 /// Lines of a trace that are kept.
-const TRACE_LINES_MAX: usize = 4000;
+const TRACE_LINES_MAX: usize = 1 << 20;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]

@@ -64,6 +64,28 @@ fn hosts_outlive_a_target_that_stood_still() {
     }
 }
 
+/// What reads, writes and locks of a `dir` wait for is held by the reactor that has
+/// panicked, for ever.
+#[test]
+fn target_with_a_dir_ends_in_time_when_a_reactor_panics() {
+    let mut panics = 0;
+    for seed in 0..300 {
+        let mut plan = sim::Plan::new(seed);
+        if !plan.nfs.as_ref().is_some_and(|nfs| nfs.is_dir) {
+            continue;
+        }
+        plan.shards = 2;
+        plan.panic = Some(sim::PanicPlan {
+            shard: 0,
+            after: 5_000_000,
+            events: 0,
+        });
+        panics += 1;
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    assert!(panics > 10, "{panics} of them");
+}
+
 /// Who uses a disk that answers has all answers, and in time.
 #[test]
 fn hosts_go_on_while_the_disk_of_others_never_answers() {
