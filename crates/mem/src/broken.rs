@@ -70,9 +70,6 @@ pub enum Fault {
     HastyTick,
     /// What a host marks as unreadable can be read.
     ForgetMarks,
-    /// A write in memory does not look again whether the volume is still as large as
-    /// when its data began to come.
-    StaleSize,
     /// Only one subsystem hears that a volume has another size.
     OneSubsystem,
     /// A call of NFS that comes again is executed again.

@@ -79,9 +79,9 @@ pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
     Registrant::ScsiNexus(nexus).host_identifier()
 }
 
-/// What one operation may cost here, where tables and volumes are small: the largest
-/// copy or sum of what is read and written.
-const OPERATION_UNITS_MAX: u64 = 1 << 9;
+/// What one operation may cost here, where tables are small: the largest copy or sum of
+/// what is read and written.
+const OPERATION_UNITS_MAX: u64 = 1 << 10;
 /// A reactor that has slept this long gives unused memory back.
 const TRIM_AFTER: Nanos = S;
 

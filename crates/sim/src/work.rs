@@ -540,7 +540,10 @@ impl Work {
                 .ops
                 .into_iter()
                 .try_for_each(|op| self.checker.refused(op)),
-            Part::Stage => self.checker.refused(io.ops[0]),
+            Part::Stage => {
+                self.free_place(io.ops[0]);
+                self.checker.refused(io.ops[0])
+            }
             // The other half is answered as one without a partner.
             _ => self.half(io, Fate::Answered(Status::FUSED_MISSING), None),
         }
@@ -549,7 +552,7 @@ impl Work {
     /// The connection of a command was lost.
     pub fn lost(&mut self, io: Io, connection: Option<usize>) -> Verdict {
         if io.part == Part::Stage {
-            return self.checker.refused(io.ops[0]);
+            return self.has_not_staged(io.ops[0], connection);
         }
         if io.part != Part::Whole {
             return self.half(io, Fate::Lost, connection);
@@ -616,7 +619,7 @@ impl Work {
                 for value in io.ops {
                     self.checker.succeeded(value, &[])?;
                     self.learn(value);
-                    self.has_copied(value);
+                    self.free_place(value);
                 }
                 Ok(())
             }
@@ -832,7 +835,11 @@ impl Work {
         for (volume, number) in books {
             self.forget(volume, number);
         }
-        over.into_iter().try_for_each(|op| self.checker.ended(op))
+        for op in over {
+            self.free_place(op);
+            self.checker.ended(op)?;
+        }
+        Ok(())
     }
 
     /// The target's process is gone, and with it all that was under way.

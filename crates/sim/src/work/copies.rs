@@ -5,7 +5,7 @@
 use wire::nvme::{CopySource, Status, cdw12, io};
 use zerocopy::IntoBytes;
 
-use super::{Part, Request, Work};
+use super::{Part, Request, Unsettled, Work, had_no_effect};
 use crate::checker::{Kind, Op, Stamp, Value, Verdict};
 use crate::plan::Plan;
 
@@ -30,8 +30,8 @@ pub(super) struct Taken {
 /// Copies under way.
 #[derive(Default)]
 pub(super) struct Copies {
-    /// Places that are taken. That of a command of unknown outcome is, until the
-    /// target starts again.
+    /// Places that are taken, until what was to come there or from there has come or
+    /// never will.
     taken: Vec<Taken>,
     /// Those whose content is in its place.
     pub(super) ready: Vec<Value>,
@@ -95,13 +95,27 @@ impl Work {
         self.check_status(op, status)?;
         // An answer that was on its way when the target ended finds no place: that was
         // given to nobody since, and nothing asks for the copy any more.
-        match status.is_success() && self.source_of(op).is_some() {
-            true => {
-                self.copies.ready.push(op);
-                Ok(())
-            }
-            false => self.checker.refused(op),
+        if status.is_success() && self.source_of(op).is_some() {
+            self.copies.ready.push(op);
+            return Ok(());
         }
+        if had_no_effect(status.code()) {
+            self.free_place(op);
+        }
+        self.has_not_staged(op, None)
+    }
+
+    /// What a copy shall find may still be written, and nobody will ask for the copy.
+    pub(super) fn has_not_staged(&mut self, op: Value, connection: Option<usize>) -> Verdict {
+        if self.source_of(op).is_some() {
+            self.unsettled.push(Unsettled {
+                ops: vec![op],
+                connection,
+                work: None,
+                reserve: None,
+            });
+        }
+        self.checker.refused(op)
     }
 
     /// The second command of a copy of a host, if one is ready.
@@ -160,8 +174,8 @@ impl Work {
         Some(request)
     }
 
-    /// The copy was carried out: its place is another's.
-    pub(super) fn has_copied(&mut self, op: Value) {
+    /// The copy was carried out, or never will be: its place is another's.
+    pub(super) fn free_place(&mut self, op: Value) {
         self.copies.taken.retain(|taken| taken.op != op);
     }
 

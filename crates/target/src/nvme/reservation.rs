@@ -101,7 +101,8 @@ impl Connection {
     /// is executed: at its arrival is too early.
     #[inline]
     pub(crate) fn may(&mut self, io: &Io) -> bool {
-        if broken::is(Fault::NoReservations) {
+        let is_copy = io.kind == IoKind::Copy;
+        if broken::is(Fault::NoReservations) || is_copy && broken::is(Fault::CopyUnasked) {
             return true;
         }
         if io.kind == IoKind::FlushAll {
