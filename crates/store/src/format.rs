@@ -1,7 +1,7 @@
 //! Formats of disk images: files that hold a disk and are none themselves.
 //!
-//! Who served one as it lies there would show hosts its headers for blocks, and
-//! let them write over them.
+//! A volume over such a file would show hosts its headers as blocks, and let them
+//! write over the headers.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 const LOOKED_AT: usize = 512;
 
 /// Where a format has its signature, and how it is called.
-const SIGNATURES: [(usize, &[u8], &str); 9] = [
+const SIGNATURES: [(usize, &[u8], &str); 10] = [
     (0, b"QFI\xfb", "qcow2"),
     (0, b"QED\0", "QED"),
     (0, b"KDMV", "VMDK"),
@@ -22,6 +22,7 @@ const SIGNATURES: [(usize, &[u8], &str); 9] = [
     // Behind a text of 64 bytes that differs from version to version.
     (64, &0xbeda_107f_u32.to_le_bytes(), "VDI"),
     (0, b"WithoutFreeSpace", "Parallels"),
+    (0, b"WithouFreSpacExt", "Parallels"),
 ];
 
 /// A VHD of fixed size has it only behind the data, in the last sector.
@@ -79,6 +80,17 @@ mod tests {
         fixed.extend_from_slice(VHD);
         fixed.resize(4096 + 512, 0);
         assert_eq!(format(&fixed), Some("VHD"));
+    }
+
+    /// Spelt out: qemu-img writes the second for every new image.
+    #[test]
+    fn parallels_image_is_known_by_either_signature() {
+        for signature in [b"WithoutFreeSpace", b"WithouFreSpacExt"] {
+            let mut bytes = signature.to_vec();
+            bytes.extend_from_slice(&[2, 0, 0, 0]);
+            bytes.resize(64, 0);
+            assert_eq!(format(&bytes), Some("Parallels"));
+        }
     }
 
     #[test]
