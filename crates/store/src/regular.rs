@@ -50,15 +50,15 @@ fn prepare(
     let who = who.map_err(system("take the identity of"))?;
     let from = file.metadata().map_err(system("examine"))?.len();
     check_content(spec, path, file, &who, from)?;
+    let uuid = spec.uuid.unwrap_or(who.uuid);
+    let former = who.copied_from.map(Former::Original);
+    // Before the file changes: a start that is refused or interrupted here can
+    // be repeated.
+    let state = State::in_file(spec, uuid, former)?;
     let to = spec.size_bytes;
     if from < to {
         file.set_len(to).map_err(system("grow"))?;
     }
-    let uuid = spec.uuid.unwrap_or(who.uuid);
-    let former = who.copied_from.map(Former::Original);
-    // Before the file is another volume for good: who is interrupted here can
-    // begin again.
-    let state = State::in_file(spec, uuid, former)?;
     if !spec.read_only {
         who.keep(file, path);
         forget_cache(file, path).map_err(system("sync"))?;
@@ -405,6 +405,17 @@ mod tests {
             assert_eq!(uuid, by_name);
             assert!(state.is_write_protected());
         }
+    }
+
+    #[test]
+    fn refused_state_file_leaves_the_file_as_large_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        drop(open(&spec(&path, SIZE), &path).expect("made"));
+        fs::write(beside(&path), "damaged").unwrap();
+        let larger = open(&spec(&path, 2 * SIZE), &path);
+        assert!(matches!(larger, Err(Problem::State { .. })));
+        assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
     }
 
     #[test]
