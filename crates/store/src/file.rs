@@ -471,14 +471,17 @@ impl File {
         let file = file.map_err(system("use the file"))?;
         file.set_len(to).map_err(system("resize the file"))?;
         let synced = match self.below {
-            Below::File => file.sync_all(),
+            Below::File => fault::at_sync().and_then(|()| file.sync_all()),
             _ => Ok(()),
         };
-        match synced {
-            Err(error) if to > self.size_bytes() => return Err(system("sync the file")(error)),
-            // What is cut off does not come back.
-            Err(error) => self.keep_lost(error.raw_os_error().unwrap_or(libc::EIO)),
-            Ok(()) => {}
+        if let Err(error) = synced {
+            // The kernel reports lost writes to one sync only: no later flush
+            // learns of what this one was told.
+            self.keep_lost(error.raw_os_error().unwrap_or(libc::EIO));
+            // A file that was cut stays cut.
+            if to > self.size_bytes() {
+                return Err(system("sync the file")(error));
+            }
         }
         self.base.set_size(to);
         Ok(())
@@ -700,5 +703,50 @@ fn failure(task: &Task, errno: i32) -> Error {
         (_, libc::ENOSPC | libc::EDQUOT) => Error::OutOfSpace(Errno(errno)),
         (_, libc::EROFS) => Error::ReadOnly,
         _ => Error::WriteFailed(Errno(errno)),
+    }
+}
+
+/// Makes the sync of a new size fail, for tests.
+mod fault {
+    use std::io;
+
+    #[cfg(test)]
+    thread_local! {
+        pub(super) static FAILS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    #[cfg(test)]
+    pub(super) fn at_sync() -> io::Result<()> {
+        match FAILS.take() {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+
+    #[cfg(not(test))]
+    pub(super) fn at_sync() -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    /// The kernel reports lost writes to one sync of a descriptor and no more.
+    #[test]
+    fn failed_sync_of_a_new_size_fails_flushes_after_it() {
+        for to in [8192, 2048] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk");
+            let kind = Kind::File { path: path.clone() };
+            let volume = File::open(&Spec::new("disk", kind, 4096, 512), &path).unwrap();
+            volume.check_lost(&Io::Flush).expect("nothing is lost yet");
+            fault::FAILS.set(true);
+            assert_eq!(volume.resize(to, true).is_err(), to > 4096);
+            let lost = Err(Error::FlushFailed(Errno(libc::EIO)));
+            assert_eq!(volume.check_lost(&Io::Flush), lost, "to {to}");
+        }
     }
 }
