@@ -214,11 +214,18 @@ impl Sidecar {
 
 impl Medium for Sidecar {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
+        match fs::metadata(&self.path) {
+            // Looked at before it is opened: opening a pipe would block.
+            Ok(found) if !found.is_file() => {
+                let why = "it is not a regular file: set `state` to the path of a file, which is \
+                           created if it does not exist";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(_) => {}
             Err(error) => return Err(error),
-        };
+        }
+        let file = File::open(&self.path)?;
         let mut bytes = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
@@ -563,6 +570,25 @@ mod tests {
         }
         fs::write(&path, &bytes).unwrap();
         assert!(open(&path).is_ok());
+    }
+
+    /// Opening a pipe would wait for a process that writes into it.
+    #[test]
+    fn pipe_or_folder_as_a_state_file_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // The pipe comes last: the others fail where no type is looked at.
+        for path in [Path::new("/dev/null"), folder.path(), &pipe] {
+            let spec = spec(Some(path));
+            for problem in [examine(&spec).err(), open(path).err()] {
+                let text = problem.expect("refused").to_string();
+                assert!(text.contains("is not a regular file"), "{text}");
+                assert!(text.contains(&path.display().to_string()), "{text}");
+            }
+            assert_eq!(volume(&spec), None);
+        }
     }
 
     #[test]
