@@ -46,7 +46,10 @@ fn what_cannot_be_served_is_refused_in_words() {
     };
     assert!(matches!(refused(&foreign).0, DirProblem::OtherDirectory(_)));
     fs::write(place.state.path().join("objects"), b"something else").unwrap();
-    assert!(matches!(refused(&spec).0, DirProblem::StateDamaged(_)));
+    let (problem, text) = refused(&spec);
+    assert!(
+        matches!(problem, DirProblem::StateDamaged(_)) && text.contains("remove what is in it")
+    );
 }
 
 #[test]

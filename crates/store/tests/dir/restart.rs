@@ -85,6 +85,39 @@ fn numbers_are_not_used_again_after_a_restart() {
     }
 }
 
+/// What was given out since the copy was made would be given out again.
+#[test]
+fn handles_are_those_of_no_other_file_after_a_backup_of_the_state_is_restored() {
+    let place = Place::new();
+    drop(place.open());
+    let objects = place.state.path().join("objects");
+    let backup = place.state.path().join("backup");
+    fs::copy(&objects, &backup).unwrap();
+    let (first, first_info) = {
+        let fs = place.open();
+        let mut user = User::root(&fs);
+        let top = user.top();
+        (user.file(top, b"first"), fs.info().clone())
+    };
+    fs::rename(&backup, &objects).unwrap();
+    let (second, second_info) = {
+        let fs = place.open();
+        let mut user = User::root(&fs);
+        let top = user.top();
+        (user.file(top, b"second"), fs.info().clone())
+    };
+    assert_eq!(first, second, "it is about one number for two files");
+    assert_ne!(first_info.instance, second_info.instance);
+    assert_ne!(first_info.handle_key, second_info.handle_key);
+    // From here on it is the table of this directory.
+    let fs = place.open();
+    assert_eq!(fs.info().instance, second_info.instance);
+    assert_eq!(fs.info().handle_key, second_info.handle_key);
+    let mut user = User::root(&fs);
+    let top = user.top();
+    assert_eq!(user.lookup(top, b"second"), Ok(second));
+}
+
 /// A crash of the machine may leave any index.
 #[test]
 fn a_lost_index_is_made_anew() {

@@ -101,6 +101,11 @@ fn identity(stat: &Statx, name: u64) -> Identity {
     }
 }
 
+/// Of an open file, whatever its file system.
+pub(super) fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, Errno> {
+    Ok(identity(&stat_of(file)?, name_of(file, c"")))
+}
+
 /// What the file system calls an object; 0 if it does not say.
 fn name_of(dir: BorrowedFd<'_>, name: &CStr) -> u64 {
     reactor::object_name(dir, name).map_or(0, |name| digest(&name))

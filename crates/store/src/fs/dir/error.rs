@@ -184,8 +184,8 @@ impl fmt::Display for DirError {
             }
             DirProblem::StateDamaged(state) => write!(
                 f,
-                "the state in {} is damaged: bring it back from a backup, or remove it, with \
-                 which all file handles end",
+                "the state in {} is damaged: remove what is in it, with which all file handles \
+                 end (they would with a copy from a backup, too)",
                 state.display()
             ),
             DirProblem::System {

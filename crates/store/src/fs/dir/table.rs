@@ -12,14 +12,20 @@
 //! written in place, so that memory is the kernel's to give; each change is one
 //! write within a page, which a killed process has made or has not. What a
 //! crash of the machine may lose is what was written since the last
-//! [`Table::sync`]: numbers were set aside before ([`NUMBERS`]), so that none
+//! [`Table::take_dirty`]: numbers were set aside before ([`NUMBERS`]), so that none
 //! comes twice then either.
+//!
+//! A copy of the file, as from a backup, lacks the numbers that were given out since,
+//! and would give them out again. So the header names the file that it was written
+//! to, and a table in another file takes a new instance and a new key: no handle
+//! from before means anything there. What is copied over the very file is not seen.
 
 mod index;
 mod slot;
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +36,7 @@ pub(super) use slot::{Header, Record};
 
 use crate::fs::HandleKey;
 
+use super::beneath::identity_of;
 use index::Index;
 use slot::{NO_KEY, SLOT_BYTES, Slot, TAIL_BYTES};
 
@@ -100,6 +107,23 @@ fn read_bytes(file: &File, at: u64) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
+/// The header of a copy, which shall not mean anything to handles of the original.
+fn renewed(folder: &Path, header: Header, instance: u64) -> Header {
+    tracing::warn!(
+        state = %folder.display(),
+        "the table of file handles is a copy, as from a backup, and may lack what was given out \
+         since: all file handles from before are stale, so that none means another file; let \
+         clients unmount and mount again"
+    );
+    Header {
+        instance,
+        handle_key: NO_KEY,
+        // The index may be of another time.
+        is_clean: false,
+        ..header
+    }
+}
+
 /// What is in the way of opening a table.
 pub(super) enum Refused {
     System(io::Error),
@@ -115,7 +139,8 @@ impl From<io::Error> for Refused {
 
 impl Table {
     /// The one in `folder`; if there is none, a new one as `first` says. One that
-    /// has no key of file handles gets `key`.
+    /// has no key of file handles gets `key`. A copy gets that and the instance of
+    /// `first`.
     pub(super) fn open(
         folder: &Path,
         inos_are_unique: bool,
@@ -124,10 +149,18 @@ impl Table {
     ) -> Result<Table, Refused> {
         let objects = Arc::new(open_rw(&folder.join(OBJECTS))?);
         let is_new = objects.metadata()?.len() == 0;
+        let file = identity_of(objects.as_fd()).map_err(io::Error::from)?;
         let mut header = match is_new {
             true => first(),
-            false => Header::decode(&read_bytes(&objects, 0)?).ok_or(Refused::Damaged)?,
+            false => {
+                let header = Header::decode(&read_bytes(&objects, 0)?).ok_or(Refused::Damaged)?;
+                match header.file == Identity::default() || header.file.is(&file) {
+                    true => header,
+                    false => renewed(folder, header, first().instance),
+                }
+            }
         };
+        header.file = file;
         if header.handle_key == NO_KEY {
             header.handle_key = key;
             objects.set_permissions(Permissions::from_mode(MODE))?;

@@ -180,6 +180,9 @@ pub(in crate::fs::dir) struct Header {
     pub(in crate::fs::dir) instance: u64,
     /// [`crate::fs::Info::handle_key`], or [`NO_KEY`].
     pub(in crate::fs::dir) handle_key: HandleKey,
+    /// The file that the table was written to: in a copy of that, this says so.
+    /// All 0 in a table of an earlier version.
+    pub(super) file: Identity,
     /// Its uppermost directory.
     pub(in crate::fs::dir) root: Identity,
     /// Owners are recorded, not real ([`super::super::Owners`]).
@@ -201,6 +204,8 @@ const MAGIC: &[u8; 8] = b"weftdir1";
 pub(super) const NO_KEY: HandleKey = HandleKey([0; 16]);
 /// Where the header has the key of file handles.
 const KEY_AT: usize = 88;
+/// Where it has the identity of its file, to the end of the slot.
+const FILE_AT: usize = 104;
 
 impl Header {
     /// Of a table that is to be made.
@@ -213,6 +218,7 @@ impl Header {
         Header {
             instance,
             handle_key: NO_KEY,
+            file: Identity::default(),
             root,
             is_recorded,
             uid,
@@ -241,6 +247,10 @@ impl Header {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes[KEY_AT..KEY_AT + 16].copy_from_slice(&self.handle_key.0);
+        let file = [self.file.ino, self.file.born as u64, self.file.name];
+        for (to, word) in bytes[FILE_AT..].chunks_exact_mut(8).zip(file) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         seal(bytes)
     }
 
@@ -252,6 +262,11 @@ impl Header {
         Some(Header {
             instance: word(bytes, 16),
             handle_key: HandleKey(*bytes[KEY_AT..].first_chunk().expect("in bounds")),
+            file: Identity {
+                ino: word(bytes, FILE_AT),
+                born: word(bytes, FILE_AT + 8) as i64,
+                name: word(bytes, FILE_AT + 16),
+            },
             root: Identity {
                 ino: word(bytes, 24),
                 born: word(bytes, 32) as i64,
@@ -312,6 +327,11 @@ mod tests {
         let header = Header {
             instance: 1,
             handle_key: HandleKey([9; 16]),
+            file: Identity {
+                ino: 6,
+                born: -7,
+                name: 8,
+            },
             root: record().who,
             is_recorded: true,
             uid: 2,

@@ -203,3 +203,43 @@ fn a_table_without_a_handle_key_gets_one_and_keeps_it() {
     let again = again.unwrap_or_else(|_| panic!("it opens"));
     assert_eq!(again.header().handle_key, KEY);
 }
+
+#[test]
+fn table_of_a_version_that_did_not_know_its_own_file_keeps_its_handles() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut table = open(folder.path());
+    table.header.file = Identity::default();
+    table.close().unwrap();
+    drop(table);
+    let again = |instance| {
+        let first = || Header::new(instance, who(2, 1), false, 0);
+        let table = Table::open(folder.path(), true, HandleKey([6; 16]), first);
+        let table = table.unwrap_or_else(|_| panic!("it opens"));
+        (table.header().instance, table.header().handle_key)
+    };
+    assert_eq!(again(8), (7, KEY));
+    // Since then it knows.
+    let objects = folder.path().join(OBJECTS);
+    fs::copy(&objects, folder.path().join("copy")).unwrap();
+    fs::rename(folder.path().join("copy"), &objects).unwrap();
+    assert_eq!(again(9), (9, HandleKey([6; 16])));
+    assert_eq!(again(10), (9, HandleKey([6; 16])));
+}
+
+#[test]
+fn copy_of_a_table_beside_an_index_of_another_time_finds_its_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut table = open(folder.path());
+    let number = table.add(object(9, ROOT, b"x")).unwrap();
+    table.close().unwrap();
+    drop(table);
+    let (objects, copy) = (folder.path().join(OBJECTS), folder.path().join("copy"));
+    fs::copy(&objects, &copy).unwrap();
+    let mut table = open(folder.path());
+    table.remove(number).unwrap();
+    table.close().unwrap();
+    drop(table);
+    fs::rename(&copy, &objects).unwrap();
+    let found = open(folder.path()).find(&who(9, 1)).unwrap();
+    assert_eq!(found.map(|(number, _)| number), Some(number));
+}
