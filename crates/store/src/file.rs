@@ -102,7 +102,7 @@ impl File {
     pub(crate) fn open_device(spec: &Spec, path: &Path) -> Result<File, Problem> {
         let (file, uuid, size_bytes) = block::open(spec, path)?;
         info!(path = %path.display(), bytes = size_bytes, "block device opened");
-        let state = State::in_file(spec, uuid, None)?;
+        let state = State::in_file(spec, uuid, None, None)?;
         let base = Base::new(open::info(spec, uuid, true), size_bytes);
         File::new(
             base.with_state(state),

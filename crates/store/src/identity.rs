@@ -1,4 +1,4 @@
-//! Who a volume is, so that a host knows it again.
+//! The identity of a volume, by which a host knows it again.
 //!
 //! The UUID is the root: NGUID and serial follow from it. It is, in this order,
 //!
@@ -14,8 +14,9 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
@@ -37,16 +38,17 @@ pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
     derive_on(machine_id(), kind, name)
 }
 
-/// Of what is in memory, of the process that serves what the configuration in
-/// the file `configuration` says, as that was named: no other process serves that at the same time,
-/// and the next one that does is the same to hosts.
+/// The UUID of a volume in memory. It follows from the host's name and from the
+/// path of the configuration as it was given: no two processes at a time serve one
+/// configuration, and hosts know the volume again after a restart.
 pub fn of_memory(configuration: &str, kind: &Kind, name: &str) -> Uuid {
     let place = format!("{}\n{configuration}", host_name());
     Uuid::new_v5(&derive(kind.name(), name), place.as_bytes())
 }
 
-/// Of what is in memory and has a state file: the one in that, wherever the
-/// configuration lies now. Earlier versions gave one UUID to all of a name.
+/// The UUID that the state file of a volume in memory says, wherever the
+/// configuration lies now. One that an earlier version derived from the volume's
+/// name alone does not count: volumes of other processes have the same.
 pub fn of_state(spec: &Spec) -> Option<Uuid> {
     let by_name = derive(spec.kind.name(), &spec.name);
     state::volume(spec).filter(|uuid| *uuid != by_name)
@@ -116,6 +118,10 @@ fn object(file: &File) -> io::Result<String> {
     Ok(digest)
 }
 
+/// Ends the record of a file whose volume has a state file. The record may need a
+/// block of its own on ext4 then, as the state file does.
+const STATE_WORD: &str = " state";
+
 /// Few, so that what a file keeps has room in the inode of ext4.
 const OBJECT_DIGITS: usize = 16;
 
@@ -133,17 +139,22 @@ enum Origin {
     Found,
 }
 
-/// What a file keeps: `<uuid> <object> <origin>`. Earlier versions kept the UUID
-/// alone.
+/// What a file keeps: `<uuid> <object> <origin>`, with the word `state` behind it
+/// if the volume has a state file. Earlier versions kept the UUID alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     uuid: Uuid,
     object: Option<String>,
     origin: Origin,
+    has_state: bool,
 }
 
 impl Record {
     fn parse(text: &str) -> Option<Record> {
+        let (text, has_state) = match text.strip_suffix(STATE_WORD) {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
         let words: Vec<&str> = text.split(' ').collect();
         let uuid = Uuid::try_parse(words[0]).ok()?;
         let (object, origin) = match words[1..] {
@@ -161,6 +172,7 @@ impl Record {
             uuid,
             object,
             origin,
+            has_state,
         };
         record
             .object
@@ -169,17 +181,21 @@ impl Record {
             .then_some(record)
     }
 
-    fn text(uuid: Uuid, object: &str, origin: Origin) -> String {
-        let origin = match origin {
+    fn text(&self) -> String {
+        let Some(object) = &self.object else {
+            return self.uuid.to_string();
+        };
+        let origin = match self.origin {
             Origin::Made => "made",
             Origin::Found => "found",
         };
-        format!("{uuid} {object} {origin}")
+        let state = if self.has_state { STATE_WORD } else { "" };
+        format!("{} {object} {origin}{state}", self.uuid)
     }
 }
 
-/// Who a file is.
-pub(crate) struct Who {
+/// What identifies a file as a volume, and how far that is certain.
+pub(crate) struct FileIdentity {
     pub(crate) uuid: Uuid,
     /// The volume that the file is a copy of.
     pub(crate) copied_from: Option<Uuid>,
@@ -189,59 +205,78 @@ pub(crate) struct Who {
     pub(crate) is_made: bool,
     /// Its file system has attributes to keep that in.
     pub(crate) can_keep: bool,
-    /// What the file is to keep and does not.
-    missing: Option<String>,
+    /// What the file is to keep; nothing where it cannot.
+    record: Option<Record>,
+    /// The file keeps that already.
+    is_kept: bool,
 }
 
-impl Who {
+impl FileIdentity {
     /// Of a file that was made just now: it keeps a random one if it can.
-    /// Otherwise it is who it will be when it is found.
-    pub(crate) fn made(file: &File, spec: &Spec, in_state: Option<Uuid>) -> io::Result<Who> {
-        let uuid = random()?;
-        let text = Record::text(uuid, &object(file)?, Origin::Made);
-        let found = Who::found(file, spec, in_state)?;
-        let (uuid, missing) = match keep(file, &text) {
-            Ok(()) => (uuid, None),
-            Err(_) => (found.uuid, found.missing),
+    /// Otherwise its UUID is the one that it will have when it is found.
+    pub(crate) fn made(
+        file: &File,
+        spec: &Spec,
+        in_state: Option<Uuid>,
+    ) -> io::Result<FileIdentity> {
+        let record = Record {
+            uuid: random()?,
+            object: Some(object(file)?),
+            origin: Origin::Made,
+            has_state: false,
         };
-        Ok(Who {
-            uuid,
+        let found = FileIdentity::found(file, spec, in_state)?;
+        let made = match keep(file, &record.text()) {
+            Ok(()) => FileIdentity {
+                uuid: record.uuid,
+                record: Some(record),
+                is_kept: true,
+                ..found
+            },
+            Err(_) => found,
+        };
+        Ok(FileIdentity {
             is_known: true,
-            missing,
-            ..found
+            ..made
         })
     }
 
-    /// Of a file that says something of itself that is not understood, and does
-    /// not count.
-    pub(crate) fn told(uuid: Uuid) -> Who {
-        Who {
+    /// Of a file whose attribute cannot be parsed, where the configuration gives
+    /// the UUID: the attribute does not count and stays as it is.
+    pub(crate) fn unparsed(uuid: Uuid) -> FileIdentity {
+        FileIdentity {
             uuid,
             copied_from: None,
             is_known: true,
             is_made: false,
             can_keep: true,
-            missing: None,
+            record: None,
+            is_kept: true,
         }
     }
 
     /// Of a file that was there, whose state file is that of the volume
     /// `in_state`; nothing is written yet.
-    pub(crate) fn found(file: &File, spec: &Spec, in_state: Option<Uuid>) -> io::Result<Who> {
+    pub(crate) fn found(
+        file: &File,
+        spec: &Spec,
+        in_state: Option<Uuid>,
+    ) -> io::Result<FileIdentity> {
         let object = object(file)?;
         match stored(file)? {
-            Stored::Record(record) => Ok(Who::recorded(record, &object, spec)),
-            Stored::Nothing => Who::unrecorded(file, Some(&object), spec, in_state),
-            Stored::Nowhere => Who::unrecorded(file, None, spec, in_state),
+            Stored::Record(record) => Ok(FileIdentity::recorded(record, &object, spec)),
+            Stored::Nothing => FileIdentity::unrecorded(file, Some(&object), spec, in_state),
+            Stored::Nowhere => FileIdentity::unrecorded(file, None, spec, in_state),
         }
     }
 
     /// Of a file that keeps `record` and is `object`.
-    fn recorded(record: Record, object: &str, spec: &Spec) -> Who {
+    fn recorded(record: Record, object: &str, spec: &Spec) -> FileIdentity {
         let Record {
             uuid,
             object: named,
             origin,
+            has_state,
         } = record;
         let is_bound = named.as_deref() == Some(object);
         // One that is configured to be the original has taken its place.
@@ -251,13 +286,20 @@ impl Who {
             true => Uuid::new_v5(&uuid, format!("copy\n{object}").as_bytes()),
             false => uuid,
         };
-        Who {
+        FileIdentity {
             uuid: own,
             copied_from: is_copy.then_some(uuid),
             is_known: true,
             is_made: origin == Origin::Made,
             can_keep: true,
-            missing: (!is_bound).then(|| Record::text(own, object, origin)),
+            record: Some(Record {
+                uuid: own,
+                object: Some(object.to_owned()),
+                origin,
+                // The state file is the original's.
+                has_state: has_state && !is_copy,
+            }),
+            is_kept: is_bound,
         }
     }
 
@@ -267,7 +309,7 @@ impl Who {
         object: Option<&str>,
         spec: &Spec,
         in_state: Option<Uuid>,
-    ) -> io::Result<Who> {
+    ) -> io::Result<FileIdentity> {
         let by_name = derive("file", &spec.name);
         let uuid = match object {
             // Earlier versions took the name where nothing could be kept.
@@ -283,24 +325,68 @@ impl Who {
             true => Origin::Made,
             false => Origin::Found,
         };
-        Ok(Who {
+        Ok(FileIdentity {
             uuid,
             copied_from: None,
             is_known,
             is_made,
             can_keep: object.is_some(),
-            missing: object.map(|object| Record::text(uuid, object, origin)),
+            record: object.map(|object| Record {
+                uuid,
+                object: Some(object.to_owned()),
+                origin,
+                has_state: false,
+            }),
+            is_kept: false,
         })
+    }
+
+    /// What the file would keep without its state file, if it says that there is
+    /// one.
+    pub(crate) fn without_state(&self) -> Option<String> {
+        let record = self.record.as_ref().filter(|record| record.has_state)?;
+        let plain = Record {
+            has_state: false,
+            ..record.clone()
+        };
+        Some(plain.text())
+    }
+
+    /// The file is to say that there is a state file.
+    pub(crate) fn add_state(&mut self) {
+        if let Some(record) = self.record.as_mut().filter(|record| !record.has_state) {
+            record.has_state = true;
+            self.is_kept = false;
+        }
+    }
+
+    /// What is to be done before the first state file is written; nothing where
+    /// the file can keep nothing.
+    pub(crate) fn state_mark(&self, file: &File, path: &Path) -> io::Result<Option<StateMark>> {
+        let Some(record) = &self.record else {
+            return Ok(None);
+        };
+        let marked = Record {
+            has_state: true,
+            ..record.clone()
+        };
+        // Opened anew, so that its sync does not take the report of lost writes
+        // from the descriptor of the volume.
+        Ok(Some(StateMark {
+            file: File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?,
+            path: path.to_owned(),
+            text: marked.text(),
+        }))
     }
 
     /// Lets the file keep what it is to keep, which is durable after its next
     /// sync. Where it cannot, everything stays as it is, and so does the UUID.
     pub(crate) fn keep(&self, file: &File, path: &Path) {
-        let Some(text) = &self.missing else {
+        let Some(record) = self.record.as_ref().filter(|_| !self.is_kept) else {
             return;
         };
         let (path, uuid) = (path.display(), self.uuid);
-        match keep(file, text) {
+        match keep(file, &record.text()) {
             Err(error) => warn!(%path, %uuid, %error, "the file cannot keep its identity"),
             Ok(()) if self.is_known && self.copied_from.is_none() => info!(
                 %path,
@@ -320,6 +406,29 @@ impl Who {
                 %copied_from,
                 "the file is a copy of another volume and has an identity of its own: if it \
                  takes the place of that volume, set uuid = \"{copied_from}\" for it"
+            );
+        }
+    }
+}
+
+/// Lets the file of a volume say that the volume has a state file.
+pub(crate) struct StateMark {
+    file: File,
+    path: PathBuf,
+    text: String,
+}
+
+impl StateMark {
+    /// Durable when it returns. Where the file system takes no attributes any
+    /// more, the state file counts all the same. Blocks.
+    pub(crate) fn set(&self) {
+        let kept = keep(&self.file, &self.text).and_then(|()| self.file.sync_all());
+        if let Err(error) = kept {
+            warn!(
+                path = %self.path.display(),
+                %error,
+                "the file cannot keep that it has a state file: if the two are parted, the volume \
+                 is served without its reservations and its write protection"
             );
         }
     }
@@ -468,13 +577,14 @@ mod tests {
 
     #[test]
     fn file_whose_record_names_another_object_is_a_copy_unless_configured_otherwise() {
-        let who = |named: Option<&str>, origin, uuid| {
+        let recorded = |named: Option<&str>, origin, uuid| {
             let record = Record {
                 uuid: RANDOM,
                 object: named.map(str::to_owned),
                 origin,
+                has_state: true,
             };
-            Who::recorded(record, OBJECT, &spec(uuid))
+            FileIdentity::recorded(record, OBJECT, &spec(uuid))
         };
         let other = Some("fedcba9876543210");
         for origin in [Origin::Made, Origin::Found] {
@@ -485,13 +595,20 @@ mod tests {
                 (other, Some(Uuid::nil()), true, false),
                 (other, Some(RANDOM), false, false),
             ] {
-                let who = who(named, origin, uuid);
-                assert_eq!(who.uuid != RANDOM, is_copy, "{named:?} {uuid:?}");
-                assert_eq!(who.copied_from, is_copy.then_some(RANDOM));
-                let missing = (!is_bound).then(|| Record::text(who.uuid, OBJECT, origin));
-                assert_eq!(who.missing, missing, "{named:?}");
-                assert_eq!(who.is_made, origin == Origin::Made);
-                assert!(who.is_known && who.can_keep);
+                let found = recorded(named, origin, uuid);
+                assert_eq!(found.uuid != RANDOM, is_copy, "{named:?} {uuid:?}");
+                assert_eq!(found.copied_from, is_copy.then_some(RANDOM));
+                let record = Record {
+                    uuid: found.uuid,
+                    object: Some(OBJECT.to_owned()),
+                    origin,
+                    has_state: !is_copy,
+                };
+                assert_eq!(found.record, Some(record), "{named:?}");
+                assert_eq!(found.is_kept, is_bound, "{named:?}");
+                assert_eq!(found.without_state().is_none(), is_copy);
+                assert_eq!(found.is_made, origin == Origin::Made);
+                assert!(found.is_known && found.can_keep);
             }
         }
     }
@@ -500,11 +617,11 @@ mod tests {
     fn file_that_keeps_nothing_is_known_by_its_state_file_or_the_configuration() {
         let file = tempfile::tempfile().unwrap();
         let (by_name, by_object) = (derive("file", "disk"), derive("object", OBJECT));
-        let who = |object, uuid, in_state| {
-            let who = Who::unrecorded(&file, object, &spec(uuid), in_state).unwrap();
-            (who.uuid, who.is_known, who.is_made)
+        let identity = |object, uuid, in_state| {
+            let found = FileIdentity::unrecorded(&file, object, &spec(uuid), in_state).unwrap();
+            (found.uuid, found.is_known, found.is_made)
         };
-        let empty = who(Some(OBJECT), None, None);
+        let empty = identity(Some(OBJECT), None, None);
         assert_eq!(empty, (by_object, false, true), "weft made it");
         file.set_len(4096).unwrap();
         let (here, given) = (Some(OBJECT), Some(RANDOM));
@@ -519,7 +636,7 @@ mod tests {
             (None, None, Some(by_name), by_name, true),
             (None, given, None, by_name, true),
         ] {
-            let found = who(object, uuid, in_state);
+            let found = identity(object, uuid, in_state);
             let expected = (expected, is_known, is_known);
             assert_eq!(found, expected, "{object:?} {uuid:?} {in_state:?}");
         }
@@ -531,11 +648,17 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let object = object(&file).unwrap();
         for origin in [Origin::Made, Origin::Found] {
-            let text = Record::text(uuid, &object, origin);
-            assert!(text.len() <= 60, "{text}");
-            let read = Record::parse(&text).expect("as written");
-            assert_eq!(read.object.as_ref(), Some(&object), "{text}");
-            assert_eq!((read.uuid, read.origin), (uuid, origin));
+            for has_state in [false, true] {
+                let record = Record {
+                    uuid,
+                    object: Some(object.clone()),
+                    origin,
+                    has_state,
+                };
+                let text = record.text();
+                assert!(has_state || text.len() <= 60, "{text}");
+                assert_eq!(Record::parse(&text), Some(record), "{text}");
+            }
         }
         let other = tempfile::tempfile().unwrap();
         assert_ne!(super::object(&other).unwrap(), object);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::file::File;
+use crate::identity::ATTRIBUTE;
 use crate::memory::{self, MemoryLimit};
 use crate::null::Null;
 use crate::ram::Ram;
@@ -227,6 +228,15 @@ pub enum Problem {
         /// What is wrong with it.
         why: String,
     },
+    /// The file says that the volume has a state file, which is not there.
+    StateMissing {
+        /// The file.
+        path: PathBuf,
+        /// Where the state file should be.
+        state: PathBuf,
+        /// What the file is to keep if there shall be none.
+        record: String,
+    },
     /// The operating system refused.
     System {
         /// What was tried, as in "cannot ...".
@@ -384,6 +394,18 @@ impl fmt::Display for Problem {
                  on its reservations and write protection, move it away",
                 path.display()
             ),
+            Problem::StateMissing {
+                path,
+                state,
+                record,
+            } => write!(
+                f,
+                "{0} has reservations or a write protection in a state file, and {1} does not \
+                 exist: move the state file there, or set `state` to where it is now; if no host \
+                 relies on it, give it up ('setfattr -n {ATTRIBUTE} -v '{record}' {0}')",
+                path.display(),
+                state.display()
+            ),
             Problem::System {
                 action,
                 path,
@@ -527,7 +549,7 @@ fn in_memory(spec: &Spec) -> Result<Base, Problem> {
         ..info(spec, uuid, false)
     };
     let former = identity::derive(spec.kind.name(), &spec.name);
-    let state = State::in_file(spec, uuid, Some(Former::Own(former)))?;
+    let state = State::in_file(spec, uuid, Some(Former::Own(former)), None)?;
     Ok(Base::new(info, spec.size_bytes).with_state(state))
 }
 

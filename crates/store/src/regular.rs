@@ -9,13 +9,13 @@ use rustix::fs::{Access, access};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::identity::Who;
+use crate::identity::FileIdentity;
 use crate::open::Problem;
 use crate::state::{Former, folder};
 use crate::{Spec, State, format, in_use, state};
 
 /// The file at `path`, locked and as large as `spec` says, which is durable if
-/// it may be changed; who it is, and what the volume in it remembers.
+/// it may be changed; its UUID, and what the volume in it remembers.
 pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, State), Problem> {
     let (file, created) = open_locked(path, spec.read_only)?;
     match prepare(spec, path, &file, created) {
@@ -43,29 +43,37 @@ fn prepare(
             source,
         }
     };
-    let who = match created {
-        true => Who::made(file, spec, state::volume(spec)),
+    let identity = match created {
+        true => FileIdentity::made(file, spec, state::volume(spec)),
         false => found(spec, file),
     };
-    let who = who.map_err(system("take the identity of"))?;
+    let mut identity = identity.map_err(system("take the identity of"))?;
     let from = file.metadata().map_err(system("examine"))?.len();
-    check_content(spec, path, file, &who, from)?;
-    let uuid = spec.uuid.unwrap_or(who.uuid);
-    let former = who.copied_from.map(Former::Original);
+    check_content(spec, path, file, &identity, from)?;
+    let uuid = spec.uuid.unwrap_or(identity.uuid);
+    let former = identity.copied_from.map(Former::Original);
     // Before the file changes: a start that is refused or interrupted here can
     // be repeated.
-    let state = State::in_file(spec, uuid, former)?;
+    let has_state = spec.state_path().is_some_and(|path| path.exists());
+    let mark = match has_state || spec.read_only {
+        true => None,
+        false => identity.state_mark(file, path).map_err(system("open"))?,
+    };
+    let state = State::in_file(spec, uuid, former, mark)?;
     let to = spec.size_bytes;
     if from < to {
         file.set_len(to).map_err(system("grow"))?;
     }
     if !spec.read_only {
-        who.keep(file, path);
+        if has_state {
+            identity.add_state();
+        }
+        identity.keep(file, path);
         forget_cache(file, path).map_err(system("sync"))?;
         sync_folder(path, created).map_err(system("sync the folder of"))?;
     }
     if spec.uuid.is_none() {
-        who.tell_copy(path);
+        identity.tell_copy(path);
     }
     match created {
         true => info!(path = %path.display(), bytes = to, "file created"),
@@ -75,12 +83,15 @@ fn prepare(
     Ok((uuid, state))
 }
 
-/// Who a file is that was there. What it says of itself need not be understood
-/// where the configuration says it.
-fn found(spec: &Spec, file: &fs::File) -> io::Result<Who> {
-    match (Who::found(file, spec, state::volume(spec)), spec.uuid) {
-        (Err(_), Some(uuid)) => Ok(Who::told(uuid)),
-        (who, _) => who,
+/// The identity of a file that was there. Its attribute need not be understood
+/// where the configuration gives the UUID.
+fn found(spec: &Spec, file: &fs::File) -> io::Result<FileIdentity> {
+    match (
+        FileIdentity::found(file, spec, state::volume(spec)),
+        spec.uuid,
+    ) {
+        (Err(_), Some(uuid)) => Ok(FileIdentity::unparsed(uuid)),
+        (identity, _) => identity,
     }
 }
 
@@ -89,7 +100,7 @@ fn check_content(
     spec: &Spec,
     path: &Path,
     file: &fs::File,
-    who: &Who,
+    identity: &FileIdentity,
     file_bytes: u64,
 ) -> Result<(), Problem> {
     let size_bytes = spec.size_bytes;
@@ -100,15 +111,23 @@ fn check_content(
     if let Some(user) = user {
         return Err(Problem::FileInUse(path(), user));
     }
+    let state = spec.state_path().filter(|state| !state.exists());
+    if let (Some(state), Some(record)) = (state, identity.without_state()) {
+        return Err(Problem::StateMissing {
+            path: path(),
+            state,
+            record,
+        });
+    }
     // What hosts write to a volume may begin with anything.
-    if !who.is_known && !spec.adopt {
+    if !identity.is_known && !spec.adopt {
         let format = format::of(file, file_bytes).map_err(|source| Problem::System {
             action: "read",
             path: Some(path()),
             source,
         })?;
         match format {
-            Some(format) if who.can_keep => {
+            Some(format) if identity.can_keep => {
                 return Err(Problem::Format {
                     path: path(),
                     format,
@@ -120,7 +139,7 @@ fn check_content(
                 "the file begins or ends as an image does, or a host wrote so: its file system \
                  cannot keep which; if it is an image, stop weft and convert it \
                  ('qemu-img convert -O raw'), else set uuid = \"{}\" for it",
-                who.uuid
+                identity.uuid
             ),
             None => {}
         }
@@ -132,7 +151,7 @@ fn check_content(
             size_bytes,
         });
     }
-    if file_bytes < size_bytes && !who.is_made && !spec.adopt {
+    if file_bytes < size_bytes && !identity.is_made && !spec.adopt {
         return Err(Problem::NotOurs {
             path: path(),
             file_bytes,
@@ -159,9 +178,9 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(), Problem> {
         }
         _ => {
             let (file, _) = open_locked(path, spec.read_only)?;
-            let who = found(spec, &file).map_err(system("take the identity of"))?;
+            let identity = found(spec, &file).map_err(system("take the identity of"))?;
             let found = file.metadata().map_err(system("examine"))?;
-            check_content(spec, path, &file, &who, found.len())
+            check_content(spec, path, &file, &identity, found.len())
         }
     }
 }
@@ -398,7 +417,7 @@ mod tests {
         let by_name = derive("file", "disk");
         let mut old = spec(&path, SIZE);
         old.state = Some(beside(&path));
-        let state = State::in_file(&old, by_name, None).unwrap();
+        let state = State::in_file(&old, by_name, None, None).unwrap();
         state.protect_permanently().unwrap();
         for answer in [Some(Errno::NOSPC), None] {
             let (uuid, state) = open_where(answer, &spec(&path, SIZE)).expect("its own");

@@ -3,9 +3,11 @@
 //! The file is text: a line with the format's version and a checksum, then
 //! JSON. It is written whole under another name, synced, renamed over the old
 //! one, and the folder synced, so that a crash at any point leaves the old or
-//! the new one. If the last of it fails the old one is put back: who was told
-//! that a change failed does not find it after a restart. A file that is neither is an error when the volume is opened:
-//! to take it for an empty one would let hosts write that were kept out.
+//! the new one. If the last step fails, the old file is put back: a change that
+//! was answered as failed is not there after a restart. A damaged file keeps the
+//! volume from being opened: taken for an empty one, it would let hosts write that
+//! were kept out. For the same reason the volume's own file says that there is a
+//! state file, so that one which is missing is missed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 use uuid::Uuid;
 
+use crate::identity::StateMark;
 use crate::reservation::{Reservations, Rules};
 use crate::{Problem, Range, Spec};
 
@@ -83,6 +86,8 @@ pub trait Medium: Send + Sync {
 pub(crate) struct StateFile {
     medium: Box<dyn Medium>,
     document: Mutex<Document>,
+    /// Set before the first state file of the volume is written.
+    mark: Mutex<Option<StateMark>>,
 }
 
 impl StateFile {
@@ -92,6 +97,7 @@ impl StateFile {
         medium: Box<dyn Medium>,
         volume: Uuid,
         former: Option<Former>,
+        mark: Option<StateMark>,
     ) -> Result<(StateFile, bool), Problem> {
         let path = medium.path();
         let loaded = medium.load().map_err(|source| Problem::System {
@@ -136,7 +142,13 @@ impl StateFile {
             _ => {}
         }
         let document = Mutex::new(document);
-        Ok((StateFile { medium, document }, is_taken_over))
+        let mark = Mutex::new(mark);
+        let file = StateFile {
+            medium,
+            document,
+            mark,
+        };
+        Ok((file, is_taken_over))
     }
 
     /// Brings what was taken over from another volume to the disk. Blocks.
@@ -159,8 +171,22 @@ impl StateFile {
             if text.len() as u64 > BYTES_MAX {
                 return Err(io::Error::from(io::ErrorKind::FileTooLarge));
             }
+            self.announce(&document)?;
             self.medium.save(text.as_bytes())?;
             *document = next;
+        }
+        Ok(())
+    }
+
+    /// Lets the file of the volume say that there is a state file. One that says
+    /// nothing yet is written first: after a crash at any point what the file says
+    /// is so.
+    fn announce(&self, empty: &Document) -> io::Result<()> {
+        let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unset) = &*mark {
+            self.medium.save(render(empty).as_bytes())?;
+            unset.set();
+            *mark = None;
         }
         Ok(())
     }
@@ -401,7 +427,7 @@ impl State {
 
     /// On `medium`, of the volume with this UUID. Blocks.
     pub fn open(medium: Box<dyn Medium>, volume: Uuid) -> Result<State, Problem> {
-        let (file, _) = StateFile::open(medium, volume, None)?;
+        let (file, _) = StateFile::open(medium, volume, None, None)?;
         Ok(State::on(file))
     }
 
@@ -415,11 +441,13 @@ impl State {
     }
 
     /// In the file that the volume has for it; nowhere without one. What is there
-    /// of a `former` UUID is this volume's from now on.
+    /// of a `former` UUID is this volume's from now on. The `mark` is set before
+    /// the first state file is written.
     pub(crate) fn in_file(
         spec: &Spec,
         volume: Uuid,
         former: Option<Former>,
+        mark: Option<StateMark>,
     ) -> Result<State, Problem> {
         let Some(path) = spec.state_path() else {
             return Ok(State::volatile());
@@ -428,7 +456,7 @@ impl State {
             return Err(Problem::NoFolder(folder(&path).to_owned()));
         }
         let medium = Sidecar { path: path.clone() };
-        let (file, is_taken_over) = StateFile::open(Box::new(medium), volume, former)?;
+        let (file, is_taken_over) = StateFile::open(Box::new(medium), volume, former, mark)?;
         if is_taken_over && !spec.read_only {
             file.settle().map_err(|source| Problem::System {
                 action: "write the state file",
@@ -495,7 +523,7 @@ mod tests {
     const VOLUME: Uuid = Uuid::from_u128(7);
 
     fn open(path: &Path) -> Result<State, Problem> {
-        State::in_file(&spec(Some(path)), VOLUME, None)
+        State::in_file(&spec(Some(path)), VOLUME, None, None)
     }
 
     fn spec(state: Option<&Path>) -> Spec {
@@ -607,7 +635,7 @@ mod tests {
     fn another_volumes_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _) = filled(folder.path());
-        let other = State::in_file(&spec(Some(&path)), Uuid::from_u128(8), None);
+        let other = State::in_file(&spec(Some(&path)), Uuid::from_u128(8), None, None);
         let Err(problem @ Problem::State { .. }) = other else {
             panic!("taken for its own");
         };
@@ -617,7 +645,7 @@ mod tests {
 
     #[test]
     fn without_a_file_nothing_is_promised() {
-        let state = State::in_file(&spec(None), VOLUME, None).unwrap();
+        let state = State::in_file(&spec(None), VOLUME, None, None).unwrap();
         assert!(!state.can_persist() && !state.is_write_protected());
         assert!(matches!(
             state.protect_permanently(),
@@ -642,6 +670,27 @@ mod tests {
         ));
         assert_eq!(state.unreadable().len(), 2, "as on the disk");
         assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+
+    /// The record of the volume's file never names a state file that is not there.
+    #[test]
+    fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
+        for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk");
+            let kind = Kind::File { path: path.clone() };
+            let spec = Spec::new("disk", kind, 4096, 512);
+            let open = || crate::regular::open(&spec, &path);
+            let (file, uuid, state) = open().unwrap();
+            fault::NEXT.set(Some(step));
+            assert!(state.protect_permanently().is_err(), "{step:?}");
+            drop((file, state));
+            let (file, again, state) = open().expect("nothing was kept, nothing is missed");
+            assert_eq!((again, state.is_write_protected()), (uuid, false));
+            state.protect_permanently().unwrap();
+            drop((file, state));
+            assert!(open().unwrap().2.is_write_protected());
+        }
     }
 
     /// Whatever fails: who is told that a change was not kept finds the old state,

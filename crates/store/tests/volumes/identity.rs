@@ -9,7 +9,7 @@ use crate::fake::*;
 use crate::opening::{assert_says, has_attributes, problem};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use store::reservation::{Registrant, Request};
-use store::{Info, Io, Problem, Volume, open};
+use store::{Info, Io, Problem, Spec, Volume, open};
 use uuid::Uuid;
 
 const SIZE: u64 = 64 << 10;
@@ -226,6 +226,110 @@ fn copy_that_was_served_as_itself_can_still_become_the_original_and_loses_nothin
     let mut other = spec;
     other.uuid = Some(Uuid::from_u128(7));
     assert!(matches!(problem(&other).0, Problem::State { .. }));
+}
+
+/// A volume with a reservation of `HOST` that persists, closed again; its UUID.
+fn reserved(spec: &Spec) -> Uuid {
+    let volume = open(spec).unwrap();
+    let register = Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    volume.reservations().change(&HOST, &register).unwrap();
+    volume.info().uuid
+}
+
+fn registrants(spec: &Spec) -> usize {
+    let volume = open(spec).unwrap();
+    volume.reservations().report().registrants.len()
+}
+
+/// `check` and `serve` say so, of a volume that may change and of a read-only one.
+fn assert_state_is_missed(spec: &Spec, state: &Path) {
+    for read_only in [false, true] {
+        let spec = Spec {
+            read_only,
+            ..spec.clone()
+        };
+        let (found, told) = problem(&spec);
+        assert!(
+            matches!(found, Problem::StateMissing { .. }),
+            "{read_only}: {found:?}"
+        );
+        assert_says(
+            &told,
+            &[&state.display().to_string(), "setfattr", ATTRIBUTE],
+        );
+        assert_eq!(store::examine(&spec).unwrap_err().to_string(), told);
+    }
+}
+
+#[test]
+fn volume_whose_state_file_was_left_behind_is_refused_until_it_is_there_or_given_up() {
+    let Some(folder) = folder() else { return };
+    let at = |name: &str| folder.path().join(name);
+    let (first, renamed) = (
+        file_spec(&at("first"), SIZE),
+        file_spec(&at("renamed"), SIZE),
+    );
+    let uuid = info(&at("first"), false).uuid;
+    assert!(
+        !attribute(&at("first")).ends_with(" state"),
+        "none is written yet"
+    );
+    assert_eq!(reserved(&first), uuid);
+    fs::rename(at("first"), at("renamed")).unwrap();
+    assert_state_is_missed(&renamed, &at("renamed.weft"));
+    std::os::unix::fs::symlink(at("renamed"), at("link")).unwrap();
+    assert_state_is_missed(&file_spec(&at("link"), SIZE), &at("link.weft"));
+    let mut elsewhere = renamed.clone();
+    elsewhere.state = Some(at("not mounted/state"));
+    assert_state_is_missed(&elsewhere, &at("not mounted/state"));
+    // Brought along.
+    fs::rename(at("first.weft"), at("renamed.weft")).unwrap();
+    assert_eq!(registrants(&renamed), 1);
+    // Given up, by what the refusal says.
+    fs::remove_file(at("renamed.weft")).unwrap();
+    let (_, told) = problem(&renamed);
+    let plain = attribute(&at("renamed")).replace(" state", "");
+    assert_says(&told, &[&format!("-v '{plain}'")]);
+    set_attribute(&at("renamed"), &plain);
+    assert_eq!(registrants(&renamed), 0);
+    assert_eq!(info(&at("renamed"), false).uuid, uuid);
+}
+
+#[test]
+fn record_of_an_earlier_version_says_from_the_first_open_on_that_there_is_a_state_file() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path().join("disk");
+    let spec = file_spec(&path, SIZE);
+    let uuid = reserved(&spec);
+    let old = attribute(&path).replace(" state", "");
+    for old in [old, uuid.to_string()] {
+        set_attribute(&path, &old);
+        assert_eq!(registrants(&spec), 1);
+        assert_eq!(
+            attribute(&path),
+            format!("{} state", attribute(&path).replace(" state", ""))
+        );
+    }
+    fs::remove_file(folder.path().join("disk.weft")).unwrap();
+    assert_state_is_missed(&spec, &folder.path().join("disk.weft"));
+}
+
+/// A copy is another volume; in the place of the original it is to have what
+/// that remembered.
+#[test]
+fn copy_without_the_state_file_is_served_unless_it_takes_the_place_of_the_original() {
+    let Some(folder) = folder() else { return };
+    let at = |name: &str| folder.path().join(name);
+    let uuid = reserved(&file_spec(&at("first"), SIZE));
+    copy(&at("first"), &at("second"));
+    let mut second = file_spec(&at("second"), SIZE);
+    second.uuid = Some(uuid);
+    assert_state_is_missed(&second, &at("second.weft"));
+    second.uuid = None;
+    assert_eq!(registrants(&second), 0);
 }
 
 /// A process that ended between making the file and its first sync.
