@@ -275,7 +275,7 @@ fn sync_folder(path: &Path, created: bool) -> io::Result<()> {
 }
 
 /// The process that holds a lock on the file, if the kernel shows it.
-fn holder(file: &fs::File) -> Option<u32> {
+pub(crate) fn holder(file: &fs::File) -> Option<u32> {
     let found = file.metadata().ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (

@@ -10,7 +10,7 @@
 //! state file, so that one which is missing is missed.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use tracing::error;
 use uuid::Uuid;
 
 use crate::identity::StateMark;
+use crate::regular::holder;
 use crate::reservation::{Reservations, Rules};
 use crate::{Problem, Range, Spec};
 
@@ -204,6 +205,8 @@ pub(crate) enum Former {
 /// A file in a file system.
 struct Sidecar {
     path: PathBuf,
+    /// See [`lock`].
+    _lock: Option<File>,
 }
 
 impl Sidecar {
@@ -240,21 +243,7 @@ impl Sidecar {
 
 impl Medium for Sidecar {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::metadata(&self.path) {
-            // Looked at before it is opened: opening a pipe would block.
-            Ok(found) if !found.is_file() => {
-                let why = "it is not a regular file: set `state` to the path of a file, which is \
-                           created if it does not exist";
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(_) => {}
-            Err(error) => return Err(error),
-        }
-        let file = File::open(&self.path)?;
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        Ok(Some(bytes))
+        load(&self.path)
     }
 
     fn save(&self, bytes: &[u8]) -> io::Result<()> {
@@ -272,6 +261,69 @@ impl Medium for Sidecar {
     fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// What lies in a state file; `None` if there is none. Blocks.
+fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::metadata(path) {
+        // Looked at before it is opened: opening a pipe would block.
+        Ok(found) if !found.is_file() => {
+            let why = "it is not a regular file: set `state` to the path of a file, which is \
+                       created if it does not exist";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(_) => {}
+        Err(error) => return Err(error),
+    }
+    let file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Keeps a configured state file from other volumes, of other processes too, until
+/// the answer is dropped; read-only volumes share it. The lock is on a file beside
+/// it, since each save replaces the state file. Where none is configured, the lock
+/// on the volume's own file does the same.
+fn lock(spec: &Spec, path: &Path, is_made: bool) -> Result<Option<File>, Problem> {
+    if spec.state.is_none() {
+        return Ok(None);
+    }
+    let beside = with_suffix(path, ".lock");
+    let system = |source| Problem::System {
+        action: "lock the state file",
+        path: Some(path.to_owned()),
+        source,
+    };
+    let file = match File::open(&beside) {
+        Ok(file) => file,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(system(error)),
+        Err(_) if !is_made => return Ok(None),
+        Err(_) => match File::create(&beside) {
+            Ok(file) => file,
+            // Nothing can be saved there either.
+            Err(error) if is_unwritable(&error) => return Ok(None),
+            Err(error) => return Err(system(error)),
+        },
+    };
+    let locked = match spec.read_only {
+        true => file.try_lock_shared(),
+        false => file.try_lock(),
+    };
+    match locked {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(Problem::InUse {
+            path: path.to_owned(),
+            holder: holder(&file),
+        }),
+        Err(TryLockError::Error(error)) => Err(system(error)),
+    }
+}
+
+fn is_unwritable(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
 /// What may fail when a state file is written.
@@ -346,8 +398,8 @@ pub(crate) fn examine(spec: &Spec) -> Result<(), Problem> {
     if !folder(&path).is_dir() {
         return Err(Problem::NoFolder(folder(&path).to_owned()));
     }
-    let loaded = Sidecar { path: path.clone() }.load();
-    let loaded = loaded.map_err(|source| Problem::System {
+    lock(spec, &path, false)?;
+    let loaded = load(&path).map_err(|source| Problem::System {
         action: "read the state file",
         path: Some(path.clone()),
         source,
@@ -359,11 +411,7 @@ pub(crate) fn examine(spec: &Spec) -> Result<(), Problem> {
 /// Whose the state file of a volume says that it is. What is wrong with the file
 /// is told when it is opened.
 pub(crate) fn volume(spec: &Spec) -> Option<Uuid> {
-    let bytes = Sidecar {
-        path: spec.state_path()?,
-    }
-    .load()
-    .ok()??;
+    let bytes = load(&spec.state_path()?).ok()??;
     Uuid::try_parse(&parse(&bytes).ok()?.volume).ok()
 }
 
@@ -455,7 +503,10 @@ impl State {
         if !folder(&path).is_dir() {
             return Err(Problem::NoFolder(folder(&path).to_owned()));
         }
-        let medium = Sidecar { path: path.clone() };
+        let medium = Sidecar {
+            path: path.clone(),
+            _lock: lock(spec, &path, true)?,
+        };
         let (file, is_taken_over) = StateFile::open(Box::new(medium), volume, former, mark)?;
         if is_taken_over && !spec.read_only {
             file.settle().map_err(|source| Problem::System {
@@ -628,6 +679,7 @@ mod tests {
         let state = open(&path).expect("the old one is whole");
         state.set_unreadable(&[]).unwrap();
         assert!(!half.exists(), "the next change takes its place");
+        drop(state);
         assert!(open(&path).unwrap().unreadable().is_empty());
     }
 
@@ -641,6 +693,44 @@ mod tests {
         };
         let text = problem.to_string();
         assert!(text.contains(&VOLUME.to_string()) && text.contains("disk.weft"));
+    }
+
+    #[test]
+    fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("x")).unwrap();
+        let path = folder.path().join("state");
+        let other_path = folder.path().join("x/../state");
+        let open_as = |path: &Path, read_only| {
+            let spec = Spec {
+                read_only,
+                ..spec(Some(path))
+            };
+            let examined = examine(&spec).is_ok();
+            let opened = State::in_file(&spec, VOLUME, None, None);
+            assert_eq!(opened.is_ok(), examined);
+            opened
+        };
+        let first = open_as(&path, false).expect("nobody has it");
+        for read_only in [false, true] {
+            let second = open_as(&other_path, read_only).err().expect("refused");
+            let holder = Some(std::process::id());
+            assert!(matches!(second, Problem::InUse { holder: found, .. } if found == holder));
+            assert!(
+                second.to_string().contains("x/../state is already"),
+                "{second}"
+            );
+        }
+        first.protect_permanently().unwrap();
+        assert!(
+            open_as(&other_path, false).is_err(),
+            "after it was replaced"
+        );
+        drop(first);
+        let second = open_as(&other_path, true).expect("it was let go");
+        let third = open_as(&path, true).expect("neither takes it for itself");
+        assert!(second.is_write_protected() && third.is_write_protected());
+        assert!(open_as(&path, false).is_err());
     }
 
     #[test]
@@ -715,11 +805,11 @@ mod tests {
                 let refused = state.set_unreadable(&[one]);
                 assert!(matches!(refused, Err(StateError::Unsaved(_))), "{step:?}");
                 assert_eq!((state.unreadable(), state.reservations().report()), was);
-                let again = open(&path).unwrap();
-                assert_eq!(again.unreadable(), was.0, "{step:?}, first: {is_first}");
-                assert_eq!(fs::read(&path).ok(), before, "{step:?}");
+                let after = fs::read(&path).ok();
+                assert_eq!(after, before, "{step:?}, first: {is_first}");
                 // The next change is kept, with nothing of the one that was refused.
                 state.protect_permanently().unwrap();
+                drop(state);
                 let again = open(&path).unwrap();
                 assert!(again.is_write_protected());
                 assert_eq!(again.unreadable(), was.0);

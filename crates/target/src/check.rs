@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use auth::Secret;
 use iscsi::{Auth, InitiatorAcl};
@@ -65,20 +65,33 @@ pub fn file_system_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a file system's", 1))
 }
 
-/// The files that a volume needs for itself, and the keys that name them.
+/// The files that a volume needs for itself, and the keys that name them; paths
+/// without links and `..`, so that equal ones are one file. Blocks.
 #[must_use]
 pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {
     let mut files = Vec::new();
     if let Kind::File { path } | Kind::Block { path } = &volume.kind {
-        files.push(("path", path.clone()));
+        files.push(("path", without_links(path)));
     }
     let key = if volume.state.is_some() {
         "state"
     } else {
         "path"
     };
-    files.extend(volume.state_path().map(|path| (key, path)));
+    files.extend(volume.state_path().map(|path| (key, without_links(&path))));
     files
+}
+
+/// A file that does not exist yet has a path by its folder; one whose folder does
+/// not exist is refused when the volume is opened.
+fn without_links(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let by_folder = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    let found = path.canonicalize().ok().or_else(by_folder);
+    found.unwrap_or_else(|| path.to_owned())
 }
 
 /// A text that stands in a field of fixed width, padded with spaces: `serial`
@@ -376,4 +389,35 @@ pub fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     };
     let is_port_shared = a.port() == b.port() && a.port() != 0;
     is_port_shared && (a.ip() == b.ip() || covers(a, b) || covers(b, a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_a_volume_has_one_path_whatever_way_is_given_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("x")).unwrap();
+        std::os::unix::fs::symlink(at("x"), at("link")).unwrap();
+        let state_of = |name: &str| {
+            let spec = Spec {
+                state: Some(at(name)),
+                ..Spec::new("disk", Kind::Ram, 4096, 512)
+            };
+            files(&spec).remove(0).1
+        };
+        // There is no such file, then there is one.
+        for _ in 0..2 {
+            let path = state_of("x/state");
+            for name in ["x/../x/state", "./x/state", "link/state", "link/../x/state"] {
+                assert_eq!(state_of(name), path, "{name}");
+            }
+            assert_ne!(state_of("x/other"), path);
+            std::fs::write(at("x/state"), "").unwrap();
+        }
+        // A folder that is not there is found missing when the volume is opened.
+        assert_eq!(state_of("no/state"), at("no/state"));
+    }
 }

@@ -77,17 +77,19 @@ impl State {
         }
     }
 
-    /// Keeps the files of a volume from others; the one that is taken already,
-    /// and by which volume.
-    pub fn take_files(&mut self, spec: &store::Spec) -> Result<(), (PathBuf, String)> {
-        let files = check::files(spec).into_iter().map(|(_, path)| path);
-        let files: Vec<PathBuf> = files.collect();
+    /// Keeps the files of the volume `volume` from others; the one that is taken
+    /// already, and by which volume.
+    pub fn take_files(
+        &mut self,
+        volume: &str,
+        files: Vec<PathBuf>,
+    ) -> Result<(), (PathBuf, String)> {
         for (name, taken) in &self.files {
             if let Some(path) = files.iter().find(|path| taken.contains(path)) {
                 return Err((path.clone(), name.clone()));
             }
         }
-        self.files.insert(spec.name.clone(), files);
+        self.files.insert(volume.to_owned(), files);
         Ok(())
     }
 

@@ -22,10 +22,15 @@ impl Shared {
 
     /// Keeps the files of a volume from others.
     pub(crate) fn take_files(&self, spec: &store::Spec) -> Outcome {
-        self.state().take_files(spec).map_err(|(path, by)| {
-            let path = path.display();
-            ChangeError::Invalid(format!("{path} is a file of the volume \"{by}\" already"))
-        })
+        // Looked up before the lock, which reactors take too.
+        let files = check::files(spec).into_iter().map(|(_, path)| path);
+        let files = files.collect();
+        self.state()
+            .take_files(&spec.name, files)
+            .map_err(|(path, by)| {
+                let path = path.display();
+                ChangeError::Invalid(format!("{path} is a file of the volume \"{by}\" already"))
+            })
     }
 
     fn expect_no_volume(&self, name: &str) -> Outcome {
