@@ -26,7 +26,7 @@ use crate::placement::Placer;
 use crate::report::Report;
 use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
 use crate::shared::{Bind, Mail, Shared, locked};
-use crate::state::State;
+use crate::state::{State, own_identity};
 
 /// Why a target did not start.
 #[derive(Debug)]
@@ -133,10 +133,15 @@ pub fn start(mut config: Config) -> Result<Running, StartError> {
     };
     let mut gone = Vec::new();
     for spec in &config.volumes {
-        match store::open(spec) {
+        let volume = store::open(spec).map_err(StartError::Volume);
+        let volume = volume.and_then(|volume| {
+            let own = own_identity(volume.info(), &opened.volumes);
+            own.map_err(StartError::Config).map(|()| volume)
+        });
+        match volume {
             Ok(volume) => opened.volumes.push(volume),
             Err(error) => {
-                give_up(StartError::Volume(error))?;
+                give_up(error)?;
                 gone.push(spec.name.clone());
             }
         }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use store::Volume;
 use store::fs::FileSystem;
+use store::{Info, Volume};
 
 use crate::change::ChangeError;
 use crate::check;
@@ -53,6 +53,21 @@ pub(crate) struct State {
     pub everywhere: BTreeSet<String>,
 }
 
+/// Refuses a volume that hosts would take for one of `others`.
+pub(crate) fn own_identity(info: &Info, others: &[Arc<dyn Volume>]) -> Result<(), ChangeError> {
+    for other in others {
+        if let Some(what) = check::shared_identity(info, other.info()) {
+            return Err(ChangeError::Invalid(format!(
+                "volume \"{}\" has the {what} of the volume \"{}\", and hosts would take both \
+                 for one disk: leave what is configured of it out, or set another `uuid`",
+                info.name,
+                other.info().name
+            )));
+        }
+    }
+    Ok(())
+}
+
 impl State {
     pub fn new(listeners: Vec<ListenerSpec>, io_bytes_max: u32) -> State {
         let nothing = store::Spec {
@@ -96,17 +111,7 @@ impl State {
     /// Puts a volume beside those that there are, of which none may be the same
     /// to hosts.
     pub fn add_volume(&mut self, volume: Arc<dyn Volume>) -> Result<(), ChangeError> {
-        let info = volume.info();
-        for other in &self.volumes {
-            if let Some(what) = check::shared_identity(info, other.info()) {
-                return Err(ChangeError::Invalid(format!(
-                    "volume \"{}\" has the {what} of the volume \"{}\", and hosts would take both \
-                     for one disk: leave what is configured of it out, or set another `uuid`",
-                    info.name,
-                    other.info().name
-                )));
-            }
-        }
+        own_identity(volume.info(), &self.volumes)?;
         self.volumes.push(volume);
         Ok(())
     }

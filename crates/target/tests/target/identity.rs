@@ -134,3 +134,39 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
     let ended = running.wait(std::time::Duration::from_secs(30));
     assert!(ended.expect("no failure").is_some());
 }
+
+#[test]
+fn volume_with_the_identity_of_another_takes_only_itself_away_where_that_is_wanted() {
+    let twin = |name: &str| store::Spec {
+        uuid: Some(uuid::Uuid::from_u128(7)),
+        ..ram(name, 4096)
+    };
+    let mut subsystem = disks::subsystem();
+    subsystem.namespaces.push(target::NamespaceSpec {
+        nsid: 2,
+        volume: "twin".into(),
+        ..Default::default()
+    });
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut config = Config {
+        volumes: vec![twin("ram"), twin("twin")],
+        subsystems: vec![subsystem],
+        listeners: vec![any.into()],
+        memory_max: 64 << 20,
+        ..Config::default()
+    };
+    let told = target::start(config.clone()).err().expect("strict");
+    assert!(told.to_string().contains("has the UUID of"), "{told}");
+    config.start = Start::Degraded;
+    let mut running = target::start(config).expect("the rest");
+    let missing = running.missing();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    let told = "volume \"twin\" has the UUID of the volume \"ram\"";
+    assert!(missing[0].contains(told), "{missing:?}");
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
+    assert_eq!(io.read(1, 0).expect("the first"), [0; disks::BLOCK]);
+    assert!(io.read(2, 0).is_err(), "{NQN} has no namespace 2");
+    running.stop();
+    let ended = running.wait(std::time::Duration::from_secs(30));
+    assert!(ended.expect("no failure").is_some());
+}
