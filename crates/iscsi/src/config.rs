@@ -314,7 +314,7 @@ impl Default for Limits {
             immediate_data: true,
             error_recovery_level: 1,
             connections_max: 8,
-            sessions_max: 256,
+            sessions_max: 1024,
             sessions_of_initiator_max: 256,
             time2wait_s: 2,
             time2retain_s: 0,

@@ -89,7 +89,9 @@ fn check(nqn: &str) -> Result<(), NqnError> {
     }
     let rest = nqn.strip_prefix("nqn.").ok_or(NqnError::NoPrefix)?;
     let domain = after_date(rest).ok_or(NqnError::BadDate)?;
-    if domain.is_empty() || domain.starts_with(':') {
+    // Reversed labels; a colon begins what the naming authority says itself.
+    let domain = domain.split(':').next().unwrap_or_default();
+    if domain.split('.').any(str::is_empty) {
         return Err(NqnError::NoDomain);
     }
     Ok(())
@@ -147,6 +149,9 @@ mod tests {
             ("nqn.org.example:disk", Err(NqnError::BadDate)),
             ("nqn.2024-01.", Err(NqnError::NoDomain)),
             ("nqn.2024-01.:disk", Err(NqnError::NoDomain)),
+            ("nqn.2024-01.org..example:disk", Err(NqnError::NoDomain)),
+            ("nqn.2024-01.org.:disk", Err(NqnError::NoDomain)),
+            ("nqn.2024-01.org.example", Ok(())),
             (
                 "nqn.2024-01.org.example:a b",
                 Err(NqnError::BadCharacter(25)),

@@ -548,7 +548,12 @@ fn host_name(field: &[u8; NQN_BYTES]) -> Result<&str, Refusal> {
         return Ok("");
     }
     let name = nqn_text(field);
-    let name = name.ok_or_else(|| Refusal::data(HOSTNQN, "its host is no NQN: it has no end"))?;
+    let name = name.ok_or_else(|| {
+        Refusal::data(
+            HOSTNQN,
+            "its host is no NQN: it is not UTF-8, or has no zero byte at its end",
+        )
+    })?;
     check_host_nqn(name).map_err(|why| {
         let reason = format!("its host is no NQN: {why}");
         Refusal::data(HOSTNQN, reason)

@@ -577,6 +577,10 @@ impl Volume for File {
         if !self.base.holds(offset, len) {
             return self.finish(&task, Err(Error::OutOfRange));
         }
+        // The kernel copies what lies in its page cache while it is told.
+        if matches!(io, Io::Read { .. } | Io::Write { .. } | Io::Compare { .. }) {
+            machine::work::spend_bytes(len);
+        }
         if let Some(claim) = self.claim(&io) {
             let caller = || Caller::Ticket(files.ticket(token));
             match self.locks.acquire(claim, caller) {

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -61,6 +62,11 @@ pub(crate) trait Protocol: Sized {
 
     /// It can go on, because of something that happened elsewhere.
     fn resume<D: Driver>(_: &mut Connection<Self>, _: &mut D) {}
+
+    /// The host and the target that its peer has named, for the log.
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        (None, None)
+    }
 
     /// Whether it ends as soon as everything was sent, whatever the machine
     /// says.
@@ -319,6 +325,26 @@ impl<P: Protocol> Connection<P> {
         if let Err(error) = result {
             tracing::debug!(peer = %self.via.peer, %error, "send failed");
             self.close(driver);
+        }
+    }
+
+    /// Notes what its peer is refused, or why it ends.
+    pub(crate) fn note_refusal(&self, kind: Kind, reason: &dyn Display) {
+        let (host, target) = self.own.names();
+        self.shared.refusals.note(Refusal {
+            peer: Some(self.via.peer),
+            host,
+            target,
+            ..Refusal::new(kind, reason)
+        });
+    }
+
+    /// Tells that a peer is gone whose coming was told.
+    pub(crate) fn tell_gone(&self, what: &str) {
+        let peer = self.via.peer;
+        if self.shared.refusals.tells_arrival(Some(peer.ip())) {
+            let (host, target) = self.own.names();
+            tracing::info!(%peer, host, target, "{what}");
         }
     }
 

@@ -15,7 +15,6 @@ pub(crate) mod task_management;
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
-use crate::refusals::{Kind, Refusal};
+use crate::refusals::Kind;
 use crate::shared::Shared;
 
 /// One iSCSI connection.
@@ -150,6 +149,17 @@ fn is_of(op: &Op, tag: Tag) -> bool {
 impl Protocol for Iscsi {
     type Machine = Transport;
     type Answer = Answer;
+
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        (self.login.initiator(), self.login.target())
+    }
+
+    fn closing<D: Driver>(c: &mut Connection, driver: &mut D) {
+        if c.own.bound.is_some() {
+            c.tell_gone("logged out, or its connection is lost");
+        }
+        c.orphan_all(driver);
+    }
 
     #[inline]
     fn execute<D: Driver>(c: &mut Connection, op: &Op, driver: &mut D) -> bool {
@@ -424,16 +434,5 @@ impl Connection {
             Op::Execute { .. } | Op::Prepare { .. } => unreachable!("tasks have their own way"),
         }
         true
-    }
-
-    /// Notes what the initiator is refused, as far as it has said who it is and
-    /// what it wants.
-    fn note_refusal(&self, kind: Kind, reason: &dyn Display) {
-        self.shared.refusals.note(Refusal {
-            peer: Some(self.via.peer),
-            host: self.own.login.initiator(),
-            target: self.own.login.target(),
-            ..Refusal::new(kind, reason)
-        });
     }
 }

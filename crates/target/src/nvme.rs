@@ -26,7 +26,7 @@ use crate::connection::{self, Blocks, Protocol, Via};
 use crate::engine::Then;
 use crate::job::Work;
 use crate::later::{self, Answers};
-use crate::refusals::{Kind, Refusal};
+use crate::refusals::Kind;
 use crate::shared::Shared;
 
 /// One NVMe/TCP connection.
@@ -39,6 +39,8 @@ pub(crate) struct Bound {
     activity: Arc<Activity>,
     served: Served,
     rights: Rights,
+    host: String,
+    target: String,
 }
 
 /// What is NVMe's own of a connection.
@@ -166,13 +168,23 @@ impl Protocol for Nvme {
                 true
             }
             Op::Fatal(error) => {
-                c.shared.refusals.note(Refusal {
-                    peer: Some(c.via.peer),
-                    ..Refusal::new(Kind::End, &error)
-                });
+                c.note_refusal(Kind::End, &error);
                 true
             }
         }
+    }
+
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        let bound = self.bound.as_ref();
+        let names = bound.map(|bound| (&*bound.host, &*bound.target));
+        names.unzip()
+    }
+
+    fn closing<D: Driver>(c: &mut Connection, driver: &mut D) {
+        if c.own.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
+            c.tell_gone("host disconnected");
+        }
+        c.orphan_all(driver);
     }
 
     fn is_of(op: &Op, tag: Tag) -> bool {

@@ -22,8 +22,12 @@ const LINES_MAX: usize = 128;
 const LINES_OF_ADDRESS_MAX: usize = 8;
 /// and so many for repetitions.
 const REPEATED_LINES_MAX: usize = 16;
-/// Different refusals that are told apart.
+/// of those so many of one sort: with one kind, target and reason,
+const LINES_OF_SORT_MAX: usize = 32;
+/// Different refusals that are told apart,
 const KEYS_MAX: usize = 512;
+/// of those so many of one sort: what is beyond is told without address and host.
+const KEYS_OF_SORT_MAX: usize = 64;
 /// What has not happened for so many intervals is new when it happens again.
 const QUIET_INTERVALS_MAX: u32 = 10;
 
@@ -121,6 +125,20 @@ impl Key {
             reason: refusal.reason.to_string(),
         }
     }
+
+    /// Of the same kind, for the same target and reason.
+    fn is_like(&self, other: &Key) -> bool {
+        (self.kind, &self.target, &self.reason) == (other.kind, &other.target, &other.reason)
+    }
+
+    /// The same of any peer.
+    fn of_any_peer(&self) -> Key {
+        Key {
+            address: None,
+            host: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// Of one key.
@@ -143,21 +161,11 @@ struct Told {
     arrivals: u64,
 }
 
-/// Takes one of the lines of an interval for an address, if there is one left.
-fn take_line(lines: &mut Vec<Option<IpAddr>>, address: Option<IpAddr>) -> bool {
-    let of_address = lines.iter().filter(|line| **line == address).count();
-    let has_room = lines.len() < LINES_MAX && of_address < LINES_OF_ADDRESS_MAX;
-    if has_room {
-        lines.push(address);
-    }
-    has_room
-}
-
 #[derive(Default)]
 struct Table {
     times: BTreeMap<Key, Times>,
-    /// Who the lines of this interval are about.
-    lines: Vec<Option<IpAddr>>,
+    /// What the lines of this interval are about.
+    lines: Vec<Key>,
     /// That happened while there was no room for their keys.
     without_key: u64,
     /// Who the lines of this interval about peers that come and go are about.
@@ -171,23 +179,62 @@ struct Table {
 impl Table {
     /// Counts so many more; whether one is to be logged now.
     fn note(&mut self, key: Key, times: u64) -> bool {
-        let address = key.address;
-        let (has_room, is_new) = (self.times.len() < KEYS_MAX, !self.times.contains_key(&key));
-        let logs = is_new && take_line(&mut self.lines, address);
+        let is_new = !self.times.contains_key(&key);
+        let logs = is_new && self.take_line(&key);
         let untold = times - u64::from(logs);
-        if is_new && !has_room {
+        let Some(key) = self.place_for(key, is_new) else {
             self.without_key += untold;
             return logs;
-        }
+        };
         let of_key = self.times.entry(key).or_default();
         of_key.untold += untold;
         of_key.quiet_intervals = 0;
         logs
     }
 
+    /// Takes one of the lines of an interval, if there is one left for the address and
+    /// for the sort.
+    fn take_line(&mut self, key: &Key) -> bool {
+        let count =
+            |is_one: &dyn Fn(&Key) -> bool| self.lines.iter().filter(|one| is_one(one)).count();
+        let has_room = self.lines.len() < LINES_MAX
+            && count(&|one| one.address == key.address) < LINES_OF_ADDRESS_MAX
+            && count(&|one| one.is_like(key)) < LINES_OF_SORT_MAX;
+        if has_room {
+            self.lines.push(key.clone());
+        }
+        has_room
+    }
+
+    /// Under which key it is counted; `None` where none is left.
+    fn place_for(&mut self, key: Key, is_new: bool) -> Option<Key> {
+        if !is_new {
+            return Some(key);
+        }
+        let of_sort = self.times.keys().filter(|one| one.is_like(&key)).count();
+        let key = match of_sort < KEYS_OF_SORT_MAX {
+            true => key,
+            false => key.of_any_peer(),
+        };
+        if self.times.len() >= KEYS_MAX && !self.times.contains_key(&key) {
+            // What is told and has not happened since gives way.
+            let quiet = self.times.iter().filter(|(_, times)| times.untold == 0);
+            let quiet = quiet
+                .max_by_key(|(_, times)| times.quiet_intervals)?
+                .0
+                .clone();
+            self.times.remove(&quiet);
+        }
+        Some(key)
+    }
+
     /// A peer comes or goes: whether it is to be logged now.
     fn note_arrival(&mut self, address: Option<IpAddr>) -> bool {
-        let logs = take_line(&mut self.arrivals, address);
+        let of_address = self.arrivals.iter().filter(|one| **one == address).count();
+        let logs = self.arrivals.len() < LINES_MAX && of_address < LINES_OF_ADDRESS_MAX;
+        if logs {
+            self.arrivals.push(address);
+        }
         self.arrivals_untold += u64::from(!logs);
         logs
     }
@@ -262,7 +309,9 @@ impl Refusals {
                 reason,
             } = refusal;
             let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, host, target, volume, %reason, "{kind}");
+            // As text it is quoted: a peer may have chosen some of it.
+            let reason = reason.to_string();
+            tracing::warn!(peer, host, target, volume, reason, "{kind}");
         }
     }
 
@@ -311,10 +360,10 @@ impl Told {
     fn log(&self) {
         for (key, count) in &self.repeated {
             let address = key.address.map(tracing::field::display);
-            let (kind, reason) = (key.kind, &key.reason);
+            let (kind, reason) = (key.kind, &*key.reason);
             let (host, target) = (key.host.as_deref(), key.target.as_deref());
             let volume = key.volume.as_deref();
-            tracing::warn!(address, host, target, volume, %reason, count, "{kind} again");
+            tracing::warn!(address, host, target, volume, reason, count, "{kind} again");
         }
         if self.others > 0 {
             let count = self.others;
@@ -389,12 +438,77 @@ mod tests {
     #[test]
     fn many_addresses_share_the_lines_of_an_interval() {
         let mut table = Table::default();
-        let all = (0..=255u8).flat_map(|n| (0..2).map(move |m| (n, m.to_string())));
+        let reason = |n: u8, m: u8| format!("{m} of {}", n / 16);
+        let all = (0..=255u8).flat_map(|n| (0..2).map(move |m| (n, reason(n, m))));
         let logged = all.filter(|(n, m)| table.note(key(*n, m), 1)).count();
         assert_eq!(logged, LINES_MAX);
         table.take_untold();
-        assert!(!table.note(key(0, "0"), 1), "known before");
+        assert!(!table.note(key(0, &reason(0, 0)), 1), "known before");
         assert!(table.note(key(0, "something new"), 1));
+    }
+
+    #[test]
+    fn refusals_of_one_sort_from_many_addresses_leave_lines_to_other_sorts() {
+        let mut table = Table::default();
+        let of = |n: u32, reason: &str| {
+            Key::of(&Refusal {
+                peer: Some(SocketAddr::from((n.to_be_bytes(), 4420))),
+                ..Refusal::new(Kind::Login, &reason)
+            })
+        };
+        for _ in 0..3 {
+            for n in 0..2000 {
+                table.note(of(n, "wrong secret"), 1);
+            }
+            assert_eq!(table.times.len(), KEYS_OF_SORT_MAX + 1);
+        }
+        assert!(table.note(of(9, "no such target"), 1));
+        for _ in 0..19 {
+            assert!(!table.note(of(9, "no such target"), 1));
+        }
+        let told = table.take_untold();
+        let count = |key: &Key| {
+            told.repeated
+                .iter()
+                .find(|(one, _)| one == key)
+                .map(|of| of.1)
+        };
+        assert_eq!(count(&of(9, "no such target")), Some(19));
+        let others = 3 * (2000 - KEYS_OF_SORT_MAX);
+        assert_eq!(
+            count(&of(0, "wrong secret").of_any_peer()),
+            Some(others as u64)
+        );
+    }
+
+    #[test]
+    fn what_a_peer_has_chosen_of_a_reason_is_quoted() {
+        use std::io::Write;
+        use std::sync::{Arc, Mutex};
+        #[derive(Clone, Default)]
+        struct Log(Arc<Mutex<Vec<u8>>>);
+        impl Write for Log {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            let refusals = Refusals::default();
+            let reason = "it offers 5,\x1b[31m\n2026-01-01T00:00:00Z  INFO forged";
+            refusals.note(Refusal::new(Kind::Login, &reason));
+            refusals.note(Refusal::new(Kind::Login, &reason));
+            refusals.end();
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(log.lines().count(), 2, "{log}");
+        assert!(!log.contains("\x1b[31m"), "{log}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use mem::Pool;
 use reactor::Driver;
 
 use crate::connection::{Connection, Op, Protocol};
-use crate::refusals::{Kind, Refusal};
+use crate::refusals::Kind;
 use crate::shared::{Mail, Shared};
 
 /// A command that found no memory for so many ticks is answered: its host is
@@ -222,10 +222,7 @@ impl<P: Protocol> Connection<P> {
         let must_not_sit = self.shared.is_short(now) || (is_idle && self.host.is_short(now));
         if must_not_sit && self.sits_on_memory() {
             let reason = "its peer moves no data while others go short of memory";
-            self.shared.refusals.note(Refusal {
-                peer: Some(self.via.peer),
-                ..Refusal::new(Kind::End, &reason)
-            });
+            self.note_refusal(Kind::End, &reason);
             // Peers give the rest up too when one connection is lost, and what
             // the rest waits for had better be another's.
             P::end_all(self);

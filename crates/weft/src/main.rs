@@ -6,6 +6,7 @@ mod serve;
 mod signals;
 
 use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,7 +107,7 @@ fn check(file: &Path, config: &Config) -> ExitCode {
     let file = file.display();
     if findings.iter().any(|finding| finding.stops) {
         for finding in findings {
-            eprintln!("{file}: {}", finding.text);
+            let _ = writeln!(io::stderr(), "{file}: {}", finding.text);
         }
         return ExitCode::from(FAILURE);
     }
@@ -137,7 +138,7 @@ fn until_told(run: impl FnOnce(&Arc<AtomicBool>) -> ExitCode) -> ExitCode {
     match signals::came() {
         Ok(stop) => run(&stop),
         Err(error) => {
-            eprintln!("weft: signals cannot be handled: {error}");
+            let _ = writeln!(io::stderr(), "weft: signals cannot be handled: {error}");
             ExitCode::from(FAILURE)
         }
     }
@@ -155,7 +156,7 @@ fn with_config(file: &Path, run: impl FnOnce(Config) -> ExitCode) -> ExitCode {
     match control::load(file) {
         Ok(config) => run(config),
         Err(problems) => {
-            eprintln!("{problems}");
+            let _ = writeln!(io::stderr(), "{problems}");
             ExitCode::from(USAGE)
         }
     }

@@ -1,5 +1,6 @@
 //! `weft serve`: from start to an orderly end.
 
+use std::fmt::Display;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -116,11 +117,11 @@ fn end_after(running: &mut Running, failure: io::Error) -> ExitCode {
     let give_up = Instant::now() + STOP_MAX;
     let mut failure = Some(failure);
     while let Some(error) = failure.take() {
-        eprintln!("weft: {error}");
+        tell_error(&error);
         match running.wait(give_up.saturating_duration_since(Instant::now())) {
             Err(another) => failure = Some(another),
             Ok(Some(report)) if report.unsynced == 0 => {}
-            Ok(_) => eprintln!("weft: not everything was closed and synced; the log says what"),
+            Ok(_) => tell_error(&"not everything was closed and synced; the log says what"),
         }
     }
     ExitCode::from(INTERNAL)
@@ -190,9 +191,13 @@ fn say(text: &str) {
 }
 
 fn fail(why: &str) -> ExitCode {
-    // Its end is in order, whoever reads why.
-    let _ = writeln!(io::stderr(), "weft: {why}");
+    tell_error(&why);
     ExitCode::from(FAILURE)
+}
+
+/// A line on standard error, which may be closed: the end goes on in order.
+fn tell_error(error: &dyn Display) {
+    let _ = writeln!(io::stderr(), "weft: {error}");
 }
 
 #[cfg(test)]

@@ -153,7 +153,8 @@ impl Connection {
                 entries = connected.entries, "queue connected"),
         }
         let served = (self.shared).served(&subsystem.nqn, self.via.listener, host.into());
-        let name = Name::Nvme(host.to_owned());
+        let (name, target) = (Name::Nvme(host.to_owned()), nqn.clone());
+        let host = host.to_owned();
         self.link.machine.attach(Role {
             qid: connected.qid,
             entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
@@ -166,6 +167,8 @@ impl Connection {
             activity: connected.activity,
             served,
             rights,
+            host,
+            target,
         });
         self.set_host(name);
     }
@@ -353,11 +356,7 @@ impl Connection {
             return;
         };
         if controller.deadline().is_some_and(|at| at <= now) && controller.on_deadline(now) {
-            shared.refusals.note(Refusal {
-                peer: Some(self.via.peer),
-                host: Some(controller.hostnqn()),
-                ..Refusal::new(Kind::Controller, &"keep alive timer expired")
-            });
+            self.note_refusal(Kind::Controller, &"keep alive timer expired");
         }
         self.settle(&mut registry);
     }
