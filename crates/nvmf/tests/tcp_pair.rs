@@ -326,8 +326,15 @@ impl World {
             AbortOutcome::Aborted(_) => {}
             AbortOutcome::Executing(at) => self.target.forget(at),
         }
-        let partner = self.pending[&tag].partner;
         let statuses = [Status::ABORT_REQUESTED, Status::FUSED_FAILED];
+        let partner = self.pending[&tag].partner;
+        // Its other half was aborted before, and it with that.
+        let is_aborted = |half: Option<&Expected>| {
+            half.is_none_or(|half| half.status == Status::ABORT_REQUESTED)
+        };
+        if partner.is_some_and(|partner| is_aborted(self.pending.get(&partner))) {
+            return;
+        }
         for (tag, status) in [Some(tag), partner].into_iter().zip(statuses) {
             let Some(tag) = tag else { continue };
             let expected = self.pending.get_mut(&tag).expect("it is pending");
