@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
 use target::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net, NfsSettings};
 use target::nfs::{Rule as ExportRule, Squash};
 use target::{check, nfs};
@@ -172,9 +171,10 @@ fn dir(
         sink.add(&section.span, text);
     }
     let read_only = section.flag(sink, "read_only").unwrap_or(false);
-    let text = section.text(sink, "path")?;
-    let path = accessible(&folder.join(text.value), read_only);
-    let path = path.map_err(|why| sink.add(&text.span, why)).ok()?;
+    let path = folder.join(section.text(sink, "path")?.value);
+    // Without links on the way, so that one directory by two names is seen. What is
+    // wrong with it the start says.
+    let path = path.canonicalize().unwrap_or(path);
     let state = state?;
     if std::path::absolute(&state).is_ok_and(|state| state.starts_with(&path)) {
         let text = format!(
@@ -194,30 +194,6 @@ fn dir(
         state,
         read_only,
     })
-}
-
-/// The directory without links on the way, if this process can list it, and
-/// write it unless it is `read_only`.
-fn accessible(path: &Path, read_only: bool) -> Result<PathBuf, String> {
-    let shown = path.display();
-    let read = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            format!("there is no directory {shown}: make it, or mend the path")
-        }
-        std::io::ErrorKind::NotADirectory => format!("{shown} is no directory"),
-        std::io::ErrorKind::PermissionDenied => {
-            format!("the user that runs weft may not list {shown}: let it, or run weft as who may")
-        }
-        _ => format!("{shown}: {error}"),
-    };
-    std::fs::read_dir(path).map_err(read)?;
-    let may_write = || access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    if !read_only && !may_write() {
-        return Err(format!(
-            "the user that runs weft may not write {shown}: let it, or say `read_only = true`"
-        ));
-    }
-    path.canonicalize().map_err(read)
 }
 
 fn exports(sink: &mut Sink, file: &Section, names: &[String]) -> Vec<ExportSpec> {

@@ -27,12 +27,11 @@ const VOLUME_NAME_BYTES_MAX: usize = 64;
 pub const SERIAL_BYTES: usize = 20;
 /// Bytes of a logical unit's serial number at most.
 pub const UNIT_SERIAL_BYTES_MAX: usize = 64;
-/// Bytes of the T10 vendor identification, of the product identification and of
-/// the product revision level (SPC-4, section 6.6.2).
+/// Bytes of the T10 vendor identification (SPC-4, section 6.6.2).
 pub const VENDOR_BYTES: usize = 8;
-/// See [`VENDOR_BYTES`].
+/// Bytes of the product identification (SPC-4, section 6.6.2).
 pub const PRODUCT_BYTES: usize = 16;
-/// See [`VENDOR_BYTES`].
+/// Bytes of the product revision level (SPC-4, section 6.6.2).
 pub const REVISION_BYTES: usize = 4;
 /// What an NAA designator is, in words.
 pub const NAA: &str = "16 hexadecimal digits of which the first is 2, 3 or 5, or 32 with a 6";

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use store::Problem;
 
-use crate::config::{Config, FileSystemKind, Start};
+use crate::config::{Config, Start};
+use crate::nfs::{files, records};
 use crate::start::StartError;
 
 /// What a start would meet.
@@ -38,18 +39,21 @@ pub fn examine(config: &Config) -> Vec<Finding> {
         }
     }
     for spec in &config.file_systems {
-        if let FileSystemKind::Dir { path, .. } = &spec.kind
-            && let Some(text) = missing(path)
-        {
+        if let Err(text) = files::examine(spec) {
             findings.push(Finding {
-                text: format!("file system \"{}\": {text}", spec.name),
+                text,
                 stops: is_strict,
             });
         }
     }
-    if let Some(text) = config.nfs.state.as_deref().and_then(missing_around) {
-        let text = format!("[nfs] `state`: {text}");
-        findings.push(Finding { text, stops: true });
+    if let Some(state) = &config.nfs.state {
+        let text = match missing_around(state) {
+            Some(text) => Some(format!("[nfs] `state`: {text}")),
+            None => records::examine(state)
+                .err()
+                .map(|error| StartError::NfsState(state.clone(), error).to_string()),
+        };
+        findings.extend(text.map(|text| Finding { text, stops: true }));
     }
     for spec in &config.listeners {
         if let Err(error) = TcpListener::bind(spec.address) {
@@ -63,21 +67,16 @@ pub fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// A folder that is not there.
-fn missing(folder: &Path) -> Option<String> {
-    let text = || {
-        format!(
-            "the folder {} does not exist: create it with 'mkdir -p'",
-            folder.display()
-        )
-    };
-    (!folder.is_dir()).then(text)
-}
-
-/// Where a folder is to be made that is not there yet.
+/// That there is nothing where a folder is to be made.
 fn missing_around(folder: &Path) -> Option<String> {
     let around = folder
         .parent()
         .filter(|around| !around.as_os_str().is_empty())?;
-    missing(around)
+    let text = || {
+        format!(
+            "the folder {} does not exist: create it with 'mkdir -p'",
+            around.display()
+        )
+    };
+    (!around.is_dir()).then(text)
 }

@@ -109,6 +109,7 @@ pub struct Running {
     reports: Mutex<Receiver<io::Result<Report>>>,
     /// Reactors that have ended, and what they did.
     ended: (usize, Report),
+    config: Config,
     missing: Vec<String>,
 }
 
@@ -273,6 +274,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
         backend,
         reports: Mutex::new(reports),
         ended: (0, Report::default()),
+        config,
         missing: Vec::new(),
     })
 }
@@ -503,6 +505,11 @@ impl Running {
         let state = self.shared.state();
         let listeners = state.listeners.values();
         listeners.map(|listener| listener.spec.address).collect()
+    }
+
+    /// What it was started with, but for what is [`Running::missing`].
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// What is not served although the configuration names it, and why: after

@@ -100,7 +100,8 @@ fn clients(export: &ExportSpec) -> String {
     let who = match (is_open, named) {
         (true, 0) => "any client".to_owned(),
         (true, _) => "any client, some on terms of their own".to_owned(),
-        (false, _) => count(named, "host or network").replace("networks", "network"),
+        (false, 1) => "1 host or network".to_owned(),
+        (false, _) => format!("{named} hosts or networks"),
     };
     match rules().all(|rule| rule.is_read_only) && !export.rules.is_empty() {
         true => format!("{who}, read only"),
@@ -213,9 +214,11 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
     text
 }
 
-/// Those for the first subsystem, on the first listener where it is reached.
+/// Those for the first subsystem with a namespace, on the first listener where it is
+/// reached.
 fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
-    let subsystem = config.subsystems.first()?;
+    let mut subsystems = config.subsystems.iter();
+    let subsystem = subsystems.find(|subsystem| !subsystem.namespaces.is_empty())?;
     let address = first(config, addresses, |number, listener| {
         let on = subsystem.listeners.as_ref();
         listener.protocol == Protocol::NvmeTcp
@@ -235,9 +238,11 @@ fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     ))
 }
 
-/// Those for the first target, on the first portal where it is reached.
+/// Those for the first target with a logical unit, on the first portal where it is
+/// reached.
 fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
-    let IscsiTargetSpec { target, luns, .. } = config.iscsi_targets.first()?;
+    let mut targets = config.iscsi_targets.iter();
+    let IscsiTargetSpec { target, luns, .. } = targets.find(|spec| !spec.luns.is_empty())?;
     let address = first(config, addresses, |number, listener| {
         let is_on = target.portal_groups.is_empty() || target.portal_group_of(number).is_some();
         listener.protocol == Protocol::Iscsi && is_on

@@ -54,11 +54,11 @@ pub fn run(config: Config) -> ExitCode {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let mut running = match target::start(config.clone()) {
+    let mut running = match target::start(config) {
         Ok(running) => running,
         Err(error) => return fail(&error.to_string()),
     };
-    say(&announce(&config, &running));
+    say(&announce(&running));
     until_the_end(&mut running, &asked)
 }
 
@@ -170,8 +170,8 @@ fn now() -> String {
     text
 }
 
-fn announce(config: &Config, running: &Running) -> String {
-    let addresses = running.addresses();
+fn announce(running: &Running) -> String {
+    let (config, addresses) = (running.config(), running.addresses());
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, &addresses);
     for why in running.missing() {

@@ -360,9 +360,13 @@ fn files_are_served_by_the_commands_that_it_prints() {
     let share = file.path.with_file_name("share");
     let bad = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
     let told = text(&bad.stderr);
-    assert_eq!(bad.status.code(), Some(2), "{told}");
+    assert_eq!(bad.status.code(), Some(1), "{told}");
+    let missing = format!(
+        "file system \"d\": cannot serve the directory {}",
+        share.display()
+    );
     assert!(
-        told.contains("weft.toml:10:8: there is no directory"),
+        told.contains(&missing) && told.contains("mkdir -p"),
         "{told}"
     );
     std::fs::create_dir(&share).expect("a folder of ours");
@@ -495,8 +499,95 @@ fn check_tells_what_a_start_would_miss() {
     let told = "  NOT SERVED: volume 'sdx': cannot find /dev/not-there";
     assert!(serving.shown.contains(told), "{}", serving.shown);
     assert_eq!(serving.shown.matches("NOT SERVED").count(), 4);
+    assert!(
+        serving.shown.contains("    namespace 1  disk0"),
+        "{}",
+        serving.shown
+    );
+    assert!(
+        !serving.shown.contains("    namespace 2"),
+        "{}",
+        serving.shown
+    );
     serving.signal("TERM");
     assert_eq!(serving.end().0, Some(0));
+}
+
+/// Files in memory, a directory, and where NFS keeps what it must know.
+fn files_of_two_kinds(port: u16, size: &str) -> String {
+    format!(
+        "[nfs]\nstate = \"st\"\n\
+         [[file_system]]\nname = \"d\"\nkind = \"dir\"\npath = \"share\"\nstate = \"own\"\n\
+         [[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"{size}\"\n\
+         [[export]]\npath = \"/d\"\nfile_system = \"d\"\nallow_any_client = true\n\
+         [[export]]\npath = \"/m\"\nfile_system = \"m\"\nallow_any_client = true\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
+         [policy]\nmemory_max = \"64MiB\"\n"
+    )
+}
+
+#[test]
+fn missing_directory_takes_away_itself_alone_where_start_is_degraded() {
+    let file = file(&(files_of_two_kinds(free_port(), "4MiB") + "start = \"degraded\"\n"));
+    let path = file.path.to_str().expect("UTF-8");
+    let output = weft(&["check", "-c", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let note = "  note: file system \"d\": cannot serve the directory ";
+    assert!(
+        text(&output.stdout).contains(note),
+        "{}",
+        text(&output.stdout)
+    );
+    let serving = serve(&file.path);
+    let shown = &serving.shown;
+    assert!(
+        shown.contains("  NOT SERVED: file system \"d\": "),
+        "{shown}"
+    );
+    assert!(shown.contains("  /m  (any client)"), "{shown}");
+    assert!(!shown.contains("  /d  "), "{shown}");
+    assert!(
+        shown.contains(":/m /mnt") && !shown.contains(":/d /mnt"),
+        "{shown}"
+    );
+    serving.signal("TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn check_tells_of_files_what_a_start_would_fail_at() {
+    let file = file(&files_of_two_kinds(free_port(), "16TiB"));
+    let at = |name: &str| file.path.with_file_name(name);
+    std::fs::create_dir(at("share")).expect("a folder of ours");
+    std::fs::create_dir(at("own")).expect("a folder of ours");
+    std::fs::write(at("own").join("objects"), "no table").expect("a folder of ours");
+    std::fs::write(at("st"), "no folder").expect("a folder of ours");
+    let check = || {
+        let output = weft(&["check", "-c", file.path.to_str().expect("UTF-8")]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, told) = check();
+    assert_eq!(code, Some(1));
+    for part in [
+        "file system \"d\": cannot serve the directory ",
+        "/own is damaged",
+        "file system \"m\": a size of 17592186044416 bytes does not fit in ",
+        "/st what NFS must know after a restart: ",
+    ] {
+        assert!(told.contains(part), "{part:?} is not in:\n{told}");
+    }
+    std::fs::remove_file(at("st")).expect("ours");
+    std::fs::create_dir(at("st")).expect("a folder of ours");
+    std::fs::write(at("st").join("nfs-clients"), "no records").expect("a folder of ours");
+    let (code, told) = check();
+    assert_eq!(code, Some(1));
+    assert!(
+        told.contains("/st what NFS must know after a restart: "),
+        "{told}"
+    );
+    // It has only looked.
+    let kept = |name: &str| std::fs::read_dir(at(name)).expect("a folder").count();
+    assert_eq!((kept("own"), kept("st")), (1, 1));
 }
 
 /// Also what the process has that is to be started again: told, but no mistake.

@@ -78,7 +78,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -230,33 +230,18 @@ impl Dir {
         below: Box<dyn Below>,
         descriptors_max: Option<usize>,
     ) -> Result<Dir, DirProblem> {
-        let root = open_root(spec)?;
-        let lock = open_state(spec, &root)?;
-        let kind = fstatfs(&root).map_err(|errno| system("examine", &spec.path, errno))?;
-        let kind = kind.f_type as i64;
-        // What FUSE calls an object ends with the daemon.
-        let beneath = Beneath::new(root, kind != FUSE).map_err(DirProblem::NoProc)?;
-        let beneath = beneath.ok_or(DirProblem::OldKernel)?;
-        let top = beneath
-            .at(b"")
-            .map_err(|errno| system("examine", &spec.path, errno))?;
-        if top.who.name == 0 && top.who.born == 0 {
-            return Err(DirProblem::NoIdentity);
-        }
-        let uid = geteuid().as_raw();
-        let owners = spec.owners.unwrap_or_else(|| match is_privileged() {
-            true => Owners::Real,
-            false => Owners::Recorded,
-        });
-        let needs_xattrs = owners == Owners::Recorded && !spec.read_only;
-        let probe = getxattr(way_to(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
-        let has_xattrs = probe != Err(Errno::OPNOTSUPP);
-        if needs_xattrs && !has_xattrs {
-            return Err(DirProblem::NoXattrs);
-        }
-        let first = || Header::new(fresh(), top.who, owners == Owners::Recorded, uid);
+        let Found {
+            beneath,
+            kind,
+            who,
+            owners,
+            uid,
+            has_xattrs,
+        } = Found::at(spec)?;
+        let lock = open_state(spec, beneath.root())?;
+        let first = || Header::new(fresh(), who, owners == Owners::Recorded, uid);
         let table = open_table(spec, kind != OVERLAY, first)?;
-        check_state(spec, table.header(), &top.who, (owners, uid))?;
+        check_state(spec, table.header(), &who, (owners, uid))?;
         let room = fstatvfs(beneath.root());
         let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
         let descriptors = || {
@@ -297,9 +282,79 @@ impl Dir {
         })
     }
 
+    /// What would be in the way of opening it, but for who has it now. Nothing is
+    /// made, changed or locked. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Dir::open`].
+    pub fn examine(spec: &DirSpec) -> Result<(), DirError> {
+        let examined = Found::at(spec).and_then(|found| {
+            let state = std::path::absolute(&spec.state);
+            let state = state.map_err(in_state(spec, "find the state directory"))?;
+            // What is not there yet would be made in this one.
+            if let Some(there) = state.ancestors().find(|path| path.exists()) {
+                outside(spec, there, found.beneath.root())?;
+            }
+            match Table::look(&spec.state).map_err(|why| refused(spec, why))? {
+                Some(header) => check_state(spec, &header, &found.who, (found.owners, found.uid)),
+                None => Ok(()),
+            }
+        });
+        examined.map_err(|problem| DirError {
+            path: spec.path.clone(),
+            problem,
+        })
+    }
+
     /// Whose files are, as clients see it.
     pub fn owners(&self) -> Owners {
         self.inner.owners
+    }
+}
+
+/// A directory that can be served, as far as its state allows it.
+struct Found {
+    beneath: Beneath,
+    /// Of its file system.
+    kind: i64,
+    who: table::Identity,
+    owners: Owners,
+    uid: u32,
+    has_xattrs: bool,
+}
+
+impl Found {
+    fn at(spec: &DirSpec) -> Result<Found, DirProblem> {
+        let root = open_root(spec)?;
+        let kind = fstatfs(&root).map_err(|errno| system("examine", &spec.path, errno))?;
+        let kind = kind.f_type as i64;
+        // What FUSE calls an object ends with the daemon.
+        let beneath = Beneath::new(root, kind != FUSE).map_err(DirProblem::NoProc)?;
+        let beneath = beneath.ok_or(DirProblem::OldKernel)?;
+        let top = beneath
+            .at(b"")
+            .map_err(|errno| system("examine", &spec.path, errno))?;
+        if top.who.name == 0 && top.who.born == 0 {
+            return Err(DirProblem::NoIdentity);
+        }
+        let owners = spec.owners.unwrap_or_else(|| match is_privileged() {
+            true => Owners::Real,
+            false => Owners::Recorded,
+        });
+        let needs_xattrs = owners == Owners::Recorded && !spec.read_only;
+        let probe = getxattr(way_to(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
+        let has_xattrs = probe != Err(Errno::OPNOTSUPP);
+        if needs_xattrs && !has_xattrs {
+            return Err(DirProblem::NoXattrs);
+        }
+        Ok(Found {
+            beneath,
+            kind,
+            who: top.who,
+            owners,
+            uid: geteuid().as_raw(),
+            has_xattrs,
+        })
     }
 }
 
@@ -316,41 +371,56 @@ fn open_root(spec: &DirSpec) -> Result<OwnedFd, DirProblem> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::open(&spec.path, flags, Mode::empty()) {
         Ok(root) => root,
+        Err(Errno::NOENT) => return Err(DirProblem::Missing),
         Err(Errno::NOTDIR) => return Err(DirProblem::NotADirectory),
         Err(errno) => return Err(system("open", &spec.path, errno)),
     };
-    let needed = match spec.read_only {
-        true => Access::READ_OK | Access::EXEC_OK,
-        false => Access::READ_OK | Access::EXEC_OK | Access::WRITE_OK,
-    };
-    match accessat(&root, ".", needed, AtFlags::empty()) {
-        Ok(()) => Ok(root),
-        Err(Errno::ACCESS | Errno::ROFS) if !spec.read_only => Err(DirProblem::NotWritable),
-        Err(errno) => Err(system("read", &spec.path, errno)),
+    let may = |access| accessat(&root, ".", access, AtFlags::empty());
+    may(Access::READ_OK | Access::EXEC_OK).map_err(|errno| match errno {
+        Errno::ACCESS => DirProblem::NotReadable,
+        errno => system("read", &spec.path, errno),
+    })?;
+    if !spec.read_only {
+        may(Access::WRITE_OK).map_err(|errno| match errno {
+            Errno::ACCESS | Errno::ROFS => DirProblem::NotWritable,
+            errno => system("write", &spec.path, errno),
+        })?;
+    }
+    Ok(root)
+}
+
+/// What the system answers about the state directory.
+fn in_state(spec: &DirSpec, action: &'static str) -> impl FnOnce(io::Error) -> DirProblem {
+    let path = spec.state.clone();
+    move |source| DirProblem::System {
+        action,
+        path,
+        source,
+    }
+}
+
+/// The state directory, or where it is to be made, without links on the way: not in
+/// the served one.
+fn outside(spec: &DirSpec, state: &Path, root: BorrowedFd<'_>) -> Result<PathBuf, DirProblem> {
+    let served = fs::canonicalize(way_to(root)).map_err(DirProblem::NoProc)?;
+    let state = fs::canonicalize(state);
+    let state = state.map_err(in_state(spec, "find the state directory"))?;
+    match state.starts_with(&served) {
+        true => Err(DirProblem::StateInside(spec.state.clone())),
+        false => Ok(state),
     }
 }
 
 /// Makes sure of the state directory, and locks it.
-fn open_state(spec: &DirSpec, root: &OwnedFd) -> Result<File, DirProblem> {
-    let in_state = |action: &'static str| {
-        move |source| DirProblem::System {
-            action,
-            path: spec.state.clone(),
-            source,
-        }
-    };
-    let served = fs::canonicalize(way_to(root.as_fd())).map_err(DirProblem::NoProc)?;
+fn open_state(spec: &DirSpec, root: BorrowedFd<'_>) -> Result<File, DirProblem> {
     // Names of files are in it, which are not everybody's business.
     let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&spec.state);
-    made.map_err(in_state("make the state directory"))?;
-    let state = fs::canonicalize(&spec.state).map_err(in_state("find the state directory"))?;
-    if state.starts_with(&served) {
-        return Err(DirProblem::StateInside(spec.state.clone()));
-    }
-    let lock = File::create(state.join("lock")).map_err(in_state("write the state directory"))?;
+    made.map_err(in_state(spec, "make the state directory"))?;
+    let lock = File::create(outside(spec, &spec.state, root)?.join("lock"));
+    let lock = lock.map_err(in_state(spec, "write the state directory"))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(DirProblem::StateInUse(spec.state.clone())),
@@ -363,20 +433,16 @@ fn open_table(
     inos_are_unique: bool,
     first: impl FnOnce() -> Header,
 ) -> Result<Table, DirProblem> {
-    let key = HandleKey::random().map_err(|source| DirProblem::System {
-        action: "make a key for the state in",
-        path: spec.state.clone(),
-        source,
-    })?;
+    let key = HandleKey::random().map_err(in_state(spec, "make a key for the state in"))?;
     let table = Table::open(&spec.state, inos_are_unique, key, first);
-    table.map_err(|refused| match refused {
-        Refused::System(source) => DirProblem::System {
-            action: "read the state in",
-            path: spec.state.clone(),
-            source,
-        },
+    table.map_err(|why| refused(spec, why))
+}
+
+fn refused(spec: &DirSpec, why: Refused) -> DirProblem {
+    match why {
+        Refused::System(source) => in_state(spec, "read the state in")(source),
         Refused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
-    })
+    }
 }
 
 /// Whether the state belongs to this directory and these privileges.

@@ -4,8 +4,14 @@ use super::*;
 use store::fs::{Removable, SetXattr};
 
 fn refused(spec: &DirSpec) -> (DirProblem, String) {
+    let examined = Dir::examine(spec).err();
     let error: DirError = Dir::open(spec).err().expect("something is in the way");
     let text = error.to_string();
+    match error.problem {
+        // That may be the one that is to be started again.
+        DirProblem::StateInUse(_) => assert!(examined.is_none(), "{examined:?}"),
+        _ => assert_eq!(examined.expect("the same").to_string(), text),
+    }
     assert!(text.contains(spec.path.to_str().unwrap()), "{text}");
     (error.problem, text)
 }
@@ -25,7 +31,7 @@ fn what_cannot_be_served_is_refused_in_words() {
         ..spec.clone()
     };
     let (problem, text) = refused(&nothing);
-    assert!(matches!(problem, DirProblem::System { .. }) && text.contains("No such file"));
+    assert!(matches!(problem, DirProblem::Missing) && text.contains("mkdir -p"));
     for inside in [place.path("state"), place.served.path().into()] {
         let inside = DirSpec {
             state: inside,

@@ -224,10 +224,7 @@ fn child() {
     };
     assert!(problem(&read_only).is_none());
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
-    assert!(matches!(
-        problem(&read_only),
-        Some(DirProblem::System { .. })
-    ));
+    assert!(matches!(problem(&read_only), Some(DirProblem::NotReadable)));
     // Files of others are as they are on the disk.
     let fs = place.open();
     let mut user = User::root(&fs);

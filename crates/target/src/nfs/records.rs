@@ -48,6 +48,31 @@ pub trait Journal: Send {
     fn path(&self) -> &Path;
 }
 
+/// What would be in the way of [`Folder::open`] and [`Records::open`], but for who has
+/// the folder now; nothing is made, changed or locked.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn examine(folder: &Path) -> io::Result<()> {
+    let path = folder.join(FILE);
+    match load(&path)? {
+        Some(bytes) => known(&path, &bytes).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What is in the file, if it is there.
+fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// A file in a folder that belongs to this process alone.
 pub(crate) struct Folder {
     /// Locked, and synced when names in it change.
@@ -92,14 +117,7 @@ impl Folder {
 
 impl Journal for Folder {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        Ok(Some(bytes))
+        load(&self.path)
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -160,17 +178,9 @@ impl Records {
     /// What is wrong, and what to do about it.
     pub(crate) fn open(mut journal: Box<dyn Journal>, first: u32) -> io::Result<Records> {
         let bytes = journal.load()?;
-        let (identity, boot, kept) = match bytes.as_deref().map(read) {
-            Some(Ok(read)) => read,
+        let (identity, boot, kept) = match bytes {
+            Some(bytes) => known(journal.path(), &bytes)?,
             None => (new_identity(), first.wrapping_sub(1), BTreeSet::new()),
-            Some(Err(why)) => {
-                let path = journal.path().display();
-                let why = format!(
-                    "{path} {why}; without it no client can reclaim what it had: put back a \
-                     copy, or remove the file and mount anew"
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-            }
         };
         let mut records = Records {
             journal,
@@ -272,6 +282,18 @@ fn owner(digits: &str) -> Option<Box<[u8]>> {
 /// What the server is known by, the number of its last start, and the clients on
 /// record.
 type Known = (Identity, u32, BTreeSet<Box<[u8]>>);
+
+/// What the file `path` says in `bytes`.
+fn known(path: &Path, bytes: &[u8]) -> io::Result<Known> {
+    read(bytes).map_err(|why| {
+        let path = path.display();
+        let why = format!(
+            "{path} {why}; without it no client can reclaim what it had: put back a copy, or \
+             remove the file and mount anew"
+        );
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })
+}
 
 /// What a file says.
 fn read(bytes: &[u8]) -> Result<Known, String> {

@@ -76,8 +76,12 @@ pub struct DirError {
 /// What is in the way of serving a directory.
 #[derive(Debug)]
 pub enum DirProblem {
+    /// It is not there.
+    Missing,
     /// It is a file, or a symbolic link to one.
     NotADirectory,
+    /// It may not be listed.
+    NotReadable,
     /// It may not be written, and is not to be served read only.
     NotWritable,
     /// Its file system does not say when objects were made, nor what it calls
@@ -122,7 +126,9 @@ impl fmt::Display for DirError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot serve the directory {}: ", self.path.display())?;
         match &self.problem {
+            DirProblem::Missing => f.write_str("it does not exist: create it with 'mkdir -p'"),
             DirProblem::NotADirectory => f.write_str("it is not a directory"),
+            DirProblem::NotReadable => f.write_str("it cannot be listed: let weft's user list it"),
             DirProblem::NotWritable => f.write_str(
                 "it cannot be written: let the user that runs weft write it, or serve it \
                  read only",

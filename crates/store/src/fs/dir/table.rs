@@ -107,6 +107,10 @@ fn read_bytes(file: &File, at: u64) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
+fn header_of(objects: &File) -> Result<Header, Refused> {
+    Header::decode(&read_bytes(objects, 0)?).ok_or(Refused::Damaged)
+}
+
 /// The header of a copy, which shall not mean anything to handles of the original.
 fn renewed(folder: &Path, header: Header, instance: u64) -> Header {
     tracing::warn!(
@@ -138,6 +142,18 @@ impl From<io::Error> for Refused {
 }
 
 impl Table {
+    /// The header of the one in `folder`, if there is one, which is only looked at.
+    pub(super) fn look(folder: &Path) -> Result<Option<Header>, Refused> {
+        let objects = match File::open(folder.join(OBJECTS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        match objects.metadata()?.len() {
+            0 => Ok(None),
+            _ => header_of(&objects).map(Some),
+        }
+    }
+
     /// The one in `folder`; if there is none, a new one as `first` says. One that
     /// has no key of file handles gets `key`. A copy gets that and the instance of
     /// `first`.
@@ -153,7 +169,7 @@ impl Table {
         let mut header = match is_new {
             true => first(),
             false => {
-                let header = Header::decode(&read_bytes(&objects, 0)?).ok_or(Refused::Damaged)?;
+                let header = header_of(&objects)?;
                 match header.file == Identity::default() || header.file.is(&file) {
                     true => header,
                     false => renewed(folder, header, first().instance),
