@@ -21,9 +21,11 @@ pub struct Finding {
     pub stops: bool,
 }
 
-/// Looks at volumes, folders and addresses. Blocks.
+/// Looks at volumes, folders and addresses: what it finds, and what a start would
+/// serve, with [`Start::Degraded`] without what is missing. Blocks.
 #[must_use]
-pub fn examine(config: &Config) -> Vec<Finding> {
+pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
+    let (mut gone, mut gone_files) = (Vec::new(), Vec::new());
     let mut findings = Vec::new();
     let is_strict = config.start == Start::Strict;
     for spec in &config.volumes {
@@ -32,6 +34,9 @@ pub fn examine(config: &Config) -> Vec<Finding> {
                 error.problem,
                 Problem::InUse { .. } | Problem::DeviceInUse(_, None)
             );
+            if !is_taken {
+                gone.push(spec.name.clone());
+            }
             findings.push(Finding {
                 text: error.to_string(),
                 stops: is_strict && !is_taken,
@@ -40,6 +45,7 @@ pub fn examine(config: &Config) -> Vec<Finding> {
     }
     for spec in &config.file_systems {
         if let Err(text) = files::examine(spec) {
+            gone_files.push(spec.name.clone());
             findings.push(Finding {
                 text,
                 stops: is_strict,
@@ -64,7 +70,9 @@ pub fn examine(config: &Config) -> Vec<Finding> {
             });
         }
     }
-    findings
+    let mut served = config.clone();
+    served.leave_out(&gone, &gone_files);
+    (findings, served)
 }
 
 /// That there is nothing where a folder is to be made.

@@ -103,7 +103,7 @@ fn main() -> ExitCode {
 
 /// Says what a start would meet on this machine, and what it would serve.
 fn check(file: &Path, config: &Config) -> ExitCode {
-    let findings = target::examine(config);
+    let (findings, served) = target::examine(config);
     let file = file.display();
     if findings.iter().any(|finding| finding.stops) {
         for finding in findings {
@@ -113,9 +113,9 @@ fn check(file: &Path, config: &Config) -> ExitCode {
     }
     print!(
         "{file}: fine; it serves\n{}{}{}",
-        banner::contents(config, &addresses(config)),
-        banner::paths(config),
-        banner::notes(config)
+        banner::contents(&served, &addresses(&served)),
+        banner::paths(&served),
+        banner::notes(&served)
     );
     for finding in findings {
         println!("  note: {}", finding.text);

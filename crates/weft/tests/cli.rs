@@ -494,7 +494,10 @@ fn check_tells_what_a_start_would_miss() {
     std::fs::write(&file.path, degraded).expect("ours");
     let output = weft(&["check", "-c", path]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("  note: volume 'sdx': cannot find"));
+    let told = text(&output.stdout);
+    assert!(told.contains("  note: volume 'sdx': cannot find"), "{told}");
+    assert!(told.contains("    namespace 1  disk0"), "{told}");
+    assert!(!told.contains("    namespace 2"), "{told}");
     let serving = serve(&file.path);
     let told = "  NOT SERVED: volume 'sdx': cannot find /dev/not-there";
     assert!(serving.shown.contains(told), "{}", serving.shown);
