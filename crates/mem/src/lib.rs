@@ -12,6 +12,7 @@ mod budget;
 pub mod counters;
 mod crc;
 mod frames;
+mod heap;
 mod loan;
 mod moves;
 mod pool;
@@ -22,6 +23,7 @@ mod sync;
 pub use budget::Budget;
 pub use crc::crc32c_bytes;
 pub use frames::{FRAME_BYTES, Frames, Refused, touch_ahead};
+pub use heap::give_back_heap;
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{
     copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, or, zero,

@@ -74,6 +74,18 @@ struct Chunk {
     class: u8,
     /// Buffers of it that are lent out.
     lent: u32,
+    /// Some were since [`Pool::trim_unused`].
+    was_lent: bool,
+}
+
+impl Chunk {
+    fn of(class: u8) -> Chunk {
+        Chunk {
+            class,
+            lent: 0,
+            was_lent: true,
+        }
+    }
 }
 
 impl Pool {
@@ -276,7 +288,16 @@ impl Pool {
     /// Gives back every chunk of which nothing is lent out; the number of
     /// bytes given back.
     pub fn trim(&self) -> u64 {
-        self.inner.trim()
+        self.inner.trim(|chunk| chunk.lent == 0)
+    }
+
+    /// The same of those of which nothing was lent out since it was called last.
+    pub fn trim_unused(&self) -> u64 {
+        let bytes = self.inner.trim(|chunk| chunk.lent == 0 && !chunk.was_lent);
+        for chunk in &mut self.inner.lists.borrow_mut().chunks {
+            chunk.was_lent = chunk.lent > 0;
+        }
+        bytes
     }
 }
 
@@ -325,7 +346,9 @@ impl Inner {
                 lists.free[usize::from(class)].pop()?
             }
         };
-        lists.chunks[(unit / UNITS_PER_CHUNK) as usize].lent += 1;
+        let chunk = &mut lists.chunks[(unit / UNITS_PER_CHUNK) as usize];
+        chunk.lent += 1;
+        chunk.was_lent = true;
         Some(unit)
     }
 
@@ -346,7 +369,7 @@ impl Inner {
             Use::SmallPayload => self.budget.try_reserve_payload(CHUNK_BYTES, true),
             Use::Stage => self.budget.try_reserve(CHUNK_BYTES),
         };
-        if !reserve() && (self.trim() == 0 || !reserve()) {
+        if !reserve() && (self.trim(|chunk| chunk.lent == 0) == 0 || !reserve()) {
             return None;
         }
         let mut lists = self.lists.borrow_mut();
@@ -358,12 +381,12 @@ impl Inner {
                     self.budget.release(CHUNK_BYTES);
                     return None;
                 }
-                lists.chunks.push(Chunk { class, lent: 0 });
+                lists.chunks.push(Chunk::of(class));
                 chunk
             }
         };
         work::spend(CHUNK_WORK_UNITS);
-        lists.chunks[chunk as usize] = Chunk { class, lent: 0 };
+        lists.chunks[chunk as usize] = Chunk::of(class);
         let step = CLASS_BYTES[usize::from(class)] / UNIT_BYTES as u32;
         let first = chunk * UNITS_PER_CHUNK;
         let units = (first..first + UNITS_PER_CHUNK).step_by(step as usize);
@@ -378,7 +401,7 @@ impl Inner {
     }
 
     #[cold]
-    fn trim(&self) -> u64 {
+    fn trim(&self, is_meant: impl Fn(&Chunk) -> bool) -> u64 {
         let mut lists = self.lists.borrow_mut();
         let Lists {
             free,
@@ -388,7 +411,7 @@ impl Inner {
         } = &mut *lists;
         let is_idle = |chunk: u32| idle_chunks.contains(&chunk);
         let unused: Vec<u32> = (0..chunks.len() as u32)
-            .filter(|&chunk| chunks[chunk as usize].lent == 0 && !is_idle(chunk))
+            .filter(|&chunk| is_meant(&chunks[chunk as usize]) && !is_idle(chunk))
             .collect();
         if unused.is_empty() {
             return 0;
@@ -617,6 +640,19 @@ mod tests {
         assert_eq!(cost_of_two_mib(), 0, "it has its memory");
         pool.trim();
         assert_eq!(cost_of_two_mib(), CHUNK_WORK_UNITS, "it was given back");
+    }
+
+    #[test]
+    fn memory_that_was_not_lent_for_an_interval_is_given_back_though_other_is_in_use() {
+        let pool = pool(64 << 20);
+        let kept = pool.get(4096).unwrap();
+        drop(pool.get(BUF_BYTES_MAX).unwrap());
+        assert_eq!(pool.trim_unused(), 0, "it was lent just now");
+        drop(pool.get(BUF_BYTES_MAX).unwrap());
+        assert_eq!(pool.trim_unused(), 0, "and again");
+        assert_eq!(pool.trim_unused(), CHUNK_BYTES);
+        assert_eq!(pool.trim_unused(), 0);
+        drop(kept);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::mailbox::Receiver;
 use crate::spin::{Decision, Spin};
 use crate::types::{Completion, Driver, Nanos, Wait};
+use mem::Pool;
 use std::cell::Cell;
 use std::io;
 
@@ -16,8 +17,10 @@ pub fn spun_ns() -> Nanos {
     SPUN_NS.get()
 }
 
-/// A reactor that has slept this long gives unused memory back.
-const TRIM_AFTER_NS: Nanos = 1_000_000_000;
+/// How often a reactor that sleeps gives memory back that it has not used since.
+const TRIM_INTERVAL_NS: Nanos = 5_000_000_000;
+/// After so many of these times nothing is left to be given back until there was work.
+const TRIMS: u32 = 2;
 /// A look for work takes less; what is more, others had the processor.
 const SPIN_NS_MAX: Nanos = 20_000;
 /// Letters and completions of one turn that fit without growing.
@@ -83,6 +86,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
     let mut letters = Vec::new();
     let mut wait = Wait::Now;
     let mut is_spinning = false;
+    let (mut trim_at, mut trims) = (0, TRIMS);
     let mut shortages_seen = driver.pool().budget().shortages();
     while !handler.is_done() {
         let before = driver.now();
@@ -91,10 +95,6 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
         mail.take(&mut letters);
         let is_due = handler.deadline().is_some_and(|at| at <= now);
         if completions.is_empty() && letters.is_empty() && !is_due && !handler.has_more() {
-            let asleep_ns = match wait {
-                Wait::Now => 0,
-                Wait::Until(_) => now - before,
-            };
             if is_spinning {
                 SPUN_NS.set(SPUN_NS.get() + (now - before).min(SPIN_NS_MAX));
             }
@@ -106,7 +106,12 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
                 }
                 Decision::Sleep => {
                     stats.sleeps += 1;
-                    sleep_until(driver, handler.deadline(), now, asleep_ns)
+                    if trims > 0 && now >= trim_at {
+                        give_back(driver.pool());
+                        (trim_at, trims) = (now + TRIM_INTERVAL_NS, trims - 1);
+                    }
+                    let trim_at = if trims > 0 { trim_at } else { Nanos::MAX };
+                    Wait::Until(handler.deadline().unwrap_or(Nanos::MAX).min(trim_at))
                 }
             };
             is_spinning = wait == Wait::Now;
@@ -114,6 +119,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
         }
         is_spinning = false;
         stats.turns += 1;
+        trims = TRIMS;
         spin.worked(now);
         for completion in completions.drain(..) {
             handler.on_completion(driver, completion);
@@ -135,20 +141,10 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
     Ok(stats)
 }
 
-/// How long to sleep, giving memory back on the way into a long sleep.
-fn sleep_until<D: Driver>(
-    driver: &D,
-    deadline: Option<Nanos>,
-    now: Nanos,
-    asleep_ns: Nanos,
-) -> Wait {
-    let deadline = deadline.unwrap_or(Nanos::MAX);
-    if asleep_ns >= TRIM_AFTER_NS {
-        driver.pool().trim();
-        return Wait::Until(deadline);
+/// Gives memory back that was not used for a while: also with connections that are
+/// open, of which many may have gone.
+fn give_back(pool: &Pool) {
+    if pool.trim_unused() > 0 {
+        mem::give_back_heap();
     }
-    if driver.pool().reserved_bytes() > 0 {
-        return Wait::Until(deadline.min(now + TRIM_AFTER_NS));
-    }
-    Wait::Until(deadline)
 }

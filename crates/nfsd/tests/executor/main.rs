@@ -545,8 +545,12 @@ fn read_plus_tells_of_holes() {
     answer.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_SETATTR);
     assert_eq!(answer.words(), [1 << FATTR4_SIZE], "what was set");
     let both = (&mut world, &mut session);
-    let (bytes, holes, is_end) = read_plus(both, &handle, size - 1000, 4096);
-    assert_eq!((bytes.len(), holes, is_end), (1000, 1, true));
+    let (bytes, holes, is_end) = read_plus(both, &handle, size - 5000, 8192);
+    assert_eq!((bytes.len(), holes, is_end), (5000, 1, true));
+    // Few bytes are told as data.
+    let both = (&mut world, &mut session);
+    let (bytes, holes, is_end) = read_plus(both, &handle, size - 1000, 8192);
+    assert_eq!((bytes.len(), holes, is_end), (1000, 0, true));
 }
 
 #[test]
