@@ -7,7 +7,7 @@ use crate::scan::{code, files, has_word, root};
 /// Rooms and the rooms of ours that they may use.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("machine", &[]),
-    ("mem", &["machine"]),
+    ("mem", &[]),
     ("wire", &[]),
     ("auth", &[]),
     ("tune", &[]),

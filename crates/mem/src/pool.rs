@@ -4,7 +4,6 @@
 use crate::budget::Budget;
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
-use machine::work;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -36,10 +35,6 @@ pub(crate) const SMALL_BYTES_MAX: u64 = 16 << 10;
 const STAGE_CLASS: u8 = (CLASS_BYTES.len() - 1) as u8;
 /// Address space of a pool where the budget is larger than any machine.
 const POOL_BYTES_MAX: u64 = 1 << 40;
-/// What a chunk costs the turn that reserves it: the kernel clears it when it is
-/// first touched, which takes a share of a turn, and several on a virtual machine
-/// that has never used the memory.
-const CHUNK_WORK_UNITS: u64 = work::TURN_UNITS_MAX;
 const UNIT_BYTES: u64 = 4096;
 const UNITS_PER_CHUNK: u32 = (CHUNK_BYTES / UNIT_BYTES) as u32;
 
@@ -385,7 +380,6 @@ impl Inner {
                 chunk
             }
         };
-        work::spend(CHUNK_WORK_UNITS);
         lists.chunks[chunk as usize] = Chunk::of(class);
         let step = CLASS_BYTES[usize::from(class)] / UNIT_BYTES as u32;
         let first = chunk * UNITS_PER_CHUNK;
@@ -625,21 +619,6 @@ mod tests {
         for pair in spans.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "overlap {pair:?}");
         }
-    }
-
-    #[test]
-    fn memory_that_no_turn_has_used_costs_a_turn_its_share() {
-        let pool = pool(64 << 20);
-        let cost_of_two_mib = || {
-            let mut units = 0;
-            let take = || (0..2).map(|_| pool.get(1 << 20).unwrap()).collect();
-            drop::<Vec<Buf>>(work::take_turn(&mut units, u64::MAX, take));
-            units
-        };
-        assert_eq!(cost_of_two_mib(), CHUNK_WORK_UNITS);
-        assert_eq!(cost_of_two_mib(), 0, "it has its memory");
-        pool.trim();
-        assert_eq!(cost_of_two_mib(), CHUNK_WORK_UNITS, "it was given back");
     }
 
     #[test]
