@@ -107,7 +107,7 @@ fn object(file: &File) -> io::Result<String> {
     let born = found.created().ok();
     let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let below = fstatvfs(file).map_or(0, |below| below.f_fsid);
-    let below = (below != numbered(found.dev())).then_some(below);
+    let below = own_name(below, found.dev());
     let inode = found.ino();
     // Where the file system keeps no such time the rest has to do.
     let text = format!("{below:?}\n{inode}\n{born:?}");
@@ -124,6 +124,11 @@ const STATE_WORD: &str = " state";
 
 /// Few, so that what a file keeps has room in the inode of ext4.
 const OBJECT_DIGITS: usize = 16;
+
+/// What a file system calls itself, if it is a name of its own.
+fn own_name(below: u64, device: u64) -> Option<u64> {
+    (below != numbered(device)).then_some(below)
+}
 
 /// As some file systems (XFS) put the number of their device in the place of a
 /// name of their own: the number in the kernel's encoding.
@@ -668,7 +673,10 @@ mod tests {
     #[test]
     fn device_number_in_the_place_of_a_name_is_recognised() {
         assert_eq!(numbered(rustix::fs::makedev(8, 17)), 0x0811);
-        assert_eq!(numbered(rustix::fs::makedev(259, 0x345)), 0x0031_0345);
+        let device = rustix::fs::makedev(259, 0x345);
+        assert_eq!(numbered(device), 0x0031_0345);
+        assert_eq!(own_name(0x0031_0345, device), None);
+        assert_eq!(own_name(0x0031_0346, device), Some(0x0031_0346));
     }
 
     /// Pinned: a change here would make every volume a new disk to its hosts.
@@ -680,6 +688,10 @@ mod tests {
         assert_eq!(
             Uuid::from_bytes(nguid(uuid)).simple().to_string(),
             "3065392ecc3a5cfe8ad661fe2eeec61e"
+        );
+        assert_eq!(
+            of_device("naa.5000c500a1b2c3d4").to_string(),
+            "642d1f27-caac-5a2d-a4b2-5bba7b7dd21d"
         );
     }
 
@@ -706,7 +718,34 @@ mod tests {
 
     #[test]
     fn the_machine_has_a_name() {
+        let said = |path| {
+            fs::read_to_string(path)
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        assert_eq!(host_name(), said("/proc/sys/kernel/hostname"));
+        let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(said);
+        let id = ids.into_iter().find(|id| Uuid::try_parse(id).is_ok());
+        assert_eq!(machine_id(), id.unwrap_or_else(host_name));
         assert!(!machine_id().is_empty());
         assert!(!machine_id().contains('\n'));
+    }
+
+    /// An earlier version derived it from the name: other processes have the same.
+    #[test]
+    fn state_file_says_the_uuid_of_a_volume_in_memory_unless_it_follows_from_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let by_name = derive("ram", "disk");
+        for (uuid, expected) in [(RANDOM, Some(RANDOM)), (by_name, None)] {
+            let spec = Spec {
+                state: Some(folder.path().join(uuid.to_string())),
+                ..spec(None)
+            };
+            assert_eq!(of_state(&spec), None);
+            let state = crate::State::in_file(&spec, uuid, None, None).unwrap();
+            state.protect_permanently().unwrap();
+            assert_eq!(of_state(&spec), expected);
+        }
     }
 }

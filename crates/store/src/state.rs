@@ -695,6 +695,123 @@ mod tests {
         assert!(text.contains(&VOLUME.to_string()) && text.contains("disk.weft"));
     }
 
+    /// Reservations of a stranger would keep hosts out, and its own would be lost.
+    #[test]
+    fn only_the_former_volume_hands_its_state_on() {
+        let (next, stranger) = (Uuid::from_u128(8), Uuid::from_u128(9));
+        for former in [Former::Own as fn(Uuid) -> Former, Former::Original] {
+            let folder = tempfile::tempdir().unwrap();
+            let (path, bytes) = filled(folder.path());
+            let open_as = |read_only, uuid, former| {
+                let spec = Spec {
+                    read_only,
+                    ..spec(Some(&path))
+                };
+                State::in_file(&spec, uuid, former, None)
+            };
+            let refused = open_as(false, next, Some(former(stranger)));
+            assert!(matches!(refused, Err(Problem::State { .. })));
+            let found = open_as(true, next, Some(former(VOLUME))).expect("handed on");
+            assert!(found.is_write_protected());
+            assert_eq!(fs::read(&path).unwrap(), bytes, "it was only looked at");
+            drop(found);
+            drop(open_as(false, next, Some(former(VOLUME))).expect("handed on"));
+            let again = open_as(false, next, None).expect("it is its own now");
+            assert!(again.is_write_protected());
+            // A volume that changes its UUID keeps them, a copy of it has none.
+            let registrants = again.reservations().report().registrants.len();
+            let is_own = former(VOLUME) == Former::Own(VOLUME);
+            assert_eq!(registrants, usize::from(is_own));
+        }
+    }
+
+    #[test]
+    fn state_as_large_as_may_be_is_kept_and_a_larger_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = beside(&folder.path().join("disk"));
+        let state = open(&path).unwrap();
+        let ranges = |count, digits: u64| {
+            let mut ranges = vec![Range { offset: 0, len: 0 }; count];
+            // Each digit more of a number is a byte more.
+            for at in 0..digits as usize {
+                ranges[at / 18].offset = 10_u64.pow((at % 18 + 1) as u32);
+            }
+            ranges
+        };
+        let bytes = |count| {
+            state.set_unreadable(&ranges(count, 0)).unwrap();
+            fs::metadata(&path).unwrap().len()
+        };
+        let of_one = bytes(1002) - bytes(1001);
+        let of_none = bytes(1001) - 1001 * of_one;
+        let count = (BYTES_MAX - of_none) / of_one;
+        let digits = BYTES_MAX - of_none - count * of_one;
+        let full = ranges(count as usize, digits);
+        state.set_unreadable(&full).unwrap();
+        let kept = fs::read(&path).unwrap();
+        assert_eq!(kept.len() as u64, BYTES_MAX);
+        let refused = state.set_unreadable(&ranges(count as usize, digits + 1));
+        assert!(
+            matches!(refused, Err(StateError::Unsaved(error)) if error.kind() == io::ErrorKind::FileTooLarge)
+        );
+        drop(state);
+        assert_eq!(open(&path).unwrap().unreadable(), full);
+        fs::write(&path, [kept, vec![b' ']].concat()).unwrap();
+        let refused = open(&path).err().expect("refused").to_string();
+        assert!(refused.contains("has more than"), "{refused}");
+    }
+
+    /// A link to itself stands for whatever cannot be looked at: it is not known that
+    /// nothing is there.
+    #[test]
+    fn state_or_lock_that_cannot_be_looked_at_keeps_the_volume_from_being_opened() {
+        for (name, to, action) in [
+            ("state", "state", "read the state file"),
+            ("state.lock", "state.lock", "lock the state file"),
+            ("state.lock", "missing/lock", "lock the state file"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+            let spec = spec(Some(&folder.path().join("state")));
+            let opened = State::in_file(&spec, VOLUME, None, None).err();
+            // A lock that could not be made is none yet.
+            let examined = examine(&spec).err();
+            assert_eq!(examined.is_none(), to == "missing/lock");
+            for problem in [
+                opened,
+                examined.or(State::in_file(&spec, VOLUME, None, None).err()),
+            ] {
+                let problem = problem.expect("refused");
+                assert!(
+                    matches!(problem, Problem::System { action: found, .. } if found == action),
+                    "{name}: {problem}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn examining_makes_no_lock_and_opening_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let lock = folder.path().join("state.lock");
+        assert!(examine(&spec(Some(&path))).is_ok());
+        assert!(!lock.exists());
+        let state = open(&path).unwrap();
+        assert!(lock.exists());
+        assert!(open(&path).is_err(), "it is taken");
+        drop(state);
+    }
+
+    /// In `/sys` nobody makes a file.
+    #[test]
+    fn folder_that_takes_no_lock_takes_no_state_either() {
+        let state = open(Path::new("/sys/weft-state")).expect("nothing is there");
+        let refused = state.protect_permanently();
+        assert!(matches!(refused, Err(StateError::Unsaved(_))));
+        assert!(!state.is_write_protected());
+    }
+
     #[test]
     fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
         let folder = tempfile::tempdir().unwrap();
@@ -737,10 +854,12 @@ mod tests {
     fn without_a_file_nothing_is_promised() {
         let state = State::in_file(&spec(None), VOLUME, None, None).unwrap();
         assert!(!state.can_persist() && !state.is_write_protected());
-        assert!(matches!(
-            state.protect_permanently(),
-            Err(StateError::Volatile)
-        ));
+        let refused = state.protect_permanently().unwrap_err();
+        assert!(matches!(refused, StateError::Volatile));
+        assert!(
+            refused.to_string().contains("give it a `state` path"),
+            "{refused}"
+        );
         assert!(matches!(
             state.set_unreadable(&[]),
             Err(StateError::Volatile)

@@ -195,6 +195,20 @@ fn a_place_that_is_given_up_lets_the_next_one_on() {
 }
 
 #[test]
+fn a_claim_costs_what_it_is_compared_with() {
+    let mut desk = Desk::new(&Locks::new());
+    for at in 0..3 {
+        desk.claim(Claim::new(at, 1, true));
+    }
+    for _ in 0..2 {
+        desk.claim(Claim::new(0, 1, true));
+    }
+    let mut units = 0;
+    work::take_turn(&mut units, u64::MAX, || desk.claim(Claim::new(3, 1, true)));
+    assert_eq!(units, 5, "three are held, two wait");
+}
+
+#[test]
 fn stripes_of_a_range() {
     let stripes = |from, len| Claim::new(from, len, true).stripes();
     assert_eq!(stripes(0, 1), 1);
@@ -202,6 +216,7 @@ fn stripes_of_a_range() {
     assert_eq!(stripes(GRANULE - 1, 2), 0b11);
     assert_eq!(stripes(63 * GRANULE, GRANULE + 1), 1 << 63 | 1);
     assert_eq!(stripes(GRANULE, 63 * GRANULE), u64::MAX - 1);
+    assert_eq!(stripes(0, 64 * GRANULE), u64::MAX);
     assert_eq!(stripes(5, 64 * GRANULE), u64::MAX);
     assert_eq!(stripes(0, u64::MAX), u64::MAX);
     assert_ne!(stripes(u64::MAX, 5), 0);
