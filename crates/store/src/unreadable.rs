@@ -190,6 +190,17 @@ mod tests {
         assert_eq!(marks.list(0, u64::MAX, 9), [Range { offset: 5, len: 2 }]);
     }
 
+    /// What only touches the range is no part of it.
+    #[test]
+    fn neighbours_of_what_is_restored_change_nothing() {
+        let marks = Unreadable::default();
+        let range = |offset, len| Range { offset, len };
+        let neighbours = [range(0, 512), range(1024, 512)];
+        assert!(!marks.restore(range(512, 512), &neighbours));
+        assert_eq!(marks.list(0, u64::MAX, 9), []);
+        assert!(!marks.overlaps(0, u64::MAX));
+    }
+
     #[test]
     fn the_number_of_ranges_is_bounded() {
         let marks = Unreadable::default();

@@ -201,6 +201,13 @@ fn new_objects_take_the_group_of_their_directory() {
         new(&shared, Kind::Directory, mode(0o755)),
         Ok((0o2755, 10, 2))
     );
+    let below = made(
+        &shared,
+        &attr(Kind::Directory, 0, 0, 0),
+        &caller(10, &[2]),
+        &mode(0o2755),
+    );
+    assert_eq!(below.map(|new| new.mode), Ok(0o2755), "it asks for both");
     assert_eq!(new(&plain, Kind::Fifo, SetAttr::default()), Ok((0, 10, 20)));
     assert_eq!(new(&plain, Kind::Block, mode(0)), Err(Error::Perm));
     assert_eq!(
