@@ -67,6 +67,21 @@ pub fn read(number: u64, bytes: &[u8]) -> Sector {
     }
 }
 
+/// How many bits of a sector are other than write `value` left them, or than zeros.
+pub fn wrong_bits(value: u32, number: u64, bytes: &[u8]) -> u32 {
+    let words = bytes.chunks_exact(8).enumerate();
+    let wrong = words.map(|(index, found)| {
+        let found = u64::from_le_bytes(found.try_into().expect("eight bytes"));
+        let word = if value == 0 {
+            0
+        } else {
+            word(value, number, index)
+        };
+        (found ^ word).count_ones()
+    });
+    wrong.sum()
+}
+
 /// What is wrong with a sector that is garbage, for who reads a failure.
 pub fn describe(number: u64, bytes: &[u8]) -> String {
     let words: Vec<u64> = (bytes.chunks_exact(8))
@@ -97,6 +112,7 @@ mod tests {
             let mut other = bytes;
             other[at] ^= 1;
             assert_ne!(read(9, &other[..SECTOR_BYTES]), Sector::Of(7), "byte {at}");
+            assert_eq!(wrong_bits(7, 9, &other[..SECTOR_BYTES]), 1, "byte {at}");
         }
         bytes[..256].fill(0);
         assert_eq!(read(9, &bytes[..SECTOR_BYTES]), Sector::Garbage);

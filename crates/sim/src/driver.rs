@@ -71,10 +71,10 @@ impl SimDriver {
         self.world.borrow().net.connection_of(self.id, socket)
     }
 
-    /// Digests guard every byte of a connection from now on.
-    pub fn guard(&self, connection: Option<usize>) {
+    /// From now on bits of a connection may be flipped on their way.
+    pub fn expose(&self, connection: Option<usize>) {
         if let Some(connection) = connection {
-            self.world.borrow_mut().net.guard(connection);
+            self.world.borrow_mut().net.expose(connection);
         }
     }
 

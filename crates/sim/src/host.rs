@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
-use crate::plan::{HostPlan, Plan};
+use crate::plan::{Harm, HostPlan, Plan};
 use crate::target::{address, subnqn};
 use crate::work::{Io, Work};
 use crate::world::{DriverId, Event, MS, S, Shared, US};
@@ -89,6 +89,7 @@ pub struct SimHost {
     /// Its number.
     pub number: usize,
     plan: HostPlan,
+    harm: Harm,
     /// Ways to the target, and the one that it takes this time.
     listeners: usize,
     listener: usize,
@@ -114,6 +115,7 @@ impl SimHost {
         SimHost {
             number,
             plan: plan.hosts[number],
+            harm: plan.harm(number),
             listeners: plan.listeners,
             listener: 0,
             driver: SimDriver::new(world, id, pool),
@@ -215,6 +217,11 @@ impl SimHost {
         lanes.any(|lane| self.driver.is_damaged(lane.connection))
     }
 
+    /// What comes may be anything: headers without digests were damaged.
+    fn may_anything(&self) -> bool {
+        self.harm == Harm::Anything && self.is_damaged()
+    }
+
     /// Closes every queue; what was in flight has an unknown outcome.
     fn begin_end(&mut self, work: &mut Work) -> Verdict {
         self.lose_all(work)?;
@@ -241,8 +248,9 @@ impl SimHost {
     fn came_up(&mut self, at: usize, result: u64) {
         let lane = &mut self.lanes[at];
         lane.connection = self.driver.connection_of(lane.socket);
-        if self.plan.header_digest && self.plan.data_digest {
-            self.driver.guard(lane.connection);
+        // What the Admin Queue brings is no data of blocks: it must be right.
+        if self.harm != Harm::Data || lane.qid != 0 {
+            self.driver.expose(lane.connection);
         }
         if lane.qid == 0 {
             self.cntlid = result as u16;
@@ -279,6 +287,9 @@ impl SimHost {
             .get_mut(usize::from(tag))
             .and_then(Option::take);
         let Some(Command { what, begun_at }) = command else {
+            if self.may_anything() {
+                return self.begin_end(work);
+            }
             let host = self.number;
             return Err(Violation(format!("host {host}: an answer to no command")));
         };
@@ -301,13 +312,7 @@ impl SimHost {
                 self.command(0, &sqe, data, Sent::Identify);
             }
             Sent::Identify => {
-                let mut bytes = [0; IDENTIFY_BYTES];
-                mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
-                let controller = identify::Controller::read_from_prefix(&bytes[..]);
-                let (controller, _) = controller.expect("4096 bytes");
-                // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
-                let takes = (controller.ioccsz.get() * 16).saturating_sub(64);
-                self.in_capsule_max = takes.min(self.plan.in_capsule_max);
+                self.identified(&memory);
                 self.enable_copies();
             }
             Sent::Behavior => {
@@ -327,7 +332,7 @@ impl SimHost {
                 let mut bytes = [0; size_of::<Notification>()];
                 mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
                 let page = Notification::read_from_bytes(&bytes).expect("its size");
-                if page.kind != notice::EMPTY {
+                if page.kind != notice::EMPTY && !self.may_anything() {
                     work.noticed(self.number, page.nsid.get(), page.kind)?;
                 }
                 if page.available > 0 {
@@ -337,6 +342,21 @@ impl SimHost {
             Sent::Io(_) => unreachable!("handled above"),
         }
         Ok(())
+    }
+
+    /// The controller has said what it takes.
+    fn identified(&mut self, memory: &Memory) {
+        let mut bytes = [0; IDENTIFY_BYTES];
+        mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
+        let controller = identify::Controller::read_from_prefix(&bytes[..]);
+        let (controller, _) = controller.expect("4096 bytes");
+        // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
+        let takes = controller
+            .ioccsz
+            .get()
+            .saturating_mul(16)
+            .saturating_sub(64);
+        self.in_capsule_max = takes.min(self.plan.in_capsule_max);
     }
 
     /// Copies between namespaces (Base 2.1, Host Behavior Support).

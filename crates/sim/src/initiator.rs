@@ -3,8 +3,8 @@
 //! lost, the session is, and it logs in anew under its old name.
 
 use host::iscsi::{
-    Command, Connection, Data, Error, Event as ConnectionEvent, Failure, FatalError, Params,
-    SessionState, Settings, lun_field,
+    Command, Connection, Data, Error, Event as ConnectionEvent, Failure, FatalError, Outcome,
+    Params, SessionState, Settings, lun_field,
 };
 use host::{Completion as Cqe, Memory};
 use machine::Tag;
@@ -12,11 +12,12 @@ use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token};
 use wire::iscsi::TaskFunction;
 use wire::nvme::Status;
+use wire::scsi::status;
 
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
 use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, Stage, TOKENS};
-use crate::plan::{HostPlan, IscsiPlan, Plan};
+use crate::plan::{Harm, HostPlan, IscsiPlan, Plan};
 use crate::scsi::{self, Asked};
 use crate::target::{initiator_name, isid, portal, target_name};
 use crate::work::{Io, Work};
@@ -26,6 +27,7 @@ use crate::world::{DriverId, Event, MS, Shared, US};
 const FUNCTIONS_MAX: usize = 2;
 /// CmdSN of a session's first command: it wraps soon.
 const CMD_SN: u32 = u32::MAX - 20;
+const CHECK_CONDITION: Outcome = Outcome::Status(status::CHECK_CONDITION);
 
 /// A command that was sent and has no answer.
 struct Sent {
@@ -57,6 +59,7 @@ pub struct SimInitiator {
     host: HostPlan,
     plan: IscsiPlan,
     reserves: bool,
+    harm: Harm,
     driver: SimDriver,
     stage: Stage,
     since: Nanos,
@@ -83,6 +86,7 @@ impl SimInitiator {
             host,
             plan: host.iscsi.expect("it speaks iSCSI"),
             reserves: plan.reserve_percent > 0,
+            harm: plan.harm(number),
             driver: SimDriver::new(world, id, pool),
             stage: Stage::Down(0),
             since: 0,
@@ -169,6 +173,9 @@ impl SimInitiator {
                 ConnectionEvent::Text(_)
                 | ConnectionEvent::LoggedOut(..)
                 | ConnectionEvent::Rejected(..) => {
+                    if self.may_anything() {
+                        return self.begin_end(work);
+                    }
                     let text = format!("initiator {}: {event:?}", self.number);
                     return Err(Violation(text));
                 }
@@ -181,12 +188,23 @@ impl SimInitiator {
     fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
         work.trace(|| format!("initiator {}: connection lost: {error}", self.number));
         match error {
-            Error::Protocol(fatal) if !is_passing(fatal) => {
+            Error::Protocol(fatal) if !is_passing(fatal) && !self.is_damaged() => {
                 let text = format!("initiator {}: {fatal}", self.number);
                 Err(Violation(text))
             }
             _ => self.begin_end(work),
         }
+    }
+
+    /// Whether a bit was flipped on the way from or to it.
+    fn is_damaged(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| self.driver.is_damaged(lane.number))
+    }
+
+    /// What comes may be anything: headers without digests were damaged.
+    fn may_anything(&self) -> bool {
+        self.harm == Harm::Anything && self.is_damaged()
     }
 
     /// Closes every connection; what was in flight has an unknown outcome.
@@ -215,6 +233,7 @@ impl SimInitiator {
     fn came_up(&mut self, at: usize) {
         let lane = &mut self.lanes[at];
         lane.number = self.driver.connection_of(lane.socket);
+        self.driver.expose(lane.number);
         if at == 0 {
             let session = lane.connection.session().clone();
             let wanted = self
@@ -272,6 +291,7 @@ impl SimInitiator {
         work: &mut Work,
     ) -> Verdict {
         let now = self.driver.now();
+        let (may_anything, is_damaged) = (self.may_anything(), self.is_damaged());
         let lane = &mut self.lanes[at];
         lane.has_room = true;
         let sent = lane
@@ -279,11 +299,19 @@ impl SimInitiator {
             .get_mut(usize::from(tag))
             .and_then(Option::take);
         let Some(sent) = sent else {
+            if may_anything {
+                return self.begin_end(work);
+            }
             let text = format!("initiator {}: an answer to no command", self.number);
             return Err(Violation(text));
         };
         let memory = lane.connection.take_memory(tag);
         let failure = Failure::of(completion.outcome, lane.connection.sense());
+        // Sense data is data: what it says may be anything.
+        let is_vague = is_damaged && self.harm != Harm::Nothing;
+        if failure.is_some_and(|failure| is_vague && failure.outcome == CHECK_CONDITION) {
+            return (sent.ios.into_iter()).try_for_each(|io| work.lost(io, None));
+        }
         if let Some(failure) = failure
             && failure.is_unit_attention()
         {
@@ -296,6 +324,7 @@ impl SimInitiator {
             None => [Status::SUCCESS; 2],
             Some(failure) => match scsi::statuses(&failure) {
                 Some(statuses) => statuses,
+                None if may_anything => [Status::ABORT_REQUESTED; 2],
                 None => {
                     let text = format!("initiator {}: {failure}", self.number);
                     return Err(Violation(text));
@@ -363,7 +392,7 @@ impl SimInitiator {
         {
             // Commands of a nexus that is preempted end without a word (SPC-4,
             // section 5.12.11.2.6).
-            if !self.reserves {
+            if !self.reserves && !self.is_damaged() {
                 work.timed_out(self.number)?;
             }
             return self.begin_end(work);
@@ -377,7 +406,8 @@ impl SimInitiator {
         if self.wants_end {
             return Ok(());
         }
-        if work.wants_abort() {
+        // A function that is another than was sent might reset the target.
+        if self.harm != Harm::Anything && work.wants_abort() {
             self.abort_one(world, work)?;
         }
         for at in 0..self.lanes.len() {

@@ -13,6 +13,7 @@ mod host;
 mod initiator;
 mod net;
 mod nfs;
+mod outcome;
 mod plan;
 mod random;
 mod reserve;
@@ -24,6 +25,7 @@ mod target;
 mod work;
 mod world;
 
+pub use outcome::{Failure, NfsOutcome, Outcome};
 pub use plan::{Lies, PanicPlan, Plan};
 pub use random::Random;
-pub use run::{Failure, NfsOutcome, Outcome, run, run_plan};
+pub use run::{run, run_plan};

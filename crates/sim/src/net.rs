@@ -27,8 +27,8 @@ pub struct NetSettings {
     /// Whether senders' memory is read when the bytes arrive, not when they are
     /// sent.
     pub zero_copy: bool,
-    /// Once in so many pieces that arrive where digests guard all of them a bit
-    /// is another; 0 for never.
+    /// Once in so many pieces that arrive on connections that are exposed a bit is
+    /// another; 0 for never.
     pub flips: u64,
 }
 
@@ -115,8 +115,10 @@ struct Connection {
     ends: [End; 2],
     /// Its host has vanished without a word: nothing passes any more.
     is_dead: bool,
-    /// Digests guard every byte of it, headers and data.
-    is_guarded: bool,
+    /// The driver that made it.
+    maker: DriverId,
+    /// Bits of it may be flipped on their way.
+    is_exposed: bool,
     /// A bit of it was flipped on its way.
     is_damaged: bool,
 }
@@ -154,6 +156,8 @@ pub struct DriverState {
     batches: Vec<Box<Batch>>,
     /// Its user is slow for a while.
     pub busy_until: Nanos,
+    /// Bits that were flipped on the connections it has made.
+    pub flips: u64,
 }
 
 /// The network.
@@ -207,6 +211,7 @@ impl Net {
             pool,
             batches: Vec::new(),
             busy_until: 0,
+            flips: 0,
         });
         self.drivers.len() - 1
     }
@@ -241,9 +246,9 @@ impl Net {
         }
     }
 
-    /// From now on digests guard every byte of the connection.
-    pub fn guard(&mut self, connection: usize) {
-        self.connections[connection].is_guarded = true;
+    /// From now on bits of the connection may be flipped on their way.
+    pub fn expose(&mut self, connection: usize) {
+        self.connections[connection].is_exposed = true;
     }
 
     /// Whether a bit of the connection was flipped on its way.
@@ -432,7 +437,8 @@ impl World {
                 End::new(Holder::Accepted(acceptor), to),
             ],
             is_dead: false,
-            is_guarded: false,
+            maker: driver,
+            is_exposed: false,
             is_damaged: false,
         });
         self.net.slot(driver, socket).what = Use::End(connection, 0);
@@ -639,8 +645,8 @@ impl World {
 
     /// Whether a bit of what arrives now is flipped: which one, by chance.
     fn flip(&mut self, connection: usize) -> Option<u64> {
-        let is_guarded = self.net.connections[connection].is_guarded;
-        let flips = is_guarded && self.random.one_in(self.net.settings.flips);
+        let is_exposed = self.net.connections[connection].is_exposed;
+        let flips = is_exposed && self.random.one_in(self.net.settings.flips);
         flips.then(|| self.random.any())
     }
 
@@ -699,6 +705,8 @@ impl World {
             let (byte, bit) = (was + (flip % new) as usize, flip >> 32 & 7);
             this.inbox[byte] ^= 1 << bit;
             link.is_damaged = true;
+            let maker = link.maker;
+            self.net.drivers[maker].flips += 1;
             self.trace(|| format!("connection {connection}: a bit is flipped on its way to {end}"));
         }
         self.try_receive(connection, end, 0);

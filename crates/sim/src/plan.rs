@@ -62,6 +62,42 @@ pub struct HostPlan {
     pub volume: Option<usize>,
 }
 
+impl HostPlan {
+    /// Header and data digests that it insists on.
+    pub fn set_digests(&mut self, header: bool, data: bool) {
+        (self.header_digest, self.data_digest) = (header, data);
+        if let Some(iscsi) = &mut self.iscsi {
+            let digest = |is_wanted| match is_wanted {
+                true => Digest::Required,
+                false => Digest::Never,
+            };
+            (iscsi.header_digest, iscsi.data_digest) = (digest(header), digest(data));
+        }
+    }
+
+    /// Whether digests guard its headers, and its data, for certain.
+    fn digests(&self) -> (bool, bool) {
+        match &self.iscsi {
+            None => (self.header_digest, self.data_digest),
+            Some(iscsi) => (
+                iscsi.header_digest == Digest::Required,
+                iscsi.data_digest == Digest::Required,
+            ),
+        }
+    }
+}
+
+/// What bits that are flipped on the way may do to a host, beside what digests catch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// Nothing: digests guard every byte, or no bit is flipped.
+    Nothing,
+    /// Data is other than it was by those bits: only headers have digests.
+    Data,
+    /// Whatever a host can do to a volume: headers have no digests.
+    Anything,
+}
+
 /// What an iSCSI initiator asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct IscsiPlan {
@@ -316,18 +352,55 @@ impl Plan {
 }
 
 impl Plan {
-    /// In some seeds bits are flipped on their way, and some NVMe hosts have digests
-    /// to see it by.
+    /// In some seeds bits are flipped on their way. Some hosts have digests to see it
+    /// by.
     fn flip_bits(&mut self, r: &mut Random) {
         if !r.one_in(4) {
             return;
         }
         self.net.flips = r.pick(&[100, 1000]);
         for host in &mut self.hosts {
-            if r.one_in(2) {
-                (host.header_digest, host.data_digest) = (true, true);
+            let digests = [
+                (4, (true, true)),
+                (3, (true, false)),
+                (1, (false, true)),
+                (1, (false, false)),
+            ];
+            let (header, data) = r.weighted(&digests);
+            host.set_digests(header, data);
+        }
+    }
+
+    /// What bits that are flipped may do to a host.
+    pub fn harm(&self, host: usize) -> Harm {
+        match self.hosts[host].digests() {
+            _ if self.net.flips == 0 => Harm::Nothing,
+            (true, true) => Harm::Nothing,
+            (true, false) => Harm::Data,
+            (false, _) => Harm::Anything,
+        }
+    }
+
+    /// Gives each host that may do anything a volume that no other uses, behind those
+    /// that all use.
+    pub fn part_volumes(&mut self) {
+        for host in 0..self.hosts.len() {
+            if self.harm(host) == Harm::Anything {
+                let own = VolumePlan {
+                    hot: 0,
+                    ..self.volumes[0]
+                };
+                self.hosts[host].volume = Some(self.volumes.len());
+                self.volumes.push(own);
             }
         }
+    }
+
+    /// How many volumes all hosts use.
+    pub fn shared_volumes(&self) -> usize {
+        let hosts = 0..self.hosts.len();
+        let own = hosts.filter(|&host| self.harm(host) == Harm::Anything);
+        self.volumes.len() - own.count()
     }
 
     /// In some seeds a file is so large that its ranges lie in two of the stripes

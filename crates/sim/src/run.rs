@@ -13,6 +13,7 @@ use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
 use crate::nfs::{self, Nfs, NfsClient};
+use crate::outcome::{Failure, NfsOutcome, Outcome};
 use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
@@ -37,7 +38,7 @@ const PANIC: u32 = 8;
 const STOPPED: u32 = 9;
 
 /// Reactors and hosts of a run at most.
-const SHARDS_MAX: usize = 3;
+pub(crate) const SHARDS_MAX: usize = 3;
 const HOSTS_MAX: usize = 4;
 const CLIENTS_MAX: usize = 3;
 /// The drivers of hosts end here, and those of clients.
@@ -51,102 +52,6 @@ const LITTLE_BYTES: u64 = 16 << 20;
 const STOP_MAX: Nanos = 10 * S;
 /// Simulated time that one part of a run may take.
 const PART_MAX: Nanos = 600 * S;
-
-/// What a run has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Operations begun.
-    pub ops: u64,
-    /// Answers checked.
-    pub checked: u64,
-    /// Commands that failed.
-    pub failed: u64,
-    /// Times that hosts came up.
-    pub lives: u64,
-    /// Those of them that were iSCSI sessions.
-    pub sessions: u64,
-    /// Task management functions that ended something.
-    pub functions: u64,
-    /// All lives, until everything was to work.
-    pub lives_in_chaos: u64,
-    /// Faults of the run's own doing.
-    pub faults: u64,
-    /// What NFS clients did.
-    pub nfs: NfsOutcome,
-    /// The same for every run of a seed.
-    pub digest: u64,
-}
-
-impl Outcome {
-    /// Counts what another run has done; digests and `lives_in_chaos` are of one
-    /// run alone.
-    pub fn add(&mut self, other: &Outcome) {
-        self.ops += other.ops;
-        self.checked += other.checked;
-        self.failed += other.failed;
-        self.lives += other.lives;
-        self.sessions += other.sessions;
-        self.functions += other.functions;
-        self.faults += other.faults;
-        self.nfs = self.nfs.plus(&other.nfs);
-    }
-}
-
-/// What the NFS clients of a run have done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NfsOutcome {
-    /// Answers checked.
-    pub checked: u64,
-    /// Times that clients mounted or took back what they had.
-    pub lives: u64,
-    /// Those of them that took back what they had from a target started again.
-    pub reclaimed: u64,
-    /// Calls sent again on another connection, in their slots.
-    pub repeated: u64,
-    /// Calls whose outcome nobody knows: the session was gone.
-    pub lost: u64,
-    /// Writes made again because a restart had changed the verifier.
-    pub rewritten: u64,
-    /// Delegations given.
-    pub delegations: u64,
-}
-
-impl NfsOutcome {
-    /// These and those.
-    #[must_use]
-    pub fn plus(&self, other: &NfsOutcome) -> NfsOutcome {
-        NfsOutcome {
-            checked: self.checked + other.checked,
-            lives: self.lives + other.lives,
-            reclaimed: self.reclaimed + other.reclaimed,
-            repeated: self.repeated + other.repeated,
-            lost: self.lost + other.lost,
-            rewritten: self.rewritten + other.rewritten,
-            delegations: self.delegations + other.delegations,
-        }
-    }
-}
-
-/// A run that did not keep what weft promises.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Its seed.
-    pub seed: u64,
-    /// What is wrong.
-    pub text: String,
-    /// The last lines of its trace.
-    pub trace: Vec<String>,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in &self.trace {
-            writeln!(f, "{line}")?;
-        }
-        writeln!(f, "seed {}: {}", self.seed, self.text)?;
-        write!(f, "to repeat it: cargo xtask sim --seed {}", self.seed)
-    }
-}
 
 thread_local! {
     /// Pools live on, so that a seed costs no mappings: their address space is
@@ -180,8 +85,9 @@ pub fn run(seed: u64, trace: usize) -> Result<Outcome, Box<Failure>> {
 }
 
 /// Runs what somebody has made of a seed's plan.
-pub fn run_plan(plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
+pub fn run_plan(mut plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
     let seed = plan.seed;
+    plan.part_volumes();
     let mut run = Run::new(plan, trace > 0);
     let result = catch_unwind(AssertUnwindSafe(|| run.all()));
     let text = match result {
@@ -305,9 +211,19 @@ impl Run {
             functions: self.hosts.iter().map(Actor::functions).sum(),
             lives_in_chaos: self.lives_in_chaos,
             faults: self.faults,
+            flips: self.flips(),
             nfs: self.nfs_outcome(),
             digest: self.world.borrow().digest(),
         })
+    }
+
+    fn flips(&self) -> [u64; 2] {
+        let mut flips = [0; 2];
+        for (n, host) in self.plan.hosts.iter().enumerate() {
+            let own = self.world.borrow_mut().net.driver(SHARDS_MAX + n).flips;
+            flips[usize::from(host.iscsi.is_some())] += own;
+        }
+        flips
     }
 
     fn nfs_outcome(&self) -> NfsOutcome {
@@ -750,7 +666,8 @@ impl Run {
         let sizes: Vec<_> = self.media.iter().map(|medium| medium.blocks).collect();
         let next = {
             let random = &mut self.world.borrow_mut().random;
-            self.changes.next(&self.plan, &sizes, random)
+            let shared = &sizes[..self.plan.shared_volumes()];
+            self.changes.next(&self.plan, shared, random)
         };
         let Some((what, is_back)) = next else { return };
         self.world.borrow_mut().trace(|| match is_back {

@@ -2,13 +2,14 @@
 //! NVMe.
 
 use host::iscsi::{Failure, Outcome};
+use wire::iscsi::RejectReason;
 use wire::nvme::{CopySource, DSM_AD, DsmRange, Status, admin, cdw12, io};
 use wire::scsi::cdb::{self, Cdb};
 use wire::scsi::{UnmapDescriptor, UnmapHeader, asc, key, opcode, persistent_reserve_out, status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::reserve::Ask;
-use crate::target::{lun_of, uuid};
+use crate::target::{lun, uuid, volume_of};
 use crate::work::{COPY_ABORTED, OR_WRITE, Request};
 
 /// A command to send.
@@ -27,7 +28,7 @@ pub struct Asked {
 pub fn asked(requests: &[Request]) -> Asked {
     let first = &requests[0];
     let own = first.sqe.nsid.get();
-    let lun = lun_of(first.asked.unwrap_or(own));
+    let lun = lun(volume_of(first.asked.unwrap_or(own)));
     if let Some(ask) = first.ask {
         let (cdb, bytes) = reserve(ask);
         let len = bytes.len() as u32;
@@ -56,7 +57,7 @@ pub fn asked(requests: &[Request]) -> Asked {
         OR_WRITE => at(opcode::ORWRITE_16, fua(first)),
         admin::GET_LBA_STATUS => cdb::get_lba_status(lba(first), first.len),
         io::COPY => {
-            bytes = copy_list(lun_of(own), lba(first), &first.bytes);
+            bytes = copy_list(volume_of(own), lba(first), &first.bytes);
             cdb::extended_copy(bytes.len() as u32)
         }
         io::FLUSH => cdb::synchronize_cache16(),
@@ -126,23 +127,23 @@ fn unmap_list(ranges: &[u8]) -> Vec<u8> {
 /// The parameter list of EXTENDED COPY(LID1) to a logical unit, for the ranges of a
 /// Copy (SPC-4, sections 6.4.3, 6.4.5 and 6.4.6): without a list identifier, the two
 /// units named by their UUIDs.
-fn copy_list(to: u16, mut to_lba: u64, ranges: &[u8]) -> Vec<u8> {
+fn copy_list(to: usize, mut to_lba: u64, ranges: &[u8]) -> Vec<u8> {
     const CSCD_BYTES: u16 = 32;
     let ranges = ranges.chunks_exact(size_of::<CopySource>());
     let ranges = ranges.map(|range| CopySource::read_from_bytes(range).expect("its size"));
     let ranges: Vec<CopySource> = ranges.collect();
-    let from = lun_of(ranges[0].snsid.get());
+    let from = volume_of(ranges[0].snsid.get());
     let mut list = vec![0, 0x18];
     list.extend((2 * CSCD_BYTES).to_be_bytes());
     list.extend([0; 4]);
     list.extend((28 * ranges.len() as u32).to_be_bytes());
     list.extend([0; 4]);
-    for lun in [from, to] {
+    for volume in [from, to] {
         let mut cscd = [0; CSCD_BYTES as usize];
         cscd[0] = 0xe4;
         // Binary, of the logical unit, a UUID.
         (cscd[4], cscd[5], cscd[7], cscd[8]) = (0x01, 0x0a, 18, 0x10);
-        cscd[10..26].copy_from_slice(uuid(lun.into()).as_bytes());
+        cscd[10..26].copy_from_slice(uuid(volume).as_bytes());
         list.extend(cscd);
     }
     for range in ranges {
@@ -227,11 +228,19 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
                 (_, asc::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE) => alone(Status::LBA_OUT_OF_RANGE),
                 (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR) => alone(Status::UNRECOVERED_READ),
                 (_, asc::WRITE_ERROR) => both(Status::WRITE_FAULT),
+                // Data that did not match its digest: the command was not executed.
+                (_, asc::PROTOCOL_SERVICE_CRC_ERROR) => alone(Status::TRANSIENT_TRANSPORT),
                 (_, asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => both(Status::CAPACITY_EXCEEDED),
                 (key::DATA_PROTECT, _) => alone(Status::WRITE_PROTECTED),
                 (key::ILLEGAL_REQUEST, _) => alone(Status::INVALID_FIELD),
                 _ => None,
             }
+        }
+        // Of a read: it was executed, and what came is not what was sent.
+        Outcome::Damaged => alone(Status::TRANSIENT_TRANSPORT),
+        // It was never received, and an abort has taken its place.
+        Outcome::Rejected(reason) if reason == RejectReason::DataDigestError as u8 => {
+            alone(Status::TRANSIENT_TRANSPORT)
         }
         _ => None,
     }

@@ -17,7 +17,7 @@ use crate::host::{CC_ENABLE, TOKENS};
 use crate::net::{Net, NetSettings};
 use crate::plan::{Lies, Plan, VolumePlan};
 use crate::random::Random;
-use crate::target::{Medium, SimTarget, address, subnqn};
+use crate::target::{Medium, SimTarget, address, nsid, subnqn};
 use crate::world::{DriverId, Event, MS, S, Shared, US, World};
 
 /// Of the target.
@@ -104,7 +104,7 @@ impl Guest {
     /// Submits a read or a write of `len` bytes at `slba`.
     fn submit(&mut self, opcode: u8, slba: u64, len: u32) {
         let mut sqe = Sqe::new(opcode);
-        sqe.nsid = 1.into();
+        sqe.nsid = nsid(0, 0).into();
         sqe.set_blocks(slba, len / BLOCK);
         sqe.sgl = Sgl::new(Sgl::TRANSPORT, len);
         let data = match opcode {

@@ -31,12 +31,19 @@ pub fn subnqn(subsystem: usize) -> String {
 
 /// The namespace of a volume, which each subsystem calls something else.
 pub fn nsid(subsystem: usize, volume: usize) -> u32 {
-    (10 * subsystem + volume + 1) as u32
+    (subsystem as u32 & 1) << 9 | u32::from(lun(volume + 1))
 }
 
-/// The logical unit of the volume that a host calls so.
-pub fn lun_of(nsid: u32) -> u16 {
-    ((nsid - 1) % 10) as u16
+/// The volume that a host calls so.
+pub fn volume_of(nsid: u32) -> usize {
+    (nsid & 7) as usize - 1
+}
+
+/// The logical unit of a volume. Three bits have to be flipped before one is another:
+/// each bit of the number stands there three times.
+pub fn lun(volume: usize) -> u16 {
+    assert!(volume < 8, "three bits");
+    volume as u16 * 0o111
 }
 
 /// Name of the iSCSI target.
@@ -294,7 +301,7 @@ fn iscsi_target(plan: &Plan) -> IscsiTargetSpec {
     let mut spec = IscsiTargetSpec::new(target_name());
     let volumes = 0..plan.volumes.len();
     spec.luns = volumes
-        .map(|n| LunSpec::new(n as u16, volume_name(n)))
+        .map(|n| LunSpec::new(lun(n), volume_name(n)))
         .collect();
     let limits = &mut spec.target.limits;
     limits.queue_depth = plan.iscsi.queue_depth;
@@ -546,5 +553,22 @@ impl SimTarget {
 impl Drop for SimTarget {
     fn drop(&mut self) {
         self.shared.end_clerk();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_flipped_bits_make_no_volume_another() {
+        let far = |a: u32, b: u32| (a ^ b).count_ones() > 2;
+        for one in 0..6 {
+            assert_eq!(volume_of(nsid(1, one)), one);
+            for other in (0..6).filter(|other| *other != one) {
+                assert!(far(lun(one).into(), lun(other).into()), "{one}, {other}");
+                assert!(far(nsid(0, one), nsid(0, other)), "{one}, {other}");
+            }
+        }
     }
 }

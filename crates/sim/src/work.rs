@@ -2,6 +2,7 @@
 
 mod changes;
 mod copies;
+mod harm;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +15,7 @@ use wire::nvme::{Sqe, Status, admin, io};
 use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Violation, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
-use crate::plan::Plan;
+use crate::plan::{Harm, Plan};
 use crate::random::Random;
 use crate::reserve::{Ask, Book, End, Notice, REPORT_BYTES, Report};
 use crate::target::{host_identifier, nsid};
@@ -207,7 +208,8 @@ impl Work {
 
     /// Has everything read once.
     pub fn verify_all(&mut self) {
-        for (volume, served) in self.volumes.iter().enumerate() {
+        let shared = self.volumes.iter().take(self.plan.shared_volumes());
+        for (volume, served) in shared.enumerate() {
             let most = u64::from(self.plan.io_bytes_max / served.block_bytes);
             let step = most.min(served.atomic_blocks).min(16);
             let mut first = self.plan.stage_blocks();
@@ -252,24 +254,29 @@ impl Work {
         self.left -= 1;
         let volume = self.plan.hosts[host].volume;
         let volume =
-            volume.unwrap_or_else(|| self.random.below(self.volumes.len() as u64) as usize);
-        if self.random.percent(self.plan.reserve_percent) && !self.volumes[volume].book.is_busy() {
+            volume.unwrap_or_else(|| self.random.below(self.plan.shared_volumes() as u64) as usize);
+        let harm = self.plan.harm(host);
+        let may_reserve = harm == Harm::Nothing && !self.volumes[volume].book.is_busy();
+        if self.random.percent(self.plan.reserve_percent) && may_reserve {
             return vec![self.reserve(host, volume)];
         }
         let speaks_iscsi = self.plan.hosts[host].iscsi.is_some();
+        let unless = |isnt: bool, weight: u32| if isnt { 0 } else { weight };
+        // A bit of what other commands have for data would make others of them.
+        let is_exact = harm == Harm::Data;
         let kind = self.random.weighted(&[
             (35, io::READ),
             (35, io::WRITE),
             (self.plan.flushes, io::FLUSH),
             (6, io::WRITE_ZEROES),
-            (3, io::DATASET_MANAGEMENT),
-            (4, io::COMPARE),
+            (unless(is_exact, 3), io::DATASET_MANAGEMENT),
+            (unless(is_exact, 4), io::COMPARE),
             (3, io::VERIFY),
             (self.spoils(host), io::WRITE_UNCORRECTABLE),
-            (if room >= 2 { 12 } else { 0 }, FUSED),
-            (if speaks_iscsi { 6 } else { 0 }, OR_WRITE),
-            (self.plan.copies, io::COPY),
-            (3, admin::GET_LBA_STATUS),
+            (unless(is_exact || room < 2, 12), FUSED),
+            (unless(is_exact || !speaks_iscsi, 6), OR_WRITE),
+            (unless(harm != Harm::Nothing, self.plan.copies), io::COPY),
+            (unless(is_exact && speaks_iscsi, 3), admin::GET_LBA_STATUS),
         ]);
         let (first, blocks) = self.extent(volume);
         match kind {
@@ -536,6 +543,7 @@ impl Work {
     /// been, but for the other half of a pair.
     pub fn not_sent(&mut self, io: Io) -> Verdict {
         match io.part {
+            _ if self.is_anyones(&io) => self.over(io, None),
             Part::Whole => io
                 .ops
                 .into_iter()
@@ -551,6 +559,9 @@ impl Work {
 
     /// The connection of a command was lost.
     pub fn lost(&mut self, io: Io, connection: Option<usize>) -> Verdict {
+        if self.is_anyones(&io) {
+            return self.over(io, connection);
+        }
         if io.part == Part::Stage {
             return self.has_not_staged(io.ops[0], connection);
         }
@@ -591,6 +602,9 @@ impl Work {
         let status = cqe.status;
         self.trace(|| format!("op {:?} {:?}: {status}", io.ops, io.part));
         self.answers[usize::from(status.is_success())] += 1;
+        if self.is_anyones(&io) {
+            return self.over(io, None);
+        }
         if took > ANSWER_MAX {
             let text = format!("op {:?} was answered after {} s", io.ops, took / S);
             return Err(Violation(text));
@@ -623,7 +637,7 @@ impl Work {
                 }
                 Ok(())
             }
-            (Kind::Compare, Status::COMPARE_FAILURE) => self.checker.miscompared(io.ops[0]),
+            (Kind::Compare, Status::COMPARE_FAILURE) => self.miscompared(io.ops[0]),
             (kind, _) if !kind.writes() => self.checker.ended(io.ops[0]),
             // What goes from place to place may fail on its way.
             (kind, code)
@@ -698,8 +712,9 @@ impl Work {
             memory.expect("a read has memory").slice(0, len as u32),
             &mut bytes,
         );
-        for (n, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+        for (n, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).enumerate() {
             let number = op.first * (block_bytes / SECTOR_BYTES) as u64 + n as u64;
+            self.mend(&op, number, sector);
             if content::read(number, sector) == Sector::Garbage {
                 self.trace(|| content::describe(number, sector));
             }
@@ -782,7 +797,7 @@ impl Work {
         }
         let miscompared = Fate::Answered(Status::COMPARE_FAILURE.dnr());
         if first == miscompared {
-            return self.checker.miscompared(value);
+            return self.miscompared(value);
         }
         // The write's own status tells whether it had an effect; where it is
         // lost, that of a compare that failed by itself does.

@@ -26,6 +26,7 @@ fn every_seed_keeps_the_promises() {
     assert!(total.checked > 100 * SEEDS, "{total:?}");
     assert!(total.failed > SEEDS, "{total:?}");
     assert!(total.faults > 3 * SEEDS, "{total:?}");
+    assert!(total.flips.iter().all(|n| *n > SEEDS / 4), "{total:?}");
     assert!(total.lives > 3 * SEEDS, "{total:?}");
     assert!(total.sessions > SEEDS / 2, "{total:?}");
     assert!(total.functions > SEEDS / 2, "{total:?}");

@@ -158,6 +158,11 @@ impl Op {
         self.invoked
     }
 
+    /// Whether it may change a block.
+    pub fn writes_to(&self, volume: usize, block: u64) -> bool {
+        self.kind.writes() && self.covers(volume, block)
+    }
+
     fn covers(&self, volume: usize, block: u64) -> bool {
         self.volume == volume && block >= self.first && block - self.first < self.blocks
     }

@@ -58,7 +58,8 @@ impl Work {
     pub(super) fn stage(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
         // Content names its place by sectors: blocks must be alike.
         let block_bytes = self.volumes[volume].block_bytes;
-        let alike = (0..self.volumes.len()).filter(|&v| self.volumes[v].block_bytes == block_bytes);
+        let shared = 0..self.plan.shared_volumes();
+        let alike = shared.filter(|&v| self.volumes[v].block_bytes == block_bytes);
         let alike: Vec<usize> = alike.collect();
         let from = self.random.pick(&alike);
         let taken = &self.copies.taken;

@@ -1,0 +1,102 @@
+//! What came of a run.
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Operations begun.
+    pub ops: u64,
+    /// Answers checked.
+    pub checked: u64,
+    /// Commands that failed.
+    pub failed: u64,
+    /// Times that hosts came up.
+    pub lives: u64,
+    /// Those of them that were iSCSI sessions.
+    pub sessions: u64,
+    /// Task management functions that ended something.
+    pub functions: u64,
+    /// All lives, until everything was to work.
+    pub lives_in_chaos: u64,
+    /// Faults of the run's own doing.
+    pub faults: u64,
+    /// Bits that were flipped on their way, of NVMe and of iSCSI.
+    pub flips: [u64; 2],
+    /// What NFS clients did.
+    pub nfs: NfsOutcome,
+    /// The same for every run of a seed.
+    pub digest: u64,
+}
+
+impl Outcome {
+    /// Counts what another run has done; digests and `lives_in_chaos` are of one
+    /// run alone.
+    pub fn add(&mut self, other: &Outcome) {
+        self.ops += other.ops;
+        self.checked += other.checked;
+        self.failed += other.failed;
+        self.lives += other.lives;
+        self.sessions += other.sessions;
+        self.functions += other.functions;
+        self.faults += other.faults;
+        for (sum, flips) in self.flips.iter_mut().zip(other.flips) {
+            *sum += flips;
+        }
+        self.nfs = self.nfs.plus(&other.nfs);
+    }
+}
+
+/// What the NFS clients of a run have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NfsOutcome {
+    /// Answers checked.
+    pub checked: u64,
+    /// Times that clients mounted or took back what they had.
+    pub lives: u64,
+    /// Those of them that took back what they had from a target started again.
+    pub reclaimed: u64,
+    /// Calls sent again on another connection, in their slots.
+    pub repeated: u64,
+    /// Calls whose outcome nobody knows: the session was gone.
+    pub lost: u64,
+    /// Writes made again because a restart had changed the verifier.
+    pub rewritten: u64,
+    /// Delegations given.
+    pub delegations: u64,
+}
+
+impl NfsOutcome {
+    /// These and those.
+    #[must_use]
+    pub fn plus(&self, other: &NfsOutcome) -> NfsOutcome {
+        NfsOutcome {
+            checked: self.checked + other.checked,
+            lives: self.lives + other.lives,
+            reclaimed: self.reclaimed + other.reclaimed,
+            repeated: self.repeated + other.repeated,
+            lost: self.lost + other.lost,
+            rewritten: self.rewritten + other.rewritten,
+            delegations: self.delegations + other.delegations,
+        }
+    }
+}
+
+/// A run that did not keep what weft promises.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub text: String,
+    /// The last lines of its trace.
+    pub trace: Vec<String>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "seed {}: {}", self.seed, self.text)?;
+        write!(f, "to repeat it: cargo xtask sim --seed {}", self.seed)
+    }
+}
