@@ -281,7 +281,7 @@ impl fmt::Display for FatalError {
             }
             FatalError::LoginTimeout => f.write_str("no login in time"),
             FatalError::CmdSnGap { cmd_sn, expected } => match cmd_sn == expected {
-                true => write!(f, "CmdSN {cmd_sn} was damaged and did not come again"),
+                true => write!(f, "CmdSN {cmd_sn} was rejected and did not come again"),
                 false => write!(f, "CmdSN {cmd_sn} came, and {expected} did not"),
             },
             FatalError::KeepAlive => f.write_str("no answer to a NOP-In in time"),
