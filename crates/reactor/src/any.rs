@@ -141,6 +141,10 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.batch())
     }
 
+    fn give_back(&mut self) -> bool {
+        each!(self, driver => driver.give_back())
+    }
+
     fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
         each!(self, driver => driver.add_listener(listener, token))
     }

@@ -7,6 +7,8 @@ pub const BATCH_IOVECS_MAX: usize = 1024;
 /// A batch takes no more PDUs once it holds this many bytes.
 pub const BATCH_BYTES_MAX: u64 = 1 << 20;
 const ARENA_BYTES: usize = 32 << 10;
+/// Batches that a driver keeps.
+const SPARE_BATCHES_MAX: usize = 64;
 /// Pieces that one PDU may take: header, payload (a loan may have many
 /// pieces), trailer.
 const PDU_IOVECS: usize = 2 + mem::LOAN_PIECES_MAX;
@@ -249,6 +251,42 @@ impl Batch {
     }
 }
 
+/// Batches that a driver keeps for reuse, last in first out.
+#[derive(Default)]
+pub(crate) struct SpareBatches {
+    #[allow(clippy::vec_box)] // handed out as they are
+    all: Vec<Box<Batch>>,
+    /// So many of the first were not taken since [`SpareBatches::trim`].
+    unused: usize,
+}
+
+impl SpareBatches {
+    /// An empty batch.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Box<Batch> {
+        let batch = self.all.pop();
+        self.unused = self.unused.min(self.all.len());
+        batch.unwrap_or_else(Batch::new)
+    }
+
+    /// Lets go of what a batch held.
+    #[inline]
+    pub(crate) fn put(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if self.all.len() < SPARE_BATCHES_MAX {
+            self.all.push(batch);
+        }
+    }
+
+    /// Frees those that were not taken since it was called last; how many.
+    pub(crate) fn trim(&mut self) -> usize {
+        let unused = self.unused;
+        self.all.drain(..unused);
+        self.unused = self.all.len();
+        unused
+    }
+}
+
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (bytes, pieces) = (self.left_bytes, self.iovecs.len() - self.next);
@@ -371,6 +409,19 @@ mod tests {
         batch.clear();
         batch.header(b"alone");
         assert!(!batch.has_pieces_of(0) && batch.only_payload().is_none());
+    }
+
+    #[test]
+    fn batches_that_were_not_taken_for_an_interval_are_freed() {
+        let mut spare = SpareBatches::default();
+        let taken: Vec<_> = (0..70).map(|_| spare.take()).collect();
+        taken.into_iter().for_each(|batch| spare.put(batch));
+        assert_eq!(spare.all.len(), SPARE_BATCHES_MAX);
+        assert_eq!(spare.trim(), 0, "they were taken just now");
+        let taken = [spare.take(), spare.take()];
+        taken.into_iter().for_each(|batch| spare.put(batch));
+        assert_eq!((spare.trim(), spare.all.len()), (SPARE_BATCHES_MAX - 2, 2));
+        assert_eq!((spare.trim(), spare.trim(), spare.all.len()), (2, 0, 0));
     }
 
     #[test]

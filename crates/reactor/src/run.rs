@@ -3,7 +3,6 @@
 use crate::mailbox::Receiver;
 use crate::spin::{Decision, Spin};
 use crate::types::{Completion, Driver, Nanos, Wait};
-use mem::Pool;
 use std::cell::Cell;
 use std::io;
 
@@ -107,7 +106,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
                 Decision::Sleep => {
                     stats.sleeps += 1;
                     if trims > 0 && now >= trim_at {
-                        give_back(driver.pool());
+                        give_back(driver);
                         (trim_at, trims) = (now + TRIM_INTERVAL_NS, trims - 1);
                     }
                     let trim_at = if trims > 0 { trim_at } else { Nanos::MAX };
@@ -143,8 +142,8 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
 
 /// Gives memory back that was not used for a while: also with connections that are
 /// open, of which many may have gone.
-fn give_back(pool: &Pool) {
-    if pool.trim_unused() > 0 {
+fn give_back(driver: &mut impl Driver) {
+    if driver.give_back() {
         mem::give_back_heap();
     }
 }

@@ -260,6 +260,10 @@ pub trait Driver: FileIo {
     }
     /// An empty batch.
     fn batch(&mut self) -> Box<Batch>;
+    /// Frees what nothing has used since this was called last; whether there was any.
+    fn give_back(&mut self) -> bool {
+        self.pool().trim_unused() > 0
+    }
     /// Accepts on `listener` until closed, one [`Completion::Accepted`] each.
     fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId>;
     /// Our address of a connected socket, before it is taken. A driver whose

@@ -6,7 +6,7 @@
 
 mod files;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, SpareBatches};
 use crate::bell::{Bell, Ticket};
 use crate::shares::DisksOfFiles;
 use crate::sys::{self, check};
@@ -31,8 +31,6 @@ const ACCEPTS_MAX: usize = 64;
 const ACCEPT_REST_NS: Nanos = 100_000_000;
 /// Memory is looked for again after this long.
 const STARVED_REST_NS: Nanos = 1_000_000;
-/// Batches that are kept for reuse.
-const SPARE_BATCHES_MAX: usize = 64;
 const WAKE: u64 = u64::MAX;
 
 struct Recv {
@@ -76,8 +74,7 @@ pub struct EpollDriver {
     working: Vec<u32>,
     resting: Vec<(Nanos, SocketId)>,
     is_starved: bool,
-    #[allow(clippy::vec_box)] // handed out as they are
-    batches: Vec<Box<Batch>>,
+    batches: SpareBatches,
     ready: Vec<Completion>,
     events: Vec<libc::epoll_event>,
     busy_turns: u32,
@@ -122,7 +119,7 @@ impl EpollDriver {
             working: Vec::new(),
             resting: Vec::new(),
             is_starved: false,
-            batches: Vec::new(),
+            batches: SpareBatches::default(),
             ready: Vec::new(),
             events: Vec::with_capacity(EVENTS),
             busy_turns: 0,
@@ -196,11 +193,8 @@ impl EpollDriver {
     }
 
     #[inline]
-    fn recycle(&mut self, mut batch: Box<Batch>) {
-        batch.clear();
-        if self.batches.len() < SPARE_BATCHES_MAX {
-            self.batches.push(batch);
-        }
+    fn recycle(&mut self, batch: Box<Batch>) {
+        self.batches.put(batch);
     }
 
     /// Tries every operation that may succeed, once.
@@ -592,7 +586,12 @@ impl Driver for EpollDriver {
 
     #[inline]
     fn batch(&mut self) -> Box<Batch> {
-        self.batches.pop().unwrap_or_else(Batch::new)
+        self.batches.take()
+    }
+
+    fn give_back(&mut self) -> bool {
+        let has_batches = self.batches.trim() > 0;
+        self.pool.trim_unused() > 0 || has_batches
     }
 
     fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {

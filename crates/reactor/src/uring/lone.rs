@@ -75,7 +75,7 @@ impl UringDriver {
     /// fails to, goes to the ring.
     #[inline]
     pub(super) fn send_or_submit(&mut self, index: u32) {
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         if self.lone.is_spinning && socket.is_lone {
             let fd = socket.fd.as_ref().expect("it has a socket").as_raw_fd();
             let send = socket.send.as_mut().expect("a send is under way");
@@ -108,7 +108,7 @@ impl UringDriver {
         let Some(index) = self.lone.index else {
             return;
         };
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         let recv = socket.recv.as_ref().expect("a receive is kept back");
         let fd = socket.fd.as_ref().expect("it has a socket").as_raw_fd();
         let mut picked = None;

@@ -18,7 +18,7 @@ mod zero_copy;
 
 pub use probe::{ProbeError, probe};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, SpareBatches};
 use crate::bell::Bell;
 use crate::shares::{DiskShares, DisksOfFiles};
 use crate::sys;
@@ -33,7 +33,7 @@ use lone::Lone;
 use mem::{BufRange, Pool, Stage};
 use registered::Registered;
 use ring::Ring;
-use socket::{Connect, Flight, Recv, Send, Slab, Socket};
+use socket::{Connect, Flight, Recv, Send, Slab, Socket, Sockets};
 use stages::{GROUP, Stages};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -45,8 +45,6 @@ const ENTRIES: [u32; 3] = [1024, 256, 64];
 /// A listener that failed (no descriptors left, say) rests this long.
 const ACCEPT_REST_NS: Nanos = 100_000_000;
 const POLL_FIRST: u16 = 1;
-/// Batches that are kept for reuse.
-const SPARE_BATCHES_MAX: usize = 64;
 
 /// What a completion answers; the top byte of its user data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,8 +85,7 @@ pub struct UringDriver {
     ring: Ring,
     pool: Pool,
     stages: Stages,
-    #[allow(clippy::vec_box)] // the kernel knows where they are
-    sockets: Vec<Box<Socket>>,
+    sockets: Sockets,
     free: Vec<u32>,
     sockets_max: u32,
     fast_path: bool,
@@ -101,8 +98,7 @@ pub struct UringDriver {
     zero_copy_min_bytes: u64,
     registered_min_bytes: u64,
     registered: Registered,
-    #[allow(clippy::vec_box)] // handed out as they are
-    batches: Vec<Box<Batch>>,
+    batches: SpareBatches,
     /// Receives that found no stage.
     starved: Vec<SocketId>,
     /// Listeners that rest, and until when.
@@ -135,7 +131,7 @@ impl UringDriver {
         let mut driver = UringDriver {
             pool,
             stages,
-            sockets: Vec::new(),
+            sockets: Sockets::default(),
             free: Vec::new(),
             sockets_max,
             fast_path: config.fast_path,
@@ -147,7 +143,7 @@ impl UringDriver {
             zero_copy_min_bytes: zero_copy.map_or(u64::MAX, u64::from),
             registered_min_bytes: registered.map_or(u64::MAX, u64::from),
             registered: Registered::new(&ring, registered.is_some()),
-            batches: Vec::new(),
+            batches: SpareBatches::default(),
             starved: Vec::new(),
             resting: Vec::new(),
             ready: Vec::new(),
@@ -184,7 +180,7 @@ impl UringDriver {
     /// The place of a socket in use. Anything else is our own mistake.
     #[inline]
     fn socket(&mut self, id: SocketId) -> &mut Socket {
-        let socket = &mut *self.sockets[id.index as usize];
+        let socket = &mut self.sockets[id.index as usize];
         assert!(
             socket.generation == id.generation && socket.fd.is_some(),
             "socket used after its end"
@@ -207,10 +203,7 @@ impl UringDriver {
     fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if (self.sockets.len() as u32) < self.sockets_max => {
-                self.sockets.push(Socket::new());
-                self.sockets.len() as u32 - 1
-            }
+            None if (self.sockets.len() as u32) < self.sockets_max => self.sockets.grow(),
             None => return Err(io::Error::other("too many sockets")),
         };
         let raw = fd.as_raw_fd();
@@ -228,7 +221,7 @@ impl UringDriver {
 
     /// Ends a closing socket once the kernel owes it nothing.
     fn finish_if_quiet(&mut self, index: u32) {
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         let Some(token) = socket.closing else {
             return;
         };
@@ -245,7 +238,7 @@ impl UringDriver {
 
     /// Frees a place in the table that the kernel owes nothing; what stood
     /// there.
-    fn clear(&mut self, index: u32) -> Box<Socket> {
+    fn clear(&mut self, index: u32) -> Socket {
         let place = &mut self.sockets[index as usize];
         let generation = place.generation.wrapping_add(1);
         let old = std::mem::replace(place, Socket::new());
@@ -257,11 +250,8 @@ impl UringDriver {
     }
 
     #[inline]
-    fn recycle(&mut self, mut batch: Box<Batch>) {
-        batch.clear();
-        if self.batches.len() < SPARE_BATCHES_MAX {
-            self.batches.push(batch);
-        }
+    fn recycle(&mut self, batch: Box<Batch>) {
+        self.batches.put(batch);
     }
 
     fn submit_accept(&mut self, index: u32) {
@@ -272,7 +262,7 @@ impl UringDriver {
     }
 
     fn submit_recv(&mut self, index: u32) {
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         let recv = socket.recv.as_ref().expect("a receive is under way");
         let ioprio = if socket.has_more { 0 } else { POLL_FIRST };
         let entry = if recv.ring_max > 0 {
@@ -298,7 +288,7 @@ impl UringDriver {
 
     #[inline]
     fn submit_send(&mut self, index: u32) {
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         let send = socket.send.as_mut().expect("a send is under way");
         let message = send.batch.message();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
@@ -445,7 +435,7 @@ impl UringDriver {
             self.stages.refill(&self.pool);
             stage
         });
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         socket.has_more = cqueue::sock_nonempty(entry.flags());
         let is_retry = matches!(-result, libc::ENOBUFS | libc::EINTR | libc::EAGAIN);
         if is_retry && socket.closing.is_none() {
@@ -463,7 +453,7 @@ impl UringDriver {
         picked: Option<Stage>,
         out: &mut Vec<Completion>,
     ) {
-        let socket = &mut *self.sockets[index as usize];
+        let socket = &mut self.sockets[index as usize];
         let mut recv = socket.recv.take().expect("a receive is under way");
         if socket.closing.is_some() {
             return;
@@ -574,7 +564,12 @@ impl Driver for UringDriver {
 
     #[inline]
     fn batch(&mut self) -> Box<Batch> {
-        self.batches.pop().unwrap_or_else(Batch::new)
+        self.batches.take()
+    }
+
+    fn give_back(&mut self) -> bool {
+        let has_batches = self.batches.trim() > 0;
+        self.pool.trim_unused() > 0 || has_batches
     }
 
     fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {

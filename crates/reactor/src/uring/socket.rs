@@ -5,6 +5,7 @@ use crate::sys::RawAddr;
 use crate::types::Token;
 use mem::Stage;
 use std::io;
+use std::ops::{Index, IndexMut};
 use std::os::fd::OwnedFd;
 
 /// A receive that is under way.
@@ -30,8 +31,55 @@ pub(super) struct Connect {
     pub(super) addr: RawAddr,
 }
 
-/// One place in the table of sockets; boxed, since the kernel reads and writes
-/// `message` and `pieces`.
+/// Sockets whose memory is taken at a time.
+const BLOCK_LEN: usize = 64;
+
+/// The table of sockets. Each stays where it is, since the kernel reads and writes its
+/// `message` and `pieces`. They lie in blocks: one by one among what else a connection
+/// takes, each would keep a page of the heap when the connection is gone.
+#[derive(Default)]
+pub(super) struct Sockets {
+    blocks: Vec<Box<[Socket]>>,
+    len: usize,
+}
+
+impl Sockets {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// One more place; its index.
+    pub(super) fn grow(&mut self) -> u32 {
+        if self.len == self.blocks.len() * BLOCK_LEN {
+            let block = (0..BLOCK_LEN).map(|_| Socket::new());
+            self.blocks.push(block.collect());
+        }
+        self.len += 1;
+        self.len as u32 - 1
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Socket> {
+        self.blocks.iter_mut().flatten()
+    }
+}
+
+impl Index<usize> for Sockets {
+    type Output = Socket;
+
+    #[inline]
+    fn index(&self, index: usize) -> &Socket {
+        &self.blocks[index / BLOCK_LEN][index % BLOCK_LEN]
+    }
+}
+
+impl IndexMut<usize> for Sockets {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut Socket {
+        &mut self.blocks[index / BLOCK_LEN][index % BLOCK_LEN]
+    }
+}
+
+/// One place in the table of sockets.
 pub(super) struct Socket {
     pub(super) generation: u32,
     pub(super) fd: Option<OwnedFd>,
@@ -55,8 +103,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new() -> Box<Socket> {
-        Box::new(Socket {
+    pub(super) fn new() -> Socket {
+        Socket {
             generation: 0,
             fd: None,
             owed: 0,
@@ -74,7 +122,7 @@ impl Socket {
             message: unsafe { std::mem::zeroed() },
             // SAFETY: zeros are valid, empty pieces.
             pieces: unsafe { std::mem::zeroed() },
-        })
+        }
     }
 
     /// Whether nothing is outstanding.
