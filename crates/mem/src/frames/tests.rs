@@ -5,6 +5,7 @@ mod model;
 mod models;
 mod reserve;
 mod threads;
+mod words;
 
 use super::*;
 use crate::{copy_in, copy_out, counters};

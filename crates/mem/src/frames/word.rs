@@ -9,7 +9,7 @@ use crate::sync::AtomicU64;
 /// The low half names a frame, not a hole.
 pub(super) const PRESENT: u64 = 1 << 31;
 const PIN: u64 = 1 << 32;
-const PINS: u64 = 0xff_ffff << 32;
+pub(super) const PINS: u64 = 0xff_ffff << 32;
 /// A writer is at it: no new pins, no other writer.
 pub(super) const LOCKED: u64 = 1 << 63;
 
