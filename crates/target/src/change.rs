@@ -257,13 +257,25 @@ type Done = Then<Outcome>;
 impl Shared {
     /// Makes a change. May block, so not for a reactor; `done` is told the
     /// outcome here, by a reactor or by the clerk. One change is made at a
-    /// time, but the next may begin while the end of one is awaited.
+    /// time, but the next may begin while the end of one is awaited, or while one
+    /// opens a volume.
     pub fn change(self: &Arc<Self>, change: Change, done: Done) {
+        let opened = match &change {
+            Change::AddVolume(spec) => match self.open_volume(spec) {
+                Ok(volume) => Some(volume),
+                Err(error) => return done(self, Err(error)),
+            },
+            _ => None,
+        };
         let guard = locked(&self.changes);
         if self.is_stopping() {
             return done(self, Err(ChangeError::Stopping));
         }
-        match self.begin(change) {
+        let begun = match opened {
+            Some(volume) => self.add_volume(volume),
+            None => self.begin(change),
+        };
+        match begun {
             Ok(left) => {
                 drop(guard);
                 left.run(self, done);
@@ -277,7 +289,7 @@ impl Shared {
 
     fn begin(self: &Arc<Self>, change: Change) -> Result<Left, ChangeError> {
         match change {
-            Change::AddVolume(spec) => self.add_volume(&spec),
+            Change::AddVolume(_) => unreachable!("it is opened first"),
             Change::RemoveVolume { name } => self.remove_volume(&name),
             Change::ResizeVolume {
                 name,

@@ -136,7 +136,8 @@ pub fn start(mut config: Config) -> Result<Running, StartError> {
     for spec in &config.volumes {
         let volume = store::open(spec).map_err(StartError::Volume);
         let volume = volume.and_then(|volume| {
-            let own = own_identity(volume.info(), &opened.volumes);
+            let others = opened.volumes.iter().map(|other| other.info());
+            let own = own_identity(volume.info(), others);
             own.map_err(StartError::Config).map(|()| volume)
         });
         match volume {
@@ -621,6 +622,34 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Opening waits for what is below a volume; no other change waits for that.
+    #[test]
+    fn volume_is_opened_while_another_change_is_made_and_added_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        let kind = store::Kind::File { path: path.clone() };
+        let spec = store::Spec::new("a", kind, 1 << 20, 512);
+        let mut running = start(Config::default()).expect("nothing is served");
+        let shared = running.shared.clone();
+        let made = locked(&shared.changes);
+        thread::scope(|scope| {
+            let added = scope.spawn(|| running.change(Change::AddVolume(spec.clone())));
+            let give_up = Instant::now() + Duration::from_secs(20);
+            while !path.exists() && Instant::now() < give_up {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let is_open = path.exists();
+            // Its name is taken meanwhile.
+            let again = is_open.then(|| running.change(Change::AddVolume(spec.clone())));
+            drop(made);
+            added.join().expect("no panic").expect("it is there");
+            let told = again.expect("opened under the lock").expect_err("one name");
+            assert!(matches!(told, ChangeError::Exists(..)), "{told}");
+        });
+        running.stop();
+        running.wait(Duration::from_secs(20)).expect("in order");
+    }
 
     #[test]
     fn limit_of_descriptors_that_is_told_leaves_all_connections_their_own() {

@@ -54,14 +54,16 @@ pub(crate) struct State {
 }
 
 /// Refuses a volume that hosts would take for one of `others`.
-pub(crate) fn own_identity(info: &Info, others: &[Arc<dyn Volume>]) -> Result<(), ChangeError> {
+pub(crate) fn own_identity<'i>(
+    info: &Info,
+    others: impl IntoIterator<Item = &'i Info>,
+) -> Result<(), ChangeError> {
     for other in others {
-        if let Some(what) = check::shared_identity(info, other.info()) {
+        if let Some(what) = check::shared_identity(info, other) {
             return Err(ChangeError::Invalid(format!(
                 "volume \"{}\" has the {what} of the volume \"{}\", and hosts would take both \
                  for one disk: leave what is configured of it out, or set another `uuid`",
-                info.name,
-                other.info().name
+                info.name, other.name
             )));
         }
     }
@@ -92,16 +94,16 @@ impl State {
         }
     }
 
-    /// Keeps the files of the volume `volume` from others; the one that is taken
-    /// already, and by which volume.
-    pub fn take_files(
-        &mut self,
-        volume: &str,
-        files: Vec<PathBuf>,
-    ) -> Result<(), (PathBuf, String)> {
+    /// Keeps the name of the volume `volume` and its files from others.
+    pub fn take_files(&mut self, volume: &str, files: Vec<PathBuf>) -> Result<(), ChangeError> {
+        if self.files.contains_key(volume) {
+            return Err(ChangeError::Exists("volume", format!("\"{volume}\"")));
+        }
         for (name, taken) in &self.files {
             if let Some(path) = files.iter().find(|path| taken.contains(path)) {
-                return Err((path.clone(), name.clone()));
+                let path = path.display();
+                let why = format!("{path} is a file of the volume \"{name}\" already");
+                return Err(ChangeError::Invalid(why));
             }
         }
         self.files.insert(volume.to_owned(), files);
@@ -111,7 +113,7 @@ impl State {
     /// Puts a volume beside those that there are, of which none may be the same
     /// to hosts.
     pub fn add_volume(&mut self, volume: Arc<dyn Volume>) -> Result<(), ChangeError> {
-        own_identity(volume.info(), &self.volumes)?;
+        own_identity(volume.info(), self.volumes.iter().map(|other| other.info()))?;
         self.volumes.push(volume);
         Ok(())
     }

@@ -7,30 +7,35 @@ use super::*;
 use crate::clerk::About;
 
 impl Shared {
-    pub(super) fn add_volume(&self, spec: &store::Spec) -> Result<Left, ChangeError> {
+    /// Opens a volume that is to be added, whose name and files are nobody else's from
+    /// here on. What is below it may not answer: not under the lock of changes.
+    pub(super) fn open_volume(&self, spec: &store::Spec) -> Result<Arc<dyn Volume>, ChangeError> {
         check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
         check::names(&spec.names).map_err(ChangeError::Invalid)?;
         self.expect_no_volume(&spec.name)?;
         self.take_files(spec)?;
-        let opened = store::open(spec).map_err(ChangeError::Open);
-        let added = opened.and_then(|volume| self.state().add_volume(volume));
-        if added.is_err() {
+        store::open(spec).map_err(|error| {
             self.state().files.remove(&spec.name);
+            ChangeError::Open(error)
+        })
+    }
+
+    /// Adds a volume that was opened for it.
+    pub(super) fn add_volume(&self, volume: Arc<dyn Volume>) -> Result<Left, ChangeError> {
+        let name = volume.info().name.clone();
+        let added = self.state().add_volume(volume);
+        if added.is_err() {
+            self.state().files.remove(&name);
         }
         added.map(|()| Left::Nothing)
     }
 
-    /// Keeps the files of a volume from others.
+    /// Keeps the name and the files of a volume from others.
     pub(crate) fn take_files(&self, spec: &store::Spec) -> Outcome {
         // Looked up before the lock, which reactors take too.
         let files = check::files(spec).into_iter().map(|(_, path)| path);
         let files = files.collect();
-        self.state()
-            .take_files(&spec.name, files)
-            .map_err(|(path, by)| {
-                let path = path.display();
-                ChangeError::Invalid(format!("{path} is a file of the volume \"{by}\" already"))
-            })
+        self.state().take_files(&spec.name, files)
     }
 
     fn expect_no_volume(&self, name: &str) -> Outcome {
