@@ -110,12 +110,12 @@ pub fn default_config() -> Config {
         cpus,
         ..Config::default()
     };
-    identify_memory(&mut config, BUILT_IN);
+    identify_memory(&mut config, Path::new(BUILT_IN));
     config
 }
 
 /// What memory is in `place`, the configuration, is no other's on any machine.
-fn identify_memory(config: &mut Config, place: &str) {
+fn identify_memory(config: &mut Config, place: &Path) {
     for volume in &mut config.volumes {
         if let Kind::Null | Kind::Ram = volume.kind {
             let of_place = || of_memory(place, &volume.kind, &volume.name);
@@ -148,7 +148,7 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
     let mut config = parsed.map_err(|list| Problems { file, list })?;
     // As it was named: a link to the folder of a version leads elsewhere later.
     let place = absolute(path).unwrap_or_else(|_| path.to_owned());
-    identify_memory(&mut config, &place.display().to_string());
+    identify_memory(&mut config, &place);
     Ok(config)
 }
 

@@ -10,12 +10,14 @@
 //!    attribute with it is known for what it is and gets its own;
 //! 3. for a block device, derived from its world wide name, if it has one: so
 //!    machines that share the disk tell hosts that it is the same;
-//! 4. derived (RFC 9562, version 5) from this machine, the kind and the name.
+//! 4. for memory, what stands in its state file, which names the very file that it
+//!    was written to: a copy of that gets its own;
+//! 5. derived (RFC 9562, version 5) from this machine, the kind and the name.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
@@ -38,20 +40,36 @@ pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
     derive_on(machine_id(), kind, name)
 }
 
-/// The UUID of a volume in memory. It follows from the host's name and from the
-/// path of the configuration as it was given: no two processes at a time serve one
-/// configuration, and hosts know the volume again after a restart.
-pub fn of_memory(configuration: &str, kind: &Kind, name: &str) -> Uuid {
-    let place = format!("{}\n{configuration}", host_name());
+/// The UUID of a volume in memory that nothing else identifies. It follows from
+/// the machine, the host's name, the path of the configuration as it was given, and
+/// the folder that this is in for the process. Links on the way may lead elsewhere
+/// later: the last folder before them counts. So hosts know the volume again after
+/// a restart, and processes that see other folders there serve other volumes.
+pub fn of_memory(configuration: &Path, kind: &Kind, name: &str) -> Uuid {
+    let has_no_link = |folder: &&Path| folder.canonicalize().is_ok_and(|way| way == **folder);
+    let folder = configuration.ancestors().skip(1).find(has_no_link);
+    let folder = folder.and_then(|folder| object_at(folder).ok());
+    let path = configuration.display();
+    let place = format!("{}\n{path}\n{folder:?}", host_name());
     Uuid::new_v5(&derive(kind.name(), name), place.as_bytes())
 }
 
-/// The UUID that the state file of a volume in memory says, wherever the
-/// configuration lies now. One that an earlier version derived from the volume's
-/// name alone does not count: volumes of other processes have the same.
+/// The UUID of a volume in memory by its state file, wherever the configuration
+/// lies now: what stands there, or in a copy what follows from that and the copy. One
+/// that an earlier version derived from the volume's name alone does not count:
+/// volumes of other processes have the same.
 pub fn of_state(spec: &Spec) -> Option<Uuid> {
     let by_name = derive(spec.kind.name(), &spec.name);
-    state::volume(spec).filter(|uuid| *uuid != by_name)
+    let held = state::held(spec)?;
+    held.copy
+        .or(Some(held.volume))
+        .filter(|uuid| *uuid != by_name)
+}
+
+/// The UUID of a volume whose file is `object` and a copy of that of `original`.
+/// Always the same, so that it stays where it cannot be kept.
+pub(crate) fn of_copy(original: Uuid, object: &str) -> Uuid {
+    Uuid::new_v5(&original, format!("copy\n{object}").as_bytes())
 }
 
 /// Text that is the same after a restart, and another on every other machine.
@@ -111,11 +129,26 @@ fn object(file: &File) -> io::Result<String> {
     let inode = found.ino();
     // Where the file system keeps no such time the rest has to do.
     let text = format!("{below:?}\n{inode}\n{born:?}");
-    let mut digest = Uuid::new_v5(&NAMESPACE, text.as_bytes())
-        .simple()
-        .to_string();
+    Ok(digest(&text))
+}
+
+/// Likewise of what a path names, which need not be readable.
+fn object_at(path: &Path) -> io::Result<String> {
+    let mut options = File::options();
+    object(&options.read(true).custom_flags(libc::O_PATH).open(path)?)
+}
+
+/// What tells a state file from its copies, on other machines too.
+pub(crate) fn of_state_file(file: &File) -> io::Result<String> {
+    let text = format!("{}\n{}", machine_id(), object(file)?);
+    Ok(digest(&text))
+}
+
+fn digest(text: &str) -> String {
+    let uuid = Uuid::new_v5(&NAMESPACE, text.as_bytes());
+    let mut digest = uuid.simple().to_string();
     digest.truncate(OBJECT_DIGITS);
-    Ok(digest)
+    digest
 }
 
 /// Ends the record of a file whose volume has a state file. The record may need a
@@ -246,6 +279,17 @@ impl FileIdentity {
         })
     }
 
+    /// Who a file would be that were made in `folder`: a random one if it could keep
+    /// that.
+    pub(crate) fn to_be_made(spec: &Spec, folder: &Path) -> io::Result<Uuid> {
+        let kept = File::open(folder).and_then(|folder| stored(&folder));
+        match (spec.uuid, kept) {
+            (Some(uuid), _) => Ok(uuid),
+            (None, Ok(Stored::Nowhere)) => Ok(derive("file", &spec.name)),
+            (None, _) => random(),
+        }
+    }
+
     /// Of a file whose attribute cannot be parsed, where the configuration gives
     /// the UUID: the attribute does not count and stays as it is.
     pub(crate) fn unparsed(uuid: Uuid) -> FileIdentity {
@@ -287,8 +331,7 @@ impl FileIdentity {
         // One that is configured to be the original has taken its place.
         let is_copy = named.is_some() && !is_bound && spec.uuid != Some(uuid);
         let own = match is_copy {
-            // Always the same, so that it stays where it cannot be kept.
-            true => Uuid::new_v5(&uuid, format!("copy\n{object}").as_bytes()),
+            true => of_copy(uuid, object),
             false => uuid,
         };
         FileIdentity {
@@ -543,7 +586,7 @@ mod tests {
 
     #[test]
     fn memory_of_one_name_differs_by_configuration_and_is_the_same_again() {
-        let (a, b) = ("/etc/a.toml", "/etc/b.toml");
+        let (a, b) = (Path::new("/etc/a.toml"), Path::new("/etc/b.toml"));
         let first = of_memory(a, &Kind::Ram, "x");
         assert_eq!(of_memory(a, &Kind::Ram, "x"), first);
         for other in [

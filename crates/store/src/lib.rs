@@ -37,7 +37,8 @@ mod unreadable;
 pub use base::Base;
 pub use io::{Errno, Error, Io, Progress, Task};
 pub use open::{
-    BLOCK_SIZES, Kind, Names, OpenError, Problem, SIZE_MAX_BYTES, Spec, examine, open, over_file,
+    BLOCK_SIZES, Examined, Kind, Names, OpenError, Problem, SIZE_MAX_BYTES, Spec, examine, open,
+    over_file,
 };
 pub use reservation::Reservations;
 pub use resize::ResizeError;
@@ -241,3 +242,7 @@ pub trait Volume: Send + Sync {
         self.base().unreadable(offset, len, max)
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/common/skipped.rs"]
+mod skipped;

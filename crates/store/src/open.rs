@@ -117,6 +117,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Kind::Null | Kind::Ram)
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -159,6 +163,8 @@ pub enum Problem {
     NoFolder(PathBuf),
     /// A read-only volume's file does not exist.
     NoFile(PathBuf),
+    /// A symbolic link, and that to which it leads, which does not exist.
+    DanglingLink(PathBuf, PathBuf),
     /// A block device.
     BlockDevice(PathBuf),
     /// A folder, socket, pipe or character device.
@@ -274,6 +280,13 @@ impl fmt::Display for Problem {
                 f,
                 "the folder {} does not exist: create it with 'mkdir -p'",
                 path.display()
+            ),
+            Problem::DanglingLink(path, target) => write!(
+                f,
+                "{} is a symbolic link to {}, which does not exist: mount what that lies in, or \
+                 correct the link",
+                path.display(),
+                target.display()
             ),
             Problem::NoFile(path) => write!(
                 f,
@@ -430,7 +443,10 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         }
         Some(libc::EROFS) => " (set read_only, or use a file system that can be written)",
         Some(libc::ENOSPC | libc::EDQUOT) => " (free space there, or use another file system)",
-        Some(libc::EFBIG) => " (this file system holds no file of that size: use another one)",
+        Some(libc::EFBIG) => {
+            " (the file system, or 'ulimit -f', allows no file of that size: use another one, or \
+             raise the limit)"
+        }
         Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files: 'ulimit -n')",
         Some(libc::ENOMEM) => " (use smaller volumes, or raise the limit of memory)",
         _ => "",
@@ -496,17 +512,38 @@ fn open_kind(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
     }
 }
 
-/// What would keep a volume from being opened now. Nothing is made or changed;
-/// blocks.
-pub fn examine(spec: &Spec) -> Result<(), OpenError> {
-    let examined = check(spec).and_then(|()| match &spec.kind {
-        Kind::Null => Ok(()),
-        Kind::Ram => memory::check(spec.size_bytes),
-        Kind::File { path } => regular::examine(spec, path),
-        Kind::Block { path } => block::open(spec, path).map(drop),
-    });
-    let examined = examined.and_then(|()| state::examine(spec));
-    examined.map_err(|problem| OpenError {
+/// What [`examine`] has found of a volume that can be opened.
+#[derive(Debug)]
+pub struct Examined {
+    /// What hosts would know it by.
+    pub info: Info,
+    /// What may surprise.
+    pub note: Option<String>,
+}
+
+/// What would keep a volume from being opened now, or what it would be. Nothing is
+/// made or changed; blocks.
+pub fn examine(spec: &Spec) -> Result<Examined, OpenError> {
+    let examined = || {
+        check(spec)?;
+        let mut note = None;
+        let (uuid, former) = match &spec.kind {
+            Kind::Null => of_memory(spec),
+            Kind::Ram => {
+                memory::check(spec.size_bytes)?;
+                of_memory(spec)
+            }
+            Kind::File { path } => {
+                note = regular::space_note(spec, path);
+                regular::examine(spec, path)?
+            }
+            Kind::Block { path } => (block::open(spec, path)?.1, None),
+        };
+        state::examine(spec, uuid, former)?;
+        let info = info(spec, uuid, false);
+        Ok(Examined { info, note })
+    };
+    examined().map_err(|problem| OpenError {
         volume: spec.name.clone(),
         problem,
     })
@@ -540,7 +577,10 @@ pub(crate) fn no_memory(source: io::Error) -> Problem {
 
 /// What a volume in memory has in common with others.
 fn in_memory(spec: &Spec) -> Result<Base, Problem> {
-    let uuid = uuid(spec);
+    let (uuid, former) = of_memory(spec);
+    if let Some(Former::Original(original)) = former {
+        tell_copied_state(spec, original, uuid);
+    }
     let info = Info {
         // Whatever one I/O may be.
         atomic_bytes: mem::BUF_BYTES_MAX,
@@ -548,9 +588,31 @@ fn in_memory(spec: &Spec) -> Result<Base, Problem> {
         atomic_power_fail_bytes: mem::BUF_BYTES_MAX,
         ..info(spec, uuid, false)
     };
-    let former = identity::derive(spec.kind.name(), &spec.name);
-    let state = State::in_file(spec, uuid, Some(Former::Own(former)), None)?;
+    let state = State::in_file(spec, uuid, former, None)?;
     Ok(Base::new(info, spec.size_bytes).with_state(state))
+}
+
+/// Who a volume in memory is, and what else its state file may say.
+fn of_memory(spec: &Spec) -> (Uuid, Option<Former>) {
+    let uuid = uuid(spec);
+    let former = match state::held(spec) {
+        Some(held) if held.copy == Some(uuid) => Former::Original(held.volume),
+        _ => Former::Own(identity::derive(spec.kind.name(), &spec.name)),
+    };
+    (uuid, Some(former))
+}
+
+/// Tells whoever relied on a copied state file, or on one from a backup.
+fn tell_copied_state(spec: &Spec, original: Uuid, uuid: Uuid) {
+    tracing::warn!(
+        volume = spec.name,
+        state = %spec.state_path().unwrap_or_default().display(),
+        %uuid,
+        copied_from = %original,
+        "the state file is a copy, as from a backup, and hosts find a new disk: if it is to be \
+         the volume that it was copied from, stop weft, set uuid = \"{original}\" for it and start \
+         weft again"
+    );
 }
 
 /// The configured identity, or one that follows from the name.

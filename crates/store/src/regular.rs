@@ -3,9 +3,10 @@
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, getrlimit};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -61,6 +62,9 @@ fn prepare(
     };
     let state = State::in_file(spec, uuid, former, mark)?;
     let to = spec.size_bytes;
+    if let Some(note) = space_note(spec, path) {
+        warn!("{note}");
+    }
     if from < to {
         file.set_len(to).map_err(system("grow"))?;
     }
@@ -161,8 +165,9 @@ fn check_content(
     Ok(())
 }
 
-/// What of an open would fail now, with nothing made or changed.
-pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(), Problem> {
+/// What of an open would fail now, with nothing made or changed; else who the volume
+/// is, and what else its state file may say.
+pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>), Problem> {
     let system = |action| {
         move |source| Problem::System {
             action,
@@ -170,19 +175,71 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(), Problem> {
             source,
         }
     };
-    match fs::metadata(path) {
+    let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             missing(path, spec.read_only)?;
             let may = access(folder(path), Access::WRITE_OK | Access::EXEC_OK);
-            may.map_err(|error| system("create")(error.into()))
+            may.map_err(|error| system("create")(error.into()))?;
+            let uuid = FileIdentity::to_be_made(spec, folder(path));
+            (uuid.map_err(system("create"))?, None)
         }
         _ => {
             let (file, _) = open_locked(path, spec.read_only)?;
             let identity = found(spec, &file).map_err(system("take the identity of"))?;
             let found = file.metadata().map_err(system("examine"))?;
-            check_content(spec, path, &file, &identity, found.len())
+            check_content(spec, path, &file, &identity, found.len())?;
+            let former = identity.copied_from.map(Former::Original);
+            (spec.uuid.unwrap_or(identity.uuid), former)
         }
+    };
+    if !spec.read_only {
+        try_size(path, spec.size_bytes).map_err(system("grow"))?;
     }
+    Ok(found)
+}
+
+/// Whether there may be a file of that size in the folder of `path`: one without a
+/// name is given it, and is gone at once.
+fn try_size(path: &Path, size_bytes: u64) -> io::Result<()> {
+    // Asked for first: the kernel ends who goes beyond it.
+    let most = getrlimit(Resource::Fsize).current;
+    if most.is_some_and(|most| size_bytes > most) {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    let mut options = OpenOptions::new();
+    let options = options
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .mode(0o600);
+    match options.open(folder(&followed(path))) {
+        Ok(file) => file.set_len(size_bytes),
+        // Not every file system has such files: the start tells.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Where a file lies, behind links.
+fn followed(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// That the file system has less room than the volume may come to need.
+pub(crate) fn space_note(spec: &Spec, path: &Path) -> Option<String> {
+    let has_bytes = fs::metadata(path).map_or(0, |found| found.blocks() * 512);
+    let needs_bytes = spec.size_bytes.saturating_sub(has_bytes);
+    let below = statvfs(folder(&followed(path)))
+        .ok()
+        .filter(|_| !spec.read_only)?;
+    let free_bytes = below.f_bavail.saturating_mul(below.f_frsize);
+    (free_bytes < needs_bytes).then(|| {
+        format!(
+            "volume '{}': {} may come to need {needs_bytes} bytes more, its file system has \
+             {free_bytes} free: hosts' writes fail when that is full; free space there, or set a \
+             smaller size",
+            spec.name,
+            path.display()
+        )
+    })
 }
 
 /// Opens the file, creating it if it is missing, and locks it: whole for a
@@ -226,6 +283,9 @@ fn open_locked(path: &Path, read_only: bool) -> Result<(fs::File, bool), Problem
 
 /// Refuses to make a file where that cannot be.
 fn missing(path: &Path, read_only: bool) -> Result<(), Problem> {
+    if let Ok(target) = fs::read_link(path) {
+        return Err(Problem::DanglingLink(path.to_owned(), target));
+    }
     if read_only {
         return Err(Problem::NoFile(path.to_owned()));
     }
@@ -301,6 +361,7 @@ mod tests {
     use super::*;
     use crate::Kind;
     use crate::identity::{derive, fault};
+    use crate::skipped::skipped;
     use crate::state::beside;
     use rustix::io::Errno;
 
@@ -322,15 +383,28 @@ mod tests {
         opened.map(|(_, uuid, state)| (uuid, state))
     }
 
-    /// Whether what it begins with is in the page cache.
-    fn is_cached(file: &fs::File) -> bool {
+    /// Whether what it begins with is in the page cache, where the file system tells.
+    fn is_cached(file: &fs::File) -> Option<bool> {
         let mut bytes = [0; 512];
         let bytes = &mut [io::IoSliceMut::new(&mut bytes)];
-        match rustix::io::preadv2(file, bytes, 0, rustix::io::ReadWriteFlags::NOWAIT) {
-            Ok(_) => true,
-            Err(Errno::AGAIN) => false,
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        was_cached(rustix::io::preadv2(file, bytes, 0, flags))
+    }
+
+    /// What the answer to a read that may not wait tells.
+    fn was_cached(answer: Result<usize, Errno>) -> Option<bool> {
+        match answer {
+            Ok(_) => Some(true),
+            Err(Errno::AGAIN) => Some(false),
+            Err(Errno::OPNOTSUPP) => None,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    #[test]
+    fn file_system_that_does_not_know_such_reads_tells_nothing_of_its_cache() {
+        assert_eq!(was_cached(Err(Errno::OPNOTSUPP)), None);
+        assert_eq!(was_cached(Err(Errno::AGAIN)), Some(false));
     }
 
     /// Not in the folder for temporary files, which may be memory.
@@ -342,9 +416,12 @@ mod tests {
         open_where(None, &spec(&path, SIZE)).expect("made");
         fs::write(&path, vec![7; SIZE as usize]).unwrap();
         let file = fs::File::open(&path).unwrap();
-        assert!(is_cached(&file), "it was just written");
+        let Some(is_there) = is_cached(&file) else {
+            return skipped("the file system knows no read that does not wait (RWF_NOWAIT)");
+        };
+        assert!(is_there, "it was just written");
         open_where(None, &spec(&path, SIZE)).expect("found");
-        assert!(!is_cached(&file));
+        assert_eq!(is_cached(&file), Some(false));
     }
 
     fn begin_as_an_image(path: &Path) {

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 use uuid::Uuid;
 
-use crate::identity::StateMark;
+use crate::identity::{self, StateMark};
 use crate::regular::holder;
 use crate::reservation::{Reservations, Rules};
 use crate::{Problem, Range, Spec};
@@ -42,6 +42,9 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Document {
     /// UUID of the volume that it belongs to.
     volume: String,
+    /// The file that it was written to: in a copy this says another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
     /// There while Persist Through Power Loss is on.
     pub(crate) reservations: Option<Rules>,
     write_protected: bool,
@@ -101,47 +104,8 @@ impl StateFile {
         mark: Option<StateMark>,
     ) -> Result<(StateFile, bool), Problem> {
         let path = medium.path();
-        let loaded = medium.load().map_err(|source| Problem::System {
-            action: "read the state file",
-            path: Some(path.to_owned()),
-            source,
-        })?;
-        let wrong = |why| Problem::State {
-            path: path.to_owned(),
-            why,
-        };
-        let volume = volume.to_string();
-        let mut document = match loaded {
-            Some(bytes) => parse(&bytes).map_err(wrong)?,
-            None => Document {
-                volume: volume.clone(),
-                ..Document::default()
-            },
-        };
-        let mut is_taken_over = false;
-        match former {
-            Some(Former::Own(own)) if document.volume == own.to_string() => {
-                is_taken_over = true;
-                document.volume = volume;
-            }
-            Some(Former::Original(original)) if document.volume == original.to_string() => {
-                is_taken_over = true;
-                document.become_that_of(volume);
-            }
-            _ if document.volume != volume && document.has_other(&volume) => {
-                is_taken_over = true;
-                document.become_that_of(volume);
-            }
-            _ if document.volume != volume => {
-                let why = format!(
-                    "belongs to the volume with UUID {0}, this one has {volume}: if it is that \
-                     volume, set uuid = \"{0}\"; else",
-                    document.volume
-                );
-                return Err(wrong(why));
-            }
-            _ => {}
-        }
+        let loaded = medium.load().map_err(unread(path))?;
+        let (document, is_taken_over) = claim(path, loaded, volume, former)?;
         let document = Mutex::new(document);
         let mark = Mutex::new(mark);
         let file = StateFile {
@@ -213,9 +177,9 @@ impl Sidecar {
     /// Puts `bytes` in the place of what lies there; a crash of the machine may
     /// bring that back.
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let temporary = with_suffix(&self.path, ".new");
+        let temporary = temporary(&self.path)?;
         let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
+        file.write_all(&bound(bytes, &file)?)?;
         fault::at(Step::SyncFile)?;
         file.sync_all()?;
         drop(file);
@@ -243,7 +207,7 @@ impl Sidecar {
 
 impl Medium for Sidecar {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        load(&self.path)
+        Ok(load(&self.path)?.map(|(_, bytes)| bytes))
     }
 
     fn save(&self, bytes: &[u8]) -> io::Result<()> {
@@ -263,23 +227,50 @@ impl Medium for Sidecar {
     }
 }
 
-/// What lies in a state file; `None` if there is none. Blocks.
-fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// Whether there is a file at `path`, which weft may make if there is none. Looked at
+/// before it is opened: opening a pipe would block. Anything else is refused, with the
+/// `remedy`.
+fn is_there(path: &Path, remedy: &str) -> io::Result<bool> {
+    let refused = |what: &str| {
+        let why = format!("it is {what}: {remedy}");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    };
     match fs::metadata(path) {
-        // Looked at before it is opened: opening a pipe would block.
-        Ok(found) if !found.is_file() => {
-            let why = "it is not a regular file: set `state` to the path of a file, which is \
-                       created if it does not exist";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(_) => {}
-        Err(error) => return Err(error),
+        Ok(found) if !found.is_file() => refused("not a regular file"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.is_symlink() {
+            true => refused("a symbolic link to what does not exist"),
+            false => Ok(false),
+        },
+        found => found.map(|_| true),
+    }
+}
+
+/// What helps where something else lies in the place of a file of weft's.
+const MOVE_IT_AWAY: &str = "move it away, weft makes a file of its own there";
+
+/// A state file and what lies in it; `None` if there is none. Blocks.
+fn load(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
+    let remedy = "set `state` to the path of a file, which is created if it does not exist";
+    if !is_there(path, remedy)? {
+        return Ok(None);
     }
     let file = File::open(path)?;
     let mut bytes = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    (&file).take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(Some((file, bytes)))
+}
+
+/// Where a state file is written before it takes the place of the old one. A crash
+/// may have left a file there.
+fn temporary(path: &Path) -> io::Result<PathBuf> {
+    let temporary = with_suffix(path, ".new");
+    match is_there(&temporary, MOVE_IT_AWAY)? {
+        _ if temporary.is_symlink() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it is a symbolic link: {MOVE_IT_AWAY}"),
+        )),
+        _ => Ok(temporary),
+    }
 }
 
 /// Keeps a configured state file from other volumes, of other processes too, until
@@ -293,21 +284,21 @@ fn lock(spec: &Spec, path: &Path, is_made: bool) -> Result<Option<File>, Problem
     let beside = with_suffix(path, ".lock");
     let system = |source| Problem::System {
         action: "lock the state file",
-        path: Some(path.to_owned()),
+        path: Some(beside.clone()),
         source,
     };
-    let file = match File::open(&beside) {
-        Ok(file) => file,
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(system(error)),
-        Err(_) if !is_made => return Ok(None),
-        Err(_) => match File::create(&beside) {
+    let file = match is_there(&beside, MOVE_IT_AWAY).map_err(system)? {
+        true => File::open(&beside).map_err(system)?,
+        false if !is_made => return Ok(None),
+        false => match File::create(&beside) {
             Ok(file) => file,
             // Nothing can be saved there either.
             Err(error) if is_unwritable(&error) => return Ok(None),
             Err(error) => return Err(system(error)),
         },
     };
-    let locked = match spec.read_only {
+    // Two volumes in memory are never one disk.
+    let locked = match spec.read_only && !spec.kind.is_memory() {
         true => file.try_lock_shared(),
         false => file.try_lock(),
     };
@@ -383,36 +374,125 @@ fn render(document: &Document) -> String {
     format!("{MAGIC} {}\n{body}", sum_of(&body))
 }
 
+/// What stands for the file before a document is written to one.
+const NO_FILE: &str = "0000000000000000";
+
+/// The document in `bytes` as one that is written to `file`.
+fn bound(bytes: &[u8], file: &File) -> io::Result<Vec<u8>> {
+    let mut document = parse(bytes).map_err(io::Error::other)?;
+    document.file = Some(identity::of_state_file(file)?);
+    Ok(render(&document).into_bytes())
+}
+
 /// CRC32C, in hexadecimal.
 fn sum_of(body: &str) -> String {
     let sum = checksum(CrcAlgorithm::Crc32Iscsi, body.as_bytes());
     format!("{sum:08x}")
 }
 
-/// What of a state file would keep its volume from being opened; who the volume
-/// is has still to be found.
-pub(crate) fn examine(spec: &Spec) -> Result<(), Problem> {
+fn unread(path: &Path) -> impl Fn(io::Error) -> Problem {
+    |source| Problem::System {
+        action: "read the state file",
+        path: Some(path.to_owned()),
+        source,
+    }
+}
+
+/// What the state file at `path` says to the volume `volume`, and whether that was
+/// another's.
+fn claim(
+    path: &Path,
+    loaded: Option<Vec<u8>>,
+    volume: Uuid,
+    former: Option<Former>,
+) -> Result<(Document, bool), Problem> {
+    let wrong = |why| Problem::State {
+        path: path.to_owned(),
+        why,
+    };
+    let volume = volume.to_string();
+    let mut document = match loaded {
+        Some(bytes) => parse(&bytes).map_err(wrong)?,
+        None => Document {
+            volume: volume.clone(),
+            ..Document::default()
+        },
+    };
+    // As long as the one that it gets when it is written.
+    document.file.get_or_insert_with(|| NO_FILE.to_owned());
+    match former {
+        _ if document.volume == volume => return Ok((document, false)),
+        Some(Former::Own(own)) if document.volume == own.to_string() => document.volume = volume,
+        Some(Former::Original(original)) if document.volume == original.to_string() => {
+            document.become_that_of(volume);
+        }
+        _ if document.has_other(&volume) => document.become_that_of(volume),
+        _ => {
+            let why = format!(
+                "belongs to the volume with UUID {0}, this one has {volume}: if it is that \
+                 volume, set uuid = \"{0}\"; else",
+                document.volume
+            );
+            return Err(wrong(why));
+        }
+    }
+    Ok((document, true))
+}
+
+/// What of its state file would keep the volume `volume` from being opened.
+pub(crate) fn examine(spec: &Spec, volume: Uuid, former: Option<Former>) -> Result<(), Problem> {
     let Some(path) = spec.state_path() else {
         return Ok(());
     };
-    if !folder(&path).is_dir() {
-        return Err(Problem::NoFolder(folder(&path).to_owned()));
-    }
+    look_around(&path)?;
     lock(spec, &path, false)?;
-    let loaded = load(&path).map_err(|source| Problem::System {
-        action: "read the state file",
-        path: Some(path.clone()),
-        source,
-    })?;
-    let parsed = loaded.as_deref().map(parse).transpose();
-    parsed.map(drop).map_err(|why| Problem::State { path, why })
+    let loaded = load(&path).map_err(unread(&path))?;
+    claim(&path, loaded.map(|(_, bytes)| bytes), volume, former).map(drop)
 }
 
-/// Whose the state file of a volume says that it is. What is wrong with the file
-/// is told when it is opened.
+/// Whether a state file can lie at `path`.
+fn look_around(path: &Path) -> Result<(), Problem> {
+    if !folder(path).is_dir() {
+        return Err(Problem::NoFolder(folder(path).to_owned()));
+    }
+    let refused = |source| Problem::System {
+        action: "use",
+        path: Some(with_suffix(path, ".new")),
+        source,
+    };
+    temporary(path).map(drop).map_err(refused)
+}
+
+/// Whose a state file is.
+pub(crate) struct Held {
+    /// The volume that it says.
+    pub(crate) volume: Uuid,
+    /// The volume that it is of, if it is a copy of that one's.
+    pub(crate) copy: Option<Uuid>,
+    /// It says which file it was written to, and it is that file.
+    pub(crate) is_bound: bool,
+}
+
+/// Whose the state file of a volume is. What is wrong with the file is told when it
+/// is opened.
+pub(crate) fn held(spec: &Spec) -> Option<Held> {
+    let (file, bytes) = load(&spec.state_path()?).ok()??;
+    let document = parse(&bytes).ok()?;
+    let volume = Uuid::try_parse(&document.volume).ok()?;
+    let object = identity::of_state_file(&file).ok()?;
+    let is_bound = document.file.as_ref() == Some(&object);
+    // One of an earlier version does not say it.
+    let is_copy = document.file.is_some() && !is_bound;
+    Some(Held {
+        volume,
+        copy: is_copy.then(|| identity::of_copy(volume, &object)),
+        is_bound,
+    })
+}
+
+/// The volume that the state file of a volume says.
 pub(crate) fn volume(spec: &Spec) -> Option<Uuid> {
-    let bytes = load(&spec.state_path()?).ok()??;
-    Uuid::try_parse(&parse(&bytes).ok()?.volume).ok()
+    Some(held(spec)?.volume)
 }
 
 pub(crate) fn folder(path: &Path) -> &Path {
@@ -500,15 +580,16 @@ impl State {
         let Some(path) = spec.state_path() else {
             return Ok(State::volatile());
         };
-        if !folder(&path).is_dir() {
-            return Err(Problem::NoFolder(folder(&path).to_owned()));
-        }
+        look_around(&path)?;
+        let is_bound = held(spec).is_none_or(|held| held.is_bound);
         let medium = Sidecar {
             path: path.clone(),
             _lock: lock(spec, &path, true)?,
         };
         let (file, is_taken_over) = StateFile::open(Box::new(medium), volume, former, mark)?;
-        if is_taken_over && !spec.read_only {
+        // The identity of a volume in memory hangs on it.
+        let is_to_bind = !is_bound && spec.kind.is_memory();
+        if (is_taken_over || is_to_bind) && !spec.read_only {
             file.settle().map_err(|source| Problem::System {
                 action: "write the state file",
                 path: Some(path),
@@ -516,6 +597,11 @@ impl State {
             })?;
         }
         Ok(State::on(file))
+    }
+
+    /// Where it is kept, if anywhere.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        Some(self.file.as_ref()?.medium.path())
     }
 
     /// Who may do what.
@@ -566,373 +652,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Kind;
-    use crate::reservation::{Registrant, Request};
-
-    const VOLUME: Uuid = Uuid::from_u128(7);
-
-    fn open(path: &Path) -> Result<State, Problem> {
-        State::in_file(&spec(Some(path)), VOLUME, None, None)
-    }
-
-    fn spec(state: Option<&Path>) -> Spec {
-        Spec {
-            state: state.map(Path::to_owned),
-            ..Spec::new("disk", Kind::Ram, 4096, 512)
-        }
-    }
-
-    /// A state file with something of everything, and its bytes.
-    fn filled(folder: &Path) -> (PathBuf, Vec<u8>) {
-        let path = beside(&folder.join("disk"));
-        let state = open(&path).expect("nothing there is no damage");
-        assert!(!path.exists(), "nothing is written before it must be");
-        let register = Request::Register {
-            key: u64::MAX,
-            persist: Some(true),
-        };
-        let host = Registrant::NvmeHost([0xab; 16]);
-        state.reservations().change(&host, &register).unwrap();
-        state.protect_permanently().unwrap();
-        let ranges = [
-            Range {
-                offset: 0,
-                len: 512,
-            },
-            Range {
-                offset: u64::MAX - 511,
-                len: 511,
-            },
-        ];
-        state.set_unreadable(&ranges).unwrap();
-        let bytes = fs::read(&path).unwrap();
-        (path, bytes)
-    }
-
-    fn is_damage(path: &Path) -> bool {
-        match open(path) {
-            Err(Problem::State { path: named, .. }) => named == path,
-            _ => false,
-        }
-    }
-
-    #[test]
-    fn everything_is_there_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, _) = filled(folder.path());
-        assert_eq!(path, folder.path().join("disk.weft"));
-        let state = open(&path).unwrap();
-        assert!(state.is_write_protected() && state.can_persist());
-        assert_eq!(state.unreadable().len(), 2);
-        assert_eq!(state.unreadable()[1].offset, u64::MAX - 511);
-        let report = state.reservations().report();
-        let host = Registrant::NvmeHost([0xab; 16]);
-        assert_eq!(report.registrants, [(host, u64::MAX, false)]);
-        assert!(report.persist);
-    }
-
-    #[test]
-    fn a_file_cut_off_anywhere_or_changed_anywhere_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, bytes) = filled(folder.path());
-        for len in 0..bytes.len() {
-            fs::write(&path, &bytes[..len]).unwrap();
-            assert!(is_damage(&path), "cut off after {len} bytes");
-        }
-        for at in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            fs::write(&path, &changed).unwrap();
-            assert!(is_damage(&path), "byte {at} changed");
-        }
-        fs::write(&path, &bytes).unwrap();
-        assert!(open(&path).is_ok());
-    }
-
-    /// Opening a pipe would wait for a process that writes into it.
-    #[test]
-    fn pipe_or_folder_as_a_state_file_is_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        // The pipe comes last: the others fail where no type is looked at.
-        for path in [Path::new("/dev/null"), folder.path(), &pipe] {
-            let spec = spec(Some(path));
-            for problem in [examine(&spec).err(), open(path).err()] {
-                let text = problem.expect("refused").to_string();
-                assert!(text.contains("is not a regular file"), "{text}");
-                assert!(text.contains(&path.display().to_string()), "{text}");
-            }
-            assert_eq!(volume(&spec), None);
-        }
-    }
-
-    #[test]
-    fn what_a_crash_left_half_written_is_not_looked_at() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, bytes) = filled(folder.path());
-        let half = with_suffix(&path, ".new");
-        fs::write(&half, &bytes[..9]).unwrap();
-        let state = open(&path).expect("the old one is whole");
-        state.set_unreadable(&[]).unwrap();
-        assert!(!half.exists(), "the next change takes its place");
-        drop(state);
-        assert!(open(&path).unwrap().unreadable().is_empty());
-    }
-
-    #[test]
-    fn another_volumes_file_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, _) = filled(folder.path());
-        let other = State::in_file(&spec(Some(&path)), Uuid::from_u128(8), None, None);
-        let Err(problem @ Problem::State { .. }) = other else {
-            panic!("taken for its own");
-        };
-        let text = problem.to_string();
-        assert!(text.contains(&VOLUME.to_string()) && text.contains("disk.weft"));
-    }
-
-    /// Reservations of a stranger would keep hosts out, and its own would be lost.
-    #[test]
-    fn only_the_former_volume_hands_its_state_on() {
-        let (next, stranger) = (Uuid::from_u128(8), Uuid::from_u128(9));
-        for former in [Former::Own as fn(Uuid) -> Former, Former::Original] {
-            let folder = tempfile::tempdir().unwrap();
-            let (path, bytes) = filled(folder.path());
-            let open_as = |read_only, uuid, former| {
-                let spec = Spec {
-                    read_only,
-                    ..spec(Some(&path))
-                };
-                State::in_file(&spec, uuid, former, None)
-            };
-            let refused = open_as(false, next, Some(former(stranger)));
-            assert!(matches!(refused, Err(Problem::State { .. })));
-            let found = open_as(true, next, Some(former(VOLUME))).expect("handed on");
-            assert!(found.is_write_protected());
-            assert_eq!(fs::read(&path).unwrap(), bytes, "it was only looked at");
-            drop(found);
-            drop(open_as(false, next, Some(former(VOLUME))).expect("handed on"));
-            let again = open_as(false, next, None).expect("it is its own now");
-            assert!(again.is_write_protected());
-            // A volume that changes its UUID keeps them, a copy of it has none.
-            let registrants = again.reservations().report().registrants.len();
-            let is_own = former(VOLUME) == Former::Own(VOLUME);
-            assert_eq!(registrants, usize::from(is_own));
-        }
-    }
-
-    #[test]
-    fn state_as_large_as_may_be_is_kept_and_a_larger_one_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("disk"));
-        let state = open(&path).unwrap();
-        let ranges = |count, digits: u64| {
-            let mut ranges = vec![Range { offset: 0, len: 0 }; count];
-            // Each digit more of a number is a byte more.
-            for at in 0..digits as usize {
-                ranges[at / 18].offset = 10_u64.pow((at % 18 + 1) as u32);
-            }
-            ranges
-        };
-        let bytes = |count| {
-            state.set_unreadable(&ranges(count, 0)).unwrap();
-            fs::metadata(&path).unwrap().len()
-        };
-        let of_one = bytes(1002) - bytes(1001);
-        let of_none = bytes(1001) - 1001 * of_one;
-        let count = (BYTES_MAX - of_none) / of_one;
-        let digits = BYTES_MAX - of_none - count * of_one;
-        let full = ranges(count as usize, digits);
-        state.set_unreadable(&full).unwrap();
-        let kept = fs::read(&path).unwrap();
-        assert_eq!(kept.len() as u64, BYTES_MAX);
-        let refused = state.set_unreadable(&ranges(count as usize, digits + 1));
-        assert!(
-            matches!(refused, Err(StateError::Unsaved(error)) if error.kind() == io::ErrorKind::FileTooLarge)
-        );
-        drop(state);
-        assert_eq!(open(&path).unwrap().unreadable(), full);
-        fs::write(&path, [kept, vec![b' ']].concat()).unwrap();
-        let refused = open(&path).err().expect("refused").to_string();
-        assert!(refused.contains("has more than"), "{refused}");
-    }
-
-    /// A link to itself stands for whatever cannot be looked at: it is not known that
-    /// nothing is there.
-    #[test]
-    fn state_or_lock_that_cannot_be_looked_at_keeps_the_volume_from_being_opened() {
-        for (name, to, action) in [
-            ("state", "state", "read the state file"),
-            ("state.lock", "state.lock", "lock the state file"),
-            ("state.lock", "missing/lock", "lock the state file"),
-        ] {
-            let folder = tempfile::tempdir().unwrap();
-            std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
-            let spec = spec(Some(&folder.path().join("state")));
-            let opened = State::in_file(&spec, VOLUME, None, None).err();
-            // A lock that could not be made is none yet.
-            let examined = examine(&spec).err();
-            assert_eq!(examined.is_none(), to == "missing/lock");
-            for problem in [
-                opened,
-                examined.or(State::in_file(&spec, VOLUME, None, None).err()),
-            ] {
-                let problem = problem.expect("refused");
-                assert!(
-                    matches!(problem, Problem::System { action: found, .. } if found == action),
-                    "{name}: {problem}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn examining_makes_no_lock_and_opening_does() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state");
-        let lock = folder.path().join("state.lock");
-        assert!(examine(&spec(Some(&path))).is_ok());
-        assert!(!lock.exists());
-        let state = open(&path).unwrap();
-        assert!(lock.exists());
-        assert!(open(&path).is_err(), "it is taken");
-        drop(state);
-    }
-
-    /// In `/sys` nobody makes a file.
-    #[test]
-    fn folder_that_takes_no_lock_takes_no_state_either() {
-        let state = open(Path::new("/sys/weft-state")).expect("nothing is there");
-        let refused = state.protect_permanently();
-        assert!(matches!(refused, Err(StateError::Unsaved(_))));
-        assert!(!state.is_write_protected());
-    }
-
-    #[test]
-    fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("x")).unwrap();
-        let path = folder.path().join("state");
-        let other_path = folder.path().join("x/../state");
-        let open_as = |path: &Path, read_only| {
-            let spec = Spec {
-                read_only,
-                ..spec(Some(path))
-            };
-            let examined = examine(&spec).is_ok();
-            let opened = State::in_file(&spec, VOLUME, None, None);
-            assert_eq!(opened.is_ok(), examined);
-            opened
-        };
-        let first = open_as(&path, false).expect("nobody has it");
-        for read_only in [false, true] {
-            let second = open_as(&other_path, read_only).err().expect("refused");
-            let holder = Some(std::process::id());
-            assert!(matches!(second, Problem::InUse { holder: found, .. } if found == holder));
-            assert!(
-                second.to_string().contains("x/../state is already"),
-                "{second}"
-            );
-        }
-        first.protect_permanently().unwrap();
-        assert!(
-            open_as(&other_path, false).is_err(),
-            "after it was replaced"
-        );
-        drop(first);
-        let second = open_as(&other_path, true).expect("it was let go");
-        let third = open_as(&path, true).expect("neither takes it for itself");
-        assert!(second.is_write_protected() && third.is_write_protected());
-        assert!(open_as(&path, false).is_err());
-    }
-
-    #[test]
-    fn without_a_file_nothing_is_promised() {
-        let state = State::in_file(&spec(None), VOLUME, None, None).unwrap();
-        assert!(!state.can_persist() && !state.is_write_protected());
-        let refused = state.protect_permanently().unwrap_err();
-        assert!(matches!(refused, StateError::Volatile));
-        assert!(
-            refused.to_string().contains("give it a `state` path"),
-            "{refused}"
-        );
-        assert!(matches!(
-            state.set_unreadable(&[]),
-            Err(StateError::Volatile)
-        ));
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_written_keeps_the_old_state() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, bytes) = filled(folder.path());
-        let state = open(&path).unwrap();
-        // A folder in the place of the temporary file: no one can write there.
-        fs::create_dir(with_suffix(&path, ".new")).unwrap();
-        assert!(matches!(
-            state.set_unreadable(&[]),
-            Err(StateError::Unsaved(_))
-        ));
-        assert_eq!(state.unreadable().len(), 2, "as on the disk");
-        assert_eq!(fs::read(&path).unwrap(), bytes);
-    }
-
-    /// The record of the volume's file never names a state file that is not there.
-    #[test]
-    fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
-        for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk");
-            let kind = Kind::File { path: path.clone() };
-            let spec = Spec::new("disk", kind, 4096, 512);
-            let open = || crate::regular::open(&spec, &path);
-            let (file, uuid, state) = open().unwrap();
-            fault::NEXT.set(Some(step));
-            assert!(state.protect_permanently().is_err(), "{step:?}");
-            drop((file, state));
-            let (file, again, state) = open().expect("nothing was kept, nothing is missed");
-            assert_eq!((again, state.is_write_protected()), (uuid, false));
-            state.protect_permanently().unwrap();
-            drop((file, state));
-            assert!(open().unwrap().2.is_write_protected());
-        }
-    }
-
-    /// Whatever fails: who is told that a change was not kept finds the old state,
-    /// in this process and in the next.
-    #[test]
-    fn a_step_of_writing_that_fails_leaves_the_old_state_now_and_after_a_restart() {
-        for is_first in [true, false] {
-            for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
-                let folder = tempfile::tempdir().unwrap();
-                let path = match is_first {
-                    true => beside(&folder.path().join("disk")),
-                    false => filled(folder.path()).0,
-                };
-                let before = fs::read(&path).ok();
-                let state = open(&path).unwrap();
-                let was = (state.unreadable(), state.reservations().report());
-                let one = Range {
-                    offset: 4096,
-                    len: 512,
-                };
-                fault::NEXT.set(Some(step));
-                let refused = state.set_unreadable(&[one]);
-                assert!(matches!(refused, Err(StateError::Unsaved(_))), "{step:?}");
-                assert_eq!((state.unreadable(), state.reservations().report()), was);
-                let after = fs::read(&path).ok();
-                assert_eq!(after, before, "{step:?}, first: {is_first}");
-                // The next change is kept, with nothing of the one that was refused.
-                state.protect_permanently().unwrap();
-                drop(state);
-                let again = open(&path).unwrap();
-                assert!(again.is_write_protected());
-                assert_eq!(again.unreadable(), was.0);
-            }
-        }
-    }
-}
+mod tests;

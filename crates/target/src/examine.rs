@@ -5,11 +5,12 @@ use std::io;
 use std::net::TcpListener;
 use std::path::Path;
 
-use store::Problem;
+use store::{Info, Problem};
 
 use crate::config::{Config, Start};
 use crate::nfs::{files, records};
 use crate::start::StartError;
+use crate::state::own_identity;
 
 /// What a start would meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,19 +29,29 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
     let (mut gone, mut gone_files) = (Vec::new(), Vec::new());
     let mut findings = Vec::new();
     let is_strict = config.start == Start::Strict;
+    let mut infos: Vec<Info> = Vec::new();
     for spec in &config.volumes {
-        if let Err(error) = store::examine(spec) {
-            let is_taken = matches!(
-                error.problem,
-                Problem::InUse { .. } | Problem::DeviceInUse(_, None)
-            );
-            if !is_taken {
-                gone.push(spec.name.clone());
+        let examined = store::examine(spec).map_err(StartError::Volume);
+        let examined = examined.and_then(|examined| {
+            own_identity(&examined.info, infos.iter()).map_err(StartError::Config)?;
+            Ok(examined)
+        });
+        match examined {
+            Ok(examined) => {
+                infos.push(examined.info);
+                let notes = examined.note.into_iter();
+                findings.extend(notes.map(|text| Finding { text, stops: false }));
             }
-            findings.push(Finding {
-                text: error.to_string(),
-                stops: is_strict && !is_taken,
-            });
+            Err(error) => {
+                let is_taken = is_taken(&error);
+                if !is_taken {
+                    gone.push(spec.name.clone());
+                }
+                findings.push(Finding {
+                    text: error.to_string(),
+                    stops: is_strict && !is_taken,
+                });
+            }
         }
     }
     for spec in &config.file_systems {
@@ -73,6 +84,17 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
     let mut served = config.clone();
     served.leave_out(&gone, &gone_files);
     (findings, served)
+}
+
+/// Whether another process has the volume now.
+fn is_taken(error: &StartError) -> bool {
+    let StartError::Volume(error) = error else {
+        return false;
+    };
+    matches!(
+        error.problem,
+        Problem::InUse { .. } | Problem::DeviceInUse(_, None)
+    )
 }
 
 /// That there is nothing where a folder is to be made.

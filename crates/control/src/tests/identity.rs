@@ -202,6 +202,75 @@ fn memory_with_a_state_file_has_the_uuid_in_it_wherever_the_configuration_lies()
     assert_eq!(spec_in("c.toml").uuid, Uuid::parse_str(&given[8..44]).ok());
 }
 
+/// Two processes that see different folders under one path, as in mount namespaces
+/// of their own, serve two disks.
+#[test]
+fn memory_of_one_path_in_two_folders_has_two_identities() {
+    let around = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| around.path().join(name);
+    let uuid_in = || load(&at("etc/weft.toml")).expect("good").volumes[0].uuid;
+    let make = || {
+        std::fs::create_dir(at("etc")).expect("a folder");
+        std::fs::write(at("etc/weft.toml"), volume("")).expect("a file");
+    };
+    make();
+    let first = uuid_in();
+    std::fs::remove_file(at("etc/weft.toml")).expect("ours");
+    std::fs::write(at("etc/weft.toml"), volume("")).expect("a file");
+    assert_eq!(uuid_in(), first, "the file was written anew");
+    std::fs::rename(at("etc"), at("other")).expect("ours");
+    make();
+    assert_ne!(uuid_in(), first);
+}
+
+/// A volume in memory with a state file; who registers with it is kept.
+fn registered(spec: &Spec) -> (Uuid, usize) {
+    let volume = store::open(spec).expect("memory");
+    let host = store::reservation::Registrant::NvmeHost([1; 16]);
+    let register = store::reservation::Request::Register {
+        key: 7,
+        persist: Some(true),
+    };
+    let reservations = volume.reservations();
+    let before = reservations.report().registrants.len();
+    reservations.change(&host, &register).expect("kept");
+    (volume.info().uuid, before)
+}
+
+#[test]
+fn copied_state_file_gives_memory_an_identity_of_its_own_unless_the_uuid_is_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let spec_of = |state: &str, more: &str| {
+        let text = volume(&format!("state = {:?}\n{more}", at(state)));
+        std::fs::write(at("weft.toml"), text).expect("a file");
+        load(&at("weft.toml")).expect("good").volumes[0].clone()
+    };
+    let (original, _) = registered(&spec_of("first", ""));
+    // As `cp` and `cp -a` do it; and over a file that was another's.
+    std::fs::copy(at("first"), at("second")).expect("a copy");
+    let (copy, before) = registered(&spec_of("second", ""));
+    assert_ne!(copy, original);
+    assert_eq!(before, 0, "the reservations are those of the original");
+    assert_eq!(
+        registered(&spec_of("second", "")),
+        (copy, 1),
+        "after a restart"
+    );
+    assert_eq!(registered(&spec_of("first", "")), (original, 1));
+    std::fs::copy(at("first"), at("second")).expect("a copy over it");
+    assert_ne!(registered(&spec_of("second", "")).0, original);
+    // A backup that takes the place of the original.
+    std::fs::copy(at("first"), at("third")).expect("a copy");
+    let given = format!("uuid = \"{original}\"");
+    assert_eq!(registered(&spec_of("third", &given)), (original, 1));
+    assert_eq!(
+        registered(&spec_of("third", "")),
+        (original, 1),
+        "from now on"
+    );
+}
+
 #[test]
 fn names_of_what_is_built_in_are_this_machines_and_stay() {
     let config = default_config();

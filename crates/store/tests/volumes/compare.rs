@@ -284,9 +284,9 @@ fn a_write_that_cannot_unmark_leaves_the_mark() {
     let marked = volume.unreadable(0, SIZE, 9);
     assert_eq!(marked, [store::Range { offset, len }]);
     drop(volume);
+    std::fs::remove_dir(&in_the_way).unwrap();
     let volume = open(&file_spec(&path, SIZE)).unwrap();
     assert_eq!(volume.unreadable(0, SIZE, 9), marked);
-    std::fs::remove_dir(&in_the_way).unwrap();
     write(&*volume, &mut files, 0, &[1; 2048], false).unwrap();
     assert_eq!(volume.unreadable(0, SIZE, 9), []);
 }
