@@ -2,6 +2,7 @@
 //! go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -63,7 +64,12 @@ impl Kept {
             Ok(()) | Err(StateError::Volatile) => return Ok(()),
             Err(StateError::Unsaved(error)) => error,
         };
-        tracing::error!(%error, "cannot write the state file of a volume");
+        tracing::error!(
+            state = %self.state.path().unwrap_or(Path::new("")).display(),
+            %error,
+            "cannot write the state file of a volume: free space in its folder, or mend its disk; \
+             what its hosts mark unreadable is refused until then"
+        );
         // A save for others may have brought it to the disk.
         match self.unreadable.restore(changed, &self.state.unreadable()) {
             false => Ok(()),
@@ -114,7 +120,6 @@ pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, Job>>> {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::path::Path;
     use std::sync::atomic::AtomicBool;
     use std::thread;
     use std::time::{Duration, Instant};

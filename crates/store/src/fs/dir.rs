@@ -78,7 +78,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -475,7 +475,7 @@ impl Drop for Dir {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Err(error) = self.table().close() {
-            tracing::error!(%error, "cannot write the table of file handles");
+            self.table_lost(&error);
         }
         // Said, not left to the close: a process that was being started at this
         // moment may have a copy of the descriptor.
@@ -491,10 +491,27 @@ impl Inner {
         }
     }
 
-    /// Something that was written may not be on the disk, and never will be.
-    fn lost(&self, what: &str, error: impl fmt::Display) {
-        let name = &self.info.name;
-        tracing::error!(file_system = %name, %error, "{what} could not be brought to the disk");
+    /// The table may lack what was written to it.
+    fn table_lost(&self, error: &dyn fmt::Display) {
+        tracing::error!(
+            file_system = self.info.name,
+            state = %self.table().folder().display(),
+            %error,
+            "the table of file handles is not on the disk: free space in its folder, or mend its \
+             disk; until then file handles that were given out lately may be stale after a crash"
+        );
+    }
+
+    /// Something that was written to `fd` may not be on the disk, and never will be.
+    fn lost(&self, what: &str, fd: impl AsFd, error: impl fmt::Display) {
+        let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
+        tracing::error!(
+            file_system = self.info.name,
+            path = %path.unwrap_or_default().display(),
+            %error,
+            "{what} could not be brought to the disk: check the disk and its free space; clients \
+             write again what they have not committed"
+        );
         if !broken::is(Fault::KeepVerifier) {
             self.verifier.store(fresh(), Ordering::Release);
         }

@@ -171,6 +171,11 @@ pub(crate) struct Records {
 }
 
 impl Records {
+    /// How the place where they lie is called in messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.journal.path()
+    }
+
     /// Reads what is there and begins a new start of the server, the first one
     /// with the number `first`.
     ///

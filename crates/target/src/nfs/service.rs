@@ -156,10 +156,19 @@ impl Service {
                 // Refusing all clients would be worse than some that cannot
                 // reclaim: those hear so, and what they had is not kept for them.
                 Err(error) if !were_behind => {
-                    tracing::error!(%error, "NFS: what clients may reclaim after a restart is not on the disk");
+                    tracing::error!(
+                        state = %records.path().display(),
+                        %error,
+                        "NFS: what clients may reclaim after a restart is not on the disk: free \
+                         space in the folder, or mend its disk; until then clients that come \
+                         lose their locks at a restart"
+                    );
                 }
                 Ok(()) if were_behind => {
-                    tracing::warn!("NFS: what clients may reclaim is on the disk again");
+                    tracing::warn!(
+                        state = %records.path().display(),
+                        "NFS: what clients may reclaim is on the disk again"
+                    );
                 }
                 Ok(()) | Err(_) => {}
             }

@@ -89,7 +89,10 @@ impl Inner {
     /// A sync of a file has ended. Who hears of that sees the new verifier.
     pub(super) fn file_synced(&self, entry: &Entry, result: Result<(), Errno>) {
         if let Err(errno) = result {
-            self.lost("data", errno);
+            match entry.descriptor() {
+                Some(fd) => self.lost("data", &*fd, errno),
+                None => self.lost("data", self.beneath.root(), errno),
+            }
         }
         entry.syncs.end(result);
     }

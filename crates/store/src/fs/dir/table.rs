@@ -210,6 +210,10 @@ impl Table {
         Ok(table)
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(super) fn header(&self) -> &Header {
         &self.header
     }

@@ -394,7 +394,7 @@ impl Inner {
         let table = self.sync_table();
         let mut done: Vec<(u64, Result<(), Errno>)> = Vec::new();
         for (synced, job, result) in batch {
-            let mut outcome = table;
+            let mut outcome = table.map_err(|errno| (self.beneath.root(), errno));
             for (ino, fd) in &synced.objects {
                 let found = done.iter().find(|(other, _)| other == ino);
                 let one = match found {
@@ -405,12 +405,12 @@ impl Inner {
                         one
                     }
                 };
-                outcome = outcome.and(one);
+                outcome = outcome.and(one.map_err(|errno| (fd.as_fd(), errno)));
             }
             job.end(match outcome {
                 Ok(()) => result,
-                Err(errno) => {
-                    self.lost("a change of a directory or of attributes", errno);
+                Err((fd, errno)) => {
+                    self.lost("a change of a directory or of attributes", fd, errno);
                     Err(errno.into())
                 }
             });
@@ -447,7 +447,7 @@ impl Inner {
         self.entries.close(&idle);
         self.close_streams();
         if let Err(errno) = self.sync_table() {
-            tracing::error!(error = %errno, "cannot sync the table of file handles");
+            self.table_lost(&errno);
         }
     }
 }
@@ -597,7 +597,12 @@ impl Workers {
             match builder.spawn(move || shared.serve(&inner)) {
                 Ok(_) => queue.threads += 1,
                 Err(error) if queue.threads == 0 && !is_close => {
-                    tracing::error!(%error, "no thread for a file system's work");
+                    tracing::error!(
+                        file_system = job.inner.info.name,
+                        %error,
+                        "no thread for a file system's work, and its clients wait: raise the \
+                         limit of threads ('ulimit -u', TasksMax= of systemd) or of memory"
+                    );
                     job.ticket = None;
                     return Err(Error::Delay);
                 }
