@@ -2,10 +2,12 @@
 //! release build above all: there a touch that changes nothing may be compiled
 //! away (`cargo test --release -p mem --test resident`, which CI runs too).
 
-use std::fs;
+mod common;
+
 use std::thread;
 use std::time::Duration;
 
+use common::resident_bytes;
 use mem::{Frames, counters, touch_ahead};
 
 const MIB: u64 = 1 << 20;
@@ -14,16 +16,6 @@ const VOLUME_BYTES: u64 = 256 * MIB;
 const RESERVE_BYTES: u64 = VOLUME_BYTES / 16;
 /// What a volume has from its start.
 const START_BYTES: u64 = 2 * MIB;
-
-/// Memory that is resident and belongs to no file, as the kernel counts it now
-/// (`statm`'s counts lag behind by up to 64 pages for each core).
-fn resident_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/self/smaps_rollup").expect("this process");
-    let line = text.lines().find(|line| line.starts_with("Anonymous:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    let kib: u64 = kib.and_then(|kib| kib.parse().ok()).expect("a number");
-    kib << 10
-}
 
 /// Waits until so much more is resident than `before`; what it is then. A
 /// machine that is busy may take its time.

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::memory::MemoryLimit;
 use crate::open::remedy;
-use crate::{Info, SIZE_MAX_BYTES};
+use crate::{Info, Problem, SIZE_MAX_BYTES};
 
 /// Why a volume could not take another size, and what to do about it. It has
 /// the size that it had.
@@ -58,14 +58,14 @@ impl fmt::Display for ResizeError {
             ResizeError::ReadOnly => f.write_str(
                 "a read-only volume keeps its size: open it without read_only to resize it",
             ),
-            ResizeError::Size {
+            &ResizeError::Size {
                 size_bytes,
                 block_bytes,
-            } => write!(
-                f,
-                "a size of {size_bytes} bytes is not possible: use a multiple of the block \
-                 size ({block_bytes}) from {block_bytes} to {SIZE_MAX_BYTES}"
-            ),
+            } => Problem::Size {
+                size_bytes,
+                block_bytes,
+            }
+            .fmt(f),
             ResizeError::Shrink {
                 from_bytes,
                 to_bytes,
@@ -82,11 +82,11 @@ impl fmt::Display for ResizeError {
                 "a size of {size_bytes} bytes is more than the device's {device_bytes}: make \
                  the device larger first, or ask for less"
             ),
-            ResizeError::Memory { size_bytes, limit } => write!(
-                f,
-                "a size of {size_bytes} bytes does not fit in {limit}: ask for less or use a \
-                 file volume"
-            ),
+            ResizeError::Memory { size_bytes, limit } => Problem::Memory {
+                size_bytes: *size_bytes,
+                limit: limit.clone(),
+            }
+            .fmt(f),
             ResizeError::Busy => f.write_str(
                 "I/O on the part that would go does not end: try again when the disk answers",
             ),
