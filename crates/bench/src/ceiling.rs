@@ -184,23 +184,23 @@ pub struct Report {
 }
 
 /// Runs `weft ceiling`.
-#[must_use]
-pub fn run(args: &CeilingArgs) -> ExitCode {
+///
+/// # Errors
+/// The report cannot be printed.
+pub fn run(args: &CeilingArgs) -> io::Result<ExitCode> {
     match measure(args) {
         Ok(report) if args.json => {
-            println!(
-                "{}",
-                serde_json::to_string(&report).expect("a report is JSON")
-            );
-            ExitCode::SUCCESS
+            let text = serde_json::to_string(&report).expect("a report is JSON");
+            writeln!(io::stdout(), "{text}")?;
+            Ok(ExitCode::SUCCESS)
         }
         Ok(report) => {
-            print!("{}", show(&report));
-            ExitCode::SUCCESS
+            write!(io::stdout(), "{}", show(&report))?;
+            Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            eprintln!("weft ceiling: {error}");
-            ExitCode::FAILURE
+            let _ = writeln!(io::stderr(), "weft ceiling: {error}");
+            Ok(ExitCode::FAILURE)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `weft discover`: what a discovery controller, an iSCSI portal and an NFS
 //! server know.
 
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
@@ -97,17 +98,19 @@ pub struct Listing {
 }
 
 /// Runs `weft discover`.
-#[must_use]
-pub fn run(args: &DiscoverArgs) -> ExitCode {
+///
+/// # Errors
+/// What was found cannot be printed.
+pub fn run(args: &DiscoverArgs) -> io::Result<ExitCode> {
     let (listing, errors) = discover(args);
     for error in &errors {
-        eprintln!("weft discover: {error}");
+        let _ = writeln!(io::stderr(), "weft discover: {error}");
     }
     if args.json {
         let text = serde_json::to_string_pretty(&listing).expect("records are JSON");
-        println!("{text}");
+        writeln!(io::stdout(), "{text}")?;
     } else {
-        print!("{}", text(&listing));
+        write!(io::stdout(), "{}", text(&listing))?;
     }
     let Listing {
         records,
@@ -115,8 +118,8 @@ pub fn run(args: &DiscoverArgs) -> ExitCode {
         files,
     } = &listing;
     match records.is_none() && targets.is_none() && files.is_none() {
-        false => ExitCode::SUCCESS,
-        true => ExitCode::FAILURE,
+        false => Ok(ExitCode::SUCCESS),
+        true => Ok(ExitCode::FAILURE),
     }
 }
 

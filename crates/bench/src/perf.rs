@@ -57,25 +57,27 @@ const ADMIN_MEMORY_MAX: u64 = 16 << 20;
 
 /// Runs `weft perf`. Once `stop` is set the load ends, and what was measured
 /// until then is reported.
-#[must_use]
-pub fn run(args: &PerfArgs, stop: &AtomicBool) -> ExitCode {
+///
+/// # Errors
+/// The report cannot be printed.
+pub fn run(args: &PerfArgs, stop: &AtomicBool) -> io::Result<ExitCode> {
     let report = match measure(args, stop) {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("weft perf: {error}");
-            return ExitCode::FAILURE;
+            let _ = writeln!(io::stderr(), "weft perf: {error}");
+            return Ok(ExitCode::FAILURE);
         }
     };
     if args.json {
         let text = serde_json::to_string_pretty(&report).expect("a report is JSON");
-        println!("{text}");
+        writeln!(io::stdout(), "{text}")?;
     } else {
-        print!("{}", report.text());
+        write!(io::stdout(), "{}", report.text())?;
     }
-    match report.is_clean() {
+    Ok(match report.is_clean() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
-    }
+    })
 }
 
 /// What a target is told by, as long as the load lasts.
@@ -422,7 +424,7 @@ impl Gate {
     /// that is known.
     fn answer(&mut self) -> Option<bool> {
         let answers = self.0.get_or_insert_with(|| {
-            eprintln!("ready");
+            let _ = writeln!(io::stderr(), "ready");
             let (tell, told) = mpsc::channel();
             thread::spawn(move || {
                 let read = io::stdin().lines().next();
@@ -473,15 +475,15 @@ impl LiveLine {
             "not measuring"
         };
         let rate = show_count(rate);
-        eprint!("\r\x1b[K{connections} connections, {phase}: {rate} IOPS, {ios} I/Os");
         // A terminal that is gone must not end the measurement.
-        let _ = io::stderr().flush();
+        let line = format!("\r\x1b[K{connections} connections, {phase}: {rate} IOPS, {ios} I/Os");
+        let _ = io::stderr().write_all(line.as_bytes());
         (self.at, self.ios) = (Instant::now(), ios);
     }
 
     fn clear(&self) {
         if self.is_shown {
-            eprint!("\r\x1b[K");
+            let _ = io::stderr().write_all(b"\r\x1b[K");
         }
     }
 }

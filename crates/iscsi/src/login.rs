@@ -74,10 +74,6 @@ impl LoginAnswer {
     }
 }
 
-/// Why a request that follows is refused which is not of the login under way.
-pub(crate) const OTHER_LOGIN: &str = "ISID, TSIH, CID or Initiator Task Tag changes in the middle of the login: all requests of one \
-     login have the same";
-
 /// A login that cannot go on: the status and, of a redirection, where to.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -88,22 +84,6 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// An initiator that breaks the rules: what it sent, and what to do.
-    pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
-        Refused {
-            reason: reason.into(),
-            ..LoginStatus::InitiatorError.into()
-        }
-    }
-
-    /// One that leaves out what it must say.
-    pub fn missing(reason: &'static str) -> Self {
-        Refused {
-            reason: reason.into(),
-            ..LoginStatus::MissingParameter.into()
-        }
-    }
-
     /// An initiator that has not proved who it is.
     pub fn authentication(reason: impl Into<Cow<'static, str>>) -> Self {
         Refused {
@@ -165,11 +145,10 @@ impl LoginState {
     }
 
     /// Counts a step of a login that must come to an end.
-    pub(crate) fn count(&mut self) -> Result<(), Refused> {
+    pub(crate) fn count(&mut self) -> Result<(), LoginStatus> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            let reason = format!("its login takes more than {STEPS_MAX} requests");
-            return Err(Refused::error(reason));
+            return Err(LoginStatus::InitiatorError);
         }
         Ok(())
     }
@@ -206,21 +185,11 @@ pub(crate) struct Stages {
 
 impl Stages {
     /// The stages of a request (RFC 7143, sections 11.12.1 to 11.12.3).
-    pub fn of(request: &LoginRequest) -> Result<Self, Refused> {
+    pub fn of(request: &LoginRequest) -> Result<Self, LoginStatus> {
         let bits = request.flags;
-        let wrong = || {
-            let (current, next) = (
-                (bits & flags::CSG_MASK) >> flags::CSG_SHIFT,
-                bits & flags::NSG_MASK,
-            );
-            Refused::error(format!(
-                "its Login Request has the flags {bits:#04x}: stage {current} (CSG) does not lead to \
-                 stage {next} (NSG), or T and C are both set"
-            ))
-        };
         let current = Stage::from_value((bits & flags::CSG_MASK) >> flags::CSG_SHIFT);
         let current = current.filter(|stage| *stage != Stage::FullFeature);
-        let current = current.ok_or_else(wrong)?;
+        let current = current.ok_or(LoginStatus::InitiatorError)?;
         if bits & flags::TRANSIT == 0 {
             return Ok(Stages {
                 current,
@@ -229,7 +198,7 @@ impl Stages {
         }
         let next = Stage::from_value(bits & flags::NSG_MASK).filter(|next| *next > current);
         if next.is_none() || bits & flags::CONTINUE != 0 {
-            return Err(wrong());
+            return Err(LoginStatus::InitiatorError);
         }
         Ok(Stages { current, next })
     }
@@ -256,18 +225,11 @@ impl<'a> Identity<'a> {
     }
 
     /// What the session is for (RFC 7143, section 13.21).
-    pub fn kind(&self) -> Result<SessionKind, Refused> {
+    pub fn kind(&self) -> Result<SessionKind, LoginStatus> {
         match self.session_type {
             None | Some("Normal") => Ok(SessionKind::Normal),
             Some("Discovery") => Ok(SessionKind::Discovery),
-            Some(other) => Err(Refused {
-                reason: format!(
-                    "SessionType is {}: there are `Normal` and `Discovery`",
-                    text::quoted(other.as_bytes())
-                )
-                .into(),
-                ..LoginStatus::SessionTypeNotSupported.into()
-            }),
+            Some(_) => Err(LoginStatus::SessionTypeNotSupported),
         }
     }
 }
@@ -313,35 +275,29 @@ pub(crate) fn listed() -> impl Iterator<Item = Key> {
 
 impl Begun {
     /// Whether `request` is of the same login.
-    pub fn check_header(&self, request: &LoginRequest) -> Result<(), Refused> {
+    pub fn check_header(&self, request: &LoginRequest) -> Result<(), LoginStatus> {
         let of = |request: &LoginRequest| (request.isid, request.tsih, request.cid, request.itt);
         if of(request) != of(&self.request) {
-            return Err(Refused::error(OTHER_LOGIN));
+            return Err(LoginStatus::InitiatorError);
         }
         Ok(())
     }
 
     /// Whether keys that come again say what they said.
-    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), Refused> {
+    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), LoginStatus> {
+        let same_name = |came: Option<&str>, known: Option<&str>| {
+            came.is_none_or(|came| known.is_none_or(|known| crate::normalize(came) == known))
+        };
         let target = self.target.as_ref().map(|target| target.name.as_str());
+        let same_kind = identity.session_type.is_none() || identity.kind()? == self.kind;
         let initiator = Some(self.initiator.name.as_str());
-        let names = [
-            ("InitiatorName", identity.initiator, initiator),
-            ("TargetName", identity.target, target),
-        ];
-        let other = names.into_iter().find_map(|(key, came, known)| {
-            let came =
-                came.filter(|came| known.is_some_and(|known| crate::normalize(came) != known));
-            Some((key, came?))
-        });
-        let is_other_kind = identity.session_type.is_some() && identity.kind()? != self.kind;
-        let kind = identity.session_type.filter(|_| is_other_kind);
-        match other.or(kind.map(|kind| ("SessionType", kind))) {
-            None => Ok(()),
-            Some((key, value)) => Err(Refused::error(format!(
-                "{key} becomes {} in the middle of the login: it keeps its first value",
-                text::quoted(value.as_bytes())
-            ))),
+        let is_same = same_kind
+            && same_name(identity.initiator, initiator)
+            && same_name(identity.target, target);
+        if is_same {
+            Ok(())
+        } else {
+            Err(LoginStatus::InitiatorError)
         }
     }
 
@@ -355,31 +311,23 @@ impl Begun {
         out: &mut Vec<u8>,
     ) -> Result<Option<Stage>, Refused> {
         if stages.current != self.stage {
-            return Err(Refused::error(format!(
-                "its Login Request is of stage {} (CSG) where {} is under way",
-                stages.current as u8, self.stage as u8
-            )));
+            return Err(LoginStatus::InitiatorError.into());
         }
         self.introduce(out);
         let in_security = self.stage == Stage::Security;
         if in_security {
             self.security.receive(pairs, random, out)?;
-        } else if let Some((key, _)) = pairs.iter().find(|(key, _)| is_security(key)) {
-            return Err(Refused::error(format!(
-                "{key} comes after the security stage: it belongs there"
-            )));
+        } else if pairs.iter().any(|(key, _)| is_security(key)) {
+            return Err(LoginStatus::InitiatorError.into());
         }
         let negotiated = self.negotiation.receive(pairs, out);
-        negotiated.map_err(|failed| Refused::error(failed.0))?;
+        negotiated.map_err(|_| LoginStatus::InitiatorError)?;
         answer_others(pairs, out);
         if !in_security {
             self.negotiation.declare(out);
         }
         if out.len() > LOGIN_ANSWER_MAX {
-            return Err(Refused::error(format!(
-                "the answer to its keys is longer than {LOGIN_ANSWER_MAX} bytes: it sends too many \
-                 in one request"
-            )));
+            return Err(LoginStatus::InitiatorError.into());
         }
         let Some(next) = stages.next else {
             return Ok(None);

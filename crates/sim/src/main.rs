@@ -1,6 +1,8 @@
 //! Runs seeds until one fails: what `cargo xtask sim` starts.
 #![forbid(unsafe_code)]
 
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -47,9 +49,21 @@ fn options() -> Option<Options> {
 }
 
 fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        tell(&format_args!("sim: cannot print: {error}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn tell(what: &dyn Display) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Fails where it cannot print.
+fn run() -> io::Result<ExitCode> {
     let Some(options) = options() else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+        tell(&USAGE);
+        return Ok(ExitCode::from(2));
     };
     let start = Instant::now();
     let limit = options.minutes.map(|m| Duration::from_secs(m * 60));
@@ -63,23 +77,24 @@ fn main() -> ExitCode {
                 // The same again, and this time it is written down.
                 let again = sim::run(seed, TRACE_LINES);
                 match again {
-                    Err(failure) => eprintln!("{failure}"),
-                    Ok(_) => eprintln!("seed {seed} failed once and not again"),
+                    Err(failure) => tell(&failure),
+                    Ok(_) => tell(&format_args!("seed {seed} failed once and not again")),
                 }
-                return ExitCode::FAILURE;
+                return Ok(ExitCode::FAILURE);
             }
             Err(failure) => {
-                eprintln!("{failure}");
-                return ExitCode::FAILURE;
+                tell(&failure);
+                return Ok(ExitCode::FAILURE);
             }
         };
         if options.seeds == 1 {
-            println!("{outcome:?}");
+            writeln!(io::stdout(), "{outcome:?}")?;
         }
         total.add(&outcome);
         seeds += 1;
     }
-    println!(
+    writeln!(
+        io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
          up {} times, {} of them iSCSI sessions, {} task management functions, {} faults, {} s",
         options.from,
@@ -91,9 +106,10 @@ fn main() -> ExitCode {
         total.functions,
         total.faults,
         start.elapsed().as_secs()
-    );
+    )?;
     let nfs = total.nfs;
-    println!(
+    writeln!(
+        io::stdout(),
         "NFS: {} answers checked, clients came up {} times, {} of them to take back what they had; \
          {} calls repeated on another connection, {} without an outcome, {} writes made again after \
          a restart, {} delegations",
@@ -104,6 +120,6 @@ fn main() -> ExitCode {
         nfs.lost,
         nfs.rewritten,
         nfs.delegations
-    );
-    ExitCode::SUCCESS
+    )?;
+    Ok(ExitCode::SUCCESS)
 }

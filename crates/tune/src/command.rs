@@ -1,5 +1,7 @@
 //! `weft tune`.
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -47,68 +49,70 @@ enum Command {
 }
 
 /// Runs `weft tune`.
-pub fn run(arguments: &TuneArgs) -> ExitCode {
+///
+/// # Errors
+/// What was done or found cannot be printed.
+pub fn run(arguments: &TuneArgs) -> io::Result<ExitCode> {
     let root = Path::new("/");
     let machine = Machine::look(root);
     let plan = |profile| Plan::of(&findings(&machine, profile));
-    match arguments.command {
-        None => look(&machine, Profile::Throughput),
-        Some(Command::Look { profile }) => look(&machine, profile),
-        Some(Command::Print { profile }) => {
-            print!("{}", report::script(&plan(profile)));
-            ExitCode::SUCCESS
-        }
+    let look = |profile| report::look(&machine, profile, &findings(&machine, profile));
+    let (text, code) = match arguments.command {
+        None => (look(Profile::Throughput), ExitCode::SUCCESS),
+        Some(Command::Look { profile }) => (look(profile), ExitCode::SUCCESS),
+        Some(Command::Print { profile }) => (report::script(&plan(profile)), ExitCode::SUCCESS),
         Some(Command::Apply { profile }) => set(root, &plan(profile), &arguments.undo_file),
         Some(Command::Undo) => take_back(root, &arguments.undo_file),
-    }
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(code)
 }
 
-fn look(machine: &Machine, profile: Profile) -> ExitCode {
-    print!(
-        "{}",
-        report::look(machine, profile, &findings(machine, profile))
-    );
-    ExitCode::SUCCESS
+fn tell(error: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "weft: {error}");
 }
 
-fn set(root: &Path, plan: &Plan, undo_file: &Path) -> ExitCode {
+fn set(root: &Path, plan: &Plan, undo_file: &Path) -> (String, ExitCode) {
     if let Err(failed) = apply(root, plan, undo_file) {
-        eprintln!("weft: nothing was changed: {failed}");
-        return ExitCode::FAILURE;
+        tell(format_args!("nothing was changed: {failed}"));
+        return (String::new(), ExitCode::FAILURE);
     }
-    for change in &plan.changes {
-        println!("/{}: {} -> {}", change.path, change.from, change.to);
-    }
-    match plan.changes.is_empty() {
-        true => println!("nothing to change"),
-        false => println!("until the next boot; `weft tune undo` sets it back"),
-    }
-    ExitCode::SUCCESS
+    let changes = plan.changes.iter();
+    let lines =
+        changes.map(|change| format!("/{}: {} -> {}\n", change.path, change.from, change.to));
+    let text = lines.collect::<String>();
+    let end = match plan.changes.is_empty() {
+        true => "nothing to change\n",
+        false => "until the next boot; `weft tune undo` sets it back\n",
+    };
+    (text + end, ExitCode::SUCCESS)
 }
 
-fn take_back(root: &Path, undo_file: &Path) -> ExitCode {
+fn take_back(root: &Path, undo_file: &Path) -> (String, ExitCode) {
     let outcome = match undo(root, undo_file) {
         Ok(outcome) => outcome,
         Err(error) => {
-            eprintln!("weft: {}: {error}", undo_file.display());
-            return ExitCode::FAILURE;
+            tell(format_args!("{}: {error}", undo_file.display()));
+            return (String::new(), ExitCode::FAILURE);
         }
     };
     if outcome.is_empty() {
-        println!("nothing to undo: there is no {}", undo_file.display());
+        let text = format!("nothing to undo: there is no {}\n", undo_file.display());
+        return (text, ExitCode::SUCCESS);
     }
-    let mut code = ExitCode::SUCCESS;
+    let (mut text, mut code) = (String::new(), ExitCode::SUCCESS);
     for (change, undone) in outcome {
-        match undone {
-            Undone::Back => println!("/{}: {} -> {}", change.path, change.to, change.from),
+        text += &match undone {
+            Undone::Back => format!("/{}: {} -> {}\n", change.path, change.to, change.from),
             Undone::Changed(now) => {
-                println!("/{}: stays {now}: somebody has set it since", change.path);
+                format!("/{}: stays {now}: somebody has set it since\n", change.path)
             }
             Undone::Failed(failed) => {
-                eprintln!("weft: {failed}");
+                tell(format_args!("{failed}"));
                 code = ExitCode::FAILURE;
+                continue;
             }
-        }
+        };
     }
-    code
+    (text, code)
 }

@@ -71,8 +71,12 @@ fn volume(config: &Config, name: &str) -> String {
         size => control::format_size(size),
     };
     let read_only = if volume.read_only { ", read only" } else { "" };
+    let state = match volume.state_path() {
+        Some(state) => format!("state kept in {}", state.display()),
+        None => "no state kept".to_owned(),
+    };
     let block = volume.block_bytes;
-    format!("{name}, {kind}, {size}, blocks of {block}{read_only}")
+    format!("{name}, {kind}, {size}, blocks of {block}{read_only}, {state}")
 }
 
 /// A file system on one line.

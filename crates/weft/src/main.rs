@@ -81,14 +81,34 @@ enum Command {
 fn main() -> ExitCode {
     log_to_stderr();
     mem::touch_ahead();
-    let command = Cli::parse().command;
+    let ended = match Cli::try_parse() {
+        Ok(arguments) => run(arguments.command),
+        // Help, or what is wrong with the command line.
+        Err(text) => text
+            .print()
+            .map(|()| ExitCode::from(text.exit_code() as u8)),
+    };
+    ended.unwrap_or_else(|error| {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let _ = writeln!(
+                io::stderr(),
+                "weft: cannot print: {error}: free space where standard output goes, or send it \
+                 elsewhere"
+            );
+        }
+        ExitCode::from(FAILURE)
+    })
+}
+
+/// Does what is asked; fails where it cannot print what it has to say.
+fn run(command: Option<Command>) -> io::Result<ExitCode> {
     if !goes_on_unread(command.as_ref()) {
         reactor::end_at_closed_pipe();
     }
+    let serve = |config| Ok(serve::run(config));
     match command {
-        None => serve::run(serve::default_config()),
-        Some(Command::Serve { config: None }) => serve::run(serve::default_config()),
-        Some(Command::Serve { config: Some(file) }) => with_config(&file, serve::run),
+        None | Some(Command::Serve { config: None }) => serve(serve::default_config()),
+        Some(Command::Serve { config: Some(file) }) => with_config(&file, serve),
         Some(Command::Check { config }) => with_config(&config, |checked| check(&config, &checked)),
         Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
         Some(Command::Perf(arguments)) => until_told(|stop| bench::perf::run(&arguments, stop)),
@@ -96,31 +116,33 @@ fn main() -> ExitCode {
             until_told(|stop| bench::figures::command::run(&arguments, settings_of_machine(), stop))
         }
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
-        Some(Command::Leash(arguments)) => bench::figures::sides::leash(&arguments),
+        Some(Command::Leash(arguments)) => Ok(bench::figures::sides::leash(&arguments)),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
 }
 
 /// Says what a start would meet on this machine, and what it would serve.
-fn check(file: &Path, config: &Config) -> ExitCode {
+fn check(file: &Path, config: &Config) -> io::Result<ExitCode> {
     let (findings, served) = target::examine(config);
     let file = file.display();
     if findings.iter().any(|finding| finding.stops) {
         for finding in findings {
             let _ = writeln!(io::stderr(), "{file}: {}", finding.text);
         }
-        return ExitCode::from(FAILURE);
+        return Ok(ExitCode::from(FAILURE));
     }
-    print!(
+    let mut out = io::stdout().lock();
+    write!(
+        out,
         "{file}: fine; it serves\n{}{}{}",
         banner::contents(&served, &addresses(&served)),
         banner::paths(&served),
         banner::notes(&served)
-    );
+    )?;
     for finding in findings {
-        println!("  note: {}", finding.text);
+        writeln!(out, "  note: {}", finding.text)?;
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Whether it does its work to the end when nobody reads what it prints: hosts use a
@@ -134,12 +156,12 @@ fn goes_on_unread(command: Option<&Command>) -> bool {
 }
 
 /// Runs something that the first signal asks to end.
-fn until_told(run: impl FnOnce(&Arc<AtomicBool>) -> ExitCode) -> ExitCode {
+fn until_told(run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
     match signals::came() {
         Ok(stop) => run(&stop),
         Err(error) => {
             let _ = writeln!(io::stderr(), "weft: signals cannot be handled: {error}");
-            ExitCode::from(FAILURE)
+            Ok(ExitCode::from(FAILURE))
         }
     }
 }
@@ -152,12 +174,15 @@ fn settings_of_machine() -> Vec<(String, String)> {
     settings.map(|found| (found.name, found.now)).collect()
 }
 
-fn with_config(file: &Path, run: impl FnOnce(Config) -> ExitCode) -> ExitCode {
+fn with_config(
+    file: &Path,
+    run: impl FnOnce(Config) -> io::Result<ExitCode>,
+) -> io::Result<ExitCode> {
     match control::load(file) {
         Ok(config) => run(config),
         Err(problems) => {
             let _ = writeln!(io::stderr(), "{problems}");
-            ExitCode::from(USAGE)
+            Ok(ExitCode::from(USAGE))
         }
     }
 }

@@ -184,10 +184,17 @@ fn announce(running: &Running) -> String {
     text
 }
 
-/// Prints, and does not mind if nobody reads.
+/// Prints, and does not mind if nobody reads. Hosts are served whether there is room
+/// for what is printed or not.
 fn say(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => tracing::warn!(
+            %error,
+            "cannot print: free space where standard output goes; weft goes on"
+        ),
+        _ => {}
+    }
 }
 
 fn fail(why: &str) -> ExitCode {

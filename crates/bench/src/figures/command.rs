@@ -118,36 +118,51 @@ impl BenchArgs {
 
 /// Runs `weft bench`. `settings` describe the machine in the report, beside what
 /// is looked up here; `stop` ends a run.
-#[must_use]
-pub fn run(args: &BenchArgs, settings: Vec<(String, String)>, stop: &AtomicBool) -> ExitCode {
+///
+/// # Errors
+/// What was asked for cannot be printed.
+pub fn run(
+    args: &BenchArgs,
+    settings: Vec<(String, String)>,
+    stop: &AtomicBool,
+) -> io::Result<ExitCode> {
     let result = match &args.command {
         Command::List(others) => {
-            list(&others.options());
+            list(&others.options())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Run(args) => match chosen(&args.names) {
             Ok(sweeps) => measure(args, &sweeps, settings, stop),
             Err(wrong) => {
                 tell(format_args!("weft bench: {wrong}"));
-                return ExitCode::from(USAGE);
+                return Ok(ExitCode::from(USAGE));
             }
         },
         Command::Report {
             folder,
             compare: None,
-        } => again(folder).map(|()| ExitCode::SUCCESS),
+        } => match again(folder) {
+            Ok(page) => {
+                writeln!(io::stdout(), "report: {}", page.display())?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => Err(error),
+        },
         Command::Report {
             folder,
             compare: Some(earlier),
-        } => results(earlier).and_then(|earlier| {
-            print!("{}", report::compare(&earlier, &results(folder)?));
-            Ok(ExitCode::SUCCESS)
-        }),
+        } => match results(earlier).and_then(|earlier| Ok((earlier, results(folder)?))) {
+            Ok((earlier, later)) => {
+                write!(io::stdout(), "{}", report::compare(&earlier, &later))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => Err(error),
+        },
     };
-    result.unwrap_or_else(|error| {
+    Ok(result.unwrap_or_else(|error| {
         tell(format_args!("weft bench: {error}"));
         ExitCode::FAILURE
-    })
+    }))
 }
 
 /// Whether it can be measured here, on this many CPUs.
@@ -162,7 +177,8 @@ fn here(subject: &Subject, load: &Load, options: &sides::Options) -> Result<(), 
     }
 }
 
-fn list(options: &sides::Options) {
+fn list(options: &sides::Options) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     let available = |subject: &Subject, load: &Load| here(subject, load, options);
     let efforts = [
         ("quick", Effort::Quick),
@@ -177,22 +193,22 @@ fn list(options: &sides::Options) {
         times.join(", ")
     };
     for sweep in CATALOGUE {
-        println!("{}\n  {}", sweep.name, sweep.title);
+        writeln!(out, "{}\n  {}", sweep.name, sweep.title)?;
         let labels = |effort| {
             let points = sweep.axis.points(effort).iter();
             points.map(|x| sweep.axis.label_of(*x)).collect::<Vec<_>>()
         };
-        println!("  points: {}", labels(Effort::Full).join(", "));
+        writeln!(out, "  points: {}", labels(Effort::Full).join(", "))?;
         let series: Vec<_> = sweep.series.iter().map(|series| series.name).collect();
-        println!("  series: {}", series.join("; "));
-        println!("  takes:  {}", time(&[sweep]));
+        writeln!(out, "  series: {}", series.join("; "))?;
+        writeln!(out, "  takes:  {}", time(&[sweep]))?;
         for skipped in Plan::new(&[sweep], Effort::Full, &available).skipped {
-            println!("  NOT HERE: {}: {}", skipped.what, skipped.why);
+            writeln!(out, "  NOT HERE: {}: {}", skipped.what, skipped.why)?;
         }
-        println!();
+        writeln!(out)?;
     }
     let all: Vec<_> = CATALOGUE.iter().collect();
-    println!("all\n  takes:  {}", time(&all));
+    writeln!(out, "all\n  takes:  {}", time(&all))
 }
 
 fn measure(
@@ -245,9 +261,14 @@ fn measure(
     write(&measured, &args.out)?;
     let summary = run::summary(&plan, &outcome, began.elapsed());
     let page = args.out.join("index.html");
-    // What was measured is there, whoever reads where.
-    let _ = writeln!(io::stdout(), "{summary}report: {}", page.display());
-    Ok(code(&outcome))
+    match writeln!(io::stdout(), "{summary}report: {}", page.display()) {
+        // What was measured is there, whoever reads where.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!(
+            "cannot print: {error}; the report is {}",
+            page.display()
+        )),
+        _ => Ok(code(&outcome)),
+    }
 }
 
 /// Failures and interrupts are no success.
@@ -326,9 +347,8 @@ fn results(folder: &Path) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// The report of what a folder holds.
-fn again(folder: &Path) -> Result<(), String> {
+/// Writes the report of what a folder holds; its page.
+fn again(folder: &Path) -> Result<PathBuf, String> {
     write(&results(folder)?, folder)?;
-    println!("report: {}", folder.join("index.html").display());
-    Ok(())
+    Ok(folder.join("index.html"))
 }

@@ -1,6 +1,7 @@
 //! Processes that end when the one ends that started them, however that comes to
 //! its end: `weft leash` asks the kernel for it and becomes the program.
 
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -30,7 +31,7 @@ pub fn run(args: &LeashArgs) -> ExitCode {
     match become_program(args) {
         Ok(never) => match never {},
         Err(why) => {
-            eprintln!("weft leash: {why}");
+            let _ = writeln!(io::stderr(), "weft leash: {why}");
             ExitCode::FAILURE
         }
     }

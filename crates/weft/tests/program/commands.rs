@@ -1,13 +1,10 @@
 //! The binary from outside: exit codes and what is printed.
 
-#[path = "shared/serving.rs"]
-mod serving;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-use serving::{file, free_port, good, serve, text, weft};
+use crate::serving::{file, free_port, good, serve, text, weft};
 
 #[test]
 fn check_tells_what_a_good_file_serves() {
@@ -81,7 +78,7 @@ fn check_tells_what_targets_there_are_and_no_secret() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     for part in [
-        "  iqn.2026-01.io.weft:cli  (1 initiator, CHAP)\n    LUN 0  disk0, ram, 8MiB, blocks of 4096\n",
+        "  iqn.2026-01.io.weft:cli  (1 initiator, CHAP)\n    LUN 0  disk0, ram, 8MiB, blocks of 4096, no state kept\n",
         "    initiators are sent to nas:3260\n",
         "  on 127.0.0.1:3260 iSCSI\n",
         "  note: iqn.2026-01.io.weft:cli: the CHAP secret of alice has 21 bytes",

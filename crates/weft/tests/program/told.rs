@@ -1,25 +1,15 @@
 //! What an operator is told: signals, limits, refusals, clients that come and go.
 
-#[path = "shared/serving.rs"]
-mod serving;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use serving::{File, Serving, file, free_port, good, serve, serve_by, text, weft};
+use crate::serving::{File, Serving, file, free_port, good, serve, serve_by, text, unread, weft};
 
 /// How SIGPIPE is numbered (signal(7)).
 const SIGPIPE: i32 = 13;
-
-/// An output that nobody reads.
-fn unread() -> Stdio {
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    writer.into()
-}
 
 /// By a shell that sets a limit first.
 fn limited(limit: &str) -> Command {

@@ -1,6 +1,4 @@
-//! An NFS client asks for as many locks as it may, in as few calls as it can: others
-//! pay no more for it than its share of the turns, counted in units
-//! ([`machine::work`]).
+//! An NFS client asks for as many locks as it may, in as few calls as it can.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

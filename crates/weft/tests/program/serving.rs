@@ -1,6 +1,4 @@
 //! Targets that tests start as programs, with configurations in folders of their own.
-// Each test that includes it uses a part of it.
-#![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::net::TcpListener;
@@ -17,6 +15,27 @@ pub fn weft(arguments: &[&str]) -> Output {
         .args(arguments)
         .output();
     output.expect("weft starts")
+}
+
+/// What a command comes to that ends by itself.
+pub fn end_of(command: &mut Command) -> Output {
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("weft starts");
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().expect("our child").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("our child");
+            panic!("{command:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("our child")
+}
+
+/// An output that nobody reads.
+pub fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
 }
 
 pub fn text(bytes: &[u8]) -> String {
