@@ -6,14 +6,15 @@ use crate::scan::{code, files, has_word, root};
 
 /// Rooms and the rooms of ours that they may use.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("faults", &[]),
     ("machine", &[]),
-    ("mem", &[]),
+    ("mem", &["faults"]),
     ("wire", &[]),
     ("auth", &[]),
     ("tune", &[]),
-    ("nvmf", &["machine", "wire"]),
+    ("nvmf", &["faults", "machine", "wire"]),
     ("scsi", &["wire"]),
-    ("iscsi", &["auth", "machine", "wire"]),
+    ("iscsi", &["auth", "faults", "machine", "wire"]),
     ("nfs", &["machine", "wire"]),
     ("reactor", &["mem"]),
     ("store", &["machine", "mem", "reactor"]),
@@ -122,7 +123,7 @@ fn every_room_takes_the_workspace_lints() {
     }
 }
 
-/// The faults of `mem::broken` are for one test alone: no room asks for them,
+/// Faults put in on purpose are for one test alone: no room asks for them,
 /// nor gets them by default.
 #[test]
 fn nothing_is_broken_by_default() {
@@ -133,7 +134,7 @@ fn nothing_is_broken_by_default() {
             .into_iter()
             .flat_map(|t| t.keys().cloned())
             .collect();
-        let may: &[&str] = if matches!(*room, "mem" | "sim") {
+        let may: &[&str] = if matches!(*room, "faults" | "mem" | "sim") {
             &["broken"]
         } else {
             &[]

@@ -366,7 +366,7 @@ impl<M: Machine> Link<M> {
                     expected,
                 } => {
                     let matches = self.digest(tag, offset, len) == expected;
-                    let matches = matches || broken::is(Fault::NoDigests);
+                    let matches = matches || broken::is(Fault::NoDataDigests);
                     self.machine.on_digest(tag, matches);
                 }
             }

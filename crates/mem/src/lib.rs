@@ -7,7 +7,6 @@
 #![allow(unsafe_code)]
 
 pub mod blocks;
-pub mod broken;
 mod budget;
 pub mod counters;
 mod crc;
@@ -19,6 +18,8 @@ mod pool;
 mod region;
 mod share;
 mod sync;
+
+pub use faults as broken;
 
 pub use budget::Budget;
 pub use crc::crc32c_bytes;

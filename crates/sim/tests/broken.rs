@@ -75,6 +75,17 @@ fn copies_beside_reservations(plan: &mut Plan) -> bool {
     plan.volumes.len() == 2 && is_alike && plan.hosts.len() > 1
 }
 
+/// Many bits are flipped on their way to and from hosts that have both digests and speak
+/// iSCSI, or NVMe.
+fn flips_bits(plan: &mut Plan, iscsi: bool) -> bool {
+    plan.hosts.retain(|host| host.iscsi.is_some() == iscsi);
+    plan.hosts
+        .iter_mut()
+        .for_each(|host| host.set_digests(true, true));
+    plan.net.flips = 100;
+    !plan.hosts.is_empty()
+}
+
 /// Those that are left speak iSCSI, or NVMe.
 fn hosts_speak(plan: &mut Plan, iscsi: bool) -> bool {
     plan.hosts.retain(|host| host.iscsi.is_some() == iscsi);
@@ -149,9 +160,59 @@ fn a_sync_that_asks_for_no_loss_beside_it_is_found() {
     is_found_where(fails_to_sync, Fault::SyncAlone, LOST);
 }
 
+/// What damaged data looks like.
+const DAMAGED: &[&str] = &["bytes that nobody", "one step"];
+
 #[test]
-fn data_digests_that_nobody_looks_at_are_found() {
-    is_found(Fault::NoDigests, &["bytes that nobody", "one step"]);
+fn data_digests_of_nvme_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| flips_bits(plan, false);
+    is_found_where(aims, Fault::NoDataDigests, DAMAGED);
+}
+
+#[test]
+fn data_digests_of_iscsi_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| flips_bits(plan, true);
+    is_found_where(aims, Fault::NoDataDigests, DAMAGED);
+}
+
+/// What commands do that are others than were sent.
+const OTHERS: &[&str] = &["before the other", "not of here", "nothing explains"];
+
+#[test]
+fn header_digests_of_nvme_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| flips_bits(plan, false);
+    is_found_where(aims, Fault::NoHeaderDigests, OTHERS);
+}
+
+#[test]
+fn header_digests_of_iscsi_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| flips_bits(plan, true);
+    is_found_where(aims, Fault::NoHeaderDigests, OTHERS);
+}
+
+#[test]
+fn header_digests_without_data_digests_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| {
+        plan.hosts
+            .iter_mut()
+            .for_each(|host| host.set_digests(true, false));
+        plan.net.flips = 100;
+        true
+    };
+    is_found_where(aims, Fault::NoHeaderDigests, OTHERS);
+}
+
+#[test]
+fn digests_of_sense_data_that_nobody_looks_at_are_found() {
+    let aims = |plan: &mut Plan| {
+        plan.disk.read_errors = 10;
+        flips_bits(plan, true)
+    };
+    is_found_where(
+        aims,
+        Fault::NoTextDigests,
+        &["initiator", "nothing explains"],
+    );
 }
 
 #[test]

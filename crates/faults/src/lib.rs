@@ -2,6 +2,7 @@
 //!
 //! Without the feature `broken`, which nothing but that test asks for, there is
 //! none and [`is`] is false where it is compiled.
+#![forbid(unsafe_code)]
 
 /// What weft can be made to do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,12 @@ pub enum Fault {
     UnmarkEarly,
     /// A part of a frame that becomes a hole takes the rest with it.
     WideHole,
-    /// Data digests are not looked at.
-    NoDigests,
+    /// Digests of data that goes to memory or comes from it are not looked at.
+    NoDataDigests,
+    /// Digests of headers are not looked at.
+    NoHeaderDigests,
+    /// Digests of data that a protocol itself reads are not looked at.
+    NoTextDigests,
     /// Memory that is being sent is written in place.
     NoPins,
     /// Reservations are not looked at.
