@@ -276,6 +276,38 @@ mod tests {
     }
 
     #[test]
+    fn answer_is_kept_up_to_its_length_and_until_its_time() {
+        let (_, past) = past();
+        let longest = [7; ANSWER_BYTES_MAX];
+        past.begin(known(1, b"a"), 0);
+        past.finish(known(1, b"a"), &longest);
+        let again = past.begin(known(1, b"a"), KEPT - 1);
+        assert_eq!(again, Begun::Again(longest[..].into()));
+        assert_eq!(past.begin(known(2, b"a"), KEPT), Begun::New);
+        assert_eq!(locked(&past.calls).by_call.len(), 1, "the first is late");
+    }
+
+    #[test]
+    fn calls_that_come_to_nothing_take_no_place_of_others() {
+        let (_, past) = past();
+        let begin = |xid| past.begin(known(xid, b"a"), 0);
+        let begin_in_vain = |xid| {
+            begin(xid);
+            past.forget(known(xid, b"a"));
+        };
+        begin(1);
+        (0..3).for_each(|_| begin_in_vain(2));
+        begin(2);
+        (0..4 * CALLS_MIN).for_each(|_| begin_in_vain(3));
+        let calls = locked(&past.calls);
+        for xid in [1, 2] {
+            let known = known(xid, b"a");
+            let places = calls.order.iter().filter(|(other, _)| *other == known);
+            assert_eq!(places.count(), 1, "of {xid}");
+        }
+    }
+
+    #[test]
     fn the_past_is_bounded() {
         let (pasts, past) = past();
         let most = CALLS_MAX as u32;
