@@ -34,12 +34,12 @@ fn what_is_pinned_under_a_lock_stays_as_it_is() {
     let loan = frames.pin_each(0, 2 * FRAME_BYTES, &mut [0; 2], Inner::pin_locked);
     inner.unlock_all(0, 1);
     let loan = loan.expect("there is room for pins");
+    assert_eq!(word(&frames, 1) & PINS, 0, "a hole has no pins");
     frames.write(0, &[2; 512]).unwrap();
     frames.write(F, &[2; 512]).unwrap();
     let read = bytes_of(&loan);
     assert_eq!(read[..512], [1; 512]);
     assert!(read[512..].iter().all(|&byte| byte == 0), "a hole then");
-    assert_eq!(word(&frames, 1) & PINS, 0, "a hole has no pins");
     drop(loan);
     frames.check_quiet();
 }
