@@ -21,6 +21,9 @@ pub struct Outcome {
     pub faults: u64,
     /// Bits that were flipped on their way, of NVMe and of iSCSI.
     pub flips: [u64; 2],
+    /// Lives beyond the first of hosts of which no bit was flipped, until everything was
+    /// to work.
+    pub relives: u64,
     /// What NFS clients did.
     pub nfs: NfsOutcome,
     /// The same for every run of a seed.

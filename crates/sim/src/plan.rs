@@ -467,6 +467,17 @@ impl Plan {
         }
     }
 
+    /// Nothing goes wrong but that bits are flipped. Half of the hosts have both digests,
+    /// the others none.
+    pub fn only_flip_bits(&mut self) {
+        self.nothing_goes_wrong();
+        self.net.flips = 1000;
+        self.hosts.resize(4, self.hosts[0]);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.set_digests(number % 2 == 0, number % 2 == 0);
+        }
+    }
+
     fn nothing_goes_wrong(&mut self) {
         self.faults = FaultPlan {
             interval: 3 * S,

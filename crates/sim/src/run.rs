@@ -128,6 +128,7 @@ struct Run {
     changes: Changes,
     faults: u64,
     lives_in_chaos: u64,
+    relives: u64,
     /// Times that a thread of `dir` will have.
     jobs: usize,
 }
@@ -179,6 +180,7 @@ impl Run {
             changes: Changes::default(),
             faults: 0,
             lives_in_chaos: 0,
+            relives: 0,
             jobs: 0,
         }
     }
@@ -212,6 +214,7 @@ impl Run {
             lives_in_chaos: self.lives_in_chaos,
             faults: self.faults,
             flips: self.flips(),
+            relives: self.relives,
             nfs: self.nfs_outcome(),
             digest: self.world.borrow().digest(),
         })
@@ -220,10 +223,13 @@ impl Run {
     fn flips(&self) -> [u64; 2] {
         let mut flips = [0; 2];
         for (n, host) in self.plan.hosts.iter().enumerate() {
-            let own = self.world.borrow_mut().net.driver(SHARDS_MAX + n).flips;
-            flips[usize::from(host.iscsi.is_some())] += own;
+            flips[usize::from(host.iscsi.is_some())] += self.flips_of(n);
         }
         flips
+    }
+
+    fn flips_of(&self, host: usize) -> u64 {
+        self.world.borrow_mut().net.driver(SHARDS_MAX + host).flips
     }
 
     fn nfs_outcome(&self) -> NfsOutcome {
@@ -252,7 +258,10 @@ impl Run {
         self.until("a target ends after a panic", |run| {
             run.target.as_ref().is_none_or(serves)
         })?;
-        self.lives_in_chaos = self.hosts.iter().map(Actor::lives).sum();
+        let lives: Vec<u64> = self.hosts.iter().map(Actor::lives).collect();
+        self.lives_in_chaos = lives.iter().sum();
+        let quiet = (lives.iter().enumerate()).filter(|(host, _)| self.flips_of(*host) == 0);
+        self.relives = quiet.map(|(_, lives)| lives.saturating_sub(1)).sum();
         self.work.heal();
         let must_restart = {
             let mut world = self.world.borrow_mut();

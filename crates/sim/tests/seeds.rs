@@ -87,6 +87,21 @@ fn target_with_a_dir_ends_in_time_when_a_reactor_panics() {
     assert!(panics > 10, "{panics} of them");
 }
 
+/// Hosts whose commands become others end no connection but their own.
+#[test]
+fn hosts_of_which_no_bit_is_flipped_live_once() {
+    let (mut flips, mut lives) = (0, 0);
+    for seed in 0..200 {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_flip_bits();
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(outcome.relives, 0, "seed {seed}");
+        flips += outcome.flips.iter().sum::<u64>();
+        lives += outcome.lives_in_chaos;
+    }
+    assert!(flips > 200 && lives > 500, "{flips} bits, {lives} lives");
+}
+
 /// Who uses a disk that answers has all answers, and in time.
 #[test]
 fn hosts_go_on_while_the_disk_of_others_never_answers() {
