@@ -13,7 +13,6 @@ mod scan;
 #[cfg(test)]
 mod style;
 mod tools;
-mod xdr;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -76,8 +75,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask shuttle                             models of threads, in many orders
        cargo xtask asan                                the fuzzers' corpus, with AddressSanitizer
        cargo xtask tsan                                writes under readers, with ThreadSanitizer
-       cargo xtask mutants                             what guards data, mutated; of the rest a sample
-       cargo xtask xdr                                 Rust for what is described in the XDR language";
+       cargo xtask mutants                             what guards data, mutated; of the rest a sample";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -88,7 +86,6 @@ fn main() -> ExitCode {
         ["asan"] => tools::asan(),
         ["tsan"] => tools::tsan(),
         ["mutants"] => tools::mutants(),
-        ["xdr"] => done(xdr::generate()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -96,16 +93,6 @@ fn main() -> ExitCode {
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
-        }
-    }
-}
-
-fn done<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
         }
     }
 }

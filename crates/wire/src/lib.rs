@@ -2,6 +2,19 @@
 //! offsets asserted at compile time.
 #![forbid(unsafe_code)]
 
+/// What `build.rs` generates from the descriptions in `xdr/GROUP`.
+macro_rules! described {
+    ($group:literal) => {
+        #[allow(non_camel_case_types, non_upper_case_globals, missing_docs)]
+        mod described {
+            use crate::xdr::*;
+
+            include!(concat!(env!("OUT_DIR"), "/", $group, ".rs"));
+        }
+        pub use described::*;
+    };
+}
+
 pub mod iscsi;
 pub mod mount3;
 pub mod nfs3;

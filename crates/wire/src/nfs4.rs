@@ -2,19 +2,4 @@
 //! 7863) and extended attributes (RFC 8276), as generated from descriptions in
 //! `crates/wire/xdr/nfs4`. Names are the standards'.
 
-#[rustfmt::skip]
-mod arguments;
-#[rustfmt::skip]
-mod basic;
-#[rustfmt::skip]
-mod callback;
-#[rustfmt::skip]
-mod resop;
-#[rustfmt::skip]
-mod results;
-
-pub use arguments::*;
-pub use basic::*;
-pub use callback::*;
-pub use resop::*;
-pub use results::*;
+described!("nfs4");

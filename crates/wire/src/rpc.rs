@@ -1,10 +1,7 @@
 //! ONC RPC version 2 (RFC 5531): the headers of calls and answers, and the
 //! record marks that divide a TCP stream into them (section 11).
 
-#[rustfmt::skip]
-mod message;
-
-pub use message::*;
+described!("rpc");
 
 /// A fragment of a record: how long it is, and whether it is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
