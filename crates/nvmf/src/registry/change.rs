@@ -128,11 +128,6 @@ impl Registry {
         self.rearrange(|registry| registry.listeners = listeners)
     }
 
-    /// Where hosts reach the target.
-    pub fn listeners(&self) -> &[ListenerSpec] {
-        &self.listeners
-    }
-
     /// Sets the other discovery services that hosts are sent to.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>) -> Change {
         self.generation += u64::from(self.referrals != referrals);

@@ -429,3 +429,33 @@ fn an_event_that_did_not_reach_the_host_goes_to_the_next_request() {
     let (tag, again) = bench.take_event(id).unwrap();
     assert_eq!((tag, again.result), (7, reply.result));
 }
+
+/// What hosts are told by number has a number, and only one has it.
+#[test]
+fn identifiers_out_of_range_or_there_twice_are_no_subsystem() {
+    let of_group = |ana_group| Namespace {
+        ana_group,
+        ..namespace(5, 512, 8)
+    };
+    for (namespaces, what) in [
+        (vec![namespace(0, 512, 8)], "namespace identifier 0"),
+        (vec![namespace(1025, 512, 8)], "namespace identifier 1025"),
+        (vec![namespace(5, 512, 8); 2], "namespace identifier 5"),
+        (vec![of_group(0)], "ANA group 0"),
+        (vec![of_group(129)], "ANA group 129"),
+    ] {
+        let wrong = subsystem(NQN, namespaces);
+        let new = std::panic::catch_unwind(|| Bench::with(vec![wrong.clone()], &[]));
+        assert_eq!(panic_of(new), format!("{what} of {NQN}"), "when it is new");
+        let mut bench = Bench::new();
+        let replaced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            bench.registry.replace_subsystem(wrong.clone().into())
+        }));
+        assert_eq!(panic_of(replaced), format!("{what} of {NQN}"), "instead");
+    }
+}
+
+fn panic_of<T>(result: std::thread::Result<T>) -> String {
+    let panic = result.err().expect("it panics");
+    *panic.downcast::<String>().unwrap()
+}

@@ -1,6 +1,6 @@
 //! Connect: every refusal with its status and parameter, and what is given out.
 
-use nvmf::Refusal;
+use nvmf::{Refusal, connect_names};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{ConnectData, nqn_field};
 use wire::nvme::{ConnectCommand, Status};
@@ -276,13 +276,12 @@ fn host_with_all_its_controllers_is_refused_until_one_is_gone() {
             .map_err(|refusal| (refusal.status, refusal.reason.into_owned()))
     };
     let reason = "controllers_of_host_max = 3 is reached".to_owned();
-    assert_eq!(
-        connect(&mut bench, HOST),
-        Err((Status::CONNECT_BUSY, reason))
-    );
+    let busy = Err((Status::CONNECT_BUSY, reason));
+    assert_eq!(connect(&mut bench, HOST), busy);
     assert_eq!(connect(&mut bench, "nqn.2024-01.org.example:b"), Ok(()));
     bench.registry.disconnected(ids[1], 0);
     assert_eq!(connect(&mut bench, HOST), Ok(()));
+    assert_eq!(connect(&mut bench, HOST), busy, "one is gone, not all");
 }
 
 #[test]
@@ -335,11 +334,25 @@ fn refusal_says_its_reason_for_the_log() {
             data(0xffff, "nqn.2024-01.org.example:x"),
             "no such subsystem",
         ),
-        (data(0xffff, PRIVATE_NQN), "`hosts`"),
+        (data(0xffff, PRIVATE_NQN), "is not among"),
+        (
+            ConnectData::new(HOSTID, 0xffff, PRIVATE_NQN, ""),
+            "gives no NQN",
+        ),
         (named("somebody"), "an NQN starts with"),
         (named("nqn.org.example:a"), "a year and month"),
     ] {
         let reason = refusal(admin, data).reason;
         assert!(reason.contains(part), "{reason}");
     }
+}
+
+/// The log of the target names both, refused or not.
+#[test]
+fn names_in_the_data_of_a_connect_are_read_for_the_log() {
+    let named = data(0xffff, NQN);
+    assert_eq!(connect_names(named.as_bytes()), (Some(HOST), Some(NQN)));
+    assert_eq!(connect_names(&named.as_bytes()[..1023]), (None, None));
+    let endless = edited(0xffff, |data| data.hostnqn.fill(b'n'));
+    assert_eq!(connect_names(endless.as_bytes()), (None, Some(NQN)));
 }

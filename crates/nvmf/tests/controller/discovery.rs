@@ -1,6 +1,6 @@
 //! The discovery log: who sees what, at which address.
 
-use nvmf::{Advertise, Change, ListenerSpec, Referral};
+use nvmf::{Advertise, Change, ListenerSpec, Referral, Subsystem};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::log::lid;
@@ -264,6 +264,12 @@ fn log_read_in_pieces_looks_at_each_subsystem_once() {
     let nqn = |n| format!("nqn.2024-01.org.example:disk{n:04}");
     let subsystems = (0..SUBSYSTEMS).map(|n| subsystem(&nqn(n), vec![]));
     let mut bench = Bench::with(subsystems.collect(), &["0.0.0.0:4420"]);
+    let of_disk = bench.enabled(&nqn(7), 0);
+    let mut units = 0;
+    machine::work::take_turn(&mut units, u64::MAX, || {
+        bench.log(of_disk, lid::SMART, 0, 0, 512).unwrap();
+    });
+    assert!(units < SUBSYSTEMS, "{units} units for another log");
     let id = bench.enabled(DISCOVERY_NQN, 0);
     let mut log = Vec::new();
     let mut units = 0;
@@ -288,4 +294,29 @@ fn log_read_in_pieces_looks_at_each_subsystem_once() {
         (u64_at(&header, 0), u64_at(&header, 8)),
         (before + 1, SUBSYSTEMS)
     );
+}
+
+/// Looking for a host among those of a subsystem is work, too.
+#[test]
+fn discovery_log_costs_what_it_looks_at() {
+    const SUBSYSTEMS: u64 = 100;
+    let first = |hosts: Option<Vec<String>>| {
+        let subsystems = (0..SUBSYSTEMS).map(|n| Subsystem {
+            hosts: hosts.clone(),
+            ..subsystem(&format!("nqn.2024-01.org.example:disk{n}"), vec![])
+        });
+        let mut bench = Bench::with(subsystems.collect(), &["0.0.0.0:4420"]);
+        let id = bench.enabled(DISCOVERY_NQN, 0);
+        let mut units = 0;
+        machine::work::take_turn(&mut units, u64::MAX, || {
+            bench.log(id, lid::DISCOVERY, 0, 0, 1024).unwrap();
+        });
+        units
+    };
+    let others = |count| Some((0..count).map(|n| format!("{OTHER}{n}")).collect());
+    let (none, any) = (first(others(0)), first(None));
+    assert!(SUBSYSTEMS <= none && none <= any, "{none} and {any} units");
+    for hosts in [1, 2, 50] {
+        assert_eq!(first(others(hosts)), none + hosts * SUBSYSTEMS);
+    }
 }

@@ -80,6 +80,7 @@ fn identify_controller_of_discovery() {
     let id = bench.enabled(DISCOVERY_NQN, 0);
     let data = bench.identify(id, cns::CONTROLLER, 0).unwrap();
     assert_eq!(data[111], 2, "CNTRLTYPE");
+    assert_eq!(data[77], 8, "MDTS: 1 MiB");
     assert_eq!(u32_at(&data, 92), 1 << 31, "OAES");
     assert_eq!(data[261], 0x24, "LPA: offsets, logs about logs");
     assert_eq!(u32_at(&data, 516), 0, "NN");

@@ -9,4 +9,5 @@ mod features;
 mod identify;
 mod lifecycle;
 mod logs;
+mod reservations;
 mod views;
