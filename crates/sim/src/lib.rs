@@ -15,6 +15,7 @@ mod net;
 mod nfs;
 mod outcome;
 mod plan;
+mod pools;
 mod random;
 mod reserve;
 mod run;

@@ -1,9 +1,8 @@
 //! One seed, from its plan to its verdict.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mem::{Budget, Pool};
+use mem::Pool;
 use reactor::Nanos;
 use store::fs::Dir;
 
@@ -15,6 +14,7 @@ use crate::net::Net;
 use crate::nfs::{self, Nfs, NfsClient};
 use crate::outcome::{Failure, NfsOutcome, Outcome};
 use crate::plan::{HostPlan, Plan};
+use crate::pools;
 use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::Work;
@@ -43,41 +43,11 @@ const HOSTS_MAX: usize = 4;
 const CLIENTS_MAX: usize = 3;
 /// The drivers of hosts end here, and those of clients.
 const HOSTS_END: usize = SHARDS_MAX + HOSTS_MAX;
-const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
-/// What all buffers of one driver may take.
-const POOL_BYTES: u64 = 256 << 20;
-/// The same of one reactor where there is as little memory as may be configured.
-const LITTLE_BYTES: u64 = 16 << 20;
+pub(crate) const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
 /// How long a target that stops may take, as `weft serve` waits for it.
 const STOP_MAX: Nanos = 10 * S;
 /// Simulated time that one part of a run may take.
 const PART_MAX: Nanos = 600 * S;
-
-thread_local! {
-    /// Pools live on, so that a seed costs no mappings: their address space is
-    /// not given back.
-    static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The pools of the reactors, then those of the hosts, then of the NFS clients.
-fn pools(little_memory: bool) -> Vec<Pool> {
-    POOLS.with_borrow_mut(|pools| {
-        let pool = |budget| Pool::new(budget).expect("address space is left");
-        if pools.is_empty() {
-            pools.resize_with(CLIENTS_END, || pool(Budget::new(POOL_BYTES)));
-            pools.extend((0..SHARDS_MAX).map(|_| pool(Budget::new(LITTLE_BYTES))));
-        }
-        let mut all = pools[..CLIENTS_END].to_vec();
-        if little_memory {
-            // Every seed finds the same: nothing reserved.
-            for pool in &pools[CLIENTS_END..] {
-                pool.trim();
-            }
-            all[..SHARDS_MAX].clone_from_slice(&pools[CLIENTS_END..]);
-        }
-        all
-    })
-}
 
 /// Runs a seed; `trace` is how many lines of what happened a failure shows.
 pub fn run(seed: u64, trace: usize) -> Result<Outcome, Box<Failure>> {
@@ -104,7 +74,7 @@ pub fn run_plan(mut plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
         Err(_) => Vec::new(),
     };
     // What is left of the run may be in any state, its memory included.
-    POOLS.with_borrow_mut(Vec::clear);
+    pools::forget();
     std::mem::forget(run);
     Err(Box::new(Failure {
         seed,
@@ -136,7 +106,7 @@ struct Run {
 impl Run {
     fn new(plan: Plan, traces: bool) -> Run {
         let seed = plan.seed;
-        let pools = pools(plan.little_memory);
+        let pools = pools::of_a_seed(plan.little_memory);
         let mut net = Net::new(plan.net);
         for pool in &pools {
             net.add_driver(pool.clone());
