@@ -102,6 +102,25 @@ fn hosts_of_which_no_bit_is_flipped_live_once() {
     assert!(flips > 200 && lives > 500, "{flips} bits, {lives} lives");
 }
 
+/// The reactor that has panicked does not go on with what came short.
+#[test]
+fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {
+    for seed in 250..300 {
+        let mut plan = sim::Plan::new(seed);
+        for volume in &mut plan.volumes {
+            volume.lies = sim::Lies::File;
+        }
+        (plan.disk.short, plan.disk.latency) = (2, 500_000);
+        plan.faults.count_max = 0;
+        plan.panic = Some(sim::PanicPlan {
+            shard: 0,
+            after: 1_000_000 + seed * 10_000,
+            events: 0,
+        });
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// Who uses a disk that answers has all answers, and in time.
 #[test]
 fn hosts_go_on_while_the_disk_of_others_never_answers() {

@@ -4,11 +4,19 @@ use super::block::{BEFORE, Block};
 use super::{Checker, Seen, Value, Verdict, ZEROS};
 
 impl Checker {
+    /// A reactor has panicked: what has come short of what is under way may never be
+    /// gone on with, and is there in part then.
+    pub fn panicked(&mut self) {
+        for &value in &self.open {
+            self.ops[value as usize].is_atomic = false;
+        }
+    }
+
     /// The target's process ended: what was under way there has happened, in
     /// part or not at all, and happens no more.
     pub fn killed(&mut self) -> Verdict {
+        self.panicked();
         for value in self.open.clone() {
-            self.ops[value as usize].is_atomic = false;
             self.ended(value)?;
         }
         Ok(())
