@@ -21,6 +21,7 @@ mod shares;
 mod spin;
 mod sync;
 mod sys;
+mod trim;
 mod types;
 mod uring;
 mod waker;
@@ -38,6 +39,7 @@ pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
 pub use shares::{Disk, DiskShares};
 pub use spin::{Decision, Spin};
 pub use sys::{end_at_closed_pipe, raise_descriptor_limit};
+pub use trim::Trimmer;
 pub use types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
     Token, Wait,

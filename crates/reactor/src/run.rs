@@ -2,6 +2,7 @@
 
 use crate::mailbox::Receiver;
 use crate::spin::{Decision, Spin};
+use crate::trim::Trimmer;
 use crate::types::{Completion, Driver, Nanos, Wait};
 use std::cell::Cell;
 use std::io;
@@ -16,10 +17,6 @@ pub fn spun_ns() -> Nanos {
     SPUN_NS.get()
 }
 
-/// How often a reactor that sleeps gives memory back that it has not used since.
-const TRIM_INTERVAL_NS: Nanos = 5_000_000_000;
-/// After so many of these times nothing is left to be given back until there was work.
-const TRIMS: u32 = 2;
 /// A look for work takes less; what is more, others had the processor.
 const SPIN_NS_MAX: Nanos = 20_000;
 /// Letters and completions of one turn that fit without growing.
@@ -85,8 +82,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
     let mut letters = Vec::new();
     let mut wait = Wait::Now;
     let mut is_spinning = false;
-    let (mut trim_at, mut trims) = (0, TRIMS);
-    let mut shortages_seen = driver.pool().budget().shortages();
+    let mut trimmer = Trimmer::new(driver.pool());
     while !handler.is_done() {
         let before = driver.now();
         driver.poll(wait, &mut completions)?;
@@ -105,11 +101,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
                 }
                 Decision::Sleep => {
                     stats.sleeps += 1;
-                    if trims > 0 && now >= trim_at {
-                        give_back(driver);
-                        (trim_at, trims) = (now + TRIM_INTERVAL_NS, trims - 1);
-                    }
-                    let trim_at = if trims > 0 { trim_at } else { Nanos::MAX };
+                    let trim_at = trimmer.sleeps(now, || driver.give_back());
                     Wait::Until(handler.deadline().unwrap_or(Nanos::MAX).min(trim_at))
                 }
             };
@@ -118,7 +110,6 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
         }
         is_spinning = false;
         stats.turns += 1;
-        trims = TRIMS;
         spin.worked(now);
         for completion in completions.drain(..) {
             handler.on_completion(driver, completion);
@@ -130,20 +121,8 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
             handler.on_deadline(driver, now);
         }
         handler.on_turn(driver);
-        let shortages = driver.pool().budget().shortages();
-        if shortages != shortages_seen {
-            shortages_seen = shortages;
-            driver.pool().trim();
-        }
+        trimmer.worked();
         wait = Wait::Now;
     }
     Ok(stats)
-}
-
-/// Gives memory back that was not used for a while: also with connections that are
-/// open, of which many may have gone.
-fn give_back(driver: &mut impl Driver) {
-    if driver.give_back() {
-        mem::give_back_heap();
-    }
 }

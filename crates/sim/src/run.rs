@@ -394,7 +394,7 @@ impl Run {
         self.note_media_errors();
         self.note_change()?;
         self.work.settle(false)?;
-            self.work.checker.panicked();
+        self.work.checker.panicked();
         match has_ended {
             true => self.end_after_panic(),
             false => Ok(()),

@@ -232,6 +232,13 @@ impl Room {
         }
     }
 
+    /// Lets so much time pass.
+    fn rest(&mut self, time: Nanos) {
+        let end = self.now() + time;
+        self.world.borrow_mut().at(end, Event::Script(0));
+        self.until(end, |room| room.now() >= end);
+    }
+
     /// Waits for the next result of a guest.
     fn result(&mut self, guest: usize) -> u64 {
         let limit = self.now() + 60 * S;
@@ -291,9 +298,7 @@ fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
         room.guests[guest].sits = true;
     }
     // They are heard.
-    let (limit, settled) = (room.now() + 60 * S, room.now() + 500 * MS);
-    room.world.borrow_mut().at(settled, Event::Script(0));
-    room.until(limit, |room| room.now() >= settled);
+    room.rest(500 * MS);
     let mut took: Vec<Nanos> = (0..reads as u64)
         .map(|n| {
             let begun = room.now();
@@ -337,4 +342,22 @@ fn memory_that_lies_idle_on_another_reactor_is_there_at_once() {
     room.guests[4].sits = true;
     let limit = room.now() + 100 * MS;
     room.until(limit, |room| room.pools[0].reserved_bytes() >= 64 << 20);
+}
+
+/// As in its own loop: memory that was used a moment ago stays for who comes next.
+#[test]
+fn reactor_gives_memory_back_that_no_host_has_used_for_a_while() {
+    let mut room = Room::new(1, 1);
+    room.connect(0);
+    room.read_much(0, 100);
+    let limit = room.now() + 60 * S;
+    room.until(limit, |room| room.guests[0].results.len() == 100);
+    let had = room.pools[0].reserved_bytes();
+    assert!(had > 16 << 20, "{had} bytes");
+    room.rest(3 * S);
+    assert_eq!(room.pools[0].reserved_bytes(), had);
+    room.rest(15 * S);
+    let has = room.pools[0].reserved_bytes();
+    assert!(has < had / 2, "{has} of {had} bytes");
+    assert!(!room.guests[0].is_down);
 }

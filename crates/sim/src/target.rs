@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mem::Pool;
-use reactor::{Completion, Driver, Handler, Nanos, Receiver, Wait};
+use reactor::{Completion, Driver, Handler, Nanos, Receiver, Trimmer, Wait};
 use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
 use target::parts::{Acceptor, Clerk, Mail, Opened, Placer, Shard, assemble};
@@ -22,7 +22,7 @@ use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::world::{Event, MS, S, Shared};
+use crate::world::{Event, MS, Shared};
 
 /// NQN of a subsystem.
 pub fn subnqn(subsystem: usize) -> String {
@@ -89,8 +89,6 @@ pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
 /// What one operation may cost here, where tables are small: the largest copy or sum of
 /// what is read and written.
 const OPERATION_UNITS_MAX: u64 = 1 << 10;
-/// A reactor that has slept this long gives unused memory back.
-const TRIM_AFTER: Nanos = S;
 
 /// A volume as it outlives the target's process.
 pub struct Medium {
@@ -130,13 +128,9 @@ struct Reactor {
     /// `None` when its loop has ended.
     mail: Option<Receiver<Mail>>,
     shard: Shard,
-    /// A turn is scheduled for its deadline.
-    deadline: Option<Nanos>,
-    /// It has had nothing to do since, and looks after this long again.
-    idle_since: Nanos,
-    trim_at: Nanos,
-    /// Times that somebody had gone short of memory when it last looked.
-    shortages: u64,
+    /// A turn is scheduled for when it looks again, whatever happens.
+    wakes_at: Nanos,
+    trimmer: Trimmer,
     /// It panics after so many events of the next turn that has any.
     panics_after: Option<usize>,
 }
@@ -407,13 +401,11 @@ impl SimTarget {
             .map(|(n, (mut driver, mail))| {
                 let shard = Shard::new(n, shared.clone(), acceptor.take(), &mut driver);
                 Reactor {
-                    idle_since: 0,
-                    trim_at: 0,
-                    shortages: driver.pool().budget().shortages(),
+                    trimmer: Trimmer::new(driver.pool()),
                     driver,
                     mail: Some(mail),
                     shard: shard.expect("simulated listeners listen"),
-                    deadline: None,
+                    wakes_at: Nanos::MAX,
                     panics_after: None,
                 }
             });
@@ -441,9 +433,11 @@ impl SimTarget {
             .expect("a simulated driver works");
         mail.take(&mut letters);
         let now = reactor.driver.now();
-        if !completions.is_empty() || !letters.is_empty() {
-            reactor.idle_since = now;
-        }
+        let deadline = Handler::<SimDriver, Mail>::deadline(&reactor.shard);
+        let has_work = !completions.is_empty()
+            || !letters.is_empty()
+            || deadline.is_some_and(|at| at <= now)
+            || Handler::<SimDriver, Mail>::has_more(&reactor.shard);
         let handled = reactor.handle(completions, letters);
         if handled.is_err() {
             world.borrow_mut().trace(|| format!("reactor {n} panics"));
@@ -459,10 +453,8 @@ impl SimTarget {
         let Reactor {
             driver,
             shard,
-            deadline,
-            shortages,
-            idle_since,
-            trim_at,
+            wakes_at,
+            trimmer,
             ..
         } = reactor;
         let units = shard.turn_units_max();
@@ -471,25 +463,18 @@ impl SimTarget {
             units <= units_max,
             "{units} units in one turn of a connection, {units_max} at most"
         );
+        if has_work {
+            trimmer.worked();
+        }
         if Handler::<SimDriver, Mail>::has_more(shard) {
             world.borrow_mut().wake(n);
-        }
-        // As the reactor's own loop does.
-        let seen = driver.pool().budget().shortages();
-        let is_short = std::mem::replace(shortages, seen) != seen;
-        if is_short || now >= *idle_since + TRIM_AFTER {
-            driver.pool().trim();
-        }
-        // Not asking whether memory is reserved: that comes from seeds before.
-        if *trim_at <= now {
-            *trim_at = now + TRIM_AFTER;
-            world.borrow_mut().at(*trim_at, Event::Turn(n));
-        }
-        let next = Handler::<SimDriver, Mail>::deadline(shard);
-        if next != *deadline {
-            *deadline = next;
-            if let Some(at) = next {
-                world.borrow_mut().at(at, Event::Turn(n));
+        } else {
+            let deadline = Handler::<SimDriver, Mail>::deadline(shard);
+            let next = trimmer
+                .sleeps(now, || driver.give_back())
+                .min(deadline.unwrap_or(Nanos::MAX));
+            if std::mem::replace(wakes_at, next) != next && next < Nanos::MAX {
+                world.borrow_mut().at(next, Event::Turn(n));
             }
         }
         if world.borrow_mut().random.one_in(4) {
