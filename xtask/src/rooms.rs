@@ -8,7 +8,7 @@ use crate::scan::{code, files, has_word, root};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("machine", &[]),
-    ("mem", &["faults"]),
+    ("mem", &["faults", "machine"]),
     ("wire", &[]),
     ("auth", &[]),
     ("tune", &[]),

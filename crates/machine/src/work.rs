@@ -56,6 +56,16 @@ pub fn is_used_up() -> bool {
     SPENT.get() >= SPENT_MAX.get()
 }
 
+/// Ends the share of the connection whose turn it is, and counts no more than that:
+/// what it costs is not known here. Outside of a turn there is nothing to end.
+#[inline]
+pub fn use_up() {
+    let max = SPENT_MAX.get();
+    if max != u64::MAX {
+        SPENT.set(SPENT.get().max(max));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +85,28 @@ mod tests {
     }
 
     #[test]
+    fn turn_that_is_used_up_counts_no_more_than_its_share() {
+        let mut units = 0;
+        take_turn(&mut units, TURN_UNITS_MAX, || {
+            spend(3);
+            use_up();
+            assert!(is_used_up());
+            use_up();
+        });
+        assert_eq!(units, TURN_UNITS_MAX);
+        take_turn(&mut units, TURN_UNITS_MAX, || {
+            spend(5);
+            use_up();
+        });
+        assert_eq!(units, TURN_UNITS_MAX + 5, "what it has spent stays");
+        let mut endless = 7;
+        take_turn(&mut endless, u64::MAX, use_up);
+        assert_eq!(endless, 7, "a turn without an end has no share");
+    }
+
+    #[test]
     fn nothing_is_used_up_outside_of_a_turn() {
+        use_up();
         spend(2 * TURN_UNITS_MAX);
         assert!(!is_used_up());
         let mut other = 0;

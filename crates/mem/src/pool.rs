@@ -4,6 +4,7 @@
 use crate::budget::Budget;
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
+use machine::work;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -380,6 +381,9 @@ impl Inner {
                 chunk
             }
         };
+        // The kernel finds and clears its memory when it is first touched: that takes a
+        // share of a turn, and several on a virtual machine that has never used it.
+        work::use_up();
         lists.chunks[chunk as usize] = Chunk::of(class);
         let step = CLASS_BYTES[usize::from(class)] / UNIT_BYTES as u32;
         let first = chunk * UNITS_PER_CHUNK;
@@ -619,6 +623,21 @@ mod tests {
         for pair in spans.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "overlap {pair:?}");
         }
+    }
+
+    #[test]
+    fn memory_that_no_turn_has_used_costs_a_turn_its_share() {
+        let pool = pool(64 << 20);
+        let cost_of_two_mib = || {
+            let mut units = 0;
+            let take = || (0..2).map(|_| pool.get(1 << 20).unwrap()).collect();
+            drop::<Vec<Buf>>(work::take_turn(&mut units, work::TURN_UNITS_MAX, take));
+            units
+        };
+        assert_eq!(cost_of_two_mib(), work::TURN_UNITS_MAX);
+        assert_eq!(cost_of_two_mib(), 0, "it has its memory");
+        pool.trim();
+        assert_eq!(cost_of_two_mib(), work::TURN_UNITS_MAX, "it was given back");
     }
 
     #[test]

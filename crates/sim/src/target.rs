@@ -87,8 +87,9 @@ pub fn host_identifier(host: usize, speaks_iscsi: bool) -> [u8; 16] {
 }
 
 /// What one operation may cost here, where tables are small: the largest copy or sum of
-/// what is read and written.
-const OPERATION_UNITS_MAX: u64 = 1 << 10;
+/// what is read and written, and its command besides. Memory that it is first to use
+/// brings its turn to the share at once, so that all of this comes on top.
+const OPERATION_UNITS_MAX: u64 = (1 << 10) + 64;
 
 /// A volume as it outlives the target's process.
 pub struct Medium {
