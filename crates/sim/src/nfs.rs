@@ -109,7 +109,9 @@ impl Nfs {
     /// With files that nobody has written yet.
     pub fn new(plan: &NfsPlan, mut random: Random) -> Nfs {
         let mut own = || Random::new(random.any());
-        let posix = plan.is_dir.then(|| Posix::new(own(), plan.block_bytes));
+        let posix = plan
+            .is_dir
+            .then(|| Posix::new(own(), plan.block_bytes, plan.full_cuts > 0));
         let late = Late::default();
         let files = DATA_FILES + SHARED_FILES + 1;
         let mut model = Model::new(plan.clients.len(), files, plan.blocks, plan.survives);

@@ -146,6 +146,9 @@ pub struct NfsPlan {
     pub think: Nanos,
     /// Names in the directory of the files that no client asks for.
     pub others: u32,
+    /// The disk below a `dir` is full now and then, and the power fails soon after, so
+    /// often; 0 where there is room.
+    pub full_cuts: u32,
 }
 
 /// An NFS client.
@@ -283,6 +286,7 @@ const FLIPS: u64 = 0x666c_6970_666c_6970;
 const STRIPES: u64 = 0x7374_7269_7065_7321;
 const COPIES: u64 = 0x636f_7079_636f_7079;
 const PANIC: u64 = 0x7061_6e69_6370_616e;
+const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
     /// The plan of a seed.
@@ -346,6 +350,7 @@ impl Plan {
         plan.meet_on_two_stripes(&mut Random::new(seed ^ STRIPES));
         plan.copy_beside_reservations(&mut Random::new(seed ^ COPIES));
         plan.flush_where_syncs_fail();
+        plan.run_full(&mut Random::new(seed ^ FULL));
         plan.panic = panic(&mut Random::new(seed ^ PANIC), plan.shards);
         plan
     }
@@ -436,6 +441,16 @@ impl Plan {
     fn flush_where_syncs_fail(&mut self) {
         if self.disk.sync_errors > 0 {
             (self.flushes, self.disk.sync_errors) = (60, 10);
+        }
+    }
+
+    /// In some seeds the disk below a `dir` is full now and then, and the power fails
+    /// while what it has taken of a write is new.
+    fn run_full(&mut self, r: &mut Random) {
+        if let Some(nfs) = self.nfs.as_mut().filter(|nfs| nfs.is_dir)
+            && r.one_in(3)
+        {
+            nfs.full_cuts = r.pick(&[1, 3, 6]);
         }
     }
 
@@ -585,6 +600,7 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         late: r.pick(&[50 * US, MS, 10 * MS]),
         think: r.pick(&[20, 200, 1000]) * US,
         others: r.weighted(&[(7, 0), (1, OTHERS)]),
+        full_cuts: 0,
     };
     // `dir` has none of the others.
     plan.is_dir = plan.survives && plan.others == 0 && r.one_in(2);

@@ -11,6 +11,7 @@ use crate::changes::{Changes, Step, What};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
+use crate::nfs::posix::Posix;
 use crate::nfs::{self, Nfs, NfsClient};
 use crate::outcome::{Failure, NfsOutcome, Outcome};
 use crate::plan::{HostPlan, Plan};
@@ -36,6 +37,9 @@ const JOB: u32 = 7;
 const PANIC: u32 = 8;
 /// A target that stops has had its time.
 const STOPPED: u32 = 9;
+
+/// The power fails.
+const CUT: u32 = 10;
 
 /// Reactors and hosts of a run at most.
 pub(crate) const SHARDS_MAX: usize = 3;
@@ -101,6 +105,8 @@ struct Run {
     relives: u64,
     /// Times that a thread of `dir` will have.
     jobs: usize,
+    /// Power cuts that follow where the disk below a `dir` was full.
+    full_cuts: u32,
 }
 
 impl Run {
@@ -136,6 +142,7 @@ impl Run {
             })
             .collect();
         let clients = clients(&world, &plan, &pools);
+        let full_cuts = plan.nfs.as_ref().map_or(0, |nfs| nfs.full_cuts);
         Run {
             plan,
             world,
@@ -152,6 +159,7 @@ impl Run {
             lives_in_chaos: 0,
             relives: 0,
             jobs: 0,
+            full_cuts,
         }
     }
 
@@ -386,10 +394,12 @@ impl Run {
         target.turn(driver, &self.world);
         let (has_failed, has_ended) = (target.has_failed(), target.has_ended());
         if has_failed && !had_failed {
+            self.work.checker.panicked();
             self.script_after(STOP_MAX, STOPPED);
         }
         self.note_late();
         self.note_jobs();
+        self.note_full();
         self.note_cut()?;
         self.note_media_errors();
         self.note_change()?;
@@ -447,6 +457,20 @@ impl Run {
             let mut world = self.world.borrow_mut();
             let delay = world.random.around(100 * US);
             world.after(delay, Event::Script(JOB));
+        }
+    }
+
+    /// Where the disk below a `dir` was full the power may fail, as soon as clients have
+    /// heard of it.
+    fn note_full(&mut self) {
+        let posix = self.nfs.as_ref().and_then(Nfs::posix);
+        if posix.is_some_and(Posix::was_full) && self.full_cuts > 0 && self.is_chaos {
+            let mut world = self.world.borrow_mut();
+            if world.random.one_in(2) {
+                self.full_cuts -= 1;
+                let delay = world.random.around(500 * US);
+                world.after(delay, Event::Script(CUT));
+            }
         }
     }
 
@@ -529,6 +553,10 @@ impl Run {
                 }
             }
             STOPPED => self.stopped()?,
+            CUT if self.is_chaos => {
+                self.faults += 1;
+                self.crash(true)?;
+            }
             BURY => self.world.borrow_mut().bury(),
             _ => {}
         }
@@ -590,12 +618,19 @@ impl Run {
             }
             Fault::Kill | Fault::PowerCut => {
                 drop(world);
-                if self.target.is_some() {
-                    self.stop_target(matches!(fault, Fault::PowerCut))?;
-                    let pause = self.world.borrow_mut().random.around(5 * MS);
-                    self.script_after(pause, RESTART);
-                }
+                self.crash(matches!(fault, Fault::PowerCut))?;
             }
+        }
+        Ok(())
+    }
+
+    /// The target's process ends where it stands, or the power fails; it starts again
+    /// soon.
+    fn crash(&mut self, power: bool) -> Verdict {
+        if self.target.is_some() {
+            self.stop_target(power)?;
+            let pause = self.world.borrow_mut().random.around(5 * MS);
+            self.script_after(pause, RESTART);
         }
         Ok(())
     }

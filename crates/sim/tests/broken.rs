@@ -405,7 +405,6 @@ fn a_verifier_that_stays_when_a_sync_fails_is_found() {
 }
 
 #[test]
-#[ignore = "too rare: a power cut seldom comes between it and the next sync of its file"]
 fn a_short_stable_write_that_is_not_synced_is_found() {
     is_found_where(has_dir, Fault::ShortUnsynced, &["of NFS ("]);
 }

@@ -94,6 +94,8 @@ struct Settings {
     write_errors: u64,
     sync_errors: u64,
     writebacks: u64,
+    /// A write finds no room.
+    full: u64,
 }
 
 struct State {
@@ -103,6 +105,8 @@ struct State {
     by_object: HashMap<(u64, u64), usize>,
     ops: BTreeMap<u64, Op>,
     next_op: u64,
+    /// A write has found no room since this was last asked.
+    was_full: bool,
 }
 
 /// The file system, as it outlives the target's process.
@@ -113,10 +117,11 @@ pub struct Posix {
 }
 
 impl Posix {
-    /// An empty one, whose files are written in blocks of so many bytes.
-    pub fn new(mut random: Random, block_bytes: usize) -> Posix {
+    /// An empty one, whose files are written in blocks of so many bytes; it may be full
+    /// now and then.
+    pub fn new(mut random: Random, block_bytes: usize, is_full: bool) -> Posix {
         let r = &mut random;
-        let settings = Settings {
+        let mut settings = Settings {
             block_bytes,
             latency: r.pick(&[5, 50, 500]) * US,
             shorts: r.pick(&[0, 3, 10]),
@@ -124,7 +129,11 @@ impl Posix {
             write_errors: r.pick(&[0, 5, 30]),
             sync_errors: r.pick(&[0, 3, 15]),
             writebacks: r.pick(&[0, 2, 10]),
+            full: 0,
         };
+        if is_full {
+            (settings.full, settings.shorts) = (3, 2);
+        }
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.expect("a folder can be made");
         let served = folder.path().join("served");
@@ -138,6 +147,7 @@ impl Posix {
             by_object: HashMap::new(),
             ops: BTreeMap::new(),
             next_op: 0,
+            was_full: false,
         };
         Posix {
             state: Arc::new(Mutex::new(state)),
@@ -147,6 +157,11 @@ impl Posix {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("one thread")
+    }
+
+    /// Whether a write has found no room since this was last asked.
+    pub fn was_full(&self) -> bool {
+        std::mem::take(&mut self.state().was_full)
     }
 
     /// The target starts, and serves it.
@@ -217,6 +232,7 @@ impl Posix {
         settings.write_errors = 0;
         settings.sync_errors = 0;
         settings.interrupts = 0;
+        settings.full = 0;
     }
 
     /// The target's process has ended: what it had under way happens whole, in part,
@@ -347,6 +363,9 @@ impl State {
         if r.one_in(errors) {
             return Err(r.pick(&ERRNOS));
         }
+        if matches!(what, What::Write(_)) && r.one_in(settings.full) {
+            return Err(Errno::NOSPC);
+        }
         let block = settings.block_bytes as u32;
         let len = buf.map_or(0, BufRange::len);
         Ok(match len / block {
@@ -365,7 +384,10 @@ impl State {
                 self.write_back(op.file, &op.dirty, fate.map(|_| ()));
                 self.files[op.file].tell(&op.fd).map(|()| 0)
             }
-            (_, Err(errno)) => Err(errno),
+            (_, Err(errno)) => {
+                self.was_full |= errno == Errno::NOSPC;
+                Err(errno)
+            }
             (What::Read(buf), Ok(len)) => {
                 let mut bytes = vec![0; len as usize];
                 let read = rustix::io::pread(&self.files[op.file].fd, &mut bytes[..], op.offset)?;
