@@ -121,6 +121,23 @@ fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {
     }
 }
 
+/// What a full disk has taken of a write is told, and safe where it is said to be.
+#[test]
+fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails() {
+    let mut cuts = 0;
+    for seed in 0..1500 {
+        let mut plan = sim::Plan::new(seed);
+        let Some(nfs) = plan.nfs.as_mut().filter(|nfs| nfs.is_dir) else {
+            continue;
+        };
+        nfs.full_cuts = 6;
+        plan.faults.resets = 4;
+        cuts += nfs.full_cuts;
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    assert!(cuts > 300, "{cuts} of them");
+}
+
 /// Who uses a disk that answers has all answers, and in time.
 #[test]
 fn hosts_go_on_while_the_disk_of_others_never_answers() {

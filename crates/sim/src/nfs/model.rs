@@ -143,7 +143,8 @@ impl Model {
         (self.lease, self.grace) = (lease, grace);
     }
 
-    /// Until a write is answered, some of its blocks may be seen without the others.
+    /// Until a write is answered, some of its blocks may be seen without the others, and it
+    /// may fail.
     pub fn set_splits(&mut self, splits: bool) {
         self.splits = splits;
     }
@@ -244,11 +245,16 @@ impl Model {
         write.blocks.end = end;
     }
 
-    /// It was executed, and more nobody knows.
+    /// It was executed, and more nobody knows: where writes fail it may have been refused,
+    /// or have come short.
     pub fn forgotten(&mut self, value: u32) {
         let now = self.stamp();
         let write = &mut self.writes[value as usize - 1];
-        (write.latest, write.sure) = (write.latest.min(now), write.sure.min(now));
+        write.latest = write.latest.min(now);
+        match self.splits {
+            true => write.is_torn = true,
+            false => write.sure = write.sure.min(now),
+        }
     }
 
     /// A COMMIT that began then was answered with this verifier: what of the
@@ -487,4 +493,24 @@ fn value_of(file: usize, block: Block, bytes: &[u8]) -> Option<u32> {
     let mut expected = vec![0; bytes.len()];
     fill(value, file, block, &mut expected);
     (value > 0 && expected == bytes).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_whose_answer_is_forgotten_is_there_unless_it_may_have_failed() {
+        for (may_fail, verdict) in [(false, false), (true, true)] {
+            let mut model = Model::new(1, 1, 2, true);
+            model.set_splits(may_fail);
+            let value = model.write(0, 0, 0..2);
+            model.sent(value);
+            model.forgotten(value);
+            let begin = model.stamp();
+            let end = model.stamp();
+            let zeros = model.read((0, 1), &[0; 16], (begin, end));
+            assert_eq!(zeros.is_ok(), verdict, "{zeros:?}");
+        }
+    }
 }
