@@ -224,9 +224,18 @@ pub(crate) fn declared_length(value: &str) -> Option<u32> {
     (length >= LENGTH_MIN).then_some(length)
 }
 
-/// Nothing can come of a negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed;
+/// Nothing can come of a negotiation: which key, its value, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failed(pub String);
+
+impl Failed {
+    fn new(key: &str, value: &str, remedy: &str) -> Failed {
+        Failed(format!(
+            "{key} is {}: {remedy}",
+            text::quoted(value.as_bytes())
+        ))
+    }
+}
 
 /// The negotiation of one connection's operational keys.
 #[derive(Clone, Debug)]
@@ -309,7 +318,7 @@ impl Negotiation {
                     self.take_answer(row, value)?;
                 } else if self.came & mask != 0 {
                     // A key is negotiated once in a login (section 6.2).
-                    return Err(Failed);
+                    return Err(Failed::new(key, value, "it came before, and comes once"));
                 } else if let Some(answer) = self.answer(row, value)? {
                     answers.push((at, key, answer));
                 }
@@ -374,12 +383,12 @@ impl Negotiation {
         }
         match row.rule {
             Rule::HeaderDigest => {
-                let (answer, is_on) = digest(self.header_digest, value)?;
+                let (answer, is_on) = digest(row.name, self.header_digest, value)?;
                 self.agreed.header_digest = is_on;
                 fixed(answer)
             }
             Rule::DataDigest => {
-                let (answer, is_on) = digest(self.data_digest, value)?;
+                let (answer, is_on) = digest(row.name, self.data_digest, value)?;
                 self.agreed.data_digest = is_on;
                 fixed(answer)
             }
@@ -397,7 +406,9 @@ impl Negotiation {
                 None => fixed(REJECT),
             },
             Rule::MaxRecvDataSegmentLength => {
-                let length = declared_length(value).ok_or(Failed)?;
+                let length = declared_length(value);
+                let length =
+                    length.ok_or_else(|| Failed::new(row.name, value, "512 is the least"))?;
                 self.agreed.max_send_data_segment_length = length;
                 Ok(None)
             }
@@ -413,7 +424,7 @@ impl Negotiation {
     /// The answer to what we asked for: digests alone, which we insist on.
     fn take_answer(&mut self, row: &Row, value: &str) -> Result<(), Failed> {
         if value != CRC32C {
-            return Err(Failed);
+            return Err(without_digest(row.name, value));
         }
         match row.rule {
             Rule::HeaderDigest => self.agreed.header_digest = true,
@@ -478,7 +489,7 @@ impl Negotiation {
 
 /// The answer to a list of digests, and whether it is CRC32C: the first one
 /// that we have and may use (section 6.2.1).
-fn digest(policy: DigestPolicy, list: &str) -> Result<(&'static str, bool), Failed> {
+fn digest(key: &str, policy: DigestPolicy, list: &str) -> Result<(&'static str, bool), Failed> {
     for item in list.split(',') {
         match (item, policy) {
             (CRC32C, DigestPolicy::Allowed | DigestPolicy::Required) => return Ok((CRC32C, true)),
@@ -487,9 +498,16 @@ fn digest(policy: DigestPolicy, list: &str) -> Result<(&'static str, bool), Fail
         }
     }
     match policy {
-        DigestPolicy::Required => Err(Failed),
+        DigestPolicy::Required => Err(without_digest(key, list)),
         DigestPolicy::None | DigestPolicy::Allowed => Ok((REJECT, false)),
     }
+}
+
+/// The peer does without a digest that the target requires.
+fn without_digest(key: &str, value: &str) -> Failed {
+    let remedy = "the target requires CRC32C: turn that on in the initiator, or allow others by \
+                  `header_digest` and `data_digest`";
+    Failed::new(key, value, remedy)
 }
 
 #[cfg(test)]

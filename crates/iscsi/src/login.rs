@@ -74,6 +74,10 @@ impl LoginAnswer {
     }
 }
 
+/// Why a request that follows is refused which is not of the login under way.
+pub(crate) const OTHER_LOGIN: &str = "ISID, TSIH, CID or Initiator Task Tag changes in the middle of the login: all requests of one \
+     login have the same";
+
 /// A login that cannot go on: the status and, of a redirection, where to.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -84,6 +88,22 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
+    /// An initiator that breaks the rules: what it sent, and what to do.
+    pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
+        Refused {
+            reason: reason.into(),
+            ..LoginStatus::InitiatorError.into()
+        }
+    }
+
+    /// One that leaves out what it must say.
+    pub fn missing(reason: &'static str) -> Self {
+        Refused {
+            reason: reason.into(),
+            ..LoginStatus::MissingParameter.into()
+        }
+    }
+
     /// An initiator that has not proved who it is.
     pub fn authentication(reason: impl Into<Cow<'static, str>>) -> Self {
         Refused {
@@ -145,10 +165,11 @@ impl LoginState {
     }
 
     /// Counts a step of a login that must come to an end.
-    pub(crate) fn count(&mut self) -> Result<(), LoginStatus> {
+    pub(crate) fn count(&mut self) -> Result<(), Refused> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Err(LoginStatus::InitiatorError);
+            let reason = format!("its login takes more than {STEPS_MAX} requests");
+            return Err(Refused::error(reason));
         }
         Ok(())
     }
@@ -185,11 +206,21 @@ pub(crate) struct Stages {
 
 impl Stages {
     /// The stages of a request (RFC 7143, sections 11.12.1 to 11.12.3).
-    pub fn of(request: &LoginRequest) -> Result<Self, LoginStatus> {
+    pub fn of(request: &LoginRequest) -> Result<Self, Refused> {
         let bits = request.flags;
+        let wrong = || {
+            let (current, next) = (
+                (bits & flags::CSG_MASK) >> flags::CSG_SHIFT,
+                bits & flags::NSG_MASK,
+            );
+            Refused::error(format!(
+                "its Login Request has the flags {bits:#04x}: stage {current} (CSG) does not lead to \
+                 stage {next} (NSG), or T and C are both set"
+            ))
+        };
         let current = Stage::from_value((bits & flags::CSG_MASK) >> flags::CSG_SHIFT);
         let current = current.filter(|stage| *stage != Stage::FullFeature);
-        let current = current.ok_or(LoginStatus::InitiatorError)?;
+        let current = current.ok_or_else(wrong)?;
         if bits & flags::TRANSIT == 0 {
             return Ok(Stages {
                 current,
@@ -198,7 +229,7 @@ impl Stages {
         }
         let next = Stage::from_value(bits & flags::NSG_MASK).filter(|next| *next > current);
         if next.is_none() || bits & flags::CONTINUE != 0 {
-            return Err(LoginStatus::InitiatorError);
+            return Err(wrong());
         }
         Ok(Stages { current, next })
     }
@@ -225,11 +256,18 @@ impl<'a> Identity<'a> {
     }
 
     /// What the session is for (RFC 7143, section 13.21).
-    pub fn kind(&self) -> Result<SessionKind, LoginStatus> {
+    pub fn kind(&self) -> Result<SessionKind, Refused> {
         match self.session_type {
             None | Some("Normal") => Ok(SessionKind::Normal),
             Some("Discovery") => Ok(SessionKind::Discovery),
-            Some(_) => Err(LoginStatus::SessionTypeNotSupported),
+            Some(other) => Err(Refused {
+                reason: format!(
+                    "SessionType is {}: there are `Normal` and `Discovery`",
+                    text::quoted(other.as_bytes())
+                )
+                .into(),
+                ..LoginStatus::SessionTypeNotSupported.into()
+            }),
         }
     }
 }
@@ -275,29 +313,35 @@ pub(crate) fn listed() -> impl Iterator<Item = Key> {
 
 impl Begun {
     /// Whether `request` is of the same login.
-    pub fn check_header(&self, request: &LoginRequest) -> Result<(), LoginStatus> {
+    pub fn check_header(&self, request: &LoginRequest) -> Result<(), Refused> {
         let of = |request: &LoginRequest| (request.isid, request.tsih, request.cid, request.itt);
         if of(request) != of(&self.request) {
-            return Err(LoginStatus::InitiatorError);
+            return Err(Refused::error(OTHER_LOGIN));
         }
         Ok(())
     }
 
     /// Whether keys that come again say what they said.
-    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), LoginStatus> {
-        let same_name = |came: Option<&str>, known: Option<&str>| {
-            came.is_none_or(|came| known.is_none_or(|known| crate::normalize(came) == known))
-        };
+    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), Refused> {
         let target = self.target.as_ref().map(|target| target.name.as_str());
-        let same_kind = identity.session_type.is_none() || identity.kind()? == self.kind;
         let initiator = Some(self.initiator.name.as_str());
-        let is_same = same_kind
-            && same_name(identity.initiator, initiator)
-            && same_name(identity.target, target);
-        if is_same {
-            Ok(())
-        } else {
-            Err(LoginStatus::InitiatorError)
+        let names = [
+            ("InitiatorName", identity.initiator, initiator),
+            ("TargetName", identity.target, target),
+        ];
+        let other = names.into_iter().find_map(|(key, came, known)| {
+            let came =
+                came.filter(|came| known.is_some_and(|known| crate::normalize(came) != known));
+            Some((key, came?))
+        });
+        let is_other_kind = identity.session_type.is_some() && identity.kind()? != self.kind;
+        let kind = identity.session_type.filter(|_| is_other_kind);
+        match other.or(kind.map(|kind| ("SessionType", kind))) {
+            None => Ok(()),
+            Some((key, value)) => Err(Refused::error(format!(
+                "{key} becomes {} in the middle of the login: it keeps its first value",
+                text::quoted(value.as_bytes())
+            ))),
         }
     }
 
@@ -311,23 +355,31 @@ impl Begun {
         out: &mut Vec<u8>,
     ) -> Result<Option<Stage>, Refused> {
         if stages.current != self.stage {
-            return Err(LoginStatus::InitiatorError.into());
+            return Err(Refused::error(format!(
+                "its Login Request is of stage {} (CSG) where {} is under way",
+                stages.current as u8, self.stage as u8
+            )));
         }
         self.introduce(out);
         let in_security = self.stage == Stage::Security;
         if in_security {
             self.security.receive(pairs, random, out)?;
-        } else if pairs.iter().any(|(key, _)| is_security(key)) {
-            return Err(LoginStatus::InitiatorError.into());
+        } else if let Some((key, _)) = pairs.iter().find(|(key, _)| is_security(key)) {
+            return Err(Refused::error(format!(
+                "{key} comes after the security stage: it belongs there"
+            )));
         }
         let negotiated = self.negotiation.receive(pairs, out);
-        negotiated.map_err(|_| LoginStatus::InitiatorError)?;
+        negotiated.map_err(|failed| Refused::error(failed.0))?;
         answer_others(pairs, out);
         if !in_security {
             self.negotiation.declare(out);
         }
         if out.len() > LOGIN_ANSWER_MAX {
-            return Err(LoginStatus::InitiatorError.into());
+            return Err(Refused::error(format!(
+                "the answer to its keys is longer than {LOGIN_ANSWER_MAX} bytes: it sends too many \
+                 in one request"
+            )));
         }
         let Some(next) = stages.next else {
             return Ok(None);

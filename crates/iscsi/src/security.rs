@@ -2,7 +2,6 @@
 //! sections 6.3.2, 9.2.1 and 12.1).
 
 use auth::{Algorithm, Challenge, binary, chap};
-use wire::iscsi::LoginStatus;
 
 use crate::config::{Auth, Credentials};
 use crate::login::Refused;
@@ -114,7 +113,10 @@ impl Security {
             Progress::Method => self.choose_method(keys.only([AUTH_METHOD])?[0], out),
             Progress::Algorithm => self.challenge(keys.only(["CHAP_A"])?[0], random, out),
             Progress::Response(challenge) => self.check(&challenge, &keys, out),
-            Progress::Done => Err(LoginStatus::InitiatorError.into()),
+            Progress::Done => Err(Refused::error(format!(
+                "{} comes where nothing is left to be proved",
+                came[0].0
+            ))),
         }
     }
 
@@ -204,9 +206,9 @@ impl Security {
     fn prove(&self, ours: &Challenge, keys: &Keys<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         let [id, theirs] = [keys.value("CHAP_I")?, keys.value("CHAP_C")?];
         let id = text::number(id).and_then(|id| u8::try_from(id).ok());
-        let id = id.ok_or(LoginStatus::InitiatorError)?;
-        let theirs =
-            binary::parse(theirs, chap::CHALLENGE_LEN_MAX).ok_or(LoginStatus::InitiatorError)?;
+        let id = id.ok_or_else(|| Refused::error("CHAP_I is no number from 0 to 255"))?;
+        let theirs = binary::parse(theirs, chap::CHALLENGE_LEN_MAX)
+            .ok_or_else(|| Refused::error("CHAP_C is no binary value"))?;
         let Some(mutual) = &self.auth.mutual else {
             return Err(Refused::authentication(
                 "it wants the target's proof, and the target has no `mutual_chap`",
@@ -244,16 +246,22 @@ struct Keys<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Keys<'a> {
     /// Each of them once, and none longer than it may be.
-    fn of(pairs: &[(&'a str, &'a str)]) -> Result<Self, LoginStatus> {
-        let is_twice = |at: usize| pairs[..at].iter().any(|pair| pair.0 == pairs[at].0);
+    fn of(pairs: &[(&'a str, &'a str)]) -> Result<Self, Refused> {
+        let is_twice = |at: &usize| pairs[..*at].iter().any(|pair| pair.0 == pairs[*at].0);
         let is_long = |(key, value): &(&str, &str)| match *key {
             // `0x` and two digits a byte.
             "CHAP_C" | "CHAP_R" => value.len() > 2 + 2 * chap::CHALLENGE_LEN_MAX,
             AUTH_METHOD | "CHAP_A" => false,
             _ => value.len() > VALUE_LEN_MAX,
         };
-        if (0..pairs.len()).any(is_twice) || pairs.iter().any(is_long) {
-            return Err(LoginStatus::InitiatorError);
+        if let Some(at) = (0..pairs.len()).find(is_twice) {
+            return Err(Refused::error(format!("{} comes twice", pairs[at].0)));
+        }
+        if let Some((key, value)) = pairs.iter().find(|pair| is_long(pair)) {
+            let len = value.len();
+            return Err(Refused::error(format!(
+                "{key} has {len} characters: too many"
+            )));
         }
         Ok(Keys(pairs.to_vec()))
     }
@@ -262,14 +270,17 @@ impl<'a> Keys<'a> {
         self.0.iter().find(|pair| pair.0 == key).map(|pair| pair.1)
     }
 
-    fn value(&self, key: &str) -> Result<&'a str, LoginStatus> {
-        self.get(key).ok_or(LoginStatus::InitiatorError)
+    fn value(&self, key: &str) -> Result<&'a str, Refused> {
+        let missing = || Refused::error(format!("{key} does not come where it is due"));
+        self.get(key).ok_or_else(missing)
     }
 
     /// The values of these keys, which came, and no others did.
-    fn only<const N: usize>(&self, names: [&str; N]) -> Result<[&'a str; N], LoginStatus> {
-        if self.0.len() != N {
-            return Err(LoginStatus::InitiatorError);
+    fn only<const N: usize>(&self, names: [&str; N]) -> Result<[&'a str; N], Refused> {
+        let other = self.0.iter().find(|pair| !names.contains(&pair.0));
+        if let Some((key, _)) = other {
+            let names = names.join(", ");
+            return Err(Refused::error(format!("{key} comes where {names} is due")));
         }
         let mut values = [""; N];
         for (value, name) in values.iter_mut().zip(names) {

@@ -165,10 +165,18 @@ impl Session {
         self.advance();
     }
 
-    /// It is not: the request was never received (section 7.3).
-    pub(crate) fn give_back(&mut self) {
-        debug_assert!(self.is_arriving);
-        self.is_arriving = false;
+    /// The request that was taken last is rejected, or its data is not intact: it was
+    /// never received (section 7.3).
+    #[cold]
+    pub(crate) fn give_back(&mut self, cmd_sn: u32) {
+        if std::mem::take(&mut self.is_arriving) {
+            return;
+        }
+        let behind = cmd_sn.wrapping_add(1);
+        let passed = serial_distance(behind, self.exp_cmd_sn) as u32;
+        self.plugged
+            .extend((0..passed).map(|n| behind.wrapping_add(n)));
+        self.exp_cmd_sn = cmd_sn;
     }
 
     /// Whether all requests before `cmd_sn` were taken. One that is beyond the
@@ -265,6 +273,20 @@ mod tests {
         assert_eq!(session.max_cmd_sn(), 4);
         session.set_queue_depth(8);
         assert_eq!(session.max_cmd_sn(), 9);
+    }
+
+    #[test]
+    fn request_that_is_given_back_leaves_its_gap_before_those_that_are_plugged() {
+        let mut session = session(5);
+        assert!(session.plug(6) && session.plug(7));
+        for has_digest in [false, true] {
+            assert_eq!(session.take(5, has_digest), Turn::Now);
+            session.give_back(5);
+            assert_eq!(session.exp_cmd_sn(), 5);
+        }
+        assert_eq!(session.take(7, false), Turn::Ignored);
+        assert_eq!(session.take(5, false), Turn::Now);
+        assert_eq!(session.exp_cmd_sn(), 8);
     }
 
     #[test]

@@ -245,6 +245,11 @@ pub enum FatalError {
         /// The opcode.
         opcode: u8,
     },
+    /// A Login Request that breaks the rules.
+    Login {
+        /// What is wrong.
+        what: &'static str,
+    },
     /// The full feature phase was not reached in time.
     LoginTimeout,
     /// A CmdSN within the window came whose predecessors cannot come, or did
@@ -279,9 +284,10 @@ impl fmt::Display for FatalError {
                     "a PDU with opcode {opcode:#04x} before the login is over"
                 )
             }
+            FatalError::Login { what } => write!(f, "login refused: {what}"),
             FatalError::LoginTimeout => f.write_str("no login in time"),
             FatalError::CmdSnGap { cmd_sn, expected } => match cmd_sn == expected {
-                true => write!(f, "CmdSN {cmd_sn} was damaged and did not come again"),
+                true => write!(f, "CmdSN {cmd_sn} was rejected and did not come again"),
                 false => write!(f, "CmdSN {cmd_sn} came, and {expected} did not"),
             },
             FatalError::KeepAlive => f.write_str("no answer to a NOP-In in time"),

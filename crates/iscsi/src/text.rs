@@ -35,6 +35,30 @@ pub fn pairs(text: &[u8]) -> impl Iterator<Item = Option<(&str, &str)>> {
     })
 }
 
+/// The most characters of a text that [`quoted`] shows.
+const QUOTED_MAX: usize = 64;
+
+/// What a peer has sent, for the log: in backquotes, and no longer than is read.
+pub fn quoted(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((end, _)) => format!("`{}...`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Why [`parse`] takes no text.
+pub fn fault(text: &[u8]) -> String {
+    let mut all = text.split(|byte| *byte == 0);
+    match all.find(|pair| pairs(pair).any(|pair| pair.is_none())) {
+        Some(pair) => format!(
+            "its text has {}, which is no `key=value` with a key of at most {KEY_LEN_MAX} letters",
+            quoted(pair)
+        ),
+        None => format!("its text has more than {PAIRS_MAX} keys"),
+    }
+}
+
 fn is_key(key: &str) -> bool {
     let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_/#".contains(&byte);
     !key.is_empty() && key.len() <= KEY_LEN_MAX && key.bytes().all(is_label)
@@ -115,6 +139,14 @@ mod tests {
         assert!(parse(long(KEY_LEN_MAX + 1).as_bytes()).is_none());
         assert!(parse("A=1\0".repeat(PAIRS_MAX).as_bytes()).is_some());
         assert!(parse("A=1\0".repeat(PAIRS_MAX + 1).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn fault_of_a_text_quotes_its_first_pair_that_is_none() {
+        assert!(fault(b"A=1\0NoValue\0\xff=1").contains("`NoValue`"));
+        assert!(fault(&[b'k'; 1000]).contains(&format!("`{}...`", "k".repeat(QUOTED_MAX))));
+        assert!(fault(b"A=\xff\0").contains('\u{fffd}'));
+        assert!(fault("A=1\0".repeat(PAIRS_MAX + 1).as_bytes()).contains("96 keys"));
     }
 
     #[test]

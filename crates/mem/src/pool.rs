@@ -134,9 +134,15 @@ impl Pool {
             return self.take(class, len, Use::of(class));
         };
         let bytes = u64::from(CLASS_BYTES[usize::from(class)]);
-        account
-            .may_take(bytes)
-            .then(|| self.take(class, len, Use::of(class)))?
+        account.within(bytes, || self.take(class, len, Use::of(class)))
+    }
+
+    /// Whether what it last could not lend was a small buffer. Larger ones leave memory
+    /// to those: who waits for one waits behind no larger one.
+    #[cold]
+    pub fn has_refused_small(&self) -> bool {
+        let account = self.account.as_ref();
+        account.is_some_and(|account| account.refused_bytes() <= SMALL_BYTES_MAX)
     }
 
     /// Buffers for `len` bytes together, each but the last of [`BUF_BYTES_MAX`]:
@@ -152,13 +158,13 @@ impl Pool {
         let account = self.account.as_ref();
         let all = pieces().map(bytes).sum();
         let bufs = pieces().map(|len| self.take(class_of(len), len, Use::of(class_of(len))));
-        let may_take = account.is_none_or(|account| account.may_take(all));
-        let bufs: Option<Vec<Buf>> = may_take.then(|| bufs.collect()).flatten();
-        if let Some(account) = account {
-            match &bufs {
-                Some(_) => account.forget_claim(),
-                None => account.claim(all),
-            }
+        let Some(account) = account else {
+            return bufs.collect();
+        };
+        let bufs = account.within(all, || bufs.collect());
+        match &bufs {
+            Some(_) => account.forget_claim(),
+            None => account.claim(all),
         }
         bufs
     }
@@ -204,13 +210,12 @@ impl Pool {
     /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
     /// share; false as in [`Pool::get`].
     pub fn try_reserve(&self, n: u64) -> bool {
-        let account = self.account.as_ref();
-        let reserved = account.is_none_or(|account| account.may_take(n))
-            && self.inner.budget.try_reserve_payload(n, false);
-        if let Some(account) = account.filter(|_| reserved) {
-            account.take(n);
-        }
-        reserved
+        let reserve = || self.inner.budget.try_reserve_payload(n, false);
+        let Some(account) = &self.account else {
+            return reserve();
+        };
+        let reserved = account.within(n, || reserve().then(|| account.take(n)));
+        reserved.is_some()
     }
 
     /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].

@@ -55,6 +55,8 @@ pub(crate) struct Account {
     held_bytes: Cell<u64>,
     /// The claim on its host's share, where that is its own.
     claimed_bytes: Cell<u64>,
+    /// What it asked for last that it did not get.
+    refused_bytes: Cell<u64>,
 }
 
 impl Account {
@@ -63,13 +65,28 @@ impl Account {
             share,
             held_bytes: Cell::new(0),
             claimed_bytes: Cell::new(0),
+            refused_bytes: Cell::new(0),
         })
+    }
+
+    /// What `take` finds, where the share has `bytes` more.
+    #[inline]
+    pub(crate) fn within<T>(&self, bytes: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
+        let taken = self.may_take(bytes).then(take).flatten();
+        if taken.is_none() {
+            self.refused_bytes.set(bytes);
+        }
+        taken
+    }
+
+    pub(crate) fn refused_bytes(&self) -> u64 {
+        self.refused_bytes.get()
     }
 
     /// Whether it may take `bytes` more: not where too little would be left to
     /// others. Who holds nothing may have any one buffer.
     #[inline]
-    pub(crate) fn may_take(&self, bytes: u64) -> bool {
+    fn may_take(&self, bytes: u64) -> bool {
         let Share {
             budget, held_bytes, ..
         } = &*self.share;

@@ -117,7 +117,7 @@ fn model_of_mail_to_a_reactor_that_ends_drops_each_letter() {
     run(mail_to_one_that_ends);
 }
 
-fn left_behind(model: fn()) {
+fn late_clear_is_found_by(model: fn()) {
     mem::broken::set(Some(mem::broken::Fault::ClearLate));
     let found = std::panic::catch_unwind(|| run(model));
     mem::broken::set(None);
@@ -128,10 +128,10 @@ fn left_behind(model: fn()) {
 
 #[test]
 fn model_finds_a_mailbox_that_is_cleared_after_the_look() {
-    left_behind(mail_to_a_sleeper);
+    late_clear_is_found_by(mail_to_a_sleeper);
 }
 
 #[test]
 fn model_finds_a_bell_that_is_cleared_after_the_look() {
-    left_behind(tickets_of_a_sleeper);
+    late_clear_is_found_by(tickets_of_a_sleeper);
 }

@@ -104,9 +104,7 @@ pub(crate) trait Protocol: Sized {
     }
 
     /// The socket is about to be closed.
-    fn closing<D: Driver>(c: &mut Connection<Self>, driver: &mut D) {
-        c.orphan_all(driver);
-    }
+    fn closing<D: Driver>(c: &mut Connection<Self>, driver: &mut D);
 
     /// Whether it may go once its socket has.
     fn has_ended(_: &Connection<Self>) -> bool {

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_has_chosen_of_a_reason_is_quoted() {
+    fn reason_with_words_of_a_peer_is_quoted() {
         use std::io::Write;
         use std::sync::{Arc, Mutex};
         #[derive(Clone, Default)]

@@ -87,8 +87,9 @@ struct Wait<O> {
 
 /// What waits for memory on one connection, at most a queue's entries.
 pub(crate) struct Waiting<O> {
-    /// In the order they came.
-    queue: VecDeque<Wait<O>>,
+    /// For small buffers, to which larger ones leave some memory, and for larger ones;
+    /// each in the order they came.
+    queues: [VecDeque<Wait<O>>; 2],
     /// Its data is in the staging buffer, or stands before its memory: nothing
     /// is received before it goes on.
     stalled: Option<Wait<O>>,
@@ -97,7 +98,7 @@ pub(crate) struct Waiting<O> {
 impl<O> Default for Waiting<O> {
     fn default() -> Self {
         Waiting {
-            queue: VecDeque::new(),
+            queues: Default::default(),
             stalled: None,
         }
     }
@@ -111,7 +112,7 @@ impl<O> Waiting<O> {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.stalled.is_none() && self.queue.is_empty()
+        self.all().next().is_none()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -119,7 +120,7 @@ impl<O> Waiting<O> {
     }
 
     fn all(&self) -> impl Iterator<Item = &Wait<O>> {
-        self.queue.iter().chain(&self.stalled)
+        self.queues.iter().flatten().chain(&self.stalled)
     }
 
     fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
@@ -128,8 +129,10 @@ impl<O> Waiting<O> {
 
     /// Takes out the first that is `meant`: it will not be executed as it is.
     pub(crate) fn take(&mut self, meant: impl Fn(&O) -> bool) -> Option<O> {
-        if let Some(at) = self.queue.iter().position(|wait| meant(&wait.op)) {
-            return self.queue.remove(at).map(|wait| wait.op);
+        for queue in &mut self.queues {
+            if let Some(at) = queue.iter().position(|wait| meant(&wait.op)) {
+                return queue.remove(at).map(|wait| wait.op);
+            }
         }
         let is_meant = self.stalled.as_ref().is_some_and(|wait| meant(&wait.op));
         self.stalled.take_if(|_| is_meant).map(|wait| wait.op)
@@ -137,7 +140,7 @@ impl<O> Waiting<O> {
 
     /// A tick has passed; whether something waited all of it.
     fn tick(&mut self) -> bool {
-        for wait in self.queue.iter_mut().chain(&mut self.stalled) {
+        for wait in self.queues.iter_mut().flatten().chain(&mut self.stalled) {
             wait.ticks += 1;
         }
         self.all().any(|wait| wait.ticks > 1)
@@ -147,8 +150,9 @@ impl<O> Waiting<O> {
     fn take_late(&mut self) -> Option<O> {
         let is_late = |wait: &Wait<O>| wait.ticks > WAIT_TICKS_MAX;
         // Those in front have waited longest.
-        if self.queue.front().is_some_and(is_late) {
-            return self.queue.pop_front().map(|wait| wait.op);
+        let mut queues = self.queues.iter_mut();
+        if let Some(queue) = queues.find(|queue| queue.front().is_some_and(is_late)) {
+            return queue.pop_front().map(|wait| wait.op);
         }
         self.stalled
             .take_if(|wait| is_late(wait))
@@ -164,13 +168,16 @@ impl<P: Protocol> Connection<P> {
         let wait = Wait { op, ticks: 0 };
         match stalls {
             true => self.waiting.stalled = Some(wait),
-            false => self.waiting.queue.push_back(wait),
+            false => {
+                let queue = usize::from(!self.pool.has_refused_small());
+                self.waiting.queues[queue].push_back(wait);
+            }
         }
     }
 
-    /// Tries again one operation that found no memory, and the one that keeps
-    /// others from being received. Whether one went on and more wait: connections
-    /// take turns.
+    /// Tries again one operation that found no small buffer, one that found no larger
+    /// one, and the one that keeps others from being received. Whether one went on and
+    /// more wait: connections take turns.
     #[cold]
     pub(crate) fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
         if self.gives_way() {
@@ -181,9 +188,10 @@ impl<P: Protocol> Connection<P> {
         self.pool.forget_claim();
         if self.waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.
-            let mut queue = self.waiting.queue.iter();
-            let at = queue.position(|wait| P::stalls(self, &wait.op));
-            self.waiting.stalled = at.and_then(|at| self.waiting.queue.remove(at));
+            let stalls = |wait: &Wait<Op<P>>| P::stalls(self, &wait.op);
+            let mut queues = self.waiting.queues.iter().enumerate();
+            let found = queues.find_map(|(n, queue)| Some((n, queue.iter().position(stalls)?)));
+            self.waiting.stalled = found.and_then(|(n, at)| self.waiting.queues[n].remove(at));
         }
         if let Some(wait) = self.waiting.stalled.take() {
             work::spend(work::OPERATION_UNITS);
@@ -193,11 +201,13 @@ impl<P: Protocol> Connection<P> {
                 false => self.waiting.stalled = Some(wait),
             }
         }
-        if let Some(wait) = self.waiting.queue.pop_front() {
-            work::spend(work::OPERATION_UNITS);
-            match P::execute(self, &wait.op, driver) {
-                true => went_on = true,
-                false => self.waiting.queue.push_front(wait),
+        for n in 0..self.waiting.queues.len() {
+            if let Some(wait) = self.waiting.queues[n].pop_front() {
+                work::spend(work::OPERATION_UNITS);
+                match P::execute(self, &wait.op, driver) {
+                    true => went_on = true,
+                    false => self.waiting.queues[n].push_front(wait),
+                }
             }
         }
         went_on && !self.waiting.is_empty()

@@ -117,7 +117,9 @@ fn what_the_peer_takes_is_declared_and_not_answered() {
     for value in ["511", "-1", "many"] {
         let mut negotiation = leading(&target());
         let pairs = [("MaxRecvDataSegmentLength", value)];
-        assert_eq!(answers(&mut negotiation, &pairs), Err(Failed), "{value}");
+        let failed = answers(&mut negotiation, &pairs).expect_err(value);
+        let told = format!("MaxRecvDataSegmentLength is `{value}`: 512 is the least");
+        assert_eq!(failed.0, told);
     }
     let mut out = Vec::new();
     negotiation.declare(&mut out);
@@ -129,10 +131,16 @@ fn what_the_peer_takes_is_declared_and_not_answered() {
 fn a_key_is_negotiated_once() {
     let mut negotiation = leading(&target());
     let twice = [("ImmediateData", "Yes"), ("ImmediateData", "No")];
-    assert_eq!(answers(&mut negotiation, &twice), Err(Failed));
+    let failed = answers(&mut negotiation, &twice).expect_err("twice");
+    assert!(
+        failed
+            .0
+            .starts_with("ImmediateData is `No`: it came before"),
+        "{failed:?}"
+    );
     let mut negotiation = leading(&target());
     answers(&mut negotiation, &twice[..1]).expect("an answer");
-    assert_eq!(answers(&mut negotiation, &twice[..1]), Err(Failed));
+    answers(&mut negotiation, &twice[..1]).expect_err("twice");
 }
 
 #[test]
@@ -194,7 +202,7 @@ fn what_a_portal_group_says_of_digests_goes_before_the_target() {
         };
         answers(&mut Negotiation::leading(Some((&target, &group))), &offer)
     };
-    assert_eq!(at(None, None), Err(Failed));
+    at(None, None).expect_err("required");
     let on = at(Some(DigestPolicy::Required), Some(DigestPolicy::Allowed));
     assert_eq!(on.as_deref(), Ok("HeaderDigest=CRC32C|DataDigest=None"));
     let off = at(None, Some(DigestPolicy::None));
@@ -217,9 +225,12 @@ fn digests_that_are_required_are_asked_for() {
     assert!(!text.contains("DataDigest"), "{text}");
     assert!(negotiation.is_open());
     let mut refused = negotiation.clone();
-    assert_eq!(
-        answers(&mut refused, &[("HeaderDigest", "Reject")]),
-        Err(Failed)
+    let failed = answers(&mut refused, &[("HeaderDigest", "Reject")]).expect_err("required");
+    assert!(
+        failed
+            .0
+            .starts_with("HeaderDigest is `Reject`: the target requires"),
+        "{failed:?}"
     );
     let text = answers(&mut negotiation, &[("HeaderDigest", "CRC32C")]);
     assert_eq!(text.as_deref(), Ok(""), "an answer is not answered");
@@ -227,10 +238,7 @@ fn digests_that_are_required_are_asked_for() {
     assert!(negotiation.agreed().header_digest);
 
     let mut negotiation = leading(&required);
-    assert_eq!(
-        answers(&mut negotiation, &[("HeaderDigest", "None")]),
-        Err(Failed)
-    );
+    answers(&mut negotiation, &[("HeaderDigest", "None")]).expect_err("required");
     let mut negotiation = leading(&required);
     let text = answers(
         &mut negotiation,

@@ -6,7 +6,7 @@ use wire::iscsi::LoginStatus;
 
 use super::{Change, Joined, Registry, SessionId, SessionInfo, Via};
 use crate::config::{Limits, Target};
-use crate::login::Begun;
+use crate::login::{Begun, Refused};
 
 impl Registry {
     /// The session that a connection with a TSIH is to join (section 6.3.1).
@@ -48,18 +48,19 @@ impl Registry {
     }
 
     /// The login has come to its end.
-    pub(super) fn join(
-        &mut self,
-        begun: &Begun,
-        via: &Via,
-    ) -> Result<(Joined, Change), LoginStatus> {
+    pub(super) fn join(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), Refused> {
         if !begun.negotiation.is_acceptable() {
-            return Err(LoginStatus::InitiatorError);
+            return Err(Refused::error(
+                "HeaderDigest and DataDigest are not negotiated: the target requires CRC32C by \
+                 `header_digest` or `data_digest`, so the initiator has to go through the \
+                 operational stage",
+            ));
         }
-        match begun.joining {
+        let joined = match begun.joining {
             Some(_) => self.join_known(begun, via),
             None => self.join_new(begun, via),
-        }
+        };
+        Ok(joined?)
     }
 
     /// A further connection of a session, or one in the place of one that the

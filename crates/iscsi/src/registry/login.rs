@@ -51,7 +51,8 @@ impl Registry {
             return Err(LoginStatus::UnsupportedVersion.into());
         }
         let stages = Stages::of(request)?;
-        let pairs = text::parse(&step.text).ok_or(LoginStatus::InitiatorError)?;
+        let pairs = text::parse(&step.text);
+        let pairs = pairs.ok_or_else(|| Refused::error(text::fault(&step.text)))?;
         let identity = Identity::of(&pairs);
         state.note(&identity);
         let begun = match &mut state.begun {
@@ -88,8 +89,13 @@ impl Registry {
         identity: &Identity<'_>,
         via: &Via,
     ) -> Result<Begun, Refused> {
-        let name = identity.initiator.ok_or(LoginStatus::MissingParameter)?;
-        let name = check_initiator_name(name).map_err(|_| LoginStatus::InitiatorError)?;
+        let name = identity.initiator.ok_or_else(|| {
+            Refused::missing("its first request has no InitiatorName: give the initiator a name")
+        })?;
+        let name = check_initiator_name(name).map_err(|error| {
+            let name = text::quoted(name.as_bytes());
+            Refused::error(format!("InitiatorName is {name}: {error}"))
+        })?;
         let initiator = InitiatorPort {
             name,
             isid: request.isid,
@@ -130,11 +136,25 @@ impl Registry {
         identity: &Identity<'_>,
         via: &Via,
     ) -> Result<(), Refused> {
-        let name = normalize(identity.target.ok_or(LoginStatus::MissingParameter)?);
+        let name = normalize(identity.target.ok_or_else(|| {
+            Refused::missing(
+                "its first request has no TargetName: name the target, or ask with \
+                 SessionType=Discovery which there are",
+            )
+        })?);
         let Some(target) = self.targets.get(&name) else {
-            return Err(match self.removed.contains(&name) {
-                true => LoginStatus::TargetRemoved.into(),
-                false => LoginStatus::NotFound.into(),
+            let name_shown = text::quoted(name.as_bytes());
+            let (status, what) = match self.removed.contains(&name) {
+                true => (LoginStatus::TargetRemoved, "was removed"),
+                false => (LoginStatus::NotFound, "there is not"),
+            };
+            return Err(Refused {
+                reason: format!(
+                    "TargetName is {name_shown}, a target that {what}: correct the name in the \
+                     initiator, or add the target to the configuration"
+                )
+                .into(),
+                ..status.into()
             });
         };
         let group = target.portal_group_of(via.listener);

@@ -168,6 +168,14 @@ fn alone(outcome: LoginOutcome) -> Joined {
     joined
 }
 
+/// Why a login was refused, for the log.
+fn reason(outcome: &LoginOutcome) -> &str {
+    match &outcome.then {
+        Then::Close(reason) => reason,
+        then => panic!("{then:?}"),
+    }
+}
+
 /// The status of a login that was refused.
 fn refused(outcome: &LoginOutcome) -> LoginStatus {
     assert!(matches!(outcome.then, Then::Close(_)), "{outcome:?}");

@@ -84,20 +84,18 @@ impl Connection {
         self.extras += 1;
     }
 
-    /// Rejects a PDU (section 11.17).
+    /// Rejects a PDU (section 11.17). One that has taken its CmdSN gives it back: a request
+    /// that is rejected was never received, whatever the reason (section 7.3).
     #[cold]
-    pub(super) fn reject(&mut self, bhs: &Bhs, reason: RejectReason, holds_window: bool) {
-        self.reject_with(bhs, reason, 0, holds_window);
+    pub(super) fn reject(&mut self, bhs: &Bhs, reason: RejectReason, is_numbered: bool) {
+        if is_numbered {
+            self.lose(bhs);
+        }
+        self.reject_with(bhs, reason, 0);
     }
 
     /// The same, with the number of the next Data-In or R2T PDU of its task.
-    pub(super) fn reject_with(
-        &mut self,
-        bhs: &Bhs,
-        reason: RejectReason,
-        data_sn: u32,
-        holds_window: bool,
-    ) {
+    pub(super) fn reject_with(&mut self, bhs: &Bhs, reason: RejectReason, data_sn: u32) {
         self.tell(bhs.opcode(), bhs.itt.get(), reason);
         let reject = Reject {
             flags: flags::FINAL,
@@ -106,10 +104,7 @@ impl Connection {
             data_sn: data_sn.into(),
             ..Reject::new()
         };
-        self.push(Control {
-            holds_window,
-            ..Control::new(reject.as_bytes(), bhs.as_bytes().to_vec())
-        });
+        self.push(Control::new(reject.as_bytes(), bhs.as_bytes().to_vec()));
     }
 
     /// NOP-Out without data that is kept (section 11.18).

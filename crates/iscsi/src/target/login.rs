@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use super::control::Control;
 use super::receive::Frame;
 use super::{Connection, FatalError, Hold, Op, Phase, Role, Settings};
-use crate::login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep};
+use crate::login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep, OTHER_LOGIN};
 
 /// What is known of a login.
 #[derive(Debug, Default)]
@@ -72,9 +72,8 @@ impl Connection {
             if !self.login.has_begun {
                 return Err(FatalError::NoLogin { opcode });
             }
-            self.refuse_login(LoginStatus::InvalidDuringLogin);
-            self.ops
-                .push_back(Op::Fatal(FatalError::NoLogin { opcode }));
+            let error = FatalError::NoLogin { opcode };
+            self.refuse_login(LoginStatus::InvalidDuringLogin, error);
             return Ok(frame.used);
         }
         let request: LoginRequest = *bhs.cast();
@@ -85,7 +84,8 @@ impl Connection {
             != (request.isid, request.tsih, request.itt, request.cid)
         {
             self.login.request = before;
-            self.refuse_login(LoginStatus::InitiatorError);
+            let error = FatalError::Login { what: OTHER_LOGIN };
+            self.refuse_login(LoginStatus::InitiatorError, error);
             return Ok(frame.used);
         }
         match frame.data_len {
@@ -99,7 +99,8 @@ impl Connection {
     pub(super) fn login_piece(&mut self, text: &[u8]) {
         let login = &mut self.login;
         if login.text.len() + text.len() > LOGIN_TEXT_MAX {
-            return self.refuse_login(LoginStatus::OutOfResources);
+            let what = "the keys of one login step are longer than 16384 bytes: they are too many";
+            return self.refuse_login(LoginStatus::OutOfResources, FatalError::Login { what });
         }
         login.text.extend_from_slice(text);
         let goes_on = login.request.flags & flags::CONTINUE != 0;
@@ -176,7 +177,8 @@ impl Connection {
     }
 
     /// Ends a login that broke the rules.
-    fn refuse_login(&mut self, status: LoginStatus) {
+    fn refuse_login(&mut self, status: LoginStatus, error: FatalError) {
+        self.ops.push_back(Op::Fatal(error));
         let answer = LoginAnswer::new(&self.login.request, status);
         self.push_login(&answer.response, Vec::new());
         self.close_after_login();

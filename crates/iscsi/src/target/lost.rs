@@ -1,5 +1,6 @@
-//! Requests whose data does not match its digest: they count as never received (RFC
-//! 7143, sections 7.3 and 7.8), and the initiator sends them again.
+//! Requests that are rejected, those whose data does not match its digest among them:
+//! they count as never received (RFC 7143, sections 7.3 and 7.8). The initiator fills
+//! the gap: it sends them again, sends another request in their place, or aborts them.
 
 use machine::{Nanos, Tag};
 use wire::iscsi::{Bhs, NopOut, RejectReason, flags, opcode, serial_distance};
@@ -35,15 +36,19 @@ impl Connection {
         }
     }
 
-    /// The data of the request `bhs` does not match its digest: whoever sent it is
-    /// told, and its CmdSN waits for it to come again.
+    /// The data of the request `bhs` does not match its digest.
     #[cold]
     pub(super) fn reject_damaged(&mut self, bhs: &Bhs) {
-        self.reject(bhs, RejectReason::DataDigestError, false);
-        if !std::mem::take(&mut self.arriving.holds_cmd_sn) {
-            return;
-        }
-        self.session.borrow_mut().give_back();
+        let is_numbered = self.arriving.holds_cmd_sn;
+        self.reject(bhs, RejectReason::DataDigestError, is_numbered);
+    }
+
+    /// The request `bhs`, taken in its turn, was never received after all: its CmdSN
+    /// waits for it to come again.
+    #[cold]
+    pub(super) fn lose(&mut self, bhs: &Bhs) {
+        self.arriving.holds_cmd_sn = false;
+        self.session.borrow_mut().give_back(cmd_sn(bhs));
         self.remember_lost(bhs);
         self.lost.since = None;
         // What time it is only the next look tells.
@@ -92,8 +97,7 @@ impl Connection {
 
     /// A request has to come again.
     fn remember_lost(&mut self, bhs: &Bhs) {
-        // The CmdSN stands at the same place in all of them.
-        let cmd_sn = bhs.cast::<NopOut>().cmd_sn.get();
+        let cmd_sn = cmd_sn(bhs);
         if !self.lost.cmd_sns.contains(&cmd_sn) {
             self.lost.cmd_sns.push(cmd_sn);
         }
@@ -120,4 +124,9 @@ impl Connection {
         let since = *self.lost.since.get_or_insert(now);
         Some(since.saturating_add(RETRY_TIMEOUT))
     }
+}
+
+/// Of any request: it stands at the same place in all of them.
+fn cmd_sn(bhs: &Bhs) -> u32 {
+    bhs.cast::<NopOut>().cmd_sn.get()
 }

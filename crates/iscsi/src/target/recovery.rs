@@ -235,7 +235,7 @@ impl Connection {
         if let Err(reason) = outcome {
             let tag = self.tasks.find(request.itt.get());
             let data_sn = tag.map_or(0, |tag| self.tasks[tag].data_sn);
-            self.reject_with(bhs, reason, data_sn, false);
+            self.reject_with(bhs, reason, data_sn);
         }
     }
 

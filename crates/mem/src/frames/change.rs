@@ -395,7 +395,7 @@ impl Inner {
     /// Free frames for parts from `index` on, up to `last`: their own, so that
     /// what lies together stays together, or any.
     #[inline]
-    fn take_run(&self, index: usize, last: usize) -> Option<(u32, u32)> {
+    pub(super) fn take_run(&self, index: usize, last: usize) -> Option<(u32, u32)> {
         let left = (last - index + 1).min(64) as u32;
         let in_word = left.min(64 - (index % 64) as u32);
         // Parts of a thin volume lie far apart and have no frame of their own.

@@ -227,6 +227,92 @@ fn without_spare_frames_writes_do_without_or_are_refused() {
     frames.check_quiet();
 }
 
+#[test]
+fn only_writes_that_would_not_be_copied_are_received_into_spare_frames() {
+    let (max, half) = (BUF_BYTES_MAX, FRAME_BYTES / 2);
+    let frames = Frames::with_spare(4 << 20, 4 << 20, 1024);
+    for (len, is_lent) in [
+        (half, false),
+        (half + 1, true),
+        (max, true),
+        (max + 1, false),
+    ] {
+        let loan = frames.borrow(0, len);
+        assert_eq!(loan.map(|loan| loan.len()), is_lent.then_some(len));
+    }
+    frames.check_quiet();
+}
+
+#[test]
+fn borrow_that_finds_too_few_frames_gives_back_all_that_it_took() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 64);
+    let inner = frames.inner;
+    // As if others had the frames.
+    let mut taken = Vec::new();
+    while inner.free.count() > 0 {
+        taken.extend(inner.take_run(0, 63));
+    }
+    let (first, n) = taken.swap_remove(0);
+    for free in [1, 3] {
+        inner.free.give(first, free);
+        assert!(frames.borrow(0, 8 * FRAME_BYTES).is_none());
+        let left = inner.spare.left.load(Ordering::Relaxed);
+        assert_eq!(left, inner.spare.max, "of {free} frames");
+        assert!(inner.free.take_these(first, free), "they are free again");
+    }
+    inner.free.give(first, n);
+    for (first, n) in taken {
+        inner.free.give(first, n);
+    }
+    frames.check_quiet();
+}
+
+/// What is free is one bit a frame, 64 in a word.
+#[test]
+fn loans_beside_each_other_share_no_frame() {
+    let frames = Frames::with_spare(128 * F, 128 * F, 128);
+    let at = |part| part * F;
+    let len = 8 * FRAME_BYTES;
+    let mut loans = [60, 64, 68].map(|part| (part, frames.borrow(at(part), len).unwrap()));
+    for (part, loan) in &loans {
+        fill(loan, &vec![*part as u8; len as usize]);
+    }
+    for (part, loan) in &mut loans {
+        assert!(bytes_of(loan).iter().all(|&byte| byte == *part as u8));
+        frames.commit(loan, at(*part)).unwrap();
+    }
+    for (part, byte) in [(60, 60), (64, 64), (68, 68), (72, 68)] {
+        assert_eq!(
+            frames.bytes(at(part), 4 * FRAME_BYTES),
+            vec![byte; 4 * F as usize]
+        );
+    }
+    frames.check_quiet();
+}
+
+#[test]
+fn large_write_into_frames_that_lie_apart_is_whole() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 64);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    let inner = frames.inner;
+    let mut taken = Vec::new();
+    while inner.free.count() > 0 {
+        taken.extend(inner.take_run(0, 63));
+    }
+    let each = taken.iter().flat_map(|&(first, n)| first..first + n);
+    let (even, odd): (Vec<u32>, Vec<u32>) = each.partition(|frame| frame % 2 == 0);
+    even.iter().for_each(|&frame| inner.free.give(frame, 1));
+    let data: Vec<u8> = (0..12 * F).map(|at| (at / 512) as u8).collect();
+    let pieces = frames
+        .borrow(0, data.len() as u32)
+        .map(|loan| loan.pieces().len());
+    assert_eq!(pieces, Some(12));
+    frames.write(2 * F, &data).unwrap();
+    assert!(frames.bytes(2 * F, data.len() as u32) == data);
+    odd.iter().for_each(|&frame| inner.free.give(frame, 1));
+    frames.check_quiet();
+}
+
 /// However many reads nobody ever takes, of whatever is written meanwhile.
 #[test]
 fn readers_that_take_their_time_keep_nobody_from_writing() {
@@ -279,6 +365,65 @@ fn compare_and_write_is_all_or_nothing() {
     assert_eq!(frames.compare(F - 512, expect), differs);
     assert_eq!(frames.compare_and_write(F - 512, expect, expect), differs);
     assert_eq!(frames.bytes(F - 512, len), vec![5; len as usize]);
+    frames.check_quiet();
+}
+
+#[test]
+fn reads_and_compares_of_a_whole_step_are_whole_and_longer_ones_are_refused() {
+    let max = BUF_BYTES_MAX;
+    let size_bytes = u64::from(max) + F;
+    let frames = Frames::with_spare(size_bytes, size_bytes, 8);
+    let mut want = vec![0; size_bytes as usize];
+    // Holes between, so that what is lent is many pieces.
+    for part in (0..size_bytes / F).step_by(2) {
+        let bytes = vec![1 + part as u8; F as usize];
+        frames.write(part * F, &bytes).unwrap();
+        want[(part * F) as usize..][..F as usize].copy_from_slice(&bytes);
+    }
+    let region = Region::anonymous(size_bytes).unwrap();
+    let range = |len| region.range(0, len);
+    copy_in(range(max), &want[..max as usize]);
+    frames.compare(0, range(max)).unwrap();
+    frames.read(512, range(max)).unwrap();
+    let mut found = vec![0; max as usize];
+    copy_out(range(max), &mut found);
+    assert!(found == want[512..][..max as usize]);
+    frames.write_from(0, range(max)).unwrap();
+    frames.compare(0, range(max)).unwrap();
+    for refused in [
+        frames.read(0, range(max + 512)),
+        frames.compare(0, range(max + 512)),
+    ] {
+        assert_eq!(refused, Err(Refused::Busy), "in one step");
+    }
+    for offset in [size_bytes - 511, size_bytes, u64::MAX] {
+        assert_eq!(frames.read(offset, range(512)), Err(Refused::OutOfRange));
+        assert_eq!(frames.compare(offset, range(512)), Err(Refused::OutOfRange));
+    }
+    frames.check_quiet();
+}
+
+#[test]
+fn bits_are_set_in_place_in_holes_and_beside_readers() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 8);
+    let region = Region::anonymous(F).unwrap();
+    let data = region.range(0, 1024);
+    let set = |bits: u8| {
+        copy_in(data, &[bits; 1024]);
+        // Of two parts, of which the first is a hole to begin with.
+        frames.or_from(F - 512, data).unwrap();
+        frames.bytes(F - 512, 1024)
+    };
+    frames.write(F, &[1; 1024]).unwrap();
+    assert_eq!(set(2), [[2; 512], [3; 512]].concat());
+    assert_eq!(set(4), [[6; 512], [7; 512]].concat());
+    let reader = frames.pin(F - 512, 2048).unwrap();
+    assert_eq!(set(8), [[14; 512], [15; 512]].concat());
+    assert_eq!(frames.bytes(F + 512, 512), [1; 512], "beside it");
+    assert_eq!(bytes_of(&reader)[..1024], [[6; 512], [7; 512]].concat());
+    assert_eq!(frames.or_from(0, region.range(0, 0)), Ok(()));
+    assert_eq!(frames.or_from(16 * F - 512, data), Err(Refused::OutOfRange));
+    drop(reader);
     frames.check_quiet();
 }
 
@@ -347,6 +492,27 @@ fn a_size_is_seen_at_once_and_disturbs_no_reader() {
     assert_eq!(frames.inner.free.count(), 8 + 1);
 }
 
+/// What lay behind the old end would be seen.
+#[test]
+fn a_size_whose_new_part_cannot_be_cleared_is_refused() {
+    let frames = Frames::with_spare(16 * F, 16 * F, 8);
+    frames.write(0, &vec![1; 16 * F as usize]).unwrap();
+    let small = 16 * F - 512;
+    let read = frames.pin(0, 16 * F as u32).unwrap();
+    for part in 0..8 {
+        frames.write(part * F, &[2; 512]).unwrap();
+    }
+    assert_eq!(frames.write(8 * F, &[2; 512]), Err(Refused::Busy));
+    frames.resize(small).unwrap();
+    frames.resize(small).expect("that is its size");
+    assert_eq!(frames.resize(16 * F), Err(Refused::Busy));
+    assert_eq!(frames.size_bytes(), small);
+    drop(read);
+    frames.resize(16 * F).unwrap();
+    assert_eq!(frames.bytes(small - 1, 513)[..2], [1, 0]);
+    frames.check_quiet();
+}
+
 #[test]
 fn a_dropped_volume_lives_on_in_its_loans_and_its_memory_is_used_again() {
     // A size that no other test uses.
@@ -375,6 +541,7 @@ fn nothing_goes_past_the_end() {
     for (offset, len) in [
         (F - 512, 1024),
         (F, 512),
+        (1 << 40, 512),
         (u64::MAX, 512),
         (u64::MAX - 100, 101),
     ] {
@@ -386,6 +553,7 @@ fn nothing_goes_past_the_end() {
         assert_eq!(frames.discard(offset, len.into()), Err(Refused::OutOfRange));
     }
     assert!(frames.pin(F, 0).unwrap().is_empty());
+    assert_eq!(frames.write(0, &[]), Ok(()));
     assert_eq!(frames.write(F, &[]), Ok(()));
     assert_eq!(frames.discard(F, 0), Ok(()));
     assert!(frames.pin(F + 1, 0).is_none());

@@ -218,3 +218,53 @@ fn what_waits_for_its_turn_is_not_taken_for_idle() {
     assert!(alice.end_of(held, &[]).is_good());
     stop(running);
 }
+
+/// Small reads that found no memory pass the large ones before them as soon as there is
+/// some for them.
+#[test]
+fn small_reads_pass_large_ones_that_wait_for_memory() {
+    for backend in backends() {
+        let config = config(backend, Limits::default(), 32 << 20);
+        let gates = [0, 1].map(|at| Gate::open_over(&config.volumes[at]));
+        let [gate, beside] = &gates;
+        let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
+        let running = target::parts::start_with(config, volumes).expect("starts");
+        let mut client = Client::login(portal(&running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        gates.iter().for_each(|gate| gate.shut());
+        let large = Vec::from_iter((0..12).map(|_| {
+            let len = BLOCKS * BLOCK as u32;
+            client.start_read(0, &read_16(0, BLOCKS), len)
+        }));
+        let small =
+            Vec::from_iter((0..40).map(|_| client.start_read(1, &read_16(0, 4), 4 * BLOCK as u32)));
+        // All of them have come when what comes behind them is over.
+        assert!(client.test_unit_ready(0).is_good());
+        assert!(gate.hanging() < large.len(), "large ones wait");
+        assert!(beside.hanging() < small.len(), "small ones wait");
+        beside.open();
+        let good = |client: &mut Client| {
+            let pdu = client.receive().expect("an answer");
+            (pdu.bhs[1] & flags::STATUS != 0).then(|| {
+                assert_eq!((pdu.opcode(), pdu.bhs[3]), (opcode::DATA_IN, status::GOOD));
+                pdu.itt()
+            })
+        };
+        for _ in &small {
+            let itt = std::iter::repeat_with(|| good(&mut client))
+                .flatten()
+                .next();
+            assert!(small.contains(&itt.expect("endless")));
+        }
+        assert!(gate.hanging() < large.len(), "large ones wait still");
+        gate.open();
+        for _ in &large {
+            let itt = std::iter::repeat_with(|| good(&mut client))
+                .flatten()
+                .next();
+            assert!(large.contains(&itt.expect("endless")));
+        }
+        stop(running);
+    }
+}

@@ -286,9 +286,14 @@ fn a_protected_namespace_takes_no_write_until_it_is_released() {
 /// Volumes of the test's own, as namespaces 1 and 2. Neither is memory to the
 /// target: what they read and write lies in its buffers.
 pub fn serve_gates(backend: Choice) -> (Running, Arc<Gate>, Arc<Gate>) {
+    serve_gates_in(256 << 20, backend)
+}
+
+/// The same with so much memory for the target's buffers.
+pub fn serve_gates_in(memory_max: u64, backend: Choice) -> (Running, Arc<Gate>, Arc<Gate>) {
     let gate = Gate::open_over(&ram("ram", COUNT));
     let beside = Gate::open_over(&ram("beside", COUNT));
-    let mut config = config(backend, Limits::default(), 256 << 20);
+    let mut config = config(backend, Limits::default(), memory_max);
     config.subsystems[0].namespaces.push(NamespaceSpec {
         nsid: 2,
         volume: "beside".into(),

@@ -2,6 +2,9 @@
 
 mod abort;
 mod both;
+#[path = "../../../nfsd/tests/conformance/client.rs"]
+#[allow(dead_code)]
+mod client;
 mod commands;
 mod common;
 mod copies;
@@ -23,3 +26,9 @@ mod report;
 #[path = "../shared/running.rs"]
 mod running;
 mod scsi;
+#[path = "../../../nfsd/tests/conformance/socket.rs"]
+mod socket;
+mod storm;
+#[path = "../../../nfsd/tests/conformance/world.rs"]
+#[allow(dead_code)]
+mod world;

@@ -10,13 +10,15 @@ use store::Error;
 use target::{Limits, Running};
 use wire::nvme::{Sgl, Sqe, Status, io as opcode};
 
-use crate::commands::serve_gates;
+use crate::commands::{serve_gates, serve_gates_in};
 use crate::common::{BLOCK, Host, Queue, backends, config, on_each_driver, stop};
 use crate::gate::Gate;
-use crate::initiator::{Carry, Initiator, blocks, pattern};
+use crate::initiator::{Carry, Initiator, blocks, on, pattern};
 
 const MIB: usize = 1 << 20;
 const BLOCKS: usize = MIB / BLOCK;
+/// Blocks of a small command: 16 KiB.
+const SMALL: usize = 4;
 
 /// A target whose volume takes what it reads and writes from the buffers, of
 /// which there are few.
@@ -53,6 +55,40 @@ fn more_than_there_is_memory_for_is_done_all_the_same() {
             }
         }
         assert_eq!(io.read(1, 0, MIB, BLOCK), pattern(0, MIB));
+        stop(running);
+    }
+}
+
+/// Small reads that found no memory pass the large ones before them as soon as there is
+/// some for them.
+#[test]
+fn small_reads_pass_large_ones_that_wait_for_memory() {
+    for backend in backends() {
+        let (running, gate, beside) = serve_gates_in(32 << 20, backend);
+        let initiator = Initiator::connect(running.addresses()[0], backend);
+        let mut io = initiator.queue(1);
+        gate.shut();
+        beside.shut();
+        let large: Vec<_> = (0..12)
+            .map(|_| io.submit(&blocks(opcode::READ, 1, 0, BLOCKS), Carry::In(MIB)))
+            .collect();
+        let small: Vec<_> = (0..40)
+            .map(|_| io.submit(&blocks(opcode::READ, 2, 0, SMALL), Carry::In(SMALL * BLOCK)))
+            .collect();
+        // All of them have come when what comes behind them is over.
+        let flush = io.run(&on(opcode::FLUSH, 1), Carry::Nothing);
+        assert_eq!(flush.status, Status::SUCCESS);
+        assert!(gate.hanging() < large.len(), "large ones wait");
+        assert!(beside.hanging() < small.len(), "small ones wait");
+        beside.open();
+        for tag in small {
+            assert_eq!(io.wait(tag).status, Status::SUCCESS);
+        }
+        assert!(gate.hanging() < large.len(), "large ones wait still");
+        gate.open();
+        for tag in large {
+            assert_eq!(io.wait(tag).status, Status::SUCCESS);
+        }
         stop(running);
     }
 }

@@ -118,70 +118,64 @@ fn assert_failed_once(failures: &[String], what: &str) {
     assert!(failures[0].contains(what), "{failures:?}");
 }
 
-#[test]
-fn a_reactor_that_panics_ends_the_target_in_order_and_is_told() {
+/// Runs a test on every driver, with the queues of a host on two reactors: the Admin
+/// queue and the I/O queue, whose reactor is told, on the first or on the other one.
+fn on_each_reactor(test: impl Fn(&Trap, &mut Running, (Queue, Queue), usize)) {
     for backend in backends() {
         for queue_first in [true, false] {
             let trap = Trap::new();
             let mut running = serve(trap.clone(), backend);
-            let addresses = running.addresses();
+            let address = running.addresses()[0];
             // The first connection is the first reactor's, which accepts.
-            let spare = queue_first.then(|| Queue::open(addresses[0]));
-            let (admin, mut io) = Host::at(addresses[0]).pair();
-            let written = io.write(1, 0, 5);
-            assert!(written.is_success());
-            spring_the_trap(&mut io);
-            io.expect_end();
-            admin.expect_end();
+            let spare = queue_first.then(|| Queue::open(address));
+            let queues = Host::at(address).pair();
+            test(&trap, &mut running, queues, usize::from(!queue_first));
             drop(spare);
-            let (failures, report) = end_of(&mut running);
-            let dead = usize::from(!queue_first);
-            assert_failed_once(&failures, &format!("reactor {dead} on CPU"));
-            assert_failed_once(&failures, "panic: the trap was read");
-            assert_eq!(report.unsynced, 0);
-            assert_eq!(
-                trap.flushes.load(Ordering::Relaxed),
-                1,
-                "by the other reactor"
-            );
-            for address in addresses {
-                assert!(
-                    TcpStream::connect(address).is_err(),
-                    "{address} still listens"
-                );
-            }
         }
     }
+}
+
+#[test]
+fn a_reactor_that_panics_ends_the_target_in_order_and_is_told() {
+    on_each_reactor(|trap, running, (admin, mut io), dead| {
+        let addresses = running.addresses();
+        let written = io.write(1, 0, 5);
+        assert!(written.is_success());
+        spring_the_trap(&mut io);
+        io.expect_end();
+        admin.expect_end();
+        let (failures, report) = end_of(running);
+        assert_failed_once(&failures, &format!("reactor {dead} on CPU"));
+        assert_failed_once(&failures, "panic: the trap was read");
+        assert_eq!(report.unsynced, 0);
+        let flushes = trap.flushes.load(Ordering::Relaxed);
+        assert_eq!(flushes, 1, "by the other reactor");
+        for address in addresses {
+            let tried = TcpStream::connect(address);
+            assert!(tried.is_err(), "{address} still listens");
+        }
+    });
 }
 
 /// An Admin command holds the lock of the controllers, which those of the other
 /// reactor need to end.
 #[test]
 fn panic_under_the_lock_of_controllers_lets_the_others_end_in_order() {
-    for backend in backends() {
-        for queue_first in [true, false] {
-            let trap = Trap::new();
-            let mut running = serve(trap.clone(), backend);
-            let addresses = running.addresses();
-            let spare = queue_first.then(|| Queue::open(addresses[0]));
-            // One queue on each reactor.
-            let (mut admin, mut io) = Host::at(addresses[0]).pair();
-            assert!(io.write(1, 0, 5).is_success());
-            trap.is_set_for_counters.store(true, Ordering::Relaxed);
-            let mut smart = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
-            smart.nsid = u32::MAX.into();
-            smart.cdw10 = (2 | 127 << 16).into();
-            smart.sgl = wire::nvme::Sgl::new(wire::nvme::Sgl::TRANSPORT, 512);
-            admin.send(smart, &[]);
-            admin.expect_end();
-            io.expect_end();
-            drop(spare);
-            let (failures, report) = end_of(&mut running);
-            assert_failed_once(&failures, "panic: the counters were read");
-            assert_eq!(report.unsynced, 0);
-            assert_eq!(trap.flushes.load(Ordering::Relaxed), 1);
-        }
-    }
+    on_each_reactor(|trap, running, (mut admin, mut io), _| {
+        assert!(io.write(1, 0, 5).is_success());
+        trap.is_set_for_counters.store(true, Ordering::Relaxed);
+        let mut smart = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
+        smart.nsid = u32::MAX.into();
+        smart.cdw10 = (2 | 127 << 16).into();
+        smart.sgl = wire::nvme::Sgl::new(wire::nvme::Sgl::TRANSPORT, 512);
+        admin.send(smart, &[]);
+        admin.expect_end();
+        io.expect_end();
+        let (failures, report) = end_of(running);
+        assert_failed_once(&failures, "panic: the counters were read");
+        assert_eq!(report.unsynced, 0);
+        assert_eq!(trap.flushes.load(Ordering::Relaxed), 1);
+    });
 }
 
 /// The function waits for a fence that the dead reactor cannot pass.

@@ -281,7 +281,7 @@ pub fn sample(
         .map(|s| s / (told.seconds * client_cores as f64));
     put(Quantity::ClientBusy, busy.map(|busy| busy.clamp(0.0, 1.0)));
     if let Some(looks) = looks {
-        put_target(&mut put, told, looks, cores, load);
+        put_cost(&mut put, told, looks, cores, load);
     }
     sample
 }
@@ -291,7 +291,7 @@ fn per_gbit(cpu_s: f64, bytes: f64) -> Option<f64> {
 }
 
 /// What the load cost its target.
-fn put_target(
+fn put_cost(
     put: &mut impl FnMut(Quantity, Option<f64>),
     told: &Told,
     looks: &Looks,

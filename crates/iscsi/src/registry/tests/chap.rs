@@ -346,10 +346,7 @@ fn nothing_shows_a_secret() {
 fn failed_authentication_names_its_reason_for_the_log() {
     let reason = |outcome: &LoginOutcome| {
         assert_eq!(refused(outcome), Status::AuthenticationFailure);
-        let Then::Close(reason) = &outcome.then else {
-            panic!("{outcome:?}");
-        };
-        reason.clone().into_owned()
+        reason(outcome).to_owned()
     };
     let mut registry = registry_with(auth());
     let first = |registry: &mut Registry, stages: (Stage, Option<Stage>), methods: &str| {
@@ -392,4 +389,35 @@ fn failed_authentication_names_its_reason_for_the_log() {
     let mut registry = registry_with(Auth::default());
     let outcome = first(&mut registry, TO_OPERATIONAL, "|AuthMethod=CHAP");
     assert!(reason(&outcome).contains("no `chap`"));
+}
+
+#[test]
+fn keys_out_of_turn_are_named_for_the_log_without_their_values() {
+    let mut registry = registry_with(auth());
+    let (number, response) = RESPONSES[2];
+    for (proof, part) in [
+        ("CHAP_N=host".to_owned(), "CHAP_R does not come"),
+        (format!("CHAP_R={response}"), "CHAP_N does not come"),
+        (
+            format!("CHAP_N=host|CHAP_R={response}|CHAP_A=5"),
+            "CHAP_A comes where",
+        ),
+        (
+            format!("CHAP_N=host|CHAP_N=host|CHAP_R={response}"),
+            "CHAP_N comes twice",
+        ),
+        (
+            format!("CHAP_N={}|CHAP_R={response}", "n".repeat(300)),
+            "CHAP_N has 300 characters",
+        ),
+    ] {
+        let mut initiator = challenged(&mut registry, number);
+        let outcome = initiator.send(&mut registry, TO_OPERATIONAL, &proof);
+        assert_eq!(refused(&outcome), Status::InitiatorError);
+        let reason = reason(&outcome);
+        assert!(
+            reason.contains(part) && !reason.contains(response),
+            "{reason}"
+        );
+    }
 }

@@ -308,6 +308,95 @@ fn each_status_is_given_for_its_reason() {
     assert_eq!(registry.sessions().count(), 0);
 }
 
+/// The wire has one status for many of them.
+#[test]
+fn malformed_login_names_its_key_its_value_and_what_to_do_for_the_log() {
+    let required = Target {
+        header_digest: DigestPolicy::Required,
+        name: "iqn.2026-01.io.weft:digest".to_owned(),
+        ..target()
+    };
+    let mut registry = registry(vec![target(), required]);
+    let me = format!("InitiatorName={INITIATOR}");
+    let both = format!("{me}|TargetName={TARGET}");
+    let table: [(String, &[&str]); 15] = [
+        (
+            "InitiatorName=me".into(),
+            &["InitiatorName", "`me`", "starts with"],
+        ),
+        (
+            "InitiatorName=iqn.x".into(),
+            &["InitiatorName", "`iqn.x`", "year and month"],
+        ),
+        (
+            format!("TargetName={TARGET}"),
+            &["no InitiatorName", "give"],
+        ),
+        (me.clone(), &["no TargetName", "SessionType=Discovery"]),
+        (
+            format!("{me}|SessionType=Backup"),
+            &["SessionType", "`Backup`", "`Normal`"],
+        ),
+        (
+            format!("{me}|TargetName=iqn.y"),
+            &["TargetName", "`iqn.y`", "add the target"],
+        ),
+        (format!("{both}|NoValue"), &["`NoValue`", "`key=value`"]),
+        (format!("{both}|k y=1"), &["`k y=1`", "`key=value`"]),
+        (format!("{both}|CHAP_A=5"), &["CHAP_A", "security stage"]),
+        (
+            format!("{both}|MaxRecvDataSegmentLength=many"),
+            &["`many`", "512"],
+        ),
+        (
+            format!("{both}|ImmediateData=No|ImmediateData=Yes"),
+            &["`Yes`", "once"],
+        ),
+        (format!("{both}|{}", "A=1|".repeat(100)), &["96 keys"]),
+        (
+            format!("{me}|TargetName=iqn.2026-01.io.weft:digest|HeaderDigest=None"),
+            &["HeaderDigest", "`None`", "CRC32C", "`header_digest`"],
+        ),
+        (
+            format!("InitiatorName={}", "x".repeat(300)),
+            &["x...`", "1 to 223 bytes"],
+        ),
+        (
+            format!("{both}|{}", "k".repeat(70) + "=1"),
+            &["`kkk", "at most 63"],
+        ),
+    ];
+    for (pairs, parts) in table {
+        let outcome = Initiator::new(5).send(&mut registry, TO_FULL_FEATURE, &pairs);
+        refused(&outcome);
+        let reason = reason(&outcome);
+        assert!(
+            parts.iter().all(|part| reason.contains(part)),
+            "{pairs}: {reason}"
+        );
+    }
+    let mut again = |first: &str, stages, second: &str, part: &str| {
+        let mut initiator = Initiator::new(5);
+        initiator.send(&mut registry, OPERATIONAL, first);
+        let outcome = initiator.send(&mut registry, stages, second);
+        assert!(reason(&outcome).contains(part), "{}", reason(&outcome));
+    };
+    again(
+        &both,
+        TO_FULL_FEATURE,
+        "TargetName=iqn.z",
+        "TargetName becomes `iqn.z`",
+    );
+    again(
+        &both,
+        TO_FULL_FEATURE,
+        "SessionType=Discovery",
+        "SessionType becomes `Discovery`",
+    );
+    again(&both, SECURITY, "", "stage 0 (CSG) where 1 is under way");
+    again(&both, (Stage::FullFeature, None), "", "flags 0x0c");
+}
+
 #[test]
 fn names_are_compared_in_lower_case() {
     let mut registry = registry(vec![target()]);

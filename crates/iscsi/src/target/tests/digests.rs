@@ -17,6 +17,17 @@ fn digests(error_recovery_level: u8) -> Negotiated {
     }
 }
 
+/// The connections of one session.
+fn two_connections() -> (Peer, Peer, Rc<RefCell<Session>>) {
+    let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
+    let [first, second] = [0, 1].map(|cid| {
+        let mut peer = Peer::of(digests(0), session.clone(), cid);
+        peer.log_in();
+        peer
+    });
+    (first, second, session)
+}
+
 /// `bytes` with a bit of the data behind its first header flipped.
 fn damaged(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -270,11 +281,7 @@ fn a_command_whose_data_is_dropped_unread_is_taken() {
 
 #[test]
 fn another_connection_waits_until_the_data_of_those_before_is_intact() {
-    let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
-    let mut first = Peer::of(digests(0), session.clone(), 0);
-    first.log_in();
-    let mut second = Peer::of(digests(0), session.clone(), 1);
-    second.log_in();
+    let (mut first, mut second, session) = two_connections();
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     let bytes = damaged(&write);
     first.push(&bytes[..100]);
@@ -305,11 +312,7 @@ fn another_connection_waits_until_the_data_of_those_before_is_intact() {
 
 #[test]
 fn an_arriving_request_is_not_taken_for_one_that_never_came() {
-    let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
-    let mut first = Peer::of(digests(0), session.clone(), 0);
-    first.log_in();
-    let mut second = Peer::of(digests(0), session.clone(), 1);
-    second.log_in();
+    let (mut first, mut second, _) = two_connections();
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     first.push(&write[..100]);
     first.target.feed(0);
@@ -326,11 +329,7 @@ fn an_arriving_request_is_not_taken_for_one_that_never_came() {
 
 #[test]
 fn a_connection_that_ends_amid_a_request_leaves_its_place_to_the_others() {
-    let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
-    let mut first = Peer::of(digests(0), session.clone(), 0);
-    first.log_in();
-    let mut second = Peer::of(digests(0), session, 1);
-    second.log_in();
+    let (mut first, mut second, _) = two_connections();
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     first.push(&write[..100]);
     second.cmd_sn = first.cmd_sn;

@@ -72,6 +72,10 @@ fn text_goes_on_in_further_requests() {
     assert_eq!(header(&answers[0]).status_class, status.class());
     assert_eq!(header(&answers[0]).status_detail, status.detail());
     assert!(peer.target.end.machine.is_finished());
+    assert!(
+        matches!(peer.target.fatal, Some(FatalError::Login { .. })),
+        "for the log"
+    );
 }
 
 #[test]
@@ -121,6 +125,10 @@ fn a_login_does_not_become_another() {
         other[at] ^= 1;
         let answers = peer.send(&other);
         assert_eq!(header(&answers[0]).status_class, 2, "byte {at}");
+        assert!(
+            matches!(peer.target.fatal, Some(FatalError::Login { .. })),
+            "for the log"
+        );
         assert!(peer.target.end.machine.is_finished());
         assert!(peer.target.session().borrow().connections().is_empty());
     }

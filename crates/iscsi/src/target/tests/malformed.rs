@@ -3,6 +3,7 @@
 use wire::iscsi::{RejectReason, ScsiCommand};
 use zerocopy::IntoBytes;
 
+use super::super::lost::RETRY_TIMEOUT;
 use super::*;
 
 /// The one answer to `bytes` is a Reject with this reason, of that header; the
@@ -13,7 +14,26 @@ pub(super) fn is_rejected(peer: &mut Peer, bytes: &[u8], reason: RejectReason) {
     assert_eq!(reject_reasons(&answers), [reason as u8]);
     assert_eq!(answers[0].data, bytes[..48]);
     assert_eq!(answers[0].bhs.itt.get(), TAG_NONE);
+    was_not_received(peer, &answers[0], bytes);
     goes_on(peer);
+}
+
+/// A request that is not immediate and is rejected was never received: its CmdSN is the
+/// next one's (RFC 7143, section 7.3).
+pub(super) fn was_not_received(peer: &mut Peer, reject: &Pdu, request: &[u8]) {
+    const NUMBERED: [u8; 5] = [
+        opcode::NOP_OUT,
+        opcode::SCSI_COMMAND,
+        opcode::TASK_MANAGEMENT_REQUEST,
+        opcode::TEXT_REQUEST,
+        opcode::LOGOUT_REQUEST,
+    ];
+    if NUMBERED.contains(&request[0]) {
+        peer.cmd_sn = u32::from_be_bytes(request[24..28].try_into().expect("4 bytes"));
+    }
+    let header: &Reject = reject.bhs.cast();
+    assert_eq!(header.exp_cmd_sn.get(), peer.cmd_sn, "ExpCmdSN");
+    assert_eq!(peer.window().0, peer.cmd_sn);
 }
 
 fn goes_on(peer: &mut Peer) {
@@ -150,6 +170,7 @@ fn task_tags_that_are_none_or_taken() {
             reject_reasons(&answers),
             [RejectReason::TaskInProgress as u8]
         );
+        was_not_received(&mut peer, &answers[0], &bytes);
     }
     let bytes = peer.pdus.function((first, peer.cmd_sn), 5, (TAG_NONE, 0));
     let answers = peer.send(&bytes);
@@ -445,7 +466,35 @@ fn texts_and_functions_that_make_no_sense() {
     let header = pdus.logout((5, peer.cmd_sn), 1, 0);
     let bytes = pdus.pdu(&header, b"data");
     is_rejected(&mut peer, &bytes, RejectReason::InvalidPduField);
+    // As ordinary requests.
+    let ordinary = |mut bytes: Vec<u8>| {
+        bytes[0] &= 0x3f;
+        bytes
+    };
+    let bytes = ordinary(pdus.function((5, peer.cmd_sn), 13, (TAG_NONE, 0)));
+    is_rejected(&mut peer, &bytes, RejectReason::InvalidPduField);
+    let bytes = ordinary(pdus.function((TAG_NONE, peer.cmd_sn), 5, (TAG_NONE, 0)));
+    is_rejected(&mut peer, &bytes, RejectReason::ProtocolError);
+    let bytes = ordinary(pdus.logout((5, peer.cmd_sn), 3, 0));
+    is_rejected(&mut peer, &bytes, RejectReason::InvalidPduField);
+    let header = ordinary(pdus.logout((5, peer.cmd_sn), 1, 0));
+    let bytes = pdus.pdu(&header, b"data");
+    is_rejected(&mut peer, &bytes, RejectReason::InvalidPduField);
     assert!(peer.target.logouts.is_empty());
+}
+
+#[test]
+fn rejected_request_that_does_not_come_again_ends_the_connection() {
+    let mut peer = Peer::live(keys());
+    let bytes = peer.command(flags::FINAL | 5, cdb::TEST_UNIT_READY, 0, &[]);
+    assert_eq!(opcodes(&peer.send(&bytes)), [opcode::REJECT]);
+    // What comes behind it is passed over.
+    let behind = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
+    assert!(peer.send(&behind).is_empty());
+    let machine = &mut peer.target.end.machine;
+    machine.on_deadline(1000);
+    machine.on_deadline(1000 + RETRY_TIMEOUT);
+    assert!(machine.is_finished());
 }
 
 #[test]
@@ -459,6 +508,7 @@ fn discovery_sessions_take_no_commands() {
         reject_reasons(&answers),
         [RejectReason::ProtocolError as u8]
     );
+    was_not_received(&mut peer, &answers[0], &bytes);
     let bytes = peer.pdus.function((5, peer.cmd_sn), 5, (TAG_NONE, 0));
     let answers = peer.send(&bytes);
     assert_eq!(

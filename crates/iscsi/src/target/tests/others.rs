@@ -3,6 +3,7 @@
 use wire::iscsi::{AsyncEvent, AsyncMessage, LogoutResponse, NopIn, NopOut, TextResponse};
 use zerocopy::IntoBytes;
 
+use super::malformed::was_not_received;
 use super::*;
 
 #[test]
@@ -250,6 +251,7 @@ fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
     let answers = peer.text(8, ttt, flags::FINAL, b"c=d\0");
     let reason = RejectReason::InvalidPduField;
     assert_eq!(reject_reasons(&answers), [reason as u8], "another task's");
+    was_not_received(&mut peer, &answers[0], &answers[0].data);
     let answers = peer.text(9, ttt, flags::FINAL, b"c=d\0");
     assert_eq!(text(&answers[0]), (flags::FINAL, TAG_NONE));
     // One that is left for another.
@@ -259,6 +261,7 @@ fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
     assert_eq!(peer.target.texts.last().expect("one"), b"x=y\0");
     let answers = peer.text(9, lost, flags::FINAL, b"");
     assert_eq!(reject_reasons(&answers).len(), 1);
+    was_not_received(&mut peer, &answers[0], &answers[0].data);
     // Too long.
     let mut ttt = TAG_NONE;
     let mut answers = Vec::new();
@@ -270,6 +273,7 @@ fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
         ttt = text(&answers[0]).1;
     }
     assert_eq!(reject_reasons(&answers), [RejectReason::LongOpReject as u8]);
+    was_not_received(&mut peer, &answers[0], &answers[0].data);
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! An NFS client asks for as many locks as it may, in as few calls as it can.
+//! An NFS client asks for as many locks as it may, in as few calls as it can: others
+//! pay no more for it than its share of the turns, counted in units
+//! ([`machine::work`]).
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
