@@ -290,9 +290,15 @@ pub enum FatalError {
     /// A header does not match its digest.
     HeaderDigest,
     /// The text or the sense data of a PDU does not match its digest, or the
-    /// target found that of a command damaged, and sending it again is no way out.
+    /// target found that of a command damaged twice.
     DataDigest {
         /// Of the PDU.
+        opcode: u8,
+    },
+    /// The target rejected a request, and what was sent behind it may not be sent
+    /// again: a task management function is under way.
+    Gap {
+        /// Of the request.
         opcode: u8,
     },
     /// The target broke the protocol.
@@ -325,6 +331,11 @@ impl fmt::Display for FatalError {
                     "the data of a PDU of opcode {opcode:02x}h does not match its digest"
                 )
             }
+            FatalError::Gap { opcode } => write!(
+                f,
+                "the target rejected a request of opcode {opcode:02x}h amid a task management \
+                 function: what was sent behind it is neither taken nor ended for certain"
+            ),
             FatalError::Protocol { opcode, what } => {
                 write!(f, "the target sent a PDU of opcode {opcode:02x}h: {what}")
             }

@@ -22,6 +22,8 @@ const LARGE_READ: u64 = 32 * 1024;
 const OTHERS_MAX: u16 = 8;
 /// Bytes of a text answer at most: thousands of targets with several portals each.
 pub(super) const TEXT_LEN_MAX: usize = 16 << 20;
+/// Of the NOP-Outs that fill gaps: no slot has it.
+const GAP_TAG: Tag = u16::MAX - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -179,6 +181,8 @@ pub struct Connection {
     /// PDUs without a slot, and how much of them is sent.
     pub(super) control: Vec<u8>,
     pub(super) control_sent: usize,
+    /// NOP-Outs that fill gaps and are not answered yet.
+    pub(super) fillers: u32,
     /// The text of the exchange under way so far.
     pub(super) text_in: Vec<u8>,
     pub(super) target_address: Option<String>,
@@ -235,6 +239,7 @@ impl Connection {
             read_bytes: 0,
             control: Vec::new(),
             control_sent: 0,
+            fillers: 0,
             text_in: Vec::new(),
             target_address: None,
         };
@@ -486,6 +491,11 @@ impl Connection {
     #[inline]
     fn itt(&self, tag: Tag) -> u32 {
         u32::from(self.cid) << 16 | u32::from(tag)
+    }
+
+    /// Of the NOP-Outs that fill gaps.
+    pub(super) fn gap_itt(&self) -> u32 {
+        self.itt(GAP_TAG)
     }
 
     /// The slot in flight that an Initiator Task Tag names.

@@ -284,6 +284,10 @@ impl Connection {
         const OPCODE: u8 = opcode::NOP_IN;
         let (itt, ttt) = (pdu.itt.get(), pdu.ttt.get());
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
+        if itt == self.gap_itt() && self.fillers > 0 {
+            self.fillers -= 1;
+            return self.take_stat_sn(OPCODE, pdu.stat_sn.get()).map(|()| None);
+        }
         if itt != TAG_NONE {
             let tag = self.slot_for(OPCODE, itt, Kind::Ping)?;
             self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
@@ -453,9 +457,16 @@ impl Connection {
             return Ok(Some(Op::Rejected { tag, reason }));
         }
         let is_damaged = RejectReason::from_value(reason) == Some(RejectReason::DataDigestError);
-        let is_immediate = slot.bhs().is_immediate();
-        if is_damaged && !is_immediate && !self.session.is_taken(slot.cmd_sn) {
-            return self.lost(tag);
+        let (bhs, cmd_sn) = (*slot.bhs(), slot.cmd_sn);
+        let is_immediate = bhs.is_immediate();
+        let is_gap = !is_immediate && !self.session.is_taken(cmd_sn);
+        if is_damaged && is_gap {
+            if std::mem::replace(&mut slot.is_retried, true) {
+                let opcode = bhs.opcode();
+                return Err(FatalError::DataDigest { opcode });
+            }
+            self.send_again_from(cmd_sn, bhs.opcode())?;
+            return Ok(None);
         }
         if is_damaged && is_immediate && !std::mem::replace(&mut slot.is_retried, true) {
             // It comes behind all that was sent meanwhile.
@@ -464,26 +475,32 @@ impl Connection {
             return Ok(None);
         }
         self.drop_data(tag);
-        Ok(Some(self.finish(
-            tag,
-            Outcome::Rejected(reason),
-            Residual::None,
-        )))
+        let op = self.finish(tag, Outcome::Rejected(reason), Residual::None);
+        if is_gap {
+            self.send_again_from(cmd_sn, bhs.opcode())?;
+            self.fill(cmd_sn);
+        }
+        Ok(Some(op))
     }
 
-    /// The target never received a command: its CmdSN is a gap that only the command
-    /// itself can fill, or an abort (section 7.3). What was sent behind it is sent
-    /// again too, as a target that takes commands in their order may have passed over
-    /// it; what such a target has kept it ignores the second time (section 4.2.2.1).
-    fn lost(&mut self, lost: Tag) -> Result<Option<Op>> {
-        let slot = &mut self.slots[usize::from(lost)];
-        let is_retry = std::mem::replace(&mut slot.is_retried, true);
-        let (first, opcode) = (slot.cmd_sn, slot.bhs().opcode());
-        let is_managing = |slot: &Slot| slot.kind == Kind::Task && slot.state != State::Free;
-        if is_retry || self.slots.iter().any(is_managing) {
-            // A function may take the place of some. Which, nobody could tell.
-            return Err(FatalError::DataDigest { opcode });
-        }
+    /// Sends a NOP-Out with the CmdSN of a command that was rejected (section 7.3).
+    fn fill(&mut self, cmd_sn: u32) {
+        let mut nop = NopOut::new();
+        nop.flags = flags::FINAL;
+        nop.itt = self.gap_itt().into();
+        nop.ttt = TAG_NONE.into();
+        nop.cmd_sn = cmd_sn.into();
+        nop.exp_stat_sn = self.exp_stat_sn.into();
+        self.fillers += 1;
+        self.push_control(nop.as_bytes(), &[]);
+    }
+
+    /// The target never received the command of `opcode` with the CmdSN `first`: a gap
+    /// that the command itself, another request or an abort fills (section 7.3). What
+    /// was sent from it on is sent again, as a target that takes commands in their order
+    /// may have passed over it; what such a target has kept it ignores the second time
+    /// (section 4.2.2.1).
+    fn send_again_from(&mut self, first: u32, opcode: u8) -> Result<()> {
         let distance = |tag: &Tag| serial_distance(first, self.slots[usize::from(*tag)].cmd_sn);
         let is_behind = |tag: &Tag| {
             let slot = &self.slots[usize::from(*tag)];
@@ -492,12 +509,17 @@ impl Connection {
         };
         let mut again: Vec<Tag> = (0..self.slots.len() as Tag).filter(is_behind).collect();
         again.sort_unstable_by_key(distance);
+        let is_managing = |slot: &Slot| slot.kind == Kind::Task && slot.state != State::Free;
+        if !again.is_empty() && self.slots.iter().any(is_managing) {
+            // A function may take the place of some. Which, nobody could tell.
+            return Err(FatalError::Gap { opcode });
+        }
         self.ready.retain(|ready| !again.contains(&ready.tag()));
         for tag in again.into_iter().rev() {
             self.slots[usize::from(tag)].state = State::Ready;
             self.ready.push_front(Ready::Request(tag));
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Login Response (section 11.13).

@@ -375,3 +375,56 @@ fn what_was_sent_behind_a_damaged_command_is_sent_again_before_anything_new() {
     assert_eq!(peer.end.machine.in_flight(), 5);
     let _ = taken;
 }
+
+#[test]
+fn gap_of_a_rejected_command_is_filled_and_what_is_behind_it_is_sent_again() {
+    let mut peer = in_full_feature();
+    let (rejected, behind) = (peer.plain(), peer.write(4096));
+    let sent = peer.sent();
+    let why = reject(RejectReason::CommandNotSupported);
+    let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
+    assert_eq!(ops, [ended(rejected, Outcome::Rejected(5))]);
+    let again = peer.sent();
+    let opcodes: Vec<u8> = again.iter().map(|pdu| pdu.bhs.opcode()).collect();
+    assert_eq!(opcodes, [opcode::NOP_OUT, opcode::SCSI_COMMAND]);
+    let nop: &NopOut = again[0].bhs.cast();
+    assert!(!again[0].bhs.is_immediate(), "it takes the CmdSN");
+    assert_eq!((nop.cmd_sn.get(), nop.ttt.get()), (CMD_SN, TAG_NONE));
+    assert_ne!(nop.itt.get(), TAG_NONE, "such a NOP-Out has no CmdSN");
+    assert_eq!(again[1].command().cmd_sn, CMD_SN.wrapping_add(1));
+    assert_eq!(again[1].data, sent[1].data);
+    let mut pong = NopIn::new();
+    pong.flags = flags::FINAL;
+    (pong.itt, pong.ttt) = (nop.itt, TAG_NONE.into());
+    pong.exp_cmd_sn = CMD_SN.wrapping_add(2).into();
+    pong.max_cmd_sn = CMD_SN.wrapping_add(32).into();
+    assert_eq!(peer.answer(pong.as_bytes(), b""), []);
+    let mut done = response(again[1].bhs.itt.get());
+    done.exp_cmd_sn = pong.exp_cmd_sn;
+    let ops = peer.answer(done.as_bytes(), b"");
+    assert_eq!(ops, [ended(behind, Outcome::GOOD)]);
+    assert_eq!(peer.end.machine.in_flight(), 0);
+    // Nothing is filled where the target has taken the command, or it had no CmdSN.
+    let rejected = peer.plain();
+    let sent = peer.sent();
+    let mut why = reject(RejectReason::CommandNotSupported);
+    why.exp_cmd_sn = CMD_SN.wrapping_add(3).into();
+    let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
+    assert_eq!(ops, [ended(rejected, Outcome::Rejected(5))]);
+    assert!(peer.sent().is_empty());
+}
+
+#[test]
+fn gap_amid_a_task_management_function_ends_the_connection() {
+    let mut peer = in_full_feature();
+    let _commands = [peer.plain(), peer.plain()];
+    let function = TaskFunction::LogicalUnitReset;
+    peer.end
+        .machine
+        .task_management(function, lun_field(0), None);
+    let sent = peer.sent();
+    let why = reject(RejectReason::CommandNotSupported);
+    let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
+    let opcode = opcode::SCSI_COMMAND;
+    assert_eq!(ops, [Op::Fatal(FatalError::Gap { opcode })]);
+}
