@@ -124,17 +124,17 @@ impl Session {
     }
 
     /// Takes the request `cmd_sn`, which is not immediate, if it is its turn. Where
-    /// `has_digest`, whether it counts as received is to be seen: [`Session::confirm`]
-    /// or [`Session::give_back`] says so.
+    /// `waits`, its data decides whether it counts as received: [`Session::confirm`]
+    /// or [`Session::give_back`] says so, and no other is taken before.
     #[inline]
-    pub(crate) fn take(&mut self, cmd_sn: u32, has_digest: bool) -> Turn {
+    pub(crate) fn take(&mut self, cmd_sn: u32, waits: bool) -> Turn {
         let is_open = serial_distance(cmd_sn, self.max_cmd_sn) >= 0;
         if cmd_sn == self.exp_cmd_sn && is_open {
             if self.is_arriving {
                 // The same one on another connection.
                 return Turn::Ignored;
             }
-            match has_digest {
+            match waits {
                 true => self.is_arriving = true,
                 false => self.advance(),
             }
@@ -166,16 +166,17 @@ impl Session {
     }
 
     /// The request that was taken last is rejected, or its data is not intact: it was
-    /// never received (section 7.3).
+    /// never received (section 7.3). What is plugged right behind it stays so.
     #[cold]
     pub(crate) fn give_back(&mut self, cmd_sn: u32) {
         if std::mem::take(&mut self.is_arriving) {
             return;
         }
         let behind = cmd_sn.wrapping_add(1);
-        let passed = serial_distance(behind, self.exp_cmd_sn) as u32;
+        let passed = serial_distance(behind, self.exp_cmd_sn);
+        debug_assert!(passed >= 0, "it was taken");
         self.plugged
-            .extend((0..passed).map(|n| behind.wrapping_add(n)));
+            .extend((0..passed).map(|n| behind.wrapping_add(n as u32)));
         self.exp_cmd_sn = cmd_sn;
     }
 

@@ -139,11 +139,13 @@ impl Connection {
         if bhs.is_immediate() {
             return Ok(Order::Now(false));
         }
-        let has_digest = self.data_digest && bhs.data_segment_length.get() > 0;
-        let turn = self.session.borrow_mut().take(cmd_sn, has_digest);
+        // Its data decides whether it is received: by its digest, or by its length.
+        let may_fail = self.data_digest || bhs.opcode() == opcode::TEXT_REQUEST;
+        let waits = may_fail && bhs.data_segment_length.get() > 0;
+        let turn = self.session.borrow_mut().take(cmd_sn, waits);
         match turn {
             Turn::Now => {
-                self.arriving.holds_cmd_sn = has_digest;
+                self.arriving.holds_cmd_sn = waits;
                 Ok(Order::Now(true))
             }
             Turn::Ignored => Ok(Order::Ignored),

@@ -18,10 +18,10 @@ fn digests(error_recovery_level: u8) -> Negotiated {
 }
 
 /// The connections of one session.
-fn two_connections() -> (Peer, Peer, Rc<RefCell<Session>>) {
+fn two_connections(keys: [Negotiated; 2]) -> (Peer, Peer, Rc<RefCell<Session>>) {
     let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
     let [first, second] = [0, 1].map(|cid| {
-        let mut peer = Peer::of(digests(0), session.clone(), cid);
+        let mut peer = Peer::of(keys[usize::from(cid)], session.clone(), cid);
         peer.log_in();
         peer
     });
@@ -281,7 +281,7 @@ fn a_command_whose_data_is_dropped_unread_is_taken() {
 
 #[test]
 fn another_connection_waits_until_the_data_of_those_before_is_intact() {
-    let (mut first, mut second, session) = two_connections();
+    let (mut first, mut second, session) = two_connections([digests(0); 2]);
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     let bytes = damaged(&write);
     first.push(&bytes[..100]);
@@ -312,7 +312,7 @@ fn another_connection_waits_until_the_data_of_those_before_is_intact() {
 
 #[test]
 fn an_arriving_request_is_not_taken_for_one_that_never_came() {
-    let (mut first, mut second, _) = two_connections();
+    let (mut first, mut second, _) = two_connections([digests(0); 2]);
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     first.push(&write[..100]);
     first.target.feed(0);
@@ -328,8 +328,36 @@ fn an_arriving_request_is_not_taken_for_one_that_never_came() {
 }
 
 #[test]
+fn text_whose_data_is_arriving_may_still_be_rejected_and_the_next_request_waits() {
+    let (mut first, mut second, session) = two_connections([keys(), digests(0)]);
+    let mut ttt = TAG_NONE;
+    for _ in 0..4 {
+        let answers = first.text(9, ttt, flags::CONTINUE, &[b'x'; 4096]);
+        ttt = answers[0].bhs.cast::<TextResponse>().ttt.get();
+    }
+    let cmd_sn = session.borrow().exp_cmd_sn();
+    let too_long = first.pdus.text((9, cmd_sn), ttt, 0, b"more");
+    first.push(&too_long[..50]);
+    assert_eq!(session.borrow().exp_cmd_sn(), cmd_sn, "it is not here yet");
+    second.cmd_sn = cmd_sn.wrapping_add(1);
+    let write = second.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
+    let mut stream: VecDeque<u8> = write[..100].to_vec().into();
+    second.target.end.receive(&mut stream, usize::MAX);
+    second.target.take_ops();
+    let answers = first.send(&too_long[50..]);
+    assert_eq!(reject_reasons(&answers), [RejectReason::LongOpReject as u8]);
+    assert_eq!(session.borrow().exp_cmd_sn(), cmd_sn, "its place is free");
+    let nop = first
+        .pdus
+        .text((10, cmd_sn), TAG_NONE, flags::FINAL, b"a=b\0");
+    assert_eq!(opcodes(&first.send(&nop)), [opcode::TEXT_RESPONSE]);
+    assert_eq!(session.borrow_mut().next_due(), Some(1));
+    assert_eq!(response(&second.send(&write[100..])[0]), GOOD);
+}
+
+#[test]
 fn a_connection_that_ends_amid_a_request_leaves_its_place_to_the_others() {
-    let (mut first, mut second, _) = two_connections();
+    let (mut first, mut second, _) = two_connections([digests(0); 2]);
     let write = first.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
     first.push(&write[..100]);
     second.cmd_sn = first.cmd_sn;

@@ -148,7 +148,7 @@ fn text(pdu: &Pdu) -> (u8, u32) {
 }
 
 impl Peer {
-    fn text(&mut self, itt: u32, ttt: u32, flags: u8, text: &[u8]) -> Vec<Pdu> {
+    pub(super) fn text(&mut self, itt: u32, ttt: u32, flags: u8, text: &[u8]) -> Vec<Pdu> {
         let ids = (itt, self.cmd_sn);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         let bytes = self.pdus.text(ids, ttt, flags, text);
