@@ -50,13 +50,16 @@ pub fn quoted(text: &[u8]) -> String {
 /// Why [`parse`] takes no text.
 pub fn fault(text: &[u8]) -> String {
     let mut all = text.split(|byte| *byte == 0);
-    match all.find(|pair| pairs(pair).any(|pair| pair.is_none())) {
-        Some(pair) => format!(
-            "its text has {}, which is no `key=value` with a key of at most {KEY_LEN_MAX} letters",
-            quoted(pair)
-        ),
-        None => format!("its text has more than {PAIRS_MAX} keys"),
-    }
+    let Some(pair) = all.find(|pair| pairs(pair).any(|pair| pair.is_none())) else {
+        return format!("its text has more than {PAIRS_MAX} keys");
+    };
+    // Without the value, which may be that of CHAP.
+    let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+    format!(
+        "its text has {}, which begins no `key=value` of UTF-8 with a key of at most \
+         {KEY_LEN_MAX} letters",
+        quoted(key)
+    )
 }
 
 fn is_key(key: &str) -> bool {
@@ -145,7 +148,9 @@ mod tests {
     fn fault_of_a_text_quotes_its_first_pair_that_is_none() {
         assert!(fault(b"A=1\0NoValue\0\xff=1").contains("`NoValue`"));
         assert!(fault(&[b'k'; 1000]).contains(&format!("`{}...`", "k".repeat(QUOTED_MAX))));
-        assert!(fault(b"A=\xff\0").contains('\u{fffd}'));
+        let fault_of_value = fault(b"CHAP_R=0xab\xff\0");
+        assert!(fault_of_value.contains("`CHAP_R`"), "{fault_of_value}");
+        assert!(!fault_of_value.contains("0xab"), "values may be secret");
         assert!(fault("A=1\0".repeat(PAIRS_MAX + 1).as_bytes()).contains("96 keys"));
     }
 

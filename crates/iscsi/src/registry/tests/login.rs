@@ -342,7 +342,7 @@ fn malformed_login_names_its_key_its_value_and_what_to_do_for_the_log() {
             &["TargetName", "`iqn.y`", "add the target"],
         ),
         (format!("{both}|NoValue"), &["`NoValue`", "`key=value`"]),
-        (format!("{both}|k y=1"), &["`k y=1`", "`key=value`"]),
+        (format!("{both}|k y=1"), &["`k y`", "`key=value`"]),
         (format!("{both}|CHAP_A=5"), &["CHAP_A", "security stage"]),
         (
             format!("{both}|MaxRecvDataSegmentLength=many"),
