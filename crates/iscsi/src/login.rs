@@ -88,20 +88,22 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// An initiator that breaks the rules: what it sent, and what to do.
-    pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
+    /// For a reason that the status does not tell.
+    pub fn because(status: LoginStatus, reason: impl Into<Cow<'static, str>>) -> Self {
         Refused {
             reason: reason.into(),
-            ..LoginStatus::InitiatorError.into()
+            ..status.into()
         }
+    }
+
+    /// An initiator that breaks the rules: what it sent, and what to do.
+    pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
+        Refused::because(LoginStatus::InitiatorError, reason)
     }
 
     /// One that leaves out what it must say.
     pub fn missing(reason: &'static str) -> Self {
-        Refused {
-            reason: reason.into(),
-            ..LoginStatus::MissingParameter.into()
-        }
+        Refused::because(LoginStatus::MissingParameter, reason)
     }
 
     /// An initiator that has not proved who it is.

@@ -10,39 +10,59 @@ use crate::login::{Begun, Refused};
 
 impl Registry {
     /// The session that a connection with a TSIH is to join (section 6.3.1).
-    pub(super) fn find_session(&self, begun: &Begun) -> Result<SessionId, LoginStatus> {
-        let id = *self
-            .tsihs
-            .get(&begun.request.tsih.get())
-            .ok_or(LoginStatus::NoSession)?;
-        let session = &self.sessions[&id];
+    pub(super) fn find_session(&self, begun: &Begun) -> Result<SessionId, Refused> {
+        let refused = |status, reason| Err(Refused::because(status, reason));
+        let id = self.tsihs.get(&begun.request.tsih.get()).copied();
         let target = begun.target.as_ref().map(|target| &target.name);
-        let is_it = !session.has_ended
-            && session.initiator == begun.initiator
-            && session.target.as_ref().map(|target| &target.name) == target;
-        if !is_it {
-            return Err(LoginStatus::NoSession);
-        }
+        let found = id.map(|id| (id, &self.sessions[&id]));
+        let found = found.filter(|(_, session)| {
+            !session.has_ended
+                && session.initiator == begun.initiator
+                && session.target.as_ref().map(|target| &target.name) == target
+        });
+        let Some((id, session)) = found else {
+            return refused(
+                LoginStatus::NoSession,
+                "it has no such session (TSIH) with the target, or none any more, as after a \
+                 restart of weft: if it does not begin a new one by itself, log it out and in",
+            );
+        };
         // A name alone opens nobody's session: what the leading connection had to
         // prove, and what it sees for that, holds for all.
         let is_equal =
             session.luns == begun.luns && session.proved.as_ref() == begun.security.credentials();
         if !is_equal {
-            return Err(LoginStatus::CannotIncludeInSession);
+            return refused(
+                LoginStatus::CannotIncludeInSession,
+                "its other address is to prove something else, or sees other LUNs, than the \
+                 session that it joins: let one `[[iscsi.target.initiator]]` name all its addresses",
+            );
         }
         // A session does not span portal groups (section 4.4.1).
         if session.portal_group_tag != begun.portal_group_tag {
-            return Err(LoginStatus::CannotIncludeInSession);
+            return refused(
+                LoginStatus::CannotIncludeInSession,
+                "the session that it joins is of another portal group: put the listeners into one \
+                 of the target's `portal_groups`, or let it begin a session for each",
+            );
         }
         let is_known = session.connections.contains_key(&begun.request.cid.get());
         let connections_max = usize::from(session.negotiated.max_connections);
         if !is_known && session.connections.len() >= connections_max {
-            return Err(LoginStatus::TooManyConnections);
+            return refused(
+                LoginStatus::TooManyConnections,
+                "its session has as many connections as both ends allow (MaxConnections): raise \
+                 `session_connections_max` and its own limit, or let it log in with fewer",
+            );
         }
         if is_known && session.connections.len() == 1 {
-            // The session ends with it (section 7.1.5 is for level 2): who hears
+            // The session ends with it (section 7.1.5 is for level 2): whoever hears
             // this begins anew, and takes its place as the initiator port.
-            return Err(LoginStatus::NoSession);
+            return refused(
+                LoginStatus::NoSession,
+                "it replaces the only connection of its session (TSIH), which ends with that: if \
+                 it does not begin a new one by itself, log it out and in",
+            );
         }
         Ok(id)
     }
@@ -56,16 +76,15 @@ impl Registry {
                  operational stage",
             ));
         }
-        let joined = match begun.joining {
+        match begun.joining {
             Some(_) => self.join_known(begun, via),
-            None => self.join_new(begun, via),
-        };
-        Ok(joined?)
+            None => Ok(self.join_new(begun, via)?),
+        }
     }
 
     /// A further connection of a session, or one in the place of one that the
     /// initiator has lost (connection reinstatement, section 6.3.4).
-    fn join_known(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), LoginStatus> {
+    fn join_known(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), Refused> {
         // The session may have ended or grown since the first request.
         let id = self.find_session(begun)?;
         let session = self.sessions.get_mut(&id).expect("found before");

@@ -118,7 +118,11 @@ impl Registry {
         match kind {
             SessionKind::Normal => self.find_target(&mut begun, identity, via)?,
             SessionKind::Discovery if request.tsih.get() != 0 => {
-                return Err(LoginStatus::NoSession.into());
+                return Err(Refused::because(
+                    LoginStatus::NoSession,
+                    "a discovery session has one connection, and this is to join one (TSIH): \
+                     let it begin a session of its own",
+                ));
             }
             SessionKind::Discovery => {}
         }

@@ -182,5 +182,12 @@ fn refused(outcome: &LoginOutcome) -> LoginStatus {
     assert!(outcome.change.closing.is_empty());
     let status = outcome.answer.status();
     assert_ne!(status, LoginStatus::Success);
+    if let Then::Close(reason) = &outcome.then {
+        use LoginStatus::{CannotIncludeInSession, NoSession, TooManyConnections};
+        // The status names neither which session it is about nor what helps.
+        let is_of_session = [CannotIncludeInSession, NoSession, TooManyConnections];
+        let is_bare = *reason == status.to_string();
+        assert!(!is_bare || !is_of_session.contains(&status), "{reason}");
+    }
     status
 }
