@@ -95,6 +95,11 @@ impl Spec {
             (None, _) => None,
         }
     }
+
+    /// That file, and those that weft makes beside it.
+    pub fn state_files(&self) -> Vec<PathBuf> {
+        state::files(self)
+    }
 }
 
 /// Where a volume's data lies.

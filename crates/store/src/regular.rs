@@ -219,7 +219,7 @@ fn try_size(path: &Path, size_bytes: u64) -> io::Result<()> {
 }
 
 /// Where a file lies, behind links.
-fn followed(path: &Path) -> PathBuf {
+pub(crate) fn followed(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
@@ -239,6 +239,37 @@ pub(crate) fn space_note(spec: &Spec, path: &Path) -> Option<String> {
             spec.name,
             path.display()
         )
+    })
+}
+
+/// Whether there is a file at `path`, which weft may make if there is none. Looked at
+/// before it is opened: opening a pipe would block. Anything else is refused, with the
+/// `remedy`.
+pub(crate) fn is_there(path: &Path, remedy: &str) -> io::Result<bool> {
+    let refused = |what: &str| {
+        let why = format!("it is {what}: {remedy}");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => refused("not a regular file"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.is_symlink() {
+            true => refused("a symbolic link to what does not exist"),
+            false => Ok(false),
+        },
+        found => found.map(|_| true),
+    }
+}
+
+/// What helps where something else lies in the place of a file of weft's.
+pub(crate) const MOVE_IT_AWAY: &str = "move it away, weft makes a file of its own there";
+
+/// The same where weft alone makes the file, whose name the error tells.
+pub fn own_file(path: &Path) -> io::Result<bool> {
+    is_there(path, MOVE_IT_AWAY).map_err(|error| match error.kind() {
+        kind @ io::ErrorKind::InvalidInput => {
+            io::Error::new(kind, format!("{}: {error}", path.display()))
+        }
+        _ => error,
     })
 }
 

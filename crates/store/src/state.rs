@@ -18,17 +18,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crc_fast::{CrcAlgorithm, checksum};
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
-use tracing::error;
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use crate::identity::{self, StateMark};
-use crate::regular::holder;
+use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
 use crate::reservation::{Reservations, Rules};
 use crate::{Problem, Range, Spec};
 
 /// What comes after the path of a `file` volume where no other is configured.
 const SUFFIX: &str = ".weft";
+/// Likewise where a state file is written at first.
+const NEW: &str = ".new";
+/// Likewise of the file that is locked meanwhile.
+const LOCK: &str = ".lock";
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-state 1";
@@ -174,12 +179,15 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    /// Puts `bytes` in the place of what lies there; a crash of the machine may
-    /// bring that back.
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Puts `bytes` in the place of what lies there, `bound` to the new file or as they
+    /// are; a crash of the machine may bring back what lay there.
+    fn replace(&self, bytes: &[u8], is_bound: bool) -> io::Result<()> {
         let temporary = temporary(&self.path)?;
         let mut file = File::create(&temporary)?;
-        file.write_all(&bound(bytes, &file)?)?;
+        match is_bound {
+            true => file.write_all(&bound(bytes, &file)?)?,
+            false => file.write_all(bytes)?,
+        }
         fault::at(Step::SyncFile)?;
         file.sync_all()?;
         drop(file);
@@ -188,10 +196,10 @@ impl Sidecar {
     }
 
     /// Who is told that the new state was not kept must not find it after a
-    /// restart.
-    fn put_back(&self, old: Option<&[u8]>) {
+    /// restart. A copy stays one.
+    fn put_back(&self, old: Option<(File, Vec<u8>)>) {
         let done = match old {
-            Some(bytes) => self.replace(bytes),
+            Some((file, bytes)) => self.replace(&bytes, is_of(&bytes, &file)),
             None => fs::remove_file(&self.path),
         };
         if let Err(error) = done {
@@ -211,13 +219,13 @@ impl Medium for Sidecar {
     }
 
     fn save(&self, bytes: &[u8]) -> io::Result<()> {
-        let old = self.load()?;
+        let old = load(&self.path)?;
         // One that cannot be opened is found while nothing has changed yet.
         let folder = File::open(folder(&self.path))?;
-        self.replace(bytes)?;
+        self.replace(bytes, true)?;
         let synced = fault::at(Step::SyncFolder).and_then(|()| folder.sync_all());
         if synced.is_err() {
-            self.put_back(old.as_deref());
+            self.put_back(old);
         }
         synced
     }
@@ -226,27 +234,6 @@ impl Medium for Sidecar {
         &self.path
     }
 }
-
-/// Whether there is a file at `path`, which weft may make if there is none. Looked at
-/// before it is opened: opening a pipe would block. Anything else is refused, with the
-/// `remedy`.
-fn is_there(path: &Path, remedy: &str) -> io::Result<bool> {
-    let refused = |what: &str| {
-        let why = format!("it is {what}: {remedy}");
-        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
-    };
-    match fs::metadata(path) {
-        Ok(found) if !found.is_file() => refused("not a regular file"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.is_symlink() {
-            true => refused("a symbolic link to what does not exist"),
-            false => Ok(false),
-        },
-        found => found.map(|_| true),
-    }
-}
-
-/// What helps where something else lies in the place of a file of weft's.
-const MOVE_IT_AWAY: &str = "move it away, weft makes a file of its own there";
 
 /// A state file and what lies in it; `None` if there is none. Blocks.
 fn load(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
@@ -263,7 +250,7 @@ fn load(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
 /// Where a state file is written before it takes the place of the old one. A crash
 /// may have left a file there.
 fn temporary(path: &Path) -> io::Result<PathBuf> {
-    let temporary = with_suffix(path, ".new");
+    let temporary = with_suffix(path, NEW);
     match is_there(&temporary, MOVE_IT_AWAY)? {
         _ if temporary.is_symlink() => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -281,7 +268,7 @@ fn lock(spec: &Spec, path: &Path, is_made: bool) -> Result<Option<File>, Problem
     if spec.state.is_none() {
         return Ok(None);
     }
-    let beside = with_suffix(path, ".lock");
+    let beside = with_suffix(path, LOCK);
     let system = |source| Problem::System {
         action: "lock the state file",
         path: Some(beside.clone()),
@@ -384,6 +371,12 @@ fn bound(bytes: &[u8], file: &File) -> io::Result<Vec<u8>> {
     Ok(render(&document).into_bytes())
 }
 
+/// Whether the document in `bytes` was written to `file`.
+fn is_of(bytes: &[u8], file: &File) -> bool {
+    let object = identity::of_state_file(file).ok();
+    parse(bytes).is_ok_and(|document| document.file.is_some() && document.file == object)
+}
+
 /// CRC32C, in hexadecimal.
 fn sum_of(body: &str) -> String {
     let sum = checksum(CrcAlgorithm::Crc32Iscsi, body.as_bytes());
@@ -393,6 +386,14 @@ fn sum_of(body: &str) -> String {
 fn unread(path: &Path) -> impl Fn(io::Error) -> Problem {
     |source| Problem::System {
         action: "read the state file",
+        path: Some(path.to_owned()),
+        source,
+    }
+}
+
+fn unwritten(path: &Path) -> impl Fn(io::Error) -> Problem {
+    |source| Problem::System {
+        action: "write the state file",
         path: Some(path.to_owned()),
         source,
     }
@@ -441,26 +442,55 @@ fn claim(
 
 /// What of its state file would keep the volume `volume` from being opened.
 pub(crate) fn examine(spec: &Spec, volume: Uuid, former: Option<Former>) -> Result<(), Problem> {
-    let Some(path) = spec.state_path() else {
+    let Some(path) = place(spec) else {
         return Ok(());
     };
-    look_around(&path)?;
+    look_around(spec, &path)?;
     lock(spec, &path, false)?;
     let loaded = load(&path).map_err(unread(&path))?;
-    claim(&path, loaded.map(|(_, bytes)| bytes), volume, former).map(drop)
+    let (_, is_taken_over) = claim(&path, loaded.map(|(_, bytes)| bytes), volume, former)?;
+    if is_taken_over && !spec.read_only && !spec.kind.is_memory() {
+        let may = access(folder(&path), Access::WRITE_OK | Access::EXEC_OK);
+        may.map_err(|error| unwritten(&path)(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Where the state file of a volume lies. A link leads there and stays: what replaced
+/// it would leave the file that it leads to as it is.
+fn place(spec: &Spec) -> Option<PathBuf> {
+    let path = spec.state_path()?;
+    match path.is_symlink() {
+        // One that leads nowhere is refused by its own name.
+        true => Some(followed(&path)),
+        false => Some(path),
+    }
+}
+
+/// See [`Spec::state_files`].
+pub(crate) fn files(spec: &Spec) -> Vec<PathBuf> {
+    let Some(path) = place(spec) else {
+        return Vec::new();
+    };
+    let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
+    vec![path, new, lock]
 }
 
 /// Whether a state file can lie at `path`.
-fn look_around(path: &Path) -> Result<(), Problem> {
+fn look_around(spec: &Spec, path: &Path) -> Result<(), Problem> {
     if !folder(path).is_dir() {
         return Err(Problem::NoFolder(folder(path).to_owned()));
     }
     let refused = |source| Problem::System {
         action: "use",
-        path: Some(with_suffix(path, ".new")),
+        path: Some(with_suffix(path, NEW)),
         source,
     };
-    temporary(path).map(drop).map_err(refused)
+    match spec.read_only {
+        // Written at most when a host asks for reservations that persist.
+        true => Ok(()),
+        false => temporary(path).map(drop).map_err(refused),
+    }
 }
 
 /// Whose a state file is.
@@ -476,7 +506,7 @@ pub(crate) struct Held {
 /// Whose the state file of a volume is. What is wrong with the file is told when it
 /// is opened.
 pub(crate) fn held(spec: &Spec) -> Option<Held> {
-    let (file, bytes) = load(&spec.state_path()?).ok()??;
+    let (file, bytes) = load(&place(spec)?).ok()??;
     let document = parse(&bytes).ok()?;
     let volume = Uuid::try_parse(&document.volume).ok()?;
     let object = identity::of_state_file(&file).ok()?;
@@ -577,10 +607,10 @@ impl State {
         former: Option<Former>,
         mark: Option<StateMark>,
     ) -> Result<State, Problem> {
-        let Some(path) = spec.state_path() else {
+        let Some(path) = place(spec) else {
             return Ok(State::volatile());
         };
-        look_around(&path)?;
+        look_around(spec, &path)?;
         let is_bound = held(spec).is_none_or(|held| held.is_bound);
         let medium = Sidecar {
             path: path.clone(),
@@ -590,11 +620,17 @@ impl State {
         // The identity of a volume in memory hangs on it.
         let is_to_bind = !is_bound && spec.kind.is_memory();
         if (is_taken_over || is_to_bind) && !spec.read_only {
-            file.settle().map_err(|source| Problem::System {
-                action: "write the state file",
-                path: Some(path),
-                source,
-            })?;
+            match file.settle() {
+                // The next start finds what this one has found.
+                Err(error) if spec.kind.is_memory() => warn!(
+                    volume = spec.name,
+                    state = %path.display(),
+                    %error,
+                    "the state file cannot be written: hosts' reservations that are to outlive a \
+                     restart are refused; free space in its folder, or let weft write there"
+                ),
+                settled => settled.map_err(unwritten(&path))?,
+            }
         }
         Ok(State::on(file))
     }

@@ -96,6 +96,7 @@ use super::op::Move;
 use super::{
     Asker, Caller, Error, FileId, FileSystem, HandleKey, Info, Op, Output, Progress, Task,
 };
+use crate::regular::own_file;
 use below::Kernel;
 use beneath::{Beneath, way_to};
 use listing::Stream;
@@ -108,6 +109,8 @@ use workers::{Synced, Syncs, Workers};
 /// Locks for the entries of directories, by their numbers, and as many for the
 /// attributes of objects.
 const LOCKS: usize = 256;
+/// In the state directory, locked while it is open.
+const LOCK: &str = "lock";
 /// Names of a file at most, where the file system below has no smaller limit.
 const LINKS_MAX: u32 = 65_000;
 /// Bytes of a file at most, where the file system below has no smaller limit.
@@ -295,6 +298,7 @@ impl Dir {
             if let Some(there) = state.ancestors().find(|path| path.exists()) {
                 outside(spec, there, found.beneath.root())?;
             }
+            expect_files(spec)?;
             match Table::look(&spec.state).map_err(|why| refused(spec, why))? {
                 Some(header) => check_state(spec, &header, &found.who, (found.owners, found.uid)),
                 None => Ok(()),
@@ -419,13 +423,23 @@ fn open_state(spec: &DirSpec, root: BorrowedFd<'_>) -> Result<File, DirProblem> 
         .mode(0o700)
         .create(&spec.state);
     made.map_err(in_state(spec, "make the state directory"))?;
-    let lock = File::create(outside(spec, &spec.state, root)?.join("lock"));
+    let state = outside(spec, &spec.state, root)?;
+    expect_files(spec)?;
+    let lock = File::create(state.join(LOCK));
     let lock = lock.map_err(in_state(spec, "write the state directory"))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(DirProblem::StateInUse(spec.state.clone())),
         Err(errno) => Err(system("lock the state directory", &spec.state, errno)),
     }
+}
+
+/// Refuses what lies in the place of a file of weft's in the state directory.
+fn expect_files(spec: &DirSpec) -> Result<(), DirProblem> {
+    [LOCK, table::OBJECTS, table::INDEX]
+        .iter()
+        .try_for_each(|name| own_file(&spec.state.join(name)).map(drop))
+        .map_err(in_state(spec, "use the state directory"))
 }
 
 fn open_table(

@@ -101,7 +101,8 @@ fn anything_but_a_file_in_the_place_of_the_new_state_or_the_lock_is_refused_by_n
     let folder = tempfile::tempdir().unwrap();
     let nowhere = |path: &Path| std::os::unix::fs::symlink("nowhere", path).unwrap();
     let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
-    let makes: [(&str, &dyn Fn(&Path)); 4] = [
+    type Make<'a> = &'a dyn Fn(&Path);
+    let makes: [(&str, Make<'_>); 4] = [
         ("folder", &|path| fs::create_dir(path).unwrap()),
         ("pipe", &make_pipe),
         ("socket", &socket),
@@ -122,6 +123,88 @@ fn anything_but_a_file_in_the_place_of_the_new_state_or_the_lock_is_refused_by_n
             assert!(fs::symlink_metadata(&beside).is_ok(), "it is not ours");
         }
     }
+}
+
+/// It may lie on a file system of which nothing can be moved away.
+#[test]
+fn read_only_volume_is_opened_whatever_is_in_the_place_of_the_new_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    make_pipe(&with_suffix(&path, ".new"));
+    let spec = Spec {
+        read_only: true,
+        ..spec(Some(&path))
+    };
+    examine(&spec, VOLUME, None).expect("nothing is written");
+    let state = State::in_file(&spec, VOLUME, None, None).expect("nothing is written");
+    assert!(matches!(
+        state.protect_permanently(),
+        Err(StateError::Unsaved(_))
+    ));
+}
+
+/// It is bound to its file at the first start that can write it.
+#[test]
+fn state_file_of_an_earlier_version_is_used_where_it_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = filled(folder.path());
+    fs::write(&path, render(&content(&bytes))).unwrap();
+    let spec = spec(Some(&path));
+    for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+        fault::NEXT.set(Some(step));
+        let state = State::in_file(&spec, VOLUME, None, None).expect("with a warning");
+        assert_eq!(fault::NEXT.take(), None, "it was met");
+        assert_eq!(state.reservations().report().registrants.len(), 1);
+        let held = held(&spec).expect("it is there");
+        assert_eq!((held.volume, held.copy), (VOLUME, None), "{step:?}");
+    }
+    drop(open(&path).expect("there is room again"));
+    assert!(held(&spec).is_some_and(|held| held.is_bound));
+}
+
+/// Else the next start took it for the original.
+#[test]
+fn copy_that_is_put_back_is_a_copy_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _) = filled(folder.path());
+    let copy = folder.path().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    let spec = spec(Some(&copy));
+    for _ in 0..2 {
+        let Some(Held {
+            copy: Some(uuid), ..
+        }) = held(&spec)
+        else {
+            panic!("taken for the original");
+        };
+        fault::NEXT.set(Some(Step::SyncFolder));
+        let former = Some(Former::Original(VOLUME));
+        drop(State::in_file(&spec, uuid, former, None));
+        assert_eq!(fault::NEXT.take(), None, "it was met");
+    }
+}
+
+#[test]
+fn state_behind_a_link_is_kept_where_the_link_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().join("there");
+    fs::create_dir(&there).unwrap();
+    let (path, before) = filled(&there);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("there/disk.weft", &link).unwrap();
+    let state = open(&link).expect("led to it");
+    // By both ways it is one file.
+    for other in [&path, &link] {
+        assert!(matches!(open(other), Err(Problem::InUse { .. })));
+        let examined = examine(&spec(Some(other)), VOLUME, None);
+        assert!(matches!(examined, Err(Problem::InUse { .. })));
+    }
+    state.set_unreadable(&[]).unwrap();
+    assert!(link.is_symlink(), "it leads there still");
+    assert_ne!(fs::read(&path).unwrap(), before);
+    assert!(held(&spec(Some(&link))).is_some_and(|held| held.is_bound));
+    drop(state);
+    assert!(open(&path).unwrap().unreadable().is_empty());
 }
 
 /// Both read as zeros, and yet they are two disks.

@@ -52,8 +52,8 @@ pub(super) const ROOT: u64 = 1;
 /// Nobody else reads the key.
 const MODE: u32 = 0o600;
 
-const OBJECTS: &str = "objects";
-const INDEX: &str = "index";
+pub(super) const OBJECTS: &str = "objects";
+pub(super) const INDEX: &str = "index";
 
 /// What the file system below calls an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

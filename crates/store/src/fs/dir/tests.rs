@@ -321,3 +321,30 @@ fn operations_keep_their_names() {
         assert_eq!(format!("{again:?}"), format!("{op:?}"));
     }
 }
+
+/// Opening a pipe would wait for a process at its other end.
+#[test]
+fn anything_but_a_file_in_the_state_directory_is_refused_by_name() {
+    for name in ["objects", "index", "lock"] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let spec = DirSpec {
+            name: "share".to_owned(),
+            path: folder.path().join("served"),
+            state: folder.path().join("state"),
+            read_only: false,
+            owners: None,
+        };
+        fs::create_dir(&spec.path).expect("made");
+        fs::create_dir(&spec.state).expect("made");
+        let pipe = spec.state.join(name);
+        let mode = rustix::fs::Mode::RWXU;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).expect("a pipe");
+        for found in [Dir::examine(&spec).err(), Dir::open(&spec).err()] {
+            let text = found.expect("refused").to_string();
+            for part in [&*pipe.display().to_string(), "move it away"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
+}
