@@ -1,7 +1,7 @@
 //! CHAP names and secrets of a file: from files of their own or from the
 //! configuration itself, and shown nowhere.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -124,11 +124,12 @@ impl<'o> Secrets<'o> {
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
-    let file = File::open(path).map_err(cannot)?;
-    let about = file.metadata().map_err(cannot)?;
-    if !about.is_file() {
+    // Looked at before it is opened: opening a pipe would block.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
         return Err(format!("{shown} is no file"));
     }
+    let file = File::open(path).map_err(cannot)?;
+    let about = file.metadata().map_err(cannot)?;
     is_private(&shown.to_string(), about.mode())?;
     let mut bytes = Vec::new();
     let most = Secret::LEN_MAX as u64 + 3;

@@ -530,6 +530,12 @@ fn volumes_do_not_share_names_or_files() {
     let state = one("c").replace("path = \"i\"", "path = \"j\"\nstate = \"i.weft\"");
     let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &state;
     expect(&text, "26:9", &["volume in line 17", "this file already"]);
+    // Nor is what is made beside that.
+    for beside in ["i.weft.new", "i.weft.lock"] {
+        let other = one("c").replace("\"i\"", &format!("\"{beside}\""));
+        let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &other;
+        expect(&text, "25:8", &["volume in line 17", "this file already"]);
+    }
 }
 
 #[test]

@@ -77,7 +77,8 @@ pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {
     } else {
         "path"
     };
-    files.extend(volume.state_path().map(|path| (key, without_links(&path))));
+    let state = volume.state_files().into_iter();
+    files.extend(state.map(|path| (key, without_links(&path))));
     files
 }
 

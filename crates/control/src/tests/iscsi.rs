@@ -752,6 +752,12 @@ fn a_secret_that_everybody_may_read_is_refused() {
     std::fs::create_dir(folder.path().join("a.secret")).unwrap();
     refused("is no file");
     std::fs::remove_dir(folder.path().join("a.secret")).unwrap();
+    // Opening it would wait for a process that writes into it.
+    let pipe = folder.path().join("a.secret");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    refused("is no file");
+    std::fs::remove_file(pipe).unwrap();
     secret_file(folder.path(), "a", "correct horse", 0o604);
     refused("(mode 0604)");
     secret_file(folder.path(), "a", "short\n", 0o600);

@@ -55,10 +55,23 @@ pub trait Journal: Send {
 /// What is wrong with it.
 pub(crate) fn examine(folder: &Path) -> io::Result<()> {
     let path = folder.join(FILE);
+    expect_files(&path)?;
     match load(&path)? {
         Some(bytes) => known(&path, &bytes).map(drop),
         None => Ok(()),
     }
+}
+
+/// Where the file is written before it takes the place of the old one.
+fn temporary(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Refuses what lies in the place of a file: opening a pipe would wait.
+fn expect_files(path: &Path) -> io::Result<()> {
+    [path, &temporary(path)]
+        .iter()
+        .try_for_each(|path| store::own_file(path).map(drop))
 }
 
 /// What is in the file, if it is there.
@@ -92,6 +105,7 @@ impl Folder {
             _ => {}
         }
         let path = folder.join(FILE);
+        expect_files(&path)?;
         let folder = File::open(folder)?;
         let give_up = Instant::now() + LOCK_PATIENCE;
         loop {
@@ -121,7 +135,7 @@ impl Journal for Folder {
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let temporary = self.path.with_extension("new");
+        let temporary = temporary(&self.path);
         let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -479,5 +493,26 @@ mod tests {
         let again = Folder::open(&path).expect("free");
         let records = Records::open(Box::new(again), 7).expect("whole");
         assert_eq!((records.boot(), names(&records)), (8, vec![b"me".to_vec()]));
+    }
+
+    #[test]
+    fn pipe_in_the_place_of_the_folder_or_a_file_is_refused() {
+        for name in ["state", "state/nfs-clients", "state/nfs-clients.new"] {
+            let parent = tempfile::tempdir().expect("a folder");
+            let folder = parent.path().join("state");
+            let pipe = parent.path().join(name);
+            if pipe != folder {
+                fs::create_dir(&folder).expect("made");
+            }
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+            assert!(made.expect("coreutils").success());
+            let opened = Folder::open(&folder).map(|_| ()).expect_err("a pipe");
+            let examined = examine(&folder).expect_err("a pipe");
+            assert_eq!(opened.to_string(), examined.to_string());
+            if pipe != folder {
+                let text = opened.to_string();
+                assert!(text.contains(&*pipe.display().to_string()), "{text}");
+            }
+        }
     }
 }
