@@ -22,11 +22,11 @@ const LINES_MAX: usize = 128;
 const LINES_OF_ADDRESS_MAX: usize = 8;
 /// and so many for repetitions.
 const REPEATED_LINES_MAX: usize = 16;
-/// of those so many of one sort: with one kind, target and reason,
+/// of those so many of one sort: of one kind, with a reason that begins alike,
 const LINES_OF_SORT_MAX: usize = 32;
 /// Different refusals that are told apart,
 const KEYS_MAX: usize = 512;
-/// of those so many of one sort: what is beyond is told without address and host.
+/// of those so many of one sort: what is beyond is told without what a peer has chosen.
 const KEYS_OF_SORT_MAX: usize = 64;
 /// What has not happened for so many intervals is new when it happens again.
 const QUIET_INTERVALS_MAX: u32 = 10;
@@ -126,9 +126,16 @@ impl Key {
         }
     }
 
-    /// Of the same kind, for the same target and reason.
+    /// Of the same sort.
     fn is_like(&self, other: &Key) -> bool {
-        (self.kind, &self.target, &self.reason) == (other.kind, &other.target, &other.reason)
+        (self.kind, self.own_words()) == (other.kind, other.own_words())
+    }
+
+    /// The reason as far as the target chooses its words: numbers and what is quoted
+    /// may be the peer's.
+    fn own_words(&self) -> &str {
+        let may_be_of_peer = |c: char| c == '`' || c == '"' || c.is_ascii_digit();
+        self.reason.split(may_be_of_peer).next().unwrap_or_default()
     }
 
     /// The same of any peer.
@@ -136,6 +143,8 @@ impl Key {
         Key {
             address: None,
             host: None,
+            target: None,
+            reason: self.own_words().trim_end().to_owned(),
             ..self.clone()
         }
     }
@@ -438,7 +447,7 @@ mod tests {
     #[test]
     fn many_addresses_share_the_lines_of_an_interval() {
         let mut table = Table::default();
-        let reason = |n: u8, m: u8| format!("{m} of {}", n / 16);
+        let reason = |n: u8, m: u8| format!("{} of {m}", char::from(b'a' + n / 16));
         let all = (0..=255u8).flat_map(|n| (0..2).map(move |m| (n, reason(n, m))));
         let logged = all.filter(|(n, m)| table.note(key(*n, m), 1)).count();
         assert_eq!(logged, LINES_MAX);
@@ -479,6 +488,28 @@ mod tests {
             count(&of(0, "wrong secret").of_any_peer()),
             Some(others as u64)
         );
+    }
+
+    #[test]
+    fn words_that_peers_choose_leave_lines_and_keys_to_others() {
+        let mut table = Table::default();
+        for n in 0..4000_u16 {
+            let [a, b] = (n / 20).to_be_bytes();
+            let (target, reason) = (format!("iqn.{n}"), format!("InitiatorName is `{n}`: wrong"));
+            let key = Key::of(&Refusal {
+                peer: Some(SocketAddr::from(([10, 0, a, b], 3260))),
+                target: Some(&target),
+                ..Refusal::new(Kind::Login, &reason)
+            });
+            table.note(key, 1);
+        }
+        assert_eq!(table.lines.len(), LINES_OF_SORT_MAX);
+        assert_eq!(table.times.len(), KEYS_OF_SORT_MAX + 1);
+        assert!(table.note(key(7, "bad PDU"), 1) && !table.note(key(7, "bad PDU"), 1));
+        let told = table.take_untold();
+        let (most, count) = &told.repeated[0];
+        assert_eq!((&*most.reason, &most.target), ("InitiatorName is", &None));
+        assert!(*count as usize >= 4000 - KEYS_OF_SORT_MAX - LINES_OF_SORT_MAX);
     }
 
     #[test]
