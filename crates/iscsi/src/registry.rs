@@ -262,11 +262,6 @@ impl Registry {
         self.targets.get(name)
     }
 
-    /// Where initiators reach the targets.
-    pub fn portals(&self) -> &[Portal] {
-        &self.portals
-    }
-
     /// The sessions, those that end among them.
     pub fn sessions(&self) -> impl Iterator<Item = &SessionInfo> {
         self.sessions.values()

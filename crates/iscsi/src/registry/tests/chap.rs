@@ -421,3 +421,49 @@ fn keys_out_of_turn_are_named_for_the_log_without_their_values() {
         );
     }
 }
+
+/// The longest that each key may be (RFC 7143, sections 6.1 and 12.1.3), and what is longer
+/// by one.
+#[test]
+fn security_keys_are_as_long_as_they_may_be() {
+    let good = RESPONSES[2].1;
+    let send = |pairs: &str| {
+        let mut registry = registry_with(auth());
+        challenged(&mut registry, 7).send(&mut registry, TO_OPERATIONAL, pairs)
+    };
+    let challenge = "a".repeat(2 * auth::chap::CHALLENGE_LEN_MAX);
+    let taken = send(&format!(
+        "CHAP_N=host|CHAP_R={good}|CHAP_I=1|CHAP_C=0x{challenge}"
+    ));
+    assert!(matches!(taken.then, Then::Continue), "{:?}", taken.then);
+    for (pairs, status) in [
+        (
+            format!("CHAP_N=host|CHAP_R=0x{challenge}"),
+            Status::AuthenticationFailure,
+        ),
+        (
+            format!("CHAP_N=host|CHAP_R=0x{challenge}a"),
+            Status::InitiatorError,
+        ),
+        (
+            format!("CHAP_N={}|CHAP_R={good}", "h".repeat(255)),
+            Status::AuthenticationFailure,
+        ),
+        (
+            format!("CHAP_N={}|CHAP_R={good}", "h".repeat(256)),
+            Status::InitiatorError,
+        ),
+    ] {
+        assert_eq!(refused(&send(&pairs)), status, "{} bytes", pairs.len());
+    }
+    // Lists are as long as a login.
+    let mut registry = registry_with(auth());
+    let mut initiator = Initiator::new(5);
+    let methods = "KRB5,".repeat(100);
+    let first = format!("{NAMES}|AuthMethod={methods}CHAP");
+    let outcome = initiator.send(&mut registry, SECURITY, &first);
+    assert!(bars(&outcome.answer.text).ends_with("AuthMethod=CHAP"));
+    let algorithms = "9,".repeat(200);
+    let outcome = initiator.send(&mut registry, SECURITY, &format!("CHAP_A={algorithms}7"));
+    assert!(bars(&outcome.answer.text).starts_with("CHAP_A=7|"));
+}

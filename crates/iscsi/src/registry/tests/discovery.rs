@@ -240,3 +240,38 @@ fn targets_are_told_once_a_request() {
     let told = ask(&mut registry, INITIATOR, "All\0SendTargets=All");
     assert_eq!(told, format!("{DISKS}|SendTargets=Reject"));
 }
+
+/// Nobody joins a discovery session.
+#[test]
+fn discovery_session_has_one_connection() {
+    let mut registry = registry(vec![target()]);
+    let pairs = format!("InitiatorName={INITIATOR}|SessionType=Discovery");
+    let first = alone(Initiator::new(5).send(&mut registry, TO_FULL_FEATURE, &pairs));
+    let mut second = Initiator::new(6).with(first.tsih, 1);
+    let outcome = second.send(&mut registry, TO_FULL_FEATURE, &pairs);
+    assert_eq!(refused(&outcome), LoginStatus::NoSession);
+    assert_eq!(registry.sessions().count(), 1);
+}
+
+/// Each portal group of a target is looked for in each of its entries.
+#[test]
+fn send_targets_costs_what_it_looks_at() {
+    let units = |entries: usize, groups: u16| {
+        let group = |tag| PortalGroup {
+            tag,
+            portals: vec![tag],
+            ..PortalGroup::default()
+        };
+        let mut registry = registry(vec![Target {
+            acl: vec![InitiatorAcl::default(); entries],
+            portal_groups: (1..=groups).map(group).collect(),
+            ..target()
+        }]);
+        let mut units = 0;
+        machine::work::take_turn(&mut units, u64::MAX, || {
+            ask(&mut registry, INITIATOR, "All");
+        });
+        units
+    };
+    assert_eq!(units(40, 3), units(10, 3) + 30 * 3);
+}
