@@ -1,3 +1,5 @@
+mod clients;
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -291,6 +291,7 @@ fn owners_of_version_4_0_are_answered_once() {
     // Nothing was confirmed: the owner may begin with another number.
     assert_eq!(owner.begin(9), Ok(Begun::Anew));
     owner.abandon();
+    assert!(!owner.is_confirmed());
     let unconfirmed = files.unconfirmed(A, &owner);
     assert!(Arc::ptr_eq(&unconfirmed[0], &opened.state));
     assert_eq!(owner.begin(51), Ok(Begun::New));
@@ -370,6 +371,8 @@ fn lock_owners_are_released() {
         begun
     };
     assert_eq!(turn(1), Ok(Begun::New));
+    let again = owner.begin(1);
+    assert!(matches!(again, Ok(Begun::Again(_))), "{again:?}");
     assert_eq!(owner.begin(9), Err(nfsstat4::NFS4ERR_BAD_SEQID));
     let held = files.release_lock_owner(A, b"l");
     assert_eq!(held, Err(nfsstat4::NFS4ERR_LOCKS_HELD));
@@ -587,4 +590,150 @@ fn state_ids_are_not_to_be_foreseen() {
     let (first, second) = (ids(1), ids(2));
     assert!(first.iter().zip(&second).all(|(a, b)| a != b));
     assert_eq!(first, ids(1), "of one secret they are known");
+}
+
+/// Reading is not writing, and one of both is not both.
+#[test]
+fn open_lets_its_client_do_what_it_asked_for() {
+    let both = READ | WRITE;
+    for access in [READ, WRITE, both] {
+        let files = files();
+        let state = open(&files, A, b"o", access);
+        for wanted in [READ, WRITE, both] {
+            let expected = match access == both || access == wanted {
+                true => Ok(()),
+                false => Err(nfsstat4::NFS4ERR_OPENMODE),
+            };
+            assert_eq!(state.check_access(wanted), expected, "{access} {wanted}");
+        }
+    }
+}
+
+/// What a state is marked with outlasts its changes: an open that is not confirmed is not
+/// by being opened for more.
+#[test]
+fn changes_of_a_state_leave_its_marks() {
+    let files = files();
+    let state = open(&files, A, b"o", READ);
+    state.mark(UNCONFIRMED | state::RECALLED);
+    state.change(Share {
+        access: WRITE,
+        deny: READ,
+    });
+    assert!(state.is_unconfirmed() && state.is_recalled());
+    assert_eq!((state.seqid(), state.share().access), (2, WRITE));
+    state.set_share(Share {
+        access: READ,
+        deny: 0,
+    });
+    assert!(state.is_unconfirmed() && state.is_recalled());
+    let share = state.share();
+    assert_eq!((state.seqid(), share.access, share.deny), (2, READ, 0));
+}
+
+/// Of numbers that wrap one half is past.
+#[test]
+fn state_id_is_old_by_up_to_half_of_all_numbers() {
+    let files = files();
+    let state = open(&files, A, b"o", READ);
+    let half = 1 << 31;
+    let old = state.check(1_u32.wrapping_sub(half - 1), false);
+    assert_eq!(old, Err(nfsstat4::NFS4ERR_OLD_STATEID));
+    let bad = state.check(1_u32.wrapping_sub(half), false);
+    assert_eq!(bad, Err(nfsstat4::NFS4ERR_BAD_STATEID));
+}
+
+#[test]
+fn owner_goes_with_its_last_state() {
+    let files = files();
+    let at = |file| {
+        let file = (1, file);
+        let args = args(A, b"o", READ, 0);
+        files.open(&OpenArgs { file, ..args }).unwrap().state
+    };
+    let (first, second) = (at(1), at(2));
+    let owner = || {
+        files
+            .find_owner(A, OwnerKind::Open, b"o")
+            .map(|owner| owner.id)
+    };
+    let id = owner();
+    files.close(&first).unwrap();
+    assert_eq!(owner(), id, "it has another");
+    files.close(&second).unwrap();
+    assert_eq!(owner(), None);
+    assert!(no_trace(&files));
+}
+
+#[test]
+fn client_that_is_gone_gets_no_state() {
+    let files = files();
+    files.holdings(A).unwrap().lock().unwrap().is_gone = true;
+    assert!(files.open(&args(A, b"o", READ, 0)).is_err());
+    assert!(no_trace(&files));
+}
+
+/// A client has so much for sure, and a part of what is left.
+#[test]
+fn client_has_room_for_some_or_a_part_of_the_rest() {
+    let mut files = files();
+    files.admit(A, true);
+    let owner = |at: usize| Owner::new(at as u64, OwnerKind::Open, &at.to_be_bytes());
+    let mut holdings = Holdings::new(&Arc::default());
+    for at in 0..HELD_MIN {
+        assert!(holdings.has_room(0), "{at}");
+        let name = Box::from(at.to_be_bytes());
+        holdings
+            .owners
+            .insert((OwnerKind::Open, name), owner(at).into());
+    }
+    assert!(!holdings.has_room(4 * HELD_MIN));
+    assert!(holdings.has_room(4 * (HELD_MIN + 1)));
+    // Owners and states count alike.
+    files.held_max = 0;
+    let owners = (0..).take_while(|at: &usize| {
+        let owner = files.admit_owner(A, OwnerKind::Open, &at.to_be_bytes(), 0);
+        owner.is_ok()
+    });
+    assert_eq!(owners.count(), HELD_MIN);
+    let states = (0..).take_while(|at: &u64| {
+        let args = args(B, b"o", READ, 0);
+        let file = (1, *at);
+        files.open(&OpenArgs { file, ..args }).is_ok()
+    });
+    assert_eq!(states.count(), HELD_MIN - 1, "one owner");
+}
+
+#[test]
+fn file_that_somebody_writes_is_not_delegated() {
+    let files = files();
+    let delegate = |client, access, file| {
+        let args = OpenArgs {
+            delegate: Some(b"handle"),
+            file: (1, file),
+            ..args(client, b"o", access, 0)
+        };
+        files.open(&args).unwrap().delegation.is_some()
+    };
+    assert!(!files.has_delegations());
+    assert!(!delegate(B, WRITE, 1));
+    assert!(!delegate(A, READ, 1), "another writes it");
+    assert!(!files.has_delegations());
+    assert!(delegate(A, READ, 2) && delegate(A, READ, 3));
+    assert!(files.has_delegations());
+    assert!(!delegate(A, READ, 4), "two are the most");
+}
+
+#[test]
+fn owner_that_asks_does_not_retire() {
+    let files = files();
+    files.admit(A, true);
+    let ask = |now| files.admit_owner(A, OwnerKind::Open, b"o", now).unwrap();
+    let is_known = || files.find_owner(A, OwnerKind::Open, b"o").is_some();
+    ask(0);
+    ask(8);
+    files.retire_owners(10, 18);
+    assert!(is_known());
+    files.retire_owners(10, 19);
+    assert!(!is_known());
 }

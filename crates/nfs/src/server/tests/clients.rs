@@ -1,0 +1,123 @@
+//! Who is taken for whom, and what a session is made of.
+
+use wire::nfs4::{EXCHGID4_FLAG_SUPP_FENCE_OPS, callback_sec_parms4, cb_sys_cred};
+use wire::xdr::Opaque;
+
+use super::*;
+
+/// Case 3 of EXCHANGE_ID: nobody else has a name of who has a session or state.
+#[test]
+fn name_is_in_use_by_who_has_a_session_or_state() {
+    for (has_session, has_state) in [(true, false), (false, true), (false, false)] {
+        let server = server();
+        let session = confirmed(&server, b"a", 1, 0);
+        if !has_session {
+            server.destroy_session(&session.id, user(0)).unwrap();
+        }
+        let state = move |_| has_state;
+        let other = server.exchange_id(1, owner(b"a", 2), 0, user(1), (0, &state));
+        let is_in_use = other == Err(nfsstat4::NFS4ERR_CLID_INUSE);
+        assert_eq!(is_in_use, has_session || has_state, "{other:?}");
+    }
+}
+
+#[test]
+fn version_4_1_has_no_fencing_of_operations() {
+    let exchange = |minor| {
+        let flags = EXCHGID4_FLAG_SUPP_FENCE_OPS;
+        let server = server();
+        let exchanged = server.exchange_id(minor, owner(b"a", 1), flags, user(0), at(0));
+        exchanged.map(|_| ())
+    };
+    assert_eq!(exchange(1), Err(nfsstat4::NFS4ERR_INVAL));
+    assert_eq!(exchange(2), Ok(()));
+}
+
+#[test]
+fn client_that_goes_leaves_no_name() {
+    let server = server();
+    let exchange = |boot| {
+        let exchanged = server.exchange_id(1, owner(b"a", boot), 0, user(0), at(0));
+        exchanged.unwrap().clientid
+    };
+    let is_nobody = || server.registry().owners.iter().all(HashMap::is_empty);
+    server.destroy_clientid(exchange(1), false).unwrap();
+    assert!(is_nobody(), "it was not confirmed");
+    let session = confirmed(&server, b"a", 1, 0);
+    let next = exchange(2);
+    server.destroy_session(&session.id, user(0)).unwrap();
+    server.destroy_clientid(session.client.id, false).unwrap();
+    assert!(!is_nobody(), "it has begun to start again");
+    server.destroy_clientid(next, false).unwrap();
+    assert!(is_nobody());
+}
+
+/// Of version 4.0 as well: who has started again takes its own place.
+#[test]
+fn client_of_version_4_0_that_is_back_needs_no_room() {
+    let settings = Settings {
+        clients_of_host_max: 1,
+        ..Settings::default()
+    };
+    let server = Server::new(settings, 7, [], 0);
+    old_client(&server, b"a", 0);
+    let set = |id: &'static [u8]| {
+        let address = CallbackAddress {
+            program: 1,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 0,
+        };
+        let set = server.set_clientid(owner(id, 2), address, user(0), at(0));
+        set.map(|_| ())
+    };
+    assert_eq!(set(b"b"), Err(nfsstat4::NFS4ERR_DELAY));
+    assert_eq!(set(b"a"), Ok(()));
+}
+
+/// It has no RECLAIM_COMPLETE to say.
+#[test]
+fn client_of_version_4_0_takes_state_at_once_when_nobody_is_waited_for() {
+    let server = server();
+    let client = old_client(&server, b"a", 0);
+    assert_eq!(server.check_grace(&client, false, 0), Ok(()));
+}
+
+#[test]
+fn channels_have_a_least_size() {
+    let create = |edit: fn(&mut CREATE_SESSION4args<'_>)| {
+        let server = server();
+        let exchanged = server.exchange_id(1, owner(b"a", 1), 0, user(0), at(0));
+        let exchanged = exchanged.unwrap();
+        let mut args = session_args(exchanged.clientid, exchanged.sequenceid);
+        edit(&mut args);
+        server.create_session(&args, user(0), 0).map(|_| ())
+    };
+    let small = Err(nfsstat4::NFS4ERR_TOOSMALL);
+    assert_eq!(create(|args| args.csa_fore_chan_attrs = attrs(255)), small);
+    assert_eq!(create(|args| args.csa_fore_chan_attrs = attrs(256)), Ok(()));
+    let fewer = create(|args| args.csa_fore_chan_attrs.ca_maxoperations = 0);
+    assert_eq!(fewer, small);
+    let fewer = create(|args| args.csa_fore_chan_attrs.ca_maxrequests = 0);
+    assert_eq!(fewer, small);
+    // CB_SEQUENCE and one more.
+    let fewer = create(|args| args.csa_back_chan_attrs.ca_maxoperations = 1);
+    assert_eq!(fewer, small);
+    let enough = create(|args| args.csa_back_chan_attrs.ca_maxoperations = 2);
+    assert_eq!(enough, Ok(()));
+}
+
+#[test]
+fn callbacks_come_as_whom_the_client_names_first() {
+    let sys = callback_sec_parms4::case_1(cb_sys_cred {
+        stamp: 0,
+        machinename: Opaque(b""),
+        uid: 5,
+        gid: 6,
+        gids: List::Of(&[]),
+    });
+    let none = callback_sec_parms4::case_0;
+    assert_eq!(callback_user([none, sys].into_iter()), None);
+    assert_eq!(callback_user([sys, none].into_iter()), Some((5, 6)));
+    assert_eq!(callback_user(std::iter::empty()), Some((0, 0)), "root");
+}
