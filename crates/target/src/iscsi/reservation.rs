@@ -273,11 +273,18 @@ fn apply(
 }
 
 fn answer_of(shared: &Shared, volume: &dyn Volume, request: &Request, refused: &Refused) -> Answer {
+    if let Refused::Full | Refused::Unsaved(_) = refused {
+        note_unchanged(shared, volume, refused);
+    }
+    refusal_of(request, refused)
+}
+
+fn refusal_of(request: &Request, refused: &Refused) -> Answer {
     let flags = match request {
         Request::Move { .. } => 17,
         _ => 20,
     };
-    let sense = match (refused, request) {
+    Answer::Check(match (refused, request) {
         (Refused::Conflict, _) => return CONFLICT,
         (Refused::Invalid, Request::Release { .. }) => {
             Sense::illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
@@ -288,11 +295,7 @@ fn answer_of(shared: &Shared, volume: &dyn Volume, request: &Request, refused: &
         (Refused::Volatile, _) => Sense::in_list(flags, Some(0)),
         (Refused::Full, _) => Sense::illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
         (Refused::Unsaved(_), _) => Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE),
-    };
-    if let Refused::Full | Refused::Unsaved(_) = refused {
-        note_unchanged(shared, volume, refused);
-    }
-    Answer::Check(sense)
+    })
 }
 
 /// The change that a command asks for, and whether it ends commands of those
@@ -406,5 +409,60 @@ impl Target {
             target: self.name.clone(),
             port,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags lie elsewhere in the list of REGISTER AND MOVE.
+    #[test]
+    fn refusals_point_at_what_is_wrong() {
+        let who = Registrant::NvmeHost([1; 16]);
+        let moved = Request::Move {
+            current: 1,
+            to: who,
+            key: 2,
+            unregister: false,
+            persist: true,
+        };
+        let registered = Request::ScsiRegister {
+            current: Some(1),
+            key: 2,
+            persist: true,
+            ports: Vec::new(),
+            named: Vec::new(),
+        };
+        let release = Request::Release {
+            current: 1,
+            kind: Type::WriteExclusive,
+        };
+        let illegal = Sense::illegal;
+        for (request, refused, sense) in [
+            (&moved, Refused::Volatile, Sense::in_list(17, Some(0))),
+            (&registered, Refused::Volatile, Sense::in_list(20, Some(0))),
+            (&registered, Refused::Invalid, Sense::in_list(20, Some(3))),
+            (&moved, Refused::Invalid, Sense::in_list(8, None)),
+            (
+                &release,
+                Refused::Invalid,
+                illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION),
+            ),
+            (
+                &registered,
+                Refused::Full,
+                illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
+            ),
+            (
+                &moved,
+                Refused::Unsaved(std::io::ErrorKind::StorageFull.into()),
+                Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE),
+            ),
+        ] {
+            let told = refusal_of(request, &refused);
+            assert_eq!(told, Answer::Check(sense), "{request:?}: {refused}");
+        }
+        assert_eq!(refusal_of(&release, &Refused::Conflict), CONFLICT);
     }
 }

@@ -402,6 +402,33 @@ fn others_can_be_registered_and_given_the_reservation() {
     stop(running);
 }
 
+/// Its ports are those that are logged in, wherever that is (SPC-4, section 7.6.4.6).
+#[test]
+fn initiator_that_is_named_without_a_port_is_registered_with_all_of_its() {
+    let running = serve(vec![]);
+    let mut alice = Nexus::of(&running, ALICE);
+    let mut named = list(0, 1, SPEC_I_PT);
+    let ids = id(BOB);
+    named.extend((ids.len() as u32).to_be_bytes());
+    named.extend(&ids);
+    let register = reserve_out::REGISTER;
+    let nowhere = alice.reserve_out(register, 0, &named);
+    assert!(
+        matches!(nowhere, Err(Fail::Check(5, 0x2600, _))),
+        "{nowhere:?}"
+    );
+    assert!(alice.keys().0.is_empty());
+    let mut bobs = [2, 2].map(|listener| Nexus::login(&running, listener, BOB, DISKS));
+    let mut carol = Nexus::of(&running, "iqn.2004-01.org.example:carol");
+    alice.reserve_out(register, 0, &named).unwrap();
+    assert_eq!(alice.keys().0, [1, 1, 1]);
+    for bob in &mut bobs {
+        bob.register(1, 2).expect("it is registered");
+    }
+    assert_eq!(carol.register(1, 2), Err(Fail::Conflict), "it is not");
+    stop(running);
+}
+
 #[test]
 fn one_registration_can_be_for_all_ports() {
     let running = serve(vec![]);
