@@ -150,11 +150,16 @@ const GUARDED: &[Guarded] = &[
             // Locks.
             "crates/nfs/src/server/locks.rs",
             "crates/nfs/src/server/locks/*.rs",
-            "crates/nfs/src/server/files/locking.rs",
             // Replay.
             "crates/nfs/src/server/session.rs",
             "crates/nfs/src/server/set_clientid.rs",
             "crates/nfs/src/server/secret.rs",
+            // Clients, and what they have.
+            "crates/nfs/src/server/client.rs",
+            "crates/nfs/src/server/registry.rs",
+            "crates/nfs/src/server/grace.rs",
+            "crates/nfs/src/server/files.rs",
+            "crates/nfs/src/server/files/*.rs",
         ],
         tests: &["--lib", "server::"],
     },
@@ -164,6 +169,7 @@ const GUARDED: &[Guarded] = &[
             "crates/store/src/reservation.rs",
             "crates/store/src/reservation/**",
             "crates/store/src/locks.rs",
+            "crates/store/src/unreadable.rs",
             "crates/store/src/fs/access.rs",
         ],
         tests: &["--lib"],
@@ -179,7 +185,13 @@ const GUARDED: &[Guarded] = &[
     },
     Guarded {
         package: "nfsd",
-        files: &["crates/nfsd/src/handle.rs", "crates/nfsd/src/again.rs"],
+        files: &[
+            "crates/nfsd/src/handle.rs",
+            "crates/nfsd/src/again.rs",
+            "crates/nfsd/src/past.rs",
+            "crates/nfsd/src/exports.rs",
+            "crates/nfsd/src/security.rs",
+        ],
         tests: &["--lib", "--test", "conformance", "--test", "state"],
     },
     Guarded {
@@ -190,6 +202,47 @@ const GUARDED: &[Guarded] = &[
             "crates/mem/src/frames/word.rs",
         ],
         tests: &["--lib", "frames::"],
+    },
+    Guarded {
+        package: "auth",
+        files: &["crates/auth/src/*.rs"],
+        tests: &["--lib"],
+    },
+    Guarded {
+        package: "nvmf",
+        files: &[
+            "crates/nvmf/src/registry.rs",
+            "crates/nvmf/src/registry/*.rs",
+            "crates/nvmf/src/reservation.rs",
+        ],
+        tests: &["--lib", "--test", "controller"],
+    },
+    Guarded {
+        package: "iscsi",
+        files: &[
+            "crates/iscsi/src/registry.rs",
+            "crates/iscsi/src/registry/*.rs",
+            "crates/iscsi/src/security.rs",
+            "crates/iscsi/src/name.rs",
+        ],
+        tests: &["--lib", "--test", "logins"],
+    },
+    Guarded {
+        package: "target",
+        files: &[
+            "crates/target/src/reservation.rs",
+            "crates/target/src/nvme/reservation.rs",
+            "crates/target/src/iscsi/reservation.rs",
+        ],
+        tests: &[
+            "--package",
+            "host",
+            "--lib",
+            "--test",
+            "target",
+            "--test",
+            "reservations",
+        ],
     },
 ];
 
