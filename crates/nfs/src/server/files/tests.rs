@@ -691,12 +691,12 @@ fn client_has_room_for_some_or_a_part_of_the_rest() {
     assert!(holdings.has_room(4 * (HELD_MIN + 1)));
     // Owners and states count alike.
     files.held_max = 0;
-    let owners = (0..).take_while(|at: &usize| {
+    let owners = (0..2 * HELD_MIN).take_while(|at| {
         let owner = files.admit_owner(A, OwnerKind::Open, &at.to_be_bytes(), 0);
         owner.is_ok()
     });
     assert_eq!(owners.count(), HELD_MIN);
-    let states = (0..).take_while(|at: &u64| {
+    let states = (0..2 * HELD_MIN as u64).take_while(|at| {
         let args = args(B, b"o", READ, 0);
         let file = (1, *at);
         files.open(&OpenArgs { file, ..args }).is_ok()
