@@ -44,6 +44,9 @@ fn nets_hold_the_addresses_that_begin_alike() {
         ("::ffff:10.0.0.0/104", "10.9.8.7", true),
         ("::ffff:10.0.0.0/104", "11.9.8.7", false),
         ("::ffff:192.0.2.7", "192.0.2.7", true),
+        // One that holds more than those.
+        ("::ffff:10.0.0.0/8", "::1", true),
+        ("::ffff:10.0.0.0/8", "10.9.8.7", false),
     ];
     for (net, who, expected) in cases {
         let net: Net = net.parse().unwrap();
@@ -100,11 +103,15 @@ fn squashing_makes_nobody_of_whom_it_should() {
     let root = Credential::sys(0, 0, [0, 5]);
     let user = Credential::sys(1000, 100, [0, 5]);
     let nobody = Credential::sys(77, 78, []);
+    let of = |uid, gid, also| Credential::sys(uid, gid, [also]);
     let cases = [
         (Squash::None, root, root),
         (Squash::None, user, user),
         (Squash::Root, root, Credential::sys(77, 78, [78, 5])),
         (Squash::Root, user, Credential::sys(1000, 100, [78, 5])),
+        (Squash::Root, of(0, 100, 5), of(77, 100, 5)),
+        (Squash::Root, of(1000, 0, 5), of(1000, 78, 5)),
+        (Squash::Root, of(1000, 100, 0), of(1000, 100, 78)),
         (Squash::All, root, nobody),
         (Squash::All, user, nobody),
     ];
@@ -112,6 +119,8 @@ fn squashing_makes_nobody_of_whom_it_should() {
         let acts = rule(squash).instead(&said).unwrap_or(said);
         assert_eq!(acts, expected, "{squash:?}");
     }
+    // Who is not the superuser in any way acts as what it says.
+    assert_eq!(rule(Squash::Root).instead(&of(1000, 100, 5)), None);
     // Who says nothing is nobody, not user 0.
     for squash in [Squash::None, Squash::Root, Squash::All] {
         assert_eq!(rule(squash).instead(&Credential::default()), Some(nobody));
@@ -132,6 +141,7 @@ fn exports_stand_beside_each_other() {
     let cases = [
         (vec!["/a", "/b", "/a"], ExportsError::Twice("/a".into())),
         (vec!["/a/b", "/a"], nested("/a", "/a/b")),
+        (vec!["/a", "/a/b"], nested("/a", "/a/b")),
         // What sorts between them as a text does not hide it.
         (vec!["/a/b", "/a.b", "/a"], nested("/a", "/a/b")),
         (vec!["/x", "/"], nested("/", "/x")),
@@ -162,4 +172,27 @@ fn ids_are_the_same_for_all_time() {
         (0xdc1a_3595, 0x3d44_6ac1_e15e_5f54)
     );
     assert_eq!(id_of_path("/"), 0x2f63_a24c_8601_89fc);
+}
+
+/// Whichever of the two is named first.
+#[test]
+fn paths_clash_either_way() {
+    let nested = Some(ExportsError::Nested("/a".into(), "/a/b".into()));
+    assert_eq!(clash("/a", "/a/b"), nested);
+    assert_eq!(clash("/a/b", "/a"), nested);
+    assert_eq!(clash("/a", "/ab"), None);
+}
+
+#[test]
+fn rules_and_exports_have_a_most() {
+    let rules = |count| Export::new("/a", fs(), vec![Rule::default(); count]).is_ok();
+    assert!(rules(RULES_MAX) && !rules(RULES_MAX + 1));
+    assert!(!rules(RULES_MAX + 2));
+    let many = |count: usize| {
+        let paths: Vec<String> = (0..count).map(|at| format!("/{at}")).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        exports(&paths).is_ok()
+    };
+    assert!(many(EXPORTS_MAX) && !many(EXPORTS_MAX + 1));
+    assert!(!many(EXPORTS_MAX + 2));
 }
