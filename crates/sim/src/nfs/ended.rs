@@ -401,7 +401,11 @@ impl NfsClient {
             match *ask {
                 Ask::ReclaimLock(at) => self.id.locks[at] = None,
                 Ask::Reclaim(at) if at >= DATA_FILES => self.id.opens[at] = None,
-                _ => self.lose_all(&format!("{status:?}"), common)?,
+                // The server may keep what was reclaimed before: the client gives it up.
+                _ => {
+                    common.model.forgets(self.id.number);
+                    self.mount_anew();
+                }
             }
             return Ok(());
         }
