@@ -89,6 +89,10 @@ pub enum Fault {
     ShortUnsynced,
     /// A directory closes descriptors with writes that were not synced.
     CloseUnsynced,
+    /// A change of names in a directory is answered before it is synced.
+    NamesUnsynced,
+    /// What a directory could not remove is said to be removed.
+    FailedIsRemoved,
     /// What a client has open and locked goes with its connection.
     ForgetLocks,
     /// Others are let in while clients may still reclaim.

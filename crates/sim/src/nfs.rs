@@ -5,6 +5,7 @@ mod client;
 mod ended;
 mod had;
 mod kept;
+mod log;
 mod model;
 mod names;
 pub mod posix;

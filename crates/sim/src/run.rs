@@ -850,6 +850,7 @@ impl Run {
             nfs.crash(self.world.borrow().now);
             if let (true, Some(posix)) = (power, nfs.posix()) {
                 posix.power_cut();
+                self.clients.iter_mut().for_each(NfsClient::power_failed);
             }
             for client in &mut self.clients {
                 client.target_died(plan.survives);

@@ -415,6 +415,20 @@ fn a_descriptor_that_is_closed_with_unsynced_writes_is_found() {
 }
 
 #[test]
+fn names_that_are_answered_before_they_are_synced_are_found() {
+    is_found_where(has_dir, Fault::NamesUnsynced, &["of NFS finds"]);
+}
+
+#[test]
+fn names_that_could_not_be_removed_and_are_said_to_be_are_found() {
+    is_found_where(
+        has_dir,
+        Fault::FailedIsRemoved,
+        &["of NFS finds", "otherwise than once"],
+    );
+}
+
+#[test]
 fn locks_that_go_with_a_connection_are_found() {
     is_found_where(has_nfs, Fault::ForgetLocks, &["is lost:"]);
 }

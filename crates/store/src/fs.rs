@@ -24,7 +24,7 @@ mod op;
 mod types;
 
 pub use access::Rights;
-pub use dir::{Below, Dir, DirError, DirProblem, DirSpec, Owners};
+pub use dir::{Below, Change, Dir, DirError, DirProblem, DirSpec, Owners};
 pub use error::Error;
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};

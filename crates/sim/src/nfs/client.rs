@@ -244,6 +244,11 @@ impl NfsClient {
         self.wake_at(world, at);
     }
 
+    /// The power of the target has failed.
+    pub fn power_failed(&mut self) {
+        self.names.power_failed();
+    }
+
     /// The target's process has ended.
     pub fn target_died(&mut self, survives: bool) {
         if survives {

@@ -150,13 +150,18 @@ impl NfsClient {
         match ask {
             Ask::Renew => Ok(()),
             Ask::Root | Ask::MakeHome | Ask::FindHome | Ask::Complete => {
-                self.setup_ended(&ask, found.0)
+                self.setup_ended(ask, found.0, common)
             }
             Ask::Read(..) | Ask::Write { .. } | Ask::Commit(_) => {
                 self.io_ended(ask, begin, found, common)
             }
             Ask::Make(..) | Ask::Remove(_) | Ask::Rename(..) | Ask::Look(_) => {
                 common.model.checked += 1;
+                if common.may_fail && is_failure(found.0.status) {
+                    // It may have been done as far as its sync.
+                    self.names.lost(&ask);
+                    return Ok(());
+                }
                 self.name_ended(&ask, found.0)
             }
             Ask::Open(share) => self.opened(share, found.0, common),
@@ -176,10 +181,10 @@ impl NfsClient {
         }
     }
 
-    fn setup_ended(&mut self, ask: &Ask, mut results: Results<'_>) -> Verdict {
+    fn setup_ended(&mut self, ask: Ask, mut results: Results<'_>, common: &Common) -> Verdict {
         let status = results.status;
         let results = &mut results;
-        match (ask, status) {
+        match (&ask, status) {
             (Ask::Complete, nfsstat4::NFS4_OK | nfsstat4::NFS4ERR_COMPLETE_ALREADY) => Ok(()),
             (Ask::Root, nfsstat4::NFS4_OK) => {
                 done(results, nfs_opnum4::OP_PUTROOTFH)?;
@@ -188,6 +193,10 @@ impl NfsClient {
                 Ok(())
             }
             (Ask::MakeHome, nfsstat4::NFS4_OK | nfsstat4::NFS4ERR_EXIST) => Ok(()),
+            (Ask::MakeHome, status) if common.may_fail && is_failure(status) => {
+                self.put_later(ask);
+                Ok(())
+            }
             (Ask::FindHome, nfsstat4::NFS4_OK) => {
                 done(results, nfs_opnum4::OP_PUTFH)?;
                 done(results, nfs_opnum4::OP_LOOKUP)?;
@@ -322,6 +331,10 @@ impl NfsClient {
                     wants: false,
                     ..share
                 }));
+                return Ok(());
+            }
+            status if common.may_fail && is_failure(status) => {
+                self.put_later(Ask::Open(share));
                 return Ok(());
             }
             status => return unexpected(&Ask::Open(share), status),

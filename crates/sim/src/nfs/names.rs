@@ -23,8 +23,11 @@ pub enum Entry {
 /// One name.
 #[derive(Clone, Debug)]
 struct Name {
-    /// More than one after an operation whose answer was lost with the server.
+    /// More than one after an operation that failed, or whose answer was lost with the
+    /// server.
     may_be: Vec<Entry>,
+    /// What a power cut may make of it besides.
+    falls_back: Vec<Entry>,
     is_busy: bool,
 }
 
@@ -36,6 +39,7 @@ impl Default for Names {
     fn default() -> Names {
         let name = Name {
             may_be: vec![Entry::Absent],
+            falls_back: Vec::new(),
             is_busy: false,
         };
         Names(vec![name; NAMES])
@@ -157,27 +161,45 @@ impl Names {
         if status == nfsstat4::NFS4_OK {
             for (name, entry) in self.effect(ask, object.map(|(fileid, _)| fileid)) {
                 self.set(name, entry);
+                // It was synced.
+                self.0[name].falls_back.clear();
             }
         }
         Ok(())
     }
 
-    /// An operation may have been executed, or not.
+    /// An operation may have been executed, or not; if so, it may not be on the disk.
     pub fn lost(&mut self, ask: &Ask) {
         self.free(ask);
         if self.expected(ask) == [nfsstat4::NFS4_OK] {
             for (name, entry) in self.effect(ask, None) {
-                let may_be = &mut self.0[name].may_be;
-                if !may_be.contains(&entry) {
-                    may_be.push(entry);
-                }
+                let Name {
+                    may_be, falls_back, ..
+                } = &mut self.0[name];
+                add(may_be, &[entry]);
+                add(falls_back, may_be);
             }
+        }
+    }
+
+    /// The power has failed: a name that was not synced is what it was, or is not.
+    pub fn power_failed(&mut self) {
+        for name in &mut self.0 {
+            add(&mut name.may_be, &name.falls_back);
         }
     }
 
     /// It was not executed.
     pub fn refused(&mut self, ask: &Ask) {
         self.free(ask);
+    }
+}
+
+fn add(to: &mut Vec<Entry>, entries: &[Entry]) {
+    for entry in entries {
+        if !to.contains(entry) {
+            to.push(*entry);
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! A POSIX file system below a `dir`. Names and attributes are those of a real folder,
-//! in which every call succeeds. What is simulated is content: the folder's files are
+//! A POSIX file system below a `dir`. Names and attributes are those of a real folder;
+//! what becomes of names is in [`super::log`]. Content is simulated: the folder's files are
 //! the page cache, and of each there is what a power cut leaves. Reads, writes and
 //! syncs take their time, come short, are interrupted and fail with every errno; dirty
 //! blocks are written behind everybody's back, and where that fails, the error is told
@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -17,8 +17,9 @@ use mem::BufRange;
 use reactor::{Nanos, Token};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use store::fs::{Below, Dir, DirSpec};
+use store::fs::{Below, Change, Dir, DirSpec};
 
+use super::log::Log;
 use crate::random::Random;
 use crate::world::{DriverId, MS, US};
 
@@ -105,6 +106,7 @@ struct State {
     by_object: HashMap<(u64, u64), usize>,
     ops: BTreeMap<u64, Op>,
     next_op: u64,
+    names: Log,
     /// A write has found no room since this was last asked.
     was_full: bool,
 }
@@ -139,7 +141,11 @@ impl Posix {
         let served = folder.path().join("served");
         std::fs::create_dir(&served).expect("a new folder is empty");
         let everybody = Permissions::from_mode(0o777);
-        std::fs::set_permissions(served, everybody).expect("it is ours");
+        std::fs::set_permissions(&served, everybody).expect("it is ours");
+        let root = rustix::fs::open(&served, OFlags::PATH, Mode::empty());
+        // Chance of its own, so that content fares as it would without.
+        let chance = Random::new(random.clone().any());
+        let names = Log::new(chance, root.expect("it is ours").as_fd());
         let state = State {
             random,
             settings,
@@ -147,6 +153,7 @@ impl Posix {
             by_object: HashMap::new(),
             ops: BTreeMap::new(),
             next_op: 0,
+            names,
             was_full: false,
         };
         Posix {
@@ -228,7 +235,9 @@ impl Posix {
 
     /// From now on nothing fails any more.
     pub fn heal(&self) {
-        let settings = &mut self.state().settings;
+        let mut state = self.state();
+        state.names.heal();
+        let settings = &mut state.settings;
         settings.write_errors = 0;
         settings.sync_errors = 0;
         settings.interrupts = 0;
@@ -255,6 +264,7 @@ impl Posix {
     /// The power has failed: of each dirty block either content is left.
     pub fn power_cut(&self) {
         let mut state = self.state();
+        state.names.power_cut();
         let survives = state.random.pick(&[0, 50, 100]);
         for at in 0..state.files.len() {
             for block in state.files[at].dirty() {
@@ -287,6 +297,14 @@ impl Below for Posix {
         }
         state.write_back(file, &dirty, fate);
         state.files[file].tell(fd)
+    }
+
+    fn change(
+        &self,
+        what: Change<'_>,
+        call: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.state().names.change(what, call)
     }
 }
 

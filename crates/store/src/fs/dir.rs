@@ -70,7 +70,7 @@ mod turns;
 mod workers;
 mod xattrs;
 
-pub use below::Below;
+pub use below::{Below, Change};
 pub use error::{DirError, DirProblem};
 pub(crate) use task::Steps;
 

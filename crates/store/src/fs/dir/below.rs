@@ -1,13 +1,33 @@
 //! What a simulator takes the place of: the threads of a `dir`, and the calls of
-//! theirs that bring content to the disk.
+//! theirs that change names or bring something to the disk.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::fdatasync;
 use rustix::io::Errno;
 
 use super::{Dir, DirError, DirSpec};
+
+/// A directory and a name in it.
+pub type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
+
+/// A call that changes names, or what goes with one.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// An object gets a name.
+    Make(Place<'a>),
+    /// A new object gets its attributes.
+    Dress,
+    /// A name goes that was just made, since its object could not be made ready.
+    Unmake(Place<'a>),
+    /// A name goes.
+    Remove(Place<'a>),
+    /// A name moves from one place to another.
+    Move(Place<'a>, Place<'a>),
+    /// What was changed of an object is brought to the disk.
+    Sync(BorrowedFd<'a>),
+}
 
 /// The file system below a [`Dir`], as its threads see it.
 pub trait Below: Send + Sync {
@@ -16,6 +36,16 @@ pub trait Below: Send + Sync {
     /// # Errors
     /// As `fdatasync`, which tells each descriptor of what could not be written.
     fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno>;
+
+    /// Makes a change by the call that does it.
+    ///
+    /// # Errors
+    /// Those of the call.
+    fn change(
+        &self,
+        what: Change<'_>,
+        call: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno>;
 }
 
 /// The kernel's.
@@ -24,6 +54,14 @@ pub(super) struct Kernel;
 impl Below for Kernel {
     fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
         fdatasync(fd)
+    }
+
+    fn change(
+        &self,
+        _: Change<'_>,
+        call: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        call()
     }
 }
 

@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ::mem::broken::{self, Fault};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ftruncate, linkat, makedev, mkdirat, mknodat, openat,
     readlinkat, renameat, symlinkat, unlinkat,
@@ -15,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::attributes::Owner;
+use super::below::Change;
 use super::beneath::{Seen, ctime, way_to};
 use super::table::{ROOT, Record};
 use super::{Inner, Owners, Synced};
@@ -210,7 +212,8 @@ impl Inner {
         let finished = self.finish(dir, name, &mut seen, (new, set), attr);
         if finished.is_err() {
             // Nothing has become of it: its name goes again.
-            let _ = unlinkat(at, name, flags);
+            let unmake = Change::Unmake((at, name));
+            let _ = self.below.change(unmake, &mut || unlinkat(at, name, flags));
         }
         finished.map(|file| (file, seen))
     }
@@ -227,9 +230,12 @@ impl Inner {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let is_real = self.owners == Owners::Real;
+        let make = |call: &mut dyn FnMut() -> Result<(), Errno>| {
+            self.below.change(Change::Make((dir, name)), call)
+        };
         match new {
-            New::Directory => mkdirat(dir, name, Mode::RWXU)?,
-            New::Symlink(text) => symlinkat(text, dir, name)?,
+            New::Directory => make(&mut || mkdirat(dir, name, Mode::RWXU))?,
+            New::Symlink(text) => make(&mut || symlinkat(text, dir, name))?,
             New::Fifo | New::Socket | New::Block(_) | New::Character(_) if is_real => {
                 let (file_type, device) = match new {
                     New::Fifo => (FileType::Fifo, attr.device),
@@ -239,12 +245,16 @@ impl Inner {
                     _ => unreachable!("these four"),
                 };
                 let device = makedev(device.major, device.minor);
-                mknodat(dir, name, file_type, private, device)?;
+                make(&mut || mknodat(dir, name, file_type, private, device))?;
             }
             // Without privileges what is special is recorded with a file.
             _ => {
-                let fd = openat(dir, name, flags, private)?;
-                return Ok(self.beneath.look(fd)?);
+                let mut made = None;
+                make(&mut || {
+                    made = Some(openat(dir, name, flags, private)?);
+                    Ok(())
+                })?;
+                return Ok(self.beneath.look(made.expect("it was made"))?);
             }
         }
         let fd = self.beneath.child(dir, name)?;
@@ -310,6 +320,7 @@ impl Inner {
         set: &SetAttr,
         attr: &Attr,
     ) -> Result<(), Error> {
+        self.below.change(Change::Dress, &mut || Ok(()))?;
         self.set_owner(file, seen, &Owner::of(attr))?;
         if let Some(size) = set.size {
             if size > self.info.file_bytes_max {
@@ -340,9 +351,7 @@ impl Inner {
         let mut seen = self.beneath.look(fd)?;
         let new = (New::Exclusive(verifier), set);
         let file = self.finish(dir, name, &mut seen, new, attr)?;
-        let way = way_to(seen.fd.as_fd());
-        let linked = linkat(CWD, way, dir.seen.fd.as_fd(), name, AtFlags::SYMLINK_FOLLOW);
-        match linked {
+        match self.link_to(&seen, (dir, name)) {
             Ok(()) => Ok(Some((file, seen))),
             Err(errno) => {
                 self.table().remove(file.0)?;
@@ -352,6 +361,14 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Gives an object one more name.
+    fn link_to(&self, seen: &Seen, (dir, name): (&Dir, &[u8])) -> Result<(), Errno> {
+        let (way, at) = (way_to(seen.fd.as_fd()), dir.seen.fd.as_fd());
+        (self.below).change(Change::Make((at, name)), &mut || {
+            linkat(CWD, &way, at, name, AtFlags::SYMLINK_FOLLOW)
+        })
     }
 
     pub(super) fn link(
@@ -379,9 +396,7 @@ impl Inner {
         self.check_writable()?;
         synced.object(self, &dir.seen)?;
         self.table().add_place(file.0, dir.file.0, name)?;
-        let way = way_to(seen.fd.as_fd());
-        let linked = linkat(CWD, way, dir.seen.fd.as_fd(), name, AtFlags::SYMLINK_FOLLOW);
-        if let Err(errno) = linked {
+        if let Err(errno) = self.link_to(&seen, (&dir, name)) {
             self.table().remove_place(file.0, dir.file.0, name)?;
             return Err(errno.into());
         }
@@ -412,7 +427,13 @@ impl Inner {
         self.check_writable()?;
         synced.object(self, &dir.seen)?;
         self.keep_open(file, &seen)?;
-        unlinkat(dir.seen.fd.as_fd(), name, removal(attr.kind)).map_err(not_empty)?;
+        let (at, flags) = (dir.seen.fd.as_fd(), removal(attr.kind));
+        let remove = Change::Remove((at, name));
+        let removed = (self.below).change(remove, &mut || unlinkat(at, name, flags));
+        match removed {
+            Err(_) if broken::is(Fault::FailedIsRemoved) => {}
+            removed => removed.map_err(not_empty)?,
+        }
         self.unlinked(file, &mut seen, (dir.file, name))?;
         let change = self.change(dir.file, &mut dir.seen, dir.attr.change)?;
         Ok(Output::Removed { file, change })
@@ -543,7 +564,8 @@ impl Inner {
         let _moving = self.moving();
         self.table().add_place(file.0, goal.file.0, to)?;
         let (old, new) = (source.seen.fd.as_fd(), goal.seen.fd.as_fd());
-        let moved = renameat(old, from, new, to);
+        let what = Change::Move((old, from), (new, to));
+        let moved = (self.below).change(what, &mut || renameat(old, from, new, to));
         let mut table = self.table();
         match moved {
             Ok(()) if seen.is_directory() => table.set_place(file.0, goal.file.0, to)?,

@@ -12,11 +12,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use ::mem::broken::{self, Fault};
 use reactor::Ticket;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::Errno;
 
 use super::Inner;
+use super::below::Change;
 use super::beneath::Seen;
 use super::content::Ready;
 use super::opens::Entry;
@@ -306,7 +308,8 @@ impl Job {
             Work::Size(ready) => self.inner.size_now(ready).map(Done::Size),
         };
         let inner = Arc::clone(&self.inner);
-        match result.is_ok() && !synced.objects.is_empty() {
+        let is_changed = result.is_ok() && !synced.objects.is_empty();
+        match is_changed && !broken::is(Fault::NamesUnsynced) {
             true => inner.sync_then_end(synced, self, result),
             false => self.end(result),
         }
@@ -400,7 +403,8 @@ impl Inner {
                 let one = match found {
                     Some(&(_, one)) => one,
                     None => {
-                        let one = fsync(fd);
+                        let sync = Change::Sync(fd.as_fd());
+                        let one = self.below.change(sync, &mut || fsync(fd));
                         done.push((*ino, one));
                         one
                     }
