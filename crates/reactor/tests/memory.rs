@@ -30,7 +30,7 @@ fn socket(listener: &TcpListener) -> OwnedFd {
     OwnedFd::from(ours)
 }
 
-fn come_and_go(driver: &mut AnyDriver) {
+fn open_and_close_sockets(driver: &mut AnyDriver) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let connections = Vec::from_iter((0..SOCKETS).map(|_| {
         let socket = driver.add_socket(socket(&listener)).expect("room");
@@ -61,7 +61,7 @@ fn sockets_that_are_closed_keep_no_page_each() {
         let mut driver = open(choice, &DriverConfig::default(), pool).expect("a driver");
         mem::give_back_heap();
         let before = resident_kib();
-        come_and_go(&mut driver);
+        open_and_close_sockets(&mut driver);
         mem::give_back_heap();
         let kept = resident_kib().saturating_sub(before);
         assert!(kept < KEPT_KIB_MAX, "{kept} KiB with {}", driver.name());

@@ -40,7 +40,7 @@ pub use open::{
     BLOCK_SIZES, Examined, Kind, Names, OpenError, Problem, SIZE_MAX_BYTES, Spec, examine, open,
     over_file,
 };
-pub use regular::own_file;
+pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use state::{Medium, State, StateError};

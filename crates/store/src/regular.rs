@@ -263,9 +263,14 @@ pub(crate) fn is_there(path: &Path, remedy: &str) -> io::Result<bool> {
 /// What helps where something else lies in the place of a file of weft's.
 pub(crate) const MOVE_IT_AWAY: &str = "move it away, weft makes a file of its own there";
 
-/// The same where weft alone makes the file, whose name the error tells.
-pub fn own_file(path: &Path) -> io::Result<bool> {
-    is_there(path, MOVE_IT_AWAY).map_err(|error| match error.kind() {
+/// Refuses anything but a file, or nothing, where weft alone makes the file. The error
+/// tells its name.
+///
+/// # Errors
+/// What lies there, or that it cannot be looked at.
+pub fn expect_own_file(path: &Path) -> io::Result<()> {
+    let found = is_there(path, MOVE_IT_AWAY).map(drop);
+    found.map_err(|error| match error.kind() {
         kind @ io::ErrorKind::InvalidInput => {
             io::Error::new(kind, format!("{}: {error}", path.display()))
         }

@@ -94,8 +94,8 @@ impl Log {
         what: Change<'_>,
         call: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let is_unmade = matches!(what, Change::Unmake(_));
-        if !is_unmade && self.random.one_in(self.errors) {
+        let is_unfinished = matches!(what, Change::RemoveUnfinished(_));
+        if !is_unfinished && self.random.one_in(self.errors) {
             let errnos = [Errno::IO, Errno::ROFS, Errno::NOSPC, Errno::DQUOT];
             return Err(self.random.pick(&errnos));
         }
@@ -105,8 +105,8 @@ impl Log {
         };
         call()?;
         match what {
-            Change::Dress => {}
-            Change::Unmake(_) | Change::Remove(_) => self.unsynced.clear(),
+            Change::SetAttributes => {}
+            Change::RemoveUnfinished(_) | Change::Remove(_) => self.unsynced.clear(),
             Change::Move(..) if replaces => self.unsynced.clear(),
             Change::Make((dir, _)) if object(dir) == self.root => {}
             Change::Make(place) => {

@@ -96,7 +96,7 @@ use super::op::Move;
 use super::{
     Asker, Caller, Error, FileId, FileSystem, HandleKey, Info, Op, Output, Progress, Task,
 };
-use crate::regular::own_file;
+use crate::regular::expect_own_file;
 use below::Kernel;
 use beneath::{Beneath, way_to};
 use listing::Stream;
@@ -438,7 +438,7 @@ fn open_state(spec: &DirSpec, root: BorrowedFd<'_>) -> Result<File, DirProblem> 
 fn expect_files(spec: &DirSpec) -> Result<(), DirProblem> {
     [LOCK, table::OBJECTS, table::INDEX]
         .iter()
-        .try_for_each(|name| own_file(&spec.state.join(name)).map(drop))
+        .try_for_each(|name| expect_own_file(&spec.state.join(name)))
         .map_err(in_state(spec, "use the state directory"))
 }
 

@@ -71,7 +71,7 @@ fn temporary(path: &Path) -> PathBuf {
 fn expect_files(path: &Path) -> io::Result<()> {
     [path, &temporary(path)]
         .iter()
-        .try_for_each(|path| store::own_file(path).map(drop))
+        .try_for_each(|path| store::expect_own_file(path))
 }
 
 /// What is in the file, if it is there.

@@ -18,9 +18,9 @@ pub enum Change<'a> {
     /// An object gets a name.
     Make(Place<'a>),
     /// A new object gets its attributes.
-    Dress,
+    SetAttributes,
     /// A name goes that was just made, since its object could not be made ready.
-    Unmake(Place<'a>),
+    RemoveUnfinished(Place<'a>),
     /// A name goes.
     Remove(Place<'a>),
     /// A name moves from one place to another.

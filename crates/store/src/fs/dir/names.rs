@@ -212,8 +212,8 @@ impl Inner {
         let finished = self.finish(dir, name, &mut seen, (new, set), attr);
         if finished.is_err() {
             // Nothing has become of it: its name goes again.
-            let unmake = Change::Unmake((at, name));
-            let _ = self.below.change(unmake, &mut || unlinkat(at, name, flags));
+            let remove = Change::RemoveUnfinished((at, name));
+            let _ = self.below.change(remove, &mut || unlinkat(at, name, flags));
         }
         finished.map(|file| (file, seen))
     }
@@ -320,7 +320,7 @@ impl Inner {
         set: &SetAttr,
         attr: &Attr,
     ) -> Result<(), Error> {
-        self.below.change(Change::Dress, &mut || Ok(()))?;
+        self.below.change(Change::SetAttributes, &mut || Ok(()))?;
         self.set_owner(file, seen, &Owner::of(attr))?;
         if let Some(size) = set.size {
             if size > self.info.file_bytes_max {
