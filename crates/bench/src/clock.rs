@@ -1,6 +1,6 @@
 //! Time as measured loads need it.
 
-use std::fs;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
 /// Nanoseconds since its creation, from the monotonic clock.
@@ -22,14 +22,11 @@ impl Clock {
     }
 }
 
-/// Nanoseconds of CPU time that the calling thread has used, user and kernel;
-/// 0 where the kernel does not say (`/proc/thread-self/schedstat`).
+/// Nanoseconds of CPU time that the calling thread has used, user and kernel.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
-    fs::read_to_string("/proc/thread-self/schedstat")
-        .ok()
-        .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0)
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -209,6 +209,7 @@ fn a_name_that_is_none_is_answered_with_the_nearest() {
 /// How many I/Os a quantity wants: one beyond a percentile.
 fn ios_min(quantity: Quantity) -> f64 {
     match quantity {
+        Quantity::P50Us => 2.0,
         Quantity::P99Us => 1e2,
         Quantity::P999Us => 1e3,
         Quantity::P9999Us => 1e4,
