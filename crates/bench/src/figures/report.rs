@@ -7,13 +7,8 @@ mod compare;
 mod data;
 mod figure;
 mod glance;
-mod letters;
-mod markup;
-mod method;
 mod numbers;
 mod page;
-mod picture;
-mod scale;
 mod style;
 mod summary;
 mod table;
@@ -29,100 +24,71 @@ use std::path::Path;
 pub use self::compare::compare;
 
 use self::figure::Source;
-use self::letters::Letters;
-use self::page::{Report, Section};
+use self::page::Section;
 use self::style::Styles;
 use super::catalogue::{CATALOGUE, SweepSpec};
 use super::measured::Measured;
 
-/// Writes `index.html`, `results.json`, `charts/*.svg`, `charts/*.png`,
-/// `data/*.csv` and `data/summary.md` into the folder `to`, which is made where it is missing.
+/// Writes `index.html`, `results.json`, `charts/*.svg`, `data/*.csv` and
+/// `data/summary.md` into the folder `to`, which is made where it is missing.
 ///
 /// # Errors
 /// What the file system says, with the path.
 pub fn write(measured: &Measured, to: &Path) -> io::Result<()> {
-    let (styles, letters) = (Styles::of(measured), Letters::new());
-    let report = report(measured, &styles, &letters);
     for folder in ["charts", "data"] {
         let path = to.join(folder);
         std::fs::create_dir_all(&path).map_err(|error| named(&path, &error))?;
     }
-    for section in &report.sections {
-        for (figure, picture) in &section.figures {
-            if figure.is_drawn() {
-                let file = |ending| format!("charts/{}.{ending}", figure.file);
-                put(to, &file("svg"), picture.to_svg().as_bytes())?;
-                put(to, &file("png"), &picture.to_png(&letters))?;
-            }
+    let styles = Styles::of(measured);
+    let sources = sources(measured, &styles);
+    let sections = sections(measured, &sources);
+    for chart in sections.iter().flat_map(|section| &section.charts) {
+        if let Some(picture) = &chart.picture {
+            put(to, &format!("charts/{}.svg", chart.file), picture)?;
         }
     }
     for sweep in &measured.sweeps {
         let name = &sweep.name;
         let base = SweepSpec::named(name).map(|spec| spec.series[0].name);
-        put(
-            to,
-            &format!("data/{name}.csv"),
-            data::samples(sweep).as_bytes(),
-        )?;
+        put(to, &format!("data/{name}.csv"), &data::samples(sweep))?;
         let medians = data::medians(sweep, base);
-        put(to, &format!("data/{name}-medians.csv"), medians.as_bytes())?;
+        put(to, &format!("data/{name}-medians.csv"), &medians)?;
         if let Some(rows) = data::distributions(sweep) {
-            put(
-                to,
-                &format!("data/{name}-distributions.csv"),
-                rows.as_bytes(),
-            )?;
+            put(to, &format!("data/{name}-distributions.csv"), &rows)?;
         }
     }
-    put(to, "data/summary.md", summary::tables(measured).as_bytes())?;
+    put(to, "data/summary.md", &summary::tables(measured))?;
     let json = serde_json::to_string(measured).map_err(io::Error::other)?;
-    put(to, "results.json", json.as_bytes())?;
-    put(to, "index.html", report.to_html().as_bytes())
+    put(to, "results.json", &json)?;
+    put(to, "index.html", &page::html(measured, &sources, &sections))
 }
 
-fn put(to: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+fn put(to: &Path, name: &str, text: &str) -> io::Result<()> {
     let path = to.join(name);
-    std::fs::write(&path, bytes).map_err(|error| named(&path, &error))
+    std::fs::write(&path, text).map_err(|error| named(&path, &error))
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn report<'a>(measured: &'a Measured, styles: &'a Styles, letters: &Letters) -> Report<'a> {
-    let sections = CATALOGUE.iter().filter_map(|spec| {
-        let sweep = measured
-            .sweeps
-            .iter()
-            .find(|sweep| sweep.name == spec.name)?;
-        let source = Source {
+/// What was measured of the catalogue, in its order.
+fn sources<'a>(measured: &'a Measured, styles: &'a Styles) -> Vec<Source<'a>> {
+    let sources = CATALOGUE.iter().filter_map(|spec| {
+        let mut sweeps = measured.sweeps.iter();
+        Some(Source {
             spec,
-            sweep,
+            sweep: sweeps.find(|sweep| sweep.name == spec.name)?,
             effort: measured.effort,
             styles,
-        };
-        let figures = source.figures().into_iter();
-        let figures = figures.map(|figure| {
-            let picture = figure.plot.draw(letters);
-            (figure, picture)
-        });
-        Some(Section {
-            source,
-            figures: figures.collect(),
         })
     });
-    let sections: Vec<_> = sections.collect();
-    let sources: Vec<_> = sections.iter().map(|section| &section.source).collect();
-    let names = measured.sweeps.iter().map(|sweep| sweep.name.as_str());
-    Report {
-        measured,
-        topologies: topology::draw(&sources, letters),
-        missing: missing(measured),
-        unknown: names
-            .filter(|name| SweepSpec::named(name).is_none())
-            .collect(),
-        sections,
-    }
+    sources.collect()
+}
+
+fn sections<'a>(measured: &'a Measured, sources: &[Source<'a>]) -> Vec<Section<'a>> {
+    let sections = sources.iter().map(|source| Section::of(source, measured));
+    sections.collect()
 }
 
 /// What the catalogue has at this effort and `measured` has neither samples nor

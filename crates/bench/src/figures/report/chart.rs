@@ -1,11 +1,12 @@
 //! A chart: lines or groups of bars with whiskers over an axis, a legend below.
 
-use super::letters::Letters;
-use super::numbers::Shown;
-use super::picture::{
-    Anchor, Colour, GREY, GRID, INK, PAPER, Pen, Picture, Points, Shape, TEXT, Words,
-};
-use super::scale::Along;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::Serialize;
+
+use super::numbers::{Shown, plain};
 use super::style::{Marker, Style};
 use super::values::Value;
 use crate::figures::catalogue::Scale;
@@ -39,444 +40,447 @@ pub(super) struct Line<'a> {
     pub(super) values: Vec<Option<Value>>,
 }
 
-const WIDTH: f64 = 660.0;
-const PLOT_HEIGHT: f64 = 280.0;
-const PLOT_TOP: f64 = 56.0;
-const TITLE: f64 = 15.0;
-const SMALL: f64 = 11.0;
-/// Of a legend's line.
-const SWATCH: f64 = 34.0;
-/// Letters of a reader's own font may be wider than those measured.
-const WIDER: f64 = 1.12;
-
-/// The plane on which values are drawn.
-struct Ground<'a> {
-    plot: &'a Plot<'a>,
-    letters: &'a Letters,
-    picture: Picture,
-    y: Along,
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
+/// A part of a chart and what it tells where somebody points at it.
+#[derive(Debug, Serialize)]
+pub(super) struct Told {
+    text: String,
+    /// As SVG has them: "x,y x,y".
+    points: String,
+    /// Whether what lies between the points is part of it.
+    is_area: bool,
 }
 
+/// On the plane of the picture, in pixels.
+type Place = (i32, i32);
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn<T> = DrawResult<T, SVGBackend<'static>>;
+
+const WIDTH: u32 = 660;
+const TITLE_HEIGHT: u32 = 50;
+const PLOT_HEIGHT: u32 = 390;
+const LEGEND_LINE: i32 = 21;
+/// Of a line of the legend, before its name.
+const SWATCH: i32 = 34;
+const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+const GREY: RGBColor = RGBColor(0x55, 0x55, 0x55);
+const WIDE: u32 = 2;
+/// Of the x axis between two whole numbers: the library marks whole ones alone.
+const STEPS: f64 = 1000.0;
+
 impl Plot<'_> {
-    /// The picture of it.
-    pub(super) fn draw(&self, letters: &Letters) -> Picture {
-        let y = self.along_y();
-        let mark_width = y.marks().into_iter().map(|mark| letters.width(&mark.1));
-        let left = 34.0 + mark_width.fold(0.0, f64::max) * TEXT * WIDER;
-        let mut ground = Ground {
-            plot: self,
-            letters,
-            picture: Picture {
-                width: WIDTH,
-                height: 0.0,
-                title: format!("{}: {}", self.about, self.title),
-                shapes: Vec::new(),
-            },
-            y,
-            left,
-            right: WIDTH - 16.0,
-            top: PLOT_TOP,
-            bottom: PLOT_TOP + PLOT_HEIGHT,
+    /// The picture as SVG.
+    ///
+    /// # Panics
+    /// When the picture's text takes no more, which it always does.
+    pub(super) fn draw(&self) -> String {
+        let mut svg = String::new();
+        let legend = self.legend_places();
+        let lines = legend.last().map_or(0, |(_, y)| *y / LEGEND_LINE + 1);
+        let size = (WIDTH, PLOT_HEIGHT + (lines * LEGEND_LINE) as u32 + 6);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let range = self.range();
+        let told = match self.y_scale {
+            Scale::Log10 => self.over(&root, range.log_scale()),
+            _ => self.over(&root, range),
         };
-        ground.axes();
-        match self.is_bars {
-            true => ground.bars(),
-            false => ground.lines(),
-        }
-        ground.references();
-        ground.picture
+        let told = told.and_then(|told| {
+            self.legend(&root, &legend)?;
+            root.present()?;
+            Ok(told)
+        });
+        drop(root);
+        super::page::with_told(&svg, &told.expect("a string takes everything"))
     }
 
     /// Whether each printed number that has a place on the x axis is on the
     /// scale; empty where none has.
     pub(super) fn printed(&self) -> Vec<bool> {
-        let y = self.along_y();
-        let printed = self.references.iter();
-        let placed = printed.filter(|(at, _)| self.places.iter().any(|place| place.0 == *at));
-        placed
-            .map(|(_, value)| y.has(value * self.y.factor))
-            .collect()
+        let placed = self.references.iter().filter_map(|reference| {
+            self.place_of(reference.0)?;
+            Some(self.range().contains(&(reference.1 * self.y.factor)))
+        });
+        placed.collect()
     }
 
-    fn along_y(&self) -> Along {
-        let factor = self.y.factor;
-        let values = self
-            .lines
-            .iter()
-            .flat_map(|line| line.values.iter().flatten());
-        let seen = values.flat_map(|value| {
-            let summary = &value.summary;
-            [
-                summary.min,
-                summary.max,
-                summary.interval.0,
-                summary.interval.1,
-            ]
+    fn place_of(&self, x: f64) -> Option<usize> {
+        self.places.iter().position(|place| place.0 == x)
+    }
+
+    /// From the axis's begin to its end: from 0, or whole decades.
+    pub(super) fn range(&self) -> std::ops::Range<f64> {
+        let values = self.lines.iter().flat_map(|line| line.values.iter());
+        let ends = values.flatten().flat_map(|value| {
+            let (low, high) = value.summary.interval;
+            [value.summary.min, value.summary.max, low, high]
         });
-        let seen: Vec<_> = seen.map(|value| value * factor).collect();
-        let most = seen.iter().copied().fold(0.0, f64::max);
+        let mut ends: Vec<_> = ends.map(|end| end * self.y.factor).collect();
+        let greatest = ends.iter().copied().fold(0.0, f64::max);
         // A number far above would leave no room for what was measured here.
-        let printed = self.references.iter().map(|(_, value)| value * factor);
-        let near: Vec<_> = printed.filter(|value| *value <= 1.25 * most).collect();
-        Along::numbers(self.y_scale, seen.into_iter().chain(near))
-    }
-}
-
-impl Ground<'_> {
-    fn x_of(&self, at: usize) -> f64 {
-        let places = &self.plot.places;
-        let (first, last) = (places[0].0, places[places.len() - 1].0);
-        let share = match self.plot.x_scale {
-            _ if places.len() == 1 => 0.5,
-            Scale::Category => (at as f64 + 0.5) / places.len() as f64,
-            _ if self.plot.is_bars => (at as f64 + 0.5) / places.len() as f64,
-            Scale::Linear => 0.04 + 0.92 * (places[at].0 - first) / (last - first),
-            Scale::Log2 | Scale::Log10 => {
-                0.04 + 0.92 * (places[at].0 / first).ln() / (last / first).ln()
-            }
-        };
-        self.left + share * (self.right - self.left)
-    }
-
-    fn y_of(&self, measured: f64) -> f64 {
-        let share = self.y.place(measured * self.plot.y.factor);
-        self.bottom - share * (self.bottom - self.top)
-    }
-
-    fn axes(&mut self) {
-        let title = Words {
-            is_bold: true,
-            ..Words::new(&self.plot.title, (12.0, 20.0), TITLE, Anchor::Start)
-        };
-        self.picture.words(title);
-        let about = Words::new(self.plot.about, (12.0, 37.0), SMALL, Anchor::Start);
-        self.picture.words(Words {
-            colour: GREY,
-            ..about
-        });
-        let marks = self.y.marks();
-        let line = |mark: &(f64, String)| {
-            let y = self.y_of(mark.0 / self.plot.y.factor);
-            vec![(self.left, y), (self.right, y)]
-        };
-        let grid = marks.iter().map(line).collect();
-        self.picture.lines(grid, Pen::solid(GRID, 1.0));
-        for (mark, label) in marks {
-            let y = self.y_of(mark / self.plot.y.factor);
-            let at = (self.left - 7.0, y + TEXT * 0.35);
-            self.picture.words(Words::new(label, at, TEXT, Anchor::End));
-        }
-        let frame = [
-            (self.left, self.top),
-            (self.left, self.bottom),
-            (self.right, self.bottom),
-        ];
-        self.picture.line(&frame, Pen::solid(INK, 1.2));
-        let middle = (self.top + self.bottom) / 2.0;
-        let y_label = format!("{}{}", self.plot.y_before, self.plot.y.label());
-        self.picture.words(Words {
-            is_turned: true,
-            ..Words::new(y_label, (18.0, middle), TEXT, Anchor::Middle)
-        });
-        let lines = self.x_marks();
-        let mut below = self.bottom + 12.0 + (TEXT + 3.0) * lines as f64;
-        if !self.plot.x_label.is_empty() {
-            let at = ((self.left + self.right) / 2.0, below + 12.0);
-            let words = Words::new(self.plot.x_label, at, TEXT, Anchor::Middle);
-            self.picture.words(words);
-            below += 16.0;
-        }
-        self.legend(below + 10.0);
-    }
-
-    /// Names of the places; returns how many lines they take.
-    fn x_marks(&mut self) -> usize {
-        let count = self.plot.places.len();
-        let room = (self.right - self.left) / count as f64 - 8.0;
-        let (mut lines_max, mut taken_to) = (1, f64::NEG_INFINITY);
-        let tick = |x: f64| vec![(x, self.bottom), (x, self.bottom + 5.0)];
-        let ticks = (0..count).map(|at| tick(self.x_of(at))).collect();
-        self.picture.lines(ticks, Pen::solid(INK, 1.0));
-        for at in 0..count {
-            let x = self.x_of(at);
-            let label = &self.plot.places[at].1;
-            let lines = match self.plot.x_scale {
-                Scale::Category => wrap(label, room, |text| self.width(text, TEXT)),
-                _ => vec![label.clone()],
+        let printed = self
+            .references
+            .iter()
+            .map(|(_, value)| value * self.y.factor);
+        ends.extend(printed.filter(|value| *value <= 1.25 * greatest));
+        let most = ends.iter().copied().fold(0.0, f64::max);
+        if self.y_scale == Scale::Log10 {
+            let above = ends.iter().copied().filter(|end| *end > 0.0);
+            let least = above.fold(most.max(f64::MIN_POSITIVE), f64::min);
+            let (least, most) = match most > 0.0 {
+                true => (least.log10().floor(), most.log10().ceil()),
+                false => (0.0, 1.0),
             };
-            let wide = lines.iter().map(|line| self.width(line, TEXT));
-            let half = wide.fold(0.0, f64::max) / 2.0;
-            if x - half < taken_to {
-                continue;
+            return 10f64.powf(least)..10f64.powf(most.max(least + 1.0));
+        }
+        let least = ends.iter().copied().fold(0.0, f64::min);
+        match most - least {
+            // An end that is reached exactly leaves no room for whiskers.
+            span if span > 0.0 => least * 1.04..most + span * 0.04,
+            _ => 0.0..1.0,
+        }
+    }
+
+    /// Where a place of the x axis is.
+    fn x_of(&self, at: usize) -> f64 {
+        let x = self.places[at].0;
+        match self.x_scale {
+            Scale::Category => at as f64,
+            _ if self.is_bars => at as f64,
+            Scale::Linear => x,
+            Scale::Log2 | Scale::Log10 => x.ln(),
+        }
+    }
+
+    /// From the x axis's begin to its end, with room beside the first and last place.
+    fn x_range(&self) -> std::ops::Range<f64> {
+        let last = self.places.len() - 1;
+        let (from, to) = (self.x_of(0), self.x_of(last));
+        let room = match last {
+            0 => 0.5,
+            last if self.is_bars || self.x_scale == Scale::Category => {
+                (to - from) / last as f64 / 2.0
             }
-            taken_to = x + half + 4.0;
-            lines_max = lines_max.max(lines.len());
-            for (at, line) in lines.into_iter().enumerate() {
-                let y = self.bottom + 9.0 + (TEXT + 3.0) * (at + 1) as f64 - 3.0;
-                self.picture
-                    .words(Words::new(line, (x, y), TEXT, Anchor::Middle));
+            _ => (to - from) * 0.05,
+        };
+        from - room..to + room
+    }
+
+    /// Draws everything over axes, of which `y` is one.
+    fn over<Y>(&self, root: &Area<'_>, y: Y) -> Drawn<Vec<Told>>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        root.fill(&WHITE)?;
+        let (above, _) = root.split_vertically(PLOT_HEIGHT);
+        let whole = |x: f64| (x * STEPS).round() as i32;
+        let x = self.x_range();
+        let marks = (0..self.places.len()).map(|at| whole(self.x_of(at)));
+        let marks: Vec<i32> = marks.collect();
+        let mut chart = ChartBuilder::on(&above)
+            .margin(8)
+            .margin_top(TITLE_HEIGHT)
+            .x_label_area_size(46)
+            .y_label_area_size(70)
+            .build_cartesian_2d(
+                (whole(x.start)..whole(x.end)).with_key_points(marks.clone()),
+                y,
+            )?;
+        let label = |x: &i32| {
+            let at = marks.iter().position(|other| other == x);
+            at.map_or_else(String::new, |at| self.places[at].1.clone())
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .label_style(text(14, INK))
+            .x_desc(self.x_label)
+            .x_label_formatter(&label)
+            .y_desc(format!("{}{}", self.y_before, self.y.label()))
+            .y_labels(8)
+            .y_label_formatter(&|mark| plain(*mark))
+            .draw()?;
+        let area = chart.plotting_area();
+        let left = Pos::new(HPos::Left, VPos::Center);
+        let title = text(19, INK).pos(left);
+        root.draw(&Text::new(&*self.title, (12, 14), title))?;
+        let about = text(14, GREY).pos(left);
+        root.draw(&Text::new(self.about, (12, 33), about))?;
+        let pen = Pen {
+            root,
+            place: &|x, measured| area.map_coordinate(&(whole(x), measured * self.y.factor)),
+        };
+        let told = match self.is_bars {
+            true => self.bars(&pen)?,
+            false => self.lines(&pen)?,
+        };
+        for (x, value) in &self.references {
+            if let Some(at) = self.place_of(*x)
+                && self.range().contains(&(value * self.y.factor))
+            {
+                pen.words("\u{2606}", (pen.place)(self.x_of(at), *value), INK, 20)?;
             }
         }
-        lines_max
+        Ok(told)
     }
 
-    fn width(&self, text: &str, size: f64) -> f64 {
-        self.letters.width(text) * size * WIDER
-    }
-
-    fn legend(&mut self, from: f64) {
-        let (mut x, mut y) = (self.left, from + 10.0);
-        for line in &self.plot.lines {
-            let wide = SWATCH + 6.0 + self.width(line.name, TEXT) + 18.0;
-            if x + wide > WIDTH && x > self.left {
-                (x, y) = (self.left, y + TEXT + 8.0);
-            }
-            self.swatch(line.style, (x, y - TEXT * 0.35));
-            let at = (x + SWATCH + 6.0, y);
-            let words = Words::new(line.name, at, TEXT, Anchor::Start);
-            self.picture.words(words);
-            x += wide;
-        }
-        self.picture.height = y + 14.0;
-    }
-
-    fn swatch(&mut self, style: Style, (x, y): (f64, f64)) {
-        let is_bar = self.plot.is_bars && style.marker != Marker::None;
-        if is_bar {
-            let (from, to) = ((x + 8.0, y - 7.0), (x + SWATCH - 6.0, y + 7.0));
-            self.picture.rect(from, to, style.pen.colour, None);
-            let at = vec![(x + SWATCH / 2.0 + 1.0, y)];
-            self.markers(style.marker, at, PAPER, None);
-            return;
-        }
-        self.picture.line(&[(x, y), (x + SWATCH, y)], style.pen);
-        let outline = Some(Pen::solid(style.pen.colour, 1.5));
-        let at = vec![(x + SWATCH / 2.0, y)];
-        self.markers(style.marker, at, style.pen.colour, outline);
-    }
-
-    fn lines(&mut self) {
-        for line in &self.plot.lines {
-            self.picture.shapes.push(Shape::Begin(self.told(line)));
-            self.line(line);
-            let places = line.values.iter().enumerate();
-            let values: Vec<_> = places
-                .filter_map(|(at, value)| Some((self.x_of(at), value.as_ref()?)))
+    fn lines(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<Told>> {
+        let mut told = Vec::new();
+        for line in &self.lines {
+            let values = line.values.iter().enumerate();
+            let places: Vec<Option<Place>> = values
+                .map(|(at, value)| {
+                    let median = value.as_ref()?.summary.median;
+                    Some((pen.place)(self.x_of(at), median))
+                })
                 .collect();
-            self.whiskers(&values, line.style.pen.colour);
-            // Hollow where a run had not settled.
-            for (is_steady, fill) in [(true, line.style.pen.colour), (false, PAPER)] {
-                let such = values.iter();
-                let such = such.filter(|(_, value)| value.unsteady.is_empty() == is_steady);
-                let at: Points = such
-                    .map(|(x, value)| (*x, self.y_of(value.summary.median)))
-                    .collect();
-                let outline = Some(Pen::solid(line.style.pen.colour, 1.5));
-                self.markers(line.style.marker, at, fill, outline);
-            }
-            self.picture.shapes.push(Shape::End);
-        }
-    }
-
-    /// A series and its medians, in words.
-    fn told(&self, line: &Line<'_>) -> String {
-        let places = self.plot.places.iter().zip(&line.values);
-        let numbers = places.filter_map(|((_, place), value)| {
-            let number = self.plot.y.number(value.as_ref()?.summary.median);
-            Some(format!("{place}: {number}"))
-        });
-        let numbers: Vec<_> = numbers.collect();
-        format!("{}\n{}", line.name, numbers.join("\n"))
-    }
-
-    fn line(&mut self, line: &Line<'_>) {
-        let places: Vec<_> = (0..line.values.len())
-            .map(|at| {
-                let value = line.values[at].as_ref()?;
-                Some((self.x_of(at), self.y_of(value.summary.median)))
-            })
-            .collect();
-        let mut runs = Vec::new();
-        // A place without a value is a gap, never a straight way over it.
-        for run in places.split(Option::is_none) {
-            let run: Points = run.iter().flatten().copied().collect();
-            match *run {
-                [] => {}
-                // A bound at one place alone.
-                [(x, y)] if line.style.marker == Marker::None => {
-                    runs.push(vec![(x - 30.0, y), (x + 30.0, y)]);
-                }
-                [_] => {}
-                _ if self.plot.x_scale == Scale::Category => {}
-                _ => runs.push(run),
-            }
-        }
-        self.picture.lines(runs, line.style.pen);
-    }
-
-    /// Intervals, and small crosses where measurements were far from the others.
-    fn whiskers(&mut self, values: &[(f64, &Value)], colour: Colour) {
-        let mut lines = Vec::new();
-        for (x, value) in values {
-            if value.summary.count > 1 {
-                let (low, high) = value.summary.interval;
-                let (low, high) = (self.y_of(low), self.y_of(high));
-                let end = |y| vec![(x - 4.0, y), (x + 4.0, y)];
-                // Shorter ones nobody sees.
-                if low - high >= 1.5 {
-                    lines.extend([vec![(*x, low), (*x, high)], end(low), end(high)]);
+            // A place without a value is a gap, never a straight way over it.
+            for run in places.split(Option::is_none) {
+                let run: Vec<Place> = run.iter().flatten().copied().collect();
+                match (&*run, line.style.marker) {
+                    // A bound at one place alone.
+                    ([(x, y)], Marker::None) => {
+                        pen.line(vec![(x - 30, *y), (x + 30, *y)], line.style.colour)?;
+                    }
+                    ([] | [_], _) => {}
+                    _ if self.x_scale == Scale::Category => {}
+                    _ => pen.line(run, line.style.colour)?,
                 }
             }
-            let samples = value.samples.iter();
-            let far = samples.filter(|(round, _)| value.outliers.contains(round));
-            for (_, measured) in far {
-                let y = self.y_of(*measured);
-                lines.push(vec![(x - 3.5, y - 3.5), (x + 3.5, y + 3.5)]);
-                lines.push(vec![(x - 3.5, y + 3.5), (x + 3.5, y - 3.5)]);
+            for (at, value) in line.values.iter().enumerate() {
+                let (Some(value), Some(place)) = (value, places[at]) else {
+                    continue;
+                };
+                self.whisker(pen, (self.x_of(at), value), line.style.colour)?;
+                pen.marker(line.style, place, !value.unsteady.is_empty())?;
             }
+            let there: Vec<Place> = places.iter().flatten().copied().collect();
+            let numbers = self.places.iter().zip(&line.values);
+            let numbers = numbers.filter_map(|((_, place), value)| {
+                let number = self.y.number(value.as_ref()?.summary.median);
+                Some(format!("{place}: {number}"))
+            });
+            let numbers: Vec<_> = numbers.collect();
+            told.push(Told::new(
+                format!("{}\n{}", line.name, numbers.join("\n")),
+                &there,
+                false,
+            ));
         }
-        self.picture.lines(lines, Pen::solid(colour, 1.2));
+        Ok(told)
     }
 
-    fn bars(&mut self) {
-        let plot = self.plot;
-        let (bounds, bars): (Vec<_>, Vec<_>) = plot
+    /// The interval, and small crosses where measurements were far from the others.
+    fn whisker(&self, pen: &Pen<'_, '_>, (x, value): (f64, &Value), colour: RGBColor) -> Drawn<()> {
+        let (low, high) = value.summary.interval;
+        let ((x_low, low), (_, high)) = ((pen.place)(x, low), (pen.place)(x, high));
+        if value.summary.count > 1 && low - high >= 2 {
+            let bar = [
+                (x_low - 4, low),
+                (x_low + 4, low),
+                (x_low, low),
+                (x_low, high),
+                (x_low - 4, high),
+                (x_low + 4, high),
+            ];
+            pen.root.draw(&PathElement::new(bar.to_vec(), colour))?;
+        }
+        let samples = value.samples.iter();
+        for (_, measured) in samples.filter(|(round, _)| value.outliers.contains(round)) {
+            pen.root
+                .draw(&Cross::new((pen.place)(x, *measured), 4, colour))?;
+        }
+        Ok(())
+    }
+
+    fn bars(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<Told>> {
+        let (bounds, bars): (Vec<_>, Vec<_>) = self
             .lines
             .iter()
             .partition(|line| line.style.marker == Marker::None);
-        let room = (self.right - self.left) / plot.places.len() as f64;
-        let wide = (room * 0.84 / bars.len().max(1) as f64).min(64.0);
-        for at in 0..plot.places.len() {
-            let begin = self.x_of(at) - wide * bars.len() as f64 / 2.0;
+        let wide = (0.84 / bars.len().max(1) as f64).min(0.3);
+        let mut told = Vec::new();
+        for (at, (_, place)) in self.places.iter().enumerate() {
+            let middle = self.x_of(at);
+            let begin = middle - wide * bars.len() as f64 / 2.0;
             for (turn, line) in bars.iter().enumerate() {
                 let from = begin + wide * turn as f64;
-                match &line.values[at] {
-                    Some(value) => {
-                        let (place, y) = (&plot.places[at].1, plot.y.number(value.summary.median));
-                        let told = format!("{}\n{place}: {y}", line.name);
-                        self.picture.shapes.push(Shape::Begin(told));
-                        self.bar(line, value, (from + 1.0, from + wide - 1.0));
-                        self.picture.shapes.push(Shape::End);
-                    }
-                    None => self.gap(from + wide / 2.0),
-                }
+                let ends = (from + 0.04 * wide, from + 0.96 * wide);
+                let Some(value) = &line.values[at] else {
+                    pen.gap((pen.place)(from + wide / 2.0, 0.0))?;
+                    continue;
+                };
+                let corners = self.bar(pen, line.style, value, ends)?;
+                let number = self.y.number(value.summary.median);
+                let text = format!("{}\n{place}: {number}", line.name);
+                told.push(Told::new(text, &corners, true));
             }
             for line in &bounds {
                 if let Some(value) = &line.values[at] {
-                    let y = self.y_of(value.summary.median);
-                    let half = room * 0.46;
-                    let x = self.x_of(at);
-                    self.picture
-                        .line(&[(x - half, y), (x + half, y)], line.style.pen);
+                    let end = |side| (pen.place)(middle + side, value.summary.median);
+                    pen.line(vec![end(-0.46), end(0.46)], line.style.colour)?;
+                    let number = self.y.number(value.summary.median);
+                    let text = format!("{}\n{place}: {number}", line.name);
+                    told.push(Told::new(text, &[end(-0.46), end(0.46)], false));
                 }
             }
         }
+        Ok(told)
     }
 
-    fn bar(&mut self, line: &Line<'_>, value: &Value, (from, to): (f64, f64)) {
-        let (top, ground) = (self.y_of(value.summary.median), self.y_of(0.0));
-        let is_steady = value.unsteady.is_empty();
-        let colour = line.style.pen.colour;
-        let fill = match is_steady {
-            true => colour,
-            false => PAPER,
-        };
-        let outline = Some(Pen::solid(colour, 1.5));
-        self.picture.rect((from, top), (to, ground), fill, outline);
-        let x = (from + to) / 2.0;
-        if (ground - top).abs() > 16.0 && to - from > 10.0 {
-            let inside = ground - 8.0 * (ground - top).signum();
-            let fill = match is_steady {
-                true => PAPER,
-                false => colour,
+    /// One bar; returns its corners.
+    fn bar(
+        &self,
+        pen: &Pen<'_, '_>,
+        style: Style,
+        value: &Value,
+        (from, to): (f64, f64),
+    ) -> Drawn<Vec<Place>> {
+        let median = value.summary.median;
+        // An axis of decades has no 0: it ends there.
+        let ((left, ground), (right, top)) =
+            ((pen.place)(from, self.ground()), (pen.place)(to, median));
+        let [upper, lower] = [top.min(ground), top.max(ground)];
+        let rectangle = [(left, upper), (right, lower)];
+        if value.unsteady.is_empty() {
+            pen.root
+                .draw(&Rectangle::new(rectangle, style.colour.filled()))?;
+        }
+        pen.root
+            .draw(&Rectangle::new(rectangle, style.colour.stroke_width(WIDE)))?;
+        let middle = i32::midpoint(left, right);
+        if lower - upper > 16 && right - left > 10 {
+            let inside = (middle, ground - 8 * (ground - top).signum());
+            let colour = match value.unsteady.is_empty() {
+                true => WHITE,
+                false => style.colour,
             };
-            self.markers(line.style.marker, vec![(x, inside)], fill, None);
+            pen.marker(Style { colour, ..style }, inside, false)?;
         }
-        self.whiskers(&[(x, value)], INK);
-        let number = self.plot.y.number(value.summary.median);
-        if self.width(&number, SMALL) < to - from + 6.0 {
-            let above = self.y_of(value.summary.max.max(0.0)) - 4.0;
-            let words = Words::new(number, (x, above), SMALL, Anchor::Middle);
-            self.picture.words(words);
+        self.whisker(pen, (f64::midpoint(from, to), value), INK)?;
+        let number = self.y.number(median);
+        if width(&number) < right - left + 6 {
+            let (_, highest) = (pen.place)(from, value.summary.max.max(0.0));
+            pen.words(&number, (middle, highest - 8), INK, 13)?;
         }
+        Ok(vec![
+            (left, upper),
+            (right, upper),
+            (right, lower),
+            (left, lower),
+        ])
+    }
+
+    /// What bars stand on, as measured.
+    fn ground(&self) -> f64 {
+        match self.y_scale {
+            Scale::Log10 => self.range().start / self.y.factor,
+            _ => 0.0,
+        }
+    }
+
+    /// Where each series is named, below the plot.
+    fn legend_places(&self) -> Vec<Place> {
+        let (mut x, mut y) = (20, 0);
+        let place = |line: &Line<'_>| {
+            let wide = SWATCH + width(line.name) + 18;
+            if x + wide > WIDTH as i32 && x > 20 {
+                (x, y) = (20, y + LEGEND_LINE);
+            }
+            x += wide;
+            (x - wide, y)
+        };
+        self.lines.iter().map(place).collect()
+    }
+
+    fn legend(&self, root: &Area<'_>, places: &[Place]) -> Drawn<()> {
+        let pen = Pen {
+            root,
+            place: &|_, _| (0, 0),
+        };
+        for (line, (x, y)) in self.lines.iter().zip(places) {
+            let y = y + PLOT_HEIGHT as i32 + LEGEND_LINE / 2;
+            pen.line(vec![(*x, y), (x + SWATCH - 8, y)], line.style.colour)?;
+            pen.marker(line.style, (x + SWATCH / 2 - 4, y), false)?;
+            let at = (x + SWATCH, y);
+            let left = text(14, INK).pos(Pos::new(HPos::Left, VPos::Center));
+            root.draw(&Text::new(line.name, at, left))?;
+        }
+        Ok(())
+    }
+}
+
+/// What draws on the picture.
+struct Pen<'p, 's> {
+    root: &'p Area<'s>,
+    /// From a place of the x axis and a measured number to the picture.
+    place: &'p dyn Fn(f64, f64) -> Place,
+}
+
+impl Pen<'_, '_> {
+    fn line(&self, points: Vec<Place>, colour: RGBColor) -> Drawn<()> {
+        let line = PathElement::new(points, colour.stroke_width(WIDE));
+        self.root.draw(&line)
+    }
+
+    fn words(&self, words: &str, at: Place, colour: RGBColor, size: i32) -> Drawn<()> {
+        let middle = text(size, colour).pos(Pos::new(HPos::Center, VPos::Center));
+        self.root.draw(&Text::new(words, at, middle))
     }
 
     /// Where a bar would be, had it been measured.
-    fn gap(&mut self, x: f64) {
-        self.picture.words(Words {
-            is_turned: true,
-            colour: GREY,
-            ..Words::new(
-                "not measured",
-                (x + 4.0, self.bottom - 6.0),
-                SMALL,
-                Anchor::Start,
-            )
-        });
+    fn gap(&self, (x, y): Place) -> Drawn<()> {
+        let turned = text(13, GREY).transform(FontTransform::Rotate270);
+        let upwards = turned.pos(Pos::new(HPos::Left, VPos::Center));
+        self.root
+            .draw(&Text::new(super::table::NOT_MEASURED, (x, y - 6), upwards))
     }
 
-    fn markers(&mut self, marker: Marker, at: Points, fill: Colour, pen: Option<Pen>) {
-        let points: &[(f64, f64)] = match marker {
-            _ if at.is_empty() => return,
-            Marker::None => return,
+    /// Hollow where a run had not settled.
+    fn marker(&self, style: Style, (x, y): Place, is_hollow: bool) -> Drawn<()> {
+        let colour = style.colour;
+        let points: &[Place] = match style.marker {
+            Marker::None => return Ok(()),
             Marker::Disc => {
-                self.picture.shapes.push(Shape::Discs {
-                    at,
-                    radius: 4.0,
-                    fill,
-                    pen,
-                });
-                return;
+                self.root.draw(&Circle::new((x, y), 4, colour.filled()))?;
+                return match is_hollow {
+                    true => self.root.draw(&Circle::new((x, y), 3, WHITE.filled())),
+                    false => Ok(()),
+                };
             }
-            Marker::Square => &[(-3.8, -3.8), (3.8, -3.8), (3.8, 3.8), (-3.8, 3.8)],
-            Marker::Diamond => &[(0.0, -5.3), (5.3, 0.0), (0.0, 5.3), (-5.3, 0.0)],
-            Marker::Up => &[(0.0, -5.0), (4.8, 3.8), (-4.8, 3.8)],
-            Marker::Down => &[(0.0, 5.0), (4.8, -3.8), (-4.8, -3.8)],
+            Marker::Square => &[(-4, -4), (4, -4), (4, 4), (-4, 4), (-4, -4)],
+            Marker::Diamond => &[(0, -5), (5, 0), (0, 5), (-5, 0), (0, -5)],
+            Marker::Up => &[(0, -5), (5, 4), (-5, 4), (0, -5)],
+            Marker::Down => &[(0, 5), (5, -4), (-5, -4), (0, 5)],
         };
-        let around = |(x, y): (f64, f64)| points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-        let areas = at.into_iter().map(around).collect();
-        self.picture.shapes.push(Shape::Areas { areas, fill, pen });
+        let around: Vec<_> = points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+        if !is_hollow {
+            return self.root.draw(&Polygon::new(around, colour));
+        }
+        self.root.draw(&Polygon::new(around.clone(), WHITE))?;
+        self.root.draw(&PathElement::new(around, colour))
     }
+}
 
-    /// What papers printed, where it is on the scale.
-    fn references(&mut self) {
-        for (at, value) in &self.plot.references {
-            let place = self.plot.places.iter().position(|place| place.0 == *at);
-            let is_seen = self.y.has(value * self.plot.y.factor);
-            let Some(place) = place.filter(|_| is_seen) else {
-                continue;
-            };
-            let (x, y) = (self.x_of(place), self.y_of(*value));
-            let star = (0..10).map(|turn| {
-                let radius = [7.0, 3.0][turn % 2];
-                let angle = std::f64::consts::TAU * turn as f64 / 10.0;
-                (x + radius * angle.sin(), y - radius * angle.cos())
-            });
-            self.picture.shapes.push(Shape::Areas {
-                areas: vec![star.collect()],
-                fill: PAPER,
-                pen: Some(Pen::solid(INK, 1.0)),
-            });
+impl Told {
+    fn new(text: String, points: &[Place], is_area: bool) -> Told {
+        // A line of one point has no length: it is there twice.
+        let twice = points.first().filter(|_| points.len() == 1);
+        let points = points.iter().chain(twice);
+        let points: Vec<_> = points.map(|(x, y)| format!("{x},{y}")).collect();
+        Told {
+            text,
+            points: points.join(" "),
+            is_area,
         }
     }
 }
 
-/// Breaks `text` between words, so that no line is wider than `room` unless one
-/// word is.
-pub(super) fn wrap(text: &str, room: f64, width: impl Fn(&str) -> f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if width(&format!("{line} {word}")) <= room => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
+fn text<'a>(size: i32, colour: RGBColor) -> TextStyle<'a> {
+    ("sans-serif", size).into_font().color(&colour)
+}
+
+/// About how many pixels wide letters of the legend are.
+fn width(text: &str) -> i32 {
+    text.chars().count() as i32 * 13 / 2
 }

@@ -1,8 +1,9 @@
 //! What the papers claim, what software alone makes of it here, what needs
 //! hardware, and what remains to be done. Facts of the papers, not their words.
 
+use serde::Serialize;
+
 use super::figure::place;
-use super::markup::Markup;
 use super::numbers::{short, shown};
 use super::table::{NOT_MEASURED, range};
 use super::values::{self, Value};
@@ -441,62 +442,52 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The section "What software alone reaches".
-pub(super) fn write(to: &mut Markup, measured: &Measured) {
-    to.begin("h2").attr("id", "claims").attr("class", "on");
-    to.text("What software alone reaches of the papers' claims")
-        .end();
-    to.leaf(
-        "p",
-        "Claims of the papers, of their hardware; beside them what was measured here with neither \
-         adapter nor wire. A number is a median of this run, with the least and the most of its \
-         rounds; a factor (×) is a ratio made round by round. The verdict is made of these numbers \
-         alone: it counts those that are as good as what is claimed for them over the whole \
-         interval around the median. One whose interval has ends on both sides of it decides \
-         nothing. What decides about the rest is in the last two columns.",
-    );
-    let standings = CLAIMS.iter().map(|claim| claim.standings(measured));
-    let standings: Vec<_> = standings.collect();
-    totals(to, &standings);
-    to.begin("div")
-        .attr("class", "wide")
-        .begin("table")
-        .attr("class", "claims");
-    to.begin("thead").begin("tr");
-    for heading in HEADINGS {
-        to.leaf("th", heading);
-    }
-    to.end().end().begin("tbody");
-    for (claim, standings) in CLAIMS.iter().zip(&standings) {
-        to.begin("tr").leaf("td", claim.what).begin("td");
-        match claim.evidence {
-            [] => {
-                to.classed("span", "missing", "no number");
-            }
-            all => {
-                to.begin("ul");
-                all.iter().for_each(|evidence| evidence.write(to, measured));
-                to.end();
-            }
-        }
-        to.end().classed("td", "reach", verdict(claim, standings));
-        to.leaf("td", word(claim.reach))
-            .leaf("td", claim.verdict)
-            .end();
-    }
-    to.end().end().end();
+/// A claim as the page shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    what: &'static str,
+    numbers: Vec<Number>,
+    verdict: String,
+    reach: &'static str,
+    meaning: &'static str,
 }
 
-const HEADINGS: &[&str] = &[
-    "Claimed",
-    "Measured here",
-    "Verdict",
-    "In software",
-    "What that means",
-];
+/// A number that was measured for a claim.
+#[derive(Debug, Serialize)]
+struct Number {
+    sweep: &'static str,
+    words: String,
+    found: Option<Found>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    median: String,
+    range: String,
+    /// What is claimed for it, and how it stands to that.
+    claimed: Option<String>,
+}
+
+/// Every claim, and how many stand how.
+pub(super) fn rows(measured: &Measured) -> (Vec<Row>, String) {
+    let standings = CLAIMS.iter().map(|claim| claim.standings(measured));
+    let standings: Vec<_> = standings.collect();
+    let rows = CLAIMS.iter().zip(&standings).map(|(claim, standings)| Row {
+        what: claim.what,
+        numbers: claim
+            .evidence
+            .iter()
+            .map(|evidence| evidence.number_of(measured))
+            .collect(),
+        verdict: verdict(claim, standings),
+        reach: word(claim.reach),
+        meaning: claim.verdict,
+    });
+    (rows.collect(), totals(&standings))
+}
 
 /// How many claims stand how.
-fn totals(to: &mut Markup, standings: &[Vec<Option<Standing>>]) {
+fn totals(standings: &[Vec<Option<Standing>>]) -> String {
     let count = |is_such: fn(&[Standing]) -> bool| {
         let known = standings.iter().map(|all| all.iter().flatten().copied());
         let known = known.map(Iterator::collect::<Vec<_>>);
@@ -508,15 +499,12 @@ fn totals(to: &mut Markup, standings: &[Vec<Option<Standing>>]) {
     let some = known - all - none;
     let open = count(|all| all.contains(&Standing::InNoise));
     let without = standings.len() - known;
-    to.leaf(
-        "p",
-        format!(
-            "Of {} claims {all} are reached in every number that they have here, {some} in some, \
-             {none} in none; {without} have no number to compare, or it was not measured. In \
-             {open} a number is within the noise: it counts as not reached.",
-            standings.len()
-        ),
-    );
+    format!(
+        "Of {} claims {all} are reached in every number that they have here, {some} in some, \
+         {none} in none; {without} have no number to compare, or it was not measured. In {open} a \
+         number is within the noise: it counts as not reached.",
+        standings.len()
+    )
 }
 
 /// In words, from the numbers.
@@ -583,39 +571,31 @@ impl Evidence {
         }
     }
 
-    fn compare(&self, to: &mut Markup, summary: &Summary, claimed: f64) {
+    /// What is claimed, and how the number stands to it.
+    fn compare(&self, summary: &Summary, claimed: f64) -> String {
         let bound = match values::is_gain(self.quantity) {
-            true => " or more",
-            false => " or less",
+            true => "or more",
+            false => "or less",
         };
-        to.text("; claimed ").text(self.number(claimed)).text(bound);
-        match self.standing(summary, claimed) {
-            Standing::Reached => to.text(": reached"),
-            Standing::InNoise => to.text(": within the noise"),
-            Standing::Short => to.text(format!(": ×{} of it", short(summary.median / claimed))),
+        let standing = match self.standing(summary, claimed) {
+            Standing::Reached => "reached".to_owned(),
+            Standing::InNoise => "within the noise".to_owned(),
+            Standing::Short => format!("×{} of it", short(summary.median / claimed)),
         };
+        format!("claimed {} {bound}: {standing}", self.number(claimed))
     }
 
-    fn write(&self, to: &mut Markup, measured: &Measured) {
-        to.begin("li")
-            .begin("a")
-            .attr("href", format!("#{}", self.sweep));
-        to.text(self.words()).end().text(": ");
-        match self.find(measured) {
-            Some(summary) => {
-                let number = self.number(summary.median);
-                to.leaf("b", number);
-                let range = range(&summary, |value| self.digits(value));
-                to.text(format!(" ({range})"));
-                if let Some(claimed) = self.claimed {
-                    self.compare(to, &summary, claimed);
-                }
-            }
-            None => {
-                to.classed("span", "missing", NOT_MEASURED);
-            }
+    fn number_of(&self, measured: &Measured) -> Number {
+        let found = self.find(measured).map(|summary| Found {
+            median: self.number(summary.median),
+            range: range(&summary, |value| self.digits(value)),
+            claimed: self.claimed.map(|claimed| self.compare(&summary, claimed)),
+        });
+        Number {
+            sweep: self.sweep,
+            words: self.words(),
+            found,
         }
-        to.end();
     }
 
     /// What the number is.

@@ -249,7 +249,7 @@ pub(super) fn place(spec: &SweepSpec, x: f64) -> String {
     let label = spec.axis.label_of(x);
     match spec.axis.unit {
         Unit::Bytes => label.to_uppercase(),
-        Unit::Count if x >= 10_000.0 => super::scale::plain(x),
+        Unit::Count if x >= 10_000.0 => super::numbers::plain(x),
         _ => label,
     }
 }

@@ -96,6 +96,22 @@ pub(super) fn short(value: f64) -> String {
     format!("{scaled:.digits$}{suffix}")
 }
 
+/// A round number's digits: "200k", "1.5M", "0.25".
+pub(super) fn plain(mark: f64) -> String {
+    let text = short(mark);
+    let (digits, suffix) = match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => text.split_at(at),
+        None => (&*text, ""),
+    };
+    match digits.contains('.') {
+        true => {
+            let digits = digits.trim_end_matches('0').trim_end_matches('.');
+            format!("{digits}{suffix}")
+        }
+        false => text,
+    }
+}
+
 /// A share as percent.
 pub(super) fn percent(share: f64) -> String {
     match (share * 100.0).abs() {

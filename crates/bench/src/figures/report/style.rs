@@ -2,33 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use super::picture::{Colour, Pen};
+use plotters::style::RGBColor;
+
 use crate::figures::measured::{Measured, Role};
 
 /// Colours that those who see few colours tell apart (Okabe and Ito, 2008),
 /// without the yellow, which paper swallows.
-const COLOURS: &[Colour] = &[
-    (0x00, 0x72, 0xb2),
-    (0xd5, 0x5e, 0x00),
-    (0x00, 0x9e, 0x73),
-    (0xcc, 0x79, 0xa7),
-    (0xe6, 0x9f, 0x00),
-    (0x56, 0xb4, 0xe9),
-    (0x8c, 0x56, 0x4b),
-    (0x44, 0x44, 0x44),
+const COLOURS: &[RGBColor] = &[
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x8c, 0x56, 0x4b),
+    RGBColor(0x44, 0x44, 0x44),
 ];
 
-/// Told apart without any colour.
-const DASHES: &[&[f32]] = &[&[], &[9.0, 3.0], &[3.0, 2.0], &[9.0, 3.0, 2.0, 3.0]];
+/// Of lines that are a bound, not a result; the darkest is the first.
+const GREYS: &[RGBColor] = &[
+    RGBColor(0x66, 0x66, 0x66),
+    RGBColor(0xaa, 0xaa, 0xaa),
+    RGBColor(0x88, 0x88, 0x88),
+];
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Style {
-    pub(super) pen: Pen,
+    pub(super) colour: RGBColor,
     pub(super) marker: Marker,
 }
 
-/// What a point looks like.
+/// What a point looks like: told apart without any colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
     Disc,
@@ -64,21 +69,27 @@ impl Styles {
         }
         let mut taken: BTreeMap<String, usize> = BTreeMap::new();
         let mut styles = BTreeMap::new();
-        let mut bounds = 0;
+        let mut bounds = GREYS.iter().cycle();
         for (name, role) in names {
-            if role == Role::Ceiling {
-                styles.insert(name.to_owned(), bound(bounds));
-                bounds += 1;
-                continue;
-            }
-            let uses = uses_beside(measured, name, &taken);
-            let colour = (0..COLOURS.len())
-                .min_by_key(|at| uses[*at])
-                .expect("there are colours");
-            // A colour's second user has other dashes and another marker.
-            let turn = taken.values().filter(|at| **at == colour).count();
-            styles.insert(name.to_owned(), style(colour, turn));
-            taken.insert(name.to_owned(), colour);
+            let style = match role {
+                Role::Ceiling => Style {
+                    colour: *bounds.next().expect("greys repeat"),
+                    marker: Marker::None,
+                },
+                _ => {
+                    let uses = uses_beside(measured, name, &taken);
+                    let colour = (0..COLOURS.len()).min_by_key(|at| uses[*at]);
+                    let colour = colour.expect("there are colours");
+                    // A colour's second series has another marker.
+                    let turn = taken.values().filter(|at| **at == colour).count();
+                    taken.insert(name.to_owned(), colour);
+                    Style {
+                        colour: COLOURS[colour],
+                        marker: MARKERS[(colour + turn) % MARKERS.len()],
+                    }
+                }
+            };
+            styles.insert(name.to_owned(), style);
         }
         Styles(styles)
     }
@@ -107,28 +118,4 @@ fn uses_beside(measured: &Measured, name: &str, taken: &BTreeMap<String, usize>)
         }
     }
     uses
-}
-
-fn style(colour: usize, turn: usize) -> Style {
-    Style {
-        pen: Pen {
-            colour: COLOURS[colour],
-            width: 2.0,
-            dashes: DASHES[(colour + turn) % DASHES.len()],
-        },
-        marker: MARKERS[(colour + turn) % MARKERS.len()],
-    }
-}
-
-/// A bound: grey dashes without markers.
-fn bound(turn: usize) -> Style {
-    const DASHES: &[&[f32]] = &[&[6.0, 4.0], &[2.0, 3.0], &[10.0, 3.0, 2.0, 3.0]];
-    Style {
-        pen: Pen {
-            colour: (0x55, 0x55, 0x55),
-            width: 1.5,
-            dashes: DASHES[turn % DASHES.len()],
-        },
-        marker: Marker::None,
-    }
 }

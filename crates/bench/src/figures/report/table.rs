@@ -1,87 +1,110 @@
 //! Tables beside the charts.
 
+use serde::Serialize;
+
 use super::figure::{Figure, Source};
-use super::markup::Markup;
 use super::numbers::{self, percent, short};
 use super::values::{self, Value};
 use crate::figures::catalogue::{ChartKind, Reference};
-use crate::figures::measured::Role;
+use crate::figures::measured::{Quantity, Role};
 use crate::figures::statistics::Summary;
 
 /// What stands where there is no number.
 pub(super) const NOT_MEASURED: &str = "not measured";
 
-/// The numbers of a chart: places down, series across.
-pub(super) fn numbers(to: &mut Markup, figure: &Figure<'_>) {
-    let plot = &figure.plot;
-    if plot.lines.is_empty() {
-        to.classed("p", "missing", format!("{}: {NOT_MEASURED}.", plot.y.name));
-        return;
-    }
-    to.begin("div")
-        .attr("class", "wide")
-        .begin("table")
-        .attr("class", "numbers");
-    to.leaf("caption", format!("{}{}", plot.y_before, plot.y.label()));
-    to.begin("thead")
-        .begin("tr")
-        .begin("th")
-        .attr("scope", "col")
-        .text(plot.x_label)
-        .end();
-    for line in &plot.lines {
-        to.begin("th").attr("scope", "col").text(line.name).end();
-    }
-    to.end().end().begin("tbody");
-    for (at, (_, label)) in plot.places.iter().enumerate() {
-        to.begin("tr")
-            .begin("th")
-            .attr("scope", "row")
-            .text(label)
-            .end();
-        let base = plot.lines[0].values[at]
-            .as_ref()
-            .filter(|_| figure.has_base);
-        for (turn, line) in plot.lines.iter().enumerate() {
-            let base = base.filter(|_| turn > 0);
-            cell(to, figure, line.values[at].as_ref(), base);
+/// Rows of cells under headings, the first of which is above the names of the rows.
+#[derive(Debug, Serialize)]
+pub(super) struct Table<Cell> {
+    caption: String,
+    headings: Vec<String>,
+    rows: Vec<(String, Vec<Option<Cell>>)>,
+}
+
+impl<Cell> Table<Cell> {
+    pub(super) fn new(caption: String, headings: Vec<String>) -> Table<Cell> {
+        Table {
+            caption,
+            headings,
+            rows: Vec::new(),
         }
-        to.end();
     }
-    to.end().end().end();
-    if !figure.without.is_empty() {
-        let names = figure.without.join("; ");
-        to.classed(
-            "p",
-            "missing",
-            format!("No number of this, {NOT_MEASURED}: {names}."),
-        );
+
+    pub(super) fn row(&mut self, name: &str, cells: Vec<Option<Cell>>) {
+        self.rows.push((name.to_owned(), cells));
     }
 }
 
-fn cell(to: &mut Markup, figure: &Figure<'_>, value: Option<&Value>, base: Option<&Value>) {
-    let Some(value) = value else {
-        to.classed("td", "missing", NOT_MEASURED);
-        return;
-    };
-    let (y, summary) = (&figure.plot.y, &value.summary);
-    to.begin("td").leaf("b", y.number(summary.median));
-    if summary.count > 1 && figure.chart.kind != ChartKind::Difference {
-        to.classed("small", "noise", format!(" ±{}", percent(summary.noise())));
+/// A number and what is to be known of it.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Cell {
+    median: String,
+    /// Half the interval's width, as a share of the median.
+    noise: Option<String>,
+    range: String,
+    /// To the first series.
+    ratio: Option<String>,
+    /// Runs that were unlike the others.
+    odd: Vec<String>,
+}
+
+impl Cell {
+    /// A median with its range.
+    pub(super) fn new(summary: &Summary, number: impl Fn(f64) -> String) -> Cell {
+        Cell {
+            median: number(summary.median),
+            range: range(summary, number),
+            ..Cell::default()
+        }
     }
-    to.leaf("i", range(summary, |value| y.number(value)));
-    if let Some(ratio) = base.and_then(|base| value.ratio(base)) {
-        to.leaf("em", times(&ratio));
+
+    /// With its unit, where the heading has none.
+    pub(super) fn of(value: &Value, quantity: Quantity) -> Cell {
+        let shown = numbers::shown(quantity);
+        let cell = Cell::new(&value.summary, |value| shown.number(value));
+        let unit = match shown.unit {
+            "% of a core" => " %",
+            _ => "",
+        };
+        Cell {
+            median: cell.median + unit,
+            ..cell
+        }
     }
-    if !value.outliers.is_empty() {
-        let count = value.outliers.len();
-        to.leaf("s", format!("outliers: {count} of {}", summary.count));
+
+    fn of_figure(figure: &Figure<'_>, value: &Value, base: Option<&Value>) -> Cell {
+        let (y, summary) = (&figure.plot.y, &value.summary);
+        let has_noise = summary.count > 1 && figure.chart.kind != ChartKind::Difference;
+        let odd = [("outliers", &value.outliers), ("unsteady", &value.unsteady)];
+        let odd = odd.into_iter().filter(|(_, rounds)| !rounds.is_empty());
+        let odd =
+            odd.map(|(what, rounds)| format!("{what}: {} of {}", rounds.len(), summary.count));
+        Cell {
+            noise: has_noise.then(|| percent(summary.noise())),
+            ratio: base
+                .and_then(|base| value.ratio(base))
+                .map(|ratio| times(&ratio)),
+            odd: odd.collect(),
+            ..Cell::new(summary, |value| y.number(value))
+        }
     }
-    if !value.unsteady.is_empty() {
-        let count = value.unsteady.len();
-        to.leaf("s", format!("unsteady: {count} of {}", summary.count));
+}
+
+/// The numbers of a chart: places down, series across.
+pub(super) fn numbers(figure: &Figure<'_>) -> Table<Cell> {
+    let plot = &figure.plot;
+    let mut headings = vec![plot.x_label.to_owned()];
+    headings.extend(plot.lines.iter().map(|line| line.name.to_owned()));
+    let mut table = Table::new(format!("{}{}", plot.y_before, plot.y.label()), headings);
+    for (at, (_, label)) in plot.places.iter().enumerate() {
+        let base = plot.lines.first().and_then(|line| line.values[at].as_ref());
+        let cells = plot.lines.iter().enumerate().map(|(turn, line)| {
+            let base = base.filter(|_| figure.has_base && turn > 0);
+            let value = line.values[at].as_ref()?;
+            Some(Cell::of_figure(figure, value, base))
+        });
+        table.row(label, cells.collect());
     }
-    to.end();
+    table
 }
 
 /// From the least to the most.
@@ -95,15 +118,15 @@ pub(super) fn range(summary: &Summary, number: impl Fn(f64) -> String) -> String
 }
 
 /// A ratio as a factor.
-pub(super) fn times(ratio: &Summary) -> String {
+fn times(ratio: &Summary) -> String {
     match ratio.count {
         1 => format!("×{}", short(ratio.median)),
         _ => format!("×{} ({})", short(ratio.median), range(ratio, short)),
     }
 }
 
-/// Who was the bottleneck at each point.
-pub(super) fn limits(to: &mut Markup, source: &Source<'_>) {
+/// What was the bottleneck at each point, where any series has one.
+pub(super) fn limits(source: &Source<'_>) -> Option<Table<&'static str>> {
     let series = source.names().into_iter().filter_map(|name| {
         let series = values::series(source.sweep, name)?;
         let is_judged = series.role != Role::Ceiling && !series.points.is_empty();
@@ -111,61 +134,19 @@ pub(super) fn limits(to: &mut Markup, source: &Source<'_>) {
     });
     let series: Vec<_> = series.collect();
     if series.is_empty() {
-        return;
+        return None;
     }
-    to.begin("div").attr("class", "screen");
-    to.leaf("h3", "Bottleneck at each point");
-    to.begin("div")
-        .attr("class", "wide")
-        .begin("table")
-        .attr("class", "limits");
-    to.begin("thead")
-        .begin("tr")
-        .leaf("th", source.spec.axis.label);
-    for series in &series {
-        to.leaf("th", &series.name);
-    }
-    to.end().end().begin("tbody");
+    let mut headings = vec![source.spec.axis.label.to_owned()];
+    headings.extend(series.iter().map(|series| series.name.clone()));
+    let mut table = Table::new(String::new(), headings);
     for (x, label) in source.places() {
-        to.begin("tr").leaf("th", label);
-        for series in &series {
-            match values::point(series, x).filter(|point| !point.samples.is_empty()) {
-                Some(point) => to.leaf("td", numbers::limit(point.limit)),
-                None => to.classed("td", "missing", NOT_MEASURED),
-            };
-        }
-        to.end();
+        let limit = series.iter().map(|series| {
+            let point = values::point(series, x)?;
+            (!point.samples.is_empty()).then_some(numbers::limit(point.limit))
+        });
+        table.row(&label, limit.collect());
     }
-    to.end().end().end().end();
-}
-
-/// What papers printed: never ours.
-pub(super) fn references(to: &mut Markup, references: &[Reference], paper: &str) {
-    if references.is_empty() {
-        return;
-    }
-    to.leaf("h3", "Printed by the paper, of its own hardware");
-    to.begin("div")
-        .attr("class", "wide")
-        .begin("table")
-        .attr("class", "printed");
-    to.begin("thead")
-        .begin("tr")
-        .leaf("th", "What")
-        .leaf("th", "Printed")
-        .end()
-        .end();
-    to.begin("tbody");
-    for reference in references {
-        to.begin("tr").leaf("td", reference.text);
-        to.leaf("td", printed(reference)).end();
-    }
-    to.end().end().end();
-    to.classed(
-        "p",
-        "aside",
-        format!("{paper}. Nothing of this was measured here; the hardware is another."),
-    );
+    Some(table)
 }
 
 /// A printed number in the unit that its chart has.
@@ -173,22 +154,15 @@ pub(super) fn printed(reference: &Reference) -> String {
     match reference.quantity {
         Some(quantity) => {
             let shown = numbers::shown(quantity);
-            format!(
-                "{} {}",
-                shown.number(reference.value),
-                unit(shown.unit, reference.unit)
-            )
+            let unit = match shown.unit {
+                "" => reference.unit,
+                unit => unit,
+            };
+            format!("{} {unit}", shown.number(reference.value))
         }
         None => match reference.unit {
             "us" => format!("{} µs", short(reference.value)),
             unit => format!("{} {unit}", short(reference.value)),
         },
-    }
-}
-
-fn unit<'a>(shown: &'a str, printed: &'a str) -> &'a str {
-    match shown {
-        "" => printed,
-        shown => shown,
     }
 }

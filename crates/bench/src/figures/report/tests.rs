@@ -15,8 +15,9 @@ use crate::figures::measured::{Effort, Measured, Point, Quantity, Sample, Skippe
 use crate::figures::statistics::Summary;
 
 fn html(measured: &Measured) -> String {
-    let (styles, letters) = (Styles::of(measured), Letters::new());
-    report(measured, &styles, &letters).to_html()
+    let styles = Styles::of(measured);
+    let sources = sources(measured, &styles);
+    page::html(measured, &sources, &sections(measured, &sources))
 }
 
 fn parse(html: &str) -> Document<'_> {
@@ -406,22 +407,10 @@ fn files_are_what_they_are_called_and_the_same_each_time() {
             (stem, "svg") => {
                 let svg = std::str::from_utf8(bytes).expect("UTF-8");
                 let svg = Document::parse(svg).expect("XML");
-                let size = |name| {
-                    svg.root_element()
-                        .attribute(name)
-                        .expect(name)
-                        .parse::<f64>()
-                };
-                let size = [size("width"), size("height")].map(|size| size.expect("a number"));
-                let png = &one[&format!("{stem}.png")];
-                assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n", "{name}");
-                let field = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
-                let pixels = size.map(|size| (size * 1.25).ceil() as u32);
-                assert_eq!([field(16), field(20)], pixels, "{name}");
-                assert!(png.len() < 40_000, "{name}: {}", png.len());
+                assert!(svg.root_element().has_tag_name("svg"), "{name}");
                 drawn.insert(stem.to_owned());
             }
-            (_, "png" | "csv" | "html" | "json" | "md") => {}
+            (_, "csv" | "html" | "json" | "md") => {}
             _ => panic!("{name}"),
         }
     }
@@ -634,13 +623,15 @@ fn line_of_a_chart_tells_its_series_and_numbers() {
 fn axis_of_small_and_large_numbers_has_decades() {
     let mut measured = fixture::measured(Effort::Full, 3);
     let is_log = |measured: &Measured| {
-        let (styles, letters) = (Styles::of(measured), Letters::new());
-        let report = report(measured, &styles, &letters);
-        let mut sections = report.sections.iter();
-        let section = sections.find(|section| section.source.spec.name == "nvme-read");
-        let mut figures = section.expect("there").figures.iter();
-        let figure = figures.find(|(figure, _)| figure.chart.y == Quantity::Iops);
-        figure.expect("drawn").0.plot.y_scale == super::super::catalogue::Scale::Log10
+        let styles = Styles::of(measured);
+        let sources = sources(measured, &styles);
+        let mut sources = sources.iter();
+        let source = sources.find(|source| source.spec.name == "nvme-read");
+        let figures = source.expect("there").figures();
+        let figure = figures
+            .iter()
+            .find(|figure| figure.chart.y == Quantity::Iops);
+        figure.expect("drawn").plot.y_scale == super::super::catalogue::Scale::Log10
     };
     let scale = |measured: &mut Measured, factor: f64| {
         let mut sweeps = measured.sweeps.iter_mut();
@@ -665,6 +656,33 @@ fn axis_of_small_and_large_numbers_has_decades() {
     assert!(!is_log(&measured));
     scale(&mut measured, 31.0);
     assert!(is_log(&measured));
+}
+
+/// From 0, or whole decades: no value is beyond the axis.
+#[test]
+fn every_value_is_on_its_axis() {
+    let measured = fixture::measured(Effort::Full, 5);
+    let styles = Styles::of(&measured);
+    let sources = sources(&measured, &styles);
+    for figure in sources.iter().flat_map(Source::figures) {
+        let (plot, range) = (&figure.plot, figure.plot.range());
+        let values = plot.lines.iter().flat_map(|line| line.values.iter());
+        for summary in values.flatten().map(|value| &value.summary) {
+            let ends = [summary.min, summary.max].map(|end| end * plot.y.factor);
+            let is_on = ends
+                .iter()
+                .all(|end| range.contains(end) || *end == range.end);
+            assert!(is_on, "{}: {ends:?} in {range:?}", figure.file);
+        }
+        match plot.y_scale {
+            super::super::catalogue::Scale::Log10 => {
+                let decades = [range.start, range.end].map(f64::log10);
+                let are_whole = decades.iter().all(|end| (end - end.round()).abs() < 1e-9);
+                assert!(are_whole, "{}: {range:?}", figure.file);
+            }
+            _ => assert!(range.contains(&0.0), "{}: {range:?}", figure.file),
+        }
+    }
 }
 
 #[test]
