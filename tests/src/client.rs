@@ -158,12 +158,11 @@ fn unexpected(ch: &CommonHeader) -> io::Error {
     io::Error::other(format!("unexpected PDU: {ch:?}"))
 }
 
-/// Lets this process have as many files open as its hard limit allows; how
-/// many that is.
-pub fn raise_open_files() -> io::Result<u64> {
+/// Lets this process have as many files open as its hard limit allows.
+pub fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit)?;
-    Ok(limit.current.unwrap_or(u64::MAX))
+    Ok(())
 }

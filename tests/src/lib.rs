@@ -19,7 +19,6 @@ pub mod suite;
 pub mod weft;
 
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Why a guest cannot be had on this machine, in words for the one who runs
@@ -40,29 +39,9 @@ impl Unavailable {
     }
 }
 
-/// Says on standard error, past the test runner's capture, that a test did
-/// not run, and why. Where it must run (`CI=true`, as root) this panics.
-pub fn skip(test: &str, why: &Unavailable) {
-    let line = format!("SKIPPED: {test}: {why}\n");
-    // A closed standard error is no reason to fail a test that did not run.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    assert!(!(is_ci() && is_root()), "{test} must run here: {why}");
-}
-
-/// Whether CI asks, which waits longer (`CI=true`).
+/// Whether tests may take longer (`CI=true`).
 pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
-}
-
-/// Whether a test is left to CI, which is said on standard error: of several that go
-/// the same way the others are enough for who waits for them.
-pub fn is_left_to_ci(test: &str) -> bool {
-    let is_left = !is_ci();
-    if is_left {
-        let line = format!("LEFT TO CI: {test}: CI=true runs it\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
-    is_left
 }
 
 /// Whether this process may do everything.

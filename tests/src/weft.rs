@@ -2,7 +2,7 @@
 
 use crate::child::{Owned, output, tail, tied};
 use crate::guest::{Guest, new_log_dir};
-use crate::{Unavailable, target_dir, workspace_dir};
+use crate::{target_dir, workspace_dir};
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -81,21 +81,6 @@ pub fn binary() -> &'static Path {
         }
         target_dir().join("debug/weft")
     })
-}
-
-/// Whether the kernel lets weft have io_uring here, as weft finds out.
-pub fn io_uring() -> Result<(), Unavailable> {
-    static FOUND: OnceLock<Result<(), Unavailable>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let target = Target::start("io_uring-found", Setup::default());
-        let log = target.log();
-        target.expect_orderly_end();
-        match log.lines().find_map(|line| line.split_once(FALLBACK)) {
-            None => Ok(()),
-            Some((_, why)) => Err(Unavailable(why.trim_start_matches(": ").into())),
-        }
-    });
-    found.clone()
 }
 
 /// What weft logs, once, when it is to choose and has no io_uring.
@@ -345,14 +330,6 @@ fn unshared() -> Command {
         command.args(["--user", "--map-root-user"]);
     }
     command
-}
-
-/// Whether a target can be given a small disk of its own.
-pub fn small_disk() -> Result<(), Unavailable> {
-    let mount = ["mount", "-t", "tmpfs", "tmpfs", "/mnt"];
-    output(unshared().args(mount))
-        .map(drop)
-        .map_err(Unavailable)
 }
 
 fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {

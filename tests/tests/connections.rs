@@ -4,7 +4,8 @@
 
 use interop::client::{Queue, raise_open_files};
 use interop::weft::{NQN, Setup, Target};
-use interop::{Unavailable, skip};
+use needs::needs;
+use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -15,6 +16,12 @@ const QUEUES: u16 = 39;
 
 /// Connections of each, the Admin Queue among them.
 const OF_EACH: usize = QUEUES as usize + 1;
+
+/// One test at a time: each takes most of the files that a process may open.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|failed| failed.into_inner())
+}
 
 /// Controllers with their I/O queues: `count` connections in all.
 fn connect(target: &Target, count: usize) -> Vec<Queue> {
@@ -46,23 +53,28 @@ fn pattern(n: usize) -> Vec<u8> {
         .collect()
 }
 
+#[needs(open_files(5_100))]
 #[test]
-fn five_thousand_connections_open_and_serve() {
-    let name = "connections";
-    let files = raise_open_files().expect("a limit");
-    if files < 5_100 {
-        let why = format!("needs 5,100 open files, the hard limit is {files}");
-        return skip(name, &Unavailable(why));
-    }
-    for io in ["auto", "epoll"] {
-        let setup = Setup {
-            io,
-            ..Setup::default()
-        };
-        let target = Target::start(name, setup);
-        serve_five_thousand(&target);
-        target.expect_orderly_end();
-    }
+fn five_thousand_connections_open_and_serve_on_epoll() {
+    five_thousand_connections_open_and_serve("epoll");
+}
+
+#[needs(open_files(5_100), io_uring)]
+#[test]
+fn five_thousand_connections_open_and_serve_on_io_uring() {
+    five_thousand_connections_open_and_serve("io_uring");
+}
+
+fn five_thousand_connections_open_and_serve(io: &'static str) {
+    let _turn = turn();
+    raise_open_files().expect("a limit");
+    let setup = Setup {
+        io,
+        ..Setup::default()
+    };
+    let target = Target::start("connections", setup);
+    serve_five_thousand(&target);
+    target.expect_orderly_end();
 }
 
 fn serve_five_thousand(target: &Target) {
@@ -90,39 +102,42 @@ fn serve_five_thousand(target: &Target) {
     }
 }
 
+#[needs(open_files(2_400))]
 #[test]
-fn a_thousand_idle_connections_cost_32_mib_at_most() {
-    let name = "idle";
-    let files = raise_open_files().expect("a limit");
-    if files < 2_400 {
-        let why = format!("needs 2,400 open files, the hard limit is {files}");
-        return skip(name, &Unavailable(why));
+fn a_thousand_idle_connections_cost_32_mib_at_most_on_epoll() {
+    a_thousand_idle_connections_cost_32_mib_at_most("epoll");
+}
+
+#[needs(open_files(2_400), io_uring)]
+#[test]
+fn a_thousand_idle_connections_cost_32_mib_at_most_on_io_uring() {
+    a_thousand_idle_connections_cost_32_mib_at_most("io_uring");
+}
+
+fn a_thousand_idle_connections_cost_32_mib_at_most(io: &'static str) {
+    let _turn = turn();
+    raise_open_files().expect("a limit");
+    let setup = Setup {
+        io,
+        ..Setup::default()
+    };
+    let target = Target::start("idle", setup);
+    // What the first ones cost is not theirs alone.
+    let mut open = connect(&target, 2 * OF_EACH);
+    let before_kib = settled_rss_kib(&target);
+    open.extend(connect(&target, 1_000));
+    let queues_kib = settled_rss_kib(&target).saturating_sub(before_kib);
+    // Again, each a controller of its own.
+    let admin = || Queue::admin(target.address(), NQN).expect("one more controller");
+    open.extend(std::iter::repeat_with(admin).take(1_000));
+    let both_kib = settled_rss_kib(&target).saturating_sub(before_kib);
+    let controllers_kib = both_kib.saturating_sub(queues_kib);
+    println!("1,000 idle, {io}: I/O queues {queues_kib} KiB, controllers {controllers_kib} KiB");
+    for kib in [queues_kib, controllers_kib] {
+        assert!(kib <= 32 * 1024, "{kib} KiB on {io}");
     }
-    for io in ["auto", "epoll"] {
-        let setup = Setup {
-            io,
-            ..Setup::default()
-        };
-        let target = Target::start(name, setup);
-        // What the first ones cost is not theirs alone.
-        let mut open = connect(&target, 2 * OF_EACH);
-        let before_kib = settled_rss_kib(&target);
-        open.extend(connect(&target, 1_000));
-        let queues_kib = settled_rss_kib(&target).saturating_sub(before_kib);
-        // Again, each a controller of its own.
-        let admin = || Queue::admin(target.address(), NQN).expect("one more controller");
-        open.extend(std::iter::repeat_with(admin).take(1_000));
-        let both_kib = settled_rss_kib(&target).saturating_sub(before_kib);
-        let controllers_kib = both_kib.saturating_sub(queues_kib);
-        println!(
-            "1,000 idle, {io}: I/O queues {queues_kib} KiB, controllers {controllers_kib} KiB"
-        );
-        for kib in [queues_kib, controllers_kib] {
-            assert!(kib <= 32 * 1024, "{kib} KiB on {io}");
-        }
-        drop(open);
-        target.expect_orderly_end();
-    }
+    drop(open);
+    target.expect_orderly_end();
 }
 
 /// Resident memory once the target has nothing left to do.

@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use interop::skip;
-use interop::weft::{self, FALLBACK, Setup, Target};
+use interop::weft::{FALLBACK, Setup, Target};
+use needs::needs;
 
 const DENY_IO_URING: &str = env!("CARGO_BIN_EXE_deny_io_uring");
 
@@ -30,8 +30,8 @@ fn fallbacks(target: &Target) -> usize {
         .count()
 }
 
-#[test]
-fn an_ordinary_user_serves() {
+/// Serves as a user without rights, on each kind of volume.
+fn as_ordinary_user(look: impl Fn(&Target)) {
     for volume in ["ram", "file"] {
         let setup = Setup {
             volume,
@@ -47,13 +47,20 @@ fn an_ordinary_user_serves() {
             Some("CapEff:\t0000000000000000"),
             "no capability"
         );
-        verified_load(&target);
-        match weft::io_uring() {
-            Ok(()) => assert_eq!(fallbacks(&target), 0, "{}", target.log()),
-            Err(why) => skip("io_uring as an ordinary user", &why),
-        }
+        look(&target);
         target.expect_orderly_end();
     }
+}
+
+#[test]
+fn an_ordinary_user_serves() {
+    as_ordinary_user(verified_load);
+}
+
+#[needs(io_uring)]
+#[test]
+fn an_ordinary_user_has_io_uring() {
+    as_ordinary_user(|target| assert_eq!(fallbacks(target), 0, "{}", target.log()));
 }
 
 fn without_io_uring(errno: &'static str, why: &str) {

@@ -4,10 +4,11 @@
 #![forbid(unsafe_code)]
 
 use interop::child::{output, tail};
+use interop::guest;
 use interop::packages::Sysroot;
 use interop::suite::{self, Verdict};
-use interop::weft::{Setup, Target, free_address, small_disk};
-use interop::{guest, skip};
+use interop::weft::{Setup, Target, free_address};
+use needs::needs;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -161,10 +162,7 @@ fn run(sysroot: &Sysroot, url: &str, arguments: &[&str], skips: Skips, mistaken:
 
 /// The suite against LUN `lun`, over both portals.
 fn suite(name: &str, lun: u32, arguments: &[&str], skips: Skips, mistaken: &[&str]) {
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let (server, [first, second]) = serve(name);
     let second = url(second, lun);
     let mut all = arguments.to_vec();
@@ -173,16 +171,19 @@ fn suite(name: &str, lun: u32, arguments: &[&str], skips: Skips, mistaken: &[&st
     server.expect_orderly_end();
 }
 
+#[needs(guest)]
 #[test]
 fn a_thin_file_whose_data_may_be_lost() {
     suite("suite-file", 0, &["-d", "-S"], OF_FILES, MISTAKEN_OF_FILES);
 }
 
+#[needs(guest)]
 #[test]
 fn memory_whose_data_may_be_lost() {
     suite("suite-ram", 1, &["-d", "-S"], OF_MEMORY, &[]);
 }
 
+#[needs(guest)]
 #[test]
 fn memory_of_large_blocks() {
     // With commands of 8 MiB among others, which the suite sends whatever a target says.
@@ -221,13 +222,11 @@ const OF_READING: &[&str] = &[
     "Verify16",
 ];
 
+#[needs(guest)]
 #[test]
 fn a_volume_that_may_not_be_written() {
     let name = "suite-fixed";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let mut wrong = Vec::new();
     for family in OF_READING {
@@ -253,13 +252,11 @@ fn a_volume_that_may_not_be_written() {
     server.expect_orderly_end();
 }
 
+#[needs(guest)]
 #[test]
 fn an_initiator_that_proves_who_it_is() {
     let name = "suite-chap";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let with = |secret: &str| format!("iscsi://suite%{secret}@{portal}/{IQN}-chap/0");
     let verdicts = suite::run(&sysroot, "ALL.Read10", &with("a secret of ours"), &["-d"]);
@@ -276,13 +273,11 @@ fn an_initiator_that_proves_who_it_is() {
 }
 
 /// libiscsi reads one PDU of the answer and no more.
+#[needs(guest)]
 #[test]
 fn a_thousand_targets_are_listed() {
     let name = "iscsi-ls";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let portal = free_address();
     let config = format!(
         "[[volume]]\nname = \"n{{000..999}}\"\nkind = \"null\"\nsize = \"1MiB\"\n\
@@ -303,13 +298,11 @@ fn a_thousand_targets_are_listed() {
 }
 
 /// QEMU's own initiator writes an image to a LUN, reads it back, and compares.
+#[needs(guest)]
 #[test]
 fn qemu_converts_to_a_lun_and_back() {
     let name = "qemu-img";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image.raw");
@@ -351,16 +344,11 @@ fn qemu_converts_to_a_lun_and_back() {
 /// A volume promises more than the file system below it has: QEMU, which stops a
 /// machine for it instead of failing its write, is told so, and can go on when there
 /// is space again.
+#[needs(guest, mount_namespace)]
 #[test]
 fn a_full_file_system_is_told_as_one() {
     let name = "full";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
-    if let Err(why) = small_disk() {
-        return skip(name, &why);
-    }
+    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let address = free_address();
     let config = format!(
         "[[volume]]\nname = \"v\"\nkind = \"file\"\npath = \"small/v.img\"\nsize = \"64MiB\"\n\

@@ -1,9 +1,10 @@
 //! libnfs as the client of files, in user space and without privileges.
 
 use interop::child::output;
+use interop::guest;
 use interop::packages::Sysroot;
 use interop::weft::{Target, free_address};
-use interop::{guest, skip};
+use needs::needs;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -40,13 +41,11 @@ impl Client {
 /// Files are written, listed and read by version 3 and by version 4, and each
 /// sees what the other wrote. (libnfs up to 4.0 cannot send a WRITE of more than
 /// 2 KiB by version 4.)
+#[needs(guest)]
 #[test]
 fn libnfs_writes_lists_and_reads() {
     let name = "libnfs";
-    let (sysroot, _) = match guest::prepare() {
-        Ok(prepared) => prepared,
-        Err(why) => return skip(name, &why),
-    };
+    let (sysroot, _) = guest::prepare().expect("what libnfs is made of");
     let address = free_address();
     let folder = tempfile::tempdir().expect("a folder");
     let target = Target::serve(name, &config(address, folder.path()), address);

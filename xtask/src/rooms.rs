@@ -7,6 +7,7 @@ use crate::scan::{code, files, has_word, root};
 /// Rooms and the rooms of ours that they may use.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("faults", &[]),
+    ("needs", &[]),
     ("machine", &[]),
     ("mem", &["faults", "machine"]),
     ("wire", &[]),

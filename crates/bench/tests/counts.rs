@@ -8,6 +8,7 @@ mod line;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use needs::each_driver;
 use reactor::Choice;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{
@@ -152,172 +153,157 @@ const SPLIT_CAPSULES: f64 = 0.02;
 /// Far below one allocation for every batch, let alone for every I/O.
 const ALLOCATIONS_MAX: f64 = 0.02;
 
-#[test]
-fn an_io_of_4_kib_costs_what_is_promised() {
-    let mut backends = vec![Choice::Epoll];
-    match reactor::probe() {
-        Ok(()) => backends.push(Choice::Uring),
-        Err(why) => eprintln!("SKIPPED on io_uring: {why}"),
-    }
-    for backend in backends {
-        let running = start(backend);
-        for (way, words, copies_max) in [
-            (Way::Nvme, "--rw randread --bs 4k --iodepth 128", 0.0),
-            (Way::Nvme, "--rw randwrite --bs 4k --iodepth 128", 1.0),
-            (Way::Iscsi, "--rw randread --bs 4k --iodepth 128", 0.0),
-            (Way::Iscsi, "--rw randread --bs 4k --iodepth 128 -g -G", 0.0),
-            (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 128", 1.0),
-            (
-                Way::Iscsi,
-                "--rw randwrite --bs 4k --iodepth 128 -g -G",
-                1.0,
-            ),
-            (
-                Way::Nfs,
-                "--rw randread --bs 4k --iodepth 128 --size 32m",
-                0.0,
-            ),
-            (
-                Way::Nfs,
-                "--rw randwrite --bs 4k --iodepth 128 --size 32m",
-                1.0,
-            ),
-        ] {
-            // A session has a table of slots, and a file is made and removed.
-            let setups = if way == Way::Nfs { 4 } else { 1 };
-            let spent = Spent::on((&running, way), words, setups * IOS_MIN);
-            let allocations = spent.per_io(|r| r.memory.allocations);
-            let syscalls = spent.per_io(|r| r.driver.syscalls);
-            let copies = spent.copies_per_byte();
-            println!(
-                "{backend:?} {way:?} {words}: {syscalls:.4} syscalls, {allocations:.4} allocations an I/O, \
-                 {copies:.4} copies a byte"
-            );
-            assert!(
-                allocations < ALLOCATIONS_MAX,
-                "{words}: {allocations} allocations"
-            );
-            let copies_max = copies_max * (1.0 + SPLIT_CAPSULES);
-            assert!(copies < copies_max + 0.001, "{words}: {copies} copies");
-            if backend == Choice::Uring {
-                assert!(syscalls <= 0.1, "{words}: {syscalls} syscalls");
-            }
+#[each_driver]
+fn an_io_of_4_kib_costs_what_is_promised(backend: Choice) {
+    let running = start(backend);
+    for (way, words, copies_max) in [
+        (Way::Nvme, "--rw randread --bs 4k --iodepth 128", 0.0),
+        (Way::Nvme, "--rw randwrite --bs 4k --iodepth 128", 1.0),
+        (Way::Iscsi, "--rw randread --bs 4k --iodepth 128", 0.0),
+        (Way::Iscsi, "--rw randread --bs 4k --iodepth 128 -g -G", 0.0),
+        (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 128", 1.0),
+        (
+            Way::Iscsi,
+            "--rw randwrite --bs 4k --iodepth 128 -g -G",
+            1.0,
+        ),
+        (
+            Way::Nfs,
+            "--rw randread --bs 4k --iodepth 128 --size 32m",
+            0.0,
+        ),
+        (
+            Way::Nfs,
+            "--rw randwrite --bs 4k --iodepth 128 --size 32m",
+            1.0,
+        ),
+    ] {
+        // A session has a table of slots, and a file is made and removed.
+        let setups = if way == Way::Nfs { 4 } else { 1 };
+        let spent = Spent::on((&running, way), words, setups * IOS_MIN);
+        let allocations = spent.per_io(|r| r.memory.allocations);
+        let syscalls = spent.per_io(|r| r.driver.syscalls);
+        let copies = spent.copies_per_byte();
+        println!(
+            "{backend:?} {way:?} {words}: {syscalls:.4} syscalls, {allocations:.4} allocations an I/O, \
+             {copies:.4} copies a byte"
+        );
+        assert!(
+            allocations < ALLOCATIONS_MAX,
+            "{words}: {allocations} allocations"
+        );
+        let copies_max = copies_max * (1.0 + SPLIT_CAPSULES);
+        assert!(copies < copies_max + 0.001, "{words}: {copies} copies");
+        if backend == Choice::Uring {
+            assert!(syscalls <= 0.1, "{words}: {syscalls} syscalls");
         }
-        end(running);
     }
+    end(running);
 }
 
 /// A write that fits its command costs no turn of its own: neither a request for
 /// its data nor a receive.
-#[test]
-fn a_write_of_16_kib_comes_with_its_command() {
-    for backend in [Choice::Auto, Choice::Epoll] {
-        let running = start(backend);
-        for (way, words) in [
-            (Way::Nvme, "--rw randwrite --bs 16k --iodepth 64"),
-            (Way::Iscsi, "--rw randwrite --bs 16k --iodepth 64"),
-            (Way::Nfs, "--rw randwrite --bs 16k --iodepth 64 --size 32m"),
-        ] {
-            let spent = Spent::on((&running, way), words, IOS_MIN / 2);
-            let receives = spent.per_io(|r| r.driver.recvs);
-            let sends = spent.per_io(|r| r.driver.sends);
-            let copies = spent.copies_per_byte();
-            println!(
-                "{backend:?} {way:?} {words}: {receives:.4} receives, {sends:.4} sends an I/O, \
-                 {copies:.4} copies a byte"
-            );
-            assert!(receives < 0.5, "{way:?} {words}: {receives} receives");
-            assert!(sends < 0.5, "{way:?} {words}: {sends} sends");
-            let copies_max = 1.0 + SPLIT_CAPSULES;
-            assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
-        }
-        end(running);
+#[each_driver]
+fn a_write_of_16_kib_comes_with_its_command(backend: Choice) {
+    let running = start(backend);
+    for (way, words) in [
+        (Way::Nvme, "--rw randwrite --bs 16k --iodepth 64"),
+        (Way::Iscsi, "--rw randwrite --bs 16k --iodepth 64"),
+        (Way::Nfs, "--rw randwrite --bs 16k --iodepth 64 --size 32m"),
+    ] {
+        let spent = Spent::on((&running, way), words, IOS_MIN / 2);
+        let receives = spent.per_io(|r| r.driver.recvs);
+        let sends = spent.per_io(|r| r.driver.sends);
+        let copies = spent.copies_per_byte();
+        println!(
+            "{backend:?} {way:?} {words}: {receives:.4} receives, {sends:.4} sends an I/O, \
+             {copies:.4} copies a byte"
+        );
+        assert!(receives < 0.5, "{way:?} {words}: {receives} receives");
+        assert!(sends < 0.5, "{way:?} {words}: {sends} sends");
+        let copies_max = 1.0 + SPLIT_CAPSULES;
+        assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
     }
+    end(running);
 }
 
-#[test]
-fn large_payload_is_never_copied() {
-    for backend in [Choice::Auto, Choice::Epoll] {
-        let running = start(backend);
-        for way in [Way::Nvme, Way::Iscsi, Way::Nfs] {
-            for words in [
-                "--rw randread --bs 128k --iodepth 32",
-                "--rw randwrite --bs 128k --iodepth 32",
-            ] {
-                let spent = Spent::on((&running, way), words, 2000);
-                let copies = spent.copies_per_byte();
-                println!("{backend:?} {way:?} {words}: {copies:.5} copies a byte");
-                // What comes with a header is copied: of NFS that may be 512 bytes.
-                let copies_max = if way == Way::Nfs { 0.004 } else { 0.002 };
-                assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
-            }
+#[each_driver]
+fn large_payload_is_never_copied(backend: Choice) {
+    let running = start(backend);
+    for way in [Way::Nvme, Way::Iscsi, Way::Nfs] {
+        for words in [
+            "--rw randread --bs 128k --iodepth 32",
+            "--rw randwrite --bs 128k --iodepth 32",
+        ] {
+            let spent = Spent::on((&running, way), words, 2000);
+            let copies = spent.copies_per_byte();
+            println!("{backend:?} {way:?} {words}: {copies:.5} copies a byte");
+            // What comes with a header is copied: of NFS that may be 512 bytes.
+            let copies_max = if way == Way::Nfs { 0.004 } else { 0.002 };
+            assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
         }
-        end(running);
     }
+    end(running);
 }
 
 /// Frames of 16 KiB that were replaced one by one lie anywhere: reads of
 /// 128 KiB go out, and writes come in, in pieces.
-#[test]
-fn a_fragmented_volume_costs_no_copies_either() {
-    for backend in [Choice::Auto, Choice::Epoll] {
-        let running = start(backend);
-        let all = (&running, Way::Nvme);
-        run(all, "--rw write --bs 128k --iodepth 8", "300ms");
-        run(all, "--rw randwrite --bs 16k --iodepth 32", "1s");
-        let volume = &running.volumes()[0];
-        let lent = volume.lend(0, 1 << 20).expect("memory");
-        assert!(lent.pieces().len() > 8, "in one piece: {lent:?}");
-        drop(lent);
-        for words in [
-            "--rw randread --bs 128k --iodepth 32",
-            "--rw randwrite --bs 128k --iodepth 32",
-            // Both ends of every write lie inside frames: 4 KiB of 32 each.
-            "--rw randwrite --bs 128k --iodepth 32 --offset 4k",
-        ] {
-            let spent = Spent::on(all, words, 2000);
-            let copies = spent.copies_per_byte();
-            let allocations = spent.per_io(|r| r.memory.allocations);
-            let syscalls = spent.per_io(|r| r.driver.syscalls);
-            println!(
-                "{backend:?} {words}: {copies:.5} copies a byte, {syscalls:.2} syscalls, {allocations:.4} allocations an I/O"
-            );
-            let copies_max = if words.contains("offset") {
-                0.07
-            } else {
-                0.002
-            };
-            assert!(copies < copies_max, "{words}: {copies} copies");
-            assert!(allocations < 0.1, "{words}: {allocations} allocations");
-        }
-        end(running);
+#[each_driver]
+fn a_fragmented_volume_costs_no_copies_either(backend: Choice) {
+    let running = start(backend);
+    let all = (&running, Way::Nvme);
+    run(all, "--rw write --bs 128k --iodepth 8", "300ms");
+    run(all, "--rw randwrite --bs 16k --iodepth 32", "1s");
+    let volume = &running.volumes()[0];
+    let lent = volume.lend(0, 1 << 20).expect("memory");
+    assert!(lent.pieces().len() > 8, "in one piece: {lent:?}");
+    drop(lent);
+    for words in [
+        "--rw randread --bs 128k --iodepth 32",
+        "--rw randwrite --bs 128k --iodepth 32",
+        // Both ends of every write lie inside frames: 4 KiB of 32 each.
+        "--rw randwrite --bs 128k --iodepth 32 --offset 4k",
+    ] {
+        let spent = Spent::on(all, words, 2000);
+        let copies = spent.copies_per_byte();
+        let allocations = spent.per_io(|r| r.memory.allocations);
+        let syscalls = spent.per_io(|r| r.driver.syscalls);
+        println!(
+            "{backend:?} {words}: {copies:.5} copies a byte, {syscalls:.2} syscalls, {allocations:.4} allocations an I/O"
+        );
+        let copies_max = if words.contains("offset") {
+            0.07
+        } else {
+            0.002
+        };
+        assert!(copies < copies_max, "{words}: {copies} copies");
+        assert!(allocations < 0.1, "{words}: {allocations} allocations");
     }
+    end(running);
 }
 
 /// A command that waits for its volume has its place in a table, not on the
 /// heap.
-#[test]
-fn an_io_on_a_file_allocates_nothing_either() {
-    for backend in [Choice::Auto, Choice::Epoll] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("disk");
-        let running = start_on(store::Kind::File { path }, backend);
-        run(
-            (&running, Way::Nvme),
-            "--rw write --bs 1m --iodepth 4",
-            "300ms",
-        );
-        for (way, words) in [
-            (Way::Nvme, "--rw randread --bs 4k --iodepth 32"),
-            (Way::Nvme, "--rw randwrite --bs 4k --iodepth 32"),
-            (Way::Iscsi, "--rw randread --bs 4k --iodepth 32"),
-            (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 32"),
-        ] {
-            let spent = Spent::on((&running, way), words, IOS_MIN / 2);
-            let allocations = spent.per_io(|r| r.memory.allocations);
-            println!("{backend:?} {way:?} {words} on a file: {allocations:.4} allocations an I/O");
-            assert!(allocations < ALLOCATIONS_MAX, "{words}: {allocations}");
-        }
-        end(running);
+#[each_driver]
+fn an_io_on_a_file_allocates_nothing_either(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let running = start_on(store::Kind::File { path }, backend);
+    run(
+        (&running, Way::Nvme),
+        "--rw write --bs 1m --iodepth 4",
+        "300ms",
+    );
+    for (way, words) in [
+        (Way::Nvme, "--rw randread --bs 4k --iodepth 32"),
+        (Way::Nvme, "--rw randwrite --bs 4k --iodepth 32"),
+        (Way::Iscsi, "--rw randread --bs 4k --iodepth 32"),
+        (Way::Iscsi, "--rw randwrite --bs 4k --iodepth 32"),
+    ] {
+        let spent = Spent::on((&running, way), words, IOS_MIN / 2);
+        let allocations = spent.per_io(|r| r.memory.allocations);
+        println!("{backend:?} {way:?} {words} on a file: {allocations:.4} allocations an I/O");
+        assert!(allocations < ALLOCATIONS_MAX, "{words}: {allocations}");
     }
+    end(running);
 }

@@ -15,6 +15,8 @@ use bench::discover::{self, DiscoverArgs};
 use bench::perf::{Report, default_nqn};
 use clap::Parser;
 use files::{Files, SHORT, load};
+use needs::each_driver;
+use reactor::Choice;
 use target::nfs::NfsSettings;
 use target::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
@@ -147,32 +149,34 @@ fn depth_beyond_the_queue_of_a_target_waits_before_it() {
     assert!(report.is_clean(), "{words}: {}", report.text());
 }
 
-#[test]
-fn every_load_runs_over_both_drivers() {
+#[each_driver]
+fn every_load_runs(choice: Choice) {
     let served = Served::start();
-    for backend in ["auto", "epoll"] {
-        for (rw, reads, writes) in [
-            ("read", true, false),
-            ("write", false, true),
-            ("randread", true, false),
-            ("randwrite", false, true),
-            ("rw", true, true),
-            ("randrw", true, true),
-        ] {
-            for bs in ["4k", "128k"] {
-                let words = format!("--rw {rw} --bs {bs} --iodepth 8 --io-backend {backend}");
-                let report = served.perf_until(&words, |r| {
-                    (r.read.ios > 0 || !reads) && (r.write.ios > 0 || !writes)
-                });
-                assert!(report.is_clean(), "{words}: {}", report.text());
-                assert_eq!(
-                    (report.read.ios > 0, report.write.ios > 0),
-                    (reads, writes),
-                    "{words}"
-                );
-                assert_eq!(report.total.ios, report.read.ios + report.write.ios);
-                assert_eq!(report.total.latency.count, report.total.ios, "{words}");
-            }
+    let backend = match choice {
+        Choice::Uring => "io_uring",
+        _ => "epoll",
+    };
+    for (rw, reads, writes) in [
+        ("read", true, false),
+        ("write", false, true),
+        ("randread", true, false),
+        ("randwrite", false, true),
+        ("rw", true, true),
+        ("randrw", true, true),
+    ] {
+        for bs in ["4k", "128k"] {
+            let words = format!("--rw {rw} --bs {bs} --iodepth 8 --io-backend {backend}");
+            let report = served.perf_until(&words, |r| {
+                (r.read.ios > 0 || !reads) && (r.write.ios > 0 || !writes)
+            });
+            assert!(report.is_clean(), "{words}: {}", report.text());
+            assert_eq!(
+                (report.read.ios > 0, report.write.ios > 0),
+                (reads, writes),
+                "{words}"
+            );
+            assert_eq!(report.total.ios, report.read.ios + report.write.ios);
+            assert_eq!(report.total.latency.count, report.total.ios, "{words}");
         }
     }
 }

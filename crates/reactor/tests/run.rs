@@ -1,9 +1,10 @@
 //! The loop: mail, deadlines, and what idling costs, under each driver.
 
 use mem::{Budget, Pool};
+use needs::each_driver;
 use reactor::{
     AnyDriver, Choice, Completion, Driver, DriverConfig, FileIo, Handler, Mailbox, Nanos,
-    RunConfig, RunStats, mailbox, open, probe, run,
+    RunConfig, RunStats, mailbox, open, run,
 };
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -100,62 +101,49 @@ fn ended(thread: JoinHandle<(Notes, RunStats)>) -> (Notes, RunStats) {
     thread.join().unwrap()
 }
 
-fn choices() -> Vec<Choice> {
-    match probe() {
-        Ok(()) => vec![Choice::Uring, Choice::Epoll],
-        Err(_) => vec![Choice::Epoll],
-    }
-}
-
-#[test]
-fn mail_files_and_deadlines_all_arrive() {
-    for choice in choices() {
-        for spin_us_max in [0, 50, u64::MAX] {
-            let (tell, told) = channel();
-            let thread = std::thread::spawn(move || reactor(choice, spin_us_max, tell));
-            let mailbox = told.recv().unwrap();
-            for number in 0..2000 {
-                mailbox.send(Letter::Number(number));
-                if number % 500 == 0 {
-                    mailbox.send(Letter::ReadFile);
-                    std::thread::sleep(Duration::from_millis(5));
-                }
+#[each_driver]
+fn mail_files_and_deadlines_all_arrive(choice: Choice) {
+    for spin_us_max in [0, 50, u64::MAX] {
+        let (tell, told) = channel();
+        let thread = std::thread::spawn(move || reactor(choice, spin_us_max, tell));
+        let mailbox = told.recv().unwrap();
+        for number in 0..2000 {
+            mailbox.send(Letter::Number(number));
+            if number % 500 == 0 {
+                mailbox.send(Letter::ReadFile);
+                std::thread::sleep(Duration::from_millis(5));
             }
-            mailbox.send(Letter::Stop);
-            let (notes, stats) = ended(thread);
-            assert!(notes.numbers.into_iter().eq(0..2000));
-            assert_eq!(notes.deadlines, 3);
-            assert_eq!(u64::from(notes.turns), stats.turns);
-            assert_eq!(notes.files, 4);
         }
+        mailbox.send(Letter::Stop);
+        let (notes, stats) = ended(thread);
+        assert!(notes.numbers.into_iter().eq(0..2000));
+        assert_eq!(notes.deadlines, 3);
+        assert_eq!(u64::from(notes.turns), stats.turns);
+        assert_eq!(notes.files, 4);
     }
 }
 
-#[test]
-fn an_idle_reactor_sleeps() {
-    for choice in choices() {
-        let (tell, told) = channel();
-        let thread = std::thread::spawn(move || reactor(choice, 50, tell));
-        let mailbox = told.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        mailbox.send(Letter::Stop);
-        let (_, stats) = ended(thread);
-        // Three deadlines and the stop wake it; nothing else does.
-        assert!(stats.sleeps <= 12, "{stats:?}");
-        assert_eq!(stats.spins, 0, "{stats:?}");
-    }
+#[each_driver]
+fn an_idle_reactor_sleeps(choice: Choice) {
+    let (tell, told) = channel();
+    let thread = std::thread::spawn(move || reactor(choice, 50, tell));
+    let mailbox = told.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    mailbox.send(Letter::Stop);
+    let (_, stats) = ended(thread);
+    // Three deadlines and the stop wake it; nothing else does.
+    assert!(stats.sleeps <= 12, "{stats:?}");
+    assert_eq!(stats.spins, 0, "{stats:?}");
 }
 
-#[test]
-fn a_reactor_told_to_spin_never_sleeps() {
-    for choice in choices() {
-        let (tell, told) = channel();
-        let thread = std::thread::spawn(move || reactor(choice, u64::MAX, tell));
-        let mailbox = told.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        mailbox.send(Letter::Stop);
-        let (_, stats) = ended(thread);
-        assert_eq!(stats.sleeps, 0);
-        assert!(stats.spins > 100);
-    }
+#[each_driver]
+fn a_reactor_told_to_spin_never_sleeps(choice: Choice) {
+    let (tell, told) = channel();
+    let thread = std::thread::spawn(move || reactor(choice, u64::MAX, tell));
+    let mailbox = told.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    mailbox.send(Letter::Stop);
+    let (_, stats) = ended(thread);
+    assert_eq!(stats.sleeps, 0);
+    assert!(stats.spins > 100);
 }

@@ -243,7 +243,3 @@ pub trait Volume: Send + Sync {
         self.base().unreadable(offset, len, max)
     }
 }
-
-#[cfg(test)]
-#[path = "../tests/common/skipped.rs"]
-mod skipped;

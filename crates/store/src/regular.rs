@@ -397,8 +397,8 @@ mod tests {
     use super::*;
     use crate::Kind;
     use crate::identity::{derive, fault};
-    use crate::skipped::skipped;
     use crate::state::beside;
+    use needs::needs;
     use rustix::io::Errno;
 
     const SIZE: u64 = 64 << 10;
@@ -419,31 +419,20 @@ mod tests {
         opened.map(|(_, uuid, state)| (uuid, state))
     }
 
-    /// Whether what it begins with is in the page cache, where the file system tells.
-    fn is_cached(file: &fs::File) -> Option<bool> {
+    /// Whether what it begins with is in the page cache.
+    fn is_cached(file: &fs::File) -> bool {
         let mut bytes = [0; 512];
         let bytes = &mut [io::IoSliceMut::new(&mut bytes)];
         let flags = rustix::io::ReadWriteFlags::NOWAIT;
-        was_cached(rustix::io::preadv2(file, bytes, 0, flags))
-    }
-
-    /// What the answer to a read that may not wait tells.
-    fn was_cached(answer: Result<usize, Errno>) -> Option<bool> {
-        match answer {
-            Ok(_) => Some(true),
-            Err(Errno::AGAIN) => Some(false),
-            Err(Errno::OPNOTSUPP) => None,
+        match rustix::io::preadv2(file, bytes, 0, flags) {
+            Ok(_) => true,
+            Err(Errno::AGAIN) => false,
             Err(error) => panic!("{error}"),
         }
     }
 
-    #[test]
-    fn file_system_that_does_not_know_such_reads_tells_nothing_of_its_cache() {
-        assert_eq!(was_cached(Err(Errno::OPNOTSUPP)), None);
-        assert_eq!(was_cached(Err(Errno::AGAIN)), Some(false));
-    }
-
     /// Not in the folder for temporary files, which may be memory.
+    #[needs(rwf_nowait)]
     #[test]
     fn file_that_is_opened_is_read_from_the_disk_and_not_from_the_cache() {
         let program = std::env::current_exe().unwrap();
@@ -452,12 +441,9 @@ mod tests {
         open_where(None, &spec(&path, SIZE)).expect("made");
         fs::write(&path, vec![7; SIZE as usize]).unwrap();
         let file = fs::File::open(&path).unwrap();
-        let Some(is_there) = is_cached(&file) else {
-            return skipped("the file system knows no read that does not wait (RWF_NOWAIT)");
-        };
-        assert!(is_there, "it was just written");
+        assert!(is_cached(&file), "it was just written");
         open_where(None, &spec(&path, SIZE)).expect("found");
-        assert_eq!(is_cached(&file), Some(false));
+        assert!(!is_cached(&file));
     }
 
     fn begin_as_an_image(path: &Path) {

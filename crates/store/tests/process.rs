@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::*;
+use needs::each_driver;
 use reactor::Choice;
 use store::{Error, Io, Problem, open};
 
@@ -24,7 +25,11 @@ fn child() {
         return;
     };
     let volume = open(&file_spec(&path, SIZE)).unwrap();
-    let mut files = driver(&std::env::var(CHILD_DRIVER).unwrap()).unwrap();
+    let choice = match std::env::var(CHILD_DRIVER).as_deref() {
+        Ok("io_uring") => Choice::Uring,
+        _ => Choice::Epoll,
+    };
+    let mut files = Real::open(choice);
     write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
     write(&*volume, &mut files, 4096, &[2; 4096], false).unwrap();
     run(&*volume, &mut files, Io::Flush).unwrap();
@@ -45,11 +50,15 @@ impl Drop for Server {
     }
 }
 
-fn start_child(path: &Path, files: &str) -> Server {
+fn start_child(path: &Path, choice: Choice) -> Server {
+    let driver = match choice {
+        Choice::Uring => "io_uring",
+        _ => "epoll",
+    };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "child", "--nocapture"])
         .env(CHILD_PATH, path)
-        .env(CHILD_DRIVER, files)
+        .env(CHILD_DRIVER, driver)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -60,19 +69,11 @@ fn start_child(path: &Path, files: &str) -> Server {
     server
 }
 
-#[test]
-fn flushed_and_durable_data_outlives_a_killed_process() {
-    for name in DRIVERS {
-        if driver(name).is_some() {
-            kill_and_look(name);
-        }
-    }
-}
-
-fn kill_and_look(name: &str) {
+#[each_driver]
+fn flushed_and_durable_data_outlives_a_killed_process(choice: Choice) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let server = start_child(&path, name);
+    let server = start_child(&path, choice);
     let error = open(&file_spec(&path, SIZE)).err().expect("it is locked");
     let Problem::InUse { holder, .. } = error.problem else {
         panic!("{error}");
@@ -96,12 +97,13 @@ fn kill_and_look(name: &str) {
 struct Mount(tempfile::TempDir);
 
 impl Mount {
-    fn tmpfs(options: &str) -> Option<Mount> {
+    fn tmpfs(options: &str) -> Mount {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("mount");
         command.args(["-t", "tmpfs", "-o", options, "weft-test"]);
-        let done = command.arg(folder.path()).stderr(Stdio::null()).status();
-        done.is_ok_and(|s| s.success()).then_some(Mount(folder))
+        let done = command.arg(folder.path()).status().expect("mount runs");
+        assert!(done.success(), "mount: {done}");
+        Mount(folder)
     }
 }
 
@@ -111,19 +113,11 @@ impl Drop for Mount {
     }
 }
 
-#[test]
-fn a_full_disk_fails_writes_until_there_is_room() {
-    for mut files in DRIVERS.into_iter().filter_map(driver) {
-        let Some(mount) = Mount::tmpfs("size=256k") else {
-            skipped("a full disk needs the right to mount a tmpfs (run as root)");
-            return;
-        };
-        fill(&mount.0.path().join("disk"), &mut files);
-    }
-}
-
-fn fill(path: &Path, files: &mut dyn Files) {
-    let volume = open(&file_spec(path, 1 << 20)).unwrap();
+#[each_driver(mount)]
+fn a_full_disk_fails_writes_until_there_is_room(choice: Choice) {
+    let mount = Mount::tmpfs("size=256k");
+    let files = &mut Real::open(choice);
+    let volume = open(&file_spec(&mount.0.path().join("disk"), 1 << 20)).unwrap();
     let part = 64 << 10;
     let mut written = 0;
     let full = loop {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bench::figures::catalogue::{CATALOGUE, ChartKind};
 use bench::figures::measured::{Effort, Measured, Quantity, Role};
 use bench::figures::report;
+use needs::needs;
 
 /// A quick run of a single figure is done by then.
 const ONE_MAX: Duration = Duration::from_secs(60);
@@ -346,13 +347,10 @@ fn check_charts(folder: &Path, measured: &Measured) {
     }
 }
 
-/// CI alone: it takes minutes.
+/// It takes minutes.
+#[needs(ci)]
 #[test]
 fn a_quick_run_of_everything_is_complete() {
-    if !std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") {
-        eprintln!("LEFT TO CI: a quick run of every figure: CI=true runs it");
-        return;
-    }
     let folder = tempfile::tempdir().expect("a folder");
     let output = end_of_many(start(&["all", "--quick"], folder.path()), folder.path());
     assert!(output.status.success(), "{}", said(&output));

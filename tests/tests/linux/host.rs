@@ -1,9 +1,9 @@
 //! An unmodified Linux kernel as the host.
 
-use interop::guest::{self, Config, End, Guest, Outcome};
+use interop::guest::{Config, End, Guest, Outcome};
 use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, NVME_CRASH, script};
-use interop::weft::{self, NQN, NQN_OTHER, Setup, Target};
-use interop::{is_left_to_ci, skip};
+use interop::weft::{NQN, NQN_OTHER, Setup, Target};
+use needs::needs;
 use std::time::Duration;
 
 /// A host opens no more queues of a kind than it has processors: these make 2
@@ -15,26 +15,12 @@ pub const KILLS: [&str; 2] = ["MARK under load", "MARK after sync"];
 /// Long enough for the first attempt to come back to be refused.
 pub const REFUSED: Duration = Duration::from_millis(1500);
 
-fn run(config: &Config) -> Option<Outcome> {
-    match Guest::start(config) {
-        Ok(guest) => Some(guest.finish()),
-        Err(why) => {
-            skip(&config.name, &why);
-            None
-        }
-    }
+fn run(config: &Config) -> Outcome {
+    Guest::start(config).expect("a guest").finish()
 }
 
 /// The client's whole session with a target on `setup`.
 fn session(name: &str, setup: Setup, digests: &str) {
-    let io_uring = if setup.io == "io_uring" {
-        weft::io_uring()
-    } else {
-        Ok(())
-    };
-    if let Err(why) = guest::prepare().and(io_uring) {
-        return skip(name, &why);
-    }
     let target = Target::start(name, setup);
     let port = target.address().port().to_string();
     // Where the machine is busy, an emulated guest may not run for seconds.
@@ -51,22 +37,18 @@ fn session(name: &str, setup: Setup, digests: &str) {
     ];
     let mut config = Config::new(name, &script(&settings, &[CLIENT]));
     config.cpus = 2;
-    if let Some(outcome) = run(&config) {
-        let output = outcome.expect_success();
-        assert!(
-            output
-                .lines()
-                .any(|line| line.starts_with("STEP") && line.ends_with(" end"))
-        );
-        target.expect_orderly_end();
-    }
+    let output = run(&config).expect_success();
+    assert!(
+        output
+            .lines()
+            .any(|line| line.starts_with("STEP") && line.ends_with(" end"))
+    );
+    target.expect_orderly_end();
 }
 
+#[needs(guest, io_uring, ci)]
 #[test]
 fn session_on_io_uring() {
-    if is_left_to_ci("io_uring") {
-        return;
-    }
     let setup = Setup {
         io: "io_uring",
         block_bytes: 512,
@@ -75,6 +57,7 @@ fn session_on_io_uring() {
     session("io_uring", setup, "");
 }
 
+#[needs(guest, io_uring)]
 #[test]
 fn session_on_io_uring_with_digests() {
     let setup = Setup {
@@ -85,6 +68,7 @@ fn session_on_io_uring_with_digests() {
     session("io_uring-digests", setup, "--hdr-digest --data-digest");
 }
 
+#[needs(guest)]
 #[test]
 fn session_on_epoll() {
     let setup = Setup {
@@ -96,11 +80,9 @@ fn session_on_epoll() {
     session("epoll", setup, "");
 }
 
+#[needs(guest, ci)]
 #[test]
 fn session_on_epoll_with_digests() {
-    if is_left_to_ci("epoll-digests") {
-        return;
-    }
     let setup = Setup {
         io: "epoll",
         ..Setup::default()
@@ -109,12 +91,10 @@ fn session_on_epoll_with_digests() {
 }
 
 /// Every nvme subcommand that Linux has for what weft serves.
+#[needs(guest)]
 #[test]
 fn administrator() {
     let name = "administrator";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let setup = Setup {
         volume: "file",
         size_mib: 512,
@@ -133,20 +113,16 @@ fn administrator() {
     let mut config = Config::new(name, &script(&settings, &[ADMINISTRATOR]));
     // Two hosts in one kernel: their namespaces must not become paths of one.
     config.kernel_words = "nvme_core.multipath=N".into();
-    if let Some(outcome) = run(&config) {
-        outcome.expect_success();
-        target.expect_orderly_end();
-    }
+    run(&config).expect_success();
+    target.expect_orderly_end();
 }
 
 /// The target dies twice, under load and right after a flush: the host comes
 /// back by itself and finds every flushed byte.
+#[needs(guest)]
 #[test]
 fn target_killed_under_load() {
     let name = "killed";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let setup = Setup {
         volume: "file",
         ..Setup::default()
@@ -169,11 +145,9 @@ fn target_killed_under_load() {
 
 /// The client's script against the kernel's own target: what fails here is
 /// the script's or the harness's fault.
+#[needs(guest, ci)]
 #[test]
 fn session_with_the_kernels_own_target() {
-    if is_left_to_ci("kernel-target") {
-        return;
-    }
     let options = format!("{QUEUES} --hdr-digest --data-digest");
     let settings = [
         ("ADDR", "127.0.0.1"),
@@ -189,17 +163,13 @@ fn session_with_the_kernels_own_target() {
         &script(&settings, &[KERNEL_TARGET, CLIENT]),
     );
     config.cpus = 2;
-    if let Some(outcome) = run(&config) {
-        outcome.expect_success();
-    }
+    run(&config).expect_success();
 }
 
 /// Each way in which a guest can end is told from the others.
+#[needs(guest, ci)]
 #[test]
 fn ends_of_a_guest() {
-    if is_left_to_ci("ends") {
-        return;
-    }
     let panics = "echo 1 >/proc/sys/kernel/sysrq\necho c >/proc/sysrq-trigger\n";
     let ends = [
         ("exit 3\n", 60, End::Exit(3)),
@@ -210,9 +180,7 @@ fn ends_of_a_guest() {
     for (script, limit_s, end) in ends {
         let mut config = Config::new("ends", script);
         config.limit = Duration::from_secs(limit_s);
-        let Some(outcome) = run(&config) else {
-            return;
-        };
+        let outcome = run(&config);
         assert_eq!(outcome.end, end, "logs: {}", outcome.logs.display());
         std::fs::remove_dir_all(outcome.logs).expect("its logs");
     }

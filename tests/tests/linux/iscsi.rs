@@ -1,12 +1,12 @@
 //! An unmodified Linux kernel with open-iscsi as the initiator.
 
-use interop::guest::{self, Config, Guest};
+use interop::guest::{Config, Guest};
 use interop::scripts::{
     CRASH, ISCSI, ISCSI_CRASH, ISCSI_MULTIPATH, ISCSI_SESSION, ISCSI_TOOLS, MACHINE, script,
 };
 use interop::weft::{NQN, Target, free_address};
-use interop::{is_left_to_ci, skip};
 use iscsi::PortalGroup;
+use needs::needs;
 use nvmf::command::AnaState;
 use std::net::SocketAddr;
 use std::thread::sleep;
@@ -40,9 +40,6 @@ fn volume(name: &str, kind: &str, mib: u32, block_bytes: u32) -> String {
 /// Discovery, every way of digests, CHAP one way and both, ext4, xfs, verified
 /// load, a reset.
 fn session(name: &str, io: &str, kind: &str, block_bytes: u32) {
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let address = free_address();
     let config = format!(
         "{}[[iscsi.target]]\nname = \"{IQN}\"\nallow_any_initiator = true\nvolumes = [\"v\"]\n\
@@ -76,26 +73,23 @@ fn session(name: &str, io: &str, kind: &str, block_bytes: u32) {
     target.expect_orderly_end();
 }
 
+#[needs(guest, io_uring, ci)]
 #[test]
 fn iscsi_session_on_io_uring() {
-    if is_left_to_ci("iscsi-io_uring") {
-        return;
-    }
     session("iscsi-io_uring", "io_uring", "ram", 512);
 }
 
+#[needs(guest)]
 #[test]
 fn iscsi_session_on_epoll() {
     session("iscsi-epoll", "epoll", "file", 4096);
 }
 
 /// The target dies twice, under load and right after a flush.
+#[needs(guest)]
 #[test]
 fn iscsi_target_killed_under_load() {
     let name = "iscsi-killed";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let address = free_address();
     let config = format!(
         "{}[[iscsi.target]]\nname = \"{IQN}\"\nallow_any_initiator = true\nvolumes = [\"v\"]\n{}",
@@ -114,12 +108,10 @@ fn iscsi_target_killed_under_load() {
 }
 
 /// The SCSI tools, two initiators, and an NVMe host on the same volume.
+#[needs(guest)]
 #[test]
 fn iscsi_administrator() {
     let name = "iscsi-tools";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let (address, nvme) = (free_address(), free_address());
     let config = format!(
         "{}{}[[iscsi.target]]\nname = \"{IQN}\"\nallow_any_initiator = true\n\
@@ -181,12 +173,10 @@ fn set_state(target: &Running, portal: SocketAddr, state: AnaState) {
 /// dm-multipath over two portals: failover by ALUA and by a lost portal, a
 /// resize and a LUN that comes, under a verified load that must not see an
 /// error.
+#[needs(guest)]
 #[test]
 fn iscsi_multipath() {
     let name = "iscsi-multipath";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let portals @ [a, b] = [free_address(), free_address()];
     let target = serve(portals);
     let (first, second) = (a.port().to_string(), b.port().to_string());

@@ -1,9 +1,9 @@
 //! A target that is changed while an unmodified Linux kernel uses it.
 
-use interop::guest::{self, Config, Guest};
+use interop::guest::{Config, Guest};
 use interop::scripts::{LIVE, MACHINE, script};
-use interop::skip;
 use interop::weft::{NQN, free_address};
+use needs::needs;
 use nvmf::command::AnaState;
 use std::net::SocketAddr;
 use std::thread::sleep;
@@ -92,12 +92,10 @@ fn remove_namespaces(target: &Running) {
 
 /// Failover by ANA and by a lost path, resizes, resets and 255 more namespaces,
 /// under a verified load that must not see an error.
+#[needs(guest)]
 #[test]
 fn a_host_notices_every_change_and_loses_nothing() {
     let name = "live";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let paths @ [a, b] = [free_address(), free_address()];
     let target = serve(&paths);
     let (first, second) = (a.port().to_string(), b.port().to_string());

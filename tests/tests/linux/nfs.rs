@@ -1,9 +1,11 @@
 //! An unmodified Linux kernel as the client of files.
 
-use interop::guest::{self, Config, Guest};
+use interop::child::output;
+use interop::guest::{Config, Guest};
+use interop::is_ci;
 use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_FULL, NFS_PAIR, NFS_SESSION, script};
 use interop::weft::{Target, free_address};
-use interop::{Unavailable, is_ci, skip};
+use needs::needs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -62,12 +64,10 @@ fn guest(name: &str, settings: &[(&str, &str)], pieces: &[&str]) -> Guest {
 
 /// Every version, one connection to sixteen, memory and a directory: what
 /// programs do, against a model.
+#[needs(guest)]
 #[test]
 fn nfs_session() {
     let name = "nfs";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let (address, dir, seed) = (free_address(), open_folder(), seed());
     let _socket = UnixListener::bind(dir.path().join("socket")).expect("a socket");
     let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
@@ -89,12 +89,10 @@ fn nfs_session() {
 
 /// The server dies twice, under load of clients of three versions and with
 /// data that is written and not committed: no program notices.
+#[needs(guest)]
 #[test]
 fn nfs_server_killed_under_load() {
     let name = "nfs-killed";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let (address, dir, seed) = (free_address(), open_folder(), seed());
     let mut target = Target::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();
@@ -119,31 +117,24 @@ struct Small(tempfile::TempDir);
 impl Small {
     const BYTES: u64 = 16 << 20;
 
-    fn mount(arguments: &[&str]) -> Result<Small, Unavailable> {
+    fn mount(arguments: &[&str]) -> Small {
         let folder = open_folder();
         let mut mount = Command::new("mount");
-        let output = mount.args(arguments).arg(folder.path()).output();
-        let output = output.map_err(|error| Unavailable::wrap("mount", error))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Unavailable::wrap("mount", said));
-        }
-        Ok(Small(folder))
+        output(mount.args(arguments).arg(folder.path())).expect("a mount");
+        Small(folder)
     }
 
     /// In memory.
-    fn tmpfs() -> Result<Small, Unavailable> {
+    fn tmpfs() -> Small {
         let size = format!("size={}", Small::BYTES);
         Small::mount(&["-t", "tmpfs", "-o", &size, "weft-test"])
     }
 
     /// Where room is found late: what is written may fail at the sync.
-    fn ext4(image: &Path) -> Result<Small, Unavailable> {
+    fn ext4(image: &Path) -> Small {
         let file = std::fs::File::create(image).expect("an image");
         file.set_len(Small::BYTES).expect("a sparse file");
-        let made = Command::new("mkfs.ext4").arg("-q").arg(image).status();
-        let made = made.map_err(|error| Unavailable::wrap("mkfs.ext4", error))?;
-        assert!(made.success(), "mkfs.ext4 {}", image.display());
+        output(Command::new("mkfs.ext4").arg("-q").arg(image)).expect("a file system");
         Small::mount(&["-o", "loop", &image.display().to_string()])
     }
 
@@ -163,18 +154,12 @@ impl Drop for Small {
 
 /// Whoever writes more than there is room for hears so at once, in every version,
 /// buffered, O_SYNC and O_DIRECT.
+#[needs(guest, mount, loop_device, program("mkfs.ext4"))]
 #[test]
 fn nfs_full_file_system_is_told_to_who_writes() {
     let name = "nfs-full";
     let images = tempfile::tempdir().expect("a folder");
-    let small = guest::prepare().and_then(|_| {
-        let image = images.path().join("image");
-        Ok((Small::tmpfs()?, Small::ext4(&image)?))
-    });
-    let (tmpfs, ext4) = match small {
-        Ok(small) => small,
-        Err(why) => return skip(name, &why),
-    };
+    let (tmpfs, ext4) = (Small::tmpfs(), Small::ext4(&images.path().join("image")));
     let address = free_address();
     let of = |name: &str, small: &Small| {
         let path = small.path().display();
@@ -236,12 +221,10 @@ fn counted(output: &str) -> (u64, u64) {
 /// Two kernels want the same locks and take each other's delegations away; one
 /// is gone without a word, and what it held is the other's once its lease is
 /// over, and not before.
+#[needs(guest)]
 #[test]
 fn nfs_two_kernels() {
     let name = "nfs-two";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let (address, dir, seed) = (free_address(), open_folder(), seed());
     let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();

@@ -2,10 +2,10 @@
 //! a guest. What weft's two sides agree on by a common mistake shows here.
 
 use interop::child::{output, tied};
-use interop::guest::{self, Config, Guest};
+use interop::guest::{Config, Guest};
 use interop::scripts::{KERNEL_TARGET, script};
-use interop::skip;
 use interop::weft::{NQN, binary, free_address, perf};
+use needs::needs;
 use std::net::TcpStream;
 
 /// Serves until somebody connects to the second port.
@@ -22,12 +22,10 @@ const LOADS: &[&str] = &[
     "--rw=write --bs=1m --iodepth=4 --size=16MiB --io-backend=epoll --data-digest",
 ];
 
+#[needs(guest)]
 #[test]
 fn initiator_with_the_kernels_own_target() {
     let name = "peer-kernel-target";
-    if let Err(why) = guest::prepare() {
-        return skip(name, &why);
-    }
     let (address, end) = (free_address(), free_address());
     let settings = [("ADDR", "10.0.2.15"), ("PORT", "4420"), ("NQN", NQN)];
     let mut config = Config::new(name, &script(&settings, &[KERNEL_TARGET, SERVE]));

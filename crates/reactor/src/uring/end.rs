@@ -60,8 +60,9 @@ impl Drop for UringDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Driver, DriverConfig, SocketId, Wait, probe};
+    use crate::{Driver, DriverConfig, SocketId, Wait};
     use mem::{Budget, Pool};
+    use needs::needs;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::sync::Arc;
@@ -82,11 +83,9 @@ mod tests {
         pool
     }
 
+    #[needs(io_uring)]
     #[test]
     fn a_stage_that_may_be_written_is_not_lent_again() {
-        if let Err(error) = probe() {
-            return eprintln!("skipped: {error}");
-        }
         let budget = Budget::new(64 << 20);
         let mut at = std::ptr::null_mut();
         let pool = drop_owed(&budget, |driver, socket| {
@@ -102,11 +101,9 @@ mod tests {
         }
     }
 
+    #[needs(io_uring)]
     #[test]
     fn the_pool_of_a_buffer_that_may_be_written_stays() {
-        if let Err(error) = probe() {
-            return eprintln!("skipped: {error}");
-        }
         let budget = Budget::new(64 << 20);
         let pool = drop_owed(&budget, |driver, socket| {
             let buf = driver.pool().get(4096).unwrap();

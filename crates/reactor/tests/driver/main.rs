@@ -6,9 +6,10 @@ mod tickets;
 mod zero_copy;
 
 use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
+use needs::each_driver;
 use reactor::{
     AnyDriver, Choice, Completion, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId,
-    Wait, open, probe,
+    Wait, open,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,18 +21,6 @@ use std::time::Duration;
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
 
 const PATIENCE_NS: u64 = 10_000_000_000;
-
-use spin::{a_spin_ends_with_the_stream_or_the_close, ping_pong_while_spinning_and_sleeping};
-use tickets::{
-    a_read_that_hangs_is_taken_back, a_ticket_rung_elsewhere_ends_a_sleep,
-    a_ticket_rung_here_is_found_before_the_sleep, canceled_file_work_completes_once,
-};
-
-use zero_copy::{
-    a_close_outwaits_the_notice, registered_memory_that_was_given_back_is_not_sent,
-    zero_copy_ends_where_the_kernel_copies, zero_copy_memory_is_not_used_before_the_notice,
-    zero_copy_sends_arrive_whole, zero_copy_without_locked_memory_is_copied,
-};
 
 /// A driver and the completions that were not asked for yet.
 struct World {
@@ -176,118 +165,64 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
 }
 
-/// Each test for each driver; io_uring's are skipped where it cannot be had.
-macro_rules! each_driver {
-    ($($name:ident)*) => {
-        mod io_uring { $(
-            #[test]
-            fn $name() {
-                match super::probe() {
-                    Ok(()) => super::$name(super::Choice::Uring),
-                    Err(error) => eprintln!("skipped: {error}"),
-                }
-            }
-        )* }
-        mod epoll { $(
-            #[test]
-            fn $name() { super::$name(super::Choice::Epoll); }
-        )* }
-    };
-}
-
-each_driver! {
-    connects_accepts_and_talks
-    refused_connect_is_told
-    listener_closes
-    listener_outlives_want_of_descriptors
-    a_socket_moves_to_another_driver
-    direct_and_stage_at_every_split
-    direct_alone_and_stage_alone
-    more_in_the_socket_is_told
-    given_stage_keeps_its_bytes
-    end_of_stream_is_told_and_stays
-    ping_pong_while_spinning_and_sleeping
-    a_spin_ends_with_the_stream_or_the_close
-    many_pieces_through_a_small_send_buffer
-    many_sockets_at_once
-    reset_ends_both_directions
-    close_ends_what_is_outstanding
-    closed_socket_has_another_name
-    use_after_close_panics
-    files_read_write_and_make_holes
-    file_errors_come_back
-    more_file_work_than_a_ring_holds
-    memory_that_is_gone_panics_at_once
-    a_ticket_rung_elsewhere_ends_a_sleep
-    a_ticket_rung_here_is_found_before_the_sleep
-    canceled_file_work_completes_once
-    a_read_that_hangs_is_taken_back
-    wake_from_another_thread
-    wake_before_the_sleep_is_not_lost
-    sleep_ends_in_time
-    receive_waits_for_memory
-    receive_goes_on_without_a_stage
-    warm_path_neither_allocates_nor_wastes_calls
-    zero_copy_sends_arrive_whole
-    zero_copy_memory_is_not_used_before_the_notice
-    registered_memory_that_was_given_back_is_not_sent
-    zero_copy_ends_where_the_kernel_copies
-    zero_copy_without_locked_memory_is_copied
-    a_close_outwaits_the_notice
-    drop_ends_what_is_outstanding
-}
-
+#[each_driver]
 fn connects_accepts_and_talks(choice: Choice) {
-    for bind in ["127.0.0.1:0", "[::1]:0"] {
-        let mut world = World::new(choice);
-        let Ok(listener) = TcpListener::bind(bind) else {
-            continue;
-        };
-        let addr = listener.local_addr().unwrap();
-        world.driver.add_listener(listener, 1).unwrap();
-        let mut servers = Vec::new();
-        let mut clients = Vec::new();
-        for token in [2, 3] {
-            clients.push(world.driver.connect(addr, token).unwrap());
-            let mut connected = false;
-            while !connected || servers.len() < clients.len() {
-                match world.next() {
-                    Completion::Accepted { token: 1, result } => {
-                        let (fd, peer) = result.unwrap();
-                        assert_eq!(peer.ip(), addr.ip());
-                        servers.push(world.driver.add_socket(fd).unwrap());
-                    }
-                    Completion::Connected { token: at, result } => {
-                        result.unwrap();
-                        assert_eq!(at, token);
-                        connected = true;
-                    }
-                    other => panic!("{other:?}"),
+    connects_accepts_and_talks_at("127.0.0.1:0", choice);
+}
+
+#[each_driver(ipv6)]
+fn connects_accepts_and_talks_over_ipv6(choice: Choice) {
+    connects_accepts_and_talks_at("[::1]:0", choice);
+}
+
+fn connects_accepts_and_talks_at(bind: &str, choice: Choice) {
+    let mut world = World::new(choice);
+    let listener = TcpListener::bind(bind).unwrap();
+    let addr = listener.local_addr().unwrap();
+    world.driver.add_listener(listener, 1).unwrap();
+    let mut servers = Vec::new();
+    let mut clients = Vec::new();
+    for token in [2, 3] {
+        clients.push(world.driver.connect(addr, token).unwrap());
+        let mut connected = false;
+        while !connected || servers.len() < clients.len() {
+            match world.next() {
+                Completion::Accepted { token: 1, result } => {
+                    let (fd, peer) = result.unwrap();
+                    assert_eq!(peer.ip(), addr.ip());
+                    servers.push(world.driver.add_socket(fd).unwrap());
                 }
+                Completion::Connected { token: at, result } => {
+                    result.unwrap();
+                    assert_eq!(at, token);
+                    connected = true;
+                }
+                other => panic!("{other:?}"),
             }
         }
-        for (&client, &server) in clients.iter().zip(&servers) {
-            world.driver.recv(server, None, None, 100, 5);
-            world.send_bytes(client, b"hello");
-            let mut got = Vec::new();
-            let mut sent = false;
-            while !sent || got.is_empty() {
-                match world.next() {
-                    Completion::Sent { token: 7, result } => {
-                        result.unwrap();
-                        sent = true;
-                    }
-                    Completion::Received { token: 5, result } => {
-                        got = result.unwrap().stage.unwrap().bytes().to_vec();
-                    }
-                    other => panic!("{other:?}"),
+    }
+    for (&client, &server) in clients.iter().zip(&servers) {
+        world.driver.recv(server, None, None, 100, 5);
+        world.send_bytes(client, b"hello");
+        let mut got = Vec::new();
+        let mut sent = false;
+        while !sent || got.is_empty() {
+            match world.next() {
+                Completion::Sent { token: 7, result } => {
+                    result.unwrap();
+                    sent = true;
                 }
+                Completion::Received { token: 5, result } => {
+                    got = result.unwrap().stage.unwrap().bytes().to_vec();
+                }
+                other => panic!("{other:?}"),
             }
-            assert_eq!(got, b"hello");
         }
+        assert_eq!(got, b"hello");
     }
 }
 
+#[each_driver]
 fn refused_connect_is_told(choice: Choice) {
     let mut world = World::new(choice);
     let addr = {
@@ -305,6 +240,7 @@ fn refused_connect_is_told(choice: Choice) {
     world.close(socket);
 }
 
+#[each_driver]
 fn listener_closes(choice: Choice) {
     let mut world = World::new(choice);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -315,18 +251,23 @@ fn listener_closes(choice: Choice) {
     assert!(TcpStream::connect(addr).is_err());
 }
 
+/// What the runner calls the test `name` on a driver.
+fn test_on(choice: Choice, name: &str) -> String {
+    let driver = match choice {
+        Choice::Uring => "io_uring",
+        _ => "epoll",
+    };
+    format!("{name}::{driver}")
+}
+
 /// Runs a test once more, in a process of its own; true in there.
 fn is_alone(choice: Choice, name: &str) -> bool {
     const MARK: &str = "WEFT_TEST_ALONE";
     if std::env::var_os(MARK).is_some() {
         return true;
     }
-    let module = match choice {
-        Choice::Uring => "io_uring",
-        _ => "epoll",
-    };
     let alone = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{name}")])
+        .args(["--exact", &test_on(choice, name)])
         .env(MARK, "1")
         .output()
         .unwrap();
@@ -349,6 +290,7 @@ fn limit_descriptors(more: u64) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
+#[each_driver]
 fn listener_outlives_want_of_descriptors(choice: Choice) {
     if !is_alone(choice, "listener_outlives_want_of_descriptors") {
         return;
@@ -387,6 +329,7 @@ fn listener_outlives_want_of_descriptors(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn direct_and_stage_at_every_split(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -419,6 +362,7 @@ fn direct_and_stage_at_every_split(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn more_in_the_socket_is_told(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -438,6 +382,7 @@ fn more_in_the_socket_is_told(choice: Choice) {
     assert!(received.eof && !received.more);
 }
 
+#[each_driver]
 fn direct_alone_and_stage_alone(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -460,6 +405,7 @@ fn direct_alone_and_stage_alone(choice: Choice) {
     assert_eq!(received.stage.unwrap().bytes(), b"8");
 }
 
+#[each_driver]
 fn given_stage_keeps_its_bytes(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -492,6 +438,7 @@ fn given_stage_keeps_its_bytes(choice: Choice) {
     assert_eq!(&stage.unwrap().bytes()[5..], much);
 }
 
+#[each_driver]
 fn end_of_stream_is_told_and_stays(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -514,6 +461,7 @@ fn end_of_stream_is_told_and_stays(choice: Choice) {
     world.close(socket);
 }
 
+#[each_driver]
 fn many_pieces_through_a_small_send_buffer(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -547,6 +495,7 @@ fn many_pieces_through_a_small_send_buffer(choice: Choice) {
     assert_eq!(world.driver.counters().sends, 1);
 }
 
+#[each_driver]
 fn many_sockets_at_once(choice: Choice) {
     let mut world = World::new(choice);
     let mut pairs: Vec<_> = (0..100).map(|_| world.pair()).collect();
@@ -573,6 +522,7 @@ fn many_sockets_at_once(choice: Choice) {
     assert_eq!(world.driver.counters().recvs, 300);
 }
 
+#[each_driver]
 fn reset_ends_both_directions(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, peer) = world.pair();
@@ -595,6 +545,7 @@ fn reset_ends_both_directions(choice: Choice) {
     world.close(socket);
 }
 
+#[each_driver]
 fn close_ends_what_is_outstanding(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -630,6 +581,7 @@ fn close_ends_what_is_outstanding(choice: Choice) {
     assert!(world.driver.pool().budget().used() <= reserved + (2 << 20));
 }
 
+#[each_driver]
 fn closed_socket_has_another_name(choice: Choice) {
     let mut world = World::new(choice);
     let (first, _peer) = world.pair();
@@ -648,6 +600,7 @@ fn closed_socket_has_another_name(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn use_after_close_panics(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, _peer) = world.pair();
@@ -659,6 +612,7 @@ fn use_after_close_panics(choice: Choice) {
     assert!(used.is_err());
 }
 
+#[each_driver]
 fn files_read_write_and_make_holes(choice: Choice) {
     let mut world = World::new(choice);
     let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
@@ -713,6 +667,7 @@ fn files_read_write_and_make_holes(choice: Choice) {
     assert!(tokens.into_iter().eq(100..200));
 }
 
+#[each_driver]
 fn file_errors_come_back(choice: Choice) {
     let mut world = World::new(choice);
     let buf = world.buf(4096);
@@ -728,6 +683,7 @@ fn file_errors_come_back(choice: Choice) {
     assert_eq!(world.file(2).unwrap_err().raw_os_error(), Some(libc::EBADF));
 }
 
+#[each_driver]
 fn more_file_work_than_a_ring_holds(choice: Choice) {
     const READS: u64 = 6000;
     let mut world = World::new(choice);
@@ -750,6 +706,7 @@ fn more_file_work_than_a_ring_holds(choice: Choice) {
     assert_eq!(world.driver.counters().file_ops, READS);
 }
 
+#[each_driver]
 fn memory_that_is_gone_panics_at_once(choice: Choice) {
     let mut world = World::new(choice);
     let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
@@ -765,6 +722,7 @@ fn memory_that_is_gone_panics_at_once(choice: Choice) {
     world.file(2).unwrap();
 }
 
+#[each_driver]
 fn wake_from_another_thread(choice: Choice) {
     let mut world = World::new(choice);
     for _ in 0..3 {
@@ -784,6 +742,7 @@ fn wake_from_another_thread(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn wake_before_the_sleep_is_not_lost(choice: Choice) {
     let mut world = World::new(choice);
     for _ in 0..3 {
@@ -796,6 +755,7 @@ fn wake_before_the_sleep_is_not_lost(choice: Choice) {
     assert!(world.out.is_empty());
 }
 
+#[each_driver]
 fn sleep_ends_in_time(choice: Choice) {
     let mut world = World::new(choice);
     world.poll_now();
@@ -814,6 +774,7 @@ fn sleep_ends_in_time(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn receive_waits_for_memory(choice: Choice) {
     let mut world = World::with(choice, 2 << 20, DriverConfig::default());
     let (socket, mut peer) = world.pair();
@@ -829,6 +790,7 @@ fn receive_waits_for_memory(choice: Choice) {
     assert!(world.driver.counters().starved_recvs > 0);
 }
 
+#[each_driver]
 fn receive_goes_on_without_a_stage(choice: Choice) {
     let mut world = World::with(choice, 2 << 20, DriverConfig::default());
     let (socket, mut peer) = world.pair();
@@ -841,6 +803,7 @@ fn receive_goes_on_without_a_stage(choice: Choice) {
     assert_eq!(bytes_of(direct), b"payload");
 }
 
+#[each_driver]
 fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
@@ -895,6 +858,7 @@ fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
     }
 }
 
+#[each_driver]
 fn drop_ends_what_is_outstanding(choice: Choice) {
     let budget = Budget::new(64 << 20);
     let pool = Pool::new(Arc::clone(&budget)).unwrap();
@@ -924,6 +888,7 @@ fn drop_ends_what_is_outstanding(choice: Choice) {
 }
 
 /// What came meanwhile is not lost, and the place that it leaves is another's.
+#[each_driver]
 fn a_socket_moves_to_another_driver(choice: Choice) {
     let (mut from, mut to) = (World::new(choice), World::new(choice));
     let (socket, mut peer) = from.pair();

@@ -1,12 +1,14 @@
 //! Small requests and answers, one at a time, to a driver that spins.
 
 use super::{World, bytes_of};
+use needs::each_driver;
 use reactor::{Choice, Completion, Driver, Wait};
 use std::io::{Read, Write};
 
 /// One small request and one small answer at a time, every way of waiting in
 /// turn: what a driver does by hand in a spin must not show.
-pub(super) fn ping_pong_while_spinning_and_sleeping(choice: Choice) {
+#[each_driver]
+fn ping_pong_while_spinning_and_sleeping(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
     let direct = world.buf(50);
@@ -56,7 +58,8 @@ pub(super) fn ping_pong_while_spinning_and_sleeping(choice: Choice) {
     world.close(socket);
 }
 
-pub(super) fn a_spin_ends_with_the_stream_or_the_close(choice: Choice) {
+#[each_driver]
+fn a_spin_ends_with_the_stream_or_the_close(choice: Choice) {
     for ends_by_close in [false, true] {
         let mut world = World::new(choice);
         let (socket, mut peer) = world.pair();

@@ -1,9 +1,11 @@
 //! Tickets, and file work that is not wanted any more.
 
 use super::*;
+use needs::needs;
 use std::thread;
 
-pub fn a_ticket_rung_elsewhere_ends_a_sleep(choice: Choice) {
+#[each_driver]
+fn a_ticket_rung_elsewhere_ends_a_sleep(choice: Choice) {
     let mut world = World::new(choice);
     let tickets = [world.driver.ticket(1), world.driver.ticket(2)];
     drop(world.driver.ticket(3));
@@ -22,7 +24,8 @@ pub fn a_ticket_rung_elsewhere_ends_a_sleep(choice: Choice) {
     assert!(world.out.is_empty(), "rung twice: {:?}", world.out);
 }
 
-pub fn a_ticket_rung_here_is_found_before_the_sleep(choice: Choice) {
+#[each_driver]
+fn a_ticket_rung_here_is_found_before_the_sleep(choice: Choice) {
     let mut world = World::new(choice);
     for token in 0..100 {
         world.driver.ticket(token).ring();
@@ -34,7 +37,8 @@ pub fn a_ticket_rung_here_is_found_before_the_sleep(choice: Choice) {
 }
 
 /// Whatever a cancel meets, each operation has one completion.
-pub fn canceled_file_work_completes_once(choice: Choice) {
+#[each_driver]
+fn canceled_file_work_completes_once(choice: Choice) {
     let mut world = World::new(choice);
     let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
     let buf = world.buf(4096);
@@ -71,11 +75,10 @@ pub fn canceled_file_work_completes_once(choice: Choice) {
 
 /// A read that would wait for ever: io_uring takes it back. (A thread that
 /// waits in the kernel cannot be stopped.)
-pub fn a_read_that_hangs_is_taken_back(choice: Choice) {
-    let mut world = World::new(choice);
-    if world.driver.name() != "io_uring" {
-        return;
-    }
+#[needs(io_uring)]
+#[test]
+fn a_read_that_hangs_is_taken_back() {
+    let mut world = World::new(Choice::Uring);
     let (reader, _writer) = std::io::pipe().unwrap();
     let pipe = Arc::new(OwnedFd::from(reader));
     let bufs = [world.buf(4096), world.buf(4096)];

@@ -82,7 +82,8 @@ fn different(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i + seed * 37) % 251) as u8).collect()
 }
 
-pub(super) fn zero_copy_sends_arrive_whole(choice: Choice) {
+#[each_driver]
+fn zero_copy_sends_arrive_whole(choice: Choice) {
     for config in both() {
         let mut world = World::with(choice, MEMORY, config);
         // Small send buffers: every send is taken in parts.
@@ -121,7 +122,8 @@ pub(super) fn zero_copy_sends_arrive_whole(choice: Choice) {
     }
 }
 
-pub(super) fn zero_copy_memory_is_not_used_before_the_notice(choice: Choice) {
+#[each_driver]
+fn zero_copy_memory_is_not_used_before_the_notice(choice: Choice) {
     for config in both() {
         let mut world = World::with(choice, MEMORY, config);
         let (socket, mut peer) = pair(&mut world, Some(32 << 10));
@@ -157,7 +159,8 @@ pub(super) fn zero_copy_memory_is_not_used_before_the_notice(choice: Choice) {
 
 /// The kernel goes on with the pages that it once registered; what lies at
 /// their addresses later are others.
-pub(super) fn registered_memory_that_was_given_back_is_not_sent(choice: Choice) {
+#[each_driver]
+fn registered_memory_that_was_given_back_is_not_sent(choice: Choice) {
     let mut world = World::with(choice, MEMORY, config(Some(64 << 10)));
     let (socket, peer) = pair(&mut world, None);
     let region = Region::small_pages(2 << 20).unwrap();
@@ -176,7 +179,8 @@ pub(super) fn registered_memory_that_was_given_back_is_not_sent(choice: Choice) 
     world.close(socket);
 }
 
-pub(super) fn zero_copy_ends_where_the_kernel_copies(choice: Choice) {
+#[each_driver]
+fn zero_copy_ends_where_the_kernel_copies(choice: Choice) {
     for config in both() {
         let mut world = World::with(choice, MEMORY, config);
         let (socket, peer) = pair(&mut world, None);
@@ -229,14 +233,11 @@ fn without_locked_memory() {
 }
 
 /// In a process of its own, since limits are a process's.
-pub(super) fn zero_copy_without_locked_memory_is_copied(choice: Choice) {
+#[each_driver]
+fn zero_copy_without_locked_memory_is_copied(choice: Choice) {
     if std::env::var_os(CHILD).is_none() {
-        let module = if choice == Choice::Uring {
-            "io_uring"
-        } else {
-            "epoll"
-        };
-        let name = format!("{module}::zero_copy_without_locked_memory_is_copied");
+        let name = "zero_copy::zero_copy_without_locked_memory_is_copied";
+        let name = test_on(choice, name);
         let mut child = Command::new(std::env::current_exe().unwrap());
         let output = child
             .args(["--exact", &name, "--nocapture"])
@@ -267,7 +268,8 @@ pub(super) fn zero_copy_without_locked_memory_is_copied(choice: Choice) {
     }
 }
 
-pub(super) fn a_close_outwaits_the_notice(choice: Choice) {
+#[each_driver]
+fn a_close_outwaits_the_notice(choice: Choice) {
     for config in both() {
         let mut world = World::with(choice, MEMORY, config);
         let (socket, peer) = pair(&mut world, Some(32 << 10));

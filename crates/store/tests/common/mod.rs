@@ -2,36 +2,14 @@
 
 mod files;
 mod real;
-mod skipped;
 
 use std::path::{Path, PathBuf};
 
 use mem::{BufRange, Region};
-use reactor::Choice;
 use store::{Error, Io, Kind, Progress, Spec, Volume};
 
 pub use files::Files;
 pub use real::Real;
-pub use skipped::skipped;
-
-/// All drivers.
-pub const DRIVERS: [&str; 2] = ["io_uring", "epoll"];
-
-/// A driver by name; nothing, and a word about it, where the machine does
-/// not have it.
-pub fn driver(name: &str) -> Option<Real> {
-    match name {
-        "epoll" => Some(Real::open(Choice::Epoll)),
-        "io_uring" => match reactor::probe() {
-            Ok(()) => Some(Real::open(Choice::Uring)),
-            Err(error) => {
-                skipped(&format!("no io_uring here: {error}"));
-                None
-            }
-        },
-        _ => panic!("no driver {name}"),
-    }
-}
 
 /// Runs one I/O to its end.
 pub fn run(volume: &dyn Volume, files: &mut dyn Files, io: Io) -> Result<(), Error> {

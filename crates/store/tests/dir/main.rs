@@ -14,8 +14,6 @@ mod owners;
 mod real;
 mod restart;
 mod same;
-#[path = "../common/skipped.rs"]
-mod skipped;
 mod stable;
 mod threads;
 #[path = "../common/tree.rs"]
@@ -29,9 +27,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use files::Files;
+use needs::{each_driver, needs};
 use reactor::{Choice, FileIo, Token};
 use real::Real;
-use skipped::skipped;
 use store::fs::{
     Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, Kind, New, Op, Output,
     Owners, SetAttr,

@@ -58,11 +58,9 @@ fn what_cannot_be_served_is_refused_in_words() {
     );
 }
 
+#[needs(root)]
 #[test]
 fn it_is_served_as_it_was_at_first() {
-    if !is_root() {
-        return skipped("real owners need privileges (run as root)");
-    }
     for (first, then) in [
         (Owners::Real, Owners::Recorded),
         (Owners::Recorded, Owners::Real),

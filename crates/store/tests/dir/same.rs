@@ -403,19 +403,13 @@ fn run_all(place: fn() -> Place, choice: Choice) {
     }
 }
 
+#[needs(root)]
 #[test]
 fn a_directory_does_what_memory_does() {
-    if !is_root() {
-        return skipped("real owners need privileges (run as root)");
-    }
     run_all(Place::new, Choice::Epoll);
 }
 
-#[test]
-fn without_privileges_it_does_the_same() {
-    let choice = match reactor::probe() {
-        Ok(()) => Choice::Uring,
-        Err(_) => Choice::Epoll,
-    };
+#[each_driver]
+fn without_privileges_it_does_the_same(choice: Choice) {
     run_all(Place::recorded, choice);
 }

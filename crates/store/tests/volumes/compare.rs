@@ -3,6 +3,8 @@
 use crate::common::*;
 use crate::fake::*;
 use crate::{file_layers, file_volume};
+use needs::each_driver;
+use reactor::Choice;
 use store::{Errno, Error, Io, Kind, Range, Volume, open};
 
 const SIZE: u64 = 64 << 10;
@@ -40,18 +42,18 @@ pub fn verify(offset: u64, len: u64, piece: usize) -> Io {
 }
 
 /// A fresh RAM volume, and a fresh file through each file layer.
-fn each_writable(mut test: impl FnMut(&dyn Volume, &mut dyn Files)) {
+fn each_writable(choice: Choice, mut test: impl FnMut(&dyn Volume, &mut dyn Files)) {
     let ram = open(&spec(Kind::Ram, SIZE, 512)).unwrap();
     test(&*ram, &mut Fake::default());
-    for mut files in file_layers() {
+    for mut files in file_layers(choice) {
         let (_folder, _, volume) = file_volume(SIZE);
         test(&*volume, &mut *files);
     }
 }
 
-#[test]
-fn data_is_compared_and_replaced_only_if_it_matches() {
-    each_writable(|volume, files| {
+#[each_driver]
+fn data_is_compared_and_replaced_only_if_it_matches(choice: Choice) {
+    each_writable(choice, |volume, files| {
         let old: Vec<u8> = (0..4096).map(|i| i as u8).collect();
         let mut other = old.clone();
         other[700] ^= 1;
@@ -97,9 +99,9 @@ fn or_write(offset: u64, bits: &[u8], durable: bool) -> Io {
     }
 }
 
-#[test]
-fn bits_are_set_and_none_is_cleared() {
-    each_writable(|volume, files| {
+#[each_driver]
+fn bits_are_set_and_none_is_cleared(choice: Choice) {
+    each_writable(choice, |volume, files| {
         // Where nothing was written, over the border of two frames, and again.
         let at = (16 << 10) - 512;
         run(volume, files, or_write(at, &[0x0f; 1024], false)).unwrap();
@@ -145,8 +147,8 @@ fn null_compares_with_zeros() {
     run(&*volume, &mut files, verify(0, 1 << 40, 4096)).unwrap();
 }
 
-#[test]
-fn a_verify_reads_everything_and_tells_what_cannot_be_read() {
+#[each_driver]
+fn a_verify_reads_everything_and_tells_what_cannot_be_read(choice: Choice) {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut files = Fake::with(&[Fault::None, Fault::Short(1000), Fault::Errno(libc::EIO)]);
     let io = verify(512, 20_000 / 512 * 512, 8192);
@@ -161,16 +163,16 @@ fn a_verify_reads_everything_and_tells_what_cannot_be_read() {
     assert_eq!(files.log, parts);
     let stats = volume.stats();
     assert_eq!((stats.verifies, stats.verify_bytes), (1, 19968));
-    each_writable(|volume, files| {
+    each_writable(choice, |volume, files| {
         run(volume, files, verify(0, SIZE, 4096)).unwrap();
         let beyond = verify(SIZE - 512, 1024, 4096);
         assert_eq!(run(volume, files, beyond), Err(Error::OutOfRange));
     });
 }
 
-#[test]
-fn what_is_marked_is_unreadable_until_it_is_written() {
-    each_writable(|volume, files| {
+#[each_driver]
+fn what_is_marked_is_unreadable_until_it_is_written(choice: Choice) {
+    each_writable(choice, |volume, files| {
         write(volume, files, 0, &[7; 8192], false).unwrap();
         let (offset, len) = (1024, 2048);
         run(volume, files, Io::MarkUnreadable { offset, len }).unwrap();
@@ -230,9 +232,9 @@ fn a_write_that_fails_heals_nothing() {
     assert!(read(&*volume, &mut files, 0, 512).is_err());
 }
 
-#[test]
-fn marks_of_a_file_outlive_a_restart() {
-    for mut files in file_layers() {
+#[each_driver]
+fn marks_of_a_file_outlive_a_restart(choice: Choice) {
+    for mut files in file_layers(choice) {
         let (_folder, path, volume) = file_volume(SIZE);
         let again = |volume: std::sync::Arc<dyn Volume>| {
             drop(volume);

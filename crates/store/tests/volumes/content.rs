@@ -4,6 +4,8 @@ use crate::common::*;
 use crate::fake::*;
 use crate::{Random, file_layers, file_volume};
 use mem::counters;
+use needs::each_driver;
+use reactor::Choice;
 use std::os::unix::fs::MetadataExt;
 use store::{Errno, Error, Io, Kind, Progress, Volume, open};
 
@@ -62,9 +64,9 @@ fn ram_holds_what_was_written() {
     }
 }
 
-#[test]
-fn a_file_holds_what_was_written() {
-    for mut files in file_layers() {
+#[each_driver]
+fn a_file_holds_what_was_written(choice: Choice) {
+    for mut files in file_layers(choice) {
         for block_bytes in [512, 4096] {
             let folder = tempfile::tempdir().unwrap();
             let mut spec = file_spec(&folder.path().join("disk"), SIZE);
@@ -76,10 +78,10 @@ fn a_file_holds_what_was_written() {
 }
 
 /// Everything in flight at once, through real completions in their own order.
-#[test]
-fn many_writes_at_once_all_arrive() {
+#[each_driver]
+fn many_writes_at_once_all_arrive(choice: Choice) {
     const WRITES: u64 = 128;
-    for mut files in file_layers() {
+    for mut files in file_layers(choice) {
         let (_folder, path, volume) = file_volume(WRITES * 4096);
         let mut tasks = Vec::new();
         for i in 0..WRITES {
@@ -117,9 +119,9 @@ fn many_writes_at_once_all_arrive() {
 }
 
 /// Errors come through the real layers as they come from the kernel.
-#[test]
-fn a_file_cut_off_is_met_by_every_layer() {
-    for mut files in file_layers() {
+#[each_driver]
+fn a_file_cut_off_is_met_by_every_layer(choice: Choice) {
+    for mut files in file_layers(choice) {
         let (_folder, path, volume) = file_volume(SIZE);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(SIZE - 4096).unwrap();

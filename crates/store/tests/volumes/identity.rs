@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::common::*;
 use crate::fake::*;
-use crate::opening::{assert_says, has_attributes, problem};
+use crate::opening::{assert_says, problem};
+use needs::needs;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use store::reservation::{Registrant, Request};
 use store::{Info, Io, Problem, Spec, Volume, open};
@@ -38,20 +39,10 @@ fn info(path: &Path, read_only: bool) -> Info {
     open(&spec).unwrap().info().clone()
 }
 
-/// A folder whose files can keep an identity; nothing, and a word about it,
-/// elsewhere.
-fn folder() -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().unwrap();
-    if !has_attributes(folder.path()) {
-        skipped("no user attributes in the folder for temporary files");
-        return None;
-    }
-    Some(folder)
-}
-
+#[needs(user_attributes)]
 #[test]
 fn copy_with_its_attributes_gets_an_identity_of_its_own() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let first = info(&at("first"), false);
     copy(&at("first"), &at("second"));
@@ -79,9 +70,10 @@ fn copy_with_its_attributes_gets_an_identity_of_its_own() {
     assert!(third.uuid != second.uuid && third.uuid != first.uuid);
 }
 
+#[needs(user_attributes)]
 #[test]
 fn identity_of_an_earlier_version_is_kept_and_bound_at_first_open() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
     fs::write(at("old"), vec![0; SIZE as usize]).unwrap();
@@ -95,9 +87,10 @@ fn identity_of_an_earlier_version_is_kept_and_bound_at_first_open() {
     assert_eq!(info(&at("old"), false).uuid, uuid);
 }
 
+#[needs(user_attributes)]
 #[test]
 fn attribute_that_cannot_be_understood_is_refused() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let uuid = info(&path, false).uuid;
     let good = attribute(&path);
@@ -118,9 +111,10 @@ fn attribute_that_cannot_be_understood_is_refused() {
 }
 
 /// What is wrong with the data came with the data; who may write did not.
+#[needs(user_attributes)]
 #[test]
 fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let mut files = Fake::default();
     let volume = open(&file_spec(&at("first"), SIZE)).unwrap();
@@ -170,9 +164,10 @@ fn reserved_and_copied(folder: &Path) -> Info {
     volume.info().clone()
 }
 
+#[needs(user_attributes)]
 #[test]
 fn copy_that_is_configured_to_be_the_original_keeps_its_reservations() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let original = reserved_and_copied(folder.path());
     let path = folder.path().join("second");
     let mut spec = file_spec(&path, SIZE);
@@ -195,9 +190,10 @@ fn original_named(original: &Info, volume: &Arc<dyn Volume>) -> Info {
     }
 }
 
+#[needs(user_attributes)]
 #[test]
 fn copy_that_was_served_as_itself_can_still_become_the_original_and_loses_nothing() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let original = reserved_and_copied(folder.path());
     let path = folder.path().join("second");
     let spec = file_spec(&path, SIZE);
@@ -264,9 +260,10 @@ fn assert_state_is_missed(spec: &Spec, state: &Path) {
     }
 }
 
+#[needs(user_attributes)]
 #[test]
 fn volume_whose_state_file_was_left_behind_is_refused_until_it_is_there_or_given_up() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let (first, renamed) = (
         file_spec(&at("first"), SIZE),
@@ -298,9 +295,10 @@ fn volume_whose_state_file_was_left_behind_is_refused_until_it_is_there_or_given
     assert_eq!(info(&at("renamed"), false).uuid, uuid);
 }
 
+#[needs(user_attributes)]
 #[test]
 fn record_of_an_earlier_version_says_from_the_first_open_on_that_there_is_a_state_file() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let spec = file_spec(&path, SIZE);
     let uuid = reserved(&spec);
@@ -319,9 +317,10 @@ fn record_of_an_earlier_version_says_from_the_first_open_on_that_there_is_a_stat
 
 /// A copy is another volume; in the place of the original it is to have what
 /// that remembered.
+#[needs(user_attributes)]
 #[test]
 fn copy_without_the_state_file_is_served_unless_it_takes_the_place_of_the_original() {
-    let Some(folder) = folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let uuid = reserved(&file_spec(&at("first"), SIZE));
     copy(&at("first"), &at("second"));
@@ -333,15 +332,14 @@ fn copy_without_the_state_file_is_served_unless_it_takes_the_place_of_the_origin
 }
 
 /// A process that ended between making the file and its first sync.
+#[needs(user_attributes)]
 #[test]
 fn empty_file_without_a_record_is_one_that_weft_made_and_grows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     File::create(&path).unwrap();
     assert_eq!(open(&file_spec(&path, SIZE)).unwrap().size_bytes(), SIZE);
-    if has_attributes(folder.path()) {
-        assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
-        open(&file_spec(&path, 2 * SIZE)).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), 2 * SIZE);
-    }
+    assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
+    open(&file_spec(&path, 2 * SIZE)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * SIZE);
 }

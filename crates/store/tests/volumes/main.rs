@@ -21,17 +21,14 @@ static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllo
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{DRIVERS, Files, driver, file_spec};
+use common::{Files, Real, file_spec};
 use fake::Fake;
+use reactor::Choice;
 use store::{Volume, open};
 
-/// The fake and every driver that the machine has.
-fn file_layers() -> Vec<Box<dyn Files>> {
-    let mut layers: Vec<Box<dyn Files>> = vec![Box::new(Fake::default())];
-    for driver in DRIVERS.into_iter().filter_map(driver) {
-        layers.push(Box::new(driver));
-    }
-    layers
+/// The fake and a driver.
+fn file_layers(choice: Choice) -> [Box<dyn Files>; 2] {
+    [Box::new(Fake::default()), Box::new(Real::open(choice))]
 }
 
 /// A fresh folder with a file volume of `size_bytes` in it.

@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::common::*;
 use crate::fake::*;
 use crate::file_volume;
+use needs::needs;
 use store::{Io, Kind, Problem, Spec, open};
 use uuid::Uuid;
 
@@ -77,16 +78,14 @@ fn a_path_that_cannot_be_served_is_refused_with_the_remedy() {
     assert_says(&text, &["/proc/weft", "create"]);
 }
 
+#[needs(block_device)]
 #[test]
 fn a_block_device_is_refused() {
     let device = fs::read_dir("/dev").unwrap().flatten().find(|entry| {
         use std::os::unix::fs::FileTypeExt;
         entry.file_type().is_ok_and(|t| t.is_block_device())
     });
-    let Some(device) = device else {
-        skipped("no block device in /dev");
-        return;
-    };
+    let device = device.expect("a block device");
     let (found, text) = problem(&file_spec(&device.path(), SIZE));
     assert!(matches!(found, Problem::BlockDevice(_)));
     assert_says(&text, &["kind \"block\"", device.path().to_str().unwrap()]);
@@ -182,19 +181,10 @@ fn identity_of_memory_follows_from_the_name_and_can_be_given() {
     assert!(!given.volatile_cache);
 }
 
-pub fn has_attributes(folder: &Path) -> bool {
-    let file = fs::File::create(folder.join("probe")).unwrap();
-    let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::fsetxattr(&file, "user.probe", b"1", flags).is_ok()
-}
-
+#[needs(user_attributes)]
 #[test]
 fn identity_of_a_file_stays_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    if !has_attributes(folder.path()) {
-        skipped("no user attributes in the folder for temporary files");
-        return;
-    }
     let (old, new) = (folder.path().join("old"), folder.path().join("new"));
     let first = open(&file_spec(&old, SIZE)).unwrap().info().clone();
     assert!(first.volatile_cache);
@@ -217,6 +207,7 @@ fn identity_of_a_file_stays_with_the_file() {
     assert_eq!(open(&spoilt).unwrap().info().uuid, first.uuid);
 }
 
+#[needs(user_attributes)]
 #[test]
 fn a_file_without_identity_gets_one_that_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,10 +218,8 @@ fn a_file_without_identity_gets_one_that_stays() {
     let derived = open(&spec).unwrap().info().uuid;
     spec.read_only = false;
     assert_eq!(open(&spec).unwrap().info().uuid, derived);
-    if has_attributes(folder.path()) {
-        spec.name = "other".into();
-        assert_eq!(open(&spec).unwrap().info().uuid, derived);
-    }
+    spec.name = "other".into();
+    assert_eq!(open(&spec).unwrap().info().uuid, derived);
 }
 
 /// A configuration file named by mistake must not become a disk.
@@ -251,7 +240,7 @@ fn smaller_file_that_weft_did_not_make_is_not_grown() {
 }
 
 #[test]
-fn file_that_is_adopted_or_that_weft_made_is_grown() {
+fn file_that_is_adopted_is_grown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("found");
     fs::write(&path, vec![1; 4096]).unwrap();
@@ -263,10 +252,12 @@ fn file_that_is_adopted_or_that_weft_made_is_grown() {
     // That it was adopted once does not make it one of weft's.
     let (found, _) = problem(&file_spec(&path, 2 * SIZE));
     assert!(matches!(found, Problem::NotOurs { .. }), "{found:?}");
-    if !has_attributes(folder.path()) {
-        skipped("no user attributes in the folder for temporary files");
-        return;
-    }
+}
+
+#[needs(user_attributes)]
+#[test]
+fn file_that_weft_made_is_grown() {
+    let folder = tempfile::tempdir().unwrap();
     // One that it made may grow under any name, also if its UUID was configured.
     let made = folder.path().join("made");
     let mut spec = file_spec(&made, SIZE);
@@ -288,13 +279,10 @@ fn file_that_could_not_be_made_whole_is_not_left() {
     assert!(!path.exists());
 }
 
+#[needs(user_attributes)]
 #[test]
 fn image_in_a_known_format_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    if !has_attributes(folder.path()) {
-        skipped("no user attributes in the folder for temporary files");
-        return;
-    }
     let path = folder.path().join("image");
     let mut image = vec![0; SIZE as usize];
     image[..4].copy_from_slice(b"QFI\xfb");
@@ -316,13 +304,10 @@ fn image_in_a_known_format_is_refused_by_name() {
 }
 
 /// A host may begin its disk with whatever it likes, and finds it again.
+#[needs(user_attributes)]
 #[test]
 fn volume_that_hosts_began_with_a_signature_is_served_again() {
-    let (folder, path, volume) = file_volume(SIZE);
-    if !has_attributes(folder.path()) {
-        skipped("no user attributes in the folder for temporary files");
-        return;
-    }
+    let (_folder, path, volume) = file_volume(SIZE);
     let mut files = Fake::default();
     let mut block = [0; 512];
     block[..4].copy_from_slice(b"QFI\xfb");

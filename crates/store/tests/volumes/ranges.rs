@@ -9,7 +9,8 @@ use crate::compare::{compare, compare_and_write, verify};
 use crate::fake::*;
 use crate::{Random, file_volume};
 use mem::{BufRange, counters};
-use reactor::{FallocateMode, FileIo, Ticket, Token};
+use needs::each_driver;
+use reactor::{Choice, FallocateMode, FileIo, Ticket, Token};
 use store::{Errno, Error, Io, Progress, Task, Volume};
 
 const SIZE: u64 = 4 << 20;
@@ -403,32 +404,27 @@ fn an_io_that_meets_nobody_allocates_nothing() {
     assert_eq!(counters::here().allocations, before);
 }
 
-/// Runs `work` on as many threads, each with a reactor's driver of its own,
-/// for each kind of driver.
+/// Runs `work` on as many threads, each with a reactor's driver of its own.
 fn on_threads(
+    choice: Choice,
     threads: u64,
     work: impl Fn(&dyn Volume, &mut Real, u64) + Sync,
     check: impl Fn(&dyn Volume, &mut Real),
 ) {
-    for name in DRIVERS {
-        if driver(name).is_none() {
-            continue;
+    let (_folder, _, volume) = file_volume(SIZE);
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let (volume, work) = (&volume, &work);
+            scope.spawn(move || work(&**volume, &mut Real::open(choice), number));
         }
-        let (_folder, _, volume) = file_volume(SIZE);
-        thread::scope(|scope| {
-            for number in 0..threads {
-                let (volume, work) = (&volume, &work);
-                scope.spawn(move || work(&**volume, &mut driver(name).unwrap(), number));
-            }
-        });
-        check(&*volume, &mut driver(name).unwrap());
-    }
+    });
+    check(&*volume, &mut Real::open(choice));
 }
 
 /// Large writes of one byte each, and reads of any part beside them: each read
 /// shows one write, whole.
-#[test]
-fn no_read_sees_a_half_of_a_write() {
+#[each_driver]
+fn no_read_sees_a_half_of_a_write(choice: Choice) {
     const LEN: usize = 256 << 10;
     const WRITES: u64 = 60;
     let work = |volume: &dyn Volume, files: &mut Real, number| {
@@ -463,14 +459,14 @@ fn no_read_sees_a_half_of_a_write() {
             assert_eq!(torn, None, "two writes in one read");
         }
     };
-    on_threads(4, work, |volume, _| {
+    on_threads(choice, 4, work, |volume, _| {
         assert_eq!(volume.stats().writes, 2 * WRITES);
     });
 }
 
 /// A number in a block that everybody counts up: none of them is lost.
-#[test]
-fn compare_and_write_from_several_reactors_counts() {
+#[each_driver]
+fn compare_and_write_from_several_reactors_counts(choice: Choice) {
     const EACH: u64 = 40;
     let work = |volume: &dyn Volume, files: &mut Real, _| {
         let (compare, write, scratch) = (buffer(512), buffer(512), buffer(512));
@@ -504,7 +500,7 @@ fn compare_and_write_from_several_reactors_counts() {
             }
         }
     };
-    on_threads(3, work, |volume, files| {
+    on_threads(choice, 3, work, |volume, files| {
         let bytes = read(volume, files, 4096, 512).unwrap();
         let n = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         assert_eq!(n, 3 * EACH);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::common::*;
 use crate::fake::*;
 use crate::file_volume;
+use needs::needs;
 use store::{Error, Extent, Io, Kind, Progress, Range, ResizeError, State, Volume, open};
 
 const SIZE: u64 = 64 << 10;
@@ -191,20 +192,15 @@ fn extents(volume: &dyn Volume, offset: u64, len: u64, max: usize) -> Vec<(u64, 
     parts.collect()
 }
 
+#[needs(holes)]
 #[test]
 fn a_sparse_file_tells_where_its_data_is() {
     let mib = 1 << 20;
-    let (_folder, path, volume) = file_volume(4 * mib);
+    let (_folder, _, volume) = file_volume(4 * mib);
     let mut files = Fake::default();
     assert_eq!(extents(&*volume, 0, 4 * mib, 9), [(0, 4 * mib, false)]);
     write(&*volume, &mut files, mib, &[1; 1 << 20], true).unwrap();
     let found = extents(&*volume, 0, 4 * mib, 9);
-    if found == [(0, 4 * mib, true)] {
-        let plain = fs::read(&path).unwrap();
-        assert_eq!(plain.len() as u64, 4 * mib);
-        skipped("the folder for temporary files does not tell where files have data");
-        return;
-    }
     let hole = |offset, len| (offset, len, false);
     let data = |offset, len| (offset, len, true);
     let all = [hole(0, mib), data(mib, mib), hole(2 * mib, 2 * mib)];

@@ -1,4 +1,4 @@
-//! Targets on each driver.
+//! Targets of iSCSI.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use target::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Placement, 
 
 pub use crate::content::{pattern, until};
 pub use crate::disks::{BLOCK, NQN, ram};
-pub use crate::running::{PATIENCE, backends, stop};
+pub use crate::running::{PATIENCE, stop};
 
 use crate::disks::subsystem;
 use crate::gate::Gate;
@@ -43,34 +43,30 @@ pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
     }
 }
 
-/// Runs a test on every driver that the machine lets us have.
-pub fn on_each_driver(test: impl Fn(&mut Running)) {
-    for backend in backends() {
-        let config = config(backend, Limits::default(), 256 << 20);
-        let mut running = target::start(config).expect("starts");
-        test(&mut running);
-        stop(running);
-    }
+/// Runs a test with a target.
+pub fn with_target(backend: Choice, test: impl Fn(&mut Running)) {
+    let config = config(backend, Limits::default(), 256 << 20);
+    let mut running = target::start(config).expect("starts");
+    test(&mut running);
+    stop(running);
 }
 
 /// The same with a gate before the volume "ram".
-pub fn with_gate(test: impl Fn(&Running, &Gate)) {
-    with_gate_and(|_| {}, test);
+pub fn with_gate(backend: Choice, test: impl Fn(&Running, &Gate)) {
+    with_gate_and(backend, |_| {}, test);
 }
 
 /// The same of a configuration that is changed before.
-pub fn with_gate_and(edit: impl Fn(&mut Config), test: impl Fn(&Running, &Gate)) {
-    for backend in backends() {
-        let mut config = config(backend, Limits::default(), 256 << 20);
-        edit(&mut config);
-        let gate = Gate::open_over(&config.volumes[0]);
-        let other = store::open(&config.volumes[1]).expect("memory");
-        let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
-        let running = target::parts::start_with(config, volumes).expect("starts");
-        test(&running, &gate);
-        gate.open();
-        stop(running);
-    }
+pub fn with_gate_and(backend: Choice, edit: impl Fn(&mut Config), test: impl Fn(&Running, &Gate)) {
+    let mut config = config(backend, Limits::default(), 256 << 20);
+    edit(&mut config);
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    test(&running, &gate);
+    gate.open();
+    stop(running);
 }
 
 /// An iSCSI portal of the target.

@@ -5,6 +5,7 @@
 //! `WEFT_HOSTILE=1000000 cargo test --release -p target --test iscsi hostile`
 //! runs a million; a plain test a part of that.
 
+use needs::each_driver;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +17,12 @@ use target::{IscsiTargetSpec, Limits, LunSpec, Running};
 use wire::iscsi::{BHS_LEN, flags, opcode, padded};
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, backends, config, pattern, portal, ram, stop};
+use crate::common::{BLOCK, config, pattern, portal, ram, stop};
 
 const EVIL: &str = "iqn.2026-01.io.weft:attacked";
 /// Ceiling of the target's buffers.
 const MEMORY_MAX: u64 = 48 << 20;
-/// Bad PDUs on each driver, unless `WEFT_HOSTILE` says otherwise.
+/// Bad PDUs on a driver, unless `WEFT_HOSTILE` says otherwise.
 const USUAL: u64 = 40_000;
 /// The other initiator must get on in each part of so many.
 const PARTS: u64 = 10;
@@ -226,62 +227,60 @@ fn attack(field: &Field, dice: &mut Dice, who: &Who) {
     }
 }
 
-#[test]
-fn bad_input_disturbs_nobody() {
+#[each_driver]
+fn bad_input_disturbs_nobody(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
-    for backend in backends() {
-        let running = serve(backend);
-        let field = Field {
-            address: portal(&running),
-            sent: AtomicU64::new(0),
-            wanted,
-            served: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| use_it(&field));
-            for seed in 0..3 {
-                let field = &field;
-                scope.spawn(move || {
-                    let mut dice = Dice::new(seed);
-                    let mut who = Who::new(100 + seed as u8);
-                    who.target = Some(EVIL.into());
-                    while field.sent.load(Ordering::Relaxed) < field.wanted {
-                        match dice.one_in(10) {
-                            true => bad_login(field, &mut dice),
-                            false => attack(field, &mut dice, &who),
-                        }
+    let running = serve(backend);
+    let field = Field {
+        address: portal(&running),
+        sent: AtomicU64::new(0),
+        wanted,
+        served: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| use_it(&field));
+        for seed in 0..3 {
+            let field = &field;
+            scope.spawn(move || {
+                let mut dice = Dice::new(seed);
+                let mut who = Who::new(100 + seed as u8);
+                who.target = Some(EVIL.into());
+                while field.sent.load(Ordering::Relaxed) < field.wanted {
+                    match dice.one_in(10) {
+                        true => bad_login(field, &mut dice),
+                        false => attack(field, &mut dice, &who),
                     }
-                });
-            }
-            let mut served = 0;
-            for part in 1..=PARTS {
-                while field.sent.load(Ordering::Relaxed) < wanted * part / PARTS {
-                    std::thread::sleep(Duration::from_millis(2));
                 }
-                let now = field.served.load(Ordering::Relaxed);
-                assert!(
-                    now > served,
-                    "part {part}: the other initiator stands still"
-                );
-                served = now;
-                let pool = crate::report::report(&running).pool_bytes;
-                assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+            });
+        }
+        let mut served = 0;
+        for part in 1..=PARTS {
+            while field.sent.load(Ordering::Relaxed) < wanted * part / PARTS {
+                std::thread::sleep(Duration::from_millis(2));
             }
-            field.is_over.store(true, Ordering::Relaxed);
-        });
-        let (sent, served) = (field.sent.into_inner(), field.served.into_inner());
-        println!(
-            "{}: {sent} bad PDUs; the other did {served} I/Os",
-            running.backend()
-        );
-        // The attacked target serves whoever comes in order.
-        let mut who = Who::new(1);
-        who.target = Some(EVIL.into());
-        let mut client = Client::login(portal(&running), &who)
-            .expect("in")
-            .calm(&[0]);
-        assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
-        stop(running);
-    }
+            let now = field.served.load(Ordering::Relaxed);
+            assert!(
+                now > served,
+                "part {part}: the other initiator stands still"
+            );
+            served = now;
+            let pool = crate::report::report(&running).pool_bytes;
+            assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+        }
+        field.is_over.store(true, Ordering::Relaxed);
+    });
+    let (sent, served) = (field.sent.into_inner(), field.served.into_inner());
+    println!(
+        "{}: {sent} bad PDUs; the other did {served} I/Os",
+        running.backend()
+    );
+    // The attacked target serves whoever comes in order.
+    let mut who = Who::new(1);
+    who.target = Some(EVIL.into());
+    let mut client = Client::login(portal(&running), &who)
+        .expect("in")
+        .calm(&[0]);
+    assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+    stop(running);
 }

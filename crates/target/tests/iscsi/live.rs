@@ -1,5 +1,6 @@
 //! Changes of what is served while initiators are logged in.
 
+use needs::each_driver;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use wire::scsi::{asc, cdb, key, opcode};
 
 use crate::client::{Client, Who, write_16};
 use crate::common::{
-    BLOCK, NQN, PATIENCE, TARGET, backends, config, on_each_driver, pattern, portal, ram, stop,
-    until, with_gate, with_gate_and,
+    BLOCK, NQN, PATIENCE, TARGET, config, pattern, portal, ram, stop, until, with_gate,
+    with_gate_and, with_target,
 };
 
 const ALICE: &str = "iqn.2004-01.org.example:alice";
@@ -47,22 +48,20 @@ fn login(to: SocketAddr, name: &str, target: &str) -> Host {
 }
 
 /// As many targets as a rack of machines has disks.
-#[test]
-fn a_thousand_targets_are_discovered() {
-    for backend in backends() {
-        let mut config = config(backend, Limits::default(), 256 << 20);
-        config.iscsi_targets = (0..1000)
-            .map(|number| {
-                let name = format!("iqn.2026-01.io.weft:rack-{number:04}.row-17.hall-3.example");
-                IscsiTargetSpec::new(name)
-            })
-            .collect();
-        let running = target::start(config).expect("starts");
-        let targets = discovered(portal(&running), ALICE);
-        assert_eq!(targets.len(), 1000);
-        assert!(targets.iter().all(|(_, addresses)| addresses.len() == 2));
-        stop(running);
-    }
+#[each_driver]
+fn a_thousand_targets_are_discovered(backend: Choice) {
+    let mut config = config(backend, Limits::default(), 256 << 20);
+    config.iscsi_targets = (0..1000)
+        .map(|number| {
+            let name = format!("iqn.2026-01.io.weft:rack-{number:04}.row-17.hall-3.example");
+            IscsiTargetSpec::new(name)
+        })
+        .collect();
+    let running = target::start(config).expect("starts");
+    let targets = discovered(portal(&running), ALICE);
+    assert_eq!(targets.len(), 1000);
+    assert!(targets.iter().all(|(_, addresses)| addresses.len() == 2));
+    stop(running);
 }
 
 /// The names that discovery tells, and where the targets are.
@@ -181,9 +180,9 @@ fn named(name: &str, luns: Option<Vec<u16>>) -> InitiatorAcl {
     }
 }
 
-#[test]
-fn logical_units_come_and_go() {
-    on_each_driver(|running| {
+#[each_driver]
+fn logical_units_come_and_go(backend: Choice) {
+    with_target(backend, |running| {
         let mut alice = login(portal(running), ALICE, TARGET);
         refuse(
             running,
@@ -220,9 +219,9 @@ fn logical_units_come_and_go() {
 
 /// What hangs on a volume holds up the removal of its logical unit, and nothing
 /// else.
-#[test]
-fn a_removal_is_over_when_nothing_of_it_is_left() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_removal_is_over_when_nothing_of_it_is_left(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let at = portal(running);
         let mut bob = login(at, BOB, TARGET);
         std::thread::scope(|scope| {
@@ -250,9 +249,9 @@ fn a_removal_is_over_when_nothing_of_it_is_left() {
     });
 }
 
-#[test]
-fn a_resize_reaches_logical_units() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_resize_reaches_logical_units(backend: Choice) {
+    with_target(backend, |running| {
         let mut alice = login(portal(running), ALICE, TARGET);
         let resize = |blocks: u64, allow_shrink| Change::ResizeVolume {
             name: "other".into(),
@@ -278,9 +277,9 @@ fn a_resize_reaches_logical_units() {
     });
 }
 
-#[test]
-fn targets_come_and_go() {
-    on_each_driver(|running| {
+#[each_driver]
+fn targets_come_and_go(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
         let names = |who| {
@@ -357,9 +356,9 @@ fn targets_come_and_go() {
     });
 }
 
-#[test]
-fn who_may_use_a_target_changes() {
-    on_each_driver(|running| {
+#[each_driver]
+fn who_may_use_a_target_changes(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let (mut alice, mut bob) = (login(at, ALICE, TARGET), login(at, BOB, TARGET));
         let set = |acl: Vec<InitiatorAcl>| Change::SetInitiators {
@@ -407,9 +406,9 @@ fn who_may_use_a_target_changes() {
     });
 }
 
-#[test]
-fn discovery_wants_proof_from_now_on() {
-    on_each_driver(|running| {
+#[each_driver]
+fn discovery_wants_proof_from_now_on(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let chap = Credentials {
             user: "finder".into(),
@@ -438,9 +437,9 @@ fn set_redirect(host: Option<&str>, port: u16) -> Change {
     Change::SetRedirect { name, redirect }
 }
 
-#[test]
-fn initiators_are_sent_elsewhere() {
-    on_each_driver(|running| {
+#[each_driver]
+fn initiators_are_sent_elsewhere(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
         let set = |host| set_redirect(host, at.port());
@@ -473,9 +472,9 @@ fn who_does_not_leave_is_dismissed() {
     stop(running);
 }
 
-#[test]
-fn portals_come_and_go() {
-    on_each_driver(|running| {
+#[each_driver]
+fn portals_come_and_go(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -518,9 +517,9 @@ fn portals_come_and_go() {
 
 /// Its address is what makes a portal the same again: its portal group, and the
 /// state that it had.
-#[test]
-fn a_portal_that_comes_back_is_where_it_was() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_portal_that_comes_back_is_where_it_was(backend: Choice) {
+    with_target(backend, |running| {
         let (first, second) = (running.addresses()[1], running.addresses()[2]);
         let group = |tag, number| PortalGroup {
             tag,
@@ -557,9 +556,9 @@ fn a_portal_that_comes_back_is_where_it_was() {
     });
 }
 
-#[test]
-fn states_of_paths_are_the_same_by_either_name() {
-    on_each_driver(|running| {
+#[each_driver]
+fn states_of_paths_are_the_same_by_either_name(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         // "ram" under a target that shares the subsystem's states.
         let mut more = IscsiTargetSpec::new(MORE);
@@ -607,9 +606,9 @@ fn states_of_paths_are_the_same_by_either_name() {
 }
 
 /// What was asked for before ends with the permission, however late its data is.
-#[test]
-fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
-    on_each_driver(|running| {
+#[each_driver]
+fn late_data_does_not_land_where_its_sender_sees_nothing_any_more(backend: Choice) {
+    with_target(backend, |running| {
         let at = portal(running);
         let who = Who::new(1);
         let mut late = Client::login(at, &who).expect("in").calm(&[0, 1]);
@@ -659,12 +658,12 @@ fn late_data_does_not_land_where_its_sender_sees_nothing_any_more() {
 }
 
 /// A reset is for what its sender sees.
-#[test]
-fn who_sees_a_part_rules_a_part() {
+#[each_driver]
+fn who_sees_a_part_rules_a_part(backend: Choice) {
     let allow = |config: &mut Config| {
         config.iscsi_targets[0].target.limits.target_cold_reset = true;
     };
-    with_gate_and(allow, |running, _| {
+    with_gate_and(backend, allow, |running, _| {
         let at = portal(running);
         let (few, all) = (Who::new(1), Who::new(2));
         let acl = vec![

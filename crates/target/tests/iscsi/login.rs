@@ -1,5 +1,7 @@
 //! Login, discovery and the end of sessions.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -9,11 +11,11 @@ use wire::iscsi::opcode;
 use wire::scsi::asc;
 
 use crate::client::{Client, Who, read_16};
-use crate::common::{BLOCK, TARGET, backends, config, on_each_driver, portal, stop, until};
+use crate::common::{BLOCK, TARGET, config, portal, stop, until, with_target};
 
-#[test]
-fn discovery_names_the_target_and_the_portal_that_was_reached() {
-    on_each_driver(|running| {
+#[each_driver]
+fn discovery_names_the_target_and_the_portal_that_was_reached(backend: Choice) {
+    with_target(backend, |running| {
         let who = Who {
             target: None,
             ..Who::new(1)
@@ -38,9 +40,9 @@ fn discovery_names_the_target_and_the_portal_that_was_reached() {
     });
 }
 
-#[test]
-fn a_session_begins_with_unit_attentions_and_ends_with_a_logout() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_session_begins_with_unit_attentions_and_ends_with_a_logout(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1)).expect("in");
         assert!(
             client.answers.contains("TargetPortalGroupTag=1\0"),
@@ -60,9 +62,9 @@ fn a_session_begins_with_unit_attentions_and_ends_with_a_logout() {
     });
 }
 
-#[test]
-fn who_wants_what_there_is_not_is_refused_and_counted() {
-    on_each_driver(|running| {
+#[each_driver]
+fn who_wants_what_there_is_not_is_refused_and_counted(backend: Choice) {
+    with_target(backend, |running| {
         let who = Who {
             target: Some("iqn.2026-01.io.weft:nowhere".into()),
             ..Who::new(1)
@@ -86,126 +88,113 @@ fn who_wants_what_there_is_not_is_refused_and_counted() {
 }
 
 /// Strangers who say nothing, or little at a time, are closed.
-#[test]
-fn who_does_not_log_in_in_time_is_closed() {
-    for backend in backends() {
-        let limits = Limits {
-            handshake_timeout_ms: 500,
-            ..Limits::default()
-        };
-        let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
-        let silent = Client::open(portal(&running));
-        let mut trickler = Client::open(portal(&running));
-        let is_closed = (0..1000).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            trickler.stream.write_all(&[0x43]).is_err()
-        });
-        assert!(is_closed, "20 s of trickling");
-        silent.expect_end();
-        stop(running);
-    }
+#[each_driver]
+fn who_does_not_log_in_in_time_is_closed(backend: Choice) {
+    let limits = Limits {
+        handshake_timeout_ms: 500,
+        ..Limits::default()
+    };
+    let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+    let silent = Client::open(portal(&running));
+    let mut trickler = Client::open(portal(&running));
+    let is_closed = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        trickler.stream.write_all(&[0x43]).is_err()
+    });
+    assert!(is_closed, "20 s of trickling");
+    silent.expect_end();
+    stop(running);
 }
 
 /// At the end of the target initiators are told.
-#[test]
-fn a_target_that_stops_says_so() {
-    for backend in backends() {
-        let config = config(backend, Limits::default(), 64 << 20);
-        let running = target::start(config).expect("starts");
-        let mut client = Client::login(portal(&running), &Who::new(1)).expect("in");
-        stop(running);
-        let said = client.receive().expect("a message");
-        assert_eq!(said.opcode(), opcode::ASYNC_MESSAGE);
-        assert_eq!(said.bhs[36], 3, "the target drops all connections");
-        client.expect_end();
-    }
+#[each_driver]
+fn a_target_that_stops_says_so(backend: Choice) {
+    let config = config(backend, Limits::default(), 64 << 20);
+    let running = target::start(config).expect("starts");
+    let mut client = Client::login(portal(&running), &Who::new(1)).expect("in");
+    stop(running);
+    let said = client.receive().expect("a message");
+    assert_eq!(said.opcode(), opcode::ASYNC_MESSAGE);
+    assert_eq!(said.bhs[36], 3, "the target drops all connections");
+    client.expect_end();
 }
 
 /// Who is idle is asked whether it lives; who does not answer is gone.
-#[test]
-fn an_idle_initiator_is_asked_whether_it_lives() {
-    for backend in backends() {
-        let mut config = config(backend, Limits::default(), 64 << 20);
-        config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
-        let running = target::start(config).expect("starts");
-        let mut lives = Client::login(portal(&running), &Who::new(1)).expect("in");
-        let mut silent = Client::login(portal(&running), &Who::new(2)).expect("in");
-        for _ in 0..2 {
-            let asked = lives.receive().expect("a question");
-            assert_eq!(asked.opcode(), opcode::NOP_IN);
-            let mut bhs = [0; wire::iscsi::BHS_LEN];
-            bhs[0] = opcode::NOP_OUT | 0x40;
-            bhs[1] = wire::iscsi::flags::FINAL;
-            bhs[16..20].fill(0xff);
-            // Target Transfer Tag, as it came.
-            bhs[20..24].copy_from_slice(&asked.bhs[20..24]);
-            bhs[24..28].copy_from_slice(&lives.cmd_sn.to_be_bytes());
-            bhs[28..32].copy_from_slice(&lives.exp_stat_sn.to_be_bytes());
-            lives.send(bhs, &[]);
-        }
-        let asked = silent.receive().expect("a question");
+#[each_driver]
+fn an_idle_initiator_is_asked_whether_it_lives(backend: Choice) {
+    let mut config = config(backend, Limits::default(), 64 << 20);
+    config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
+    let running = target::start(config).expect("starts");
+    let mut lives = Client::login(portal(&running), &Who::new(1)).expect("in");
+    let mut silent = Client::login(portal(&running), &Who::new(2)).expect("in");
+    for _ in 0..2 {
+        let asked = lives.receive().expect("a question");
         assert_eq!(asked.opcode(), opcode::NOP_IN);
-        silent.expect_end();
-        let itt = lives.start_read(0, &[0; 6], 0);
-        let ended = std::iter::from_fn(|| lives.receive()).find(|pdu| pdu.itt() == itt);
-        assert!(ended.is_some(), "who answers lives on");
-        stop(running);
+        let mut bhs = [0; wire::iscsi::BHS_LEN];
+        bhs[0] = opcode::NOP_OUT | 0x40;
+        bhs[1] = wire::iscsi::flags::FINAL;
+        bhs[16..20].fill(0xff);
+        // Target Transfer Tag, as it came.
+        bhs[20..24].copy_from_slice(&asked.bhs[20..24]);
+        bhs[24..28].copy_from_slice(&lives.cmd_sn.to_be_bytes());
+        bhs[28..32].copy_from_slice(&lives.exp_stat_sn.to_be_bytes());
+        lives.send(bhs, &[]);
     }
+    let asked = silent.receive().expect("a question");
+    assert_eq!(asked.opcode(), opcode::NOP_IN);
+    silent.expect_end();
+    let itt = lives.start_read(0, &[0; 6], 0);
+    let ended = std::iter::from_fn(|| lives.receive()).find(|pdu| pdu.itt() == itt);
+    assert!(ended.is_some(), "who answers lives on");
+    stop(running);
 }
 
 /// Discovery sessions, which anybody may begin, keep nobody out.
-#[test]
-fn those_who_only_look_around_make_room() {
-    for backend in backends() {
-        let limits = Limits {
-            connections_max: 8,
-            ..Limits::default()
-        };
-        let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
-        let at = portal(&running);
-        let around = Who {
-            target: None,
-            ..Who::new(1)
-        };
-        let idle: Vec<Client> = (0..8)
-            .map(|_| Client::login(at, &around).expect("in"))
-            .collect();
-        let mut users: Vec<Client> = (2..8)
-            .map(|n| Client::login(at, &Who::new(n)).expect("in").calm(&[0]))
-            .collect();
-        assert!(
-            users
-                .iter_mut()
-                .all(|user| user.test_unit_ready(0).is_good())
-        );
-        drop(idle);
-        drop(users);
-        stop(running);
-    }
+#[each_driver]
+fn those_who_only_look_around_make_room(backend: Choice) {
+    let limits = Limits {
+        connections_max: 8,
+        ..Limits::default()
+    };
+    let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+    let at = portal(&running);
+    let around = Who {
+        target: None,
+        ..Who::new(1)
+    };
+    let idle: Vec<Client> = (0..8)
+        .map(|_| Client::login(at, &around).expect("in"))
+        .collect();
+    let mut users: Vec<Client> = (2..8)
+        .map(|n| Client::login(at, &Who::new(n)).expect("in").calm(&[0]))
+        .collect();
+    assert!(
+        users
+            .iter_mut()
+            .all(|user| user.test_unit_ready(0).is_good())
+    );
+    drop(idle);
+    drop(users);
+    stop(running);
 }
 
-#[test]
-fn an_initiator_comes_over_ipv6() {
+#[each_driver(ipv6)]
+fn an_initiator_comes_over_ipv6(backend: Choice) {
     let local = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-    if let Err(why) = std::net::TcpListener::bind(local) {
-        return eprintln!("SKIPPED: no IPv6: {why}");
-    }
-    for backend in backends() {
-        let mut config = config(backend, Limits::default(), 64 << 20);
-        config.listeners.push(ListenerSpec::iscsi(local));
-        let running = target::start(config).expect("starts");
-        let at = running.addresses()[3];
-        let around = Who {
-            target: None,
-            ..Who::new(1)
-        };
-        let mut client = Client::login(at, &around).expect("in");
-        let answer = client.text("SendTargets=All\0");
-        let address = format!("TargetAddress=[::1]:{},1\0", at.port());
-        assert!(answer.contains(&address), "{answer:?}");
-        let mut client = Client::login(at, &Who::new(1)).expect("in").calm(&[0]);
-        assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
-        drop(client);
-        stop(running);
-    }
+    let mut config = config(backend, Limits::default(), 64 << 20);
+    config.listeners.push(ListenerSpec::iscsi(local));
+    let running = target::start(config).expect("starts");
+    let at = running.addresses()[3];
+    let around = Who {
+        target: None,
+        ..Who::new(1)
+    };
+    let mut client = Client::login(at, &around).expect("in");
+    let answer = client.text("SendTargets=All\0");
+    let address = format!("TargetAddress=[::1]:{},1\0", at.port());
+    assert!(answer.contains(&address), "{answer:?}");
+    let mut client = Client::login(at, &Who::new(1)).expect("in").calm(&[0]);
+    assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
+    drop(client);
+    stop(running);
 }

@@ -1,5 +1,6 @@
 //! Less memory than initiators ask for.
 
+use needs::each_driver;
 use std::sync::Arc;
 
 use reactor::Choice;
@@ -9,7 +10,7 @@ use wire::iscsi::{BHS_LEN, TaskAttribute, flags, opcode};
 use wire::scsi::status;
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, backends, config, pattern, portal, stop, until};
+use crate::common::{BLOCK, config, pattern, portal, stop, until};
 use crate::gate::Gate;
 
 /// Blocks of one command: 1 MiB.
@@ -28,159 +29,149 @@ fn on_files(backend: Choice, folder: &std::path::Path, memory_max: u64) -> Confi
 
 /// Two initiators together ask for four times as much as there is: all of it is
 /// done, in turns.
-#[test]
-fn everybody_has_a_turn_where_memory_is_short() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
-        std::thread::scope(|scope| {
-            for number in 1..=2u8 {
-                let address = portal(&running);
-                scope.spawn(move || {
-                    let client = Client::login(address, &Who::new(number)).expect("in");
-                    let mut client = client.calm(&[0]);
-                    let first = u64::from(number) * 8 * u64::from(BLOCKS) - u64::from(BLOCKS) * 8;
-                    let data = pattern(number, BLOCKS as usize * BLOCK);
-                    let lba = |n: u64| first + (n % 8) * u64::from(BLOCKS);
-                    let mut open: Vec<(u32, u64)> = Vec::new();
-                    let start = |client: &mut Client, n: u64, immediate: usize| {
-                        let cdb = write_16(lba(n), BLOCKS);
-                        (client.start_write(0, &cdb, &data, immediate), n)
-                    };
-                    // Some of the data of each at once: what there is no memory
-                    // for is refused. Later only what is asked for.
-                    open.extend((0..48).map(|n| start(&mut client, n, 8192)));
-                    while !open.is_empty() {
-                        let pdu = client.receive().expect("an answer");
-                        if pdu.opcode() == opcode::R2T {
-                            client.answer_r2t(&pdu, &data);
-                            continue;
-                        }
-                        assert_eq!(pdu.opcode(), opcode::SCSI_RESPONSE);
-                        let at = open.iter().position(|(itt, _)| *itt == pdu.itt());
-                        let (_, n) = open.remove(at.expect("one of ours"));
-                        match pdu.bhs[3] {
-                            status::GOOD => {}
-                            status::TASK_SET_FULL | status::BUSY => {
-                                open.push(start(&mut client, n, 0))
-                            }
-                            other => panic!("status {other:#x}"),
-                        }
+#[each_driver]
+fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    std::thread::scope(|scope| {
+        for number in 1..=2u8 {
+            let address = portal(&running);
+            scope.spawn(move || {
+                let client = Client::login(address, &Who::new(number)).expect("in");
+                let mut client = client.calm(&[0]);
+                let first = u64::from(number) * 8 * u64::from(BLOCKS) - u64::from(BLOCKS) * 8;
+                let data = pattern(number, BLOCKS as usize * BLOCK);
+                let lba = |n: u64| first + (n % 8) * u64::from(BLOCKS);
+                let mut open: Vec<(u32, u64)> = Vec::new();
+                let start = |client: &mut Client, n: u64, immediate: usize| {
+                    let cdb = write_16(lba(n), BLOCKS);
+                    (client.start_write(0, &cdb, &data, immediate), n)
+                };
+                // Some of the data of each at once: what there is no memory
+                // for is refused. Later only what is asked for.
+                open.extend((0..48).map(|n| start(&mut client, n, 8192)));
+                while !open.is_empty() {
+                    let pdu = client.receive().expect("an answer");
+                    if pdu.opcode() == opcode::R2T {
+                        client.answer_r2t(&pdu, &data);
+                        continue;
                     }
-                    for n in 0..8 {
-                        let read =
-                            client.command(0, &read_16(lba(n), BLOCKS), BLOCKS * BLOCK as u32);
-                        assert!(
-                            read.is_good() && read.data == data,
-                            "initiator {number}, {n}"
-                        );
+                    assert_eq!(pdu.opcode(), opcode::SCSI_RESPONSE);
+                    let at = open.iter().position(|(itt, _)| *itt == pdu.itt());
+                    let (_, n) = open.remove(at.expect("one of ours"));
+                    match pdu.bhs[3] {
+                        status::GOOD => {}
+                        status::TASK_SET_FULL | status::BUSY => open.push(start(&mut client, n, 0)),
+                        other => panic!("status {other:#x}"),
                     }
-                });
-            }
-        });
-        let report = crate::report::report(&running);
-        assert!(
-            report.pool_bytes <= 24 << 20,
-            "{} bytes of buffers",
-            report.pool_bytes
-        );
-        stop(running);
-    }
+                }
+                for n in 0..8 {
+                    let read = client.command(0, &read_16(lba(n), BLOCKS), BLOCKS * BLOCK as u32);
+                    assert!(
+                        read.is_good() && read.data == data,
+                        "initiator {number}, {n}"
+                    );
+                }
+            });
+        }
+    });
+    let report = crate::report::report(&running);
+    assert!(
+        report.pool_bytes <= 24 << 20,
+        "{} bytes of buffers",
+        report.pool_bytes
+    );
+    stop(running);
 }
 
 /// Connections that vanish with everything under way leave nothing behind.
-#[test]
-fn what_is_under_way_when_a_connection_vanishes_is_given_back() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
-        for round in 0..12u8 {
-            let client = Client::login(portal(&running), &Who::new(round)).expect("in");
-            let mut client = client.calm(&[0]);
-            let data = pattern(round, BLOCKS as usize * BLOCK);
-            for n in 0..8 {
-                client.start_write(0, &write_16(n * 256, BLOCKS), &data, 8192);
-                client.start_read(0, &read_16(n * 256, BLOCKS), BLOCKS * BLOCK as u32);
-            }
-            // Half of the asked for, then nothing more.
-            let pdu = client.receive().expect("an answer");
-            if pdu.opcode() == opcode::R2T {
-                client.answer_r2t(&pdu, &data);
-            }
-            drop(client);
+#[each_driver]
+fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    for round in 0..12u8 {
+        let client = Client::login(portal(&running), &Who::new(round)).expect("in");
+        let mut client = client.calm(&[0]);
+        let data = pattern(round, BLOCKS as usize * BLOCK);
+        for n in 0..8 {
+            client.start_write(0, &write_16(n * 256, BLOCKS), &data, 8192);
+            client.start_read(0, &read_16(n * 256, BLOCKS), BLOCKS * BLOCK as u32);
         }
-        // Orphans come with the end of a connection: not before it has ended is
-        // none of them left.
-        until("nothing is left", || {
-            let report = crate::report::report(&running);
-            (report.connections, report.orphans) == (0, 0)
-        });
-        let mut client = Client::login(portal(&running), &Who::new(77))
-            .expect("in")
-            .calm(&[0]);
-        let data = pattern(1, BLOCKS as usize * BLOCK);
-        let itt = client.start_write(0, &write_16(0, BLOCKS), &data, 8192);
-        assert!(client.end_of(itt, &data).is_good());
-        stop(running);
+        // Half of the asked for, then nothing more.
+        let pdu = client.receive().expect("an answer");
+        if pdu.opcode() == opcode::R2T {
+            client.answer_r2t(&pdu, &data);
+        }
+        drop(client);
     }
+    // Orphans come with the end of a connection: not before it has ended is
+    // none of them left.
+    until("nothing is left", || {
+        let report = crate::report::report(&running);
+        (report.connections, report.orphans) == (0, 0)
+    });
+    let mut client = Client::login(portal(&running), &Who::new(77))
+        .expect("in")
+        .calm(&[0]);
+    let data = pattern(1, BLOCKS as usize * BLOCK);
+    let itt = client.start_write(0, &write_16(0, BLOCKS), &data, 8192);
+    assert!(client.end_of(itt, &data).is_good());
+    stop(running);
 }
 
 /// A command that waits for memory, and whose data comes then, stands before the
 /// data of those that have some: it is refused, though others wait before it.
-#[test]
-fn who_stands_before_others_data_is_refused_before_who_waits_longer() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
-        let who = Who::new(1).with("InitialR2T", "No");
-        let mut client = Client::login(portal(&running), &who)
-            .expect("in")
-            .calm(&[0]);
-        let data = pattern(1, BLOCKS as usize * BLOCK);
-        let write = |n: u32| write_16(u64::from(n % 8 * BLOCKS), BLOCKS);
-        let asked: Vec<u32> = (0..40)
-            .map(|n| client.start_write(0, &write(n), &data, 0))
-            .collect();
-        // What was promised memory is asked for, then nothing more comes.
-        let mut r2ts = vec![client.receive().expect("an R2T")];
-        let (mut bhs, last) =
-            client.command_header(0, &write(0), (flags::WRITE, data.len() as u32), 1);
-        bhs[1] &= !flags::FINAL;
-        client.send(bhs, &[]);
-        let mut bhs = [0; BHS_LEN];
-        (bhs[0], bhs[1]) = (opcode::DATA_OUT, flags::FINAL);
-        bhs[16..20].copy_from_slice(&last.to_be_bytes());
-        bhs[20..24].fill(0xff);
-        client.send(bhs, &data[..64 << 10]);
-        let refused = loop {
-            let pdu = client.receive().expect("an answer");
-            match pdu.opcode() {
-                opcode::R2T => r2ts.push(pdu),
-                _ => break pdu,
-            }
-        };
-        assert_eq!(refused.opcode(), opcode::SCSI_RESPONSE);
-        assert_eq!(refused.itt(), last);
-        assert_eq!(refused.bhs[3], status::TASK_SET_FULL);
-        // The others have their turn.
-        let mut done = 0;
-        while done < asked.len() {
-            if let Some(r2t) = r2ts.pop() {
-                client.answer_r2t(&r2t, &data);
-                continue;
-            }
-            let pdu = client.receive().expect("an answer");
-            match pdu.opcode() {
-                opcode::R2T => r2ts.push(pdu),
-                _ => {
-                    assert_eq!(pdu.bhs[3], status::GOOD);
-                    done += 1;
-                }
+#[each_driver]
+fn who_stands_before_others_data_is_refused_before_who_waits_longer(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    let who = Who::new(1).with("InitialR2T", "No");
+    let mut client = Client::login(portal(&running), &who)
+        .expect("in")
+        .calm(&[0]);
+    let data = pattern(1, BLOCKS as usize * BLOCK);
+    let write = |n: u32| write_16(u64::from(n % 8 * BLOCKS), BLOCKS);
+    let asked: Vec<u32> = (0..40)
+        .map(|n| client.start_write(0, &write(n), &data, 0))
+        .collect();
+    // What was promised memory is asked for, then nothing more comes.
+    let mut r2ts = vec![client.receive().expect("an R2T")];
+    let (mut bhs, last) = client.command_header(0, &write(0), (flags::WRITE, data.len() as u32), 1);
+    bhs[1] &= !flags::FINAL;
+    client.send(bhs, &[]);
+    let mut bhs = [0; BHS_LEN];
+    (bhs[0], bhs[1]) = (opcode::DATA_OUT, flags::FINAL);
+    bhs[16..20].copy_from_slice(&last.to_be_bytes());
+    bhs[20..24].fill(0xff);
+    client.send(bhs, &data[..64 << 10]);
+    let refused = loop {
+        let pdu = client.receive().expect("an answer");
+        match pdu.opcode() {
+            opcode::R2T => r2ts.push(pdu),
+            _ => break pdu,
+        }
+    };
+    assert_eq!(refused.opcode(), opcode::SCSI_RESPONSE);
+    assert_eq!(refused.itt(), last);
+    assert_eq!(refused.bhs[3], status::TASK_SET_FULL);
+    // The others have their turn.
+    let mut done = 0;
+    while done < asked.len() {
+        if let Some(r2t) = r2ts.pop() {
+            client.answer_r2t(&r2t, &data);
+            continue;
+        }
+        let pdu = client.receive().expect("an answer");
+        match pdu.opcode() {
+            opcode::R2T => r2ts.push(pdu),
+            _ => {
+                assert_eq!(pdu.bhs[3], status::GOOD);
+                done += 1;
             }
         }
-        drop(client);
-        stop(running);
     }
+    drop(client);
+    stop(running);
 }
 
 /// Who waits for tasks before it does not sit on memory, as who does not send what
@@ -221,50 +212,48 @@ fn what_waits_for_its_turn_is_not_taken_for_idle() {
 
 /// Small reads that found no memory pass the large ones before them as soon as there is
 /// some for them.
-#[test]
-fn small_reads_pass_large_ones_that_wait_for_memory() {
-    for backend in backends() {
-        let config = config(backend, Limits::default(), 32 << 20);
-        let gates = [0, 1].map(|at| Gate::open_over(&config.volumes[at]));
-        let [gate, beside] = &gates;
-        let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
-        let running = target::parts::start_with(config, volumes).expect("starts");
-        let mut client = Client::login(portal(&running), &Who::new(1))
-            .expect("in")
-            .calm(&[0, 1]);
-        gates.iter().for_each(|gate| gate.shut());
-        let large = Vec::from_iter((0..12).map(|_| {
-            let len = BLOCKS * BLOCK as u32;
-            client.start_read(0, &read_16(0, BLOCKS), len)
-        }));
-        let small =
-            Vec::from_iter((0..40).map(|_| client.start_read(1, &read_16(0, 4), 4 * BLOCK as u32)));
-        // All of them have come when what comes behind them is over.
-        assert!(client.test_unit_ready(0).is_good());
-        assert!(gate.hanging() < large.len(), "large ones wait");
-        assert!(beside.hanging() < small.len(), "small ones wait");
-        beside.open();
-        let good = |client: &mut Client| {
-            let pdu = client.receive().expect("an answer");
-            (pdu.bhs[1] & flags::STATUS != 0).then(|| {
-                assert_eq!((pdu.opcode(), pdu.bhs[3]), (opcode::DATA_IN, status::GOOD));
-                pdu.itt()
-            })
-        };
-        for _ in &small {
-            let itt = std::iter::repeat_with(|| good(&mut client))
-                .flatten()
-                .next();
-            assert!(small.contains(&itt.expect("endless")));
-        }
-        assert!(gate.hanging() < large.len(), "large ones wait still");
-        gate.open();
-        for _ in &large {
-            let itt = std::iter::repeat_with(|| good(&mut client))
-                .flatten()
-                .next();
-            assert!(large.contains(&itt.expect("endless")));
-        }
-        stop(running);
+#[each_driver]
+fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
+    let config = config(backend, Limits::default(), 32 << 20);
+    let gates = [0, 1].map(|at| Gate::open_over(&config.volumes[at]));
+    let [gate, beside] = &gates;
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    let mut client = Client::login(portal(&running), &Who::new(1))
+        .expect("in")
+        .calm(&[0, 1]);
+    gates.iter().for_each(|gate| gate.shut());
+    let large = Vec::from_iter((0..12).map(|_| {
+        let len = BLOCKS * BLOCK as u32;
+        client.start_read(0, &read_16(0, BLOCKS), len)
+    }));
+    let small =
+        Vec::from_iter((0..40).map(|_| client.start_read(1, &read_16(0, 4), 4 * BLOCK as u32)));
+    // All of them have come when what comes behind them is over.
+    assert!(client.test_unit_ready(0).is_good());
+    assert!(gate.hanging() < large.len(), "large ones wait");
+    assert!(beside.hanging() < small.len(), "small ones wait");
+    beside.open();
+    let good = |client: &mut Client| {
+        let pdu = client.receive().expect("an answer");
+        (pdu.bhs[1] & flags::STATUS != 0).then(|| {
+            assert_eq!((pdu.opcode(), pdu.bhs[3]), (opcode::DATA_IN, status::GOOD));
+            pdu.itt()
+        })
+    };
+    for _ in &small {
+        let itt = std::iter::repeat_with(|| good(&mut client))
+            .flatten()
+            .next();
+        assert!(small.contains(&itt.expect("endless")));
     }
+    assert!(gate.hanging() < large.len(), "large ones wait still");
+    gate.open();
+    for _ in &large {
+        let itt = std::iter::repeat_with(|| good(&mut client))
+            .flatten()
+            .next();
+        assert!(large.contains(&itt.expect("endless")));
+    }
+    stop(running);
 }

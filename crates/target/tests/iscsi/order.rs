@@ -1,5 +1,7 @@
 //! Task attributes: what waits for what (SAM-5, section 8).
 
+use needs::each_driver;
+use reactor::Choice;
 use std::io::Write as _;
 
 use machine::work::OPERATION_UNITS;
@@ -27,9 +29,9 @@ fn next(client: &mut Client) -> u32 {
     answer.itt()
 }
 
-#[test]
-fn an_ordered_task_waits_and_is_waited_for() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn an_ordered_task_waits_and_is_waited_for(backend: Choice) {
+    with_gate(backend, |running, gate| {
         use TaskAttribute::{HeadOfQueue, Ordered, Simple};
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -63,11 +65,12 @@ fn an_ordered_task_waits_and_is_waited_for() {
 
 /// However many an ordered one has held up: others of the reactor have their turns
 /// between them.
-#[test]
-fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn() {
+#[each_driver]
+fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn(backend: Choice) {
     const SHARE: u64 = 64;
     const TASKS: u64 = 100;
     with_gate_and(
+        backend,
         |config| config.limits.turn_units_max = SHARE,
         |running, gate| {
             let mut client = Client::login(portal(running), &Who::new(1))
@@ -94,9 +97,9 @@ fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn() {
     );
 }
 
-#[test]
-fn an_aborted_ordered_task_lets_the_others_go() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn an_aborted_ordered_task_lets_the_others_go(backend: Choice) {
+    with_gate(backend, |running, gate| {
         use TaskAttribute::{Ordered, Simple};
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -121,9 +124,9 @@ fn an_aborted_ordered_task_lets_the_others_go() {
 
 /// What waits for its turn when its initiator logs out never begins: whoever hears
 /// that the session is closed may count on it.
-#[test]
-fn nothing_begins_behind_a_logout() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn nothing_begins_behind_a_logout(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let login = || Client::login(portal(running), &Who::new(1)).expect("in");
         let mut client = login().calm(&[0, 1]);
         let zeros = vec![0; BLOCK];

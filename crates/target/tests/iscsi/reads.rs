@@ -1,15 +1,17 @@
 //! Reads, writes and what both protocols see of them.
 
+use needs::each_driver;
+use reactor::Choice;
 use target::Limits;
 use wire::iscsi::flags;
 use wire::scsi::{asc, key, status};
 
 use crate::client::{Client, Ended, Who, read_16, write_16};
-use crate::common::{BLOCK, backends, config, on_each_driver, pattern, portal, stop};
+use crate::common::{BLOCK, config, pattern, portal, stop, with_target};
 
-#[test]
-fn what_is_written_is_read_in_every_size() {
-    on_each_driver(|running| {
+#[each_driver]
+fn what_is_written_is_read_in_every_size(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -41,9 +43,9 @@ fn what_is_written_is_read_in_every_size() {
 
 /// The host decides how much it takes, the command how much there is (RFC 7143,
 /// section 11.4.5).
-#[test]
-fn residuals_tell_what_did_not_fit() {
-    on_each_driver(|running| {
+#[each_driver]
+fn residuals_tell_what_did_not_fit(backend: Choice) {
+    with_target(backend, |running| {
         use flags::{OVERFLOW, UNDERFLOW};
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -99,9 +101,9 @@ fn is_short(ended: &Ended, residual: (u8, u32)) -> bool {
 
 /// What is GOOD is there: a write of less than its CDB says either writes all
 /// that was announced or nothing.
-#[test]
-fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -132,9 +134,9 @@ fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing() {
 }
 
 /// With the flags of the other direction no byte of it moves.
-#[test]
-fn a_command_whose_data_is_announced_in_the_other_direction_moves_none() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_command_whose_data_is_announced_in_the_other_direction_moves_none(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -156,9 +158,9 @@ fn a_command_whose_data_is_announced_in_the_other_direction_moves_none() {
 }
 
 /// A list or a block that does not come whole does nothing.
-#[test]
-fn a_command_that_needs_all_of_its_data_is_refused_with_less() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_command_that_needs_all_of_its_data_is_refused_with_less(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -214,9 +216,9 @@ fn a_command_that_needs_all_of_its_data_is_refused_with_less() {
     });
 }
 
-#[test]
-fn units_that_are_not_there_say_so() {
-    on_each_driver(|running| {
+#[each_driver]
+fn units_that_are_not_there_say_so(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -244,16 +246,13 @@ fn units_that_are_not_there_say_so() {
 }
 
 /// Common tools send so much without asking what a target takes.
-#[test]
-fn one_command_of_8_mib_writes_and_reads() {
+#[each_driver]
+fn one_command_of_8_mib_writes_and_reads(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = store::Kind::File {
         path: folder.path().join("disk"),
     };
-    for (backend, kind) in backends()
-        .into_iter()
-        .flat_map(|backend| [(backend, store::Kind::Ram), (backend, file.clone())])
-    {
+    for kind in [store::Kind::Ram, file] {
         let mut config = config(backend, Limits::default(), 256 << 20);
         config.volumes[0].kind = kind;
         let running = target::start(config).expect("starts");

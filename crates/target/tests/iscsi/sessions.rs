@@ -1,16 +1,18 @@
 //! Several sessions, several connections of one, and sessions that come again.
 
+use needs::each_driver;
+use reactor::Choice;
 use store::reservation::{Registrant, Request};
 use wire::scsi::{opcode as op, status};
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, on_each_driver, pattern, portal, until, with_gate};
+use crate::common::{BLOCK, pattern, portal, until, with_gate, with_target};
 
 /// Connections of one session end up on one reactor, whichever took them, and
 /// their commands are in one order.
-#[test]
-fn connections_of_a_session_share_its_commands() {
-    on_each_driver(|running| {
+#[each_driver]
+fn connections_of_a_session_share_its_commands(backend: Choice) {
+    with_target(backend, |running| {
         let who = Who::new(1).with("MaxConnections", "4");
         let mut first = Client::login(portal(running), &who).expect("in").calm(&[0]);
         assert!(
@@ -64,9 +66,9 @@ fn connections_of_a_session_share_its_commands() {
 
 /// The same initiator port again: the session before it is over first, though
 /// its volume hangs.
-#[test]
-fn a_session_that_comes_again_takes_the_place_of_the_old_one() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_session_that_comes_again_takes_the_place_of_the_old_one(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let who = Who::new(1);
         let mut old = Client::login(portal(running), &who).expect("in").calm(&[0]);
         assert!(old.command(0, &[op::RESERVE_6, 0, 0, 0, 0, 0], 0).is_good());
@@ -91,9 +93,9 @@ fn a_session_that_comes_again_takes_the_place_of_the_old_one() {
 
 /// What SCSI reserves keeps an NVMe host out of the same volume, and the other
 /// way round; see `tests/target/scsi` for the rules.
-#[test]
-fn a_connection_that_is_lost_gives_its_reservation_up() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_connection_that_is_lost_gives_its_reservation_up(backend: Choice) {
+    with_target(backend, |running| {
         let mut first = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);

@@ -1,6 +1,7 @@
 //! The space below thin provisioned units: what initiators are told of it, and
 //! what happens when there is none left.
 
+use needs::each_driver;
 use std::sync::atomic::Ordering;
 
 use reactor::Choice;
@@ -10,7 +11,7 @@ use wire::iscsi::{TaskFunction, TaskResponse};
 use wire::scsi::{asc, key};
 
 use crate::client::{Client, Ended, Who, read_16, write_16};
-use crate::common::{BLOCK, config, on_each_driver, pattern, portal, stop, until, with_gate};
+use crate::common::{BLOCK, config, pattern, portal, stop, until, with_gate, with_target};
 use crate::gate::Gate;
 
 const MIB: u64 = 1 << 20;
@@ -59,9 +60,9 @@ fn login(running: &Running, number: u8) -> Client {
     client.calm(&[0, 1])
 }
 
-#[test]
-fn every_initiator_is_told_once_that_space_is_short() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn every_initiator_is_told_once_that_space_is_short(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let (mut alice, mut bob) = (login(running, 1), login(running, 2));
         have(gate, 100 * MIB, 50 * MIB);
         assert!(set(&mut alice, 0, 20, 150).is_good());
@@ -111,9 +112,9 @@ fn is_seen(gate: &Gate) {
     until("the space is looked at twice", || asked() >= before + 2);
 }
 
-#[test]
-fn what_is_written_is_used() {
-    on_each_driver(|running| {
+#[each_driver]
+fn what_is_written_is_used(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = login(running, 1);
         let before = log(&mut client, 0);
         assert_eq!(before.used, 0);
@@ -165,9 +166,9 @@ fn login_anyhow(running: &Running) -> Client {
 
 /// The space that there was is gone: what needs some is refused in the words that
 /// stop a virtual machine instead of failing it, and everything else goes on.
-#[test]
-fn a_full_disk_is_told_as_one() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_full_disk_is_told_as_one(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut client = login(running, 1);
         let block = pattern(1, BLOCK);
         assert!(client.command_out(0, &write_16(3, 1), &block).is_good());

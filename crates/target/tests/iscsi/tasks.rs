@@ -1,5 +1,7 @@
 //! Task management, against a volume that hangs.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,14 +10,14 @@ use wire::iscsi::{TaskFunction, TaskResponse, opcode};
 use wire::scsi::asc;
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, on_each_driver, pattern, portal, until, with_gate, with_gate_and};
+use crate::common::{BLOCK, pattern, portal, until, with_gate, with_gate_and, with_target};
 
 /// Bounded, as far as a test can say: the volume stays shut meanwhile.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-#[test]
-fn a_task_on_a_volume_that_hangs_is_aborted_at_once() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_task_on_a_volume_that_hangs_is_aborted_at_once(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -44,9 +46,9 @@ fn a_task_on_a_volume_that_hangs_is_aborted_at_once() {
     });
 }
 
-#[test]
-fn a_task_set_is_aborted_and_other_nexuses_keep_theirs() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_task_set_is_aborted_and_other_nexuses_keep_theirs(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0, 1]);
@@ -73,9 +75,9 @@ fn a_task_set_is_aborted_and_other_nexuses_keep_theirs() {
     });
 }
 
-#[test]
-fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0, 1]);
@@ -111,9 +113,9 @@ fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it() {
 
 /// A file system that does not say where a file has data holds up the question
 /// alone: neither a reset nor reservations.
-#[test]
-fn a_question_that_hangs_keeps_nothing_else_waiting() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_question_that_hangs_keeps_nothing_else_waiting(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -135,9 +137,9 @@ fn a_question_that_hangs_keeps_nothing_else_waiting() {
 const READ_KEYS: [u8; 10] = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
 
 /// Reservations are kept, and extents looked up, by threads that a disk may hang.
-#[test]
-fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another() {
-    with_gate(|running, gate| {
+#[each_driver]
+fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another(backend: Choice) {
+    with_gate(backend, |running, gate| {
         let mut other = Client::login(portal(running), &Who::new(2))
             .expect("in")
             .calm(&[0, 1]);
@@ -159,9 +161,9 @@ fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another() {
 }
 
 /// One initiator is not to end the sessions of all others unless somebody said so.
-#[test]
-fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing() {
-    on_each_driver(|running| {
+#[each_driver]
+fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing(backend: Choice) {
+    with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0, 1]);
@@ -177,12 +179,12 @@ fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing() {
     });
 }
 
-#[test]
-fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too() {
+#[each_driver]
+fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too(backend: Choice) {
     let allow = |config: &mut Config| {
         config.iscsi_targets[0].target.limits.target_cold_reset = true;
     };
-    with_gate_and(allow, |running, gate| {
+    with_gate_and(backend, allow, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -207,9 +209,9 @@ fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too() {
 }
 
 /// Data that was asked for and does not come is no obstacle.
-#[test]
-fn a_write_whose_data_does_not_come_is_aborted() {
-    with_gate(|running, _| {
+#[each_driver]
+fn a_write_whose_data_does_not_come_is_aborted(backend: Choice) {
+    with_gate(backend, |running, _| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);
@@ -226,11 +228,11 @@ fn a_write_whose_data_does_not_come_is_aborted() {
 }
 
 /// What a volume says is wrong, as SCSI says it.
-#[test]
-fn a_volume_that_fails_says_what_and_where() {
+#[each_driver]
+fn a_volume_that_fails_says_what_and_where(backend: Choice) {
     use store::{Errno, Error};
     use wire::scsi::key;
-    with_gate(|running, gate| {
+    with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
             .calm(&[0]);

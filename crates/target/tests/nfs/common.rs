@@ -1,4 +1,4 @@
-//! Servers on each driver, and clients of them.
+//! Servers, and clients of them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use target::{Config, Limits, ListenerSpec, Placement, Running};
 use wire::nfs4::stable_how4;
 
 pub use crate::content::{pattern, until};
-pub use crate::running::{PATIENCE, backends, stop};
+pub use crate::running::{PATIENCE, stop};
 
 pub type Caller = Client<EpollDriver>;
 
@@ -74,17 +74,14 @@ pub fn config(backend: Choice, folder: &Path) -> Config {
     }
 }
 
-/// Runs a test on every driver that the machine lets us have, with the names of
-/// both exports.
-pub fn on_each(test: impl Fn(&Running, &str)) {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(config(backend, folder.path())).expect("starts");
-        for name in ["mem", "dir"] {
-            test(&running, name);
-        }
-        stop(running);
+/// Runs a test with a server and the name of each export.
+pub fn with_server(backend: Choice, test: impl Fn(&Running, &str)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(config(backend, folder.path())).expect("starts");
+    for name in ["mem", "dir"] {
+        test(&running, name);
     }
+    stop(running);
 }
 
 pub fn address(running: &Running) -> SocketAddr {

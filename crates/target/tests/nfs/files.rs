@@ -1,16 +1,18 @@
 //! Files by their operations: what is written is read.
 
 use host::nfs::{Access, Create};
+use needs::each_driver;
+use reactor::Choice;
 use wire::nfs4::{nfsstat4, stable_how4};
 
-use crate::common::{at, drain, fill, make, on_each, pattern};
+use crate::common::{at, drain, fill, make, pattern, with_server};
 
 /// Sizes around what is staged, what lies beside attributes, and one call's data.
 const SIZES: [usize; 8] = [1, 511, 4096, 8192, 8193, 65_537, 1 << 20, (2 << 20) + 4097];
 
-#[test]
-fn what_is_written_is_read() {
-    on_each(|running, export| {
+#[each_driver]
+fn what_is_written_is_read(backend: Choice) {
+    with_server(backend, |running, export| {
         let (mut client, root) = at(running, export);
         for (seed, size) in (1..).zip(SIZES) {
             for each in [4096, 100_000, 1 << 20] {
@@ -30,9 +32,9 @@ fn what_is_written_is_read() {
 }
 
 /// A second client finds what the first has left, by names.
-#[test]
-fn names_are_there_for_everybody() {
-    on_each(|running, export| {
+#[each_driver]
+fn names_are_there_for_everybody(backend: Choice) {
+    with_server(backend, |running, export| {
         let (mut one, root) = at(running, export);
         let below = one.create_directory(&root, "below").expect("room");
         let open = make(&mut one, &below, "file");
@@ -60,9 +62,9 @@ fn names_are_there_for_everybody() {
 }
 
 /// FILE_SYNC says so, and the verifier is one while the server runs.
-#[test]
-fn stable_writes_say_so() {
-    on_each(|running, export| {
+#[each_driver]
+fn stable_writes_say_so(backend: Choice) {
+    with_server(backend, |running, export| {
         let (mut client, root) = at(running, export);
         let open = make(&mut client, &root, "stable");
         let data = (&b"safe"[..], stable_how4::FILE_SYNC4);

@@ -5,6 +5,8 @@
 //! `WEFT_HOSTILE=1000000 cargo test --release -p target --test nfs hostile` runs
 //! a million; a plain test a part of that.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +15,12 @@ use std::time::Duration;
 use machine::testing::Dice;
 use wire::nfs4::stable_how4;
 
-use crate::common::{address, at, backends, config, export, make, memory, pattern, stop};
+use crate::common::{address, at, config, export, make, memory, pattern, stop};
 use crate::raw;
 
 /// Ceiling of the server's buffers.
 const MEMORY_MAX: u64 = 48 << 20;
-/// Bad calls on each driver, unless `WEFT_HOSTILE` says otherwise.
+/// Bad calls on a driver, unless `WEFT_HOSTILE` says otherwise.
 const USUAL: u64 = 30_000;
 /// The other client must get on in each part of so many.
 const PARTS: u64 = 10;
@@ -176,123 +178,115 @@ fn attack(field: &Field, dice: &mut Dice) {
     }
 }
 
-#[test]
-fn bad_input_disturbs_nobody() {
+#[each_driver]
+fn bad_input_disturbs_nobody(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = config(backend, folder.path());
-        config.memory_max = MEMORY_MAX;
-        config.file_systems.push(memory("attacked", 16 << 20));
-        config.exports.push(export("attacked"));
-        let running = target::start(config).expect("starts");
-        let (mut victim, root) = at(&running, "attacked");
-        let open = make(&mut victim, &root, "file");
-        let field = Field {
-            address: address(&running),
-            file: victim.handle(&open).as_bytes().to_vec(),
-            sent: AtomicU64::new(0),
-            wanted,
-            served: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| use_it(&field, &running));
-            for seed in 0..3 {
-                let field = &field;
-                scope.spawn(move || {
-                    let mut dice = Dice::new(seed);
-                    while field.sent.load(Ordering::Relaxed) < field.wanted {
-                        attack(field, &mut dice);
-                    }
-                });
-            }
-            let mut served = 0;
-            for part in 1..=PARTS {
-                while field.sent.load(Ordering::Relaxed) < wanted * part / PARTS {
-                    std::thread::sleep(Duration::from_millis(2));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, folder.path());
+    config.memory_max = MEMORY_MAX;
+    config.file_systems.push(memory("attacked", 16 << 20));
+    config.exports.push(export("attacked"));
+    let running = target::start(config).expect("starts");
+    let (mut victim, root) = at(&running, "attacked");
+    let open = make(&mut victim, &root, "file");
+    let field = Field {
+        address: address(&running),
+        file: victim.handle(&open).as_bytes().to_vec(),
+        sent: AtomicU64::new(0),
+        wanted,
+        served: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| use_it(&field, &running));
+        for seed in 0..3 {
+            let field = &field;
+            scope.spawn(move || {
+                let mut dice = Dice::new(seed);
+                while field.sent.load(Ordering::Relaxed) < field.wanted {
+                    attack(field, &mut dice);
                 }
-                let now = field.served.load(Ordering::Relaxed);
-                assert!(now > served, "part {part}: the other client stands still");
-                served = now;
-                let pool = crate::report::report(&running).pool_bytes;
-                assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+            });
+        }
+        let mut served = 0;
+        for part in 1..=PARTS {
+            while field.sent.load(Ordering::Relaxed) < wanted * part / PARTS {
+                std::thread::sleep(Duration::from_millis(2));
             }
-            field.is_over.store(true, Ordering::Relaxed);
-        });
-        let (sent, served) = (
-            field.sent.load(Ordering::Relaxed),
-            field.served.into_inner(),
-        );
-        println!(
-            "{}: {sent} bad calls; the other had {served} answered",
-            running.backend()
-        );
-        // The attacked serves whoever comes in order.
-        victim
-            .write(&open, 0, (b"fine", stable_how4::UNSTABLE4))
-            .expect("served");
-        let report = crate::report::report(&running);
-        assert!(report.refusals > 0, "none of them was told apart");
-        drop(victim);
-        stop(running);
-    }
+            let now = field.served.load(Ordering::Relaxed);
+            assert!(now > served, "part {part}: the other client stands still");
+            served = now;
+            let pool = crate::report::report(&running).pool_bytes;
+            assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
+        }
+        field.is_over.store(true, Ordering::Relaxed);
+    });
+    let (sent, served) = (
+        field.sent.load(Ordering::Relaxed),
+        field.served.into_inner(),
+    );
+    println!(
+        "{}: {sent} bad calls; the other had {served} answered",
+        running.backend()
+    );
+    // The attacked serves whoever comes in order.
+    victim
+        .write(&open, 0, (b"fine", stable_how4::UNSTABLE4))
+        .expect("served");
+    let report = crate::report::report(&running);
+    assert!(report.refusals > 0, "none of them was told apart");
+    drop(victim);
+    stop(running);
 }
 
 /// Strangers keep no client out: with `connections_max` of them, who says who it
 /// is comes in all the same.
-#[test]
-fn strangers_keep_nobody_out() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = config(backend, folder.path());
-        config.limits.connections_max = 8;
-        let running = target::start(config).expect("starts");
-        let strangers: Vec<_> = (0..8).map(|_| raw::open(address(&running))).collect();
-        let (mut client, root) = at(&running, "mem");
-        let open = make(&mut client, &root, "file");
-        client.close_file(open).expect("closed");
-        drop(strangers);
-        stop(running);
-    }
+#[each_driver]
+fn strangers_keep_nobody_out(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, folder.path());
+    config.limits.connections_max = 8;
+    let running = target::start(config).expect("starts");
+    let strangers: Vec<_> = (0..8).map(|_| raw::open(address(&running))).collect();
+    let (mut client, root) = at(&running, "mem");
+    let open = make(&mut client, &root, "file");
+    client.close_file(open).expect("closed");
+    drop(strangers);
+    stop(running);
 }
 
 /// Half a record is worth `handshake_timeout_ms`, before the first call.
-#[test]
-fn who_never_calls_is_shown_out() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = config(backend, folder.path());
-        config.limits.handshake_timeout_ms = 100;
-        let running = target::start(config).expect("starts");
-        let mut half = raw::open(address(&running));
-        half.write_all(&[0x80, 0, 0, 100, 1, 2, 3]).expect("taken");
-        let mut one = raw::open(address(&running));
-        raw::ping(&mut one);
-        let mut rest = Vec::new();
-        half.read_to_end(&mut rest).expect("closed in order");
-        assert!(rest.is_empty());
-        raw::ping(&mut one);
-        stop(running);
-    }
+#[each_driver]
+fn who_never_calls_is_shown_out(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, folder.path());
+    config.limits.handshake_timeout_ms = 100;
+    let running = target::start(config).expect("starts");
+    let mut half = raw::open(address(&running));
+    half.write_all(&[0x80, 0, 0, 100, 1, 2, 3]).expect("taken");
+    let mut one = raw::open(address(&running));
+    raw::ping(&mut one);
+    let mut rest = Vec::new();
+    half.read_to_end(&mut rest).expect("closed in order");
+    assert!(rest.is_empty());
+    raw::ping(&mut one);
+    stop(running);
 }
 
 /// More calls than may be worked on, all sent before any answer is read: nothing
 /// comes behind the last that would have the server look at them again.
-#[test]
-fn calls_beyond_what_is_taken_at_a_time_are_answered() {
+#[each_driver]
+fn calls_beyond_what_is_taken_at_a_time_are_answered(backend: Choice) {
     const CALLS: u32 = 3000;
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(config(backend, folder.path())).expect("starts");
-        let mut stream = raw::open(address(&running));
-        raw::ping(&mut stream);
-        let calls = (0..CALLS).flat_map(|xid| raw::call(xid, (raw::NFS, 4, 0), &[]));
-        let calls: Vec<u8> = calls.collect();
-        stream.write_all(&calls).expect("taken");
-        for xid in 0..CALLS {
-            assert_eq!(raw::answer(&mut stream).expect("alive").0, xid);
-        }
-        stop(running);
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(config(backend, folder.path())).expect("starts");
+    let mut stream = raw::open(address(&running));
+    raw::ping(&mut stream);
+    let calls = (0..CALLS).flat_map(|xid| raw::call(xid, (raw::NFS, 4, 0), &[]));
+    let calls: Vec<u8> = calls.collect();
+    stream.write_all(&calls).expect("taken");
+    for xid in 0..CALLS {
+        assert_eq!(raw::answer(&mut stream).expect("alive").0, xid);
     }
+    stop(running);
 }

@@ -1,5 +1,7 @@
 //! Changes while clients are at work.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use host::nfs::{Access, Create};
@@ -7,7 +9,7 @@ use target::nfs::{Clients, ExportSpec, Rule, Squash};
 use target::{Change, ListenerSpec, Protocol};
 use wire::nfs4::{nfsstat4, stable_how4};
 
-use crate::common::{at, connect, export, fill, make, memory, on_each, params, pattern, until};
+use crate::common::{at, connect, export, fill, make, memory, params, pattern, until, with_server};
 
 fn status<T: std::fmt::Debug>(result: Result<T, host::nfs::Error>) -> Option<nfsstat4> {
     result.expect_err("refused").status()
@@ -21,9 +23,9 @@ fn rule(rule: Rule) -> Vec<Rule> {
 }
 
 /// What one may do changes with the next call: nobody mounts anew.
-#[test]
-fn rules_change_under_an_open_file() {
-    on_each(|running, name| {
+#[each_driver]
+fn rules_change_under_an_open_file(backend: Choice) {
+    with_server(backend, |running, name| {
         let (mut client, root) = at(running, name);
         let open = make(&mut client, &root, "file");
         fill(&mut client, &open, b"one", 3);
@@ -54,9 +56,9 @@ fn rules_change_under_an_open_file() {
     });
 }
 
-#[test]
-fn file_systems_and_exports_come_and_go() {
-    on_each(|running, _| {
+#[each_driver]
+fn file_systems_and_exports_come_and_go(backend: Choice) {
+    with_server(backend, |running, _| {
         let (mut client, _) = at(running, "mem");
         let gone = client.lookup(["new"]);
         assert_eq!(status(gone), Some(nfsstat4::NFS4ERR_NOENT));
@@ -105,9 +107,9 @@ fn file_systems_and_exports_come_and_go() {
 
 /// An export goes while files in it are written: those who write are refused, all
 /// others go on.
-#[test]
-fn an_export_is_removed_under_load() {
-    on_each(|running, name| {
+#[each_driver]
+fn an_export_is_removed_under_load(backend: Choice) {
+    with_server(backend, |running, name| {
         let (mut other, root) = at(running, if name == "mem" { "dir" } else { "mem" });
         let open = make(&mut other, &root, "calm");
         let writes = [const { AtomicU64::new(0) }; 3];
@@ -164,9 +166,9 @@ fn an_export_is_removed_under_load() {
     });
 }
 
-#[test]
-fn a_listener_comes_and_goes() {
-    on_each(|running, name| {
+#[each_driver]
+fn a_listener_comes_and_goes(backend: Choice) {
+    with_server(backend, |running, name| {
         let (mut old, _) = at(running, name);
         let spec = ListenerSpec::nfs(([127, 0, 0, 1], 0).into());
         assert_eq!(spec.protocol, Protocol::Nfs);

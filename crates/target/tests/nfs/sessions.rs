@@ -1,6 +1,8 @@
 //! Sessions: several connections, delegations that are called back, clients that
 //! are listed and evicted.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::time::Duration;
 
 use host::nfs::{Access, Create, Params};
@@ -8,12 +10,12 @@ use target::Change;
 use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{
-    Caller, at, connect, drain, export, fill, make, memory, on_each, params, pattern, until,
+    Caller, at, connect, drain, export, fill, make, memory, params, pattern, until, with_server,
 };
 
-#[test]
-fn a_session_spans_connections_on_both_reactors() {
-    on_each(|running, export| {
+#[each_driver]
+fn a_session_spans_connections_on_both_reactors(backend: Choice) {
+    with_server(backend, |running, export| {
         let params = Params {
             connections: 4,
             slots: 16,
@@ -34,9 +36,9 @@ fn a_session_spans_connections_on_both_reactors() {
 }
 
 /// Connections that are lost and come back lose nothing.
-#[test]
-fn a_lost_connection_is_replaced() {
-    on_each(|running, export| {
+#[each_driver]
+fn a_lost_connection_is_replaced(backend: Choice) {
+    with_server(backend, |running, export| {
         let (mut client, root) = at(running, export);
         let open = make(&mut client, &root, "cut");
         let bytes = pattern(4, 300_000);
@@ -55,9 +57,9 @@ fn a_lost_connection_is_replaced() {
 
 /// Who has a read delegation is called back before another writes, on whichever
 /// reactor it is.
-#[test]
-fn a_delegation_is_called_back() {
-    on_each(|running, export| {
+#[each_driver]
+fn a_delegation_is_called_back(backend: Choice) {
+    with_server(backend, |running, export| {
         let (mut reader, root) = at(running, export);
         let open = make(&mut reader, &root, "given");
         fill(&mut reader, &open, b"before", 4096);
@@ -89,9 +91,9 @@ fn a_delegation_is_called_back() {
     });
 }
 
-#[test]
-fn an_evicted_client_loses_what_it_had() {
-    on_each(|running, export| {
+#[each_driver]
+fn an_evicted_client_loses_what_it_had(backend: Choice) {
+    with_server(backend, |running, export| {
         let one = Params {
             patience: Duration::ZERO,
             ..params()
@@ -117,9 +119,9 @@ fn an_evicted_client_loses_what_it_had() {
 }
 
 /// A file without a name that only the evicted has open goes with it.
-#[test]
-fn room_that_an_evicted_client_had_is_given_back() {
-    on_each(|running, _| {
+#[each_driver]
+fn room_that_an_evicted_client_had_is_given_back(backend: Choice) {
+    with_server(backend, |running, _| {
         let name = "small".to_owned();
         let made = running.change(Change::AddFileSystem(memory(&name, 8 << 20)));
         if made.is_ok() {

@@ -1,33 +1,33 @@
 //! Commands that end before their time: Abort, disconnect, reset and stop stay
 //! bounded in time though a volume hangs, and what wakes up late hurts nobody.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::sync::Arc;
 
 use target::{Limits, Running};
 use wire::nvme::{Status, admin, io as opcode};
 
 use crate::commands::{serve_gates, wait_for};
-use crate::common::{BLOCK, Host, PATIENCE, Queue, backends, config, on_each_driver, stop};
+use crate::common::{BLOCK, Host, PATIENCE, Queue, config, stop, with_target};
 use crate::gate::Gate;
 use crate::initiator::{Carry, Initiator, Io, blocks, copy, deallocate, fused, pattern};
 
 const HANGS: u32 = 1;
 const WORKS: u32 = 2;
 
-fn each(test: impl Fn(&Running, &Arc<Gate>, &mut Initiator, &mut Io)) {
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        test(&running, &gate, &mut initiator, &mut io);
-        gate.open();
-        stop(running);
-    }
+fn connected(backend: Choice, test: impl Fn(&Running, &Arc<Gate>, &mut Initiator, &mut Io)) {
+    let (running, gate, _) = serve_gates(backend);
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    test(&running, &gate, &mut initiator, &mut io);
+    gate.open();
+    stop(running);
 }
 
-#[test]
-fn an_abort_ends_what_a_volume_does_not() {
-    each(|running, gate, initiator, io| {
+#[each_driver]
+fn an_abort_ends_what_a_volume_does_not(backend: Choice) {
+    connected(backend, |running, gate, initiator, io| {
         let data = pattern(1, 4 * BLOCK);
         assert_eq!(io.write(HANGS, 0, &data, BLOCK), Status::SUCCESS);
         assert_eq!(io.write(WORKS, 0, &data, BLOCK), Status::SUCCESS);
@@ -68,51 +68,49 @@ fn an_abort_ends_what_a_volume_does_not() {
 }
 
 /// What wakes up late writes into memory that is still its own.
-#[test]
-fn the_memory_of_an_orphan_is_nobody_elses() {
+#[each_driver]
+fn the_memory_of_an_orphan_is_nobody_elses(backend: Choice) {
     const COUNT: usize = 8;
-    for backend in backends() {
-        let (running, gate, beside) = serve_gates(backend);
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        let old = pattern(5, 4 * BLOCK);
-        assert_eq!(io.write(HANGS, 0, &old, BLOCK), Status::SUCCESS);
-        gate.shut();
-        let reads: Vec<_> = (0..COUNT)
-            .map(|_| io.submit(&blocks(opcode::READ, HANGS, 0, 4), Carry::In(4 * BLOCK)))
-            .collect();
-        io.until(|_| gate.hanging() == COUNT);
-        for tag in reads {
-            assert!(initiator.admin.abort(1, tag).expect("Abort"));
-            assert_eq!(io.wait(tag).status, Status::ABORT_REQUESTED);
-        }
-        // As many writes hold as much memory when the reads wake up.
-        beside.shut();
-        let writes: Vec<_> = (0..COUNT)
-            .map(|n| {
-                let data = pattern(100 + n as u64, 4 * BLOCK);
-                let write = blocks(opcode::WRITE, WORKS, 4 * n as u64, 4);
-                io.submit(&write, Carry::Out(&data))
-            })
-            .collect();
-        io.until(|_| beside.hanging() == COUNT);
-        gate.open();
-        wait_for(|| crate::report::report(&running).orphans == 0);
-        beside.open();
-        for tag in writes {
-            assert_eq!(io.wait(tag).status, Status::SUCCESS);
-        }
-        for n in 0..COUNT {
-            let read = io.read(WORKS, 4 * n as u64, 4 * BLOCK, BLOCK);
-            assert!(read == pattern(100 + n as u64, 4 * BLOCK), "write {n}");
-        }
-        stop(running);
+    let (running, gate, beside) = serve_gates(backend);
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    let old = pattern(5, 4 * BLOCK);
+    assert_eq!(io.write(HANGS, 0, &old, BLOCK), Status::SUCCESS);
+    gate.shut();
+    let reads: Vec<_> = (0..COUNT)
+        .map(|_| io.submit(&blocks(opcode::READ, HANGS, 0, 4), Carry::In(4 * BLOCK)))
+        .collect();
+    io.until(|_| gate.hanging() == COUNT);
+    for tag in reads {
+        assert!(initiator.admin.abort(1, tag).expect("Abort"));
+        assert_eq!(io.wait(tag).status, Status::ABORT_REQUESTED);
     }
+    // As many writes hold as much memory when the reads wake up.
+    beside.shut();
+    let writes: Vec<_> = (0..COUNT)
+        .map(|n| {
+            let data = pattern(100 + n as u64, 4 * BLOCK);
+            let write = blocks(opcode::WRITE, WORKS, 4 * n as u64, 4);
+            io.submit(&write, Carry::Out(&data))
+        })
+        .collect();
+    io.until(|_| beside.hanging() == COUNT);
+    gate.open();
+    wait_for(|| crate::report::report(&running).orphans == 0);
+    beside.open();
+    for tag in writes {
+        assert_eq!(io.wait(tag).status, Status::SUCCESS);
+    }
+    for n in 0..COUNT {
+        let read = io.read(WORKS, 4 * n as u64, 4 * BLOCK, BLOCK);
+        assert!(read == pattern(100 + n as u64, 4 * BLOCK), "write {n}");
+    }
+    stop(running);
 }
 
-#[test]
-fn an_abort_of_either_half_of_a_fused_pair_ends_both() {
-    each(|_, gate, initiator, io| {
+#[each_driver]
+fn an_abort_of_either_half_of_a_fused_pair_ends_both(backend: Choice) {
+    connected(backend, |_, gate, initiator, io| {
         gate.shut();
         let block = [0; BLOCK];
         for (turn, first_named) in [(1, true), (2, false)] {
@@ -133,9 +131,9 @@ fn an_abort_of_either_half_of_a_fused_pair_ends_both() {
     });
 }
 
-#[test]
-fn what_is_not_there_is_not_aborted() {
-    each(|_, gate, initiator, io| {
+#[each_driver]
+fn what_is_not_there_is_not_aborted(backend: Choice) {
+    connected(backend, |_, gate, initiator, io| {
         assert!(
             !initiator.admin.abort(1, 40).expect("Abort"),
             "no such command"
@@ -158,9 +156,9 @@ fn what_is_not_there_is_not_aborted() {
 }
 
 /// Commands of the Admin Queue itself: a held event request.
-#[test]
-fn a_held_event_request_is_aborted() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_held_event_request_is_aborted(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let (mut queue, _) = Queue::admin(running.addresses()[0], 0);
         let request = queue.send(wire::nvme::Sqe::new(admin::ASYNC_EVENT_REQUEST), &[]);
         for expected in [0, 1] {
@@ -177,9 +175,9 @@ fn a_held_event_request_is_aborted() {
 }
 
 /// Aborts are counted while they are under way, not for ever.
-#[test]
-fn aborts_do_not_wear_out() {
-    each(|_, _, initiator, _| {
+#[each_driver]
+fn aborts_do_not_wear_out(backend: Choice) {
+    connected(backend, |_, _, initiator, _| {
         for _ in 0..50 {
             assert!(!initiator.admin.abort(1, 40).expect("Abort"));
         }
@@ -205,7 +203,7 @@ fn fill_memory(gate: &Gate, io: &mut Io) -> (Vec<u16>, usize) {
     (tags, begun)
 }
 
-fn serve_short_of_memory(backend: reactor::Choice) -> (Running, Arc<Gate>) {
+fn serve_short_of_memory(backend: Choice) -> (Running, Arc<Gate>) {
     let gate = Gate::open_over(&crate::common::ram("ram", 4096));
     let config = config(backend, Limits::default(), 24 << 20);
     let running = target::parts::start_with(config, vec![gate.clone()]).expect("starts");
@@ -213,62 +211,58 @@ fn serve_short_of_memory(backend: reactor::Choice) -> (Running, Arc<Gate>) {
     (running, gate)
 }
 
-#[test]
-fn a_command_that_waits_for_memory_is_aborted() {
-    for backend in backends() {
-        let (running, gate) = serve_short_of_memory(backend);
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        let (tags, begun) = fill_memory(&gate, &mut io);
-        assert!(initiator.admin.abort(1, tags[begun]).expect("Abort"));
-        assert_eq!(io.wait(tags[begun]).status, Status::ABORT_REQUESTED);
-        gate.open();
-        for tag in tags.iter().filter(|tag| **tag != tags[begun]) {
-            assert!(io.wait(*tag).status.is_success());
-        }
-        stop(running);
+#[each_driver]
+fn a_command_that_waits_for_memory_is_aborted(backend: Choice) {
+    let (running, gate) = serve_short_of_memory(backend);
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    let (tags, begun) = fill_memory(&gate, &mut io);
+    assert!(initiator.admin.abort(1, tags[begun]).expect("Abort"));
+    assert_eq!(io.wait(tags[begun]).status, Status::ABORT_REQUESTED);
+    gate.open();
+    for tag in tags.iter().filter(|tag| **tag != tags[begun]) {
+        assert!(io.wait(*tag).status.is_success());
     }
+    stop(running);
 }
 
 /// What waits for memory is not executed on a namespace that is gone, nor does
 /// it wait for what is.
-#[test]
-fn a_command_that_waits_for_memory_sees_its_namespace_go() {
-    for backend in backends() {
-        let (running, gate) = serve_short_of_memory(backend);
-        let address = running.addresses()[0];
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let initiator = Initiator::connect(address, backend);
-                let mut io = initiator.queue(1);
-                let (tags, begun) = fill_memory(&gate, &mut io);
-                tell.send(()).expect("somebody waits");
-                for tag in &tags[begun..] {
-                    let ended = io.wait(*tag);
-                    assert_eq!(ended.status, Status::INVALID_FIELD.dnr());
-                }
-                assert_eq!(gate.hanging(), begun, "none of them began");
-                gate.open();
-                for tag in &tags[..begun] {
-                    assert!(io.wait(*tag).status.is_success());
-                }
-            });
-            told.recv().expect("memory is short");
-            let gone = target::Change::RemoveNamespace {
-                nqn: crate::common::NQN.into(),
-                nsid: HANGS,
-            };
-            running.change(gone).expect("when the others have ended");
+#[each_driver]
+fn a_command_that_waits_for_memory_sees_its_namespace_go(backend: Choice) {
+    let (running, gate) = serve_short_of_memory(backend);
+    let address = running.addresses()[0];
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let initiator = Initiator::connect(address, backend);
+            let mut io = initiator.queue(1);
+            let (tags, begun) = fill_memory(&gate, &mut io);
+            tell.send(()).expect("somebody waits");
+            for tag in &tags[begun..] {
+                let ended = io.wait(*tag);
+                assert_eq!(ended.status, Status::INVALID_FIELD.dnr());
+            }
+            assert_eq!(gate.hanging(), begun, "none of them began");
+            gate.open();
+            for tag in &tags[..begun] {
+                assert!(io.wait(*tag).status.is_success());
+            }
         });
-        stop(running);
-    }
+        told.recv().expect("memory is short");
+        let gone = target::Change::RemoveNamespace {
+            nqn: crate::common::NQN.into(),
+            nsid: HANGS,
+        };
+        running.change(gone).expect("when the others have ended");
+    });
+    stop(running);
 }
 
 /// What the clerk is at is aborted at once, however long the clerk takes.
-#[test]
-fn a_command_that_the_clerk_is_at_is_aborted() {
-    each(|running, gate, initiator, _| {
+#[each_driver]
+fn a_command_that_the_clerk_is_at_is_aborted(backend: Choice) {
+    connected(backend, |running, gate, initiator, _| {
         gate.shut();
         let (mut queue, _) = Host::at(initiator.seat.address()).admin();
         let mut ask = wire::nvme::Sqe::new(admin::GET_LBA_STATUS);
@@ -288,9 +282,9 @@ fn a_command_that_the_clerk_is_at_is_aborted() {
     });
 }
 
-#[test]
-fn a_connection_ends_though_its_volume_hangs() {
-    each(|running, gate, initiator, io| {
+#[each_driver]
+fn a_connection_ends_though_its_volume_hangs(backend: Choice) {
+    connected(backend, |running, gate, initiator, io| {
         gate.shut();
         let mut other = initiator.queue(2);
         for lba in 0..3 {
@@ -320,9 +314,9 @@ fn reconnect(initiator: &Initiator, qid: u16) -> Io {
     }
 }
 
-#[test]
-fn a_controller_is_reset_though_its_volume_hangs() {
-    each(|running, gate, initiator, io| {
+#[each_driver]
+fn a_controller_is_reset_though_its_volume_hangs(backend: Choice) {
+    connected(backend, |running, gate, initiator, io| {
         gate.shut();
         let tag = io.submit(&blocks(opcode::WRITE_ZEROES, HANGS, 0, 1), Carry::Nothing);
         io.until(|_| gate.hanging() == 1);
@@ -337,25 +331,23 @@ fn a_controller_is_reset_though_its_volume_hangs() {
     });
 }
 
-#[test]
-fn a_target_stops_though_a_volume_hangs() {
-    for backend in backends() {
-        let (mut running, gate, _) = serve_gates(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        gate.shut();
-        io.submit(&blocks(opcode::READ, HANGS, 0, 1), Carry::In(BLOCK));
-        io.until(|_| gate.hanging() == 1);
-        running.stop();
-        let report = running.wait(PATIENCE).expect("no reactor failed");
-        assert_eq!(report.expect("it ends").orphans, 1);
-    }
+#[each_driver]
+fn a_target_stops_though_a_volume_hangs(backend: Choice) {
+    let (mut running, gate, _) = serve_gates(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    gate.shut();
+    io.submit(&blocks(opcode::READ, HANGS, 0, 1), Carry::In(BLOCK));
+    io.until(|_| gate.hanging() == 1);
+    running.stop();
+    let report = running.wait(PATIENCE).expect("no reactor failed");
+    assert_eq!(report.expect("it ends").orphans, 1);
 }
 
 /// Get LBA Status is the clerk's; an Abort does not wait for the clerk.
-#[test]
-fn lba_status_of_what_was_written() {
-    each(|_, _, initiator, io| {
+#[each_driver]
+fn lba_status_of_what_was_written(backend: Choice) {
+    connected(backend, |_, _, initiator, io| {
         let data = pattern(4, 64 * BLOCK);
         assert_eq!(io.write(WORKS, 128, &data, BLOCK), Status::SUCCESS);
         let host = Host::at(initiator.seat.address());

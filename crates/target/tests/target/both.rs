@@ -1,5 +1,7 @@
 //! One volume, two protocols at the same time.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::net::SocketAddr;
 
 use iscsi::PortalGroup;
@@ -11,7 +13,7 @@ use wire::nvme::identify::cns;
 use wire::scsi::{asc, key};
 
 use crate::commands::wait_for;
-use crate::common::{BLOCK, Host, NQN, Queue, backends, config, stop};
+use crate::common::{BLOCK, Host, NQN, Queue, config, stop};
 use crate::live::{ANA, ANA_CHANGED, ANA_INACCESSIBLE, code};
 use crate::scsi::{ALICE, BOB, DISKS, Fail, Nexus};
 
@@ -22,53 +24,51 @@ const BLOCKS: u64 = 16;
 
 /// What one writes the other reads, whole, while both write: a block that is
 /// being written is the old one or the new one. Each side's bytes only grow.
-#[test]
-fn what_one_protocol_writes_the_other_reads() {
-    for backend in backends() {
-        let mut config = config(backend, Limits::default(), 128 << 20);
-        let mut disks = IscsiTargetSpec::new(DISKS);
-        disks.luns = vec![LunSpec::new(0, "ram")];
-        config.iscsi_targets = vec![disks];
-        let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        config.listeners.push(ListenerSpec::iscsi(local));
-        let running = target::start(config).expect("starts");
-        let addresses = running.addresses();
-        let (nvme, iscsi) = (addresses[0], addresses[2]);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let (_admin, mut queue) = Host::at(nvme).pair();
-                let mut seen = [0; BLOCKS as usize];
-                for round in 0..ROUNDS {
-                    let (at, byte) = (round % BLOCKS, (round / BLOCKS) as u8 + 1);
-                    assert!(queue.write(1, at, byte).is_success());
-                    let block = queue.read(1, BLOCKS + at).expect("reads");
-                    look(&block, &mut seen[at as usize]);
-                }
-            });
-            scope.spawn(move || {
-                let mut nexus = Nexus::connect(iscsi, ALICE, DISKS);
-                let mut seen = [0; BLOCKS as usize];
-                for round in 0..ROUNDS {
-                    let (at, byte) = (round % BLOCKS, (round / BLOCKS) as u8 + 1);
-                    let written = nexus.write(BLOCK, BLOCKS + at, &[byte; BLOCK]);
-                    written.expect("writes");
-                    let block = nexus.read(BLOCK, at, 1).expect("reads");
-                    look(&block, &mut seen[at as usize]);
-                }
-            });
+#[each_driver]
+fn what_one_protocol_writes_the_other_reads(backend: Choice) {
+    let mut config = config(backend, Limits::default(), 128 << 20);
+    let mut disks = IscsiTargetSpec::new(DISKS);
+    disks.luns = vec![LunSpec::new(0, "ram")];
+    config.iscsi_targets = vec![disks];
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    config.listeners.push(ListenerSpec::iscsi(local));
+    let running = target::start(config).expect("starts");
+    let addresses = running.addresses();
+    let (nvme, iscsi) = (addresses[0], addresses[2]);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (_admin, mut queue) = Host::at(nvme).pair();
+            let mut seen = [0; BLOCKS as usize];
+            for round in 0..ROUNDS {
+                let (at, byte) = (round % BLOCKS, (round / BLOCKS) as u8 + 1);
+                assert!(queue.write(1, at, byte).is_success());
+                let block = queue.read(1, BLOCKS + at).expect("reads");
+                look(&block, &mut seen[at as usize]);
+            }
         });
-        // At rest both see the last of both.
-        let (_admin, mut queue) = Host::at(nvme).pair();
-        let mut nexus = Nexus::connect(iscsi, ALICE, DISKS);
-        for at in 0..2 * BLOCKS {
-            let by_nvme = queue.read(1, at).expect("reads");
-            let by_iscsi = nexus.read(BLOCK, at, 1).expect("reads");
-            assert!(by_nvme == by_iscsi, "block {at}");
-            let writes = (ROUNDS - at % BLOCKS).div_ceil(BLOCKS);
-            assert_eq!(u64::from(by_nvme[0]), writes, "block {at}");
-        }
-        stop(running);
+        scope.spawn(move || {
+            let mut nexus = Nexus::connect(iscsi, ALICE, DISKS);
+            let mut seen = [0; BLOCKS as usize];
+            for round in 0..ROUNDS {
+                let (at, byte) = (round % BLOCKS, (round / BLOCKS) as u8 + 1);
+                let written = nexus.write(BLOCK, BLOCKS + at, &[byte; BLOCK]);
+                written.expect("writes");
+                let block = nexus.read(BLOCK, at, 1).expect("reads");
+                look(&block, &mut seen[at as usize]);
+            }
+        });
+    });
+    // At rest both see the last of both.
+    let (_admin, mut queue) = Host::at(nvme).pair();
+    let mut nexus = Nexus::connect(iscsi, ALICE, DISKS);
+    for at in 0..2 * BLOCKS {
+        let by_nvme = queue.read(1, at).expect("reads");
+        let by_iscsi = nexus.read(BLOCK, at, 1).expect("reads");
+        assert!(by_nvme == by_iscsi, "block {at}");
+        let writes = (ROUNDS - at % BLOCKS).div_ceil(BLOCKS);
+        assert_eq!(u64::from(by_nvme[0]), writes, "block {at}");
     }
+    stop(running);
 }
 
 /// A block is of one write, and of none before the last one seen.
@@ -80,7 +80,7 @@ fn look(block: &[u8], seen: &mut u8) {
 
 /// NVMe's listeners are 0 and 1, iSCSI's 2 and 3; portal group 1 names one of
 /// either, portal group 2 the other one of iSCSI. The states are the subsystem's.
-fn config_of_shared_states(backend: reactor::Choice) -> Config {
+fn config_of_shared_states(backend: Choice) -> Config {
     let mut config = config(backend, Limits::default(), 128 << 20);
     let mut disks = IscsiTargetSpec::new(DISKS);
     disks.luns = vec![LunSpec::new(0, "ram")];
@@ -121,71 +121,68 @@ fn group_states(nexus: &mut Nexus) -> [u8; 2] {
 }
 
 /// A portal group may name listeners of both protocols: their states are one.
-#[test]
-fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone() {
-    for backend in backends() {
-        let running = target::start(config_of_shared_states(backend)).expect("starts");
-        let addresses = running.addresses().to_vec();
-        let (mut admin, mut io) = Host::at(addresses[0]).pair();
-        let (mut other_admin, mut other_io) = Host::at(addresses[1]).pair();
-        for queue in [&mut admin, &mut other_admin] {
-            queue.wants_every_notice();
-            queue.arm();
-        }
-        let mut inside = Nexus::connect(addresses[2], ALICE, DISKS);
-        let mut outside = Nexus::connect(addresses[3], BOB, DISKS);
-        let changed = [asc::ASYMMETRIC_ACCESS_STATE_CHANGED];
-
-        // Standby, by SCSI: as NVMe says it, inaccessible.
-        set_group(&mut outside, 1, 2).expect("set");
-        assert_eq!(admin.event(), ANA_CHANGED);
-        assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (3, 1));
-        assert_eq!(code(io.write(1, 0, 1)), ANA_INACCESSIBLE);
-        assert_eq!(other_io.write(1, 0, 2), Status::SUCCESS);
-        assert_eq!(inside.settle(), changed);
-        let refused = inside.read(BLOCK, 0, 1).expect_err("standby");
-        assert!(
-            matches!(refused, Fail::Check(key::NOT_READY, ..)),
-            "{refused:?}"
-        );
-        assert_eq!(outside.settle(), [0; 0], "who set it knows");
-        assert_eq!(group_states(&mut outside), [2, 0]);
-
-        // Back, by the NVMe listener: both hear of it.
-        admin.arm();
-        let set = Change::SetAna {
-            nqn: NQN.into(),
-            listener: Some(addresses[0]),
-            group: 1,
-            state: AnaState::Optimized,
-        };
-        running.change(set).expect("made");
-        assert_eq!(admin.event(), ANA_CHANGED);
-        assert_eq!(ana_state(&mut admin), 1);
-        assert!(io.is_alive());
-        assert_eq!(inside.settle(), changed);
-        assert_eq!(inside.read(BLOCK, 0, 1).expect("reads"), [2; BLOCK]);
-        assert_eq!(group_states(&mut inside), [0, 0]);
-
-        // The other portal group names no NVMe listener.
-        set_group(&mut inside, 2, 2).expect("set");
-        assert_eq!(outside.settle().last(), changed.last());
-        assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (1, 1));
-        assert_eq!(other_admin.events_seen(), 0);
-        stop(running);
+#[each_driver]
+fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone(backend: Choice) {
+    let running = target::start(config_of_shared_states(backend)).expect("starts");
+    let addresses = running.addresses().to_vec();
+    let (mut admin, mut io) = Host::at(addresses[0]).pair();
+    let (mut other_admin, mut other_io) = Host::at(addresses[1]).pair();
+    for queue in [&mut admin, &mut other_admin] {
+        queue.wants_every_notice();
+        queue.arm();
     }
+    let mut inside = Nexus::connect(addresses[2], ALICE, DISKS);
+    let mut outside = Nexus::connect(addresses[3], BOB, DISKS);
+    let changed = [asc::ASYMMETRIC_ACCESS_STATE_CHANGED];
+
+    // Standby, by SCSI: as NVMe says it, inaccessible.
+    set_group(&mut outside, 1, 2).expect("set");
+    assert_eq!(admin.event(), ANA_CHANGED);
+    assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (3, 1));
+    assert_eq!(code(io.write(1, 0, 1)), ANA_INACCESSIBLE);
+    assert_eq!(other_io.write(1, 0, 2), Status::SUCCESS);
+    assert_eq!(inside.settle(), changed);
+    let refused = inside.read(BLOCK, 0, 1).expect_err("standby");
+    assert!(
+        matches!(refused, Fail::Check(key::NOT_READY, ..)),
+        "{refused:?}"
+    );
+    assert_eq!(outside.settle(), [0; 0], "who set it knows");
+    assert_eq!(group_states(&mut outside), [2, 0]);
+
+    // Back, by the NVMe listener: both hear of it.
+    admin.arm();
+    let set = Change::SetAna {
+        nqn: NQN.into(),
+        listener: Some(addresses[0]),
+        group: 1,
+        state: AnaState::Optimized,
+    };
+    running.change(set).expect("made");
+    assert_eq!(admin.event(), ANA_CHANGED);
+    assert_eq!(ana_state(&mut admin), 1);
+    assert!(io.is_alive());
+    assert_eq!(inside.settle(), changed);
+    assert_eq!(inside.read(BLOCK, 0, 1).expect("reads"), [2; BLOCK]);
+    assert_eq!(group_states(&mut inside), [0, 0]);
+
+    // The other portal group names no NVMe listener.
+    set_group(&mut inside, 2, 2).expect("set");
+    assert_eq!(outside.settle().last(), changed.last());
+    assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (1, 1));
+    assert_eq!(other_admin.events_seen(), 0);
+    stop(running);
 }
 
 /// What one protocol promises of atomic writes the other does too.
-#[test]
-fn atomicity_is_told_alike_of_every_kind_of_volume() {
+#[each_driver]
+fn atomicity_is_told_alike_of_every_kind_of_volume(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = Kind::File {
         path: folder.path().join("disk"),
     };
     for kind in [Kind::Ram, Kind::Null, file] {
         for block_bytes in [512, 4096] {
-            let backend = backends()[0];
             let mut config = config_of_shared_states(backend);
             config.volumes[0].kind = kind.clone();
             config.volumes[0].block_bytes = block_bytes;
@@ -219,14 +216,14 @@ fn atomicity_is_told_alike_of_every_kind_of_volume() {
 }
 
 /// NUSE of a thin volume is what was written; it is looked at behind each Identify.
-#[test]
-fn what_a_thin_namespace_uses_follows_what_is_written_and_given_back() {
+#[each_driver]
+fn what_a_thin_namespace_uses_follows_what_is_written_and_given_back(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = Kind::File {
         path: folder.path().join("disk"),
     };
     for kind in [Kind::Ram, file] {
-        let mut config = config_of_shared_states(backends()[0]);
+        let mut config = config_of_shared_states(backend);
         config.volumes[0].kind = kind;
         let running = target::start(config).expect("starts");
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();

@@ -1,6 +1,7 @@
 //! Every I/O command with its data, and every way in which it is refused, on
 //! memory and on a file.
 
+use needs::each_driver;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use store::{Errno, Error, Volume};
 use target::{Config, Limits, NamespaceSpec, Running};
 use wire::nvme::{NSID_ALL, Sqe, Status, cdw12, io as opcode};
 
-use crate::common::{BLOCK, backends, config, ram, stop};
+use crate::common::{BLOCK, config, ram, stop};
 use crate::gate::Gate;
 use crate::initiator::{Carry, Initiator, Io, blocks, copy, deallocate, digests, on, pattern};
 
@@ -49,25 +50,23 @@ fn served(backend: Choice, folder: &Path) -> Config {
     config
 }
 
-/// Runs a test on every driver, with an initiator and an I/O queue.
-fn each(test: impl Fn(&Running, &mut Initiator, &mut Io)) {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(served(backend, folder.path())).expect("starts");
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        test(&running, &mut initiator, &mut io);
-        stop(running);
-    }
+/// Runs a test with an initiator and an I/O queue.
+fn connected(backend: Choice, test: impl Fn(&Running, &mut Initiator, &mut Io)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(served(backend, folder.path())).expect("starts");
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    test(&running, &mut initiator, &mut io);
+    stop(running);
 }
 
 fn status(io: &mut Io, sqe: &Sqe, carry: Carry<'_>) -> Status {
     io.run(sqe, carry).status
 }
 
-#[test]
-fn what_is_written_is_read() {
-    each(|_, initiator, plain| {
+#[each_driver]
+fn what_is_written_is_read(backend: Choice) {
+    connected(backend, |_, initiator, plain| {
         let mut digested = initiator.queue_with(2, digests());
         for (n, nsid) in [(1, RAM), (2, FILE)] {
             for len in [BLOCK, 2 * BLOCK, 128 << 10, 1 << 20] {
@@ -90,9 +89,9 @@ fn what_is_written_is_read() {
     });
 }
 
-#[test]
-fn compare_tells_equal_from_different() {
-    each(|_, _, io| {
+#[each_driver]
+fn compare_tells_equal_from_different(backend: Choice) {
+    connected(backend, |_, _, io| {
         for nsid in [RAM, FILE] {
             let mut data = pattern(3, 16 * BLOCK);
             assert_eq!(io.write(nsid, 32, &data, BLOCK), Status::SUCCESS);
@@ -110,9 +109,9 @@ fn compare_tells_equal_from_different() {
     });
 }
 
-#[test]
-fn the_error_log_names_the_block_that_differs() {
-    each(|running, _, io| {
+#[each_driver]
+fn the_error_log_names_the_block_that_differs(backend: Choice) {
+    connected(backend, |running, _, io| {
         let (mut admin, _) = crate::common::Queue::admin(running.addresses()[0], 0);
         let data = vec![0; 4 * BLOCK];
         let mut other = data.clone();
@@ -132,9 +131,9 @@ fn the_error_log_names_the_block_that_differs() {
     });
 }
 
-#[test]
-fn spoiled_blocks_fail_until_they_are_written() {
-    each(|_, _, io| {
+#[each_driver]
+fn spoiled_blocks_fail_until_they_are_written(backend: Choice) {
+    connected(backend, |_, _, io| {
         for nsid in [RAM, FILE] {
             let data = pattern(4, 8 * BLOCK);
             assert_eq!(io.write(nsid, 200, &data, BLOCK), Status::SUCCESS);
@@ -164,9 +163,9 @@ fn spoiled_blocks_fail_until_they_are_written() {
     });
 }
 
-#[test]
-fn zeroed_and_deallocated_ranges_read_as_zeros() {
-    each(|_, _, io| {
+#[each_driver]
+fn zeroed_and_deallocated_ranges_read_as_zeros(backend: Choice) {
+    connected(backend, |_, _, io| {
         for nsid in [RAM, FILE] {
             let data = pattern(5, 256 * BLOCK);
             for deac in [0, cdw12::DEAC] {
@@ -195,9 +194,9 @@ fn zeroed_and_deallocated_ranges_read_as_zeros() {
     });
 }
 
-#[test]
-fn flush_of_one_namespace_and_of_all() {
-    each(|running, _, io| {
+#[each_driver]
+fn flush_of_one_namespace_and_of_all(backend: Choice) {
+    connected(backend, |running, _, io| {
         let flushes = || -> Vec<u64> {
             let volumes = running.volumes();
             volumes
@@ -214,9 +213,9 @@ fn flush_of_one_namespace_and_of_all() {
     });
 }
 
-#[test]
-fn what_cannot_be_is_refused_as_the_standard_says() {
-    each(|_, _, io| {
+#[each_driver]
+fn what_cannot_be_is_refused_as_the_standard_says(backend: Choice) {
+    connected(backend, |_, _, io| {
         let block = vec![0; BLOCK];
         let outside = Status::LBA_OUT_OF_RANGE.dnr();
         let protected = Status::WRITE_PROTECTED.dnr();
@@ -263,10 +262,10 @@ fn what_cannot_be_is_refused_as_the_standard_says() {
 
 /// Set Features, Namespace Write Protection Config (FID 84h): 1 is Write
 /// Protect, 3 Permanent Write Protect (Base 2.0, section 5.27.1.30).
-#[test]
-fn a_protected_namespace_takes_no_write_until_it_is_released() {
+#[each_driver]
+fn a_protected_namespace_takes_no_write_until_it_is_released(backend: Choice) {
     const FID: u8 = 0x84;
-    each(|_, initiator, io| {
+    connected(backend, |_, initiator, io| {
         let block = pattern(7, BLOCK);
         for nsid in [RAM, FILE] {
             initiator.set_feature(FID, nsid, 1).expect("protects");
@@ -304,8 +303,8 @@ pub fn serve_gates_in(memory_max: u64, backend: Choice) -> (Running, Arc<Gate>, 
     (running, gate, beside)
 }
 
-#[test]
-fn every_error_of_a_volume_has_its_status() {
+#[each_driver]
+fn every_error_of_a_volume_has_its_status(backend: Choice) {
     let errno = Errno(5);
     let table = [
         (Error::OutOfRange, Status::LBA_OUT_OF_RANGE.dnr()),
@@ -321,48 +320,44 @@ fn every_error_of_a_volume_has_its_status() {
             Status::COMPARE_FAILURE.dnr(),
         ),
     ];
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        let block = [0; BLOCK];
-        for (error, expected) in table {
-            gate.fail(Some(error));
-            // A write waits for one that is busy.
-            if error != Error::Busy {
-                let write = io.write(1, 0, &block, BLOCK);
-                assert_eq!(write, expected, "{error}");
-            }
-            let verify = blocks(opcode::VERIFY, 1, 0, 1);
-            assert_eq!(io.run(&verify, Carry::Nothing).status, expected, "{error}");
-            // It costs that command alone.
-            assert_eq!(io.write(2, 0, &block, BLOCK), Status::SUCCESS);
-            gate.fail(None);
-            assert_eq!(io.write(1, 0, &block, BLOCK), Status::SUCCESS);
+    let (running, gate, _) = serve_gates(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    let block = [0; BLOCK];
+    for (error, expected) in table {
+        gate.fail(Some(error));
+        // A write waits for one that is busy.
+        if error != Error::Busy {
+            let write = io.write(1, 0, &block, BLOCK);
+            assert_eq!(write, expected, "{error}");
         }
-        stop(running);
+        let verify = blocks(opcode::VERIFY, 1, 0, 1);
+        assert_eq!(io.run(&verify, Carry::Nothing).status, expected, "{error}");
+        // It costs that command alone.
+        assert_eq!(io.write(2, 0, &block, BLOCK), Status::SUCCESS);
+        gate.fail(None);
+        assert_eq!(io.write(1, 0, &block, BLOCK), Status::SUCCESS);
     }
+    stop(running);
 }
 
 /// The volume shrinks between the decoding of a command and its execution.
-#[test]
-fn what_a_shrunken_volume_has_lost_is_out_of_range() {
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        gate.shut();
-        let read = io.submit(
-            &blocks(opcode::READ, 1, COUNT - 256, 256),
-            Carry::In(1 << 20),
-        );
-        io.until(|_| gate.hanging() == 1);
-        let half = COUNT / 2 * BLOCK as u64;
-        gate.resize(half, true).expect("shrinks");
-        gate.open();
-        assert_eq!(io.wait(read).status, Status::LBA_OUT_OF_RANGE.dnr());
-        stop(running);
-    }
+#[each_driver]
+fn what_a_shrunken_volume_has_lost_is_out_of_range(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    gate.shut();
+    let read = io.submit(
+        &blocks(opcode::READ, 1, COUNT - 256, 256),
+        Carry::In(1 << 20),
+    );
+    io.until(|_| gate.hanging() == 1);
+    let half = COUNT / 2 * BLOCK as u64;
+    gate.resize(half, true).expect("shrinks");
+    gate.open();
+    assert_eq!(io.wait(read).status, Status::LBA_OUT_OF_RANGE.dnr());
+    stop(running);
 }
 
 /// Waits for something in the target that tells nobody.

@@ -1,4 +1,4 @@
-//! A target on each driver, and hosts by hand: one connection each, PDU by PDU.
+//! A target, and hosts by hand: one connection each, PDU by PDU.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use wire::nvme_tcp::pdu_type;
 use zerocopy::IntoBytes;
 
 pub use crate::disks::{BLOCK, NQN, ram};
-pub use crate::running::{PATIENCE, backends, stop};
+pub use crate::running::{PATIENCE, stop};
 
 use crate::disks::subsystem;
 
@@ -41,13 +41,11 @@ pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
     }
 }
 
-/// Runs a test on every driver that the machine lets us have.
-pub fn on_each_driver(limits: Limits, memory_max: u64, test: impl Fn(&mut Running)) {
-    for backend in backends() {
-        let mut running = target::start(config(backend, limits, memory_max)).expect("starts");
-        test(&mut running);
-        stop(running);
-    }
+/// Runs a test with a target.
+pub fn with_target(backend: Choice, limits: Limits, memory_max: u64, test: impl Fn(&mut Running)) {
+    let mut running = target::start(config(backend, limits, memory_max)).expect("starts");
+    test(&mut running);
+    stop(running);
 }
 
 /// One queue pair by hand.

@@ -1,12 +1,13 @@
 //! Copy: every descriptor format, across namespaces, and every refusal.
 
+use needs::each_driver;
 use reactor::Choice;
 use store::Error;
 use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, admin, cdw12, io as opcode};
 
 use crate::commands::serve_gates;
-use crate::common::{BLOCK, backends, config, ram, stop};
+use crate::common::{BLOCK, config, ram, stop};
 use crate::initiator::{Carry, Ended, Initiator, Io, blocks, copy, pattern};
 
 const A: u32 = 1;
@@ -50,24 +51,22 @@ fn enable_formats(initiator: &mut Initiator) {
         .expect("known");
 }
 
-fn each(test: impl Fn(&mut Initiator, &mut Io)) {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(served(backend, folder.path())).expect("starts");
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        test(&mut initiator, &mut io);
-        stop(running);
-    }
+fn connected(backend: Choice, test: impl Fn(&mut Initiator, &mut Io)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(served(backend, folder.path())).expect("starts");
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    test(&mut initiator, &mut io);
+    stop(running);
 }
 
 fn run(io: &mut Io, (sqe, data): (Sqe, Vec<u8>)) -> Ended {
     io.run(&sqe, Carry::Out(&data))
 }
 
-#[test]
-fn each_format_copies_within_a_namespace_and_between() {
-    each(|initiator, io| {
+#[each_driver]
+fn each_format_copies_within_a_namespace_and_between(backend: Choice) {
+    connected(backend, |initiator, io| {
         enable_formats(initiator);
         for (from, to) in [(A, B), (B, A), (A, A), (B, B)] {
             for format in 0..=3 {
@@ -100,9 +99,9 @@ fn each_format_copies_within_a_namespace_and_between() {
     });
 }
 
-#[test]
-fn a_copy_gathers_from_several_namespaces() {
-    each(|initiator, io| {
+#[each_driver]
+fn a_copy_gathers_from_several_namespaces(backend: Choice) {
+    connected(backend, |initiator, io| {
         enable_formats(initiator);
         let (one, two) = (pattern(1, 16 * BLOCK), pattern(2, 16 * BLOCK));
         assert_eq!(io.write(A, 0, &one, BLOCK), Status::SUCCESS);
@@ -118,9 +117,9 @@ fn a_copy_gathers_from_several_namespaces() {
     });
 }
 
-#[test]
-fn what_cannot_be_copied_is_refused_and_nothing_is() {
-    each(|initiator, io| {
+#[each_driver]
+fn what_cannot_be_copied_is_refused_and_nothing_is(backend: Choice) {
+    connected(backend, |initiator, io| {
         let formats = run(io, copy(B, 100, 2, &[(A, 0, 1)]));
         assert_eq!(
             formats.status,
@@ -162,9 +161,9 @@ fn what_cannot_be_copied_is_refused_and_nothing_is() {
     });
 }
 
-#[test]
-fn dword_0_is_the_first_range_that_was_not_copied() {
-    each(|_, io| {
+#[each_driver]
+fn dword_0_is_the_first_range_that_was_not_copied(backend: Choice) {
+    connected(backend, |_, io| {
         for nsid in [A, B] {
             let data = pattern(6, 16 * BLOCK);
             assert_eq!(io.write(nsid, 0, &data, BLOCK), Status::SUCCESS);
@@ -181,17 +180,15 @@ fn dword_0_is_the_first_range_that_was_not_copied() {
     });
 }
 
-#[test]
-fn a_write_that_fails_fails_its_range() {
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let mut initiator = Initiator::connect(running.addresses()[0], backend);
-        enable_formats(&mut initiator);
-        let mut io = initiator.queue(1);
-        gate.fail(Some(Error::OutOfSpace(store::Errno(28))));
-        let ended = run(&mut io, copy(1, 0, 2, &[(2, 0, 1), (2, 1, 1)]));
-        assert_eq!(ended.status, Status::CAPACITY_EXCEEDED.dnr());
-        assert_eq!(ended.result, 0);
-        stop(running);
-    }
+#[each_driver]
+fn a_write_that_fails_fails_its_range(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    let mut initiator = Initiator::connect(running.addresses()[0], backend);
+    enable_formats(&mut initiator);
+    let mut io = initiator.queue(1);
+    gate.fail(Some(Error::OutOfSpace(store::Errno(28))));
+    let ended = run(&mut io, copy(1, 0, 2, &[(2, 0, 1), (2, 1, 1)]));
+    assert_eq!(ended.status, Status::CAPACITY_EXCEEDED.dnr());
+    assert_eq!(ended.result, 0);
+    stop(running);
 }

@@ -1,5 +1,6 @@
 //! A change is answered when it is true: what was under way before is over.
 
+use needs::each_driver;
 use std::io::Result as IoResult;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use store::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Task, Volume}
 use target::{Change, ChangeError, Limits, Running, parts};
 use wire::nvme::{Sqe, Status, io as opcode};
 
-use crate::common::{BLOCK, Host, NQN, Queue, backends, config, ram, stop};
+use crate::common::{BLOCK, Host, NQN, Queue, config, ram, stop};
 use crate::gate::Gate;
 
 /// Long enough for a change that waits for nothing to be over.
@@ -33,65 +34,74 @@ fn begin_write(io: &mut Queue, lba: u64) -> u16 {
 
 /// While a write hangs the change is made, but not answered; once the write is
 /// over both are.
-fn waits_for_a_write(change: Change, lba: u64, holds: impl Fn(&mut Queue) -> bool) {
-    for backend in backends() {
-        let gate = Gate::open_over(&ram("ram", 4096));
-        let running = start(gate.clone(), backend);
-        let host = Host::at(running.addresses()[0]);
-        let (mut admin, mut io) = host.pair();
-        gate.shut();
-        let cid = begin_write(&mut io, lba);
-        while gate.hanging() == 0 {
+fn waits_for_a_write(
+    backend: Choice,
+    change: Change,
+    lba: u64,
+    holds: impl Fn(&mut Queue) -> bool,
+) {
+    let gate = Gate::open_over(&ram("ram", 4096));
+    let running = start(gate.clone(), backend);
+    let host = Host::at(running.addresses()[0]);
+    let (mut admin, mut io) = host.pair();
+    gate.shut();
+    let cid = begin_write(&mut io, lba);
+    while gate.hanging() == 0 {
+        std::thread::yield_now();
+    }
+    let is_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            running.change(change.clone()).expect("a change");
+            is_answered.store(true, Ordering::Release);
+        });
+        while !holds(&mut admin) {
             std::thread::yield_now();
         }
-        let is_answered = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let changing = scope.spawn(|| {
-                running.change(change.clone()).expect("a change");
-                is_answered.store(true, Ordering::Release);
-            });
-            while !holds(&mut admin) {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(A_WHILE);
-            assert!(!is_answered.load(Ordering::Acquire), "answered too early");
-            gate.open();
-            assert_eq!(io.response(cid).0, Status::SUCCESS);
-            changing.join().expect("answered");
-        });
-        stop(running);
-    }
+        std::thread::sleep(A_WHILE);
+        assert!(!is_answered.load(Ordering::Acquire), "answered too early");
+        gate.open();
+        assert_eq!(io.response(cid).0, Status::SUCCESS);
+        changing.join().expect("answered");
+    });
+    stop(running);
 }
 
-#[test]
-fn a_removed_namespace_is_gone_when_its_last_write_is_over() {
+#[each_driver]
+fn a_removed_namespace_is_gone_when_its_last_write_is_over(backend: Choice) {
     let change = Change::RemoveNamespace {
         nqn: NQN.into(),
         nsid: 1,
     };
-    waits_for_a_write(change, 0, |admin| admin.identify(2, 0)[..4] == [0; 4]);
+    waits_for_a_write(backend, change, 0, |admin| {
+        admin.identify(2, 0)[..4] == [0; 4]
+    });
 }
 
 /// The write is not refused as one behind the end: it was there first.
-#[test]
-fn nothing_is_cut_off_under_a_write() {
+#[each_driver]
+fn nothing_is_cut_off_under_a_write(backend: Choice) {
     let change = Change::ResizeVolume {
         name: "ram".into(),
         size_bytes: 64 * BLOCK as u64,
         allow_shrink: true,
     };
-    waits_for_a_write(change, 4000, |admin| admin.identify(0, 1)[..2] == [64, 0]);
+    waits_for_a_write(backend, change, 4000, |admin| {
+        admin.identify(0, 1)[..2] == [64, 0]
+    });
 }
 
-#[test]
-fn an_inaccessible_group_has_no_write_left() {
+#[each_driver]
+fn an_inaccessible_group_has_no_write_left(backend: Choice) {
     let change = Change::SetAna {
         nqn: NQN.into(),
         listener: None,
         group: 1,
         state: AnaState::Inaccessible,
     };
-    waits_for_a_write(change, 0, |admin| admin.log_page(0x0c, 56)[32] & 0xf == 3);
+    waits_for_a_write(backend, change, 0, |admin| {
+        admin.log_page(0x0c, 56)[32] & 0xf == 3
+    });
 }
 
 /// RAM that looks when it is flushed, and is slow to write its first block.
@@ -207,80 +217,74 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
 }
 
 /// While one reactor is busy no host hears of what that one does not know yet.
-#[test]
-fn hosts_are_told_when_every_reactor_knows() {
-    for backend in backends() {
-        let witness = Witness::new();
-        let running = start(witness.clone(), backend);
-        let host = Host::at(running.addresses()[0]);
-        // Connections take turns on the two reactors: the Admin Queue is on the
-        // first, these two on the second.
-        let (mut admin, cntlid) = host.admin();
-        let (mut slow, _) = host.queue(1, cntlid).expect("admitted");
-        let (_other, _) = host.queue(2, cntlid).expect("admitted");
-        let (mut io, _) = host.queue(3, cntlid).expect("admitted");
-        admin.arm();
-        let cid = begin_write(&mut slow, 0);
-        while !witness.is_writing.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let grow = Change::ResizeVolume {
-                    name: "ram".into(),
-                    size_bytes: 8192 * BLOCK as u64,
-                    allow_shrink: false,
-                };
-                running.change(grow).expect("a change");
-            });
-            admin.event();
-            assert_eq!(io.write(1, 8000, 1), Status::SUCCESS);
-        });
-        assert_eq!(slow.response(cid).0, Status::SUCCESS);
-        stop(running);
+#[each_driver]
+fn hosts_are_told_when_every_reactor_knows(backend: Choice) {
+    let witness = Witness::new();
+    let running = start(witness.clone(), backend);
+    let host = Host::at(running.addresses()[0]);
+    // Connections take turns on the two reactors: the Admin Queue is on the
+    // first, these two on the second.
+    let (mut admin, cntlid) = host.admin();
+    let (mut slow, _) = host.queue(1, cntlid).expect("admitted");
+    let (_other, _) = host.queue(2, cntlid).expect("admitted");
+    let (mut io, _) = host.queue(3, cntlid).expect("admitted");
+    admin.arm();
+    let cid = begin_write(&mut slow, 0);
+    while !witness.is_writing.load(Ordering::Acquire) {
+        std::thread::yield_now();
     }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let grow = Change::ResizeVolume {
+                name: "ram".into(),
+                size_bytes: 8192 * BLOCK as u64,
+                allow_shrink: false,
+            };
+            running.change(grow).expect("a change");
+        });
+        admin.event();
+        assert_eq!(io.write(1, 8000, 1), Status::SUCCESS);
+    });
+    assert_eq!(slow.response(cid).0, Status::SUCCESS);
+    stop(running);
 }
 
 /// A volume that cannot be flushed goes all the same, and its owner is told.
-#[test]
-fn a_volume_that_fails_can_be_removed() {
-    for backend in backends() {
-        let gate = Gate::open_over(&ram("ram", 4096));
-        let running = start(gate.clone(), backend);
-        let nqn = NQN.to_owned();
-        let namespace = Change::RemoveNamespace { nqn, nsid: 1 };
-        running.change(namespace).expect("nobody is on it");
-        let lost = Error::FlushFailed(Errno(5));
-        gate.fail(Some(lost));
-        let volume = || Change::RemoveVolume { name: "ram".into() };
-        let error = running.change(volume()).expect_err("unflushed");
-        assert!(
-            matches!(&error, ChangeError::Unsynced(_, e) if *e == lost),
-            "{error}"
-        );
-        assert!(running.volumes().is_empty());
-        let error = running.change(volume()).expect_err("gone");
-        assert!(
-            matches!(error, ChangeError::Unknown("volume", _)),
-            "{error}"
-        );
-        stop(running);
-    }
+#[each_driver]
+fn a_volume_that_fails_can_be_removed(backend: Choice) {
+    let gate = Gate::open_over(&ram("ram", 4096));
+    let running = start(gate.clone(), backend);
+    let nqn = NQN.to_owned();
+    let namespace = Change::RemoveNamespace { nqn, nsid: 1 };
+    running.change(namespace).expect("nobody is on it");
+    let lost = Error::FlushFailed(Errno(5));
+    gate.fail(Some(lost));
+    let volume = || Change::RemoveVolume { name: "ram".into() };
+    let error = running.change(volume()).expect_err("unflushed");
+    assert!(
+        matches!(&error, ChangeError::Unsynced(_, e) if *e == lost),
+        "{error}"
+    );
+    assert!(running.volumes().is_empty());
+    let error = running.change(volume()).expect_err("gone");
+    assert!(
+        matches!(error, ChangeError::Unknown("volume", _)),
+        "{error}"
+    );
+    stop(running);
 }
 
 /// A backend that hangs does not keep a target from stopping in order.
-#[test]
-fn a_volume_that_hangs_does_not_hold_up_the_end() {
-    for backend in backends() {
-        let gate = Gate::open_over(&ram("ram", 4096));
-        let running = start(gate.clone(), backend);
-        let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
-        gate.shut();
-        begin_write(&mut io, 0);
-        while gate.hanging() == 0 {
-            std::thread::yield_now();
-        }
-        stop(running);
-        io.expect_end();
+#[each_driver]
+fn a_volume_that_hangs_does_not_hold_up_the_end(backend: Choice) {
+    let gate = Gate::open_over(&ram("ram", 4096));
+    let running = start(gate.clone(), backend);
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
+    gate.shut();
+    begin_write(&mut io, 0);
+    while gate.hanging() == 0 {
+        std::thread::yield_now();
     }
+    stop(running);
+    io.expect_end();
 }

@@ -1,6 +1,7 @@
 //! Fused Compare and Write: its statuses, and that it stays one step however
 //! many hosts interleave it over however many queues.
 
+use needs::each_driver;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reactor::Choice;
@@ -9,7 +10,7 @@ use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, cdw12, io as opcode};
 
 use crate::commands::serve_gates;
-use crate::common::{BLOCK, HOST, backends, config, ram, stop};
+use crate::common::{BLOCK, HOST, config, ram, stop};
 use crate::initiator::{Carry, Initiator, Io, blocks, digests, fused, pattern};
 
 const RAM: u32 = 1;
@@ -38,128 +39,120 @@ fn pair(io: &mut Io, (compare, write): (Sqe, Sqe), old: &[u8], new: &[u8]) -> (S
     (io.wait(compare).status, io.wait(write).status)
 }
 
-#[test]
-fn equal_data_is_replaced_and_other_data_is_not() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(served(backend, folder.path())).expect("starts");
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut queues = [initiator.queue(1), initiator.queue_with(2, digests())];
-        for nsid in [RAM, FILE] {
-            for (n, io) in queues.iter_mut().enumerate() {
-                // In the capsules, and asked for.
-                for count in [1, 4, 8] {
-                    let seed = (n * 16 + count) as u64;
-                    let (old, new) = (pattern(seed, count * BLOCK), pattern(!seed, count * BLOCK));
-                    assert_eq!(io.write(nsid, 40, &old, BLOCK), Status::SUCCESS);
-                    let (compare, mut write) = fused(nsid, 40, count);
-                    let success = (Status::SUCCESS, Status::SUCCESS);
-                    assert_eq!(pair(io, (compare, write), &old, &new), success);
-                    assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == new);
+#[each_driver]
+fn equal_data_is_replaced_and_other_data_is_not(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(served(backend, folder.path())).expect("starts");
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut queues = [initiator.queue(1), initiator.queue_with(2, digests())];
+    for nsid in [RAM, FILE] {
+        for (n, io) in queues.iter_mut().enumerate() {
+            // In the capsules, and asked for.
+            for count in [1, 4, 8] {
+                let seed = (n * 16 + count) as u64;
+                let (old, new) = (pattern(seed, count * BLOCK), pattern(!seed, count * BLOCK));
+                assert_eq!(io.write(nsid, 40, &old, BLOCK), Status::SUCCESS);
+                let (compare, mut write) = fused(nsid, 40, count);
+                let success = (Status::SUCCESS, Status::SUCCESS);
+                assert_eq!(pair(io, (compare, write), &old, &new), success);
+                assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == new);
 
-                    let differs = (Status::COMPARE_FAILURE.dnr(), Status::FUSED_FAILED);
-                    assert_eq!(pair(io, (compare, write), &old, &old), differs);
-                    assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == new);
-                    write.cdw12 = (write.cdw12.get() | cdw12::FUA).into();
-                    assert_eq!(pair(io, (compare, write), &new, &old), success);
-                    assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == old);
-                }
+                let differs = (Status::COMPARE_FAILURE.dnr(), Status::FUSED_FAILED);
+                assert_eq!(pair(io, (compare, write), &old, &old), differs);
+                assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == new);
+                write.cdw12 = (write.cdw12.get() | cdw12::FUA).into();
+                assert_eq!(pair(io, (compare, write), &new, &old), success);
+                assert!(io.read(nsid, 40, count * BLOCK, BLOCK) == old);
             }
         }
-        stop(running);
     }
+    stop(running);
 }
 
-#[test]
-fn whichever_half_fails_takes_the_other_with_it() {
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        let block = [0; BLOCK];
-        for (error, expected) in [
-            (
-                Error::ReadFailed(Errno(5)),
-                (Status::UNRECOVERED_READ, Status::FUSED_FAILED),
-            ),
-            (
-                Error::WriteFailed(Errno(5)),
-                (Status::FUSED_FAILED, Status::WRITE_FAULT),
-            ),
-            (
-                Error::OutOfSpace(Errno(28)),
-                (Status::FUSED_FAILED, Status::CAPACITY_EXCEEDED.dnr()),
-            ),
-        ] {
-            gate.fail(Some(error));
-            assert_eq!(pair(&mut io, fused(1, 0, 1), &block, &block), expected);
-        }
-        gate.fail(None);
-        stop(running);
+#[each_driver]
+fn whichever_half_fails_takes_the_other_with_it(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    let block = [0; BLOCK];
+    for (error, expected) in [
+        (
+            Error::ReadFailed(Errno(5)),
+            (Status::UNRECOVERED_READ, Status::FUSED_FAILED),
+        ),
+        (
+            Error::WriteFailed(Errno(5)),
+            (Status::FUSED_FAILED, Status::WRITE_FAULT),
+        ),
+        (
+            Error::OutOfSpace(Errno(28)),
+            (Status::FUSED_FAILED, Status::CAPACITY_EXCEEDED.dnr()),
+        ),
+    ] {
+        gate.fail(Some(error));
+        assert_eq!(pair(&mut io, fused(1, 0, 1), &block, &block), expected);
     }
+    gate.fail(None);
+    stop(running);
 }
 
-#[test]
-fn a_half_alone_is_refused() {
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(served(backend, folder.path())).expect("starts");
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        let block = [0; BLOCK];
-        let (compare, write) = fused(RAM, 0, 1);
-        let alone = io.submit(&compare, Carry::Out(&block));
-        let after = io.submit(&blocks(opcode::READ, RAM, 0, 1), Carry::In(BLOCK));
-        assert_eq!(io.wait(alone).status.code(), Status::FUSED_MISSING);
-        assert_eq!(io.wait(after).status, Status::SUCCESS);
-        let alone = io.run(&write, Carry::Out(&block));
-        assert_eq!(alone.status.code(), Status::FUSED_MISSING);
-        stop(running);
-    }
+#[each_driver]
+fn a_half_alone_is_refused(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(served(backend, folder.path())).expect("starts");
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    let block = [0; BLOCK];
+    let (compare, write) = fused(RAM, 0, 1);
+    let alone = io.submit(&compare, Carry::Out(&block));
+    let after = io.submit(&blocks(opcode::READ, RAM, 0, 1), Carry::In(BLOCK));
+    assert_eq!(io.wait(alone).status.code(), Status::FUSED_MISSING);
+    assert_eq!(io.wait(after).status, Status::SUCCESS);
+    let alone = io.run(&write, Carry::Out(&block));
+    assert_eq!(alone.status.code(), Status::FUSED_MISSING);
+    stop(running);
 }
 
 /// Heartbeat blocks shared by two hosts with two queues each, as a cluster
 /// file system keeps them: every successful compare-and-write adds one.
-#[test]
-fn of_those_that_race_for_a_block_one_wins() {
+#[each_driver]
+fn of_those_that_race_for_a_block_one_wins(backend: Choice) {
     const WINS_EACH: u64 = 150;
     const BLOCKS: u64 = 2;
-    for backend in backends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let running = target::start(served(backend, folder.path())).expect("starts");
-        let address = running.addresses()[0];
-        let other = HOST.replace("0b9b", "0b9c");
-        let hosts = [
-            Initiator::connect(address, backend),
-            Initiator::named(address, backend, &other),
-        ];
-        let lost = AtomicU64::new(0);
-        for nsid in [RAM, FILE] {
-            std::thread::scope(|scope| {
-                for (host, qid) in hosts.iter().flat_map(|host| [(host, 1), (host, 2)]) {
-                    let qid = qid + 2 * (nsid as u16 - 1);
-                    let (seat, lost) = (host.seat.clone(), &lost);
-                    scope.spawn(move || {
-                        let mut io = seat.queue(qid);
-                        for turn in 0..WINS_EACH {
-                            win(&mut io, nsid, turn % BLOCKS, lost);
-                        }
-                    });
-                }
-            });
-            let mut io = hosts[0].queue(9 + nsid as u16);
-            for block in 0..BLOCKS {
-                let read = io.read(nsid, block, BLOCK, BLOCK);
-                // The whole block says the same.
-                for word in read.chunks(8) {
-                    let count = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-                    assert_eq!(count, 4 * WINS_EACH / BLOCKS);
-                }
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = target::start(served(backend, folder.path())).expect("starts");
+    let address = running.addresses()[0];
+    let other = HOST.replace("0b9b", "0b9c");
+    let hosts = [
+        Initiator::connect(address, backend),
+        Initiator::named(address, backend, &other),
+    ];
+    let lost = AtomicU64::new(0);
+    for nsid in [RAM, FILE] {
+        std::thread::scope(|scope| {
+            for (host, qid) in hosts.iter().flat_map(|host| [(host, 1), (host, 2)]) {
+                let qid = qid + 2 * (nsid as u16 - 1);
+                let (seat, lost) = (host.seat.clone(), &lost);
+                scope.spawn(move || {
+                    let mut io = seat.queue(qid);
+                    for turn in 0..WINS_EACH {
+                        win(&mut io, nsid, turn % BLOCKS, lost);
+                    }
+                });
+            }
+        });
+        let mut io = hosts[0].queue(9 + nsid as u16);
+        for block in 0..BLOCKS {
+            let read = io.read(nsid, block, BLOCK, BLOCK);
+            // The whole block says the same.
+            for word in read.chunks(8) {
+                let count = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+                assert_eq!(count, 4 * WINS_EACH / BLOCKS);
             }
         }
-        assert!(lost.load(Ordering::Relaxed) > 0, "nobody ever raced");
-        stop(running);
     }
+    assert!(lost.load(Ordering::Relaxed) > 0, "nobody ever raced");
+    stop(running);
 }
 
 /// Adds one to a block, however often that takes.

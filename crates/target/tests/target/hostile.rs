@@ -5,6 +5,7 @@
 //! `WEFT_HOSTILE=1000000 cargo test --release -p target hostile -- --nocapture`
 //! runs a million; a plain test a part of that.
 
+use needs::each_driver;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
@@ -19,12 +20,12 @@ use wire::nvme::{NSID_ALL, Sgl, Sqe, Status};
 use wire::nvme_tcp::{CommonHeader, flags, pdu_type};
 use zerocopy::FromBytes;
 
-use crate::common::{BLOCK, Host, NQN, Queue, backends, config, ram, stop};
+use crate::common::{BLOCK, Host, NQN, Queue, config, ram, stop};
 
 const EVIL: &str = "nqn.2026-01.io.weft:attacked";
 /// Ceiling of the target's buffers.
 const MEMORY_MAX: u64 = 48 << 20;
-/// Bad PDUs and commands on each driver, unless `WEFT_HOSTILE` says otherwise.
+/// Bad PDUs and commands on a driver, unless `WEFT_HOSTILE` says otherwise.
 const USUAL: u64 = 100_000;
 /// The other host must get on in each part of so many.
 const PARTS: u64 = 20;
@@ -356,63 +357,61 @@ fn watch(field: &Field, running: &Running) {
     field.is_over.store(true, Ordering::Relaxed);
 }
 
-#[test]
-fn bad_input_disturbs_nobody() {
+#[each_driver]
+fn bad_input_disturbs_nobody(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
-    for backend in backends() {
-        let running = serve(backend);
-        let field = Field {
-            address: running.addresses()[0],
-            handled: AtomicU64::new(0),
-            wanted,
-            served: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            pool_most: AtomicU64::new(0),
-            corpus: corpus(),
-            pause: Mutex::new(Duration::ZERO),
-            machine: Mutex::new(Duration::ZERO),
-        };
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| use_it(&field));
-            for cpu in reactor::available_cpus().into_iter().take(2) {
-                let field = &field;
-                scope.spawn(move || oversleep(field, cpu));
-            }
-            for seed in 0..3 {
-                let field = &field;
-                scope.spawn(move || {
-                    let mut dice = Dice::new(seed);
-                    while field.handled.load(Ordering::Relaxed) < field.wanted {
-                        if dice.one_in(4) {
-                            attack_by_corpus(field, &mut dice);
-                        } else {
-                            attack_by_seed(field, &mut dice);
-                        }
+    let running = serve(backend);
+    let field = Field {
+        address: running.addresses()[0],
+        handled: AtomicU64::new(0),
+        wanted,
+        served: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+        pool_most: AtomicU64::new(0),
+        corpus: corpus(),
+        pause: Mutex::new(Duration::ZERO),
+        machine: Mutex::new(Duration::ZERO),
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| use_it(&field));
+        for cpu in reactor::available_cpus().into_iter().take(2) {
+            let field = &field;
+            scope.spawn(move || oversleep(field, cpu));
+        }
+        for seed in 0..3 {
+            let field = &field;
+            scope.spawn(move || {
+                let mut dice = Dice::new(seed);
+                while field.handled.load(Ordering::Relaxed) < field.wanted {
+                    if dice.one_in(4) {
+                        attack_by_corpus(field, &mut dice);
+                    } else {
+                        attack_by_seed(field, &mut dice);
                     }
-                });
-            }
-            watch(&field, &running);
-        });
-        let handled = field.handled.load(Ordering::Relaxed);
-        println!(
-            "{}: {handled} bad PDUs and commands in {:.1?}; the other host did {} I/Os, its \
-             longest pause was {:.1?}, where a sleeper's was {:.1?}; buffers of {} bytes",
-            running.backend(),
-            start.elapsed(),
-            field.served.load(Ordering::Relaxed),
-            *field.pause.lock().expect("no panic"),
-            *field.machine.lock().expect("no panic"),
-            field.pool_most.load(Ordering::Relaxed),
-        );
-        assert!(handled >= wanted);
-        // The attacked subsystem serves whoever comes in order.
-        let host = Host {
-            subnqn: EVIL,
-            ..Host::at(field.address)
-        };
-        let (_admin, mut queue) = host.pair();
-        assert!(queue.is_alive());
-        stop(running);
-    }
+                }
+            });
+        }
+        watch(&field, &running);
+    });
+    let handled = field.handled.load(Ordering::Relaxed);
+    println!(
+        "{}: {handled} bad PDUs and commands in {:.1?}; the other host did {} I/Os, its \
+         longest pause was {:.1?}, where a sleeper's was {:.1?}; buffers of {} bytes",
+        running.backend(),
+        start.elapsed(),
+        field.served.load(Ordering::Relaxed),
+        *field.pause.lock().expect("no panic"),
+        *field.machine.lock().expect("no panic"),
+        field.pool_most.load(Ordering::Relaxed),
+    );
+    assert!(handled >= wanted);
+    // The attacked subsystem serves whoever comes in order.
+    let host = Host {
+        subnqn: EVIL,
+        ..Host::at(field.address)
+    };
+    let (_admin, mut queue) = host.pair();
+    assert!(queue.is_alive());
+    stop(running);
 }

@@ -1,6 +1,7 @@
 //! Connections and controllers over real sockets, on both drivers: what ends
 //! what, and that nothing else ends with it.
 
+use needs::each_driver;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use wire::nvme::property::{csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Sqe, Status, admin as opcodes, io as opcode};
 use wire::nvme_tcp::pdu_type;
 
-use crate::common::{BLOCK, Host, PATIENCE, Queue, config, on_each_driver};
+use crate::common::{BLOCK, Host, PATIENCE, Queue, config, with_target};
 
-#[test]
-fn a_controller_ends_with_its_admin_queue_and_alone() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_controller_ends_with_its_admin_queue_and_alone(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let (admin, cntlid) = Queue::admin(address, 0);
         let (mut io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
@@ -34,9 +35,9 @@ fn a_controller_ends_with_its_admin_queue_and_alone() {
     });
 }
 
-#[test]
-fn a_silent_host_loses_its_controller() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_silent_host_loses_its_controller(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let (admin, cntlid) = Queue::admin(address, 1000);
         let (io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
@@ -48,13 +49,13 @@ fn a_silent_host_loses_its_controller() {
     });
 }
 
-#[test]
-fn who_never_connects_is_closed() {
+#[each_driver]
+fn who_never_connects_is_closed(backend: Choice) {
     let limits = Limits {
         handshake_timeout_ms: 500,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let address = running.addresses()[0];
         let (mut admin, _) = Queue::admin(address, 0);
         Queue::open(address).expect_end();
@@ -68,9 +69,9 @@ fn who_never_connects_is_closed() {
     });
 }
 
-#[test]
-fn a_malformed_pdu_costs_its_connection_only() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_malformed_pdu_costs_its_connection_only(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, cntlid) = Queue::admin(address, 0);
         let (mut good, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
@@ -86,9 +87,9 @@ fn a_malformed_pdu_costs_its_connection_only() {
 
 /// As SPDK's hosts leave: they forget their event requests, and use the CIDs of
 /// these for all that follows.
-#[test]
-fn a_shutdown_with_the_cids_of_event_requests_completes() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_shutdown_with_the_cids_of_event_requests_completes(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let nameless = Host {
             hostnqn: "",
             ..Host::at(running.addresses()[0])
@@ -121,13 +122,13 @@ fn a_shutdown_with_the_cids_of_event_requests_completes() {
     });
 }
 
-#[test]
-fn connections_max_refuses_the_next_only() {
+#[each_driver]
+fn connections_max_refuses_the_next_only(backend: Choice) {
     let limits = Limits {
         connections_max: 2,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, cntlid) = Queue::admin(address, 0);
         let (mut io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
@@ -136,9 +137,9 @@ fn connections_max_refuses_the_next_only() {
     });
 }
 
-#[test]
-fn commands_that_failed_stand_in_the_error_log() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn commands_that_failed_stand_in_the_error_log(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let (mut admin, cntlid) = Queue::admin(address, 0);
         let (mut io, _) = Queue::connect(address, 3, cntlid, 0).expect("admitted");
@@ -168,9 +169,9 @@ fn commands_that_failed_stand_in_the_error_log() {
 }
 
 /// Two reactors fill the ceiling with stages alone; all commands still end.
-#[test]
-fn short_memory_delays_and_loses_nothing() {
-    on_each_driver(Limits::default(), 12 << 20, |running| {
+#[each_driver]
+fn short_memory_delays_and_loses_nothing(backend: Choice) {
+    with_target(backend, Limits::default(), 12 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, cntlid) = Queue::admin(address, 0);
         let hosts: Vec<_> = (1..=8)
@@ -196,9 +197,9 @@ fn short_memory_delays_and_loses_nothing() {
 }
 
 /// Strangers who send a byte and wait hold little: hosts are served beside them.
-#[test]
-fn half_a_header_costs_nobody_else_anything() {
-    on_each_driver(Limits::default(), 32 << 20, |running| {
+#[each_driver]
+fn half_a_header_costs_nobody_else_anything(backend: Choice) {
+    with_target(backend, Limits::default(), 32 << 20, |running| {
         let address = running.addresses()[0];
         let strangers: Vec<Queue> = (0..400)
             .map(|_| {

@@ -1,6 +1,7 @@
 //! How many hosts, controllers and queues there may be, and what strangers who
 //! never become hosts cost.
 
+use needs::each_driver;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +12,11 @@ use reactor::Choice;
 use target::Limits;
 use wire::nvme::{Sqe, Status, admin};
 
-use crate::common::{Host, Queue, config, on_each_driver, stop};
+use crate::common::{Host, Queue, config, stop, with_target};
 
-#[test]
-fn a_controller_has_128_io_queues() {
-    on_each_driver(Limits::default(), 256 << 20, |running| {
+#[each_driver]
+fn a_controller_has_128_io_queues(backend: Choice) {
+    with_target(backend, Limits::default(), 256 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
         let (mut admin_queue, cntlid) = host.admin();
         // Number of Queues (Base 2.0, section 5.27.1.5): 0's based, both ways.
@@ -39,13 +40,13 @@ fn a_controller_has_128_io_queues() {
     });
 }
 
-#[test]
-fn there_are_1024_controllers_with_a_queue_each() {
+#[each_driver]
+fn there_are_1024_controllers_with_a_queue_each(backend: Choice) {
     let limits = Limits {
         controllers_of_host_max: 1024,
         ..Limits::default()
     };
-    on_each_driver(limits, 256 << 20, |running| {
+    with_target(backend, limits, 256 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
         let mut hosts: Vec<(Queue, Queue)> = (0..1024).map(|_| host.pair()).collect();
         let cntlids: std::collections::BTreeSet<u16> = (hosts.iter_mut())
@@ -79,13 +80,13 @@ fn controllers_are_numbered_from_the_subsystems_own_range() {
 
 /// Strangers who connect, send ICReq byte by byte and never get to Connect are
 /// closed, though each byte comes in time.
-#[test]
-fn who_trickles_is_closed() {
+#[each_driver]
+fn who_trickles_is_closed(backend: Choice) {
     let limits = Limits {
         handshake_timeout_ms: 500,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, mut io) = Host::at(address).pair();
         let mut stranger = Queue::open(address);
@@ -100,13 +101,13 @@ fn who_trickles_is_closed() {
 }
 
 /// An address with all its connections is refused one more, and what it has goes on.
-#[test]
-fn address_with_all_its_connections_has_one_more_when_one_is_closed() {
+#[each_driver]
+fn address_with_all_its_connections_has_one_more_when_one_is_closed(backend: Choice) {
     let limits = Limits {
         connections_of_address_max: 4,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, mut io) = Host::at(address).pair();
         let (_other, mut its_io) = Host::at(address).pair();
@@ -128,13 +129,13 @@ fn address_with_all_its_connections_has_one_more_when_one_is_closed() {
 }
 
 /// One host does not take every Controller ID.
-#[test]
-fn host_with_all_its_controllers_is_refused_and_another_is_not() {
+#[each_driver]
+fn host_with_all_its_controllers_is_refused_and_another_is_not(backend: Choice) {
     let limits = Limits {
         controllers_of_host_max: 2,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
         let (first, _second) = (host.admin(), host.admin());
         assert_eq!(host.queue(0, 0xffff).err(), Some(Status::CONNECT_BUSY));
@@ -150,13 +151,13 @@ fn host_with_all_its_controllers_is_refused_and_another_is_not() {
 
 /// Strangers take every place and stay: a host gets in all the same, and those
 /// that are in stay in. Only where every place is a host's is one refused.
-#[test]
-fn strangers_do_not_starve_a_host() {
+#[each_driver]
+fn strangers_do_not_starve_a_host(backend: Choice) {
     let limits = Limits {
         connections_max: 20,
         ..Limits::default()
     };
-    on_each_driver(limits, 64 << 20, |running| {
+    with_target(backend, limits, 64 << 20, |running| {
         let address = running.addresses()[0];
         let (_admin, mut io) = Host::at(address).pair();
         let done = Arc::new(AtomicBool::new(false));

@@ -1,6 +1,8 @@
 //! What is served changes while hosts use it: each change comes with the notice
 //! that hosts act on, and costs no host anything that it does not concern.
 
+use needs::each_driver;
+use reactor::Choice;
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, 
 use wire::nvme::{Sgl, Sqe, Status, admin, io};
 
 use crate::commands::{serve_gates, wait_for};
-use crate::common::{BLOCK, HOST, Host, NQN, Queue, backends, on_each_driver, ram, stop};
+use crate::common::{BLOCK, HOST, Host, NQN, Queue, ram, stop, with_target};
 
 const OTHER_NQN: &str = "nqn.2026-01.io.weft:other";
 const FRIEND: &str = "nqn.2026-01.org.example:friend";
@@ -167,9 +169,9 @@ fn subsystems(entries: &[(u8, String, String)]) -> Vec<(&str, usize)> {
     found
 }
 
-#[test]
-fn namespaces_come_and_go_under_open_queues() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn namespaces_come_and_go_under_open_queues(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
         admin.arm();
         assert_eq!(code(io.write(2, 0, 1)), INVALID_FIELD);
@@ -220,9 +222,9 @@ fn namespaces_come_and_go_under_open_queues() {
     });
 }
 
-#[test]
-fn a_resize_is_seen_at_once() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_resize_is_seen_at_once(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
         admin.arm();
         assert_eq!(admin.blocks(1), 4096);
@@ -255,9 +257,9 @@ fn a_resize_is_seen_at_once() {
     });
 }
 
-#[test]
-fn a_denied_host_goes_and_the_others_stay() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_denied_host_goes_and_the_others_stay(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let friend = Host {
             hostnqn: FRIEND,
@@ -317,9 +319,9 @@ fn a_denied_host_goes_and_the_others_stay() {
     });
 }
 
-#[test]
-fn listeners_come_and_go() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn listeners_come_and_go(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let mut discovering = Host::discovering(address).admin().0;
         discovering.arm();
@@ -357,9 +359,9 @@ fn listeners_come_and_go() {
     });
 }
 
-#[test]
-fn what_is_advertised_is_what_discovery_says() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn what_is_advertised_is_what_discovery_says(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let mut discovering = Host::discovering(running.addresses()[0]).admin().0;
         discovering.arm();
         let any_port = || SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
@@ -411,9 +413,9 @@ fn what_is_advertised_is_what_discovery_says() {
     });
 }
 
-#[test]
-fn subsystems_come_and_go() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn subsystems_come_and_go(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let other = Host {
             subnqn: OTHER_NQN,
@@ -460,9 +462,9 @@ fn subsystems_come_and_go() {
     });
 }
 
-#[test]
-fn an_ana_state_holds_for_its_listener() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn an_ana_state_holds_for_its_listener(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let [here, there] = running.addresses()[..] else {
             panic!("two listeners");
         };
@@ -504,9 +506,9 @@ fn an_ana_state_holds_for_its_listener() {
 
 /// A subsystem comes with the states of its groups, and is reached on the
 /// listeners that it names and no others.
-#[test]
-fn a_subsystem_says_where_and_how_it_is_reached() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_subsystem_says_where_and_how_it_is_reached(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let [here, there] = running.addresses()[..] else {
             panic!("two listeners");
         };
@@ -550,9 +552,9 @@ fn a_subsystem_says_where_and_how_it_is_reached() {
 }
 
 /// What a namespace's `hosts` hides is not there for the others.
-#[test]
-fn a_namespace_may_be_for_some_hosts_only() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_namespace_may_be_for_some_hosts_only(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let (mut admin, mut io) = Host::at(address).pair();
         let (mut friends_admin, mut friends_io) = Host {
@@ -584,10 +586,10 @@ fn a_namespace_may_be_for_some_hosts_only() {
 
 /// A host that acts on the notice at once, on whichever of its queues, finds
 /// what the notice told of.
-#[test]
-fn who_acts_on_a_notice_is_not_refused() {
+#[each_driver]
+fn who_acts_on_a_notice_is_not_refused(backend: Choice) {
     const TURNS: u64 = 40;
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
         let (mut admin, cntlid) = host.admin();
         let mut queues: Vec<Queue> = (1..=4)
@@ -613,9 +615,9 @@ fn who_acts_on_a_notice_is_not_refused() {
 
 /// A file comes free with its volume, flushed; while it is open it is nobody
 /// else's.
-#[test]
-fn a_file_volume_is_let_go_whole() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_file_volume_is_let_go_whole(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, state: Option<&str>| store::Spec {
             kind: store::Kind::File {
@@ -655,9 +657,9 @@ fn a_file_volume_is_let_go_whole() {
 }
 
 /// A host that does I/O all the while sees no error in a storm of changes.
-#[test]
-fn a_storm_of_changes_disturbs_nobody_else() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn a_storm_of_changes_disturbs_nobody_else(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[1];
         let done = Arc::new(AtomicBool::new(false));
         let stop = done.clone();
@@ -724,9 +726,9 @@ fn a_storm_of_changes_disturbs_nobody_else() {
     });
 }
 
-#[test]
-fn nothing_changes_once_it_stops() {
-    on_each_driver(Limits::default(), 64 << 20, |running| {
+#[each_driver]
+fn nothing_changes_once_it_stops(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
         running.stop();
         let error = running.change(Change::AddVolume(ram("late", 8)));
         assert!(matches!(error, Err(ChangeError::Stopping)), "{error:?}");
@@ -735,49 +737,47 @@ fn nothing_changes_once_it_stops() {
 
 /// Who hears that a namespace may be written again may write by any queue: nobody is
 /// told while a reactor does not know.
-#[test]
-fn that_protection_is_lifted_is_told_when_every_queue_knows() {
+#[each_driver]
+fn that_protection_is_lifted_is_told_when_every_queue_knows(backend: Choice) {
     const PROTECTION: u32 = 0x84;
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        // In turn on two reactors: Admin Queues on one, I/O queues on the other.
-        let address = running.addresses()[0];
-        let (mut own_admin, mut own_io) = Host::at(address).pair();
-        let (mut their_admin, mut their_io) = Host::at(address).pair();
-        their_admin.arm();
-        let protect = |state: u32| {
-            let mut sqe = Sqe::new(admin::SET_FEATURES);
-            sqe.nsid = 1.into();
-            sqe.cdw10 = PROTECTION.into();
-            sqe.cdw11 = state.into();
-            sqe
-        };
-        assert!(own_admin.command(protect(1), &[]).0.is_success());
-        assert_eq!(their_admin.changed_namespaces(), [1]);
-        let refused = their_io.write(1, 0, 1);
-        assert_eq!(code(refused), code(Status::WRITE_PROTECTED));
+    let (running, gate, _) = serve_gates(backend);
+    // In turn on two reactors: Admin Queues on one, I/O queues on the other.
+    let address = running.addresses()[0];
+    let (mut own_admin, mut own_io) = Host::at(address).pair();
+    let (mut their_admin, mut their_io) = Host::at(address).pair();
+    their_admin.arm();
+    let protect = |state: u32| {
+        let mut sqe = Sqe::new(admin::SET_FEATURES);
+        sqe.nsid = 1.into();
+        sqe.cdw10 = PROTECTION.into();
+        sqe.cdw11 = state.into();
+        sqe
+    };
+    assert!(own_admin.command(protect(1), &[]).0.is_success());
+    assert_eq!(their_admin.changed_namespaces(), [1]);
+    let refused = their_io.write(1, 0, 1);
+    assert_eq!(code(refused), code(Status::WRITE_PROTECTED));
 
-        gate.stall.store(1, Ordering::Relaxed);
-        let mut read = Sqe::new(io::READ);
-        read.nsid = 1.into();
-        read.sgl = Sgl::new(Sgl::TRANSPORT, BLOCK as u32);
-        own_io.send(read, &[]);
-        wait_for(|| gate.stall.load(Ordering::Relaxed) == 2);
-        let lifting = own_admin.send(protect(0), &[]);
-        // The other reactor is at work all the time.
-        for _ in 0..20 {
-            assert!(
-                their_admin
-                    .command(Sqe::new(admin::KEEP_ALIVE), &[])
-                    .0
-                    .is_success()
-            );
-        }
-        assert_eq!(their_admin.events_seen(), 0, "a reactor does not know");
-        gate.stall.store(0, Ordering::Relaxed);
-        assert_eq!(their_admin.changed_namespaces(), [1]);
-        assert!(their_io.write(1, 0, 1).is_success());
-        assert!(own_admin.response(lifting).0.is_success());
-        stop(running);
+    gate.stall.store(1, Ordering::Relaxed);
+    let mut read = Sqe::new(io::READ);
+    read.nsid = 1.into();
+    read.sgl = Sgl::new(Sgl::TRANSPORT, BLOCK as u32);
+    own_io.send(read, &[]);
+    wait_for(|| gate.stall.load(Ordering::Relaxed) == 2);
+    let lifting = own_admin.send(protect(0), &[]);
+    // The other reactor is at work all the time.
+    for _ in 0..20 {
+        assert!(
+            their_admin
+                .command(Sqe::new(admin::KEEP_ALIVE), &[])
+                .0
+                .is_success()
+        );
     }
+    assert_eq!(their_admin.events_seen(), 0, "a reactor does not know");
+    gate.stall.store(0, Ordering::Relaxed);
+    assert_eq!(their_admin.changed_namespaces(), [1]);
+    assert!(their_io.write(1, 0, 1).is_success());
+    assert!(own_admin.response(lifting).0.is_success());
+    stop(running);
 }

@@ -1,6 +1,7 @@
 //! `memory_max` is reached: commands wait and are done, and who sits on memory
 //! loses it to those who would use it.
 
+use needs::each_driver;
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use target::{Limits, Running};
 use wire::nvme::{Sgl, Sqe, Status, io as opcode};
 
 use crate::commands::{serve_gates, serve_gates_in};
-use crate::common::{BLOCK, Host, Queue, backends, config, on_each_driver, stop};
+use crate::common::{BLOCK, Host, Queue, config, stop, with_target};
 use crate::gate::Gate;
 use crate::initiator::{Carry, Initiator, blocks, on, pattern};
 
@@ -30,67 +31,63 @@ fn serve(backend: Choice) -> Running {
 
 /// More than the memory at once from an ordinary host, large writes and small
 /// ones and reads in any order.
-#[test]
-fn more_than_there_is_memory_for_is_done_all_the_same() {
-    for backend in backends() {
-        let running = serve(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        for turn in 0..2 {
-            let mut tags = Vec::new();
-            for n in 0..30 {
-                let slba = (n * BLOCKS) as u64;
-                let large = pattern(slba, MIB);
-                tags.push(io.submit(&blocks(opcode::WRITE, 1, slba, BLOCKS), Carry::Out(&large)));
-                tags.push(match n % 2 {
-                    0 => io.submit(
-                        &blocks(opcode::WRITE, 1, slba, 1),
-                        Carry::Out(&large[..BLOCK]),
-                    ),
-                    _ => io.submit(&blocks(opcode::READ, 1, slba, 16), Carry::In(16 * BLOCK)),
-                });
-            }
-            for tag in tags {
-                assert_eq!(io.wait(tag).status, Status::SUCCESS, "turn {turn}");
-            }
+#[each_driver]
+fn more_than_there_is_memory_for_is_done_all_the_same(backend: Choice) {
+    let running = serve(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    for turn in 0..2 {
+        let mut tags = Vec::new();
+        for n in 0..30 {
+            let slba = (n * BLOCKS) as u64;
+            let large = pattern(slba, MIB);
+            tags.push(io.submit(&blocks(opcode::WRITE, 1, slba, BLOCKS), Carry::Out(&large)));
+            tags.push(match n % 2 {
+                0 => io.submit(
+                    &blocks(opcode::WRITE, 1, slba, 1),
+                    Carry::Out(&large[..BLOCK]),
+                ),
+                _ => io.submit(&blocks(opcode::READ, 1, slba, 16), Carry::In(16 * BLOCK)),
+            });
         }
-        assert_eq!(io.read(1, 0, MIB, BLOCK), pattern(0, MIB));
-        stop(running);
+        for tag in tags {
+            assert_eq!(io.wait(tag).status, Status::SUCCESS, "turn {turn}");
+        }
     }
+    assert_eq!(io.read(1, 0, MIB, BLOCK), pattern(0, MIB));
+    stop(running);
 }
 
 /// Small reads that found no memory pass the large ones before them as soon as there is
 /// some for them.
-#[test]
-fn small_reads_pass_large_ones_that_wait_for_memory() {
-    for backend in backends() {
-        let (running, gate, beside) = serve_gates_in(32 << 20, backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        gate.shut();
-        beside.shut();
-        let large: Vec<_> = (0..12)
-            .map(|_| io.submit(&blocks(opcode::READ, 1, 0, BLOCKS), Carry::In(MIB)))
-            .collect();
-        let small: Vec<_> = (0..40)
-            .map(|_| io.submit(&blocks(opcode::READ, 2, 0, SMALL), Carry::In(SMALL * BLOCK)))
-            .collect();
-        // All of them have come when what comes behind them is over.
-        let flush = io.run(&on(opcode::FLUSH, 1), Carry::Nothing);
-        assert_eq!(flush.status, Status::SUCCESS);
-        assert!(gate.hanging() < large.len(), "large ones wait");
-        assert!(beside.hanging() < small.len(), "small ones wait");
-        beside.open();
-        for tag in small {
-            assert_eq!(io.wait(tag).status, Status::SUCCESS);
-        }
-        assert!(gate.hanging() < large.len(), "large ones wait still");
-        gate.open();
-        for tag in large {
-            assert_eq!(io.wait(tag).status, Status::SUCCESS);
-        }
-        stop(running);
+#[each_driver]
+fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
+    let (running, gate, beside) = serve_gates_in(32 << 20, backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    gate.shut();
+    beside.shut();
+    let large: Vec<_> = (0..12)
+        .map(|_| io.submit(&blocks(opcode::READ, 1, 0, BLOCKS), Carry::In(MIB)))
+        .collect();
+    let small: Vec<_> = (0..40)
+        .map(|_| io.submit(&blocks(opcode::READ, 2, 0, SMALL), Carry::In(SMALL * BLOCK)))
+        .collect();
+    // All of them have come when what comes behind them is over.
+    let flush = io.run(&on(opcode::FLUSH, 1), Carry::Nothing);
+    assert_eq!(flush.status, Status::SUCCESS);
+    assert!(gate.hanging() < large.len(), "large ones wait");
+    assert!(beside.hanging() < small.len(), "small ones wait");
+    beside.open();
+    for tag in small {
+        assert_eq!(io.wait(tag).status, Status::SUCCESS);
     }
+    assert!(gate.hanging() < large.len(), "large ones wait still");
+    gate.open();
+    for tag in large {
+        assert_eq!(io.wait(tag).status, Status::SUCCESS);
+    }
+    stop(running);
 }
 
 /// A command of 1 MiB whose data is asked for.
@@ -183,33 +180,31 @@ fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
 }
 
 /// A write that a volume has no memory for waits and is done.
-#[test]
-fn a_busy_volume_is_waited_for() {
-    for backend in backends() {
-        let (running, gate, _) = serve_gates(backend);
-        let initiator = Initiator::connect(running.addresses()[0], backend);
-        let mut io = initiator.queue(1);
-        gate.fail(Some(Error::Busy));
-        let data = pattern(1, BLOCK);
-        let waits = io.submit(&blocks(opcode::WRITE, 1, 0, 1), Carry::Out(&data));
-        io.flush();
-        let beside = io.submit(&blocks(opcode::WRITE, 2, 0, 1), Carry::Out(&data));
-        let patience = Duration::from_millis(20);
-        std::thread::sleep(patience);
-        assert!(!io.has_ended(waits));
-        gate.fail(None);
-        for tag in [waits, beside] {
-            assert_eq!(io.wait(tag).status, Status::SUCCESS);
-        }
-        assert_eq!(io.read(1, 0, BLOCK, BLOCK), data);
-        stop(running);
+#[each_driver]
+fn a_busy_volume_is_waited_for(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    gate.fail(Some(Error::Busy));
+    let data = pattern(1, BLOCK);
+    let waits = io.submit(&blocks(opcode::WRITE, 1, 0, 1), Carry::Out(&data));
+    io.flush();
+    let beside = io.submit(&blocks(opcode::WRITE, 2, 0, 1), Carry::Out(&data));
+    let patience = Duration::from_millis(20);
+    std::thread::sleep(patience);
+    assert!(!io.has_ended(waits));
+    gate.fail(None);
+    for tag in [waits, beside] {
+        assert_eq!(io.wait(tag).status, Status::SUCCESS);
     }
+    assert_eq!(io.read(1, 0, BLOCK, BLOCK), data);
+    stop(running);
 }
 
 /// Nobody who waits for a command of the host's holds up the Admin Queue.
-#[test]
-fn administration_goes_on_while_memory_is_short() {
-    on_each_driver(Limits::default(), 24 << 20, |running| {
+#[each_driver]
+fn administration_goes_on_while_memory_is_short(backend: Choice) {
+    with_target(backend, Limits::default(), 24 << 20, |running| {
         let address = running.addresses()[0];
         let (mut admin, mut io) = Host::at(address).pair();
         for n in 0..28 {

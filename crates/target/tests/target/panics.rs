@@ -1,5 +1,6 @@
 //! A reactor that panics: the target stops in order, and says why.
 
+use needs::each_driver;
 use std::io::Result as IoResult;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use target::{Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Report, Run
 use wire::iscsi::TaskFunction;
 use wire::nvme::{Sqe, io as opcode};
 
-use crate::common::{BLOCK, Host, NQN, PATIENCE, Queue, backends, config, ram};
+use crate::common::{BLOCK, Host, NQN, PATIENCE, Queue, config, ram};
 use crate::scsi::{ALICE, DISKS, Nexus};
 
 /// The block that panics who reads it.
@@ -118,26 +119,24 @@ fn assert_failed_once(failures: &[String], what: &str) {
     assert!(failures[0].contains(what), "{failures:?}");
 }
 
-/// Runs a test on every driver, with the queues of a host on two reactors: the Admin
+/// Runs a test with the queues of a host on two reactors: the Admin
 /// queue and the I/O queue, whose reactor is told, on the first or on the other one.
-fn on_each_reactor(test: impl Fn(&Trap, &mut Running, (Queue, Queue), usize)) {
-    for backend in backends() {
-        for queue_first in [true, false] {
-            let trap = Trap::new();
-            let mut running = serve(trap.clone(), backend);
-            let address = running.addresses()[0];
-            // The first connection is the first reactor's, which accepts.
-            let spare = queue_first.then(|| Queue::open(address));
-            let queues = Host::at(address).pair();
-            test(&trap, &mut running, queues, usize::from(!queue_first));
-            drop(spare);
-        }
+fn on_each_reactor(backend: Choice, test: impl Fn(&Trap, &mut Running, (Queue, Queue), usize)) {
+    for queue_first in [true, false] {
+        let trap = Trap::new();
+        let mut running = serve(trap.clone(), backend);
+        let address = running.addresses()[0];
+        // The first connection is the first reactor's, which accepts.
+        let spare = queue_first.then(|| Queue::open(address));
+        let queues = Host::at(address).pair();
+        test(&trap, &mut running, queues, usize::from(!queue_first));
+        drop(spare);
     }
 }
 
-#[test]
-fn a_reactor_that_panics_ends_the_target_in_order_and_is_told() {
-    on_each_reactor(|trap, running, (admin, mut io), dead| {
+#[each_driver]
+fn a_reactor_that_panics_ends_the_target_in_order_and_is_told(backend: Choice) {
+    on_each_reactor(backend, |trap, running, (admin, mut io), dead| {
         let addresses = running.addresses();
         let written = io.write(1, 0, 5);
         assert!(written.is_success());
@@ -159,9 +158,9 @@ fn a_reactor_that_panics_ends_the_target_in_order_and_is_told() {
 
 /// An Admin command holds the lock of the controllers, which those of the other
 /// reactor need to end.
-#[test]
-fn panic_under_the_lock_of_controllers_lets_the_others_end_in_order() {
-    on_each_reactor(|trap, running, (mut admin, mut io), _| {
+#[each_driver]
+fn panic_under_the_lock_of_controllers_lets_the_others_end_in_order(backend: Choice) {
+    on_each_reactor(backend, |trap, running, (mut admin, mut io), _| {
         assert!(io.write(1, 0, 5).is_success());
         trap.is_set_for_counters.store(true, Ordering::Relaxed);
         let mut smart = Sqe::new(wire::nvme::admin::GET_LOG_PAGE);
@@ -179,44 +178,40 @@ fn panic_under_the_lock_of_controllers_lets_the_others_end_in_order() {
 }
 
 /// The function waits for a fence that the dead reactor cannot pass.
-#[test]
-fn a_lun_reset_beside_a_dead_reactor_panics_no_other() {
-    for backend in backends() {
-        let trap = Trap::new();
-        let mut running = serve(trap.clone(), backend);
-        let addresses = running.addresses();
-        let spare = Queue::open(addresses[0]);
-        let (admin, mut io) = Host::at(addresses[0]).pair();
-        let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
-        spring_the_trap(&mut io);
-        io.expect_end();
-        // It may be answered, or its connection has ended.
-        let _ = (nexus.session).task_management(TaskFunction::LogicalUnitReset, 0);
-        drop((nexus, admin, spare));
-        let (failures, _) = end_of(&mut running);
-        assert_failed_once(&failures, "reactor 0");
-    }
+#[each_driver]
+fn a_lun_reset_beside_a_dead_reactor_panics_no_other(backend: Choice) {
+    let trap = Trap::new();
+    let mut running = serve(trap.clone(), backend);
+    let addresses = running.addresses();
+    let spare = Queue::open(addresses[0]);
+    let (admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    spring_the_trap(&mut io);
+    io.expect_end();
+    // It may be answered, or its connection has ended.
+    let _ = (nexus.session).task_management(TaskFunction::LogicalUnitReset, 0);
+    drop((nexus, admin, spare));
+    let (failures, _) = end_of(&mut running);
+    assert_failed_once(&failures, "reactor 0");
 }
 
-#[test]
-fn a_change_beside_a_dead_reactor_is_answered_at_once() {
-    for backend in backends() {
-        let trap = Trap::new();
-        let mut running = serve(trap.clone(), backend);
-        let (admin, mut io) = Host::at(running.addresses()[0]).pair();
-        spring_the_trap(&mut io);
-        io.expect_end();
-        std::thread::sleep(A_WHILE);
-        let change = Change::RemoveNamespace {
-            nqn: NQN.into(),
-            nsid: 1,
-        };
-        let refused = running.change(change).expect_err("the target stops");
-        assert_eq!(refused.to_string(), "the target is being stopped");
-        drop(admin);
-        let (failures, _) = end_of(&mut running);
-        assert_failed_once(&failures, "panic: the trap was read");
-    }
+#[each_driver]
+fn a_change_beside_a_dead_reactor_is_answered_at_once(backend: Choice) {
+    let trap = Trap::new();
+    let mut running = serve(trap.clone(), backend);
+    let (admin, mut io) = Host::at(running.addresses()[0]).pair();
+    spring_the_trap(&mut io);
+    io.expect_end();
+    std::thread::sleep(A_WHILE);
+    let change = Change::RemoveNamespace {
+        nqn: NQN.into(),
+        nsid: 1,
+    };
+    let refused = running.change(change).expect_err("the target stops");
+    assert_eq!(refused.to_string(), "the target is being stopped");
+    drop(admin);
+    let (failures, _) = end_of(&mut running);
+    assert_failed_once(&failures, "panic: the trap was read");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! pay no more for it than its share of the turns, counted in units
 //! ([`machine::work`]).
 
+use needs::each_driver;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use wire::rpc::RecordMark;
 use wire::xdr::{Decode, Reader};
 
 use crate::client::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
-use crate::common::{Host, backends, config, stop};
+use crate::common::{Host, config, stop};
 use crate::report::report;
 use crate::socket;
 use crate::world::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
@@ -163,51 +164,49 @@ fn storm(client: &Client, opened: &Opened, stateid: stateid4) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn lock_storm_costs_nvme_hosts_no_more_than_its_turns() {
-    for backend in backends() {
-        let running = start(backend);
-        let addresses = running.addresses();
-        let (nvme, nfs) = (addresses[0], addresses[1]);
-        let server = Server {
-            connect: Rc::new(move || socket::connect(nfs)),
-            advance: None,
-            seen: Rc::default(),
-            base: Vec::new(),
-        };
-        let mut client = holder(&server);
-        let (opened, stateid) = crowd(&mut client, &server);
-        let calls = storm(&client, &opened, stateid);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let host = scope.spawn(|| {
-                let (_admin, mut queue) = Host::at(nvme).pair();
-                let mut reads = 0;
-                while !is_over.load(Ordering::Relaxed) || reads == 0 {
-                    queue.read(1, 0).expect("it is answered");
-                    reads += 1;
-                }
-                reads
-            });
-            let mut stream = TcpStream::connect(nfs).expect("a connection");
-            let mut answers = socket::over(stream.try_clone().expect("a descriptor"));
-            stream.write_all(&calls).expect("taken");
-            for _ in 0..CALLS {
-                let record = answers.receive().expect("an answer");
-                let mut from = Reader::new(&record);
-                assert!(u32::decode(&mut from).expect("an xid") < CALLS);
-                Answer::read(&record[24..]).ok();
+#[each_driver]
+fn lock_storm_costs_nvme_hosts_no_more_than_its_turns(backend: Choice) {
+    let running = start(backend);
+    let addresses = running.addresses();
+    let (nvme, nfs) = (addresses[0], addresses[1]);
+    let server = Server {
+        connect: Rc::new(move || socket::connect(nfs)),
+        advance: None,
+        seen: Rc::default(),
+        base: Vec::new(),
+    };
+    let mut client = holder(&server);
+    let (opened, stateid) = crowd(&mut client, &server);
+    let calls = storm(&client, &opened, stateid);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| {
+            let (_admin, mut queue) = Host::at(nvme).pair();
+            let mut reads = 0;
+            while !is_over.load(Ordering::Relaxed) || reads == 0 {
+                queue.read(1, 0).expect("it is answered");
+                reads += 1;
             }
-            is_over.store(true, Ordering::Relaxed);
-            let reads = host.join().expect("it ended well");
-            assert!(reads > 0, "an NVMe host was served");
+            reads
         });
-        let units = report(&running).turn_units_max;
-        assert!(units >= TURN_UNITS_MAX, "{units} units: no storm");
-        assert!(
-            units < TURN_UNITS_MAX + LOCK_UNITS_MAX,
-            "{units} units in one turn of the client"
-        );
-        stop(running);
-    }
+        let mut stream = TcpStream::connect(nfs).expect("a connection");
+        let mut answers = socket::over(stream.try_clone().expect("a descriptor"));
+        stream.write_all(&calls).expect("taken");
+        for _ in 0..CALLS {
+            let record = answers.receive().expect("an answer");
+            let mut from = Reader::new(&record);
+            assert!(u32::decode(&mut from).expect("an xid") < CALLS);
+            Answer::read(&record[24..]).ok();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let reads = host.join().expect("it ended well");
+        assert!(reads > 0, "an NVMe host was served");
+    });
+    let units = report(&running).turn_units_max;
+    assert!(units >= TURN_UNITS_MAX, "{units} units: no storm");
+    assert!(
+        units < TURN_UNITS_MAX + LOCK_UNITS_MAX,
+        "{units} units in one turn of the client"
+    );
+    stop(running);
 }
