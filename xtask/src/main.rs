@@ -1,10 +1,12 @@
 //! Project automation: `cargo xtask ci` is the README's test command.
 //!
-//! The house rules (which room may use what, where `unsafe` may stand, lengths,
+//! The house rules (which room may use what, import cycles, where `unsafe` may stand, lengths,
 //! documents) are tests of this crate, so plain `cargo test` checks them too.
 #![forbid(unsafe_code)]
 
 mod ci;
+#[cfg(test)]
+mod cycles;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]

@@ -60,6 +60,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Rooms of ours that tests of a room may use beside those. A test with both ends of a
+/// protocol stands with either.
+const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("nfsd", &["target"]),
+    ("host", &["store", "target"]),
+    ("target", &["host"]),
+    ("bench", &["nvmf", "target"]),
+    ("weft", &["host", "wire"]),
+];
+
 /// The rooms where `unsafe` may stand.
 const UNSAFE: &[&str] = &["mem", "reactor"];
 
@@ -88,6 +98,14 @@ fn manifest(room: &str) -> toml::Table {
     text.parse().expect("TOML")
 }
 
+/// What a room depends on, sorted.
+fn dependencies(room: &str, table: &str) -> Vec<String> {
+    let manifest = manifest(room);
+    let used = manifest.get(table).and_then(|table| table.as_table());
+    let names = used.map(|table| table.keys().cloned().collect::<BTreeSet<_>>());
+    names.unwrap_or_default().into_iter().collect()
+}
+
 fn rooms() -> BTreeSet<String> {
     let folder = root().join("crates");
     let entries = std::fs::read_dir(folder).expect("crates/");
@@ -103,15 +121,23 @@ fn rooms_use_only_what_they_may() {
     let known: BTreeSet<String> = MAY_USE.iter().map(|(room, _)| room.to_string()).collect();
     assert_eq!(rooms, known, "crates/ and the table above");
     for (room, may) in MAY_USE {
-        let manifest = manifest(room);
-        let used = manifest
-            .get("dependencies")
-            .and_then(|table| table.as_table());
-        let names = used.map(|table| table.keys().cloned().collect::<Vec<_>>());
-        for name in names.unwrap_or_default() {
+        for name in dependencies(room, "dependencies") {
             let fine = !rooms.contains(&name) || may.contains(&name.as_str());
             assert!(fine, "crates/{room} may not use crates/{name}");
         }
+    }
+}
+
+/// What a room needs for itself it need not name once more for its tests.
+#[test]
+fn tests_of_rooms_use_only_what_they_may() {
+    let rooms = rooms();
+    for (room, _) in MAY_USE {
+        let used = dependencies(room, "dev-dependencies");
+        let used: Vec<_> = used.iter().filter(|name| rooms.contains(*name)).collect();
+        let listed = TESTS_MAY_USE.iter().find(|(known, _)| known == room);
+        let may = listed.map_or(&[][..], |(_, may)| may);
+        assert_eq!(used, may, "rooms of ours for tests of crates/{room}");
     }
 }
 
