@@ -24,11 +24,41 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "nfsd",
         &["link", "machine", "mem", "nfs", "reactor", "store", "wire"],
     ),
+    ("engine", &["link", "machine", "mem", "reactor", "store"]),
+    (
+        "serve_nvme",
+        &[
+            "engine", "link", "machine", "mem", "nvmf", "reactor", "store", "wire",
+        ],
+    ),
+    (
+        "serve_iscsi",
+        &[
+            "engine", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
+        ],
+    ),
+    (
+        "serve_nfs",
+        &[
+            "engine", "machine", "mem", "nfs", "nfsd", "reactor", "store",
+        ],
+    ),
     (
         "target",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "scsi",
-            "store", "wire",
+            "auth",
+            "engine",
+            "iscsi",
+            "machine",
+            "mem",
+            "nfsd",
+            "nvmf",
+            "reactor",
+            "scsi",
+            "serve_iscsi",
+            "serve_nfs",
+            "serve_nvme",
+            "store",
         ],
     ),
     (
@@ -63,11 +93,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Rooms of ours that tests of a room may use beside those. A test with both ends of a
 /// protocol stands with either.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("reactor", &["needs"]),
+    ("store", &["needs"]),
     ("nfsd", &["target"]),
     ("host", &["store", "target"]),
-    ("target", &["host"]),
-    ("bench", &["nvmf", "target"]),
-    ("weft", &["host", "wire"]),
+    ("target", &["host", "needs", "wire"]),
+    ("bench", &["needs", "nvmf", "target"]),
+    ("weft", &["host", "needs", "wire"]),
 ];
 
 /// The rooms where `unsafe` may stand.

@@ -228,22 +228,33 @@ const GUARDED: &[Guarded] = &[
         tests: &["--lib", "--test", "logins"],
     },
     Guarded {
-        package: "target",
-        files: &[
-            "crates/target/src/reservation.rs",
-            "crates/target/src/nvme/reservation.rs",
-            "crates/target/src/iscsi/reservation.rs",
-        ],
-        tests: &[
-            "--package",
-            "host",
-            "--lib",
-            "--test",
-            "target",
-            "--test",
-            "reservations",
-        ],
+        package: "engine",
+        files: &["crates/engine/src/reservation.rs"],
+        tests: RESERVATIONS,
     },
+    Guarded {
+        package: "serve_nvme",
+        files: &["crates/serve_nvme/src/reservation.rs"],
+        tests: RESERVATIONS,
+    },
+    Guarded {
+        package: "serve_iscsi",
+        files: &["crates/serve_iscsi/src/reservation.rs"],
+        tests: RESERVATIONS,
+    },
+];
+
+/// Hosts of both protocols that reserve volumes of a target.
+const RESERVATIONS: &[&str] = &[
+    "--package",
+    "target",
+    "--package",
+    "host",
+    "--lib",
+    "--test",
+    "target",
+    "--test",
+    "reservations",
 ];
 
 /// Of all other files: one mutant of so many, the same each time.

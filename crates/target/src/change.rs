@@ -8,19 +8,17 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect};
+use engine::post::ShardMail;
+use engine::{ConnectionRef, Scope, locked};
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{Referral, Registry, Subsystem};
+use serve_nfs::{ExportSpec, FileSystemSpec};
 use store::{ResizeError, Volume};
 
 use crate::check;
-use crate::config::{
-    Ana, ExportSpec, FileSystemSpec, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec,
-    SubsystemSpec,
-};
-use crate::fence::Scope;
-use crate::nvme::served::namespace;
-use crate::shared::{ConnectionRef, Mail, Shared, Then, locked};
+use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
+use crate::shared::{Shared, Then};
 
 mod files;
 mod iscsi;
@@ -231,7 +229,7 @@ impl fmt::Display for ChangeError {
                 f,
                 "file system \"{name}\" is exported as {path}: remove that export first"
             ),
-            ChangeError::Listen(address, error) => crate::start::cannot_listen(f, address, error),
+            ChangeError::Listen(address, error) => cannot_listen(f, address, error),
             ChangeError::Unsynced(volume, error) => write!(
                 f,
                 "volume \"{volume}\" is removed, but could not be flushed: {error}; what hosts \
@@ -247,6 +245,23 @@ impl fmt::Display for ChangeError {
 }
 
 impl std::error::Error for ChangeError {}
+
+/// Why an address cannot be listened on, and what to do about it.
+pub(crate) fn cannot_listen(
+    f: &mut fmt::Formatter<'_>,
+    address: &SocketAddr,
+    error: &io::Error,
+) -> fmt::Result {
+    write!(f, "cannot listen on {address}: {error}")?;
+    f.write_str(match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program does: end it, or configure another port",
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need a privilege: configure a higher one"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    })
+}
 
 /// How a change went.
 pub type Outcome = Result<(), ChangeError>;
@@ -372,10 +387,10 @@ impl Shared {
     /// the notice is refused.
     fn widen(&self, edits: Vec<Edit>) -> Left {
         for edit in &edits {
-            let registry = self.registry();
+            let registry = self.nvme.registry();
             if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
                 (edit.apply)(&mut subsystem);
-                self.publish(&subsystem);
+                self.nvme.publish(&subsystem);
             }
         }
         let tell = move |shared: &Arc<Shared>, done: Done| {
@@ -389,13 +404,13 @@ impl Shared {
     /// Changes a subsystem so that hosts may do less than before: they hear of
     /// it, and then are refused. A fence tells when all are.
     fn narrow(&self, edit: Edit) {
-        let mut registry = self.registry();
+        let mut registry = self.nvme.registry();
         if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
             (edit.apply)(&mut subsystem);
             let change = registry.replace_subsystem(Arc::new(subsystem));
-            self.republish(&registry, &edit.nqn);
+            self.nvme.republish(&registry, &edit.nqn);
             drop(registry);
-            self.settle(change);
+            self.nvme.settle(change);
         }
     }
 }

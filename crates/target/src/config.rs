@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
+pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
-use nfsd::exports::Rule;
 use nvmf::{Advertise, AnaGroup, Referral};
+pub use serve_iscsi::Ana;
+use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings};
 
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
@@ -270,88 +271,6 @@ impl LunSpec {
     }
 }
 
-/// Where the states of a target's ANA groups are: what SCSI calls ALUA. The
-/// state of a group on the listeners of a portal group, which may be of both
-/// protocols, is that of the target port group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ana {
-    /// With the target: groups whose state is not ANA Optimized everywhere.
-    Own(Vec<AnaGroup>),
-    /// With the subsystem of this NQN, so that both protocols say the same.
-    Subsystem(String),
-}
-
-impl Default for Ana {
-    fn default() -> Self {
-        Ana::Own(Vec::new())
-    }
-}
-
-/// A file system to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileSystemSpec {
-    /// What exports call it.
-    pub name: String,
-    /// Where its content lies.
-    pub kind: FileSystemKind,
-}
-
-/// Where the content of a file system lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileSystemKind {
-    /// In memory, gone with the process: so many bytes at most, content and all
-    /// that describes it.
-    Mem {
-        /// Bytes.
-        size_bytes: u64,
-    },
-    /// In a directory of the machine.
-    Dir {
-        /// Which.
-        path: PathBuf,
-        /// A folder of its own for what file handles mean.
-        state: PathBuf,
-        /// Every change is refused.
-        read_only: bool,
-    },
-}
-
-/// A file system under a path that clients know it by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportSpec {
-    /// `/` or `/a/b`.
-    pub path: String,
-    /// Name of the file system.
-    pub file_system: String,
-    /// The first whose clients match decides; who is in none may not use it.
-    pub rules: Vec<Rule>,
-}
-
-/// How NFS is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NfsSettings {
-    /// Data of one READ or WRITE, bytes.
-    pub io_bytes_max: u32,
-    /// How long a client that says nothing keeps what it has for sure.
-    pub lease_ms: u32,
-    /// How long clients may take to reclaim what they had, after a start.
-    pub grace_ms: u32,
-    /// A folder for what must be known after a restart; without one no client
-    /// can reclaim anything then.
-    pub state: Option<PathBuf>,
-}
-
-impl Default for NfsSettings {
-    fn default() -> Self {
-        NfsSettings {
-            io_bytes_max: 1 << 20,
-            lease_ms: 90_000,
-            grace_ms: 90_000,
-            state: None,
-        }
-    }
-}
-
 /// What one host may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -419,16 +338,4 @@ pub enum Start {
     Strict,
     /// Everything else is served.
     Degraded,
-}
-
-/// Which reactor takes a new connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Placement {
-    /// Each in turn.
-    RoundRobin,
-    /// The one with the fewest connections.
-    #[default]
-    LeastLoaded,
-    /// The one on the CPU where the kernel processes the connection's packets.
-    IncomingCpu,
 }

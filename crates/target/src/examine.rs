@@ -8,9 +8,9 @@ use std::path::Path;
 use store::{Info, Problem};
 
 use crate::config::{Config, Start};
-use crate::nfs::{files, records};
 use crate::start::StartError;
 use crate::state::own_identity;
+use serve_nfs::{files, records};
 
 /// What a start would meet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,27 +5,29 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use nvmf::{Registry, RegistryConfig};
+use engine::clerk::{Clerk, caught};
+use engine::locked;
+use engine::placement::Placer;
+use engine::reservation::Hears;
+use engine::shard::{Acceptor, DISPLACING_MAX};
+use machine::Nanos;
+use nvmf::{Registry, RegistryConfig, Subsystem};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
+use serve_nfs::records::{Folder, Journal, Records};
+use serve_nfs::{Client, FileSystemKind, FileSystemSpec, OwnMail, Service, Wall, files};
 use store::Volume;
 use store::fs::{Dir, FileSystem};
 
-use crate::change::{Change, ChangeError};
+use crate::change::{Change, ChangeError, cannot_listen};
 use crate::check::LISTENERS_MAX;
-use crate::clerk::{Clerk, caught};
-use crate::config::{Config, FileSystemKind, FileSystemSpec, Limits, ListenerSpec, Start};
-use crate::nfs::files;
-use crate::nfs::mail::{Client, NfsMail};
-use crate::nfs::records::{Folder, Journal, Records};
-use crate::nfs::service::{Service, Wall};
-use crate::placement::Placer;
+use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::report::Report;
-use crate::shard::{Acceptor, DISPLACING_MAX, Shard};
-use crate::shared::{Bind, Mail, Shared, locked};
+use crate::serving::Shard;
+use crate::shared::{Bind, Mail, Mailboxes, Shared};
 use crate::state::{State, own_identity};
 
 /// Why a target did not start.
@@ -67,23 +69,6 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
-
-/// Why an address cannot be listened on, and what to do about it.
-pub(crate) fn cannot_listen(
-    f: &mut fmt::Formatter<'_>,
-    address: &SocketAddr,
-    error: &io::Error,
-) -> fmt::Result {
-    write!(f, "cannot listen on {address}: {error}")?;
-    f.write_str(match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program does: end it, or configure another port",
-        io::ErrorKind::PermissionDenied => {
-            "; ports below 1024 need a privilege: configure a higher one"
-        }
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-        _ => "",
-    })
-}
 
 /// How long to wait for a port that is in use.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -392,7 +377,10 @@ impl Reactor {
                 let why = error.to_string();
                 match &mut shard {
                     Some(shard) => shard.failed(&why),
-                    None => shared.reactor_failed(number, &why),
+                    None => {
+                        let volumes = shared.volumes().len();
+                        shared.engine.reactor_failed(number, &why, volumes);
+                    }
                 }
                 let what = format!("reactor {number} on CPU {cpu} has failed: {why}");
                 Err(io::Error::new(error.kind(), what))
@@ -402,7 +390,12 @@ impl Reactor {
 }
 
 /// What serves NFS. Its file systems are opened, as far as they are not.
-fn nfs_of(config: &Config, state: &mut State, opened: Opened) -> Result<Service, StartError> {
+fn nfs_of(
+    config: &Config,
+    state: &mut State,
+    opened: Opened,
+    (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
+) -> Result<Service, StartError> {
     let Opened {
         file_systems,
         journal,
@@ -437,6 +430,8 @@ fn nfs_of(config: &Config, state: &mut State, opened: Opened) -> Result<Service,
         Records::open(journal, first).map_err(|error| StartError::NfsState(path, error))
     });
     Ok(Service::new(
+        (engine.clone(), mailboxes.clone()),
+        handshake_timeout(&config.limits),
         &config.nfs,
         exports,
         records.transpose()?,
@@ -461,24 +456,48 @@ pub fn assemble(
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
     let mut opened: Opened = opened.into();
-    let mut state = State::new(listeners.collect(), config.limits.scsi_io_bytes_max);
+    let mut state = State::new(listeners.collect());
     for volume in std::mem::take(&mut opened.volumes) {
         state.add_volume(volume).map_err(StartError::Config)?;
     }
-    let registry = Registry::new(RegistryConfig {
-        subsystems: Vec::new(),
-        listeners: state.listener_list(),
-        referrals: config.referrals.clone(),
-    });
-    let iscsi = iscsi::Registry::new(iscsi::RegistryConfig {
-        targets: Vec::new(),
-        discovery: config.iscsi_discovery.clone(),
-        portals: state.portals(),
-    });
+    let limits = engine::Limits {
+        connections_max: config.limits.connections_max,
+        connections_of_address_max: config.limits.connections_of_address_max,
+        turn_units_max: config.limits.turn_units_max,
+    };
+    let mailboxes = Arc::new(Mailboxes::default());
     let reactors = config.cpus.len();
-    let nfs = nfs_of(config, &mut state, opened)?;
-    let registries = (registry, iscsi, nfs);
-    let shared = Shared::new(config.limits, registries, state, reactors, bind);
+    let engine = Arc::new(engine::Shared::new(limits, reactors, mailboxes.clone()));
+    let nothing = store::Spec {
+        read_only: true,
+        ..store::Spec::new("", store::Kind::Null, 512, 512)
+    };
+    let nothing = store::open(&nothing).expect("a null volume needs nothing");
+    let nvme = nvme_of(config, &state, (&engine, &mailboxes), nothing.clone());
+    let iscsi = iscsi_of(config, &state, (&engine, &mailboxes), (&nvme, nothing));
+    let nfs = nfs_of(config, &mut state, opened, (&engine, &mailboxes))?;
+    let hears: [Weak<dyn Hears>; 2] = [Arc::downgrade(&nvme) as _, Arc::downgrade(&iscsi) as _];
+    engine.set_hearing(hears.into());
+    let shared = Arc::new(Shared {
+        limits: config.limits,
+        load: engine.load.clone(),
+        engine,
+        nvme,
+        iscsi,
+        nfs: Arc::new(nfs),
+        mailboxes,
+        state: Mutex::new(state),
+        changes: Mutex::default(),
+        bind,
+    });
+    let sets = Arc::downgrade(&shared);
+    shared
+        .iscsi
+        .on_set_states(Box::new(move |target, lun, states, then| {
+            if let Some(shared) = sets.upgrade() {
+                shared.set_states(target, lun, states, then);
+            }
+        }));
     for spec in &config.volumes {
         shared.take_files(spec).map_err(StartError::Config)?;
     }
@@ -491,12 +510,85 @@ pub fn assemble(
         // Likewise.
         let _ = shared.insert_target(spec).map_err(StartError::Config)?;
     }
-    let shared = Arc::new(shared);
     if clerk == Clerk::Thread {
-        let started = shared.start_clerk();
+        let started = shared.engine.start_clerk();
         started.map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     }
     Ok(shared)
+}
+
+fn handshake_timeout(limits: &Limits) -> Nanos {
+    u64::from(limits.handshake_timeout_ms) * 1_000_000
+}
+
+/// What serves NVMe: no subsystem yet.
+fn nvme_of(
+    config: &Config,
+    state: &State,
+    (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
+    nothing: Arc<dyn Volume>,
+) -> Arc<serve_nvme::Service> {
+    let limits = &config.limits;
+    let settings = nvmf::tcp::controller::Settings {
+        in_capsule_max: limits.in_capsule_bytes_max,
+        maxh2cdata: limits.h2c_data_bytes_max,
+        cpda: limits.cpda,
+        io_bytes_max: limits.io_bytes_max,
+        header_digest: limits.header_digest,
+        data_digest: limits.data_digest,
+        handshake_timeout: handshake_timeout(limits),
+        ..Default::default()
+    };
+    let registry = Registry::new(RegistryConfig {
+        subsystems: Vec::new(),
+        listeners: state.listener_list(),
+        referrals: config.referrals.clone(),
+    });
+    let places = serve_nvme::Subsystems::new(nothing, state.listener_numbers());
+    let (engine, post) = (engine.clone(), mailboxes.clone());
+    Arc::new(serve_nvme::Service::new(
+        engine, post, settings, registry, places,
+    ))
+}
+
+/// What serves iSCSI: no target yet. Targets may share the states of subsystems.
+fn iscsi_of(
+    config: &Config,
+    state: &State,
+    (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
+    (nvme, nothing): (&Arc<serve_nvme::Service>, Arc<dyn Volume>),
+) -> Arc<serve_iscsi::Service> {
+    let settings = iscsi::target::Settings {
+        handshake_timeout: handshake_timeout(&config.limits),
+    };
+    let registry = iscsi::Registry::new(iscsi::RegistryConfig {
+        targets: Vec::new(),
+        discovery: config.iscsi_discovery.clone(),
+        portals: state.portals(),
+    });
+    let places = serve_iscsi::Targets::new(nothing, config.limits.scsi_io_bytes_max);
+    let subsystems = nvme.clone();
+    let states_of: serve_iscsi::StatesOf = Box::new(move |nqn, take| {
+        let registry = subsystems.registry();
+        match registry.subsystem(nqn) {
+            Some(subsystem) => take(&subsystem.ana_groups),
+            None => take(&[]),
+        }
+    });
+    let iscsi = Arc::new(serve_iscsi::Service::new(
+        engine.clone(),
+        mailboxes.clone(),
+        settings,
+        (registry, places),
+        states_of,
+    ));
+    let shares = Arc::downgrade(&iscsi);
+    nvme.set_sharing(Box::new(move |subsystem: &Subsystem, tell| {
+        if let Some(iscsi) = shares.upgrade() {
+            iscsi.subsystem_changed(&subsystem.nqn, &subsystem.ana_groups, tell);
+        }
+    }));
+    iscsi
 }
 
 impl Running {
@@ -578,7 +670,7 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => unreachable!("each reactor reports"),
             }
         }
-        let failure = locked(&self.shared.failures).pop();
+        let failure = locked(&self.shared.engine.failures).pop();
         if let Some(failure) = failure {
             return Err(io::Error::other(failure));
         }
@@ -588,7 +680,7 @@ impl Running {
     /// The clients of NFSv4, oldest first.
     pub fn nfs_clients(&self) -> Vec<Client> {
         let (send, receive) = channel();
-        self.shared.send(0, Mail::Nfs(NfsMail::List(send)));
+        self.shared.nfs.send(0, OwnMail::List(send));
         receive.recv_timeout(REPORT_TIMEOUT).unwrap_or_default()
     }
 
@@ -612,9 +704,9 @@ impl Running {
     }
 
     fn with_others(&self, mut total: Report) -> Report {
-        total.unsynced = self.shared.unsynced.load(Ordering::Relaxed);
-        self.shared.nfs.note_refused(&self.shared.refusals);
-        total.refusals = self.shared.refusals.total();
+        total.unsynced = self.shared.engine.unsynced.load(Ordering::Relaxed);
+        self.shared.nfs.note_refused();
+        total.refusals = self.shared.engine.refusals.total();
         total
     }
 }

@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use store::fs::FileSystem;
+use nfsd::Exports;
+use nfsd::exports::Export;
+use serve_nfs::ExportSpec;
+use store::fs::{FileSystem, Time};
 use store::{Info, Volume};
 
 use crate::change::ChangeError;
 use crate::check;
-use crate::config::{ExportSpec, ListenerSpec, Protocol, default_portal_group};
-use crate::iscsi::served::Targets;
-use crate::nvme::served::Subsystems;
+use crate::config::{ListenerSpec, Protocol, default_portal_group};
 
 /// A listener that is open.
 pub(crate) struct Listener {
@@ -45,10 +46,6 @@ pub(crate) struct State {
     pub gone: HashMap<(SocketAddr, Protocol), Gone>,
     /// Volumes whose resize is under way.
     pub resizing: Vec<Arc<dyn Volume>>,
-    /// What is behind NVM subsystems.
-    pub nvme: Subsystems,
-    /// What is behind iSCSI targets.
-    pub iscsi: Targets,
     /// The targets that are reached by every iSCSI listener.
     pub everywhere: BTreeSet<String>,
 }
@@ -71,12 +68,7 @@ pub(crate) fn own_identity<'i>(
 }
 
 impl State {
-    pub fn new(listeners: Vec<ListenerSpec>, io_bytes_max: u32) -> State {
-        let nothing = store::Spec {
-            read_only: true,
-            ..store::Spec::new("", store::Kind::Null, 512, 512)
-        };
-        let nothing = store::open(&nothing).expect("a null volume needs nothing");
+    pub fn new(listeners: Vec<ListenerSpec>) -> State {
         let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
         let listeners = (0..).zip(listeners);
         State {
@@ -88,8 +80,6 @@ impl State {
             listener_next,
             gone: HashMap::new(),
             resizing: Vec::new(),
-            nvme: Subsystems::new(nothing.clone()),
-            iscsi: Targets::new(nothing, io_bytes_max),
             everywhere: BTreeSet::new(),
         }
     }
@@ -130,11 +120,6 @@ impl State {
         self.resizing.iter().any(|other| Arc::ptr_eq(other, volume))
     }
 
-    /// In words, what still uses the volume.
-    pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
-        self.nvme.user(volume).or_else(|| self.iscsi.user(volume))
-    }
-
     /// The listeners as NVMe's discovery is to know them.
     pub fn listener_list(&self) -> Vec<nvmf::ListenerSpec> {
         let all = self.listeners.iter();
@@ -168,12 +153,6 @@ impl State {
         default_portal_group(self.listeners.iter().map(|(number, l)| (*number, &l.spec)))
     }
 
-    /// Forgets an iSCSI target.
-    pub fn forget_target(&mut self, name: &str) {
-        self.iscsi.forget(name);
-        self.everywhere.remove(name);
-    }
-
     /// What is spoken at a listener, if it is still there.
     pub fn protocol_of(&self, listener: u16) -> Option<Protocol> {
         let listener = self.listeners.get(&listener)?;
@@ -184,10 +163,40 @@ impl State {
     pub fn listener_numbers(&self) -> Vec<u16> {
         self.listeners.keys().copied().collect()
     }
+}
 
-    /// Makes the snapshots of `subsystem` anew; whether they differ.
-    pub fn publish(&mut self, subsystem: &nvmf::Subsystem) -> bool {
-        let listeners = self.listener_numbers();
-        self.nvme.publish(subsystem, &listeners)
+impl State {
+    /// The file system of a name.
+    pub(crate) fn file_system(&self, name: &str) -> Option<&Arc<dyn FileSystem>> {
+        self.file_systems.iter().find(|fs| fs.info().name == name)
+    }
+
+    /// Puts a file system beside those that there are.
+    pub(crate) fn add_file_system(&mut self, fs: Arc<dyn FileSystem>) -> Result<(), ChangeError> {
+        let name = &fs.info().name;
+        check::file_system_name(name).map_err(ChangeError::Invalid)?;
+        if self.file_system(name).is_some() {
+            return Err(ChangeError::Exists("file system", format!("\"{name}\"")));
+        }
+        self.file_systems.push(fs);
+        Ok(())
+    }
+
+    /// These as exports, from now on.
+    pub(crate) fn exports_of(
+        &self,
+        specs: &[ExportSpec],
+        since: Time,
+    ) -> Result<Exports, ChangeError> {
+        let mut exports = Vec::new();
+        for spec in specs {
+            let name = &spec.file_system;
+            let fs = self.file_system(name).cloned();
+            let fs =
+                fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))?;
+            let export = Export::new(&spec.path, fs, spec.rules.clone());
+            exports.push(export.map_err(|why| ChangeError::Invalid(why.to_string()))?);
+        }
+        Exports::new(exports, since).map_err(|why| ChangeError::Invalid(why.to_string()))
     }
 }

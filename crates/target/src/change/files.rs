@@ -1,13 +1,12 @@
 //! Changes of file systems and exports.
 
 use nfsd::exports::{Rule, check_path};
+use serve_nfs::OwnMail;
 use store::fs::FileSystem;
 
 use super::*;
-use crate::clerk::About;
-use crate::config::{ExportSpec, FileSystemSpec};
-use crate::nfs::mail::NfsMail;
 use crate::state::State;
+use engine::About;
 
 impl Shared {
     pub(super) fn add_file_system(&self, spec: &FileSystemSpec) -> Result<Left, ChangeError> {
@@ -15,7 +14,7 @@ impl Shared {
         if self.state().file_system(&spec.name).is_some() {
             return Err(exists(&spec.name));
         }
-        let opened = crate::nfs::files::open(spec, self.nfs.wall.time(0));
+        let opened = serve_nfs::files::open(spec, self.nfs.wall.time(0));
         let fs = opened.map_err(ChangeError::FileSystem)?;
         self.state().add_file_system(fs)?;
         Ok(Left::Nothing)
@@ -80,21 +79,25 @@ impl Shared {
         state.exports = list;
         drop(state);
         Ok(Left::More(Box::new(move |shared, done| {
-            let then: Then<()> = Box::new(move |shared, ()| {
+            let then = shared.clone();
+            let then = Box::new(move |()| {
+                let shared = &then;
                 let scope = fs.map_or(Scope::Mail, Scope::Files);
                 shared.fence(scope, move |shared| done(shared, Ok(())));
             });
-            shared.send(0, Mail::Nfs(NfsMail::Exports(exports, then)));
+            shared.nfs.send(0, OwnMail::Exports(exports, then));
         })))
     }
 
     pub(super) fn evict_client(&self, id: u64) -> Left {
         Left::More(Box::new(move |shared, done| {
-            let then: Then<bool> = Box::new(move |shared, was_there| {
+            let then = shared.clone();
+            let then = Box::new(move |was_there: bool| {
+                let shared = &then;
                 let unknown = || ChangeError::Unknown("NFS client", format!("{id:#x}"));
                 done(shared, was_there.then_some(()).ok_or_else(unknown));
             });
-            shared.send(0, Mail::Nfs(NfsMail::Evict(id, then)));
+            shared.nfs.send(0, OwnMail::Evict(id, then));
         }))
     }
 }

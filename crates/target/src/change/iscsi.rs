@@ -2,14 +2,16 @@
 //! and how good their paths are.
 
 use ::iscsi::{PortalGroup, Target};
+use engine::About;
 use nvmf::AnaGroup;
-use scsi::Modes;
 use scsi::provisioning::{Threshold, Thresholds};
+use scsi::{AccessState, Modes};
 
 use super::namespaces::{busy, subsystem, unknown_volume};
 use super::*;
 use crate::config::Protocol;
 use crate::state::State;
+use serve_iscsi::{StatesSet, Targets, ana_state};
 
 impl Shared {
     pub(super) fn add_target(&self, spec: &IscsiTargetSpec) -> Result<Left, ChangeError> {
@@ -22,8 +24,8 @@ impl Shared {
         &self,
         spec: &IscsiTargetSpec,
     ) -> Result<::iscsi::Change, ChangeError> {
-        let nvme = self.registry();
-        let mut registry = self.iscsi();
+        let nvme = self.nvme.registry();
+        let mut registry = self.iscsi.registry();
         let mut target = checked(&spec.target)?;
         let name = target.name.clone();
         if registry.target(&name).is_some() {
@@ -36,76 +38,71 @@ impl Shared {
         for group in &groups {
             check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
         }
-        let mut state = self.state();
+        let (mut state, mut places) = (self.state(), self.iscsi.places());
         if target.portal_groups.is_empty() {
             target.portal_groups = vec![state.all_portals()];
             state.everywhere.insert(name.clone());
         } else {
             check_portal_groups(&target.portal_groups, &state)?;
         }
-        state.iscsi.set_ana(&name, spec.ana.clone());
-        state.iscsi.set_default_modes(&name, modes_of(spec));
+        places.set_ana(&name, spec.ana.clone());
+        places.set_default_modes(&name, modes_of(spec));
         for lun in &spec.luns {
-            if let Err(error) = place_lun(&mut state, &name, lun) {
-                state.forget_target(&name);
+            if let Err(error) = place_lun(&state, &mut places, &name, lun) {
+                places.forget(&name);
+                state.everywhere.remove(&name);
                 return Err(error);
             }
         }
         // Nobody is logged in who would have to hear of it.
-        state.iscsi.publish(&target, &groups);
+        places.publish(&target, &groups);
         Ok(registry.replace_target(Arc::new(target)))
     }
 
     pub(super) fn remove_target(&self, name: &str) -> Result<Left, ChangeError> {
-        let mut registry = self.iscsi();
+        let mut registry = self.iscsi.registry();
         let name = known(&registry, name)?.name.clone();
         let change = registry.remove_target(&name);
-        self.state().forget_target(&name);
+        self.iscsi.places().forget(&name);
+        self.state().everywhere.remove(&name);
         drop(registry);
         Ok(self.dismiss_and_wait(change, Vec::new()))
     }
 
     pub(super) fn add_lun(&self, name: &str, lun: &LunSpec) -> Result<Left, ChangeError> {
-        let name = known(&self.iscsi(), name)?.name.clone();
-        place_lun(&mut self.state(), &name, lun)?;
+        let name = known(&self.iscsi.registry(), name)?.name.clone();
+        place_lun(&self.state(), &mut self.iscsi.places(), &name, lun)?;
         Ok(self.widen_targets(vec![name]))
     }
 
     /// Sessions with targets allow more than before, and when all do, their
     /// initiators are told.
     fn widen_targets(&self, names: Vec<String>) -> Left {
-        names.iter().for_each(|name| self.prepare_target(name));
+        names.iter().for_each(|name| self.iscsi.prepare(name));
         let tell = move |shared: &Arc<Shared>, done: Done| shared.tell_targets(&names, done);
         Left::Fence(Scope::Mail, Box::new(tell))
     }
 
     fn tell_targets(self: &Arc<Self>, names: &[String], done: Done) {
-        names
-            .iter()
-            .for_each(|name| self.publish_target(name, None));
+        names.iter().for_each(|name| self.iscsi.publish(name, None));
         self.fence(Scope::Mail, move |shared| done(shared, Ok(())));
     }
 
     pub(super) fn remove_lun(&self, name: &str, lun: u16) -> Result<Left, ChangeError> {
-        let name = known(&self.iscsi(), name)?.name.clone();
-        let mut state = self.state();
-        if !state
-            .iscsi
-            .luns(&name)
-            .iter()
-            .any(|(known, ..)| *known == lun)
-        {
+        let name = known(&self.iscsi.registry(), name)?.name.clone();
+        let mut places = self.iscsi.places();
+        if !places.luns(&name).iter().any(|(known, ..)| *known == lun) {
             let text = format!("{lun} of {name}");
             return Err(ChangeError::Unknown("LUN", text));
         }
-        let volume = state.iscsi.unplace(&name, lun);
-        drop(state);
-        self.publish_target(&name, None);
+        let volume = places.unplace(&name, lun);
+        drop(places);
+        self.iscsi.publish(&name, None);
         let scope = Scope::Volumes(vec![volume.clone()]);
         let free = move |shared: &Arc<Shared>, done: Done| {
-            shared.state().iscsi.free(&volume);
+            shared.iscsi.places().free(&volume);
             drop(volume);
-            shared.publish_target(&name, None);
+            shared.iscsi.publish(&name, None);
             // Then no session holds the volume any more.
             shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
@@ -119,8 +116,8 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let acl = check::acl(acl).map_err(ChangeError::Invalid)?;
         // Who sees less than before has nothing under way there at the end.
-        let name = known(&self.iscsi(), name)?.name.clone();
-        let luns = self.state().iscsi.luns(&name);
+        let name = known(&self.iscsi.registry(), name)?.name.clone();
+        let luns = self.iscsi.places().luns(&name);
         let volumes = luns.into_iter().map(|(_, volume, _)| volume);
         let change = self.edit_target(&name, |target| target.acl = acl)?;
         Ok(self.dismiss_and_wait(change, volumes.collect()))
@@ -148,7 +145,7 @@ impl Shared {
         change
             .closing
             .iter()
-            .for_each(|packed| self.ask_to_leave(*packed));
+            .for_each(|packed| self.iscsi.ask_to_leave(*packed));
         Ok(match closing.is_empty() {
             true => Left::Nothing,
             false => Left::fence(Scope::Connections(closing)),
@@ -157,7 +154,7 @@ impl Shared {
 
     pub(super) fn set_discovery(&self, auth: Auth) -> Result<Left, ChangeError> {
         check::auth(&auth).map_err(ChangeError::Invalid)?;
-        self.iscsi().set_discovery(auth);
+        self.iscsi.registry().set_discovery(auth);
         Ok(Left::Nothing)
     }
 
@@ -167,13 +164,13 @@ impl Shared {
         name: &str,
         edit: impl FnOnce(&mut Target),
     ) -> Result<::iscsi::Change, ChangeError> {
-        let mut registry = self.iscsi();
+        let mut registry = self.iscsi.registry();
         let mut target = (*known(&registry, name)?).clone();
         edit(&mut target);
         let name = target.name.clone();
         let change = registry.replace_target(Arc::new(target));
         drop(registry);
-        self.publish_target(&name, None);
+        self.iscsi.publish(&name, None);
         Ok(change)
     }
 
@@ -190,7 +187,7 @@ impl Shared {
             .map(|packed| ConnectionRef::unpack(*packed))
             .collect();
         for packed in change.closing {
-            self.dismiss(packed);
+            self.engine.dismiss(packed);
         }
         let left = match volumes.is_empty() {
             true => Left::Nothing,
@@ -214,9 +211,9 @@ impl Shared {
         ana: AnaState,
     ) -> Result<Left, ChangeError> {
         let group = check::ana_group(group.into()).map_err(ChangeError::Invalid)?;
-        let target = known(&self.iscsi(), name)?;
+        let target = known(&self.iscsi.registry(), name)?;
         let name = target.name.clone();
-        let source = self.state().iscsi.ana_of(&name);
+        let source = self.iscsi.places().ana_of(&name);
         let mut groups = match source {
             Some(Ana::Subsystem(nqn)) => return self.set_ana(&nqn, listener, group, ana),
             Some(Ana::Own(groups)) => groups,
@@ -236,14 +233,14 @@ impl Shared {
         for number in numbers {
             edited.set_state(number, ana);
         }
-        let mut state = self.state();
-        state.iscsi.set_ana(&name, Ana::Own(groups));
-        let luns = state.iscsi.luns(&name);
-        drop(state);
+        let mut places = self.iscsi.places();
+        places.set_ana(&name, Ana::Own(groups));
+        let luns = places.luns(&name);
+        drop(places);
         if ana.is_accessible() {
             return Ok(self.widen_targets(vec![name]));
         }
-        self.publish_target(&name, None);
+        self.iscsi.publish(&name, None);
         let members = luns.into_iter().filter(|(.., of)| *of == group);
         let volumes = members.map(|(_, volume, _)| volume).collect();
         Ok(Left::fence(Scope::Volumes(volumes)))
@@ -252,8 +249,8 @@ impl Shared {
     /// The listeners that have one state with this one for a subsystem: those of
     /// the portal groups of the targets that share its states.
     pub(super) fn together(&self, nqn: &str, number: u16) -> Vec<u16> {
-        let registry = self.iscsi();
-        let sharing = self.state().iscsi.sharing(nqn);
+        let registry = self.iscsi.registry();
+        let sharing = self.iscsi.places().sharing(nqn);
         let targets = sharing.iter().filter_map(|name| registry.target(name));
         let groups = targets.filter_map(|target| target.portal_group_of(number));
         let mut numbers = vec![number];
@@ -268,9 +265,9 @@ impl Shared {
     /// The volumes of an ANA group's logical units in the targets that share the
     /// states of a subsystem.
     pub(super) fn behind_targets(&self, nqn: &str, group: u32) -> Vec<Arc<dyn Volume>> {
-        let state = self.state();
-        let targets = state.iscsi.sharing(nqn).into_iter();
-        let luns = targets.flat_map(|name| state.iscsi.luns(&name));
+        let places = self.iscsi.places();
+        let targets = places.sharing(nqn).into_iter();
+        let luns = targets.flat_map(|name| places.luns(&name));
         let members = luns.filter(|(.., of)| *of == group);
         members.map(|(_, volume, _)| volume).collect()
     }
@@ -278,9 +275,7 @@ impl Shared {
     /// Every logical unit of the volume shows that it is smaller.
     pub(super) fn shrink_luns(&self, volume: &Arc<dyn Volume>, size_bytes: u64) {
         let names = self.set_block_count(volume, size_bytes);
-        names
-            .iter()
-            .for_each(|name| self.publish_target(name, None));
+        names.iter().for_each(|name| self.iscsi.publish(name, None));
     }
 
     /// Every logical unit of the volume shows that it is larger, at first with
@@ -292,7 +287,7 @@ impl Shared {
         left: impl FnOnce() -> Left,
     ) -> Left {
         let names = self.set_block_count(volume, size_bytes);
-        names.iter().for_each(|name| self.prepare_target(name));
+        names.iter().for_each(|name| self.iscsi.prepare(name));
         let left = left();
         Left::More(Box::new(move |shared, done| {
             let others = move |shared: &Arc<Shared>, outcome: Outcome| match outcome {
@@ -305,7 +300,7 @@ impl Shared {
 
     fn set_block_count(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<String> {
         let blocks = size_bytes / u64::from(volume.info().block_bytes);
-        self.state().iscsi.set_block_count(volume, blocks)
+        self.iscsi.places().set_block_count(volume, blocks)
     }
 
     /// The portal of a number came or went: initiators are told of those that
@@ -356,10 +351,10 @@ impl Shared {
         change
             .closing
             .iter()
-            .for_each(|packed| self.dismiss(*packed));
+            .for_each(|packed| self.engine.dismiss(*packed));
         targets
             .iter()
-            .for_each(|name| self.publish_target(name, None));
+            .for_each(|name| self.iscsi.publish(name, None));
     }
 }
 
@@ -421,10 +416,10 @@ fn modes_of(spec: &IscsiTargetSpec) -> Modes {
 }
 
 /// Checks a new logical unit of a target and puts its volume there.
-fn place_lun(state: &mut State, name: &str, lun: &LunSpec) -> Outcome {
+fn place_lun(state: &State, places: &mut Targets, name: &str, lun: &LunSpec) -> Outcome {
     check::lun(lun.lun.into()).map_err(ChangeError::Invalid)?;
     check::ana_group(lun.ana_group.into()).map_err(ChangeError::Invalid)?;
-    if state.iscsi.has_place(name, lun.lun) {
+    if places.has_place(name, lun.lun) {
         let text = format!("{} of {name}", lun.lun);
         return Err(ChangeError::Exists("LUN", text));
     }
@@ -433,16 +428,11 @@ fn place_lun(state: &mut State, name: &str, lun: &LunSpec) -> Outcome {
     if state.is_resizing(&volume) {
         return Err(busy(&lun.volume));
     }
-    if state
-        .iscsi
-        .users(&volume)
-        .iter()
-        .any(|(user, _)| user == name)
-    {
+    if places.users(&volume).iter().any(|(user, _)| user == name) {
         let text = format!("volume \"{}\" is there already in {name}", lun.volume);
         return Err(ChangeError::Invalid(text));
     }
-    state.iscsi.place(name, lun.lun, lun.ana_group, volume);
+    places.place(name, lun.lun, lun.ana_group, volume);
     Ok(())
 }
 
@@ -451,4 +441,66 @@ fn known(registry: &::iscsi::Registry, name: &str) -> Result<Arc<Target>, Change
     let found = registry.target(&::iscsi::normalize(name));
     let found = found.ok_or_else(|| ChangeError::Unknown("target", name.to_owned()))?;
     Ok(found.clone())
+}
+
+impl Shared {
+    /// SET TARGET PORT GROUPS of a unit: the listeners of each portal group get the state
+    /// for its ANA group, as an administrator would set it. One after the other, then
+    /// `then`.
+    pub(crate) fn set_states(
+        self: &Arc<Self>,
+        target: &str,
+        lun: u16,
+        states: &[(u16, AccessState)],
+        then: StatesSet,
+    ) {
+        self.make(self.ana_changes(target, lun, states), then);
+    }
+
+    fn make(self: &Arc<Self>, mut changes: Vec<Change>, then: StatesSet) {
+        let Some(change) = changes.pop() else {
+            return then(Ok(()));
+        };
+        let next = move |shared: &Arc<Shared>, outcome: Outcome| match outcome {
+            Err(error) => then(Err(error.to_string())),
+            // The next may block.
+            Ok(()) => shared.clerk(About::Target, move |shared| shared.make(changes, then)),
+        };
+        self.change(change, Box::new(next));
+    }
+
+    /// The changes that give target port groups of a unit these states; the last
+    /// one first.
+    fn ana_changes(&self, target: &str, lun: u16, set: &[(u16, AccessState)]) -> Vec<Change> {
+        let portals: Vec<(Vec<u16>, AccessState)> = {
+            let registry = self.iscsi.registry();
+            let Some(target) = registry.target(target) else {
+                return Vec::new();
+            };
+            let groups = set.iter().filter_map(|(tag, state)| {
+                let group = target
+                    .portal_groups
+                    .iter()
+                    .find(|group| group.tag == *tag)?;
+                Some((group.portals.clone(), *state))
+            });
+            groups.collect()
+        };
+        let luns = self.iscsi.places().luns(target);
+        let Some((.., group)) = luns.into_iter().find(|(known, ..)| *known == lun) else {
+            return Vec::new();
+        };
+        let state = self.state();
+        let changes = portals.into_iter().rev().filter_map(|(numbers, access)| {
+            // One of them stands for all of its portal group.
+            let mut listeners = numbers.iter().filter_map(|n| state.listeners.get(n));
+            Some(Change::SetAna {
+                nqn: target.to_owned(),
+                listener: Some(listeners.next()?.spec.address),
+                group,
+                state: ana_state(access),
+            })
+        });
+        changes.collect()
+    }
 }

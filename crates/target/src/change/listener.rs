@@ -28,8 +28,8 @@ impl Shared {
             0 => socket.local_addr().map_err(cannot)?,
             _ => spec.address,
         };
-        let mut registry = self.registry();
-        let mut targets = self.iscsi();
+        let mut registry = self.nvme.registry();
+        let mut targets = self.iscsi.registry();
         let mut state = self.state();
         let spec = ListenerSpec { address, ..spec };
         let Gone { number, groups } = match state.gone.remove(&(address, spec.protocol)) {
@@ -37,25 +37,28 @@ impl Shared {
             None => state.new_listener()?,
         };
         state.listeners.insert(number, Listener { spec });
+        self.nvme.places().set_listeners(state.listener_numbers());
         for subsystem in registry.subsystems() {
-            state.publish(subsystem);
+            self.nvme.places().publish(subsystem);
         }
         let change = registry.set_listeners(state.listener_list());
         let (dismissed, edited) = Self::settle_portals(&mut targets, &state, number, &groups);
         drop(state);
         drop(targets);
         drop(registry);
-        self.settle(change);
+        self.nvme.settle(change);
         self.publish_edited(dismissed, edited);
         Ok(Left::More(Box::new(move |shared, done| {
-            let heard: Then<io::Result<()>> = Box::new(move |shared, result| {
+            let then = shared.clone();
+            let heard: engine::post::Then<io::Result<()>> = Box::new(move |result| {
+                let shared = &then;
                 if result.is_err() {
                     shared.drop_listener(number);
                 }
                 let error = |error| ChangeError::Listen(address, error);
                 done(shared, result.map_err(error));
             });
-            shared.send(0, Mail::Listen(number, socket, heard));
+            shared.send(0, ShardMail::Listen(number, socket, heard));
         })))
     }
 
@@ -85,14 +88,14 @@ impl Shared {
     pub(super) fn remove_listener(&self, address: SocketAddr) -> Result<Left, ChangeError> {
         let number = self.listener(address)?;
         self.drop_listener(number);
-        self.send_all(|| Mail::Unlisten(number));
+        self.engine.send_all(|| ShardMail::Unlisten(number));
         Ok(Left::fence(Scope::Listener(number)))
     }
 
     /// Discovery names it no more, and nobody can connect by it.
     fn drop_listener(&self, number: u16) {
-        let mut registry = self.registry();
-        let mut targets = self.iscsi();
+        let mut registry = self.nvme.registry();
+        let mut targets = self.iscsi.registry();
         let mut state = self.state();
         if let Some(Listener { spec }) = state.listeners.remove(&number) {
             let named = targets.targets().flat_map(|target| {
@@ -109,7 +112,7 @@ impl Shared {
         drop(state);
         drop(targets);
         drop(registry);
-        self.settle(change);
+        self.nvme.settle(change);
         self.publish_edited(dismissed, edited);
     }
 
@@ -126,8 +129,8 @@ impl Shared {
         for referral in &referrals {
             check::host(&referral.host).map_err(ChangeError::Invalid)?;
         }
-        let change = self.registry().set_referrals(referrals);
-        self.settle(change);
+        let change = self.nvme.registry().set_referrals(referrals);
+        self.nvme.settle(change);
         Ok(Left::Nothing)
     }
 }

@@ -1,17 +1,17 @@
 //! Changes of subsystems: themselves, their namespaces, hosts and ANA groups.
 
-use nvmf::Namespace;
+use nvmf::{Namespace, WriteProtect};
 
 use super::*;
 
 impl Shared {
     pub(super) fn add_subsystem(&self, spec: &SubsystemSpec) -> Result<Left, ChangeError> {
-        let mut registry = self.registry();
+        let mut registry = self.nvme.registry();
         if registry.subsystem(&spec.nqn).is_some() {
             return Err(ChangeError::Exists("subsystem", spec.nqn.clone()));
         }
         let change = self.insert_subsystem(&mut registry, spec)?;
-        self.settle(change);
+        self.nvme.settle(change);
         Ok(Left::Nothing)
     }
 
@@ -56,11 +56,11 @@ impl Shared {
             put(&mut subsystem, namespace);
             volumes.push((spec.nsid, volume));
         }
-        let mut state = self.state();
+        let mut places = self.nvme.places();
         for (nsid, volume) in volumes {
-            state.nvme.place(&subsystem.nqn, nsid, volume);
+            places.place(&subsystem.nqn, nsid, volume);
         }
-        state.publish(&subsystem);
+        places.publish(&subsystem);
         Ok(registry.replace_subsystem(Arc::new(subsystem)))
     }
 
@@ -74,8 +74,8 @@ impl Shared {
         check::ana_group(spec.ana_group.into()).map_err(ChangeError::Invalid)?;
         check_hosts(spec.hosts.as_deref())?;
         let nqn = &subsystem.nqn;
-        let state = self.state();
-        if subsystem.namespace(spec.nsid).is_some() || state.nvme.has_place(nqn, spec.nsid) {
+        let (state, places) = (self.state(), self.nvme.places());
+        if subsystem.namespace(spec.nsid).is_some() || places.has_place(nqn, spec.nsid) {
             let name = format!("{} of {nqn}", spec.nsid);
             return Err(ChangeError::Exists("namespace", name));
         }
@@ -87,7 +87,7 @@ impl Shared {
         let namespace = namespace(spec, volume.as_ref());
         let mut known = subsystem.namespaces.iter();
         let is_there = known.any(|known| known.uuid == namespace.uuid)
-            || state.nvme.users(volume).iter().any(|(user, _)| user == nqn);
+            || places.users(volume).iter().any(|(user, _)| user == nqn);
         if is_there {
             let text = format!("volume \"{}\" is there already in {nqn}", spec.volume);
             return Err(ChangeError::Invalid(text));
@@ -96,16 +96,16 @@ impl Shared {
     }
 
     pub(super) fn remove_subsystem(&self, nqn: &str) -> Result<Left, ChangeError> {
-        let mut registry = self.registry();
+        let mut registry = self.nvme.registry();
         registry
             .subsystem(nqn)
             .ok_or_else(|| unknown_subsystem(nqn))?;
-        if let Some(target) = self.state().iscsi.sharing(nqn).first() {
+        if let Some(target) = self.iscsi.places().sharing(nqn).first() {
             let text = format!("the states of its paths are those of {target}: remove that first");
             return Err(ChangeError::Invalid(text));
         }
         let change = registry.remove_subsystem(nqn);
-        self.state().nvme.forget(nqn);
+        self.nvme.places().forget(nqn);
         Ok(self.settle_and_wait(change))
     }
 
@@ -114,9 +114,9 @@ impl Shared {
         nqn: &str,
         spec: &NamespaceSpec,
     ) -> Result<Left, ChangeError> {
-        let mut subsystem = subsystem(&self.registry(), nqn)?;
+        let mut subsystem = subsystem(&self.nvme.registry(), nqn)?;
         let (namespace, volume) = self.new_namespace(&subsystem, spec)?;
-        self.state().nvme.place(nqn, spec.nsid, volume);
+        self.nvme.places().place(nqn, spec.nsid, volume);
         Ok(self.widen(vec![Edit {
             nqn: std::mem::take(&mut subsystem.nqn),
             apply: Box::new(move |subsystem| put(subsystem, namespace.clone())),
@@ -124,11 +124,14 @@ impl Shared {
     }
 
     pub(super) fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<Left, ChangeError> {
-        if subsystem(&self.registry(), nqn)?.namespace(nsid).is_none() {
+        if subsystem(&self.nvme.registry(), nqn)?
+            .namespace(nsid)
+            .is_none()
+        {
             let name = format!("{nsid} of {nqn}");
             return Err(ChangeError::Unknown("namespace", name));
         }
-        let volume = self.state().nvme.unplace(nqn, nsid);
+        let volume = self.nvme.places().unplace(nqn, nsid);
         let nqn = nqn.to_owned();
         self.narrow(Edit {
             nqn: nqn.clone(),
@@ -139,9 +142,9 @@ impl Shared {
         });
         let scope = Scope::Volumes(vec![volume.clone()]);
         let free = move |shared: &Arc<Shared>, done: Done| {
-            shared.state().nvme.free(&volume);
+            shared.nvme.places().free(&volume);
             drop(volume);
-            shared.republish(&shared.registry(), &nqn);
+            shared.nvme.republish(&shared.registry(), &nqn);
             // Then no connection holds the volume any more.
             shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
@@ -149,7 +152,7 @@ impl Shared {
     }
 
     pub(super) fn allow_host(&self, nqn: &str, host: String) -> Result<Left, ChangeError> {
-        let known = subsystem(&self.registry(), nqn)?.hosts;
+        let known = subsystem(&self.nvme.registry(), nqn)?.hosts;
         let Some(mut hosts) = known else {
             let text = format!("every host may connect to {nqn} already: set its hosts instead");
             return Err(ChangeError::Invalid(text));
@@ -162,7 +165,7 @@ impl Shared {
     }
 
     pub(super) fn deny_host(&self, nqn: &str, host: &str) -> Result<Left, ChangeError> {
-        let known = subsystem(&self.registry(), nqn)?.hosts;
+        let known = subsystem(&self.nvme.registry(), nqn)?.hosts;
         let Some(mut hosts) = known else {
             let text = format!("every host may connect to {nqn}: set its hosts instead");
             return Err(ChangeError::Invalid(text));
@@ -179,7 +182,7 @@ impl Shared {
         hosts: Option<Vec<String>>,
     ) -> Result<Left, ChangeError> {
         check_hosts(hosts.as_deref())?;
-        let mut registry = self.registry();
+        let mut registry = self.nvme.registry();
         let mut subsystem = subsystem(&registry, nqn)?;
         subsystem.hosts = hosts;
         let change = registry.replace_subsystem(Arc::new(subsystem));
@@ -195,7 +198,7 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let group = check::ana_group(group.into()).map_err(ChangeError::Invalid)?;
         let listener = listener.map(|address| self.listener(address)).transpose()?;
-        let subsystem = subsystem(&self.registry(), nqn)?;
+        let subsystem = subsystem(&self.nvme.registry(), nqn)?;
         let numbers: Vec<Option<u16>> = match listener {
             None => vec![None],
             Some(number) => self.together(nqn, number).into_iter().map(Some).collect(),
@@ -214,7 +217,7 @@ impl Shared {
         self.narrow(edit);
         let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
         let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
-        let mut volumes = self.state().nvme.behind(nqn, &members);
+        let mut volumes = self.nvme.places().behind(nqn, &members);
         volumes.extend(self.behind_targets(nqn, group));
         Ok(Left::fence(Scope::Volumes(volumes)))
     }
@@ -227,7 +230,7 @@ impl Shared {
             .iter()
             .map(|packed| ConnectionRef::unpack(*packed));
         let closing: Vec<_> = closing.collect();
-        self.settle(change);
+        self.nvme.settle(change);
         match closing.is_empty() {
             true => Left::Nothing,
             false => Left::fence(Scope::Connections(closing)),
@@ -273,4 +276,28 @@ pub(super) fn unknown_volume(name: &str) -> ChangeError {
 /// The volume is in the middle of another change.
 pub(super) fn busy(name: &str) -> ChangeError {
     ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
+}
+
+/// A namespace as the registry knows it.
+fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
+    let info = volume.info();
+    let block_count = volume.size_bytes() / u64::from(info.block_bytes);
+    Namespace {
+        uuid: info.uuid.into_bytes(),
+        nguid: info.nguid,
+        eui64: info.eui64,
+        read_only: info.read_only,
+        write_protect: match volume.state().is_write_protected() {
+            true => WriteProtect::Permanent,
+            false => WriteProtect::Off,
+        },
+        is_thin: matches!(info.kind, "ram" | "file"),
+        persists_state: volume.state().can_persist(),
+        volatile_cache: info.volatile_cache,
+        ana_group: spec.ana_group,
+        hosts: spec.hosts.clone(),
+        atomic_bytes: info.atomic_bytes,
+        atomic_power_fail_bytes: info.atomic_power_fail_bytes,
+        ..Namespace::new(spec.nsid, info.block_bytes, block_count)
+    }
 }

@@ -4,7 +4,7 @@ use mem::broken::{self, Fault};
 
 use super::namespaces::{busy, unknown_volume};
 use super::*;
-use crate::clerk::About;
+use engine::About;
 
 impl Shared {
     /// Opens a volume that is to be added, whose name and files are nobody else's from
@@ -50,7 +50,8 @@ impl Shared {
         let at = (state.volumes.iter()).position(|volume| volume.info().name == name);
         let at = at.ok_or_else(|| unknown_volume(name))?;
         let volume = state.volumes[at].clone();
-        if let Some(user) = state.user(&volume) {
+        let user = self.nvme.places().user(&volume);
+        if let Some(user) = user.or_else(|| self.iscsi.places().user(&volume)) {
             return Err(ChangeError::InUse(name.to_owned(), user));
         }
         if state.is_resizing(&volume) {
@@ -61,14 +62,16 @@ impl Shared {
         let name = name.to_owned();
         Ok(Left::More(Box::new(move |shared, done| {
             let last = volume.clone();
-            let flushed: Then<_> = Box::new(move |shared, result: Result<(), store::Error>| {
+            let then = shared.clone();
+            let flushed = Box::new(move |result: Result<(), store::Error>| {
+                let shared = &then;
                 // Closing a large volume takes a while.
                 shared.clerk(About::state(&last), move |shared| {
                     drop(last);
                     done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
                 });
             });
-            shared.send(0, Mail::Flush(volume, flushed));
+            shared.send(0, ShardMail::Flush(volume, flushed));
         })))
     }
 
@@ -131,7 +134,7 @@ impl Shared {
             true => 1,
             false => usize::MAX,
         };
-        let users = self.state().nvme.users(volume).into_iter().take(most);
+        let users = self.nvme.places().users(volume).into_iter().take(most);
         let edits = users.map(|(nqn, nsid)| Edit {
             nqn,
             apply: Box::new(move |subsystem| {

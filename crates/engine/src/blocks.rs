@@ -1,0 +1,409 @@
+//! The way of a command through its volumes: one I/O, or one after the other,
+//! at once or when the kernel is done.
+
+use std::io;
+use std::sync::Arc;
+
+use machine::{Tag, work};
+use mem::Buf;
+use reactor::{Driver, FileIo, Token};
+use store::{Error, Progress, Task, Volume};
+
+use crate::connection::Core;
+use crate::job::{Job, Work};
+use crate::protocol::Protocol;
+use crate::refusals::{Kind, Refusal};
+use crate::steps::{Step, Steps};
+use crate::token::{JobId, Subject};
+
+/// What is left to do when the volume has done its part.
+pub enum Then<A> {
+    /// Complete.
+    Complete {
+        /// With this much data to the peer.
+        data_len: u32,
+    },
+    /// Complete; the buffer was the volume's to work with.
+    Scratch {
+        /// Kept until then.
+        _buf: Buf,
+    },
+    /// Complete this command, then the one that it came with.
+    Both {
+        /// The first of the two.
+        first: Tag,
+        /// Kept until then.
+        _scratch: Buf,
+    },
+    /// More to do, on this volume or others.
+    Steps(Box<Steps<A>>),
+}
+
+impl<A: 'static> Then<A> {
+    /// Whether what is left will be done on this volume.
+    pub fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        matches!(self, Then::Steps(steps) if steps.touches(volume))
+    }
+}
+
+/// Where the answer to a command comes from whose protocol serves volumes.
+pub enum VolumeWork<A> {
+    /// The volume is at it.
+    Volume(OnVolume<A>),
+    /// It goes on when others have had their turn.
+    Turn(Box<Steps<A>>),
+    /// Somebody else's answer comes by mail, see [`crate::later::Later`].
+    Elsewhere,
+}
+
+/// A command whose volume is at it.
+pub struct OnVolume<A> {
+    /// The volume.
+    pub volume: Arc<dyn Volume>,
+    /// Its index in what the connection is served.
+    pub unit: u32,
+    /// First byte of what the volume is at.
+    pub offset: u64,
+    /// What it is at.
+    pub task: Task,
+    /// What is left to do.
+    pub then: Then<A>,
+}
+
+impl<A: 'static> Work for VolumeWork<A> {
+    fn elsewhere() -> Self {
+        VolumeWork::Elsewhere
+    }
+
+    fn has_begun(&self) -> bool {
+        match self {
+            VolumeWork::Volume(on) => !on.task.is_waiting(),
+            VolumeWork::Turn(_) => false,
+            VolumeWork::Elsewhere => true,
+        }
+    }
+
+    fn cancel(&mut self, files: &mut dyn FileIo, token: Token) {
+        if let VolumeWork::Volume(on) = self {
+            on.task.cancel();
+            files.cancel_file(token);
+        }
+    }
+
+    fn resume(self, result: io::Result<u32>, files: &mut dyn FileIo, token: Token) -> Option<Self> {
+        let VolumeWork::Volume(on) = self else {
+            return None;
+        };
+        match on.volume.resume(on.task, result, files, token) {
+            Progress::Pending(task) => Some(VolumeWork::Volume(OnVolume { task, ..on })),
+            Progress::Done(_) => None,
+        }
+    }
+
+    fn partner(&self) -> Option<Tag> {
+        match self {
+            VolumeWork::Volume(OnVolume {
+                then: Then::Both { first, .. },
+                ..
+            }) => Some(*first),
+            _ => None,
+        }
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        match self {
+            VolumeWork::Volume(on) => Arc::ptr_eq(&on.volume, volume) || on.then.touches(volume),
+            VolumeWork::Turn(steps) => steps.touches(volume),
+            VolumeWork::Elsewhere => false,
+        }
+    }
+}
+
+/// A protocol whose commands go to volumes.
+pub trait Blocks: Protocol<Job = VolumeWork<<Self as Protocol>::Answer>> {
+    /// The volume at an index of what is served here.
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>>;
+
+    /// An I/O has succeeded, and with it the command, which has so much data
+    /// for the peer.
+    fn succeeded(&mut self, tag: Tag, data_len: u32, then: Then<Self::Answer>);
+
+    /// An I/O has failed at a byte of a volume, and with it the command.
+    fn failed(&mut self, tag: Tag, at: (u32, u64), error: store::Error, then: Then<Self::Answer>);
+}
+
+/// A job that goes on: its place, and when it began.
+pub type Kept = Option<(JobId, u64)>;
+
+impl<P: Protocol> Core<P> {
+    /// The command waits for its volume or its file system, or for its turn.
+    #[inline]
+    pub fn keep(&mut self, tag: Tag, kept: Kept, work: P::Job) {
+        let mut jobs = self.jobs.borrow_mut();
+        match kept {
+            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
+            None => {
+                let id = jobs.vacant();
+                jobs.insert(id, self.id(), tag, work);
+                self.jobs_open += 1;
+            }
+        }
+    }
+
+    /// The command waits for nothing any more.
+    #[inline]
+    pub fn let_go(&mut self, kept: Kept) {
+        if let Some((id, _)) = kept {
+            self.jobs.borrow_mut().release(id);
+            self.jobs_open -= 1;
+        }
+    }
+}
+
+/// What a connection does with its volumes.
+pub trait OnVolumes: Blocks {
+    /// The volume has done its part at once.
+    #[inline]
+    fn finish(
+        &mut self,
+        tag: Tag,
+        at: (u32, u64),
+        result: Result<(), Error>,
+        then: Then<Self::Answer>,
+    ) {
+        let left = self.ended(tag, at, result, then);
+        assert!(left.is_none(), "a read or write is one step");
+    }
+
+    /// Starts the only I/O of a command, or the first.
+    #[inline]
+    fn start<D: Driver>(
+        &mut self,
+        tag: Tag,
+        unit: u32,
+        io: store::Io,
+        then: Then<Self::Answer>,
+        driver: &mut D,
+    ) {
+        let id = self.core().jobs.borrow_mut().vacant();
+        let progress = volume_of(self, unit).start(io, driver, Subject::File(id).token());
+        started(self, tag, (unit, io), then, progress, driver);
+    }
+
+    /// Starts an I/O that nobody waits for.
+    fn start_unawaited<D: Driver>(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        unit: u32,
+        io: store::Io,
+        driver: &mut D,
+    ) {
+        let id = self.core().jobs.borrow_mut().vacant();
+        let progress = volume.start(io, driver, Subject::File(id).token());
+        if let Progress::Pending(task) = progress {
+            let on = OnVolume {
+                volume: volume.clone(),
+                unit,
+                offset: io.extent().0,
+                task,
+                then: Then::Complete { data_len: 0 },
+            };
+            let mut jobs = self.core().jobs.borrow_mut();
+            jobs.insert_orphan(id, VolumeWork::Volume(on));
+        }
+    }
+
+    /// As [`Connection::start`], but of a volume that has no memory for it now:
+    /// false, nothing was done.
+    #[inline]
+    fn start_unless_busy<D: Driver>(
+        &mut self,
+        tag: Tag,
+        unit: u32,
+        io: store::Io,
+        then: Then<Self::Answer>,
+        driver: &mut D,
+    ) -> bool {
+        let id = self.core().jobs.borrow_mut().vacant();
+        let progress = volume_of(self, unit).start(io, driver, Subject::File(id).token());
+        if let Progress::Done(Err(Error::Busy)) = progress {
+            return false;
+        }
+        started(self, tag, (unit, io), then, progress, driver);
+        true
+    }
+
+    /// Takes steps until one must be waited for, others are to have their turn,
+    /// or none is left.
+    fn go_on<D: Driver>(
+        &mut self,
+        tag: Tag,
+        kept: Kept,
+        mut steps: Box<Steps<Self::Answer>>,
+        driver: &mut D,
+    ) {
+        while let Some(Step { unit, volume, io }) = steps.begin_next() {
+            let id = kept.map_or_else(|| self.core().jobs.borrow_mut().vacant(), |(id, _)| id);
+            work::spend(work::OPERATION_UNITS);
+            let offset = io.extent().0;
+            match volume.start(io, driver, Subject::File(id).token()) {
+                Progress::Pending(task) => {
+                    let then = Then::Steps(steps);
+                    let on = OnVolume {
+                        volume,
+                        unit,
+                        offset,
+                        task,
+                        then,
+                    };
+                    return self.core_mut().keep(tag, kept, VolumeWork::Volume(on));
+                }
+                Progress::Done(result) => {
+                    match self.ended(tag, (unit, offset), result, Then::Steps(steps)) {
+                        Some(left) => steps = left,
+                        None => return self.core_mut().let_go(kept),
+                    }
+                }
+            }
+            if work::is_used_up() {
+                driver.ticket(Subject::File(id).token()).ring();
+                return self.core_mut().keep(tag, kept, VolumeWork::Turn(steps));
+            }
+        }
+        self.succeeded(tag, 0, Then::Steps(steps));
+        self.core_mut().let_go(kept);
+    }
+
+    /// File work of a command completed.
+    #[inline]
+    fn on_volume<D: Driver>(
+        &mut self,
+        id: JobId,
+        job: Job<Self::Job>,
+        result: io::Result<u32>,
+        driver: &mut D,
+    ) {
+        let Job {
+            tag, mark, work, ..
+        } = job;
+        let kept = Some((id, mark));
+        let on = match work {
+            VolumeWork::Volume(on) => on,
+            VolumeWork::Turn(steps) => return self.go_on(tag, kept, steps, driver),
+            VolumeWork::Elsewhere => unreachable!("file work is a volume's"),
+        };
+        let token = Subject::File(id).token();
+        match on.volume.resume(on.task, result, driver, token) {
+            Progress::Pending(task) => {
+                self.core_mut()
+                    .keep(tag, kept, VolumeWork::Volume(OnVolume { task, ..on }));
+            }
+            Progress::Done(result) => {
+                match self.ended(tag, (on.unit, on.offset), result, on.then) {
+                    Some(steps) => self.go_on(tag, kept, steps, driver),
+                    None => self.core_mut().let_go(kept),
+                }
+            }
+        }
+    }
+
+    /// An I/O on a volume is over: its command is completed, or there are
+    /// steps left.
+    #[inline]
+    fn ended(
+        &mut self,
+        tag: Tag,
+        (unit, offset): (u32, u64),
+        result: Result<(), Error>,
+        then: Then<Self::Answer>,
+    ) -> Option<Box<Steps<Self::Answer>>> {
+        match (result, then) {
+            (Ok(()), Then::Steps(steps)) => return Some(steps),
+            (Ok(()), then) => {
+                let data_len = match then {
+                    Then::Complete { data_len } => data_len,
+                    _ => 0,
+                };
+                self.succeeded(tag, data_len, then);
+            }
+            (Err(error), then) => failed(self, tag, (unit, offset), error, then),
+        }
+        None
+    }
+
+    /// Has it logged that an I/O failed.
+    #[cold]
+    fn log_failure(&self, unit: u32, error: store::Error) {
+        let volume = Blocks::volume(self, unit);
+        let core = self.core();
+        core.shared.refusals.note(Refusal {
+            peer: Some(core.via.peer),
+            volume: volume.map(|volume| &*volume.info().name),
+            ..Refusal::new(Kind::VOLUME, &error)
+        });
+    }
+}
+
+impl<P: Blocks> OnVolumes for P {}
+
+#[inline]
+fn volume_of<P: Blocks>(c: &P, unit: u32) -> &Arc<dyn Volume> {
+    let volume = c.volume(unit);
+    volume.expect("a command that begins has its volume")
+}
+
+#[inline]
+fn started<P: Blocks, D: Driver>(
+    c: &mut P,
+    tag: Tag,
+    (unit, io): (u32, store::Io),
+    then: Then<P::Answer>,
+    progress: Progress,
+    driver: &mut D,
+) {
+    match progress {
+        Progress::Done(result) => {
+            let at = (unit, io.extent().0);
+            if let Some(steps) = c.ended(tag, at, result, then) {
+                c.go_on(tag, None, steps, driver);
+            }
+        }
+        Progress::Pending(task) => {
+            let on = OnVolume {
+                volume: volume_of(c, unit).clone(),
+                unit,
+                offset: io.extent().0,
+                task,
+                then,
+            };
+            c.core_mut().keep(tag, None, VolumeWork::Volume(on));
+        }
+    }
+}
+
+/// An I/O on a volume failed, and with it the command.
+#[cold]
+fn failed<P: Blocks>(
+    c: &mut P,
+    tag: Tag,
+    (unit, offset): (u32, u64),
+    error: Error,
+    then: Then<P::Answer>,
+) {
+    if is_failure(error) {
+        c.log_failure(unit, error);
+    }
+    let at = match error {
+        Error::Miscompare { offset: byte } => offset + byte,
+        _ => offset,
+    };
+    c.failed(tag, (unit, at), error, then);
+}
+
+/// Whether an administrator should hear of it.
+fn is_failure(error: Error) -> bool {
+    !matches!(
+        error,
+        Error::Miscompare { .. } | Error::Unreadable | Error::Busy
+    )
+}

@@ -1,0 +1,81 @@
+//! Work that may block (opening, resizing, state files, questions to file systems),
+//! off the reactors. A volume whose disk does not answer keeps nothing waiting but
+//! what is about itself.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use reactor::Blocking;
+
+/// Who does the work that may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clerk {
+    /// Threads of its own.
+    Thread,
+    /// Nobody: whoever runs the reactors does it in between.
+    Inline,
+}
+
+/// A piece of work; it may block. Work about a volume has the volume, so that its
+/// address stays its own.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// What a piece of work is about. Work about one thing is done in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    /// What is served.
+    Target,
+    /// What is remembered of clients.
+    Records,
+    /// Reservations, size and state of the volume at an address, or a file system.
+    State(usize),
+    /// The same volume, of which something is asked that changes nothing.
+    Question(usize),
+}
+
+impl About {
+    /// What a volume or a file system is.
+    pub fn state<V: ?Sized>(volume: &Arc<V>) -> About {
+        About::State(Arc::as_ptr(volume).cast::<()>().addr())
+    }
+
+    /// What is asked of it.
+    pub fn question<V: ?Sized>(volume: &Arc<V>) -> About {
+        About::Question(Arc::as_ptr(volume).cast::<()>().addr())
+    }
+}
+
+/// Each connection and each change has a bounded number of works under way, so it
+/// needs no bound of its own.
+pub type Desk = Blocking<About, Work>;
+
+/// Starts the first thread of a desk; they end when nobody needs them, and say so where
+/// work has failed: which thread, and why.
+pub fn start(
+    desk: &Arc<Desk>,
+    is_needed: impl Fn() -> bool + Send + Sync + 'static,
+    failed: impl Fn(&str, &str) + Send + Sync + 'static,
+) -> io::Result<()> {
+    desk.start("weft-clerk", move |work: Work| {
+        if !is_needed() {
+            return false;
+        }
+        if let Err(why) = caught(work) {
+            failed(thread::current().name().unwrap_or_default(), &why);
+        }
+        true
+    })
+}
+
+/// Runs what may panic; what the panic says.
+pub fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    let panic = match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => return Ok(result),
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    Err(format!("panic: {}", text.unwrap_or("no text")))
+}

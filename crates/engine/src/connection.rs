@@ -1,0 +1,354 @@
+//! One connection, as far as it is the same for every protocol: its machine on
+//! its socket, operations that wait for memory, work that its volumes are at.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use link::Link;
+use machine::{Machine, Nanos, Tag, work};
+use mem::Pool;
+use reactor::{Driver, Received, SocketId};
+
+use crate::hosts::{Host, Name, Place};
+use crate::job::Jobs;
+use crate::protocol::{Event, Op, Protocol, Stage};
+use crate::refusals::{Kind, Refusal};
+use crate::shared::Shared;
+use crate::token::{ConnectionId, ConnectionRef, Subject};
+use crate::waiting::{Waiting, Waits};
+
+/// A connection that has ended has so many ticks to say why.
+const ENDED_TICKS_MAX: u32 = 10;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The socket is being closed; its operations are ending.
+    Closing,
+    /// The socket is gone.
+    Closed,
+}
+
+/// How a connection came.
+#[derive(Clone, Copy, Debug)]
+pub struct Via {
+    /// Itself, as [`ConnectionRef`] packs it.
+    pub connection: u64,
+    /// Our address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// Number of the listener.
+    pub listener: u16,
+}
+
+/// What every connection has.
+pub struct Core<P: Protocol> {
+    /// Whether its shard will look at it at the end of this turn.
+    pub dirty: bool,
+    /// Its machine on its socket.
+    pub link: Link<P::Machine>,
+    /// How it came.
+    pub via: Via,
+    /// What all reactors share.
+    pub shared: Arc<Shared>,
+    /// Its host, as far as that is known.
+    pub(crate) host: Arc<Host>,
+    /// Buffers of its reactor, as a part of its host's share.
+    pub pool: Pool,
+    /// Its place among the connections of its address; gone with one that moved.
+    pub place: Option<Place>,
+    id: ConnectionId,
+    state: State,
+    /// Those of the protocol on its reactor.
+    pub jobs: Rc<RefCell<Jobs<P::Job>>>,
+    /// How many of them are its own.
+    pub(crate) jobs_open: usize,
+    /// Operations that wait for memory.
+    pub waiting: Waiting<Op<P>>,
+    /// Its share of the turn was used up before its work was.
+    has_more: bool,
+    /// Ticks since its machine has ended.
+    ended_ticks: u32,
+}
+
+impl<P: Protocol> Core<P> {
+    /// Of a connection that came by `socket`.
+    pub fn new(
+        machine: P::Machine,
+        id: ConnectionId,
+        socket: SocketId,
+        (via, place): (Via, Place),
+        shared: Arc<Shared>,
+        (jobs, pool): (Rc<RefCell<Jobs<P::Job>>>, &Pool),
+    ) -> Self {
+        let name = Name::of_peer(via.peer);
+        let host = shared.hosts.host(name, pool.budget());
+        let recv = Subject::Recv(id).token();
+        let send = Subject::Send(id).token();
+        Core {
+            dirty: false,
+            link: Link::new(machine, socket, recv, send),
+            via,
+            shared,
+            pool: pool.of(host.share.clone()),
+            host,
+            place: Some(place),
+            id,
+            state: State::Open,
+            jobs,
+            jobs_open: 0,
+            waiting: Waiting::default(),
+            has_more: false,
+            ended_ticks: 0,
+        }
+    }
+
+    /// Which of its reactor's connections it is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Its host has said who it is: what it takes from now on is of that one's
+    /// share.
+    pub fn set_host(&mut self, name: Name) {
+        self.host = self.shared.hosts.host(name, self.pool.budget());
+        self.pool = self.pool.of(self.host.share.clone());
+    }
+
+    /// The reactor that it lives on.
+    pub fn shard(&self) -> usize {
+        ConnectionRef::unpack(self.via.connection).shard as usize
+    }
+
+    /// Whether nothing of it is left to wait for.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.state == State::Closed && self.jobs_open == 0
+    }
+
+    /// Whether its socket is still there.
+    pub fn has_socket(&self) -> bool {
+        self.state != State::Closed
+    }
+
+    /// Whether an operation waits for memory: look again next turn.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() && self.state == State::Open
+    }
+
+    /// Whether it has work for its next turn, whatever happens meanwhile.
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        self.has_more && self.state == State::Open
+    }
+
+    /// Whether others are to have their turn before it does more.
+    #[inline]
+    pub fn gives_way(&mut self) -> bool {
+        let gives_way = work::is_used_up();
+        self.has_more |= gives_way;
+        gives_way
+    }
+
+    /// Whether commands are taken.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether commands of its own wait for something.
+    #[inline]
+    pub fn has_jobs(&self) -> bool {
+        self.jobs_open > 0
+    }
+
+    /// Whether a command waits for something.
+    pub fn has_job(&self, tag: Tag) -> bool {
+        self.jobs.borrow().find(self.id, tag).is_some()
+    }
+
+    /// Whether its host or others have waited for memory a moment ago.
+    pub fn is_short(&self, now: Nanos) -> bool {
+        self.shared.is_short(now) || self.host.is_short(now)
+    }
+
+    /// The socket is gone.
+    pub fn on_closed(&mut self) {
+        self.state = State::Closed;
+    }
+
+    /// Whether what was received before has been walked as far as it goes.
+    #[inline]
+    fn may_receive(&self) -> bool {
+        !self.waiting.is_stalled() && !self.has_more
+    }
+}
+
+/// Whether it closes once everything was sent.
+#[inline]
+fn is_ending<P: Protocol>(c: &P) -> bool {
+    c.core().link.machine.is_finished() || matches!(c.stage(), Stage::Leaving | Stage::Draining)
+}
+
+/// What every connection does.
+pub trait Connection: Protocol {
+    /// Whether it is open and has not said who it is.
+    fn is_stranger(&self) -> bool {
+        self.core().is_open() && self.stage() == Stage::Stranger
+    }
+
+    /// A receive completed.
+    #[inline]
+    fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
+        match result {
+            Ok(received) if !received.eof => {
+                self.on_event(Event::Heard, driver);
+                self.core_mut().link.on_received(received);
+                if self.core().is_open() {
+                    self.run(driver);
+                }
+            }
+            Ok(_) => self.close(driver),
+            Err(error) => {
+                tracing::debug!(peer = %self.core().via.peer, %error, "receive failed");
+                self.close(driver);
+            }
+        }
+    }
+
+    /// A batch was taken by the kernel, or never will be.
+    #[inline]
+    fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
+        self.core_mut().link.on_sent();
+        if let Err(error) = result {
+            tracing::debug!(peer = %self.core().via.peer, %error, "send failed");
+            self.close(driver);
+        }
+    }
+
+    /// Notes what its peer is refused, or why it ends.
+    fn note_refusal(&self, kind: Kind, reason: &dyn Display) {
+        let (host, target) = self.names();
+        let core = self.core();
+        core.shared.refusals.note(Refusal {
+            peer: Some(core.via.peer),
+            host,
+            target,
+            ..Refusal::new(kind, reason)
+        });
+    }
+
+    /// Tells that a peer is gone whose coming was told.
+    fn tell_gone(&self, what: &str) {
+        let peer = self.core().via.peer;
+        if self.core().shared.refusals.tells_arrival(Some(peer.ip())) {
+            let (host, target) = self.names();
+            tracing::info!(%peer, host, target, "{what}");
+        }
+    }
+
+    /// Starts the end: no more is received or sent.
+    fn close<D: Driver>(&mut self, driver: &mut D) {
+        if self.core().is_open() {
+            self.core_mut().state = State::Closing;
+            self.on_event(Event::Closing, driver);
+            let core = self.core_mut();
+            core.waiting.clear();
+            driver.close(core.link.socket(), Subject::Close(core.id).token());
+        }
+    }
+
+    /// Takes operations until the received bytes are used up, one stands before
+    /// the rest, or others are to have their turn.
+    #[inline]
+    fn run<D: Driver>(&mut self, driver: &mut D) {
+        while !self.core().waiting.is_stalled()
+            && !self.core_mut().gives_way()
+            && let Some(op) = self.core_mut().link.next_op()
+        {
+            work::spend(work::OPERATION_UNITS);
+            if !self.execute(&op, driver) {
+                self.wait(op);
+            }
+        }
+        self.on_event(Event::Ran, driver);
+    }
+
+    /// Goes on, because of something that happened elsewhere.
+    fn resume<D: Driver>(&mut self, driver: &mut D) {
+        if self.core().is_open() {
+            self.on_event(Event::Resumed, driver);
+            self.run(driver);
+        }
+    }
+
+    /// The end of a turn that touched it: everything ready leaves in one
+    /// batch, and the next bytes are asked for. Whether it found memory and
+    /// waits for more.
+    #[inline]
+    fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool {
+        if !self.core().is_open() {
+            return false;
+        }
+        if std::mem::take(&mut self.core_mut().has_more) {
+            self.resume(driver);
+        }
+        let wants_more = !self.core().waiting.is_empty() && self.retry(driver);
+        let ends = is_ending(self);
+        let core = self.core_mut();
+        if ends {
+            core.link.flush_now(driver);
+        } else {
+            // What is still to come is planned for when the batch has gone that
+            // asks for it.
+            let comes_first = core.link.has_more() && core.link.staged_bytes() == 0;
+            if comes_first && core.may_receive() {
+                core.link.receive(driver);
+            }
+            core.link.flush(driver);
+        }
+        // A batch that goes makes room for more of what is staged, which may be
+        // the last that comes: it is walked before anything else is received.
+        while self.has_step() {
+            let staged = self.core().link.staged_bytes();
+            self.run(driver);
+            let link = &mut self.core_mut().link;
+            link.flush(driver);
+            if link.staged_bytes() == staged {
+                break;
+            }
+        }
+        if is_ending(self) {
+            if !self.core().link.is_sending() && self.stage() != Stage::Draining {
+                self.close(driver);
+            }
+        } else if self.core().may_receive() {
+            self.core_mut().link.receive(driver);
+        }
+        self.on_event(Event::TurnEnds, driver);
+        wants_more
+    }
+
+    /// Looks at the time.
+    fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        if is_ending(self) {
+            // A peer that takes nothing more must not hold its place for ever.
+            self.core_mut().ended_ticks += 1;
+            if self.core().ended_ticks > ENDED_TICKS_MAX {
+                self.close(driver);
+            }
+        }
+        self.on_event(Event::Tick(now), driver);
+        if self.core().is_open() {
+            self.memory_tick(now, driver);
+        }
+    }
+}
+
+impl<P: Protocol> Connection for P {}

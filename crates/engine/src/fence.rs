@@ -1,0 +1,98 @@
+//! Fences: how one learns that what was under way on every reactor is over.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use store::Volume;
+use store::fs::FileSystem;
+
+use crate::clerk::{About, Desk};
+use crate::locked::locked;
+use crate::token::ConnectionRef;
+
+/// What must be over.
+pub enum Scope {
+    /// The mail that was sent before.
+    Mail,
+    /// Every I/O on these volumes that had begun: it is over, or nobody waits
+    /// for it any more and it holds its range against whatever comes later.
+    Volumes(Vec<Arc<dyn Volume>>),
+    /// Every call that had begun something in this file system: it is over, or
+    /// nobody waits for it any more.
+    Files(Arc<dyn FileSystem>),
+    /// These connections.
+    Connections(Vec<ConnectionRef>),
+    /// The listener of this number and every connection that came in by it.
+    Listener(u16),
+}
+
+type Then = Box<dyn FnOnce() + Send>;
+
+/// What all reactors have to pass.
+struct Fence {
+    scope: Scope,
+    /// Reactors that have not passed it.
+    left: AtomicUsize,
+    then: Mutex<Option<Then>>,
+}
+
+impl Fence {
+    /// One reactor has nothing of it left; the last one goes on.
+    fn passed(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let then = locked(&self.then).take();
+            then.expect("a fence has one last reactor")();
+        }
+    }
+}
+
+/// One reactor's part of a fence, on its way by mail: mail sent before it is
+/// handled before it. A reactor that ends, or has ended, has nothing left: there
+/// this is dropped, and the clerk goes on.
+pub struct Passage {
+    /// `None` when it is passed.
+    fence: Option<Arc<Fence>>,
+    desk: Weak<Desk>,
+}
+
+impl Passage {
+    /// A fence of so many reactors: one part for each.
+    pub fn all(
+        scope: Scope,
+        reactors: usize,
+        then: Then,
+        desk: &Arc<Desk>,
+    ) -> impl Iterator<Item = Passage> {
+        let fence = Arc::new(Fence {
+            scope,
+            left: AtomicUsize::new(reactors),
+            then: Mutex::new(Some(then)),
+        });
+        let desk = Arc::downgrade(desk);
+        (0..reactors).map(move |_| Passage {
+            fence: Some(fence.clone()),
+            desk: desk.clone(),
+        })
+    }
+
+    /// What must be over.
+    pub fn scope(&self) -> &Scope {
+        &self.fence.as_ref().expect("it is not passed").scope
+    }
+
+    /// The reactor has nothing of it left.
+    pub fn pass(mut self) {
+        if let Some(fence) = self.fence.take() {
+            fence.passed();
+        }
+    }
+}
+
+impl Drop for Passage {
+    /// Not here: who drops this may hold locks, or be about to panic.
+    fn drop(&mut self) {
+        if let (Some(fence), Some(desk)) = (self.fence.take(), self.desk.upgrade()) {
+            desk.add(About::Target, Box::new(move || fence.passed()));
+        }
+    }
+}

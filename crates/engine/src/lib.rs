@@ -1,0 +1,45 @@
+//! What serving a protocol takes, whichever it is: connections on reactors, what waits
+//! for memory, for volumes and for others, and what is left of it when its peer has gone.
+//!
+//! A protocol is a [`Protocol`]: its machine, what its operations do, and what its
+//! reactors tell each other ([`Mail`]). A [`Server`] is what composes protocols: which
+//! there are, and which of them a connection is of. [`Shard`] is one reactor's share of
+//! it, [`Shared`] what all reactors have in common. This room names no protocol.
+#![forbid(unsafe_code)]
+
+pub mod blocks;
+pub mod clerk;
+pub mod connection;
+pub mod fence;
+mod flushes;
+pub mod hosts;
+pub mod job;
+pub mod later;
+mod locked;
+mod orphan;
+pub mod placement;
+pub mod post;
+pub mod protocol;
+pub mod refusals;
+pub mod reservation;
+pub mod shard;
+pub mod shared;
+mod shortage;
+pub mod steps;
+pub mod token;
+pub mod waiting;
+
+pub use blocks::{Blocks, OnVolumes};
+pub use clerk::About;
+pub use connection::{Connection, Core, Via};
+pub use fence::Scope;
+pub use later::{Elsewhere, Later};
+pub use locked::locked;
+pub use orphan::Orphans;
+pub use post::{Mail, Post};
+pub use protocol::{Event, Op, Protocol, Stage};
+pub use refusals::{Kind, Refusal};
+pub use shard::{Has, Server, Shard};
+pub use shared::{Limits, Shared};
+pub use token::{ConnectionId, ConnectionRef, JobId, Subject};
+pub use waiting::Waits;

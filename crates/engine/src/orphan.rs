@@ -1,0 +1,56 @@
+//! Commands that end before their time: what their volumes are at goes on
+//! without them.
+
+use std::sync::Arc;
+
+use link::Data;
+use machine::Tag;
+use reactor::Driver;
+use store::Volume;
+
+use crate::job::Work;
+use crate::protocol::{Event, Protocol};
+use crate::token::JobId;
+
+/// What a connection does with work that nobody waits for any more.
+pub trait Orphans: Protocol {
+    /// Leaves a job to itself; the commands it was for, which are answered next.
+    fn orphan<D: Driver>(&mut self, id: JobId, driver: &mut D) -> Vec<Tag> {
+        let tags: Vec<Tag> = {
+            let jobs = self.core().jobs.borrow();
+            let job = jobs.get(id);
+            let both = [Some(job.tag), job.work.partner()];
+            both.into_iter().flatten().collect()
+        };
+        self.on_event(Event::Orphaned(tags[0]), driver);
+        let core = self.core_mut();
+        let held: Vec<Data> = tags.iter().map(|tag| core.link.take_data(*tag)).collect();
+        core.jobs.borrow_mut().orphan(id, held, driver);
+        core.jobs_open -= 1;
+        tags
+    }
+
+    /// Leaves every job to itself: nobody is left to answer.
+    fn orphan_all<D: Driver>(&mut self, driver: &mut D) {
+        if !self.core().has_jobs() {
+            return;
+        }
+        let owner = Some(self.core().id());
+        let mine = self.core().jobs.borrow().all(|job| job.owner == owner);
+        for id in mine {
+            self.orphan(id, driver);
+        }
+        debug_assert!(!self.core().has_jobs(), "each job has one owner");
+    }
+
+    /// The jobs of this connection that are on a volume, or will be, and the
+    /// commands they are for.
+    fn jobs_on(&self, volume: &Arc<dyn Volume>) -> Vec<(JobId, Tag)> {
+        let owner = Some(self.core().id());
+        let jobs = self.core().jobs.borrow();
+        let mine = jobs.all(|job| job.owner == owner && job.work.touches(volume));
+        mine.into_iter().map(|id| (id, jobs.get(id).tag)).collect()
+    }
+}
+
+impl<P: Protocol> Orphans for P {}

@@ -1,0 +1,71 @@
+//! What reactors tell each other, and the way it takes.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use store::Volume;
+
+use crate::fence::Passage;
+use crate::hosts::Place;
+use crate::token::{ConnectionRef, JobId};
+
+/// Takes mail of one sort to a reactor.
+pub trait Post<M>: Send + Sync {
+    /// Mail to the reactor of this number.
+    fn send(&self, shard: usize, mail: M);
+}
+
+/// What reactors tell each other about connections of one protocol: its answers `A`,
+/// and what it has besides.
+pub enum Mail<A, M> {
+    /// This job of yours ended elsewhere.
+    Answer(JobId, A),
+    /// In the words of the protocol.
+    Own(M),
+}
+
+/// What to do with a result, once.
+pub type Then<T> = Box<dyn FnOnce(T) + Send>;
+
+/// A connection that was just accepted.
+pub struct Newcomer {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// The host's address.
+    pub peer: SocketAddr,
+    /// Its place among the connections of its address.
+    pub place: Place,
+    /// Number of the listener that it came in by.
+    pub listener: u16,
+    /// There are `connections_max` already: one that has not said who it is has
+    /// to go for it.
+    pub displaces: bool,
+}
+
+/// What reactors tell each other, whatever is spoken there.
+pub enum ShardMail {
+    /// A new connection for you.
+    Adopt(Newcomer),
+    /// Close this connection of yours.
+    Close(ConnectionRef),
+    /// Tell the peer of this connection of yours that it ends, and close it.
+    Dismiss(ConnectionRef),
+    /// Pass this when you have nothing of it left.
+    Fence(Passage),
+    /// Accept on this socket, of the listener of this number; then say whether
+    /// that is so. For the first reactor.
+    Listen(u16, TcpListener, Then<io::Result<()>>),
+    /// Close the listener of this number and what came in by it.
+    Unlisten(u16),
+    /// Flush this volume, and say how that went. For the first reactor.
+    Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
+    /// This reactor's connections wait for memory: give back what you do not use,
+    /// and say when you have.
+    MemoryWanted(usize),
+    /// Somebody has given memory back.
+    MemoryFreed,
+    /// End: close everything, then leave the loop.
+    Stop,
+}

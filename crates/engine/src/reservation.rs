@@ -1,0 +1,66 @@
+//! What follows a change of reservations, whoever asked for it: everybody
+//! concerned hears of it in the words of their protocol.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mem::broken::{self, Fault};
+use store::Volume;
+use store::reservation::{Change, Notice, Refused, Registrant};
+
+use crate::fence::Scope;
+use crate::refusals::{Kind, Refusal};
+use crate::shared::Shared;
+
+/// What is told to a protocol that serves volumes. Which registrants are of its hosts it
+/// knows itself.
+pub trait Hears: Send + Sync {
+    /// Hosts are to be told what has happened to a volume; whether some of them must
+    /// have it before their next command, which is so behind [`Scope::Mail`].
+    fn notice(&self, volume: &Arc<dyn Volume>, told: &BTreeMap<Registrant, Notice>) -> bool;
+
+    /// What these, whose registrations were preempted, have under way on the volume
+    /// ends.
+    fn preempt(&self, volume: &Arc<dyn Volume>, preempted: &Arc<BTreeSet<Registrant>>);
+}
+
+/// Tells everybody of a change, and with `then` its sender when it holds: when
+/// what those began who may do less now is over, and those who are told of it
+/// have it before their next command.
+pub fn tell(
+    shared: &Shared,
+    volume: &Arc<dyn Volume>,
+    change: Change,
+    aborts: bool,
+    then: impl FnOnce() + Send + 'static,
+) {
+    let preempted: BTreeSet<Registrant> = change.preempted().cloned().collect();
+    let aborts = aborts && !preempted.is_empty();
+    let told: BTreeMap<Registrant, Notice> = change.notices.into_iter().collect();
+    let mut must_have = false;
+    for hears in shared.hearing() {
+        must_have |= !told.is_empty() && hears.notice(volume, &told);
+    }
+    if aborts {
+        let preempted = Arc::new(preempted);
+        for hears in shared.hearing() {
+            hears.preempt(volume, &preempted);
+        }
+    }
+    if (aborts || change.access_lost) && !broken::is(Fault::NoFence) {
+        shared.fence(Scope::Volumes(vec![volume.clone()]), then);
+    } else if must_have {
+        shared.fence(Scope::Mail, then);
+    } else {
+        then();
+    }
+}
+
+/// A change of reservations could not be made, which is no mistake of who asked
+/// for it.
+pub fn note_unchanged(shared: &Shared, volume: &dyn Volume, refused: &Refused) {
+    shared.refusals.note(Refusal {
+        volume: Some(&volume.info().name),
+        ..Refusal::new(Kind::CHANGE, &format_args!("reservation: {refused}"))
+    });
+}

@@ -1,0 +1,973 @@
+//! One reactor's share of a server: its listeners, connections and mail.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+use machine::{Nanos, work};
+use mem::Pool;
+use mem::broken::{self, Fault};
+use reactor::{Completion, Driver, Handler, Received, SocketId};
+use store::Volume;
+
+use crate::connection::Via;
+use crate::fence::{Passage, Scope};
+use crate::flushes::Flushes;
+use crate::hosts::Place;
+use crate::placement::Placer;
+use crate::post::{Mail, Newcomer, ShardMail};
+use crate::protocol::Protocol;
+use crate::refusals::{Kind, Refusal};
+use crate::shared::Shared;
+use crate::shortage::Shortage;
+use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
+
+/// How often deadlines of connections are looked at. Keep-alive and handshake
+/// time-outs are counted in seconds, so this is fine enough, and an idle
+/// target still sleeps.
+const TICK: Nanos = 500_000_000;
+
+/// How long, after a stop, file work may go on whose connection is gone.
+const STOP_ORPHANS_MAX: Nanos = 2_000_000_000;
+
+/// Connections beyond `connections_max` while those that they displace end.
+pub const DISPLACING_MAX: u32 = 64;
+
+/// Where new connections come from; the first reactor owns them.
+pub struct Acceptor {
+    /// Their numbers, and themselves.
+    pub listeners: Vec<(u16, TcpListener)>,
+    /// Chooses the reactor of a new connection.
+    pub placer: Placer,
+}
+
+/// A listener of the first reactor.
+struct Listening {
+    number: u16,
+    socket: SocketId,
+    is_closing: bool,
+}
+
+/// A fence that this reactor has not passed yet.
+struct Pending {
+    passage: Passage,
+    /// Jobs that began before it.
+    mark: u64,
+}
+
+/// A connection of any of a server's protocols; as [`Connection`](crate::Connection) has them.
+pub trait AnyConnection {
+    /// How it came.
+    fn via(&self) -> &Via;
+    /// Whether its shard will look at it at the end of this turn.
+    fn dirty(&mut self) -> &mut bool;
+    /// Whether nothing of it is left to wait for.
+    fn is_gone(&self) -> bool;
+    /// Whether its socket is still there.
+    fn has_socket(&self) -> bool;
+    /// Whether an operation waits for memory.
+    fn is_waiting(&self) -> bool;
+    /// Whether it has work for its next turn.
+    fn has_more(&self) -> bool;
+    /// Whether it is open and has not said who it is.
+    fn is_stranger(&self) -> bool;
+    /// A receive completed.
+    fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
+    /// A batch was taken by the kernel, or never will be.
+    fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D);
+    /// The end of a turn that touched it.
+    fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool;
+    /// Looks at the time.
+    fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D);
+    /// Goes on, because of something that happened elsewhere.
+    fn resume<D: Driver>(&mut self, driver: &mut D);
+    /// Tells the peer that it ends, and closes.
+    fn dismiss<D: Driver>(&mut self, driver: &mut D);
+    /// Starts the end.
+    fn close<D: Driver>(&mut self, driver: &mut D);
+    /// The socket is gone.
+    fn on_closed(&mut self);
+    /// Nothing of it is left.
+    fn removed<D: Driver>(&mut self, driver: &mut D);
+}
+
+/// What composes protocols, on one reactor: which there are, and which of them a
+/// connection is of.
+pub trait Server: Sized + 'static {
+    /// A connection of any of them.
+    type Connection: AnyConnection;
+    /// What reactors tell each other.
+    type Mail: Send;
+    /// What a reactor has done.
+    type Report;
+
+    /// What all reactors have in common.
+    fn shared(&self) -> &Arc<Shared>;
+
+    /// The first reactor is there, whose clock says `now`.
+    fn begin(&self, now: Nanos);
+
+    /// Every volume that is open.
+    fn volumes(&self) -> Vec<Arc<dyn Volume>>;
+
+    /// Whether the listener of a number is still there.
+    fn is_listening(&self, listener: u16) -> bool;
+
+    /// A connection that just came, of what is spoken at its listener; of any protocol
+    /// where that is gone.
+    fn open(
+        &self,
+        id: ConnectionId,
+        socket: SocketId,
+        came: (Via, Place),
+        pool: &Pool,
+        now: Nanos,
+    ) -> Self::Connection;
+
+    /// The time, counted in jobs: see [`Jobs::mark`](crate::job::Jobs::mark).
+    fn mark(&self) -> u64;
+
+    /// Jobs that nobody waits for.
+    fn orphans(&self) -> usize;
+
+    /// Whether work of what is in `scope` that began before `mark` is awaited.
+    fn holds(&self, scope: &Scope, mark: u64) -> bool;
+
+    /// Whose job it is; nobody's of an orphan and of one that is over.
+    fn owner(&self, job: JobId) -> Option<ConnectionId>;
+
+    /// The next of the connections that can go on because of something that happened on
+    /// others.
+    fn take_due(&self) -> Option<ConnectionId>;
+
+    /// Whether there is one.
+    fn has_due(&self) -> bool;
+
+    /// File work of a job has completed: [`Shard::end_file_work`] of its protocol.
+    fn on_file<D: Driver>(
+        shard: &mut Shard<Self>,
+        job: JobId,
+        result: io::Result<u32>,
+        driver: &mut D,
+    );
+
+    /// Mail.
+    fn on_mail<D: Driver>(shard: &mut Shard<Self>, mail: Self::Mail, driver: &mut D);
+
+    /// Time has passed.
+    fn on_tick<D: Driver>(shard: &mut Shard<Self>, now: Nanos, driver: &mut D);
+
+    /// What the reactor has done.
+    fn report<D: Driver>(shard: &Shard<Self>, driver: &D) -> Self::Report;
+}
+
+/// A server that has a protocol.
+pub trait Has<P: Protocol>: Server {
+    /// What its connections on this reactor share.
+    fn local(&self) -> &Rc<P::Local>;
+
+    /// The connection, if it is of this protocol.
+    fn of(connection: &mut Self::Connection) -> Option<&mut P>;
+
+    /// As the server knows it.
+    fn any(connection: P) -> Self::Connection;
+}
+
+/// What somebody has spent of a turn (see [`machine::work`]).
+#[derive(Clone, Copy, Default)]
+struct Share {
+    turn: u64,
+    units: u64,
+}
+
+impl Share {
+    /// What was spent in this turn.
+    #[inline]
+    fn in_turn(&mut self, turn: u64) -> &mut u64 {
+        if self.turn != turn {
+            *self = Share { turn, units: 0 };
+        }
+        &mut self.units
+    }
+}
+
+/// One entry of the connection table.
+struct Entry<C> {
+    generation: u16,
+    connection: Option<C>,
+    share: Share,
+}
+
+/// One reactor's share of a server.
+pub struct Shard<S: Server> {
+    /// What composes it.
+    pub server: S,
+    number: usize,
+    shared: Arc<Shared>,
+    placer: Option<Placer>,
+    listening: Vec<Listening>,
+    table: Vec<Entry<S::Connection>>,
+    free: Vec<u32>,
+    dirty: Vec<u32>,
+    /// Which turn it is.
+    turn: u64,
+    /// What was spent by work without a connection.
+    background: Share,
+    /// File work that has completed and waits until who owns it has a share again, in
+    /// the order that it came.
+    deferred: VecDeque<(JobId, io::Result<u32>)>,
+    /// A connection has more work than its share of this turn was enough for.
+    has_more: bool,
+    /// What goes to other reactors where memory is short.
+    shortage: Shortage,
+    /// The most units that a connection has spent in a turn.
+    turn_units_max: u64,
+    open: usize,
+    /// Oldest first; some have said since who they are, or are gone.
+    strangers: VecDeque<ConnectionId>,
+    fences: Vec<Pending>,
+    /// Who wants to know what this reactor has done.
+    asked: Vec<Sender<S::Report>>,
+    flushes: Flushes,
+    tick_at: Option<Nanos>,
+    /// The last tick came too late to judge anybody by.
+    was_late: bool,
+    stopping: Option<Stopping>,
+    gave_up_on_orphans: bool,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    /// Connections are being closed.
+    Closing,
+    /// Its sockets are gone. Orphans, and what goes on without a socket, are waited for
+    /// until this time.
+    Closed(Nanos),
+}
+
+impl<S: Server> Shard<S> {
+    /// A shard with nothing to do yet; the one with an acceptor listens.
+    pub fn new<D: Driver>(
+        number: usize,
+        server: impl Into<S>,
+        acceptor: Option<Acceptor>,
+        driver: &mut D,
+    ) -> std::io::Result<Self> {
+        let server: S = server.into();
+        let shared = server.shared().clone();
+        shared.start(driver.now());
+        server.begin(driver.now());
+        let mut shard = Shard {
+            server,
+            number,
+            shared,
+            placer: None,
+            listening: Vec::new(),
+            table: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            turn: 0,
+            background: Share::default(),
+            deferred: VecDeque::new(),
+            has_more: false,
+            shortage: Shortage::default(),
+            turn_units_max: 0,
+            open: 0,
+            strangers: VecDeque::new(),
+            fences: Vec::new(),
+            asked: Vec::new(),
+            flushes: Flushes::default(),
+            tick_at: None,
+            was_late: false,
+            stopping: None,
+            gave_up_on_orphans: false,
+        };
+        if let Some(acceptor) = acceptor {
+            shard.placer = Some(acceptor.placer);
+            for (number, listener) in acceptor.listeners {
+                shard.listen(driver, number, listener)?;
+            }
+        }
+        Ok(shard)
+    }
+
+    /// What this reactor has done.
+    pub fn report<D: Driver>(&self, driver: &D) -> S::Report {
+        S::report(self, driver)
+    }
+
+    /// Says what it has done, at the end of this turn: what an I/O costs is done where
+    /// it was counted.
+    pub fn report_to(&mut self, to: Sender<S::Report>) {
+        self.asked.push(to);
+    }
+
+    /// Connections that are open, or about to end.
+    pub fn open_connections(&self) -> usize {
+        self.open
+    }
+
+    /// The most that a connection has spent in one turn, in units of [`machine::work`].
+    pub fn turn_units_max(&self) -> u64 {
+        self.turn_units_max
+    }
+
+    fn listen<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        number: u16,
+        listener: TcpListener,
+    ) -> io::Result<()> {
+        let token = Subject::Listener(number.into()).token();
+        let socket = driver.add_listener(listener, token)?;
+        self.listening.push(Listening {
+            number,
+            socket,
+            is_closing: false,
+        });
+        Ok(())
+    }
+
+    /// Closes the listener of a number and what came in by it.
+    fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
+        self.close_listeners(driver, |listening| listening.number == number);
+        self.for_each(driver, |connection, driver| {
+            if connection.via().listener == number && !broken::is(Fault::KeepConnections) {
+                connection.dismiss(driver);
+            }
+        });
+    }
+
+    fn close_listeners<D: Driver>(&mut self, driver: &mut D, which: impl Fn(&Listening) -> bool) {
+        for listening in &mut self.listening {
+            if which(listening) && !std::mem::replace(&mut listening.is_closing, true) {
+                let token = Subject::Listener(listening.number.into()).token();
+                driver.close(listening.socket, token);
+            }
+        }
+    }
+
+    /// Runs `f` on every connection.
+    fn for_each<D: Driver>(&mut self, driver: &mut D, f: impl Fn(&mut S::Connection, &mut D)) {
+        for index in 0..self.table.len() {
+            let id = ConnectionId {
+                index: index as u32,
+                generation: self.table[index].generation,
+            };
+            self.with(driver, id, &f);
+        }
+    }
+
+    fn accepted<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        listener: u16,
+    ) {
+        if self.shared.is_stopping() {
+            return;
+        }
+        let max = u64::from(self.shared.limits.connections_max);
+        let open: u64 = (self.shared.load.iter())
+            .map(|n| u64::from(n.load(Ordering::Relaxed)))
+            .sum();
+        if open >= max + u64::from(DISPLACING_MAX) {
+            return self.note_refusal(peer, "connections_max", max);
+        }
+        let of_address_max = self.shared.limits.connections_of_address_max;
+        let Some(place) = self.shared.hosts.place(peer.ip(), of_address_max) else {
+            let max = of_address_max.into();
+            return self.note_refusal(peer, "connections_of_address_max", max);
+        };
+        let placer = self.placer.as_mut().expect("only the acceptor accepts");
+        let shard = placer.place(reactor::incoming_cpu(&fd));
+        // Counted here, so that a burst of connections is spread as well.
+        self.shared.load[shard].fetch_add(1, Ordering::Relaxed);
+        let newcomer = Newcomer {
+            fd,
+            peer,
+            place,
+            listener,
+            displaces: open >= max,
+        };
+        if shard == self.number {
+            self.adopt(driver, newcomer);
+        } else {
+            self.shared.send(shard, ShardMail::Adopt(newcomer));
+        }
+    }
+
+    /// A connection is one too many for a limit.
+    fn note_refusal(&self, peer: SocketAddr, limit: &str, max: u64) {
+        self.shared.refusals.note(Refusal {
+            peer: Some(peer),
+            ..Refusal::new(
+                Kind::CONNECTION,
+                &format_args!("{limit} = {max} is reached"),
+            )
+        });
+    }
+
+    /// Whether it is open and has not said who it is.
+    fn is_stranger(&self, id: ConnectionId) -> bool {
+        let entry = &self.table[id.index as usize];
+        let connection = entry.connection.as_ref();
+        entry.generation == id.generation && connection.is_some_and(|c| c.is_stranger())
+    }
+
+    /// Closes the connection that has not said who it is for longest, if there
+    /// is one: strangers keep no host out.
+    fn displace<D: Driver>(&mut self, driver: &mut D) -> bool {
+        while let Some(id) = self.strangers.pop_front() {
+            if self.is_stranger(id) {
+                self.with(driver, id, |c, d| c.close(d));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn adopt<D: Driver>(&mut self, driver: &mut D, newcomer: Newcomer) {
+        let Newcomer {
+            fd,
+            peer,
+            place,
+            listener,
+            displaces,
+        } = newcomer;
+        if displaces && !self.displace(driver) {
+            self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
+            let max = self.shared.limits.connections_max.into();
+            return self.note_refusal(peer, "connections_max", max);
+        }
+        // It may have been accepted just before the listener was closed.
+        let is_late = self.is_late(listener);
+        let opened = |server: &S, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
+            let via = via_of(driver.local_addr(&fd)?);
+            let socket = driver.add_socket(fd)?;
+            let now = driver.now();
+            Ok(server.open(id, socket, (via, place), driver.pool(), now))
+        };
+        let id = self.put(driver, (peer, listener), opened);
+        if let Some(id) = id {
+            self.strangers.push_back(id);
+            self.with(driver, id, |c, d| {
+                if is_late {
+                    c.close(d);
+                }
+            });
+        }
+    }
+
+    /// Puts a connection into the table; `None` if it could not be opened.
+    pub fn put<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (peer, listener): (SocketAddr, u16),
+        open: impl FnOnce(
+            &S,
+            ConnectionId,
+            &dyn Fn(SocketAddr) -> Via,
+            &mut D,
+        ) -> io::Result<S::Connection>,
+    ) -> Option<ConnectionId> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.table.push(Entry {
+                generation: 0,
+                connection: None,
+                share: Share::default(),
+            });
+            (self.table.len() - 1) as u32
+        });
+        let id = ConnectionId {
+            index,
+            generation: self.table[index as usize].generation,
+        };
+        let connection = ConnectionRef {
+            shard: self.number as u32,
+            id,
+        };
+        let via_of = move |mut local: SocketAddr| {
+            local.set_ip(local.ip().to_canonical());
+            Via {
+                connection: connection.pack(),
+                local,
+                peer,
+                listener,
+            }
+        };
+        match open(&self.server, id, &via_of, driver) {
+            Ok(connection) => {
+                self.table[index as usize].connection = Some(connection);
+                self.open += 1;
+                self.tick_at.get_or_insert(driver.now() + TICK);
+                Some(id)
+            }
+            Err(error) => {
+                self.shared.refusals.note(Refusal {
+                    peer: Some(peer),
+                    ..Refusal::new(Kind::CONNECTION, &error)
+                });
+                self.free.push(index);
+                self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Counts one connection more, which comes from another reactor: [`Shard::put`]
+    /// follows.
+    pub fn expect(&mut self) {
+        self.shared.load[self.number].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether what comes in by a listener comes too late to be served.
+    pub fn is_late(&self, listener: u16) -> bool {
+        self.stopping.is_some() || !self.server.is_listening(listener)
+    }
+
+    /// Runs `f` on every connection of a protocol.
+    pub fn for_each_of<P: Protocol, D: Driver>(
+        &mut self,
+        driver: &mut D,
+        f: impl Fn(&mut P, &mut D),
+    ) where
+        S: Has<P>,
+    {
+        self.for_each(driver, |connection, driver| {
+            if let Some(connection) = S::of(connection) {
+                f(connection, driver);
+            }
+        });
+    }
+
+    /// Runs `f` on a connection that is still the one meant, and of this protocol.
+    #[inline]
+    pub fn with_of<P: Protocol, D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnectionId,
+        f: impl FnOnce(&mut P, &mut D),
+    ) where
+        S: Has<P>,
+    {
+        self.with(driver, id, |connection, driver| {
+            if let Some(connection) = S::of(connection) {
+                f(connection, driver);
+            }
+        });
+    }
+
+    /// Runs `f` on a connection that is still the one meant.
+    #[inline]
+    pub fn with<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnectionId,
+        f: impl FnOnce(&mut S::Connection, &mut D),
+    ) {
+        let max = self.units_max();
+        let Some(entry) = self.table.get_mut(id.index as usize) else {
+            return;
+        };
+        if entry.generation != id.generation {
+            return;
+        }
+        let Some(connection) = entry.connection.as_mut() else {
+            return;
+        };
+        let units = entry.share.in_turn(self.turn);
+        work::take_turn(units, max, || f(connection, driver));
+        self.turn_units_max = self.turn_units_max.max(*units);
+        if !std::mem::replace(connection.dirty(), true) {
+            self.dirty.push(id.index);
+        }
+    }
+
+    /// What a connection may spend in a turn.
+    #[inline]
+    fn units_max(&self) -> u64 {
+        match broken::is(Fault::EndlessTurn) {
+            true => u64::MAX,
+            false => self.shared.limits.turn_units_max,
+        }
+    }
+
+    /// Whether whose job it is has used its share of the turn up.
+    #[inline]
+    fn is_used_up(&mut self, id: JobId) -> bool {
+        let max = self.units_max();
+        let owner = self.server.owner(id);
+        let share = match owner {
+            Some(owner) => &mut self.table[owner.index as usize].share,
+            None => &mut self.background,
+        };
+        *share.in_turn(self.turn) >= max
+    }
+
+    /// File work has completed. What came before is seen to first.
+    #[inline]
+    fn on_file<D: Driver>(&mut self, driver: &mut D, id: JobId, result: io::Result<u32>) {
+        match self.deferred.is_empty() && !self.is_used_up(id) {
+            true => S::on_file(self, id, result, driver),
+            false => self.deferred.push_back((id, result)),
+        }
+    }
+
+    /// Ends file work that has waited, as far as shares go.
+    #[cold]
+    fn go_on_with_deferred<D: Driver>(&mut self, driver: &mut D) {
+        for _ in 0..self.deferred.len() {
+            let Some((id, result)) = self.deferred.pop_front() else {
+                return;
+            };
+            match self.is_used_up(id) {
+                true => self.deferred.push_back((id, result)),
+                false => S::on_file(self, id, result, driver),
+            }
+        }
+    }
+
+    /// File work of a job of this protocol has completed.
+    #[inline]
+    pub fn end_file_work<P: Protocol, D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: JobId,
+        result: io::Result<u32>,
+    ) where
+        S: Has<P>,
+    {
+        let Some(job) = P::jobs(self.server.local()).borrow_mut().take(id) else {
+            return;
+        };
+        match job.owner {
+            Some(owner) => self.with_of(driver, owner, |c, d| {
+                work::spend(work::OPERATION_UNITS);
+                c.on_file(id, job, result, d);
+            }),
+            None => P::on_unowned_file(self, id, job, result, driver),
+        }
+    }
+
+    /// Does what no connection asked for, as one of those that share the turn.
+    pub fn in_background(&mut self, f: impl FnOnce(&mut Self)) {
+        let mut units = *self.background.in_turn(self.turn);
+        let max = self.units_max();
+        work::take_turn(&mut units, max, || f(self));
+        self.background.units = units;
+    }
+
+    /// Mail for connections of a protocol.
+    pub fn on_protocol_mail<P: Protocol, D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mail: Mail<P::Answer, P::Mail>,
+    ) where
+        S: Has<P>,
+    {
+        match mail {
+            Mail::Answer(id, answer) => self.on_answer::<P, D>(driver, id, answer),
+            Mail::Own(mail) => P::on_mail(self, mail, driver),
+        }
+    }
+
+    /// The answer to a command that ended elsewhere.
+    fn on_answer<P: Protocol, D: Driver>(&mut self, driver: &mut D, id: JobId, answer: P::Answer)
+    where
+        S: Has<P>,
+    {
+        let mut jobs = P::jobs(self.server.local()).borrow_mut();
+        let job = jobs
+            .take(id)
+            .expect("a job that ends elsewhere has one answer");
+        let Some(owner) = job.owner else {
+            return jobs.bury(id);
+        };
+        jobs.release(id);
+        drop(jobs);
+        self.with_of(driver, owner, |c: &mut P, d| {
+            c.core_mut().jobs_open -= 1;
+            c.answered(job.tag, answer, d);
+        });
+    }
+
+    fn remove<D: Driver>(&mut self, driver: &mut D, index: u32) {
+        let entry = &mut self.table[index as usize];
+        if let Some(mut connection) = entry.connection.take() {
+            connection.removed(driver);
+        }
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(index);
+        self.open -= 1;
+        self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn stop<D: Driver>(&mut self, driver: &mut D) {
+        if self.stopping.is_none() {
+            self.stopping = Some(Stopping::Closing);
+            self.close_listeners(driver, |_| true);
+            self.for_each(driver, |c, d| c.dismiss(d));
+        }
+    }
+
+    /// Whether a connection has its socket. Some go on without one, and what
+    /// they wait for may never come: a disk that hangs, or a range that belongs to a
+    /// reactor that has failed.
+    fn has_sockets(&self) -> bool {
+        let mut connections = self.table.iter().filter_map(|e| e.connection.as_ref());
+        self.open > 0 && connections.any(|c| c.has_socket())
+    }
+
+    /// The last socket is gone: where that is so on every reactor, the volumes are
+    /// flushed, by the last.
+    fn closed<D: Driver>(&mut self, driver: &mut D) {
+        self.stopping = Some(Stopping::Closed(driver.now() + STOP_ORPHANS_MAX));
+        self.tick_at.get_or_insert(driver.now() + TICK);
+        if !self.shared.has_left(self.number) {
+            return;
+        }
+        self.shared.refusals.end();
+        let volumes = self.server.volumes();
+        let unsynced = &self.shared.unsynced;
+        unsynced.store(volumes.len() as u64, Ordering::Relaxed);
+        for volume in volumes {
+            let name = volume.info().name.clone();
+            let shared = self.shared.clone();
+            let then = move |result: Result<(), store::Error>| match result {
+                Ok(()) => {
+                    shared.unsynced.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    tracing::error!(volume = %name, %error, "volume not synced at the end");
+                }
+            };
+            self.flushes.start(driver, volume, Box::new(then));
+        }
+    }
+
+    /// Passes the fences that nothing of this reactor is behind any more.
+    #[cold]
+    fn pass_fences(&mut self) {
+        for pending in std::mem::take(&mut self.fences) {
+            // Passing the last one may begin others, by mail.
+            match self.holds(&pending) {
+                true => self.fences.push(pending),
+                false => pending.passage.pass(),
+            }
+        }
+    }
+
+    /// The loop of its reactor has failed. Whoever has it keeps it for as long as
+    /// the process lives: the kernel may still be at its memory, and what it has
+    /// under way holds its ranges.
+    pub fn failed(&mut self, why: &str) {
+        let volumes = self.server.volumes().len();
+        self.shared.reactor_failed(self.number, why, volumes);
+        self.fences.clear();
+    }
+
+    fn holds(&self, pending: &Pending) -> bool {
+        match pending.passage.scope() {
+            // It came in order.
+            Scope::Mail => false,
+            scope @ (Scope::Volumes(_) | Scope::Files(_)) => self.server.holds(scope, pending.mark),
+            Scope::Connections(list) => list.iter().any(|connection| {
+                let entry = self.table.get(connection.id.index as usize);
+                connection.shard as usize == self.number
+                    && entry.is_some_and(|entry| {
+                        entry.generation == connection.id.generation && entry.connection.is_some()
+                    })
+            }),
+            Scope::Listener(number) => {
+                let mut connections = self.table.iter().filter_map(|e| e.connection.as_ref());
+                connections.any(|connection| connection.via().listener == *number)
+                    || self.listening.iter().any(|l| l.number == *number)
+            }
+        }
+    }
+
+    /// Mail that is not of a protocol.
+    pub fn on_shard_mail<D: Driver>(&mut self, driver: &mut D, mail: ShardMail) {
+        match mail {
+            ShardMail::Adopt(newcomer) => self.adopt(driver, newcomer),
+            ShardMail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
+            ShardMail::Dismiss(ConnectionRef { id, .. }) => {
+                self.with(driver, id, |c, d| c.dismiss(d));
+            }
+            ShardMail::Fence(passage) => {
+                let mark = self.server.mark();
+                self.fences.push(Pending { passage, mark });
+            }
+            ShardMail::Listen(number, listener, then) => {
+                then(self.listen(driver, number, listener));
+            }
+            ShardMail::Unlisten(number) => self.unlisten(driver, number),
+            ShardMail::Flush(volume, then) => self.flushes.start(driver, volume, then),
+            ShardMail::MemoryWanted(by) => self.shortage.wanted(by, driver.pool()),
+            ShardMail::MemoryFreed => self.shortage.has_asked = false,
+            ShardMail::Stop => self.stop(driver),
+        }
+    }
+
+    /// Runs the connections that can go on because of something that happened on
+    /// others.
+    #[inline]
+    fn resume_due<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(id) = self.server.take_due() {
+            self.with(driver, id, |c, d| c.resume(d));
+        }
+    }
+
+    /// One turn of the connections in `dirty`, of which those that wait for
+    /// memory stay there; whether one found some and waits for more.
+    #[inline]
+    fn turn<D: Driver>(&mut self, driver: &mut D, dirty: &mut Vec<u32>) -> bool {
+        let max = self.units_max();
+        let mut wants_more = false;
+        dirty.retain(|&index| {
+            let entry = &mut self.table[index as usize];
+            let Some(connection) = entry.connection.as_mut() else {
+                return false;
+            };
+            let units = entry.share.in_turn(self.turn);
+            wants_more |= work::take_turn(units, max, || connection.on_turn(driver));
+            self.turn_units_max = self.turn_units_max.max(*units);
+            self.has_more |= connection.has_more();
+            self.shortage.is_here |= connection.is_waiting();
+            // One that waits for memory is looked at again when something
+            // happens, which is when memory comes free.
+            let again = connection.is_waiting() || connection.has_more();
+            *connection.dirty() = again;
+            if connection.is_gone() {
+                self.remove(driver, index);
+            }
+            again
+        });
+        wants_more
+    }
+}
+
+impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
+    #[inline]
+    fn on_completion(&mut self, driver: &mut D, completion: Completion) {
+        match completion {
+            Completion::Received { token, result } => {
+                if let Subject::Recv(id) = Subject::of(token) {
+                    self.with(driver, id, |c, d| c.on_received(result, d));
+                }
+            }
+            Completion::Sent { token, result } => {
+                if let Subject::Send(id) = Subject::of(token) {
+                    self.with(driver, id, |c, d| c.on_sent(result, d));
+                }
+            }
+            Completion::File { token, result } => match Subject::of(token) {
+                Subject::File(id) => self.on_file(driver, id, result),
+                Subject::Sync(n) => self.flushes.resume(driver, n, result),
+                other => unreachable!("file work of {other:?}"),
+            },
+            Completion::Accepted { token, result } => match (Subject::of(token), result) {
+                (Subject::Listener(n), Ok((fd, peer))) => {
+                    self.accepted(driver, fd, peer, n as u16);
+                }
+                (_, Ok(_)) => unreachable!("only listeners accept"),
+                (_, Err(error)) => {
+                    let refusal = Refusal::new(Kind::CONNECTION, &error);
+                    self.shared.refusals.note(refusal);
+                }
+            },
+            Completion::Closed { token } => match Subject::of(token) {
+                Subject::Close(id) => self.with(driver, id, |c, _| c.on_closed()),
+                Subject::Listener(n) => self.listening.retain(|l| u32::from(l.number) != n),
+                other => unreachable!("{other:?} has no socket"),
+            },
+            Completion::Connected { .. } => unreachable!("a server connects to nobody"),
+        }
+    }
+
+    fn on_mail(&mut self, driver: &mut D, mail: S::Mail) {
+        S::on_mail(self, mail, driver);
+    }
+
+    /// Sends and receives for every connection that this turn touched, so
+    /// that all its answers leave in one batch.
+    #[inline]
+    fn on_turn(&mut self, driver: &mut D) {
+        self.has_more = false;
+        self.shortage.is_here = false;
+        if !self.deferred.is_empty() {
+            self.go_on_with_deferred(driver);
+        }
+        loop {
+            self.resume_due(driver);
+            let mut dirty = std::mem::take(&mut self.dirty);
+            // Where memory is short they take turns, until there is none.
+            while self.turn(driver, &mut dirty) {}
+            dirty.append(&mut self.dirty);
+            self.dirty = dirty;
+            if !self.server.has_due() {
+                break;
+            }
+        }
+        if self.shortage.concerns_others() {
+            self.shortage
+                .turn_ends(&self.shared, self.number, driver.pool());
+        }
+        if !self.fences.is_empty() {
+            self.pass_fences();
+        }
+        // Only now: what an I/O costs is done where it was counted.
+        while let Some(to) = self.asked.pop() {
+            // Who asked may have given up waiting.
+            let _ = to.send(self.report(driver));
+        }
+        if self.stopping == Some(Stopping::Closing) && !self.has_sockets() {
+            self.closed(driver);
+        }
+        self.turn += 1;
+    }
+
+    fn has_more(&self) -> bool {
+        self.has_more || !self.deferred.is_empty()
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.tick_at
+    }
+
+    fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
+        self.shared.refusals.tick(now);
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|id| self.is_stranger(*id));
+        self.strangers = strangers;
+        // Where it was us who stood still, a machine that was paused, what hosts
+        // have sent meanwhile is heard before their time is up.
+        let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
+        self.was_late = is_late && !self.was_late && !broken::is(Fault::HastyTick);
+        S::on_tick(self, now, driver);
+        if !self.was_late {
+            self.for_each(driver, |c, d| c.on_tick(now, d));
+        }
+        let is_needed =
+            self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();
+        self.tick_at = is_needed.then_some(now + TICK);
+        if let Some(Stopping::Closed(until)) = self.stopping {
+            self.gave_up_on_orphans = now >= until;
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.stopping, Some(Stopping::Closed(_)))
+            && self.flushes.is_empty()
+            && self.listening.is_empty()
+            && (self.gave_up_on_orphans || self.server.orphans() == 0 && self.open == 0)
+    }
+}

@@ -1,0 +1,232 @@
+//! What the reactors of one server have in common, off the way of an I/O.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use machine::Nanos;
+use mem::broken::{self, Fault};
+
+use crate::clerk::{self, About, Desk};
+use crate::fence::{Passage, Scope};
+use crate::hosts::{Hosts, SHORTAGE};
+use crate::locked::locked;
+use crate::placement::Load;
+use crate::post::{Post, ShardMail};
+use crate::refusals::Refusals;
+use crate::reservation::Hears;
+use crate::token::ConnectionRef;
+
+/// What peers may take, whatever they speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of all hosts together.
+    pub connections_max: u32,
+    /// Connections of one address, or of one subnet (/64) of IPv6.
+    pub connections_of_address_max: u32,
+    /// What a connection may spend in one turn of its reactor before all others of it
+    /// have theirs, in units of [`machine::work`].
+    pub turn_units_max: u64,
+}
+
+/// What the reactors of one server have in common.
+pub struct Shared {
+    /// What peers may take.
+    pub limits: Limits,
+    /// Connections of each reactor.
+    pub load: Load,
+    /// What peers were refused.
+    pub refusals: Refusals,
+    /// What hosts have.
+    pub hosts: Arc<Hosts>,
+    /// Parts that have failed, beside reactors.
+    pub failures: Mutex<Vec<String>>,
+    /// At the end, volumes that are not flushed yet, or could not be.
+    pub unsynced: AtomicU64,
+    post: Arc<dyn Post<ShardMail>>,
+    desk: Arc<Desk>,
+    started: OnceLock<Nanos>,
+    is_stopping: AtomicBool,
+    /// When a connection last went short of memory; 0 for never.
+    short_at: AtomicU64,
+    /// Reactors that serve, or still have connections while the server stops.
+    serving: Mutex<BTreeSet<usize>>,
+    hearing: OnceLock<Vec<Weak<dyn Hears>>>,
+}
+
+impl Shared {
+    /// Of so many reactors, which get their mail by `post`.
+    pub fn new(limits: Limits, reactors: usize, post: Arc<dyn Post<ShardMail>>) -> Shared {
+        Shared {
+            limits,
+            load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
+            refusals: Refusals::default(),
+            hosts: Arc::default(),
+            failures: Mutex::default(),
+            unsynced: AtomicU64::new(0),
+            post,
+            desk: Arc::default(),
+            started: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+            short_at: AtomicU64::new(0),
+            serving: Mutex::new((0..reactors).collect()),
+            hearing: OnceLock::new(),
+        }
+    }
+
+    /// Who is told of reservations; set once, before the first reactor runs.
+    pub fn set_hearing(&self, hearing: Vec<Weak<dyn Hears>>) {
+        assert!(self.hearing.set(hearing).is_ok(), "set once");
+    }
+
+    pub(crate) fn hearing(&self) -> impl Iterator<Item = Arc<dyn Hears>> {
+        let all = self.hearing.get().into_iter().flatten();
+        all.filter_map(Weak::upgrade)
+    }
+
+    /// Mail to one reactor.
+    pub fn send(&self, shard: usize, mail: ShardMail) {
+        self.post.send(shard, mail);
+    }
+
+    /// Mail to every reactor.
+    pub fn send_all(&self, mail: impl Fn() -> ShardMail) {
+        for shard in 0..self.load.len() {
+            self.send(shard, mail());
+        }
+    }
+
+    /// Tells a connection's reactor to close it.
+    pub fn close(&self, packed: u64) {
+        let connection = ConnectionRef::unpack(packed);
+        self.send(connection.shard as usize, ShardMail::Close(connection));
+    }
+
+    /// Tells a peer that its connection ends, and closes it.
+    pub fn dismiss(&self, packed: u64) {
+        let connection = ConnectionRef::unpack(packed);
+        self.send(connection.shard as usize, ShardMail::Dismiss(connection));
+    }
+
+    /// Runs `then`, on some reactor, when what is in `scope` and began before
+    /// is over on all of them.
+    pub fn fence(&self, scope: Scope, then: impl FnOnce() + Send + 'static) {
+        let scope = match scope {
+            Scope::Listener(_) if broken::is(Fault::KeepConnections) => Scope::Mail,
+            scope => scope,
+        };
+        let parts = Passage::all(scope, self.load.len(), Box::new(then), &self.desk);
+        for (shard, part) in parts.enumerate() {
+            self.send(shard, ShardMail::Fence(part));
+        }
+    }
+
+    /// Has work done that may block, after all that was given before of what it is
+    /// about.
+    pub fn clerk(&self, about: About, work: impl FnOnce() + Send + 'static) {
+        self.desk.add(about, Box::new(work));
+    }
+
+    /// Does the clerk's work where there is no thread for it; how many pieces.
+    pub fn run_clerk(&self) -> usize {
+        let mut done = 0;
+        while self.desk.run_next(|work| work()) {
+            done += 1;
+        }
+        done
+    }
+
+    /// Has the clerk's work done by threads.
+    pub fn start_clerk(self: &Arc<Self>) -> io::Result<()> {
+        let (needs, tells) = (Arc::downgrade(self), Arc::downgrade(self));
+        let failed = move |thread: &str, why: &str| {
+            if let Some(shared) = tells.upgrade() {
+                shared.work_failed(thread, why);
+            }
+        };
+        clerk::start(&self.desk, move || needs.strong_count() > 0, failed)
+    }
+
+    /// No work is done beside the reactors any more. Without a thread of the
+    /// clerk's, whoever ran the reactors says so: work may own what it lies in.
+    pub fn end_clerk(&self) {
+        self.desk.close();
+    }
+
+    /// Ends it in order: no new connections, open ones closed, volumes synced.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.send_all(|| ShardMail::Stop);
+    }
+
+    /// A reactor has none of its connections left: whether it is the last one.
+    pub fn has_left(&self, shard: usize) -> bool {
+        let mut serving = locked(&self.serving);
+        serving.remove(&shard) && serving.is_empty()
+    }
+
+    /// A reactor has failed: the others end in order, so that hosts go on by
+    /// other paths at once. Where they have ended already, nobody is left to sync
+    /// the volumes, of which there are so many.
+    pub fn reactor_failed(&self, shard: usize, why: &str, volumes: usize) {
+        tracing::error!(
+            reactor = shard,
+            why,
+            "a reactor has failed: its connections are closed and the target stops; \
+             report this, and start weft again"
+        );
+        // Before the others hear of it: the last of them syncs the volumes.
+        let was_last = self.has_left(shard);
+        if !broken::is(Fault::KeepServing) {
+            self.stop();
+        }
+        if was_last {
+            self.unsynced.store(volumes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Work beside the reactors has failed: they end in order.
+    fn work_failed(&self, thread: &str, why: &str) {
+        tracing::error!(
+            thread,
+            why,
+            "work beside the reactors has failed: the target stops; \
+             report this, and start weft again"
+        );
+        locked(&self.failures).push(format!("{thread}: {why}"));
+        self.stop();
+    }
+
+    /// Whether it is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// A connection has waited for memory for some time.
+    pub(crate) fn note_shortage(&self, now: Nanos) {
+        self.short_at.store(now.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether one has a moment ago.
+    pub(crate) fn is_short(&self, now: Nanos) -> bool {
+        let at = self.short_at.load(Ordering::Relaxed);
+        at != 0 && now.saturating_sub(at) < SHORTAGE
+    }
+
+    /// The clock of the reactors says `now`: the first to say so starts the server.
+    pub(crate) fn start(&self, now: Nanos) {
+        self.started.get_or_init(|| now);
+    }
+
+    /// When the first reactor was there.
+    pub fn started(&self) -> Nanos {
+        *self.started.get().expect("a reactor runs")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end_clerk();
+    }
+}

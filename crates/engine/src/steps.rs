@@ -1,0 +1,107 @@
+//! Commands that take several I/Os, on one volume or many.
+
+use std::sync::Arc;
+
+use mem::Buf;
+use store::Volume;
+
+/// One I/O of several.
+pub struct Step {
+    /// Index of the volume in what the connection is served, for the error log.
+    pub unit: u32,
+    /// Itself.
+    pub volume: Arc<dyn Volume>,
+    /// What it is to do.
+    pub io: store::Io,
+}
+
+/// What a command of several I/Os does, one after the other; answered with `A`.
+pub trait Plan<A> {
+    /// The next one; `None` at the end.
+    fn next(&mut self) -> Option<Step>;
+
+    /// Whether what is left will be done on this volume.
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool;
+
+    /// What the command is answered with when the step begun last has failed,
+    /// if not with what the error says.
+    fn failed(&mut self, _: store::Error) -> Option<A> {
+        None
+    }
+
+    /// What the command is answered with when no step is left, if not with
+    /// success.
+    fn verdict(&mut self) -> Option<A> {
+        None
+    }
+}
+
+/// Steps that are known from the start, the next one last.
+impl<A> Plan<A> for Vec<Step> {
+    fn next(&mut self) -> Option<Step> {
+        self.pop()
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        self.iter().any(|step| Arc::ptr_eq(&step.volume, volume))
+    }
+}
+
+/// What a command has left to do. It holds its volumes: what becomes of them
+/// in what is served meanwhile does not matter to it.
+pub struct Steps<A> {
+    left: Box<dyn Plan<A>>,
+    /// Steps begun.
+    begun: u32,
+    /// What they read into and write from.
+    buf: Option<Buf>,
+}
+
+impl<A: 'static> Steps<A> {
+    /// The steps in order, and the memory that they name.
+    pub fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Self> {
+        steps.reverse();
+        Steps::planned(Box::new(steps), buf)
+    }
+
+    /// The same of steps that are made as they are taken.
+    pub fn planned(left: Box<dyn Plan<A>>, buf: Option<Buf>) -> Box<Self> {
+        Box::new(Steps {
+            left,
+            begun: 0,
+            buf,
+        })
+    }
+
+    /// Begins the next one.
+    pub fn begin_next(&mut self) -> Option<Step> {
+        let step = self.left.next()?;
+        self.begun += 1;
+        Some(step)
+    }
+
+    /// How many have begun.
+    pub fn begun(&self) -> u32 {
+        self.begun
+    }
+
+    /// As [`Plan::failed`].
+    pub fn failed(&mut self, error: store::Error) -> Option<A> {
+        self.left.failed(error)
+    }
+
+    /// As [`Plan::verdict`].
+    pub fn verdict(&mut self) -> Option<A> {
+        self.left.verdict()
+    }
+
+    /// Whether they have memory of their own.
+    pub fn has_buf(&self) -> bool {
+        self.buf.is_some()
+    }
+
+    /// Whether what is left will be done on this volume.
+    pub fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        self.left.touches(volume)
+    }
+}

@@ -1,0 +1,220 @@
+//! Connections that go short of memory, and those that sit on it.
+//!
+//! What finds no memory waits, and the connection goes on receiving: the data
+//! that others of its commands were promised memory for must come in, or none
+//! of that memory would ever be free again. Where a host neither sends what it
+//! was asked for nor takes what it asked for, while others go short, its
+//! connection ends.
+
+use std::collections::VecDeque;
+
+use machine::{Nanos, work};
+use reactor::Driver;
+
+use crate::connection::Connection;
+use crate::protocol::{Event, Op, Protocol};
+use crate::refusals::Kind;
+
+/// A command that found no memory for so many ticks is answered: its host is
+/// about to give up on it.
+const WAIT_TICKS_MAX: u32 = 50;
+/// While others go short, a connection that moves no byte holds memory no
+/// longer than this,
+const IDLE_TICKS_MAX: u32 = 10;
+/// and one that moves a few no longer than this.
+const HELD_TICKS_MAX: u32 = 60;
+
+/// For small buffers and for larger ones.
+const QUEUES: usize = 2;
+
+struct Wait<O> {
+    op: O,
+    ticks: u32,
+}
+
+/// What waits for memory on one connection, at most a queue's entries.
+pub struct Waiting<O> {
+    /// For small buffers, to which larger ones leave some memory, and for larger ones;
+    /// each in the order they came.
+    queues: [VecDeque<Wait<O>>; QUEUES],
+    /// Its data is in the staging buffer, or stands before its memory: nothing
+    /// is received before it goes on.
+    stalled: Option<Wait<O>>,
+}
+
+impl<O> Default for Waiting<O> {
+    fn default() -> Self {
+        Waiting {
+            queues: Default::default(),
+            stalled: None,
+        }
+    }
+}
+
+impl<O> Waiting<O> {
+    /// Whether something stands before all that comes.
+    #[inline]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// What waits will not be done.
+    pub fn clear(&mut self) {
+        *self = Waiting::default();
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Wait<O>> {
+        self.queues.iter().flatten().chain(&self.stalled)
+    }
+
+    fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
+        self.all().any(|wait| meant(&wait.op))
+    }
+
+    /// Takes out the first that is `meant`: it will not be executed as it is.
+    pub fn take(&mut self, meant: impl Fn(&O) -> bool) -> Option<O> {
+        for queue in &mut self.queues {
+            if let Some(at) = queue.iter().position(|wait| meant(&wait.op)) {
+                return queue.remove(at).map(|wait| wait.op);
+            }
+        }
+        let is_meant = self.stalled.as_ref().is_some_and(|wait| meant(&wait.op));
+        self.stalled.take_if(|_| is_meant).map(|wait| wait.op)
+    }
+
+    /// A tick has passed; whether something waited all of it.
+    fn tick(&mut self) -> bool {
+        for wait in self.queues.iter_mut().flatten().chain(&mut self.stalled) {
+            wait.ticks += 1;
+        }
+        self.all().any(|wait| wait.ticks > 1)
+    }
+
+    /// Takes out one that has waited for too long.
+    fn take_late(&mut self) -> Option<O> {
+        let is_late = |wait: &Wait<O>| wait.ticks > WAIT_TICKS_MAX;
+        // Those in front have waited longest.
+        let mut queues = self.queues.iter_mut();
+        if let Some(queue) = queues.find(|queue| queue.front().is_some_and(is_late)) {
+            return queue.pop_front().map(|wait| wait.op);
+        }
+        self.stalled
+            .take_if(|wait| is_late(wait))
+            .map(|wait| wait.op)
+    }
+}
+
+/// What a connection does where it finds no memory.
+pub trait Waits: Protocol {
+    /// There was no memory for `op`.
+    #[cold]
+    fn wait(&mut self, op: Op<Self>) {
+        let stalls = self.stalls(&op);
+        let core = self.core_mut();
+        let wait = Wait { op, ticks: 0 };
+        match stalls {
+            true => core.waiting.stalled = Some(wait),
+            false => {
+                let queue = usize::from(!core.pool.has_refused_small());
+                core.waiting.queues[queue].push_back(wait);
+            }
+        }
+    }
+
+    /// Tries again one operation that found no small buffer, one that found no larger
+    /// one, and the one that keeps others from being received. Whether one went on and
+    /// more wait: connections take turns.
+    #[cold]
+    fn retry<D: Driver>(&mut self, driver: &mut D) -> bool {
+        if self.core_mut().gives_way() {
+            return false;
+        }
+        let mut went_on = false;
+        // Who is first now claims anew what it needs.
+        self.core_mut().pool.forget_claim();
+        if self.core().waiting.stalled.is_none() {
+            // Data of one of them may have come since, and stand before its memory.
+            let stalls = |wait: &Wait<Op<Self>>| self.stalls(&wait.op);
+            let mut queues = self.core().waiting.queues.iter().enumerate();
+            let found = queues.find_map(|(n, queue)| Some((n, queue.iter().position(stalls)?)));
+            let waiting = &mut self.core_mut().waiting;
+            waiting.stalled = found.and_then(|(n, at)| waiting.queues[n].remove(at));
+        }
+        if let Some(wait) = self.core_mut().waiting.stalled.take() {
+            work::spend(work::OPERATION_UNITS);
+            went_on = self.execute(&wait.op, driver);
+            match went_on {
+                true => self.run(driver),
+                false => self.core_mut().waiting.stalled = Some(wait),
+            }
+        }
+        for n in 0..QUEUES {
+            if let Some(wait) = self.core_mut().waiting.queues[n].pop_front() {
+                work::spend(work::OPERATION_UNITS);
+                match self.execute(&wait.op, driver) {
+                    true => went_on = true,
+                    false => self.core_mut().waiting.queues[n].push_front(wait),
+                }
+            }
+        }
+        went_on && !self.core().waiting.is_empty()
+    }
+
+    /// Looks at memory: what it waits for, and what it holds while others wait.
+    fn memory_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        let core = self.core_mut();
+        core.link.tick();
+        if core.waiting.is_empty() {
+            core.pool.forget_claim();
+        }
+        // A host that holds much itself is in nobody's way but its own.
+        if core.waiting.tick() && core.host.note_shortage(now) {
+            core.shared.note_shortage(now);
+        }
+        while let Some(op) = self.core_mut().waiting.take_late() {
+            self.refuse(op, driver);
+            self.run(driver);
+        }
+        // Who is slow is in nobody's way as long as only his own host waits.
+        let core = self.core();
+        let is_idle = core.link.idle_ticks() >= IDLE_TICKS_MAX;
+        let must_not_sit = core.shared.is_short(now) || (is_idle && core.host.is_short(now));
+        if must_not_sit && sits_on_memory(self) {
+            let reason = "its peer moves no data while others go short of memory";
+            self.note_refusal(Kind::END, &reason);
+            // Peers give the rest up too when one connection is lost, and what
+            // the rest waits for had better be another's.
+            self.on_event(Event::SitsOnMemory, driver);
+            self.close(driver);
+        }
+    }
+}
+
+impl<P: Protocol> Waits for P {}
+
+/// Whether a connection holds memory for longer than others can wait, for data that
+/// its host does not send or take.
+fn sits_on_memory<P: Protocol>(c: &P) -> bool {
+    let core = c.core();
+    let max = match core.link.idle_ticks() {
+        IDLE_TICKS_MAX.. => IDLE_TICKS_MAX,
+        _ => HELD_TICKS_MAX,
+    };
+    if core.link.sending_ticks() >= max {
+        return true;
+    }
+    // What a volume has just ended leaves with this turn.
+    if core.link.has_unsent() && !core.link.is_sending() {
+        return false;
+    }
+    // Whatever a volume is at, or waits itself, is not the peer's doing.
+    (core.link.held()).any(|(tag, ticks)| {
+        ticks >= max && !core.waiting.has(|op| P::is_of(op, tag)) && !c.is_worked_on(tag)
+    })
+}

@@ -1,0 +1,70 @@
+//! What NFS is to serve, and how.
+
+use std::path::PathBuf;
+
+use nfsd::exports::Rule;
+
+/// A file system to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemSpec {
+    /// What exports call it.
+    pub name: String,
+    /// Where its content lies.
+    pub kind: FileSystemKind,
+}
+
+/// Where the content of a file system lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// In memory, gone with the process: so many bytes at most, content and all
+    /// that describes it.
+    Mem {
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// In a directory of the machine.
+    Dir {
+        /// Which.
+        path: PathBuf,
+        /// A folder of its own for what file handles mean.
+        state: PathBuf,
+        /// Every change is refused.
+        read_only: bool,
+    },
+}
+
+/// A file system under a path that clients know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSpec {
+    /// `/` or `/a/b`.
+    pub path: String,
+    /// Name of the file system.
+    pub file_system: String,
+    /// The first whose clients match decides; who is in none may not use it.
+    pub rules: Vec<Rule>,
+}
+
+/// How NFS is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsSettings {
+    /// Data of one READ or WRITE, bytes.
+    pub io_bytes_max: u32,
+    /// How long a client that says nothing keeps what it has for sure.
+    pub lease_ms: u32,
+    /// How long clients may take to reclaim what they had, after a start.
+    pub grace_ms: u32,
+    /// A folder for what must be known after a restart; without one no client
+    /// can reclaim anything then.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for NfsSettings {
+    fn default() -> Self {
+        NfsSettings {
+            io_bytes_max: 1 << 20,
+            lease_ms: 90_000,
+            grace_ms: 90_000,
+            state: None,
+        }
+    }
+}

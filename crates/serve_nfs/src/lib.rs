@@ -1,0 +1,583 @@
+//! NFS: calls of clients on the target's connections.
+//!
+//! A connection that has died stays, without its socket, until what its calls
+//! wait for has come: each goes to its end, so that who sends it again on
+//! another connection of its session is answered from the slot instead of having
+//! it done twice (RFC 8881, section 2.10.6).
+
+#![forbid(unsafe_code)]
+
+mod config;
+pub mod files;
+mod mail;
+pub mod records;
+mod service;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::nfs::Connection as Transport;
+use ::nfs::connection::{Op, Settings};
+use engine::blocks::Kept;
+use engine::hosts::Place;
+use engine::job::{Job, Jobs};
+use engine::{
+    ConnectionId, Core, Elsewhere as _, Event, Has, JobId, Kind, Post, Protocol, Refusal, Shard,
+    Stage, Subject, Via, Waits as _, job,
+};
+use machine::{Machine, Nanos, Tag};
+use mem::Pool;
+use nfsd::callback::Callback;
+use nfsd::{Around, Elsewhere, Execution, Peer, Step};
+use reactor::{Driver, FileIo, SocketId, Token};
+use store::fs::{self, FileSystem, Time};
+
+pub use ::nfs::connection::Flavor;
+pub use nfsd::exports::{Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash};
+
+pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
+pub use self::mail::{Client, OwnMail, on_tick};
+pub use self::service::{Service, Wall};
+
+/// A client is not taken.
+const CLIENT_REFUSED: Kind = Kind("NFS client refused");
+/// An export is not for a client.
+const MOUNT_REFUSED: Kind = Kind("NFS mount refused");
+
+/// What reactors tell each other, with answers to calls.
+pub type Mail = engine::Mail<GoOn, OwnMail>;
+
+/// Where the answer to a call comes from that is not there yet.
+pub enum Work {
+    /// The file system is at it.
+    Files(Arc<dyn FileSystem>, fs::Task),
+    /// It goes on when others have had their turn.
+    Turn,
+    /// The file system is at something that was begun without a call.
+    Background(Box<nfsd::offload::Work>, fs::Task),
+    /// What it waits for is done elsewhere.
+    Elsewhere,
+}
+
+impl job::Work for Work {
+    fn elsewhere() -> Work {
+        Work::Elsewhere
+    }
+
+    fn has_begun(&self) -> bool {
+        true
+    }
+
+    fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {
+        if let Work::Files(_, task) = self {
+            task.cancel();
+        }
+    }
+
+    fn resume(self, result: io::Result<u32>, files: &mut dyn FileIo, token: Token) -> Option<Work> {
+        let Work::Files(fs, task) = self else {
+            return None;
+        };
+        match fs.resume(task, result, files, token) {
+            fs::Progress::Pending(task) => Some(Work::Files(fs, task)),
+            fs::Progress::Done(_) => None,
+        }
+    }
+
+    fn is_in(&self, meant: &Arc<dyn FileSystem>) -> bool {
+        matches!(self, Work::Files(fs, _) if Arc::ptr_eq(fs, meant))
+    }
+}
+
+/// What the connections of one reactor share.
+pub struct Local {
+    service: Arc<Service>,
+    jobs: Rc<RefCell<Jobs<Work>>>,
+    /// Calls that were begun.
+    calls: Cell<u64>,
+    /// When it was which time of day.
+    clock: Cell<(Nanos, Time)>,
+}
+
+impl Local {
+    /// Of a reactor without connections.
+    pub fn new(service: Arc<Service>, jobs: Jobs<Work>) -> Local {
+        Local {
+            service,
+            jobs: Rc::new(RefCell::new(jobs)),
+            calls: Cell::default(),
+            clock: Cell::default(),
+        }
+    }
+
+    /// Calls that were begun.
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
+    /// Looks at the clock.
+    fn look(&self, now: Nanos) {
+        self.clock.set((now, self.service.wall.time(now)));
+    }
+
+    /// The time of day.
+    #[inline]
+    fn time(&self, now: Nanos) -> Time {
+        let (then, time) = self.clock.get();
+        service::later(time, now.saturating_sub(then))
+    }
+}
+
+/// A call that waits, or none.
+#[derive(Default)]
+struct Slot {
+    execution: Execution,
+    /// It has begun and waits for memory.
+    is_starved: bool,
+}
+
+/// A call to a client that is not answered after this is not waited for: it was
+/// made anew long before.
+const CALL_MAX: Nanos = 60_000_000_000;
+
+/// One NFS connection.
+pub struct Connection {
+    core: Core<Connection>,
+    /// What it shares with others of its reactor.
+    local: Rc<Local>,
+    peer: Peer,
+    /// In which every call begins. Most end there, so it stays warm.
+    first: Execution,
+    /// Calls that wait, by tag.
+    slots: Vec<Slot>,
+    /// How many of them are starved.
+    starved: usize,
+    /// Our calls that are not answered: the xid, what [`Nfsd`](nfsd::Nfsd) calls
+    /// it, and when it was made.
+    called: Vec<(u32, u64, Nanos)>,
+    /// It has called something.
+    is_known: bool,
+    /// It closes when the calls under way are answered.
+    is_leaving: bool,
+}
+
+/// A connection that just came.
+pub fn open(
+    local: &Rc<Local>,
+    (id, socket): (ConnectionId, SocketId),
+    (via, place): (Via, Place),
+    (pool, now): (&Pool, Nanos),
+) -> Connection {
+    local.look(now);
+    let service = &local.service;
+    let nfsd = service.nfsd();
+    let settings = Settings {
+        io_bytes_max: nfsd.settings.io_bytes_max,
+        handshake_timeout: service.handshake_timeout,
+        ..Settings::default()
+    };
+    let peer = Peer::new(nfsd, via.connection, via.peer);
+    let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
+    let machine = Transport::new(settings, now);
+    Connection {
+        core: Core::new(machine, id, socket, (via, place), shared, here),
+        local: local.clone(),
+        peer,
+        first: Execution::default(),
+        slots: Vec::new(),
+        starved: 0,
+        called: Vec::new(),
+        is_known: false,
+        is_leaving: false,
+    }
+}
+
+impl Connection {
+    /// A call that has just begun waits.
+    #[cold]
+    fn put_aside(&mut self, tag: Tag, tags_max: usize) {
+        let len = tags_max.max(usize::from(tag) + 1);
+        if self.slots.len() < len {
+            self.slots.resize_with(len, Slot::default);
+        }
+        let slot = &mut self.slots[usize::from(tag)];
+        std::mem::swap(&mut slot.execution, &mut self.first);
+    }
+
+    #[cold]
+    fn starve(&mut self, tag: Tag) {
+        self.slots[usize::from(tag)].is_starved = true;
+        self.starved += 1;
+    }
+
+    /// Whether a call was starved; it is not any more.
+    #[inline]
+    fn feed(&mut self, tag: Tag) -> bool {
+        if self.starved == 0 {
+            return false;
+        }
+        let slot = self.slots.get_mut(usize::from(tag));
+        let was = slot.is_some_and(|slot| std::mem::take(&mut slot.is_starved));
+        self.starved -= usize::from(was);
+        was
+    }
+}
+
+/// What a call waited for elsewhere is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoOn;
+
+impl Protocol for Connection {
+    type Machine = Transport;
+    type Answer = GoOn;
+    type Mail = OwnMail;
+    type Job = Work;
+    type Local = Local;
+
+    fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
+        &local.jobs
+    }
+
+    #[inline]
+    fn core(&self) -> &Core<Self> {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut Core<Self> {
+        &mut self.core
+    }
+
+    fn post(&self) -> &Arc<dyn Post<Mail>> {
+        &self.local.service.post
+    }
+
+    /// Whoever was to do it has failed, and the target stops. What clients may
+    /// reclaim is not on the disk then, as when the disk fails.
+    fn lost() -> GoOn {
+        GoOn
+    }
+
+    #[inline]
+    fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+        match *op {
+            Op::Call { tag } => self.call(tag, driver),
+            Op::Prepare {
+                call,
+                tag,
+                offset,
+                len,
+                staged,
+            } => self.run_call(None, None, driver, |_, around| {
+                nfsd::prepare(around, call, tag, offset, len, staged)
+            }),
+            Op::Answer { tag, xid } => {
+                self.called_back(tag, xid, driver);
+                true
+            }
+            Op::Fatal(error) => {
+                self.core.shared.refusals.note(Refusal {
+                    peer: Some(self.core.via.peer),
+                    ..Refusal::new(Kind::END, &error)
+                });
+                true
+            }
+        }
+    }
+
+    fn refuse<D: Driver>(&mut self, op: Op, driver: &mut D) {
+        match op {
+            Op::Prepare { tag, .. } => self.core.link.machine.refuse(tag),
+            Op::Call { tag } => self.refuse_call(tag, driver),
+            Op::Answer { .. } | Op::Fatal(_) => {}
+        }
+    }
+
+    fn answered<D: Driver>(&mut self, tag: Tag, _: GoOn, driver: &mut D) {
+        self.go_on(tag, driver);
+    }
+
+    #[inline]
+    fn on_file<D: Driver>(
+        &mut self,
+        id: JobId,
+        job: Job<Work>,
+        result: io::Result<u32>,
+        driver: &mut D,
+    ) {
+        let Job {
+            tag, mark, work, ..
+        } = job;
+        let step = self.run_call(
+            Some(tag),
+            Some(id),
+            driver,
+            |execution, around| match work {
+                Work::Files(fs, task) => execution.resume(&fs, task, result, around),
+                Work::Turn => execution.go_on(around),
+                _ => unreachable!("file work is a file system's"),
+            },
+        );
+        self.settle_late(tag, Some((id, mark)), step, driver);
+    }
+
+    fn on_unowned_file<S: Has<Self>, D: Driver>(
+        shard: &mut Shard<S>,
+        id: JobId,
+        job: Job<Work>,
+        result: io::Result<u32>,
+        driver: &mut D,
+    ) {
+        match job {
+            Job {
+                mark,
+                work: Work::Background(work, task),
+                ..
+            } => shard.in_background(|shard| {
+                let local = shard.server.local();
+                mail::go_on(local, (id, mark), work, (task, result), driver);
+            }),
+            job => {
+                let jobs = &shard.server.local().jobs;
+                jobs.borrow_mut().resume_orphan(id, job, result, driver);
+            }
+        }
+    }
+
+    fn on_mail<S: Has<Self>, D: Driver>(shard: &mut Shard<S>, mail: OwnMail, driver: &mut D) {
+        mail::on_mail(shard, mail, driver);
+    }
+
+    #[inline]
+    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D) {
+        match event {
+            Event::Tick(now) => self.tick(now),
+            // What is under way is answered first.
+            Event::Dismissed => self.is_leaving = true,
+            Event::Closing => self.closing(driver),
+            // What a client has it may have on other connections too.
+            Event::SitsOnMemory
+            | Event::Heard
+            | Event::Ran
+            | Event::Resumed
+            | Event::TurnEnds
+            | Event::Orphaned(_)
+            | Event::Removed => {}
+        }
+    }
+
+    #[inline]
+    fn stage(&self) -> Stage {
+        let is_busy = || self.core.has_jobs() || self.core.is_waiting();
+        match (self.is_leaving, self.is_known) {
+            (true, _) if is_busy() => Stage::Draining,
+            (true, _) => Stage::Leaving,
+            (false, true) => Stage::Known,
+            (false, false) => Stage::Stranger,
+        }
+    }
+
+    /// A batch that has gone, or an answer, may have made room for calls that are
+    /// staged.
+    #[inline]
+    fn has_step(&self) -> bool {
+        self.core.link.staged_bytes() > 0
+    }
+
+    fn is_of(op: &Op, tag: Tag) -> bool {
+        match *op {
+            Op::Call { tag: own } | Op::Prepare { tag: own, .. } => own == tag,
+            Op::Answer { .. } | Op::Fatal(_) => false,
+        }
+    }
+
+    fn stalls(&self, op: &Op) -> bool {
+        matches!(*op, Op::Prepare { tag, .. } if self.core.link.machine.is_blocked_on(tag))
+    }
+
+    /// Memory goes with a call: any of its data may be what is worked on.
+    fn is_worked_on(&self, _: Tag) -> bool {
+        self.core.has_jobs()
+    }
+}
+
+impl Connection {
+    /// What waits for memory will not have it; everything else goes to its end.
+    fn closing<D: Driver>(&mut self, driver: &mut D) {
+        let nfsd = self.local.service.nfsd();
+        nfsd.disconnected(&self.peer);
+        for (_, id, _) in self.called.drain(..) {
+            nfsd.answered(id, None, driver.now());
+        }
+        mail::see_to(&self.local, driver);
+        for tag in 0..self.slots.len() {
+            if self.feed(tag as Tag) {
+                self.slots[tag].execution.abandon();
+            }
+        }
+    }
+
+    /// Looks at the time.
+    fn tick(&mut self, now: Nanos) {
+        let machine = &mut self.core.link.machine;
+        if machine.deadline().is_some_and(|at| at <= now) {
+            tracing::debug!(peer = %self.core.via.peer, "no call in time: connection ends");
+            machine.on_deadline(now);
+        }
+        self.peer.on_tick(self.local.service.nfsd(), machine);
+        self.called.retain(|(xid, _, made)| {
+            let is_awaited = now.saturating_sub(*made) < CALL_MAX;
+            if !is_awaited {
+                machine.forget_call(*xid);
+            }
+            is_awaited
+        });
+    }
+}
+
+impl Connection {
+    /// Runs `f` on the execution of a call that waited, or on the one that no
+    /// call is in.
+    #[inline]
+    fn run_call<D: Driver, R>(
+        &mut self,
+        tag: Option<Tag>,
+        id: Option<JobId>,
+        driver: &mut D,
+        f: impl FnOnce(&mut Execution, &mut Around<'_>) -> R,
+    ) -> R {
+        let execution = match tag {
+            Some(tag) => &mut self.slots[usize::from(tag)].execution,
+            None => &mut self.first,
+        };
+        let id = id.unwrap_or_else(|| self.core.jobs.borrow_mut().vacant());
+        let now = driver.now();
+        let mut around = Around {
+            nfsd: self.local.service.nfsd(),
+            peer: &mut self.peer,
+            link: &mut self.core.link,
+            pool: &self.core.pool,
+            files: driver,
+            token: Subject::File(id).token(),
+            now,
+            time: self.local.time(now),
+        };
+        f(execution, &mut around)
+    }
+
+    /// A call is here, or one that has waited for memory may find some.
+    #[inline]
+    fn call<D: Driver>(&mut self, tag: Tag, driver: &mut D) -> bool {
+        if self.feed(tag) {
+            let step = self.run_call(Some(tag), None, driver, Execution::go_on);
+            return self.settle(tag, None, step, driver);
+        }
+        self.is_known = true;
+        let calls = &self.local.calls;
+        calls.set(calls.get() + 1);
+        let step = self.run_call(None, None, driver, |execution, around| {
+            execution.begin(tag, around)
+        });
+        if !matches!(step, Step::Sent) {
+            self.put_aside(tag, self.core.link.machine.tags_max());
+        }
+        self.settle(tag, None, step, driver)
+    }
+
+    /// Sees to what a call waits for; false: memory.
+    #[inline]
+    fn settle<D: Driver>(&mut self, tag: Tag, kept: Kept, step: Step, driver: &mut D) -> bool {
+        match step {
+            Step::Sent => {
+                self.core.let_go(kept);
+                self.core.link.gather(driver);
+                mail::see_to(&self.local, driver);
+            }
+            Step::Pending(fs, task) => self.core.keep(tag, kept, Work::Files(fs, task)),
+            Step::Elsewhere(Elsewhere::Records) => {
+                self.core.let_go(kept);
+                self.keep_records(tag);
+            }
+            Step::NoMemory => {
+                self.core.let_go(kept);
+                self.starve(tag);
+                return false;
+            }
+            Step::Turn => self.give_way(tag, kept, driver),
+        }
+        true
+    }
+
+    /// A call goes on when others have had their turn.
+    #[cold]
+    fn give_way<D: Driver>(&mut self, tag: Tag, kept: Kept, driver: &mut D) {
+        let id = kept.map_or_else(|| self.core.jobs.borrow_mut().vacant(), |(id, _)| id);
+        driver.ticket(Subject::File(id).token()).ring();
+        self.core.keep(tag, kept, Work::Turn);
+    }
+
+    /// A call is answered when what it has changed of clients is on the disk.
+    #[cold]
+    fn keep_records(&mut self, tag: Tag) {
+        let later = self.later(tag);
+        self.local.service.keep_records(move || later.answer(GoOn));
+    }
+
+    /// As [`Connection::settle`], of a call that nobody tries again by itself.
+    fn settle_late<D: Driver>(&mut self, tag: Tag, kept: Kept, step: Step, driver: &mut D) {
+        if self.settle(tag, kept, step, driver) {
+            return;
+        }
+        match self.core.is_open() {
+            true => self.wait(Op::Call { tag }),
+            false => {
+                self.feed(tag);
+                self.slots[usize::from(tag)].execution.abandon();
+            }
+        }
+    }
+
+    /// A call has waited for memory too long.
+    #[cold]
+    fn refuse_call<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
+        self.feed(tag);
+        let step = self.run_call(Some(tag), None, driver, Execution::refuse);
+        self.settle_late(tag, None, step, driver);
+    }
+
+    fn go_on<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
+        let step = self.run_call(Some(tag), None, driver, Execution::go_on);
+        self.settle_late(tag, None, step, driver);
+    }
+
+    /// Calls the client.
+    pub(crate) fn call_back(&mut self, callback: Callback, now: Nanos) {
+        let machine = &mut self.core.link.machine;
+        let xid = match self.is_leaving {
+            true => None,
+            false => machine.call_back(callback.procedure(), |to| callback.encode(to)),
+        };
+        match xid {
+            Some(xid) => self.called.push((xid, callback.id, now)),
+            None => self.local.service.nfsd().answered(callback.id, None, now),
+        }
+    }
+
+    /// What we called was answered.
+    #[cold]
+    fn called_back<D: Driver>(&mut self, tag: Tag, xid: u32, driver: &mut D) {
+        let called = &mut self.called;
+        if let Some(at) = called.iter().position(|(own, ..)| *own == xid) {
+            let (_, id, _) = called.swap_remove(at);
+            let answer = self.core.link.machine.answer(tag);
+            self.local
+                .service
+                .nfsd()
+                .answered(id, Some(answer), driver.now());
+        }
+        self.core.link.machine.forget_answer(tag);
+        mail::see_to(&self.local, driver);
+    }
+}

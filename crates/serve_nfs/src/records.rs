@@ -1,0 +1,518 @@
+//! Client records that survive the process (RFC 8881, section 8.4.2.1): who may
+//! reclaim after a restart, and the number of the start.
+//!
+//! One text file. Each line ends with a checksum of its own: `server` and what
+//! clients know it by, `boot` and the number of the start, then `kept` or `gone` and
+//! a client's name in hexadecimal. Lines are appended and synced before the client
+//! hears of it; at each start, and when most of the lines are of the past, a new file
+//! takes the place of the old one.
+//! A last line that a crash has cut off was never answered for, and is left out.
+//! Any other damage is an error: who takes it for an empty file lets clients take
+//! what others may still reclaim.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nfs::server::Record;
+use reactor::fill_random;
+
+/// First words of the file, with the version of the format.
+const MAGIC: &str = "weft-nfs-clients 1";
+/// The file in the state folder.
+const FILE: &str = "nfs-clients";
+/// No file is larger: some 16,000 clients with the longest names.
+const BYTES_MAX: u64 = 64 << 20;
+/// Lines of the past that are kept whatever the number of clients.
+const PAST_MIN: usize = 1024;
+/// How long to wait for a process that is about to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where records lie: a file, or what a test or the simulator has in its place.
+pub trait Journal: Send {
+    /// What lies there; `None` if nothing was ever written. Blocks.
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Puts `bytes` in the place of what lies there. A crash at any point leaves
+    /// the old or the new; the new when it has returned. Blocks.
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Puts `bytes` behind what lies there, for good when it has returned; of a
+    /// crash before, or an error, some of them may be there. Blocks.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// How it is called in messages.
+    fn path(&self) -> &Path;
+}
+
+/// What would be in the way of [`Folder::open`] and [`Records::open`], but for who has
+/// the folder now; nothing is made, changed or locked.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn examine(folder: &Path) -> io::Result<()> {
+    let path = folder.join(FILE);
+    expect_files(&path)?;
+    match load(&path)? {
+        Some(bytes) => known(&path, &bytes).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Where the file is written before it takes the place of the old one.
+fn temporary(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Refuses what lies in the place of a file: opening a pipe would wait.
+fn expect_files(path: &Path) -> io::Result<()> {
+    [path, &temporary(path)]
+        .iter()
+        .try_for_each(|path| store::expect_own_file(path))
+}
+
+/// What is in the file, if it is there.
+fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// A file in a folder that belongs to this process alone.
+pub struct Folder {
+    /// Locked, and synced when names in it change.
+    folder: File,
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Folder {
+    /// Makes the folder if it is not there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(folder: &Path) -> io::Result<Folder> {
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let path = folder.join(FILE);
+        expect_files(&path)?;
+        let folder = File::open(folder)?;
+        let give_up = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match folder.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() < give_up => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let why = "another weft uses this folder: each needs its own";
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+                }
+            }
+        }
+        Ok(Folder {
+            folder,
+            path,
+            file: None,
+        })
+    }
+}
+
+impl Journal for Folder {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        load(&self.path)
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let temporary = temporary(&self.path);
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &self.path)?;
+        self.folder.sync_all()?;
+        self.file = None;
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let file = OpenOptions::new().append(true).open(&self.path)?;
+                self.file.insert(file)
+            }
+        };
+        file.write_all(bytes)?;
+        file.sync_data()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What clients know a server by, whichever start it is.
+pub type Identity = [u8; 16];
+
+/// One that no other server has.
+pub fn new_identity() -> Identity {
+    let mut identity = [0; 16];
+    fill_random(&mut identity).expect("the kernel has random bytes");
+    identity
+}
+
+/// The records of one server.
+pub struct Records {
+    journal: Box<dyn Journal>,
+    identity: Identity,
+    boot: u32,
+    kept: BTreeSet<Box<[u8]>>,
+    /// In the journal.
+    lines: usize,
+    /// What an append left that failed must not be followed by anything.
+    is_torn: bool,
+}
+
+impl Records {
+    /// How the place where they lie is called in messages.
+    pub fn path(&self) -> &Path {
+        self.journal.path()
+    }
+
+    /// Reads what is there and begins a new start of the server, the first one
+    /// with the number `first`.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn open(mut journal: Box<dyn Journal>, first: u32) -> io::Result<Records> {
+        let bytes = journal.load()?;
+        let (identity, boot, kept) = match bytes {
+            Some(bytes) => known(journal.path(), &bytes)?,
+            None => (new_identity(), first.wrapping_sub(1), BTreeSet::new()),
+        };
+        let mut records = Records {
+            journal,
+            identity,
+            boot: boot.wrapping_add(1).max(1),
+            kept,
+            lines: 0,
+            is_torn: false,
+        };
+        records.rewrite()?;
+        Ok(records)
+    }
+
+    /// What clients know the server by.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The number of this start, no other has had.
+    pub fn boot(&self) -> u32 {
+        self.boot
+    }
+
+    /// The clients on record.
+    pub fn kept(&self) -> impl Iterator<Item = &[u8]> {
+        self.kept.iter().map(|owner| &**owner)
+    }
+
+    /// On the disk when it returns. Blocks.
+    pub fn note(&mut self, changes: &[Record]) -> io::Result<()> {
+        let mut text = String::new();
+        let mut lines = 0;
+        for change in changes {
+            let (word, owner, is_new) = match change {
+                Record::Kept(owner) => ("kept", owner, self.kept.insert(owner.clone())),
+                Record::Gone(owner) => ("gone", owner, self.kept.remove(owner)),
+            };
+            if is_new {
+                line(&mut text, word, owner);
+                lines += 1;
+            }
+        }
+        if lines == 0 && !self.is_torn {
+            return Ok(());
+        }
+        self.lines += lines;
+        if self.is_torn || self.lines > 2 * self.kept.len() + PAST_MIN {
+            return self.rewrite();
+        }
+        self.is_torn = true;
+        self.journal.append(text.as_bytes())?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    fn rewrite(&mut self) -> io::Result<()> {
+        let mut text = format!("{MAGIC}\n");
+        line(&mut text, "server", &self.identity);
+        push(&mut text, &format!("boot {}", self.boot));
+        self.kept
+            .iter()
+            .for_each(|owner| line(&mut text, "kept", owner));
+        self.is_torn = true;
+        self.journal.replace(text.as_bytes())?;
+        self.is_torn = false;
+        self.lines = self.kept.len();
+        Ok(())
+    }
+}
+
+fn line(text: &mut String, word: &str, owner: &[u8]) {
+    let digits: String = owner.iter().map(|byte| format!("{byte:02x}")).collect();
+    push(text, &format!("{word} {digits}"));
+}
+
+/// A line, and its checksum: CRC32C in hexadecimal.
+fn push(text: &mut String, line: &str) {
+    let sum = mem::crc32c_bytes(line.as_bytes(), 0);
+    text.push_str(&format!("{line} {sum:08x}\n"));
+}
+
+/// One line without its checksum, if that is right.
+fn checked(line: &[u8]) -> Option<&str> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (line, sum) = line.rsplit_once(' ')?;
+    let sum = u32::from_str_radix(sum, 16).ok()?;
+    (sum == mem::crc32c_bytes(line.as_bytes(), 0)).then_some(line)
+}
+
+fn owner(digits: &str) -> Option<Box<[u8]>> {
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        (pair.len() == 2).then_some(u8::from_str_radix(pair, 16).ok()?)
+    };
+    pairs.map(byte).collect()
+}
+
+/// What the server is known by, the number of its last start, and the clients on
+/// record.
+type Known = (Identity, u32, BTreeSet<Box<[u8]>>);
+
+/// What the file `path` says in `bytes`.
+fn known(path: &Path, bytes: &[u8]) -> io::Result<Known> {
+    read(bytes).map_err(|why| {
+        let path = path.display();
+        let why = format!(
+            "{path} {why}; without it no client can reclaim what it had: put back a copy, or \
+             remove the file and mount anew"
+        );
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })
+}
+
+/// What a file says.
+fn read(bytes: &[u8]) -> Result<Known, String> {
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(format!("has more than {BYTES_MAX} bytes"));
+    }
+    let damaged = |number: usize| format!("is damaged in line {number}");
+    let mut lines = bytes.split(|byte| *byte == b'\n').zip(1..);
+    if lines.next().map(|(line, _)| line) != Some(MAGIC.as_bytes()) {
+        return Err(format!("does not begin with '{MAGIC}'"));
+    }
+    let mut next = || lines.next().and_then(|(line, _)| checked(line));
+    let identity = next().and_then(|line| owner(line.strip_prefix("server ")?));
+    let identity = identity.and_then(|identity| (*identity).try_into().ok());
+    let identity = identity.ok_or_else(|| damaged(2))?;
+    let boot = next().and_then(|line| line.strip_prefix("boot ")?.parse().ok());
+    let boot = boot.ok_or_else(|| damaged(3))?;
+    let mut kept = BTreeSet::new();
+    let mut cut = None;
+    for (line, number) in lines {
+        let Some(line) = checked(line) else {
+            cut = cut.or(Some(number));
+            continue;
+        };
+        if let Some(number) = cut {
+            return Err(damaged(number));
+        }
+        match line.split_once(' ').map(|(word, rest)| (word, owner(rest))) {
+            Some(("kept", Some(owner))) => drop(kept.insert(owner)),
+            Some(("gone", Some(owner))) => drop(kept.remove(&owner)),
+            _ => return Err(damaged(number)),
+        }
+    }
+    Ok((identity, boot, kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A disk, on which an append may fail half-way.
+    #[derive(Clone, Default)]
+    struct Disk {
+        bytes: Arc<Mutex<Option<Vec<u8>>>>,
+        fails_after: Arc<Mutex<Option<usize>>>,
+    }
+
+    impl Journal for Disk {
+        fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+            Ok(self.bytes.lock().unwrap().clone())
+        }
+
+        fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+            *self.bytes.lock().unwrap() = Some(bytes.to_vec());
+            Ok(())
+        }
+
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            let mut disk = self.bytes.lock().unwrap();
+            let disk = disk.as_mut().expect("replaced before");
+            let Some(most) = self.fails_after.lock().unwrap().take() else {
+                disk.extend_from_slice(bytes);
+                return Ok(());
+            };
+            disk.extend_from_slice(&bytes[..most]);
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn path(&self) -> &Path {
+            Path::new("disk")
+        }
+    }
+
+    fn open(disk: &Disk) -> Records {
+        Records::open(Box::new(disk.clone()), 7).expect("whole")
+    }
+
+    fn kept(name: &[u8]) -> Record {
+        Record::Kept(name.into())
+    }
+
+    fn gone(name: &[u8]) -> Record {
+        Record::Gone(name.into())
+    }
+
+    fn names(records: &Records) -> Vec<Vec<u8>> {
+        records.kept().map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn clients_and_the_number_of_the_start_are_there_after_a_restart() {
+        let disk = Disk::default();
+        let mut records = open(&disk);
+        assert_eq!((records.boot(), names(&records)), (7, Vec::new()));
+        let odd = b"\x00odd\xff\n name";
+        records
+            .note(&[kept(b"a"), kept(odd), kept(b"a")])
+            .expect("room");
+        records.note(&[gone(b"a"), kept(b"b")]).expect("room");
+        let identity = records.identity();
+        let records = open(&disk);
+        assert_eq!((records.boot(), records.identity()), (8, identity));
+        assert_eq!(names(&records), [odd.to_vec(), b"b".to_vec()]);
+        assert_eq!(open(&disk).boot(), 9);
+        assert_ne!(open(&Disk::default()).identity(), identity);
+    }
+
+    /// Whatever a crash leaves of the last append, what was synced before is
+    /// there.
+    #[test]
+    fn a_last_line_that_was_cut_off_is_left_out() {
+        let disk = Disk::default();
+        open(&disk).note(&[kept(b"whole")]).expect("room");
+        let before = disk.bytes.lock().unwrap().clone().expect("something");
+        open(&disk).note(&[kept(b"cut")]).expect("room");
+        let after = disk.bytes.lock().unwrap().clone().expect("something");
+        let added = after.len() - before.len();
+        for left in 2..added {
+            let torn = after[..after.len() - left].to_vec();
+            *disk.bytes.lock().unwrap() = Some(torn);
+            assert_eq!(names(&open(&disk)), [b"whole"], "{left} bytes less");
+        }
+    }
+
+    #[test]
+    fn damage_before_the_end_is_told() {
+        let disk = Disk::default();
+        let mut records = open(&disk);
+        records
+            .note(&[kept(b"first"), kept(b"second")])
+            .expect("room");
+        let whole = disk.bytes.lock().unwrap().clone().expect("something");
+        let last = whole.len() - b"kept 7365636f6e64 01234567\n".len();
+        for at in 0..last - 1 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            *disk.bytes.lock().unwrap() = Some(bytes);
+            let error = Records::open(Box::new(disk.clone()), 7).map(|_| ());
+            let error = error.expect_err("damaged").to_string();
+            assert!(error.contains("remove the file"), "byte {at}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_a_failed_append_has_left_damages_nothing() {
+        let disk = Disk::default();
+        let mut records = open(&disk);
+        *disk.fails_after.lock().unwrap() = Some(9);
+        records.note(&[kept(b"one")]).expect_err("the disk is full");
+        records.note(&[kept(b"two")]).expect("there is room again");
+        assert_eq!(names(&open(&disk)), [b"one", b"two"]);
+    }
+
+    #[test]
+    fn the_past_is_forgotten_after_a_while() {
+        let disk = Disk::default();
+        let mut records = open(&disk);
+        for _ in 0..5 * PAST_MIN {
+            records.note(&[kept(b"fickle")]).expect("room");
+            records.note(&[gone(b"fickle")]).expect("room");
+        }
+        let len = disk.bytes.lock().unwrap().as_ref().map_or(0, Vec::len);
+        assert!(len < 64 * PAST_MIN, "{len} bytes of no client");
+    }
+
+    #[test]
+    fn a_folder_is_one_server_s_alone() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let path = parent.path().join("state");
+        let mut records =
+            Records::open(Box::new(Folder::open(&path).expect("new")), 7).expect("new");
+        records.note(&[kept(b"me")]).expect("room");
+        let error = Folder::open(&path).map(|_| ()).expect_err("locked");
+        assert!(error.to_string().contains("another weft"), "{error}");
+        drop(records);
+        let again = Folder::open(&path).expect("free");
+        let records = Records::open(Box::new(again), 7).expect("whole");
+        assert_eq!((records.boot(), names(&records)), (8, vec![b"me".to_vec()]));
+    }
+
+    #[test]
+    fn pipe_in_the_place_of_the_folder_or_a_file_is_refused() {
+        for name in ["state", "state/nfs-clients", "state/nfs-clients.new"] {
+            let parent = tempfile::tempdir().expect("a folder");
+            let folder = parent.path().join("state");
+            let pipe = parent.path().join(name);
+            if pipe != folder {
+                fs::create_dir(&folder).expect("made");
+            }
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+            assert!(made.expect("coreutils").success());
+            let opened = Folder::open(&folder).map(|_| ()).expect_err("a pipe");
+            let examined = examine(&folder).expect_err("a pipe");
+            assert_eq!(opened.to_string(), examined.to_string());
+            if pipe != folder {
+                let text = opened.to_string();
+                assert!(text.contains(&*pipe.display().to_string()), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The server of NFS as all reactors share it: from the configuration to a
+//! running one, its clock, and what it wants to be kept over a restart.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ::nfs::server::{ClientEvent, Secret};
+use engine::{About, Post, Refusal, Shared, locked};
+use machine::Nanos;
+use nfsd::{Event, Exports, Nfsd, Refused, Settings};
+use store::fs::Time;
+
+use super::records::{Identity, Records, new_identity};
+use crate::config::NfsSettings;
+use crate::{CLIENT_REFUSED, MOUNT_REFUSED, Mail, OwnMail};
+
+const SECOND: u64 = 1_000_000_000;
+const MILLISECOND: u64 = 1_000_000;
+
+/// What an answer has beside the data of a READ, and a call beside that of a
+/// WRITE, at most.
+const REST_BYTES: u32 = 32 << 10;
+
+/// Where the time of day comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wall {
+    /// The system.
+    #[default]
+    System,
+    /// It was this when the clock of the reactors was 0.
+    Since(Time),
+}
+
+impl Wall {
+    /// The time of day when the clock of the reactors says `now`.
+    pub fn time(self, now: Nanos) -> Time {
+        match self {
+            Wall::System => system_time(),
+            Wall::Since(time) => later(time, now),
+        }
+    }
+}
+
+fn system_time() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let (seconds, nanos) = since.map_or((0, 0), |since| (since.as_secs(), since.subsec_nanos()));
+    Time {
+        seconds: seconds.try_into().unwrap_or(i64::MAX),
+        nanos,
+    }
+}
+
+/// The time so much later.
+#[inline]
+pub(crate) fn later(time: Time, by: Nanos) -> Time {
+    let nanos = u64::from(time.nanos) + by % SECOND;
+    let seconds = (by / SECOND + nanos / SECOND) as i64;
+    Time {
+        seconds: time.seconds.saturating_add(seconds),
+        nanos: (nanos % SECOND) as u32,
+    }
+}
+
+/// What a server begins with when the first reactor is there.
+struct Start {
+    settings: Settings,
+    boot: u32,
+    known: Vec<Box<[u8]>>,
+    exports: Exports,
+}
+
+/// What NFS connections on all reactors have in common.
+pub struct Service {
+    /// What all protocols have in common.
+    pub shared: Arc<Shared>,
+    pub(crate) post: Arc<dyn Post<Mail>>,
+    pub(crate) handshake_timeout: Nanos,
+    nfsd: OnceLock<Nfsd>,
+    start: Mutex<Option<Start>>,
+    /// The clerk's; `None`: nothing is kept over a restart.
+    records: Mutex<Option<Records>>,
+    /// Where the time of day comes from.
+    pub wall: Wall,
+    /// Records are not on the disk: it is tried again with every tick.
+    are_records_behind: AtomicBool,
+    /// Clients that were refused, as is noted.
+    clients_refused: AtomicU64,
+    /// When the leases were looked at last.
+    ticked: AtomicU64,
+}
+
+impl Service {
+    /// One that is about to begin, with `records` of those before.
+    pub fn new(
+        (shared, post): (Arc<Shared>, Arc<dyn Post<Mail>>),
+        handshake_timeout: Nanos,
+        settings: &NfsSettings,
+        exports: Exports,
+        records: Option<Records>,
+        wall: Wall,
+    ) -> Service {
+        let kept = records.iter().flat_map(Records::kept);
+        let known = kept.map(Box::from).collect();
+        // Clients of a server without records must see that it is another one.
+        let random = || RandomState::new().hash_one(0) as u32;
+        let boot = records.as_ref().map_or_else(random, Records::boot);
+        let identity = records
+            .as_ref()
+            .map_or_else(new_identity, Records::identity);
+        let start = Start {
+            settings: settings_of(settings, identity),
+            boot,
+            known,
+            exports,
+        };
+        Service {
+            shared,
+            post,
+            handshake_timeout,
+            nfsd: OnceLock::new(),
+            start: Mutex::new(Some(start)),
+            records: Mutex::new(records),
+            wall,
+            are_records_behind: AtomicBool::new(false),
+            clients_refused: AtomicU64::new(0),
+            ticked: AtomicU64::new(0),
+        }
+    }
+
+    /// The first reactor is there, whose clock says `now`.
+    pub fn begin(&self, now: Nanos) {
+        let mut start = locked(&self.start);
+        if let Some(start) = start.take() {
+            let Start {
+                settings,
+                boot,
+                known,
+                exports,
+            } = start;
+            let nfsd = Nfsd::new(settings, boot, known, exports, now);
+            assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
+        }
+    }
+
+    /// What serves connections.
+    #[inline]
+    pub fn nfsd(&self) -> &Nfsd {
+        self.nfsd.get().expect("a reactor runs")
+    }
+
+    /// Mail to one reactor.
+    pub fn send(&self, shard: usize, mail: OwnMail) {
+        self.post.send(shard, Mail::Own(mail));
+    }
+
+    /// Brings to the disk what is to be remembered of clients, then does `then`.
+    pub fn keep_records(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
+        let service = self.clone();
+        self.shared.clerk(About::Records, move || {
+            service.write_records();
+            then();
+        });
+    }
+
+    /// Keeps what has changed of clients. Blocks: for the clerk, who does one
+    /// thing after the other, as the server wants it.
+    fn write_records(&self) {
+        let server = &self.nfsd().server;
+        let (changes, recorded) = server.take_records();
+        let mut records = locked(&self.records);
+        if let Some(records) = &mut *records {
+            let noted = records.note(&changes);
+            let were_behind = self
+                .are_records_behind
+                .swap(noted.is_err(), Ordering::AcqRel);
+            match noted {
+                // Refusing all clients would be worse than some that cannot
+                // reclaim: those hear so, and what they had is not kept for them.
+                Err(error) if !were_behind => {
+                    tracing::error!(
+                        state = %records.path().display(),
+                        %error,
+                        "NFS: what clients may reclaim after a restart is not on the disk: free \
+                         space in the folder, or mend its disk; until then clients that come \
+                         lose their locks at a restart"
+                    );
+                }
+                Ok(()) if were_behind => {
+                    tracing::warn!(
+                        state = %records.path().display(),
+                        "NFS: what clients may reclaim is on the disk again"
+                    );
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        server.saved(recorded);
+    }
+
+    /// Whether records are to be brought to the disk once more.
+    pub(crate) fn are_records_behind(&self) -> bool {
+        self.are_records_behind.load(Ordering::Acquire)
+    }
+
+    /// Notes the clients that were refused since.
+    pub fn note_refused(&self) {
+        let Some(nfsd) = self.nfsd.get() else { return };
+        let (refused, host) = nfsd.server.refused();
+        let before = self.clients_refused.swap(refused, Ordering::Relaxed);
+        if refused > before {
+            let refusal = Refusal {
+                host: Some(&nfsd::host_name(host)),
+                ..Refusal::new(CLIENT_REFUSED, &"its host has as many clients as it may")
+            };
+            self.shared.refusals.note_times(refusal, refused - before);
+        }
+    }
+
+    /// Tells what has happened to clients and mounts since.
+    pub(crate) fn tell_events(&self) {
+        let Some(nfsd) = self.nfsd.get() else { return };
+        let refusals = &self.shared.refusals;
+        let events = nfsd.take_events();
+        for event in events.list {
+            match event {
+                Event::Client(event) => {
+                    if refusals.tells_arrival(nfsd::host_address(event.host)) {
+                        tell_client(&event);
+                    }
+                }
+                Event::Mount {
+                    address,
+                    path,
+                    is_mounted,
+                } => match (refusals.tells_arrival(Some(address)), is_mounted) {
+                    (true, true) => tracing::info!(%address, path, "NFS client mounts"),
+                    (true, false) => tracing::info!(%address, path, "NFS client unmounts"),
+                    (false, _) => {}
+                },
+            }
+        }
+        if events.left_out > 0 {
+            refusals.note_arrivals(events.left_out);
+        }
+        let refused = nfsd.take_refused();
+        for Refused { peer, path, reason } in refused.list {
+            refusals.note(Refusal {
+                peer: Some(peer),
+                target: Some(&path),
+                ..Refusal::new(MOUNT_REFUSED, &reason)
+            });
+        }
+        if refused.left_out > 0 {
+            refusals.note_unnamed(refused.left_out);
+        }
+    }
+
+    /// Whether it is the caller who looks at leases this time.
+    pub(crate) fn is_due(&self, now: Nanos, every: Nanos) -> bool {
+        let last = self.ticked.load(Ordering::Relaxed);
+        now.saturating_sub(last) >= every
+            && (self.ticked)
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+fn tell_client(event: &ClientEvent) {
+    let ClientEvent { client, host, gone } = event;
+    let (address, version) = (nfsd::host_name(*host), format_args!("4.{}", client.minor));
+    let owner = String::from_utf8_lossy(&client.owner);
+    match gone {
+        None => tracing::info!(%address, owner = &*owner, %version, "NFS client came"),
+        Some(reason) => {
+            tracing::info!(%address, owner = &*owner, %version, %reason, "NFS client is gone");
+        }
+    }
+}
+
+fn settings_of(settings: &NfsSettings, identity: Identity) -> Settings {
+    let default = ::nfs::server::Settings::default();
+    let bytes_max = settings.io_bytes_max + REST_BYTES;
+    let mut fore = default.fore;
+    fore.request_bytes_max = bytes_max;
+    fore.response_bytes_max = bytes_max;
+    Settings {
+        server: ::nfs::server::Settings {
+            lease: u64::from(settings.lease_ms) * MILLISECOND,
+            grace: u64::from(settings.grace_ms) * MILLISECOND,
+            fore,
+            secret: Secret(new_identity()),
+            ..default
+        },
+        io_bytes_max: settings.io_bytes_max,
+        identity,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::records::Journal;
+    use super::*;
+
+    /// Nobody gets mail.
+    struct Nobody;
+
+    impl<M> Post<M> for Nobody {
+        fn send(&self, _: usize, _: M) {}
+    }
+
+    fn alone() -> (Arc<Shared>, Arc<dyn Post<Mail>>) {
+        let limits = engine::Limits {
+            connections_max: 1,
+            connections_of_address_max: 1,
+            turn_units_max: 1,
+        };
+        let shared = Shared::new(limits, 1, Arc::new(Nobody));
+        (Arc::new(shared), Arc::new(Nobody))
+    }
+
+    #[test]
+    fn time_goes_on_over_seconds() {
+        let time = Time {
+            seconds: -1,
+            nanos: 999_999_999,
+        };
+        let next = |by| later(time, by);
+        assert_eq!((next(0).seconds, next(0).nanos), (-1, 999_999_999));
+        assert_eq!((next(1).seconds, next(1).nanos), (0, 0));
+        assert_eq!(
+            (next(2 * SECOND + 3).seconds, next(2 * SECOND + 3).nanos),
+            (2, 2)
+        );
+    }
+
+    #[test]
+    fn one_reactor_of_all_looks_at_leases() {
+        let service = Service::new(
+            alone(),
+            0,
+            &NfsSettings::default(),
+            Exports::default(),
+            None,
+            Wall::System,
+        );
+        assert!(service.is_due(SECOND, SECOND / 2));
+        assert!(!service.is_due(SECOND, SECOND / 2));
+        assert!(!service.is_due(SECOND + SECOND / 4, SECOND / 2));
+        assert!(service.is_due(SECOND + SECOND / 2, SECOND / 2));
+    }
+
+    /// A disk that fails while `fails` says so.
+    struct Disk {
+        fails: Arc<AtomicBool>,
+        bytes: Arc<Mutex<Option<Vec<u8>>>>,
+    }
+
+    impl Disk {
+        fn check(&self) -> std::io::Result<()> {
+            match self.fails.load(Ordering::Relaxed) {
+                true => Err(std::io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Journal for Disk {
+        fn load(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+            Ok(self.bytes.lock().expect("whole").clone())
+        }
+        fn replace(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+            self.check()?;
+            *self.bytes.lock().expect("whole") = Some(bytes.to_vec());
+            Ok(())
+        }
+        fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+            self.check()?;
+            let mut all = self.bytes.lock().expect("whole");
+            all.as_mut().expect("replaced before").extend(bytes);
+            Ok(())
+        }
+        fn path(&self) -> &Path {
+            Path::new("disk")
+        }
+    }
+
+    /// What a full disk has not taken is brought there when there is room again,
+    /// whether or not anything else changes.
+    #[test]
+    fn records_that_failed_are_tried_again() {
+        let fails = Arc::new(AtomicBool::new(false));
+        let bytes = Arc::new(Mutex::new(None));
+        let disk = || {
+            let (fails, bytes) = (fails.clone(), bytes.clone());
+            Box::new(Disk { fails, bytes })
+        };
+        let records = Records::open(disk(), 7).expect("new");
+        let service = Service::new(
+            alone(),
+            0,
+            &NfsSettings::default(),
+            Exports::default(),
+            Some(records),
+            Wall::System,
+        );
+        service.begin(0);
+        let server = &service.nfsd().server;
+        let principal = (&::nfs::connection::Credential::default()).into();
+        let owner = ::nfs::server::ClientOwner {
+            verifier: [0; 8],
+            id: b"somebody",
+            host: 1,
+        };
+        let address = ::nfs::server::CallbackAddress {
+            program: 0,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 0,
+        };
+        let (id, by) = server
+            .set_clientid(owner, address, principal, (0, &|_| false))
+            .expect("there is room");
+        server
+            .confirm_clientid(id, by, principal, 0)
+            .expect("it is");
+        fails.store(true, Ordering::Relaxed);
+        server.record(&server.client(id).expect("confirmed"));
+        service.write_records();
+        assert!(service.are_records_behind() && !server.has_unsaved());
+        service.write_records();
+        assert!(service.are_records_behind(), "the disk is full still");
+        fails.store(false, Ordering::Relaxed);
+        service.write_records();
+        assert!(!service.are_records_behind());
+        let records = Records::open(disk(), 7).expect("whole");
+        assert_eq!(records.kept().collect::<Vec<_>>(), [b"somebody"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Ends of commands before their time: Abort, a closed connection, a
+//! reservation preempted, a namespace that changed.
+
+use std::sync::Arc;
+
+use engine::{Connection as _, JobId, Orphans as _};
+use machine::Tag;
+use nvmf::command::{Command, Geometry, recheck};
+use nvmf::tcp::controller::{AbortOutcome, Done, Op};
+use reactor::Driver;
+use store::Volume;
+use wire::nvme::Status;
+
+use super::{Answer, Connection, Later, is_of};
+
+impl Connection {
+    /// Abort of the command `cid` of this queue. The host hears of both at
+    /// once, whatever the command's volume does.
+    pub(crate) fn abort<D: Driver>(&mut self, cid: u16, later: Later, driver: &mut D) {
+        let is_aborted = self.abort_cid(cid, driver);
+        tracing::debug!(peer = %self.core.via.peer, cid, is_aborted, "Abort");
+        later.answer(match is_aborted {
+            true => Answer::default(),
+            false => Answer::not_aborted(),
+        });
+    }
+
+    fn abort_cid<D: Driver>(&mut self, cid: u16, driver: &mut D) -> bool {
+        if !self.core.is_open() {
+            return false;
+        }
+        match self.core.link.machine.abort(cid) {
+            AbortOutcome::NotFound => false,
+            AbortOutcome::Aborted(_) => true,
+            AbortOutcome::Executing(tag) => self.abort_tag(tag, Status::ABORT_REQUESTED, driver),
+        }
+    }
+
+    /// Ends a command that is in our hands.
+    fn abort_tag<D: Driver>(&mut self, tag: Tag, status: Status, driver: &mut D) -> bool {
+        let job = self.core.jobs.borrow().find(self.core.id(), tag);
+        if let Some(job) = job {
+            self.abort_job(job, tag, status, driver);
+            return true;
+        }
+        if let Some(op) = self.core.waiting.take(|op| is_of(op, tag)) {
+            if let Op::ExecuteFused { compare, write, .. } = op {
+                let other = if tag == compare { write } else { compare };
+                self.end(other, Status::FUSED_FAILED);
+            }
+            self.end(tag, status);
+            // Those behind it have arrived already.
+            self.run(driver);
+            return true;
+        }
+        // What is left are event requests, which the controller holds.
+        let is_held = self.cancel_event_request(tag);
+        if is_held {
+            self.end(tag, status);
+        }
+        is_held
+    }
+
+    /// Completes the command of a job with `status` and orphans the job. Of a
+    /// fused pair the other command fails with it.
+    fn abort_job<D: Driver>(&mut self, id: JobId, tag: Tag, status: Status, driver: &mut D) {
+        let mut tags = self.orphan(id, driver);
+        tags.sort_unstable_by_key(|other| *other != tag);
+        for other in tags {
+            let is_named = other == tag;
+            self.end(
+                other,
+                if is_named {
+                    status
+                } else {
+                    Status::FUSED_FAILED
+                },
+            );
+        }
+    }
+
+    pub(super) fn end(&mut self, tag: Tag, status: Status) {
+        self.core.link.take_data(tag);
+        self.core.link.machine.complete(tag, Done::from(status));
+    }
+
+    /// What is behind the namespaces has changed. Jobs keep their volumes; the
+    /// machine looks again at commands whose data still arrives; here are
+    /// those that wait for memory.
+    pub(crate) fn refresh<D: Driver>(&mut self, nqn: &str, driver: &mut D) {
+        let is_open = self.core.is_open();
+        let Some(bound) = self.bound.as_mut().filter(|_| is_open) else {
+            return;
+        };
+        let new = self.service.renewed(&bound.served);
+        // Where the whole subsystem went, the connection is about to.
+        if *bound.served.nqn != *nqn || new.geometry.len() < bound.served.geometry.len() {
+            return;
+        }
+        let before = std::mem::replace(&mut bound.served, new).geometry;
+        let now = bound.served.geometry.clone();
+        self.core.link.machine.set_namespaces(now.clone());
+        let is_refused = |op: &Op| refusal(op, &before, &now).is_some();
+        while let Some(op) = self.core.waiting.take(is_refused) {
+            if let Some(status) = refusal(&op, &before, &now) {
+                self.refuse(op, status);
+            }
+        }
+        self.run(driver);
+    }
+
+    /// An operation that waited for memory will not be executed.
+    pub(crate) fn refuse(&mut self, op: Op, status: Status) {
+        match op {
+            Op::Execute {
+                tag,
+                command: Command::Io(io),
+            } => self.fail(tag, status, io.namespace, io.offset),
+            Op::Prepare { tag, .. } | Op::Execute { tag, .. } => self.end(tag, status),
+            Op::ExecuteFused { compare, write, io } => {
+                self.fail(compare, status, io.namespace, io.offset);
+                self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
+            }
+            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => {
+                unreachable!("nothing to wait for")
+            }
+        }
+    }
+
+    /// Ends the commands that are on a volume with `status`: who sent them has
+    /// lost the right to (Base 2.0, section 8.19.6, preempt and abort).
+    pub(crate) fn abort_volume<D: Driver>(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        status: Status,
+        driver: &mut D,
+    ) {
+        for (id, tag) in self.jobs_on(volume) {
+            self.abort_job(id, tag, status, driver);
+        }
+    }
+}
+
+/// Why an operation that was fine before the namespaces changed no longer is.
+fn refusal(op: &Op, before: &[Geometry], now: &[Geometry]) -> Option<Status> {
+    let checked = match op {
+        Op::Prepare { command, .. } | Op::Execute { command, .. } => recheck(command, before, now),
+        Op::ExecuteFused { io, .. } => recheck(&Command::Io(*io), before, now),
+        _ => Ok(()),
+    };
+    checked.err()
+}

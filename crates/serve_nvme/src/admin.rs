@@ -1,0 +1,526 @@
+//! Fabrics and Admin commands of a connection, executed by the registry of
+//! controllers.
+
+use std::sync::Arc;
+
+use engine::hosts::Name;
+use engine::{About, Connection as _, ConnectionRef, Elsewhere as _, Kind, Refusal, Scope};
+use link::Data;
+use machine::{Machine as _, Nanos, Tag};
+use mem::broken::{self, Fault};
+use nvmf::command::Command;
+use nvmf::tcp::controller::{Done, Refused, Role};
+use nvmf::{
+    Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind, Outcome,
+    Registry, Reply, WriteProtect,
+};
+use reactor::Driver;
+use store::Volume;
+use wire::nvme::fabrics::CONNECT_DATA_BYTES;
+use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
+
+use super::reservation::Rights;
+use super::{
+    Answer, Bound, CONNECT_REFUSED, CONTROLLER_ENDED, Connection, Later, OwnMail, Service, via,
+};
+
+/// Most data of an Admin command in either direction, bytes.
+const ADMIN_DATA_BYTES_MAX: u32 = 64 << 10;
+
+impl Connection {
+    /// Executes anything but an I/O command; false while memory is short.
+    pub(crate) fn execute_admin<D: Driver>(
+        &mut self,
+        tag: Tag,
+        command: Command,
+        driver: &mut D,
+    ) -> bool {
+        let service = self.service.clone();
+        let mut registry = service.registry();
+        let now = driver.now();
+        let reply = match command {
+            Command::Connect(command) => Some(self.connect(tag, &command, &mut registry, now)),
+            Command::PropertyGet(get) => Some(registry.property_get(self.controller(), get)),
+            Command::PropertySet(set) => Some(registry.property_set(self.controller(), set, now)),
+            Command::Disconnect => Some(Reply::done(0)),
+            Command::Admin(sqe) => {
+                let Some(reply) = self.admin(tag, &sqe, &mut registry, driver) else {
+                    return false;
+                };
+                reply
+            }
+            Command::Io(_) | Command::Reservation { .. } => {
+                unreachable!("I/O is executed on the volumes")
+            }
+        };
+        if let Some(reply) = reply {
+            self.reply(tag, reply);
+        }
+        self.settle(&mut registry);
+        true
+    }
+
+    fn controller(&self) -> ControllerId {
+        let bound = self.bound.as_ref();
+        bound.expect("commands come after Connect").controller
+    }
+
+    fn reply(&mut self, tag: Tag, reply: Reply) {
+        if !reply.status.is_success() {
+            tracing::debug!(peer = %self.core.via.peer, status = %reply.status, "command refused");
+        }
+        self.core.link.machine.complete(
+            tag,
+            Done {
+                status: reply.status,
+                result: reply.result,
+                data_len: reply.data_len,
+            },
+        );
+    }
+
+    /// What a change of the controller brings about: held event requests
+    /// complete, connections of its queues are closed.
+    fn settle(&mut self, registry: &mut Registry) {
+        let Some(bound) = &self.bound else { return };
+        let Some(controller) = registry.controller(bound.controller) else {
+            return;
+        };
+        for connection in controller.take_closing() {
+            self.core.shared.close(connection);
+        }
+        if bound.qid == 0 {
+            while let Some((tag, reply)) = controller.take_event() {
+                self.core.link.machine.complete(
+                    tag,
+                    Done {
+                        status: reply.status,
+                        result: reply.result,
+                        data_len: 0,
+                    },
+                );
+            }
+        }
+    }
+
+    fn connect(
+        &mut self,
+        tag: Tag,
+        command: &ConnectCommand,
+        registry: &mut Registry,
+        now: Nanos,
+    ) -> Reply {
+        let range = self.core.link.range(tag).expect("Connect data has arrived");
+        let mut data = [0; CONNECT_DATA_BYTES];
+        let data = &mut data[..range.len().min(CONNECT_DATA_BYTES as u32) as usize];
+        mem::copy_out(range.slice(0, data.len() as u32), data);
+        match registry.connect(command, data, &via(&self.core.via), now) {
+            Ok(connected) => {
+                let reply = Reply::done(u64::from(connected.result));
+                self.attach(connected, registry);
+                reply
+            }
+            Err(refusal) => {
+                let (host, target) = nvmf::connect_names(data);
+                self.core.shared.refusals.note(Refusal {
+                    peer: Some(self.core.via.peer),
+                    host,
+                    target,
+                    ..Refusal::new(CONNECT_REFUSED, &refusal.reason)
+                });
+                Reply {
+                    result: u64::from(refusal.result),
+                    ..Reply::failed(refusal.status)
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, connected: Connected, registry: &mut Registry) {
+        let subsystem = &connected.subsystem;
+        let controller = registry.controller(connected.controller);
+        let controller = controller.expect("it was just connected");
+        let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
+        let (peer, nqn, cntlid) = (self.core.via.peer, &subsystem.nqn, connected.cntlid);
+        match connected.qid {
+            0 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) => {
+                tracing::info!(%peer, host, target = nqn, cntlid, "host connected");
+            }
+            qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
+                entries = connected.entries, "queue connected"),
+        }
+        let served = (self.service).served(&subsystem.nqn, self.core.via.listener, host.into());
+        let (name, target) = (Name::Said("NVMe host", host.to_owned()), nqn.clone());
+        let host = host.to_owned();
+        self.core.link.machine.attach(Role {
+            qid: connected.qid,
+            entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
+            flow_control_disabled: connected.flow_control_disabled,
+            namespaces: served.geometry.clone(),
+        });
+        self.bound = Some(Bound {
+            controller: connected.controller,
+            qid: connected.qid,
+            activity: connected.activity,
+            served,
+            rights,
+            host,
+            target,
+        });
+        self.core.set_host(name);
+    }
+
+    /// `None`: not enough memory now. `Some(None)`: completes later.
+    fn admin<D: Driver>(
+        &mut self,
+        tag: Tag,
+        sqe: &Sqe,
+        registry: &mut Registry,
+        driver: &mut D,
+    ) -> Option<Option<Reply>> {
+        let mut data = Vec::new();
+        let mut out = Vec::new();
+        let mut answer = None;
+        match sqe.direction() {
+            Direction::HostToController => {
+                if let Some(range) = self.core.link.range(tag) {
+                    data.resize(range.len() as usize, 0);
+                    mem::copy_out(range, &mut data);
+                }
+            }
+            Direction::ControllerToHost => {
+                let len = sqe.sgl.length.get();
+                if len > ADMIN_DATA_BYTES_MAX {
+                    return Some(Some(Reply::failed(Status::INVALID_FIELD.dnr())));
+                }
+                if len > 0 {
+                    answer = Some(self.core.pool.get(len)?);
+                    out.resize(len as usize, 0);
+                }
+            }
+            Direction::None | Direction::Both => {}
+        }
+        let bound = self.bound.as_ref().expect("commands come after Connect");
+        let counters = |nsid| match bound.served.volume(nsid) {
+            Some(volume) => io_counters(&volume.stats()),
+            None => IoCounters::default(),
+        };
+        let env = Env {
+            now: driver.now(),
+            started: self.core.shared.started(),
+            counters: &counters,
+            used_bytes: &|nsid| self.used_bytes(nsid),
+        };
+        let outcome = registry.admin(bound.controller, tag, sqe, &data, &mut out, &env);
+        if let Some(buf) = answer {
+            mem::copy_in(buf.range(), &out);
+            self.core.link.set_data(tag, Data::owned(buf));
+        }
+        match outcome {
+            Outcome::Done(reply) => return Some(Some(reply)),
+            Outcome::Held => {}
+            Outcome::Abort { connection, cid } => self.send_abort(tag, connection, cid),
+            Outcome::LbaStatus(ask) => self.lba_status(tag, ask),
+            Outcome::ReservationPersistence { nsid, set } => self.persistence(tag, nsid, set),
+            Outcome::WriteProtect { nsid, state } => {
+                self.write_protect(tag, nsid, state, registry);
+            }
+        }
+        Some(None)
+    }
+
+    /// What a namespace takes as was last looked at; it is looked at again, for the
+    /// next time: nobody waits for a file system here.
+    fn used_bytes(&self, nsid: u32) -> u64 {
+        let Some(volume) = self.bound().served.volume(nsid).cloned() else {
+            return 0;
+        };
+        let used_bytes = volume.base().used_bytes();
+        if volume.base().begin_look() {
+            self.core
+                .shared
+                .clerk(About::question(&volume), move || volume.look_at_space());
+        }
+        used_bytes
+    }
+
+    /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends
+    /// it. Our own queue is no exception.
+    fn send_abort(&mut self, tag: Tag, connection: Option<u64>, cid: u16) {
+        let later = self.later_unless_lost(tag, Answer::not_aborted());
+        self.aborts.push(tag);
+        match connection.map(ConnectionRef::unpack) {
+            None => later.answer(Answer::not_aborted()),
+            Some(connection) => self.service.send(
+                connection.shard as usize,
+                OwnMail::Abort {
+                    connection,
+                    cid,
+                    later,
+                },
+            ),
+        }
+    }
+
+    /// Get LBA Status (NVM Command Set 1.0, section 4.2.1): where a volume
+    /// keeps data may take the file system a while to say.
+    fn lba_status(&mut self, tag: Tag, ask: LbaStatus) {
+        let volume = self.bound().served.volume(ask.nsid).cloned();
+        let later = self.later(tag);
+        let Some(volume) = volume else {
+            // Removed in this very moment.
+            return later.answer(Status::INVALID_FIELD.dnr());
+        };
+        let shared = self.core.shared.clone();
+        self.core.shared.clerk(About::question(&volume), move || {
+            later.answer(lba_status(&shared, &ask, &*volume));
+        });
+    }
+
+    /// Set Features, Namespace Write Protection Config (Base 2.0, section
+    /// 5.27.1.30): complete when no write begun before can land any more.
+    fn write_protect(&mut self, tag: Tag, nsid: u32, state: WriteProtect, registry: &mut Registry) {
+        let protect = Protect {
+            nqn: self.bound().served.nqn.clone(),
+            nsid,
+            state,
+        };
+        let volume = self.bound().served.volume(nsid).cloned();
+        let later = self.later(tag);
+        let Some(volume) = volume else {
+            return later.answer(Status::INVALID_FIELD.dnr());
+        };
+        if state != WriteProtect::Permanent {
+            return protect.make_known(&self.service, registry, volume, later);
+        }
+        let service = self.service.clone();
+        self.core.shared.clerk(About::state(&volume), move || {
+            if let Err(error) = volume.state().protect_permanently() {
+                let reason = format_args!("write protection could not be kept: {error}");
+                service.shared.refusals.note(Refusal {
+                    volume: Some(&volume.info().name),
+                    ..Refusal::new(Kind::CHANGE, &reason)
+                });
+                return later.answer(Status::INTERNAL_ERROR);
+            }
+            let mut registry = service.registry();
+            protect.make_known(&service, &mut registry, volume, later);
+        });
+    }
+
+    /// Forgets a held Asynchronous Event Request; whether there was one.
+    pub(crate) fn cancel_event_request(&mut self, tag: Tag) -> bool {
+        let Some(bound) = &self.bound else {
+            return false;
+        };
+        let mut registry = self.service.registry();
+        let controller = registry.controller(bound.controller);
+        bound.qid == 0 && controller.is_some_and(|c| c.cancel_event_request(tag))
+    }
+
+    /// The host waits no more for an Asynchronous Event Request. An event that it was
+    /// completed with goes to another.
+    pub(crate) fn forget_event_request(&mut self, tag: Tag, event: Option<u32>) {
+        let Some(result) = event else {
+            if self.cancel_event_request(tag) {
+                self.end(tag, Status::SUCCESS);
+            }
+            return;
+        };
+        let Some(bound) = &self.bound else { return };
+        let service = self.service.clone();
+        let mut registry = service.registry();
+        if let Some(controller) = registry.controller(bound.controller) {
+            controller.return_event(result);
+        }
+        self.settle(&mut registry);
+    }
+
+    /// The command of a tag is over: where it is an Abort, others may come.
+    pub(crate) fn end_abort(&mut self, tag: Tag) {
+        let Some(at) = self.aborts.iter().position(|abort| *abort == tag) else {
+            return;
+        };
+        self.aborts.swap_remove(at);
+        if let Some(bound) = &self.bound
+            && let Some(controller) = self.service.registry().controller(bound.controller)
+        {
+            controller.abort_done();
+        }
+    }
+
+    /// Looks at the time.
+    pub(crate) fn tick(&mut self, now: Nanos) {
+        if self
+            .core
+            .link
+            .machine
+            .deadline()
+            .is_some_and(|at| at <= now)
+        {
+            tracing::debug!(peer = %self.core.via.peer, "no Connect in time: connection ends");
+            self.core.link.machine.on_deadline(now);
+        }
+        if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
+            self.keep_alive(now);
+        }
+    }
+
+    /// The keep alive timer of the controller whose Admin Queue this is.
+    pub(crate) fn keep_alive(&mut self, now: Nanos) {
+        let service = self.service.clone();
+        let mut registry = service.registry();
+        let Some(controller) = registry.controller(self.controller()) else {
+            return;
+        };
+        if controller.deadline().is_some_and(|at| at <= now) && controller.on_deadline(now) {
+            self.note_refusal(CONTROLLER_ENDED, &"keep alive timer expired");
+        }
+        self.settle(&mut registry);
+    }
+
+    /// Ends the controller, and with it the connections of its queues.
+    pub(crate) fn end_controller(&mut self) {
+        let Some(bound) = &self.bound else { return };
+        let service = self.service.clone();
+        let mut registry = service.registry();
+        if let Some(controller) = registry.controller(bound.controller) {
+            controller.end();
+        }
+        self.settle(&mut registry);
+    }
+
+    /// The controller whose Admin Queue this is has events to tell.
+    pub(crate) fn notified(&mut self) {
+        let service = self.service.clone();
+        self.settle(&mut service.registry());
+    }
+
+    /// Puts a command that failed into its controller's Error Information log.
+    pub(crate) fn note_refused(&self, refused: Refused) {
+        let Some(bound) = &self.bound else { return };
+        let Refused {
+            cid,
+            status,
+            nsid,
+            slba,
+            location,
+        } = refused;
+        let change = self.service.registry().note_error(
+            bound.controller,
+            ErrorNote {
+                qid: bound.qid,
+                cid,
+                status,
+                location,
+                lba: slba,
+                nsid,
+            },
+        );
+        self.service.settle(change);
+    }
+
+    /// Nothing of the connection is left: its controller hears of it.
+    pub(crate) fn leave(&mut self) {
+        let Some(bound) = self.bound.take() else {
+            return;
+        };
+        let mut registry = self.service.registry();
+        for connection in registry.disconnected(bound.controller, bound.qid) {
+            self.core.shared.close(connection);
+        }
+    }
+}
+
+/// A change of a namespace's write protection.
+struct Protect {
+    nqn: Arc<str>,
+    nsid: u32,
+    state: WriteProtect,
+}
+
+impl Protect {
+    /// Tells every connection, and answers when no write that began before can
+    /// land any more.
+    fn make_known(
+        self,
+        service: &Arc<Service>,
+        registry: &mut Registry,
+        volume: Arc<dyn Volume>,
+        later: Later,
+    ) {
+        if self.state == WriteProtect::Off {
+            return self.lift(service, registry, later);
+        }
+        self.tell(service, registry);
+        service.shared.fence(Scope::Volumes(vec![volume]), move || {
+            later.answer(Answer::default());
+        });
+    }
+
+    /// Every queue takes writes before the first host hears of it: who acts on
+    /// the notice is not refused.
+    fn lift(self, service: &Arc<Service>, registry: &Registry, later: Later) {
+        let lifted = registry.with_write_protect(&self.nqn, self.nsid, self.state);
+        if let Some(subsystem) = lifted {
+            service.publish(&subsystem);
+        }
+        let then = service.clone();
+        service.shared.fence(Scope::Mail, move || {
+            self.tell(&then, &mut then.registry());
+            later.answer(Answer::default());
+        });
+    }
+
+    fn tell(&self, service: &Service, registry: &mut Registry) {
+        let change = registry.set_write_protect(&self.nqn, self.nsid, self.state);
+        service.republish(registry, &self.nqn);
+        service.settle(change);
+    }
+}
+
+/// What a volume says of a range; it may ask the file system below.
+fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> Answer {
+    // One more than fits tells that there are more.
+    let max = ask.ranges_max as usize + 1;
+    if let LbaStatusKind::Unrecoverable = ask.kind {
+        let marked = volume.unreadable(ask.offset, ask.len, max);
+        return Answer {
+            data: ask.data(marked.iter().map(|range| (range.offset, range.len))),
+            ..Answer::default()
+        };
+    }
+    // Between two that are allocated lies one that is not.
+    let mut extents = Vec::new();
+    match volume.extents(ask.offset, ask.len, 2 * max, &mut extents) {
+        Ok(()) => {
+            let allocated = extents
+                .iter()
+                .filter(|extent| extent.allocated && !broken::is(Fault::NoExtents));
+            Answer {
+                data: ask.data(allocated.map(|extent| (extent.offset, extent.len))),
+                ..Answer::default()
+            }
+        }
+        Err(error) => {
+            shared.refusals.note(Refusal {
+                volume: Some(&volume.info().name),
+                ..Refusal::new(Kind::VOLUME, &format_args!("LBA status: {error}"))
+            });
+            super::io::status_of(error).into()
+        }
+    }
+}
+
+/// What counts as which is the NVM Command Set's to say (1.0, section 4.1.4.2).
+fn io_counters(stats: &store::Stats) -> IoCounters {
+    IoCounters {
+        read_commands: stats.reads + stats.compares,
+        read_bytes: stats.read_bytes + stats.compare_bytes + stats.verify_bytes,
+        write_commands: stats.writes,
+        write_bytes: stats.write_bytes,
+        media_errors: stats.errors.read_failed
+            + stats.errors.write_failed
+            + stats.errors.flush_failed,
+    }
+}

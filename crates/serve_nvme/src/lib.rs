@@ -1,0 +1,422 @@
+//! NVMe/TCP: what queue pairs and controllers do on volumes.
+#![forbid(unsafe_code)]
+
+mod abort;
+mod admin;
+mod io;
+mod reservation;
+mod served;
+mod service;
+mod steps;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::blocks::{Then, VolumeWork};
+use engine::hosts::Place;
+use engine::job::{Job, Jobs};
+use engine::{
+    Blocks, Connection as _, ConnectionId, Core, Elsewhere as _, Event, Has, JobId, Kind,
+    OnVolumes as _, Orphans as _, Post, Protocol, Shard, Stage, Via,
+};
+use link::Data;
+use machine::{Nanos, Tag};
+use mem::Pool;
+use nvmf::command::{Command, Geometry};
+use nvmf::tcp::controller::{Done, Op, Qpair, Refused};
+use nvmf::{Activity, ControllerId};
+use reactor::{Driver, SocketId};
+use store::Volume;
+use wire::nvme::Status;
+
+use self::reservation::Rights;
+pub use self::served::{Served, Subsystems};
+pub use self::service::{Mail, OwnMail, Service, Sharing};
+
+/// Answers one command from anywhere.
+pub type Later = engine::Later<Answer, OwnMail>;
+
+/// Where the answer to a command comes from.
+pub type Work = VolumeWork<Answer>;
+
+/// A Connect command was refused.
+const CONNECT_REFUSED: Kind = Kind("Connect refused");
+/// A controller ends.
+const CONTROLLER_ENDED: Kind = Kind("controller ended");
+
+/// What a connection became with its Connect command.
+pub(crate) struct Bound {
+    controller: ControllerId,
+    qid: u16,
+    activity: Arc<Activity>,
+    served: Served,
+    rights: Rights,
+    host: String,
+    target: String,
+}
+
+/// One NVMe/TCP connection.
+pub struct Connection {
+    core: Core<Connection>,
+    service: Arc<Service>,
+    bound: Option<Bound>,
+    /// Abort commands whose answer is not there yet.
+    aborts: Vec<Tag>,
+}
+
+/// What the connections of one reactor share.
+pub struct Local {
+    service: Arc<Service>,
+    jobs: Rc<RefCell<Jobs<Work>>>,
+}
+
+impl Local {
+    /// Of a reactor without connections.
+    pub fn new(service: Arc<Service>, jobs: Jobs<Work>) -> Local {
+        let jobs = Rc::new(RefCell::new(jobs));
+        Local { service, jobs }
+    }
+}
+
+/// A connection that just came.
+pub fn open(
+    local: &Local,
+    (id, socket): (ConnectionId, SocketId),
+    came: (Via, Place),
+    (pool, now): (&Pool, Nanos),
+) -> Connection {
+    let machine = Qpair::new(local.service.settings, now);
+    let (service, here) = (&local.service, (local.jobs.clone(), pool));
+    Connection {
+        core: Core::new(machine, id, socket, came, service.shared.clone(), here),
+        service: service.clone(),
+        bound: None,
+        aborts: Vec::new(),
+    }
+}
+
+/// How a command ended that ended elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: Status,
+    /// Dwords 0 and 1 of the completion.
+    pub result: u64,
+    /// Data to the host; cut to what the command's SGL holds.
+    pub data: Vec<u8>,
+}
+
+impl Answer {
+    /// Of an Abort that did nothing: bit 0 of dword 0 (Base 2.0, section 5.1).
+    pub(crate) fn not_aborted() -> Answer {
+        Answer {
+            result: 1,
+            ..Answer::default()
+        }
+    }
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Answer {
+        Answer {
+            status,
+            ..Answer::default()
+        }
+    }
+}
+
+/// As the registry knows it.
+fn via(via: &Via) -> nvmf::Via {
+    nvmf::Via {
+        connection: via.connection,
+        local: via.local,
+        peer: via.peer,
+        listener: via.listener,
+    }
+}
+
+/// Whether it is an operation of this command.
+fn is_of(op: &Op, tag: Tag) -> bool {
+    match *op {
+        Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
+        Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
+        Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
+    }
+}
+
+impl Protocol for Connection {
+    type Machine = Qpair;
+    type Answer = Answer;
+    type Mail = OwnMail;
+    type Job = Work;
+    type Local = Local;
+
+    #[inline]
+    fn core(&self) -> &Core<Self> {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut Core<Self> {
+        &mut self.core
+    }
+
+    fn post(&self) -> &Arc<dyn Post<Mail>> {
+        &self.service.post
+    }
+
+    fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
+        &local.jobs
+    }
+
+    fn lost() -> Answer {
+        Status::INTERNAL_ERROR.into()
+    }
+
+    #[inline]
+    fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+        if let Op::Execute { .. } | Op::ExecuteFused { .. } = op {
+            tracing::debug!(peer = %self.core.via.peer, ?op, "execute");
+        }
+        match *op {
+            Op::Execute {
+                tag,
+                command: Command::Io(io),
+            } => self.execute_io(tag, io, driver),
+            Op::Prepare {
+                tag,
+                len,
+                command,
+                staged,
+            } => self.prepare(tag, len, &command, staged),
+            Op::Execute {
+                tag,
+                command: Command::Reservation { namespace, sqe },
+            } => self.reserve(tag, namespace, &sqe),
+            Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
+            Op::ExecuteFused { compare, write, io } => {
+                self.execute_fused(compare, write, io, driver)
+            }
+            Op::Forgotten { tag, event } => {
+                self.forget_event_request(tag, event);
+                true
+            }
+            Op::Refused(refused) => {
+                self.note_refused(refused);
+                true
+            }
+            Op::Fatal(error) => {
+                self.note_refusal(Kind::END, &error);
+                true
+            }
+        }
+    }
+
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        let bound = self.bound.as_ref();
+        let names = bound.map(|bound| (&*bound.host, &*bound.target));
+        names.unzip()
+    }
+
+    fn is_of(op: &Op, tag: Tag) -> bool {
+        is_of(op, tag)
+    }
+
+    fn stalls(&self, op: &Op) -> bool {
+        match *op {
+            Op::Prepare { tag, .. } => self.core.link.machine.is_blocked_on(tag),
+            Op::Execute { tag, .. } => self.core.link.staged(tag).is_some(),
+            _ => false,
+        }
+    }
+
+    fn refuse<D: Driver>(&mut self, op: Op, _: &mut D) {
+        let status = match &self.bound {
+            Some(bound) => bound.activity.delay_retry(Status::COMMAND_INTERRUPTED),
+            None => Status::COMMAND_INTERRUPTED,
+        };
+        self.refuse(op, status);
+    }
+
+    fn answered<D: Driver>(&mut self, tag: Tag, answer: Answer, _: &mut D) {
+        self.end_abort(tag);
+        let Answer {
+            status,
+            result,
+            data,
+        } = answer;
+        let data_len = match status.is_success() {
+            true => self.put_answer(tag, &data),
+            false => 0,
+        };
+        let done = Done {
+            status,
+            result,
+            data_len,
+        };
+        self.core.link.machine.complete(tag, done);
+    }
+
+    #[inline]
+    fn on_file<D: Driver>(
+        &mut self,
+        id: JobId,
+        job: Job<Self::Job>,
+        result: std::io::Result<u32>,
+        driver: &mut D,
+    ) {
+        self.on_volume(id, job, result, driver);
+    }
+
+    fn on_mail<S: Has<Self>, D: Driver>(shard: &mut Shard<S>, mail: OwnMail, driver: &mut D) {
+        match mail {
+            OwnMail::Notify(to) => shard.with_of(driver, to.id, |c: &mut Connection, _| {
+                c.notified();
+            }),
+            OwnMail::Refresh(nqn) => shard.for_each_of(driver, |c: &mut Connection, d| {
+                c.refresh(&nqn, d);
+            }),
+            OwnMail::Abort {
+                connection,
+                cid,
+                later,
+            } => {
+                let mut later = Some(later);
+                shard.with_of(driver, connection.id, |c: &mut Connection, d| {
+                    c.abort(cid, later.take().expect("one connection has it"), d);
+                });
+                if let Some(later) = later {
+                    later.answer(Answer::not_aborted());
+                }
+            }
+            OwnMail::Preempt(volume, hosts) => {
+                shard.for_each_of(driver, |c: &mut Connection, d| {
+                    c.preempt(&volume, &hosts, d)
+                });
+            }
+        }
+    }
+
+    #[inline]
+    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D) {
+        match event {
+            Event::Heard => {
+                if let Some(bound) = &self.bound {
+                    bound.activity.note();
+                }
+            }
+            Event::Tick(now) => self.tick(now),
+            Event::Orphaned(tag) => self.end_abort(tag),
+            Event::SitsOnMemory => self.end_controller(),
+            // NVMe has no words for it.
+            Event::Dismissed => self.close(driver),
+            Event::Closing => {
+                if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
+                    self.tell_gone("host disconnected");
+                }
+                self.orphan_all(driver);
+            }
+            Event::Removed => self.leave(),
+            Event::Ran | Event::Resumed | Event::TurnEnds => {}
+        }
+    }
+
+    #[inline]
+    fn stage(&self) -> Stage {
+        match self.bound {
+            Some(_) => Stage::Known,
+            None => Stage::Stranger,
+        }
+    }
+}
+
+impl Blocks for Connection {
+    #[inline]
+    fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
+        self.bound.as_ref()?.served.volumes.get(unit as usize)
+    }
+
+    #[inline]
+    fn succeeded(&mut self, tag: Tag, data_len: u32, then: Then<Answer>) {
+        self.io_succeeded(tag, data_len, &then);
+    }
+
+    #[cold]
+    fn failed(&mut self, tag: Tag, at: (u32, u64), error: store::Error, then: Then<Answer>) {
+        self.io_failed(tag, at, error, &then);
+    }
+}
+
+impl Connection {
+    #[inline]
+    fn bound(&self) -> &Bound {
+        let bound = self.bound.as_ref();
+        bound.expect("commands come after Connect")
+    }
+
+    #[inline]
+    fn volumes(&self) -> &[Arc<dyn Volume>] {
+        &self.bound().served.volumes
+    }
+
+    fn geometry(&self, namespace: u32) -> Geometry {
+        self.bound().served.geometry[namespace as usize]
+    }
+
+    /// Provides memory for data that arrives; false while there is none.
+    #[inline]
+    fn prepare(&mut self, tag: Tag, len: u32, command: &Command, staged: bool) -> bool {
+        let data = match command {
+            Command::Io(io) => self.destination(io, len, staged),
+            _ => self.core.pool.get(len).map(Data::owned),
+        };
+        let Some(data) = data.or_else(|| self.spare_for(tag, len)) else {
+            return false;
+        };
+        self.core.link.set_data(tag, data);
+        self.core.link.machine.prepared(tag);
+        true
+    }
+
+    /// Memory that is kept for commands that keep everything behind them from
+    /// being received, `None` for any other.
+    #[cold]
+    fn spare_for(&self, tag: Tag, len: u32) -> Option<Data> {
+        let is_in_the_way = self.core.link.machine.is_blocked_on(tag);
+        let buf = is_in_the_way.then(|| self.core.pool.get_spare(len))?;
+        buf.map(Data::owned)
+    }
+
+    /// Completes a command with an error, at a byte of a namespace.
+    #[cold]
+    pub(crate) fn fail(&mut self, tag: Tag, status: Status, namespace: u32, offset: u64) {
+        self.fail_with(tag, status, 0, namespace, offset);
+    }
+
+    /// The same, with dwords 0 and 1 of the completion.
+    #[cold]
+    pub(crate) fn fail_with(
+        &mut self,
+        tag: Tag,
+        status: Status,
+        result: u64,
+        namespace: u32,
+        offset: u64,
+    ) {
+        let geometry = self.geometry(namespace);
+        self.note_refused(Refused {
+            cid: self.core.link.machine.cid(tag),
+            status,
+            nsid: geometry.nsid,
+            slba: offset >> geometry.block_shift,
+            location: None,
+        });
+        self.core.link.take_data(tag);
+        let done = Done {
+            result,
+            ..Done::from(status)
+        };
+        self.core.link.machine.complete(tag, done);
+    }
+}

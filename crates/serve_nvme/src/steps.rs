@@ -1,0 +1,148 @@
+//! Commands that take several I/Os, on one volume or many: Dataset Management,
+//! Copy, and Flush of everything.
+
+use engine::OnVolumes as _;
+use engine::steps::{Step, Steps};
+use machine::Tag;
+use mem::Buf;
+use mem::broken::{self, Fault};
+use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
+use reactor::Driver;
+use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
+
+use super::{Answer, Bound, Connection};
+
+/// Each source range of a Copy is read whole, then written.
+const STEPS_A_RANGE: u32 = 2;
+
+/// Dword 0 of a completion that failed at the last step begun: of a Copy the
+/// number of the source range that was not copied (NVM Command Set 1.0, section
+/// 3.2.2), else 0.
+pub(super) fn result_of(steps: &Steps<Answer>) -> u64 {
+    match steps.has_buf() {
+        true => u64::from(steps.begun().saturating_sub(1) / STEPS_A_RANGE),
+        false => 0,
+    }
+}
+
+impl Connection {
+    /// Dataset Management with the deallocate attribute: the ranges are the
+    /// command's data (NVM Command Set 1.0, section 3.2.3). All are checked
+    /// before the first is touched.
+    pub(crate) fn deallocate<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
+        if !io.deallocate {
+            // Hints, which need no look at the ranges.
+            return self.go_on(tag, None, Steps::new(Vec::new(), None), driver);
+        }
+        let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
+        let bytes = self.descriptors(tag, io.len, &mut bytes);
+        let (namespace, geometry) = (io.namespace, self.geometry(io.namespace));
+        let volume = &self.volumes()[namespace as usize];
+        let steps: Result<Vec<_>, Status> = deallocate_ranges(bytes, &geometry)
+            .filter(|range| !matches!(range, Ok((_, 0))))
+            .map(|range| {
+                range.map(|(offset, len)| Step {
+                    unit: namespace,
+                    volume: volume.clone(),
+                    io: store::Io::Deallocate { offset, len },
+                })
+            })
+            .collect();
+        match steps {
+            Ok(steps) => self.go_on(tag, None, Steps::new(steps, None), driver),
+            Err(status) => self.fail(tag, status, namespace, 0),
+        }
+    }
+
+    /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
+    /// FFFFFFFFh).
+    pub(crate) fn flush_all<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
+        let served = &self.bound().served;
+        let steps = (0..).zip(served.geometry.iter().zip(served.volumes.iter()));
+        let steps = steps.filter(|(_, (geometry, _))| geometry.nsid != 0).map(
+            |(namespace, (_, volume))| Step {
+                unit: namespace,
+                volume: volume.clone(),
+                io: store::Io::Flush,
+            },
+        );
+        let steps = Steps::new(steps.collect(), None);
+        self.go_on(tag, None, steps, driver);
+    }
+
+    /// Copy (NVM Command Set 1.0, section 3.2.2), one source range after the
+    /// other through one buffer, each written as one I/O. False while memory is
+    /// short.
+    pub(crate) fn copy<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
+        let mut bytes = [0; COPY_DESCRIPTOR_BYTES_MAX];
+        let bytes = self.descriptors(tag, io.len, &mut bytes);
+        let mut ranges = Vec::new();
+        let Bound {
+            activity, served, ..
+        } = self.bound();
+        let checked = match activity.allows_copy_format(io.copy_format) {
+            true => copy_ranges(bytes, &io, &served.geometry, &mut ranges),
+            false => Err(Status::INVALID_FIELD.dnr()),
+        };
+        if let Err(status) = checked {
+            // Nothing was copied: the first range that was not is 0.
+            self.fail(tag, status, io.namespace, io.offset);
+            return true;
+        }
+        // What it writes was looked at before.
+        if !ranges.iter().all(|range| self.may_read(range.namespace)) {
+            self.conflict(tag, &io);
+            return true;
+        }
+        let largest = ranges.iter().map(|range| range.len).max().unwrap_or(0);
+        let Some(buf) = self.core.pool.get(largest as u32) else {
+            return false;
+        };
+        let mut steps = self.copy_steps(&io, &ranges, &buf);
+        if steps.len() > 2 && broken::is(Fault::ShortCopy) {
+            steps.pop();
+        }
+        self.go_on(tag, None, Steps::new(steps, Some(buf)), driver);
+        true
+    }
+
+    fn copy_steps(&self, io: &Io, ranges: &[CopyRange], buf: &Buf) -> Vec<Step> {
+        let volumes = self.volumes();
+        let mut to = io.offset;
+        let mut steps = Vec::with_capacity(ranges.len() * STEPS_A_RANGE as usize);
+        for range in ranges {
+            let buf = buf.range().slice(0, range.len as u32);
+            let source = match broken::is(Fault::OneVolume) {
+                true => io.namespace,
+                false => range.namespace,
+            };
+            steps.push(Step {
+                unit: range.namespace,
+                volume: volumes[source as usize].clone(),
+                io: store::Io::Read {
+                    offset: range.offset,
+                    buf,
+                },
+            });
+            steps.push(Step {
+                unit: io.namespace,
+                volume: volumes[io.namespace as usize].clone(),
+                io: store::Io::Write {
+                    offset: to,
+                    buf,
+                    durable: io.fua,
+                },
+            });
+            to += range.len;
+        }
+        steps
+    }
+
+    /// The first `len` bytes of a command's data, which are its ranges.
+    fn descriptors<'a>(&self, tag: Tag, len: u64, bytes: &'a mut [u8]) -> &'a [u8] {
+        let data = self.core.link.range(tag).expect("the ranges have arrived");
+        let bytes = &mut bytes[..len as usize];
+        mem::copy_out(data.slice(0, len as u32), bytes);
+        bytes
+    }
+}

@@ -1,0 +1,304 @@
+//! The protocols that there are, and what a reactor has of each. Whoever adds one adds it
+//! here, and to what is shared.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::fence::Scope;
+use engine::hosts::Place;
+use engine::job::Jobs;
+use engine::shard::AnyConnection;
+use engine::{Connection as _, ConnectionId, Event, Has, JobId, Protocol as _, Server, Via};
+use machine::Nanos;
+use mem::Pool;
+use reactor::{Driver, Received, SocketId};
+use store::Volume;
+
+use crate::config::Protocol;
+use crate::report::Report;
+use crate::shared::{Mail, Shared};
+
+/// One reactor's share of the target.
+pub type Shard = engine::Shard<Serving>;
+
+/// A connection of whichever protocol; the branch is mostly the same.
+pub enum Connection {
+    /// A queue pair of NVMe/TCP.
+    Nvme(Box<serve_nvme::Connection>),
+    /// Of a session of iSCSI.
+    Iscsi(Box<serve_iscsi::Connection>),
+    /// Of NFS.
+    Nfs(Box<serve_nfs::Connection>),
+}
+
+/// The tables of jobs of a reactor.
+const NVME: u32 = 0;
+const ISCSI: u32 = 1;
+const NFS: u32 = 2;
+
+/// What the connections of one reactor share.
+pub struct Serving {
+    shared: Arc<Shared>,
+    /// Jobs that there were.
+    marks: Rc<Cell<u64>>,
+    nvme: Rc<serve_nvme::Local>,
+    iscsi: Rc<serve_iscsi::Local>,
+    nfs: Rc<serve_nfs::Local>,
+}
+
+impl From<Arc<Shared>> for Serving {
+    fn from(shared: Arc<Shared>) -> Serving {
+        let marks = Rc::new(Cell::new(0));
+        let nvme = Jobs::new(NVME, marks.clone());
+        let iscsi = Jobs::new(ISCSI, marks.clone());
+        let nfs = Jobs::new(NFS, marks.clone());
+        Serving {
+            nvme: Rc::new(serve_nvme::Local::new(shared.nvme.clone(), nvme)),
+            iscsi: Rc::new(serve_iscsi::Local::new(shared.iscsi.clone(), iscsi)),
+            nfs: Rc::new(serve_nfs::Local::new(shared.nfs.clone(), nfs)),
+            marks,
+            shared,
+        }
+    }
+}
+
+macro_rules! has {
+    ($protocol:ident, $kind:ident, $local:ident) => {
+        impl Has<$protocol::Connection> for Serving {
+            fn local(&self) -> &Rc<$protocol::Local> {
+                &self.$local
+            }
+
+            #[inline]
+            fn of(connection: &mut Connection) -> Option<&mut $protocol::Connection> {
+                match connection {
+                    Connection::$kind(connection) => Some(connection),
+                    _ => None,
+                }
+            }
+
+            fn any(connection: $protocol::Connection) -> Connection {
+                Connection::$kind(Box::new(connection))
+            }
+        }
+    };
+}
+
+has!(serve_nvme, Nvme, nvme);
+has!(serve_iscsi, Iscsi, iscsi);
+has!(serve_nfs, Nfs, nfs);
+
+/// The same of the jobs of each protocol.
+macro_rules! all_jobs {
+    ($self:ident, $jobs:ident => $each:expr) => {
+        [
+            {
+                let $jobs = serve_nvme::Connection::jobs(&$self.nvme).borrow();
+                $each
+            },
+            {
+                let $jobs = serve_iscsi::Connection::jobs(&$self.iscsi).borrow();
+                $each
+            },
+            {
+                let $jobs = serve_nfs::Connection::jobs(&$self.nfs).borrow();
+                $each
+            },
+        ]
+    };
+}
+
+impl Server for Serving {
+    type Connection = Connection;
+    type Mail = Mail;
+    type Report = Report;
+
+    fn shared(&self) -> &Arc<engine::Shared> {
+        &self.shared.engine
+    }
+
+    fn begin(&self, now: Nanos) {
+        self.shared.nfs.begin(now);
+    }
+
+    fn volumes(&self) -> Vec<Arc<dyn Volume>> {
+        self.shared.volumes()
+    }
+
+    fn is_listening(&self, listener: u16) -> bool {
+        self.shared.state().listeners.contains_key(&listener)
+    }
+
+    fn open(
+        &self,
+        id: ConnectionId,
+        socket: SocketId,
+        came: (Via, Place),
+        pool: &Pool,
+        now: Nanos,
+    ) -> Connection {
+        let protocol = self.shared.state().protocol_of(came.0.listener);
+        let (socket, here) = ((id, socket), (pool, now));
+        match protocol.unwrap_or_default() {
+            Protocol::NvmeTcp => Serving::any(serve_nvme::open(&self.nvme, socket, came, here)),
+            Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, socket, came, here)),
+            Protocol::Nfs => Serving::any(serve_nfs::open(&self.nfs, socket, came, here)),
+        }
+    }
+
+    fn mark(&self) -> u64 {
+        self.marks.get()
+    }
+
+    fn orphans(&self) -> usize {
+        all_jobs!(self, jobs => jobs.orphans()).iter().sum()
+    }
+
+    fn holds(&self, scope: &Scope, mark: u64) -> bool {
+        all_jobs!(self, jobs => jobs.holds(scope, mark)).contains(&true)
+    }
+
+    #[inline]
+    fn owner(&self, job: JobId) -> Option<ConnectionId> {
+        match job.table() {
+            NVME => serve_nvme::Connection::jobs(&self.nvme).borrow().owner(job),
+            ISCSI => serve_iscsi::Connection::jobs(&self.iscsi)
+                .borrow()
+                .owner(job),
+            _ => serve_nfs::Connection::jobs(&self.nfs).borrow().owner(job),
+        }
+    }
+
+    #[inline]
+    fn take_due(&self) -> Option<ConnectionId> {
+        self.iscsi.take_due()
+    }
+
+    #[inline]
+    fn has_due(&self) -> bool {
+        self.iscsi.has_due()
+    }
+
+    #[inline]
+    fn on_file<D: Driver>(shard: &mut Shard, job: JobId, result: io::Result<u32>, driver: &mut D) {
+        match job.table() {
+            NVME => shard.end_file_work::<serve_nvme::Connection, D>(driver, job, result),
+            ISCSI => shard.end_file_work::<serve_iscsi::Connection, D>(driver, job, result),
+            _ => shard.end_file_work::<serve_nfs::Connection, D>(driver, job, result),
+        }
+    }
+
+    fn on_mail<D: Driver>(shard: &mut Shard, mail: Mail, driver: &mut D) {
+        match mail {
+            Mail::Shard(mail) => shard.on_shard_mail(driver, mail),
+            Mail::Nvme(mail) => {
+                shard.on_protocol_mail::<serve_nvme::Connection, D>(driver, mail);
+            }
+            Mail::Iscsi(mail) => {
+                shard.on_protocol_mail::<serve_iscsi::Connection, D>(driver, mail);
+            }
+            Mail::Nfs(mail) => shard.on_protocol_mail::<serve_nfs::Connection, D>(driver, mail),
+            Mail::Report(to) => shard.report_to(to),
+        }
+    }
+
+    fn on_tick<D: Driver>(shard: &mut Shard, now: Nanos, driver: &mut D) {
+        shard.server.shared.iscsi.watch_space(now);
+        serve_nfs::on_tick(&shard.server.nfs, now, driver);
+    }
+
+    fn report<D: Driver>(shard: &Shard, driver: &D) -> Report {
+        Report {
+            orphans: shard.server.orphans() as u64,
+            nfs_calls: shard.server.nfs.calls(),
+            turn_units_max: shard.turn_units_max(),
+            connections: shard.open_connections() as u64,
+            ..Report::here(driver)
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $connection:ident => $call:expr) => {
+        match $self {
+            Connection::Nvme($connection) => $call,
+            Connection::Iscsi($connection) => $call,
+            Connection::Nfs($connection) => $call,
+        }
+    };
+}
+
+impl AnyConnection for Connection {
+    fn via(&self) -> &Via {
+        each!(self, c => &c.core().via)
+    }
+
+    #[inline]
+    fn dirty(&mut self) -> &mut bool {
+        each!(self, c => &mut c.core_mut().dirty)
+    }
+
+    #[inline]
+    fn is_gone(&self) -> bool {
+        each!(self, c => c.core().is_gone())
+    }
+
+    fn has_socket(&self) -> bool {
+        each!(self, c => c.core().has_socket())
+    }
+
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        each!(self, c => c.core().is_waiting())
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        each!(self, c => c.core().has_more())
+    }
+
+    fn is_stranger(&self) -> bool {
+        each!(self, c => c.is_stranger())
+    }
+
+    #[inline]
+    fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
+        each!(self, c => c.on_received(result, driver));
+    }
+
+    #[inline]
+    fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
+        each!(self, c => c.on_sent(result, driver));
+    }
+
+    #[inline]
+    fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool {
+        each!(self, c => c.on_turn(driver))
+    }
+
+    fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        each!(self, c => c.on_tick(now, driver));
+    }
+
+    fn resume<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.resume(driver));
+    }
+
+    fn dismiss<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.on_event(Event::Dismissed, driver));
+    }
+
+    fn close<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.close(driver));
+    }
+
+    fn on_closed(&mut self) {
+        each!(self, c => c.core_mut().on_closed());
+    }
+
+    fn removed<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.on_event(Event::Removed, driver));
+    }
+}
