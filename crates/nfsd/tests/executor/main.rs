@@ -796,6 +796,19 @@ fn exports_are_apart() {
     assert_eq!(identity.unwrap().uid, nfsd::exports::NOBODY);
 }
 
+/// Versions 4.1 and 4.2 use it up (RFC 8881, section 2.6.3.1.1.8).
+#[test]
+fn secinfo_of_version_0_leaves_the_current_file_handle() {
+    let mut world = World::new();
+    world.file("f", b"content");
+    let secinfo = arg::OP_SECINFO(SECINFO4args { name: Opaque(b"f") });
+    let ops = Ops::root().op(secinfo).op(arg::OP_GETFH);
+    assert_eq!(world.do_ops(&ops).status, NFS4_OK);
+    let session = &mut world.session(1 << 20, 4096);
+    let answer = world.sequence(session, false, &ops);
+    assert_eq!(answer.status, nfsstat4::NFS4ERR_NOFILEHANDLE);
+}
+
 #[test]
 fn what_takes_turns_goes_on_with_what_was_staged() {
     let mut world = World::new();

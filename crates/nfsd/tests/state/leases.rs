@@ -176,3 +176,24 @@ fn the_administrator_evicts_clients_and_takes_exports_away() {
     world.run(&mut b, root());
     assert_eq!(b.flags, 0);
 }
+
+/// A connection remembers its sessions; one that is gone is none to it either.
+#[test]
+fn a_connection_is_not_bound_to_a_session_that_is_gone() {
+    let mut world = World::new();
+    let mut a = world.client("a", 1);
+    assert_eq!(world.last(&mut a, root()), NFS4_OK);
+    let bind = Ops::default().op(arg::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
+        bctsa_sessid: a.session,
+        bctsa_dir: channel_dir_from_client4::CDFC4_FORE,
+        bctsa_use_conn_in_rdma_mode: false,
+    }));
+    assert_eq!(world.plain(a.conn, 1, &bind).status, NFS4_OK);
+    let destroy = Ops::default().op(arg::OP_DESTROY_SESSION(DESTROY_SESSION4args {
+        dsa_sessionid: a.session,
+    }));
+    let other = world.connect();
+    assert_eq!(world.plain(other, 1, &destroy).status, NFS4_OK);
+    let bound = world.plain(a.conn, 1, &bind);
+    assert_eq!(bound.status, nfsstat4::NFS4ERR_BADSESSION);
+}

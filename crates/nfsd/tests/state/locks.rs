@@ -77,6 +77,34 @@ fn who_would_not_wait_is_not_told() {
     assert!(world.called(b.conn).is_empty());
 }
 
+/// A client that cannot be called asks again by itself. A late notice may be untrue.
+#[test]
+fn notice_of_a_lock_is_not_sent_late() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+    let (held, handle) = world.create(&mut a, "o", "f");
+    let (stateid, _) = world.create(&mut b, "o", "f");
+    let ops = at(&handle).op(arg::OP_LOCK(locking(&a, "l", held)));
+    assert_eq!(world.last(&mut a, ops), NFS4_OK);
+    let blocking = LOCK4args {
+        locktype: nfs_lock_type4::WRITEW_LT,
+        ..locking(&b, "waiter", stateid)
+    };
+    let denied = world.last(&mut b, at(&handle).op(arg::OP_LOCK(blocking)));
+    assert_eq!(denied, nfsstat4::NFS4ERR_DENIED);
+    world.server.disconnect(b.conn);
+    assert_eq!(world.last(&mut a, at(&handle).close(0, held)), NFS4_OK);
+    b.conn = world.connect();
+    let bind = Ops::default().op(arg::OP_BIND_CONN_TO_SESSION(BIND_CONN_TO_SESSION4args {
+        bctsa_sessid: b.session,
+        bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+        bctsa_use_conn_in_rdma_mode: false,
+    }));
+    world.send(b.conn, 1, &bind);
+    let sent = nfs::testing::cut(&mut world.server.sent(b.conn).into());
+    assert_eq!(sent.len(), 1, "the answer alone");
+}
+
 /// One of many locks of a file.
 fn one_of_many(at: u64, stateid: stateid4) -> arg<'static> {
     arg::OP_LOCK(LOCK4args {

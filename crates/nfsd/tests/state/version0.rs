@@ -24,6 +24,14 @@ fn confirmed(world: &mut World) -> (Client, stateid4, Vec<u8>) {
     let ops = at(&handle).write(opened.stateid, 0, b"x");
     let bad = world.last(&mut a, ops);
     assert_eq!(bad, nfsstat4::NFS4ERR_BAD_STATEID);
+    let downgrade = at(&handle).op(arg::OP_OPEN_DOWNGRADE(OPEN_DOWNGRADE4args {
+        open_stateid: opened.stateid,
+        seqid: 2,
+        share_access: BOTH,
+        share_deny: OPEN4_SHARE_DENY_NONE,
+    }));
+    let bad = world.last(&mut a, downgrade);
+    assert_eq!(bad, nfsstat4::NFS4ERR_BAD_STATEID);
     let confirm = |seqid| {
         at(&handle).op(arg::OP_OPEN_CONFIRM(OPEN_CONFIRM4args {
             open_stateid: opened.stateid,
