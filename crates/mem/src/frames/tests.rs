@@ -122,6 +122,16 @@ fn what_is_written_in_order_lies_in_one_piece() {
 }
 
 #[test]
+fn long_write_from_the_middle_of_a_word_takes_frames_of_its_own() {
+    let frames = Frames::with_spare(256 * F, 256 * F, 256);
+    let loan = frames.borrow(32 * F, 64 * FRAME_BYTES).unwrap();
+    assert_eq!(loan.pieces().len(), 1);
+    assert_eq!(loan.pieces()[0].offset(), 32 * F);
+    drop(loan);
+    frames.check_quiet();
+}
+
+#[test]
 fn a_pinned_read_stays_as_it_is_whatever_is_written() {
     let frames = Frames::with_spare(16 * F, 16 * F, 32);
     let old: Vec<u8> = (0..8 * F).map(|i| (i / 512) as u8).collect();

@@ -214,3 +214,17 @@ fn nothing_is_ready_before_it_is_wanted() {
     last.write(0, &[1; 512]).unwrap();
     assert!(last.ready() > 0);
 }
+
+#[test]
+fn frames_that_are_set_aside_are_not_ready_any_more() {
+    let frames = Frames::with_spare(256 * F, 256 * F, 128);
+    for part in 0..256 {
+        frames.write(part * F, &[1; 512]).unwrap();
+    }
+    frames.resize(100 * F).unwrap();
+    let _moving = frames.moving();
+    let inner = frames.inner;
+    let aside: u64 = inner.withdrawn().iter().map(|&(_, n)| u64::from(n)).sum();
+    assert_eq!(aside, 156);
+    assert_eq!(frames.ready() as u64, inner.free.count());
+}
