@@ -131,6 +131,14 @@ fn keys_that_nobody_knows_are_told_so() {
     let again = peer.sent().pop().expect("another request");
     assert_eq!(again.text(), [("X-io.weft.test", "NotUnderstood")]);
     assert_eq!(peer.answer_login(&again, ANSWER, 1), [Op::Ready]);
+
+    // A login does not end before they are.
+    let mut peer = Peer::new(settings());
+    let request = peer.sent().pop().expect("a request");
+    let open = format!("{ANSWER} X-io.weft.test=1");
+    let ops = peer.answer_login(&request, &open, 1);
+    let is_fatal = matches!(ops[..], [Op::Fatal(FatalError::Protocol { .. })]);
+    assert!(is_fatal, "{ops:?}");
 }
 
 #[test]

@@ -391,6 +391,10 @@ fn gap_of_a_rejected_command_is_filled_and_what_is_behind_it_is_sent_again() {
     assert!(!again[0].bhs.is_immediate(), "it takes the CmdSN");
     assert_eq!((nop.cmd_sn.get(), nop.ttt.get()), (CMD_SN, TAG_NONE));
     assert_ne!(nop.itt.get(), TAG_NONE, "such a NOP-Out has no CmdSN");
+    assert!(
+        sent.iter().all(|pdu| pdu.bhs.itt != nop.itt),
+        "no command's"
+    );
     assert_eq!(again[1].command().cmd_sn, CMD_SN.wrapping_add(1));
     assert_eq!(again[1].data, sent[1].data);
     let mut pong = NopIn::new();

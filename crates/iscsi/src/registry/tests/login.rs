@@ -460,6 +460,7 @@ fn a_login_comes_to_an_end_and_its_answers_are_bounded() {
         outcome = initiator.send(&mut registry, OPERATIONAL, "");
     }
     assert_eq!(refused(&outcome), Status::InitiatorError);
+    assert_eq!(steps, 32, "requests that were answered");
 
     let mut initiator = Initiator::new(5);
     let many: Vec<String> = (0..90).map(|n| format!("{n:0>63}=x")).collect();

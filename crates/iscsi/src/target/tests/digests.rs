@@ -87,12 +87,13 @@ fn a_damaged_pad_or_unwanted_byte_makes_the_command_come_again() {
 
 #[test]
 fn requests_behind_a_lost_one_are_passed_over_until_they_come_again() {
-    for level in [0, 1] {
+    const UNTAGGED: u8 = flags::WRITE;
+    for (level, more) in [(0, WRITE_MORE), (1, WRITE_MORE), (1, UNTAGGED)] {
         let mut peer = Peer::live(digests(level));
         let data = pattern(7, 4096);
         let lost = peer.command(WRITE, cdb::write(0, 1), 512, &data[..512]);
         let mut behind = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
-        behind.extend(peer.command(WRITE_MORE, cdb::write(8, 8), 4096, &data[..1000]));
+        behind.extend(peer.command(more, cdb::write(8, 8), 4096, &data[..1000]));
         let ids = (peer.itt, UNSOLICITED);
         behind.extend(peer.sequence(ids, &data, (1000, 4096), 3000));
         behind.extend(peer.command(READ, cdb::read(0, 1), 512, &[]));

@@ -85,6 +85,7 @@ fn lost_answers_come_once_more_until_they_are_acknowledged() {
     let answers = peer.acknowledge(14);
     assert_eq!(opcodes(&answers), [opcode::NOP_IN]);
     assert_eq!(peer.target.end.released.len(), 5);
+    assert_eq!(peer.target.end.machine.kept_bytes, 0);
     assert!(peer.target.named.iter().all(|named| !named));
 }
 
