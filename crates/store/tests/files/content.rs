@@ -136,6 +136,21 @@ fn holes_are_found_and_take_nothing() {
     assert_eq!(user.attr(file).unwrap().size, far + 30_000);
 }
 
+/// Wherever the memory of a file ends.
+#[test]
+fn hole_behind_all_data_is_found() {
+    let fs = memory(64 << 20);
+    let mut user = User::root(&fs);
+    let top = user.top();
+    for shift in 14..=22 {
+        let file = user.file(top, shift.to_string().as_bytes());
+        let len = 1 << shift;
+        user.write(file, 0, &vec![1; len as usize]).unwrap();
+        user.set(file, size(3 * len)).unwrap();
+        assert_eq!(found(&mut user, file, 0, Seek::Hole), Ok((len, false)));
+    }
+}
+
 #[test]
 fn what_takes_long_is_done_in_turns() {
     let fs = memory(256 << 20);

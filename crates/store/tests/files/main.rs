@@ -75,6 +75,17 @@ fn memory(size_bytes: u64) -> Memory {
     Memory::new("files", size_bytes, 77, Time::default()).unwrap()
 }
 
+/// Content that is gone with its process is not taken for what was written.
+#[test]
+fn verifier_is_of_the_instance() {
+    let verifier = |instance| {
+        let fs = Memory::new("files", 1 << 20, instance, at(0)).unwrap();
+        (fs.verifier(), fs.info().verifier)
+    };
+    assert_eq!(verifier(77), (77, 77));
+    assert_eq!(verifier(78), (78, 78));
+}
+
 #[test]
 fn a_file_system_that_is_too_small_is_refused() {
     assert!(Memory::new("x", 1, 1, at(0)).is_err());

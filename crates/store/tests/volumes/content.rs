@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::fake::*;
 use crate::{Random, file_layers, file_volume};
-use mem::counters;
+use mem::{BUF_BYTES_MAX, counters};
 use needs::each_driver;
 use reactor::Choice;
 use std::os::unix::fs::MetadataExt;
@@ -173,6 +173,26 @@ fn a_file_system_without_zero_range_or_holes_serves_the_same() {
     assert_eq!(files.log, [write, Op::Sync]);
     let stats = volume.stats();
     assert_eq!((stats.zeroes, stats.deallocates), (2, 1));
+}
+
+#[test]
+fn memory_is_read_and_written_in_steps_of_any_length() {
+    let volume = open(&spec(Kind::Ram, 16 << 20, 512)).unwrap();
+    let mut files = Fake::default();
+    for len in [4096, BUF_BYTES_MAX, BUF_BYTES_MAX + 512, 3 * BUF_BYTES_MAX] {
+        let data: Vec<u8> = (0..len).map(|at| (at / 512 * 7 + at) as u8).collect();
+        write(&*volume, &mut files, 512, &data, false).unwrap();
+        assert_eq!(read(&*volume, &mut files, 512, len as usize).unwrap(), data);
+    }
+    let (offset, len) = (512, 0);
+    run(&*volume, &mut files, Io::Deallocate { offset, len }).unwrap();
+    let zero = Io::Zero {
+        offset,
+        len,
+        deallocate: true,
+        durable: false,
+    };
+    run(&*volume, &mut files, zero).unwrap();
 }
 
 #[test]
