@@ -599,8 +599,13 @@ impl Files {
         state.mark(GONE);
         self.drop_state(state);
         let by_it: Vec<_> = file.lock_states.by_open(state).cloned().collect();
+        let mut was_locked = false;
         for lock in by_it {
-            self.drop_lock_state(file, &lock);
+            was_locked |= self.drop_lock_state(file, &lock);
+        }
+        // Once for all: owners and waiters may be many.
+        if was_locked {
+            self.wake(file, Range::ALL);
         }
         if file.is_empty() {
             shard.remove(&state.file);

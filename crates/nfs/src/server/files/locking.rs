@@ -177,14 +177,13 @@ impl Files {
         Ok(())
     }
 
-    /// The state of an owner's locks goes, and its locks.
-    pub(super) fn drop_lock_state(&self, file: &mut File, state: &State) {
+    /// The state of an owner's locks goes, and its locks; whether it had any: then
+    /// waiters are to be woken.
+    pub(super) fn drop_lock_state(&self, file: &mut File, state: &State) -> bool {
         file.lock_states.remove(state);
         state.mark(GONE);
         self.drop_state(state);
-        if file.locks.unlock_all(state.owner.id) {
-            self.wake(file, Range::ALL);
-        }
+        file.locks.unlock_all(state.owner.id)
     }
 
     /// Somebody was refused a lock, and would have waited for it: it comes with

@@ -91,6 +91,24 @@ fn unlock_wakes_only_waiters_whose_range_overlaps() {
 }
 
 #[test]
+fn close_wakes_waiters_once_however_many_owners_had_locks() {
+    const OWNERS: u64 = 1000;
+    let (files, locks) = crowded();
+    // Others keep what the waiters wait for; these leave room for their locks.
+    let room = Range::new(0, OWNERS * 4).expect("a range");
+    files.unlock(&locks, room).expect("held");
+    let opened = open(&files, A, b"of many");
+    for at in 0..OWNERS {
+        let locked = files.lock_first(&opened, &at.to_be_bytes(), write_lock(at * 4, 1));
+        locked.expect("room");
+    }
+    let (closed, units) = units_of(|| files.close(&opened));
+    assert!(closed.is_ok() && files.take_woken().is_empty());
+    let once = locking::WAITERS_MAX as u64 * 64;
+    assert!(units < once + OWNERS * 32, "{units} units for one CLOSE");
+}
+
+#[test]
 fn downgrade_wakes_who_waits_to_read() {
     let (files, locks) = crowded();
     let waiter = Waiter {
