@@ -354,7 +354,7 @@ impl World {
         self.disk.ops.insert(number, op);
         self.disk.order.push(number);
         let workers = self.disk.workers.entry(driver).or_default();
-        if workers.shares.offer(file as u64, number).is_some() {
+        if workers.shares.offer(file as u64, number, number).is_some() {
             self.file_admitted(number);
         }
     }
@@ -410,7 +410,7 @@ impl World {
         let op = self.disk.ops.remove(&number)?;
         let workers = self.disk.workers.entry(op.driver).or_default();
         if op.stage == Stage::Offered {
-            workers.shares.cancel(|&waiting| waiting == number);
+            workers.shares.cancel(number);
             return Some(op);
         }
         workers.waiting.retain(|&waiting| waiting != number);

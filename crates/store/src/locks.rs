@@ -3,13 +3,17 @@
 //! The volume is cut into granules, and each granule belongs to one of a fixed
 //! number of stripes. A claim is noted in every stripe that its range touches;
 //! two claims that overlap meet in the stripe of a granule that they share. In
-//! a stripe nobody overtakes a claim that is in his way, also one that waits:
+//! a stripe no claim overtakes one that it conflicts with, also one that waits:
 //! readers cannot starve a writer. Claims take their stripes in ascending
-//! order, one after the other, so that who waits for whom never goes round.
+//! order, one after the other, so that claims never wait for each other in a circle.
+//!
+//! A claim is compared with a bounded number of others, however many commands hosts
+//! send: [`HELD_MAX`] that are held in a stripe and [`LOOK_MAX`] that wait there. What
+//! comes when there are as many waits behind them.
 //!
 //! Nothing is allocated for a claim that finds its range free.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
@@ -25,6 +29,12 @@ const GRANULE_SHIFT: u32 = 20;
 
 /// Stripes; their set is one word.
 const STRIPES: u32 = u64::BITS;
+
+/// Claims held in a stripe at most: more than a disk has under way at a time.
+const HELD_MAX: usize = 256;
+
+/// Claims that wait in a stripe and are looked at: those that have waited longest.
+const LOOK_MAX: usize = 64;
 
 /// What is asked for: a range, alone or together with other readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +96,6 @@ impl Caller {
 }
 
 struct Waiting {
-    id: u64,
     claim: Claim,
     caller: Caller,
 }
@@ -94,44 +103,60 @@ struct Waiting {
 #[derive(Default)]
 struct Stripe {
     held: Vec<Claim>,
-    queue: VecDeque<Waiting>,
+    /// By number, which is the order that they came in.
+    queue: BTreeMap<u64, Waiting>,
     last_id: u64,
 }
 
 impl Stripe {
     #[inline]
     fn is_free(&self, claim: &Claim) -> bool {
+        if self.held.len() >= HELD_MAX || self.queue.len() >= LOOK_MAX {
+            return false;
+        }
         work::spend((self.held.len() + self.queue.len()) as u64);
         let held = self.held.iter().all(|other| !other.conflicts(claim));
-        held && self.queue.iter().all(|w| !w.claim.conflicts(claim))
+        held && self.queue.values().all(|w| !w.claim.conflicts(claim))
     }
 
-    /// `gone` no longer stands in anybody's way: grants what waited for it.
+    /// Whether a claim with this number is among those that are looked at.
+    fn looks_at(&self, id: u64) -> bool {
+        self.queue.range(..id).nth(LOOK_MAX - 1).is_none()
+    }
+
+    /// `gone` no longer stands in the way of those that came after it, whose numbers
+    /// begin with `from`: grants what waited for it.
     #[inline]
-    fn grant(&mut self, gone: &Claim) -> Vec<Caller> {
-        let mut callers = Vec::new();
-        if !self.queue.is_empty() {
-            self.grant_queued(gone, &mut callers);
+    fn grant(&mut self, gone: &Claim, from: u64) -> Vec<Caller> {
+        match self.queue.range(from..).next() {
+            None => Vec::new(),
+            Some(_) => self.grant_queued(gone, from),
         }
-        callers
     }
 
     #[cold]
-    fn grant_queued(&mut self, gone: &Claim, callers: &mut Vec<Caller>) {
-        let mut at = 0;
-        while let Some(waiting) = self.queue.get(at) {
-            work::spend(1);
-            let claim = waiting.claim;
-            let stays = !claim.conflicts(gone)
-                || self.held.iter().any(|other| other.conflicts(&claim))
-                || (self.queue.iter().take(at)).any(|w| w.claim.conflicts(&claim));
-            if stays {
-                at += 1;
-                continue;
+    fn grant_queued(&mut self, gone: &Claim, from: u64) -> Vec<Caller> {
+        // Some may wait because there were so many.
+        let is_crowded = self.queue.len() >= LOOK_MAX || self.held.len() + 1 >= HELD_MAX;
+        let (mut stays, mut granted): (Vec<Claim>, Vec<u64>) = Default::default();
+        for (&id, Waiting { claim, .. }) in &self.queue {
+            if self.held.len() >= HELD_MAX || stays.len() >= LOOK_MAX {
+                break;
             }
-            self.held.push(claim);
-            callers.extend(self.queue.remove(at).map(|waiting| waiting.caller));
+            work::spend(1);
+            let mut before = self.held.iter().chain(&stays).inspect(|_| work::spend(1));
+            let may_go = id >= from && (is_crowded || claim.conflicts(gone));
+            match may_go && !before.any(|other| other.conflicts(claim)) {
+                false => stays.push(*claim),
+                true => {
+                    self.held.push(*claim);
+                    granted.push(id);
+                }
+            }
         }
+        let queue = &mut self.queue;
+        let waiting = granted.into_iter().filter_map(|id| queue.remove(&id));
+        waiting.map(|waiting| waiting.caller).collect()
     }
 
     /// Claims that are the same stand for each other.
@@ -139,7 +164,7 @@ impl Stripe {
     fn release(&mut self, claim: &Claim) -> Vec<Caller> {
         let at = self.held.iter().position(|other| other == claim);
         self.held.swap_remove(at.expect("a claim is held once"));
-        self.grant(claim)
+        self.grant(claim, 0)
     }
 }
 
@@ -189,7 +214,7 @@ impl Locks {
                 stripe.last_id += 1;
                 let id = stripe.last_id;
                 let caller = caller();
-                stripe.queue.push_back(Waiting { id, claim, caller });
+                stripe.queue.insert(id, Waiting { claim, caller });
                 return Err(Box::new(Place {
                     locks: Arc::clone(self),
                     claim,
@@ -258,7 +283,7 @@ impl Place {
 
     fn is_granted(&self) -> bool {
         let stripe = self.locks.stripe(self.index);
-        stripe.queue.iter().all(|waiting| waiting.id != self.id)
+        !stripe.queue.contains_key(&self.id)
     }
 
     /// Goes on after a call: takes the rest of the range or waits for that.
@@ -282,12 +307,9 @@ impl Drop for Place {
             return;
         }
         let mut stripe = self.locks.stripe(self.index);
-        let queued = stripe.queue.iter().position(|w| w.id == self.id);
-        let callers = match queued {
-            Some(at) => {
-                stripe.queue.remove(at);
-                stripe.grant(&self.claim)
-            }
+        let callers = match stripe.queue.remove(&self.id) {
+            Some(_) if stripe.looks_at(self.id) => stripe.grant(&self.claim, self.id),
+            Some(_) => Vec::new(),
             None => stripe.release(&self.claim),
         };
         drop(stripe);

@@ -201,7 +201,7 @@ impl<W: Perform> Workers<W> {
 
     pub(super) fn start(&self, work: W, disk: Disk, token: Token) {
         let mut queue = self.shared.queue();
-        let Some(job) = queue.shares.offer(disk, Job { token, disk, work }) else {
+        let Some(job) = queue.shares.offer(disk, token, Job { token, disk, work }) else {
             return;
         };
         queue.jobs.push_back(job);
@@ -216,7 +216,7 @@ impl<W: Perform> Workers<W> {
     /// Ends what has not started; a thread that is at it cannot be stopped.
     pub(super) fn cancel(&self, token: Token) {
         let mut queue = self.shared.queue();
-        let mut canceled = queue.shares.cancel(|job| job.token == token);
+        let mut canceled = queue.shares.cancel(token);
         for job in std::mem::take(&mut queue.jobs) {
             if job.token != token {
                 queue.jobs.push_back(job);
@@ -268,7 +268,7 @@ impl<W: Perform> Workers<W> {
         let mut queue = self.shared.queue();
         queue.stop = true;
         queue.jobs.clear();
-        queue.shares.cancel(|_| true);
+        queue.shares.clear();
         self.shared.work.notify_all();
         while queue.threads > 0 {
             let left = give_up.saturating_duration_since(Instant::now());

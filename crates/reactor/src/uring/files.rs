@@ -30,7 +30,7 @@ impl UringDriver {
             disk,
             _file: Arc::clone(file),
         };
-        if let Some(begun) = self.shares.offer(disk, (entry, op)) {
+        if let Some(begun) = self.shares.offer(disk, token, (entry, op)) {
             self.begin_file(begun);
         }
     }
@@ -127,7 +127,7 @@ impl FileIo for UringDriver {
     }
 
     fn cancel_file(&mut self, token: Token) {
-        for (_, FileOp { token, .. }) in self.shares.cancel(|(_, op)| op.token == token) {
+        for (_, FileOp { token, .. }) in self.shares.cancel(token) {
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
             self.ready.push(Completion::File { token, result });
         }

@@ -91,7 +91,8 @@ fn acts(ranges: impl Strategy<Value = (u64, u64)> + 'static) -> impl Strategy<Va
     let claim = (ranges, any::<bool>())
         .prop_map(|((from, len), alone)| Act::Claim(Claim::new(from, len, alone)));
     let end = any::<usize>().prop_map(Act::End);
-    prop::collection::vec(prop_oneof![claim, end], 1..80)
+    // So few that all that wait are looked at.
+    prop::collection::vec(prop_oneof![claim, end], 1..=LOOK_MAX)
 }
 
 proptest! {
@@ -206,6 +207,73 @@ fn a_claim_costs_what_it_is_compared_with() {
     let mut units = 0;
     work::take_turn(&mut units, u64::MAX, || desk.claim(Claim::new(3, 1, true)));
     assert_eq!(units, 5, "three are held, two wait");
+}
+
+/// What an act costs.
+fn units_of(act: impl FnOnce()) -> u64 {
+    let mut units = 0;
+    work::take_turn(&mut units, u64::MAX, act);
+    units
+}
+
+#[test]
+fn however_many_claims_wait_none_costs_more_than_an_operation_may() {
+    const CLAIMS: usize = 10_000;
+    let mut desk = Desk::new(&Locks::new());
+    let readers = |n: usize| n.is_multiple_of(3);
+    for n in 0..CLAIMS {
+        let units = units_of(|| {
+            desk.claim(Claim::new(0, 10, !readers(n)));
+        });
+        assert!(units <= (HELD_MAX + LOOK_MAX) as u64, "{units}");
+    }
+    // Those in the middle are given up, the others end in their order.
+    for _ in 0..CLAIMS / 2 {
+        let units = units_of(|| desk.end(CLAIMS / 4));
+        assert_eq!(units, 0, "it was not looked at");
+    }
+    while !desk.claims.is_empty() {
+        let units = units_of(|| desk.end(0));
+        assert!(units <= work::OPERATION_UNITS_MAX, "{units}");
+        desk.turn();
+        assert!(
+            desk.claims
+                .first()
+                .is_none_or(|(.., place)| place.is_none())
+        );
+    }
+    desk.assert_empty();
+}
+
+#[test]
+fn a_writer_that_ends_lets_as_many_readers_on_as_a_stripe_holds() {
+    let mut desk = Desk::new(&Locks::new());
+    desk.claim(Claim::new(0, 1000, true));
+    let readers = 2 * HELD_MAX + LOOK_MAX;
+    for _ in 0..readers {
+        desk.claim(Claim::new(7, 3, false));
+    }
+    let units = units_of(|| desk.end(0));
+    assert!(units <= work::OPERATION_UNITS_MAX, "{units}");
+    desk.turn();
+    let held = |desk: &Desk| {
+        let places = desk.claims.iter().map(|(.., place)| place.is_none());
+        places.collect::<Vec<_>>()
+    };
+    let expected: Vec<bool> = (0..readers).map(|n| n < HELD_MAX).collect();
+    assert_eq!(held(&desk), expected);
+    // A reader in nobody's way waits behind those that wait already.
+    let late = desk.claim(Claim::new(100, 1, false));
+    desk.end(5);
+    desk.turn();
+    assert!(held(&desk)[HELD_MAX - 1] && !held(&desk)[HELD_MAX]);
+    while desk.claims.len() > 1 {
+        desk.end(0);
+        desk.turn();
+    }
+    assert!(desk.holds(late));
+    desk.end(0);
+    desk.assert_empty();
 }
 
 #[test]
