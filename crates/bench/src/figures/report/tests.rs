@@ -327,6 +327,22 @@ fn every_run_and_every_reason_is_told() {
     assert!(!summary::tables(&measured).contains("Not measured"));
 }
 
+/// What is kept of a run is of this layout, and its tables are those of its runs.
+#[test]
+fn tables_among_the_documents_are_those_of_their_results() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report");
+    let file = fs::File::open(folder.join("results.json.gz")).expect("results");
+    let results = flate2::read::GzDecoder::new(file);
+    let measured: Measured = serde_json::from_reader(results).expect("of this layout");
+    assert_eq!(measured.format, crate::figures::measured::FORMAT);
+    assert!(!measured.provenance.commands.is_empty());
+    let tables = fs::read_to_string(folder.join("summary.md")).expect("tables");
+    assert!(
+        tables == summary::tables(&measured),
+        "make summary.md again"
+    );
+}
+
 #[test]
 fn what_came_from_outside_is_no_markup() {
     let measured = fixture::measured(Effort::Quick, 1);
