@@ -19,8 +19,7 @@ const CYCLE_MODULES_MAX: usize = 4;
 /// root), how many they are. A cycle that has shrunk is listed with its new size, and one
 /// within the bound is not listed.
 const LARGER: &[(&str, &str, usize)] = &[
-    ("bench", "figures::report", 7),
-    ("bench", "perf", 7),
+    ("client", "perf", 7),
     ("control", "", 7),
     ("iscsi", "", 5),
     ("mem", "", 5),

@@ -72,9 +72,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["auth", "iscsi", "mem", "nvmf", "reactor", "store", "target"],
     ),
     (
-        "bench",
+        "client",
         &["host", "machine", "mem", "reactor", "store", "wire"],
     ),
+    ("bench", &["client", "reactor"]),
     (
         "sim",
         &[
@@ -85,7 +86,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "bench", "control", "mem", "reactor", "store", "target", "tune",
+            "bench", "client", "control", "mem", "reactor", "store", "target", "tune",
         ],
     ),
 ];
@@ -98,7 +99,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("nfsd", &["target"]),
     ("host", &["store", "target"]),
     ("target", &["host", "needs", "wire"]),
-    ("bench", &["needs", "nvmf", "target"]),
+    ("client", &["needs", "nvmf", "target"]),
     ("weft", &["host", "needs", "wire"]),
 ];
 

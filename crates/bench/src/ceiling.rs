@@ -23,10 +23,10 @@ use clap::{Args, ValueEnum};
 use rustix::thread::LinkNameSpaceType;
 use serde::Serialize;
 
-use crate::clock::{Clock, thread_cpu_ns};
-use crate::latency::{Latencies, Summary};
-use crate::random::Random;
-use crate::units::{parse_bytes, parse_duration, show_bytes, show_count};
+use client::clock::{Clock, thread_cpu_ns};
+use client::latency::{Latencies, Summary};
+use client::random::Random;
+use client::units::{parse_bytes, parse_duration, show_bytes, show_count};
 
 /// The longest reply without payload.
 const REPLY_BYTES_MAX: usize = 116;

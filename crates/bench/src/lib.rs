@@ -1,16 +1,19 @@
-//! What measures: the load generator behind `weft perf`, the bare-TCP ceiling
-//! that its figures are compared with, and what both print.
-//!
-//! Each command is an argument struct and a `run`: [`perf`], [`discover`],
-//! [`ceiling`].
+//! `weft bench`: figures as the papers of storage and NIC vendors have them, measured
+//! on this machine, and their report; `weft ceiling`: what bare sockets give, which the
+//! figures are compared with.
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
 pub mod ceiling;
-pub mod chap;
-pub mod clock;
-pub mod discover;
-pub mod figures;
-pub mod latency;
-pub mod perf;
-pub mod random;
-pub mod units;
+pub mod command;
+pub mod journal;
+pub mod limit;
+pub mod load;
+pub mod measured;
+pub mod plan;
+pub mod progress;
+pub mod provenance;
+pub mod report;
+pub mod run;
+pub mod sides;
+pub mod statistics;

@@ -64,16 +64,16 @@ enum Command {
         config: PathBuf,
     },
     /// List the subsystems, targets or files that a server has
-    Discover(bench::discover::DiscoverArgs),
+    Discover(client::discover::DiscoverArgs),
     /// Load a target and measure; Ctrl-C ends it early
-    Perf(Box<bench::perf::PerfArgs>),
+    Perf(Box<client::perf::PerfArgs>),
     /// Measure what plain sockets give for the same byte counts
     Ceiling(bench::ceiling::CeilingArgs),
     /// Measure this machine as the papers of storage and NIC vendors do, into one page
-    Bench(bench::figures::command::BenchArgs),
+    Bench(bench::command::BenchArgs),
     /// Become a program that ends with the process that started it
     #[command(hide = true)]
-    Leash(bench::figures::sides::LeashArgs),
+    Leash(bench::sides::LeashArgs),
     /// Look at the machine's settings, and set a profile that can be undone
     Tune(tune::TuneArgs),
 }
@@ -110,13 +110,13 @@ fn run(command: Option<Command>) -> io::Result<ExitCode> {
         None | Some(Command::Serve { config: None }) => serve(serve::default_config()),
         Some(Command::Serve { config: Some(file) }) => with_config(&file, serve),
         Some(Command::Check { config }) => with_config(&config, |checked| check(&config, &checked)),
-        Some(Command::Discover(arguments)) => bench::discover::run(&arguments),
-        Some(Command::Perf(arguments)) => until_told(|stop| bench::perf::run(&arguments, stop)),
+        Some(Command::Discover(arguments)) => client::discover::run(&arguments),
+        Some(Command::Perf(arguments)) => until_told(|stop| client::perf::run(&arguments, stop)),
         Some(Command::Bench(arguments)) => {
-            until_told(|stop| bench::figures::command::run(&arguments, settings_of_machine(), stop))
+            until_told(|stop| bench::command::run(&arguments, settings_of_machine(), stop))
         }
         Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
-        Some(Command::Leash(arguments)) => Ok(bench::figures::sides::leash(&arguments)),
+        Some(Command::Leash(arguments)) => Ok(bench::sides::leash(&arguments)),
         Some(Command::Tune(arguments)) => tune::run(&arguments),
     }
 }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn perf_and_serve_agree_on_the_default() {
         let config = control::default_config();
-        assert_eq!(config.subsystems[0].nqn, bench::perf::default_nqn());
+        assert_eq!(config.subsystems[0].nqn, client::perf::default_nqn());
         let words = Cli::try_parse_from(["weft", "perf"]).expect("a command line");
         let Some(Command::Perf(arguments)) = words.command else {
             panic!("not perf");

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use bench::figures::catalogue::{CATALOGUE, ChartKind};
-use bench::figures::measured::{Effort, Measured, Quantity, Role};
-use bench::figures::report;
+use bench::catalogue::{CATALOGUE, ChartKind};
+use bench::measured::{Effort, Measured, Quantity, Role};
+use bench::report;
 use needs::needs;
 
 /// A quick run of a single figure is done by then.

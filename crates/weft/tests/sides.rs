@@ -8,12 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::figures::load::{
-    Driver, Durations, Load, Mode, Payload, Placement, Protocol, Spin, Subject,
-};
-use bench::figures::measured::Quantity;
-use bench::figures::sides::{Error, Options, Run, available, measure};
-use bench::perf::Rw;
+use bench::load::{Driver, Durations, Load, Mode, Payload, Placement, Protocol, Spin, Subject};
+use bench::measured::Quantity;
+use bench::sides::{Error, Options, Run, available, measure};
+use client::perf::Rw;
 
 const MODE: Mode = Mode {
     driver: Driver::Epoll,
@@ -276,7 +274,7 @@ fn every_mode_is_a_configuration() {
                 beside,
                 ..LOAD
             };
-            let text = bench::figures::sides::configuration(protocol, &mode, &load, &MOMENT);
+            let text = bench::sides::configuration(protocol, &mode, &load, &MOMENT);
             fs::write(&path, text.expect("a configuration")).expect("a file");
             assert_fine(&path);
         }

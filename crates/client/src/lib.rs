@@ -1,0 +1,13 @@
+//! What loads targets and asks them: `weft perf` and `weft discover`, on the
+//! initiators and the NFS client of `host`.
+//!
+//! Each command is an argument struct and a `run`: [`perf`], [`discover`].
+#![forbid(unsafe_code)]
+
+pub mod chap;
+pub mod clock;
+pub mod discover;
+pub mod latency;
+pub mod perf;
+pub mod random;
+pub mod units;
