@@ -83,6 +83,16 @@ impl<W> Job<W> {
 struct Entry<W> {
     generation: u32,
     job: Option<Job<W>>,
+    /// While the job has an owner.
+    links: Option<Links>,
+}
+
+/// The place of a job among those of its connection.
+#[derive(Clone, Copy)]
+struct Links {
+    owner: ConnectionId,
+    before: Option<u32>,
+    after: Option<u32>,
 }
 
 /// Every job of one protocol on one reactor.
@@ -93,6 +103,9 @@ pub struct Jobs<W> {
     /// Places without a tenant. A place whose job is being looked at is in
     /// neither.
     free: Vec<u32>,
+    /// The first job of each connection, by the connection's index: hosts may have very
+    /// many, and a connection looks through no other's.
+    first_of: Vec<Option<u32>>,
     /// Jobs that all tables of the reactor have had.
     marks: Rc<Cell<u64>>,
     orphans: usize,
@@ -105,6 +118,7 @@ impl<W: Work> Jobs<W> {
             table,
             entries: Vec::new(),
             free: Vec::new(),
+            first_of: Vec::new(),
             marks,
             orphans: 0,
         }
@@ -152,6 +166,7 @@ impl<W: Work> Jobs<W> {
                 self.entries.push(Entry {
                     generation: 0,
                     job: None,
+                    links: None,
                 });
                 self.free.push(index);
                 index
@@ -163,6 +178,44 @@ impl<W: Work> Jobs<W> {
     /// Puts a new job into the place that [`Jobs::vacant`] named.
     pub fn insert(&mut self, id: JobId, owner: ConnectionId, tag: Tag, work: W) {
         self.insert_job(id, Some(owner), tag, work);
+        self.link(id.place() as u32, owner);
+    }
+
+    #[inline]
+    fn link(&mut self, place: u32, owner: ConnectionId) {
+        let at = owner.index as usize;
+        if at >= self.first_of.len() {
+            self.first_of.resize(at + 1, None);
+        }
+        let after = self.first_of[at].replace(place);
+        if let Some(after) = after {
+            self.links_mut(after).before = Some(place);
+        }
+        self.entries[place as usize].links = Some(Links {
+            owner,
+            before: None,
+            after,
+        });
+    }
+
+    /// It is its connection's no more.
+    #[inline]
+    fn unlink(&mut self, id: JobId) {
+        let Some(links) = self.entries[id.place()].links.take() else {
+            return;
+        };
+        match links.before {
+            Some(before) => self.links_mut(before).after = links.after,
+            None => self.first_of[links.owner.index as usize] = links.after,
+        }
+        if let Some(after) = links.after {
+            self.links_mut(after).before = links.before;
+        }
+    }
+
+    fn links_mut(&mut self, place: u32) -> &mut Links {
+        let links = self.entries[place as usize].links.as_mut();
+        links.expect("neighbours are linked")
     }
 
     /// The same of work that has no command: [`Jobs::release`] ends it.
@@ -205,6 +258,7 @@ impl<W: Work> Jobs<W> {
 
     /// It is over.
     pub fn release(&mut self, id: JobId) {
+        self.unlink(id);
         let entry = &mut self.entries[id.place()];
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(id.place() as u32);
@@ -220,19 +274,25 @@ impl<W: Work> Jobs<W> {
 
     /// The job of a command, or of its partner in a fused pair.
     pub fn find(&self, owner: ConnectionId, tag: Tag) -> Option<JobId> {
-        let jobs = self.all(|job| {
-            job.owner == Some(owner) && (job.tag == tag || job.work.partner() == Some(tag))
-        });
-        jobs.first().copied()
+        let mut jobs = self.of(owner);
+        let found = jobs.find(|(_, job)| job.tag == tag || job.work.partner() == Some(tag));
+        found.map(|(id, _)| id)
     }
 
-    /// The jobs that are `meant`, in no special order.
-    pub fn all(&self, meant: impl Fn(&Job<W>) -> bool) -> Vec<JobId> {
-        let entries = (0..).zip(&self.entries);
-        let found = entries.filter(|(_, entry)| entry.job.as_ref().is_some_and(&meant));
-        found
-            .map(|(place, entry)| JobId::new(self.table, place, entry.generation))
-            .collect()
+    /// The jobs of a connection, the newest first.
+    pub fn of(&self, owner: ConnectionId) -> impl Iterator<Item = (JobId, &Job<W>)> {
+        let mut next = (self.first_of.get(owner.index as usize)).copied().flatten();
+        let entries = std::iter::from_fn(move || {
+            let place = next?;
+            let entry = &self.entries[place as usize];
+            next = entry.links.and_then(|links| links.after);
+            Some((place, entry))
+        });
+        entries.filter_map(move |(place, entry)| {
+            let job = entry.job.as_ref()?;
+            let id = JobId::new(self.table, place, entry.generation);
+            (job.owner == Some(owner)).then_some((id, job))
+        })
     }
 
     /// A job that waits.
@@ -255,6 +315,7 @@ impl<W: Work> Jobs<W> {
         job.owner = None;
         job.held = held;
         self.orphans += 1;
+        self.unlink(id);
     }
 
     /// The file operation of an orphan has ended: what its task began is
@@ -279,5 +340,83 @@ impl<W: Work> Jobs<W> {
     pub fn bury(&mut self, id: JobId) {
         self.orphans -= 1;
         self.release(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Elsewhere;
+
+    impl Work for Elsewhere {
+        fn elsewhere() -> Elsewhere {
+            Elsewhere
+        }
+
+        fn has_begun(&self) -> bool {
+            true
+        }
+
+        fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {}
+
+        fn resume(self, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Option<Elsewhere> {
+            None
+        }
+    }
+
+    fn connection(index: u32) -> ConnectionId {
+        ConnectionId {
+            index,
+            generation: 7,
+        }
+    }
+
+    fn tags(jobs: &Jobs<Elsewhere>, owner: ConnectionId) -> Vec<Tag> {
+        jobs.of(owner).map(|(_, job)| job.tag).collect()
+    }
+
+    #[test]
+    fn each_connection_finds_its_own_jobs_whatever_others_have() {
+        let mut jobs = Jobs::new(1, Rc::default());
+        let mut ids = Vec::new();
+        for n in 0..300 {
+            let id = jobs.vacant();
+            jobs.insert(id, connection(n % 3), (n / 3) as Tag, Elsewhere);
+            ids.push(id);
+            let id = jobs.vacant();
+            jobs.insert_orphan(id, Elsewhere);
+        }
+        assert!(tags(&jobs, connection(9)).is_empty());
+        let newest_first: Vec<Tag> = (0..100).rev().collect();
+        assert_eq!(tags(&jobs, connection(1)), newest_first);
+        assert_eq!(jobs.find(connection(2), 5), Some(ids[17]));
+        assert_eq!(jobs.find(connection(2), 100), None);
+        let earlier = ConnectionId {
+            generation: 6,
+            ..connection(2)
+        };
+        assert_eq!(jobs.find(earlier, 5), None);
+
+        // The first, the last and one in the middle; one is looked at meanwhile.
+        for n in [1, 298, 151] {
+            jobs.take(ids[n]).expect("it is there");
+            jobs.release(ids[n]);
+        }
+        let taken = jobs.take(ids[4]).expect("it is there");
+        let left: Vec<Tag> = (2..99).rev().filter(|tag| *tag != 50).collect();
+        assert_eq!(tags(&jobs, connection(1)), left);
+        jobs.put_back(ids[4], taken);
+        let last = jobs.of(connection(1)).last().map(|(id, _)| id);
+        assert_eq!(last, Some(ids[4]));
+        assert_eq!(tags(&jobs, connection(0)).len(), 100);
+
+        // A place is another connection's next.
+        jobs.release(ids[4]);
+        let id = jobs.vacant();
+        jobs.insert(id, connection(0), 500, Elsewhere);
+        assert_eq!(id.place(), ids[4].place());
+        assert_eq!(jobs.find(connection(0), 500), Some(id));
+        assert_eq!(tags(&jobs, connection(1)), left);
     }
 }

@@ -35,8 +35,10 @@ pub trait Orphans: Protocol {
         if !self.core().has_jobs() {
             return;
         }
-        let owner = Some(self.core().id());
-        let mine = self.core().jobs.borrow().all(|job| job.owner == owner);
+        let core = self.core();
+        let jobs = core.jobs.borrow();
+        let mine: Vec<JobId> = jobs.of(core.id()).map(|(id, _)| id).collect();
+        drop(jobs);
         for id in mine {
             self.orphan(id, driver);
         }
@@ -46,10 +48,10 @@ pub trait Orphans: Protocol {
     /// The jobs of this connection that are on a volume, or will be, and the
     /// commands they are for.
     fn jobs_on(&self, volume: &Arc<dyn Volume>) -> Vec<(JobId, Tag)> {
-        let owner = Some(self.core().id());
         let jobs = self.core().jobs.borrow();
-        let mine = jobs.all(|job| job.owner == owner && job.work.touches(volume));
-        mine.into_iter().map(|id| (id, jobs.get(id).tag)).collect()
+        let mine = jobs.of(self.core().id());
+        let mine = mine.filter(|(_, job)| job.work.touches(volume));
+        mine.map(|(id, job)| (id, job.tag)).collect()
     }
 }
 
