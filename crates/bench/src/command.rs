@@ -302,6 +302,12 @@ fn announce(plan: &Plan, journal: &Journal, args: &RunArgs) {
             skipped.what, skipped.why
         ));
     }
+    if !mem::counters::counts_allocations() {
+        tell(format_args!(
+            "NOT MEASURED: allocations: {}",
+            report::ALLOCATIONS_NEED
+        ));
+    }
 }
 
 /// The words as they were given, in quotes where a shell would part them.

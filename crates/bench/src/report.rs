@@ -30,6 +30,10 @@ use self::style::Styles;
 use super::catalogue::{CATALOGUE, SweepSpec};
 use super::measured::Measured;
 
+/// What it takes to measure allocations.
+pub const ALLOCATIONS_NEED: &str = "it takes a weft that counts them: cargo build --release -p weft \
+    --features count-allocations";
+
 /// Writes `index.html`, `results.json`, `charts/*.svg`, `data/*.csv` and
 /// `data/summary.md` into the folder `to`, which is made where it is missing.
 ///

@@ -38,6 +38,13 @@ pub fn here() -> Counts {
     }
 }
 
+/// Whether [`CountingAllocator`] is installed, which one allocation shows.
+pub fn counts_allocations() -> bool {
+    let before = here().allocations;
+    drop(std::hint::black_box(Box::new(0u8)));
+    here().allocations > before
+}
+
 #[inline]
 pub(crate) fn add_copied(bytes: usize) {
     COPIED_BYTES.set(COPIED_BYTES.get() + bytes as u64);

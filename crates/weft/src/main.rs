@@ -18,6 +18,7 @@ use target::Config;
 use tracing_subscriber::EnvFilter;
 
 /// Counts allocations, so that reports can say how many an I/O costs.
+#[cfg(feature = "count-allocations")]
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use mem::counters::counts_allocations;
 use serde_json::json;
 use target::{Config, Protocol, Report, Running};
 use tracing_subscriber::fmt::format::Writer;
@@ -151,7 +152,7 @@ fn counters(report: &Report) -> String {
         "file_operations": driver.file_ops,
         "copied_bytes": memory.copied_bytes,
         "digested_bytes": memory.digested_bytes,
-        "allocations": memory.allocations,
+        "allocations": counts_allocations().then_some(memory.allocations),
         "buffer_bytes": report.pool_bytes,
         "spun_ns": report.spun_ns,
         "refusals": report.refusals,

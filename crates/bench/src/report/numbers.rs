@@ -62,6 +62,11 @@ pub(super) fn shown(quantity: Quantity) -> Shown {
     }
 }
 
+/// What it takes to measure a quantity, where that is not everywhere.
+pub(super) fn needs(quantity: Quantity) -> Option<&'static str> {
+    (quantity == Quantity::AllocationsPerIo).then_some(super::ALLOCATIONS_NEED)
+}
+
 impl Shown {
     /// Name and unit, as on an axis.
     pub(super) fn label(&self) -> String {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::figure::{Figure, Source};
 use super::table::{self, Cell, Table};
 use super::template::render;
-use super::{claims, glance, topology};
+use super::{claims, glance, numbers, topology};
 use crate::catalogue::{Care, SweepSpec};
 use crate::measured::{Effort, Measured, Point, Skipped};
 
@@ -59,6 +59,8 @@ pub(super) struct Chart<'a> {
     title: String,
     /// What the numbers are of.
     quantity: &'static str,
+    /// What it takes to measure them, where that is not everywhere.
+    needs: Option<&'static str>,
     /// As SVG; `None` where there is nothing, or nothing but 0.
     pub(super) picture: Option<String>,
     /// Series of which every number is 0.
@@ -202,6 +204,7 @@ impl<'a> Chart<'a> {
             file: figure.file.clone(),
             title: format!("{}: {}", plot.about, plot.title),
             quantity: plot.y.name,
+            needs: numbers::needs(figure.chart.y),
             picture: figure.is_drawn().then(|| plot.draw()),
             zeros: is_zero.then(names),
             has_star: printed.contains(&true),

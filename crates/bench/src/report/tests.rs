@@ -301,6 +301,27 @@ fn what_is_missing_is_said_to_be() {
     assert!(page.contains("Not complete: 1 parts"), "no warning");
 }
 
+/// A plain weft counts none.
+#[test]
+fn allocations_that_were_not_counted_are_said_to_need_another_build() {
+    let mut measured = few();
+    let series = measured
+        .sweeps
+        .iter_mut()
+        .flat_map(|sweep| &mut sweep.series);
+    let points = series.flat_map(|series| &mut series.points);
+    for sample in points.flat_map(|point| &mut point.samples) {
+        sample.values.remove(&Quantity::AllocationsPerIo);
+    }
+    let page = html(&measured);
+    let page = parse(&page);
+    let mut figures = page.descendants();
+    let figure = figures.find(|node| node.attribute("id") == Some("nvme-read-allocations"));
+    let said = text(figure.expect("there"));
+    let expected = format!("Allocations per I/O: {NOT_MEASURED}: {ALLOCATIONS_NEED}.");
+    assert_eq!(said.trim(), expected);
+}
+
 #[test]
 fn every_run_and_every_reason_is_told() {
     let mut measured = fixture::measured(Effort::Quick, 1);

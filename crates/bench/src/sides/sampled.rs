@@ -217,8 +217,8 @@ pub struct Counters {
     pub wakeups: f64,
     /// Bytes copied in user space.
     pub copied_bytes: f64,
-    /// Allocations.
-    pub allocations: f64,
+    /// Allocations, of a program that counts them.
+    pub allocations: Option<f64>,
     /// Nanoseconds of looking for work in vain.
     pub spun_ns: f64,
 }
@@ -234,7 +234,7 @@ impl Counters {
             syscalls: count("syscalls")?,
             wakeups: count("wakeups")?,
             copied_bytes: count("copied_bytes")?,
-            allocations: count("allocations")?,
+            allocations: count("allocations"),
             spun_ns: count("spun_ns")?,
         })
     }
@@ -342,7 +342,9 @@ fn put_cost(
         per_io(Quantity::SyscallsPerIo, |counters| counters.syscalls);
         per_io(Quantity::WakeupsPerIo, |counters| counters.wakeups);
         per_io(Quantity::CopiedBytesPerIo, |counters| counters.copied_bytes);
-        per_io(Quantity::AllocationsPerIo, |counters| counters.allocations);
+        let allocations = last.allocations.zip(first.allocations);
+        let allocations = allocations.map(|(last, first)| (last - first) / ios);
+        put(Quantity::AllocationsPerIo, allocations);
     }
 }
 
@@ -383,7 +385,7 @@ mod tests {
                 syscalls: times * 500.0,
                 wakeups: times * 10.0,
                 copied_bytes: times * 64_000.0,
-                allocations: 7.0,
+                allocations: Some(7.0),
                 spun_ns: times * 0.4e9,
             }),
         }
@@ -505,6 +507,11 @@ mod tests {
         assert_eq!(Counters::parse("{\"counters\": {\"ios\": 1}}"), None);
         let line = "{\"counters\": {\"ios\":1,\"io_bytes\":2,\"syscalls\":3,\"wakeups\":4,\
                     \"copied_bytes\":5,\"allocations\":6,\"spun_ns\":7}}";
-        assert_eq!(Counters::parse(line).expect("counters").spun_ns, 7.0);
+        let counters = Counters::parse(line).expect("counters");
+        assert_eq!((counters.spun_ns, counters.allocations), (7.0, Some(6.0)));
+        // What counts none says so.
+        let line = line.replace("\"allocations\":6", "\"allocations\":null");
+        let counters = Counters::parse(&line).expect("counters");
+        assert_eq!(counters.allocations, None);
     }
 }

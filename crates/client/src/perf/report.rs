@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use host::{AnaState, PathReport, PathState};
+use mem::counters::counts_allocations;
 use serde::Serialize;
 
 use super::args::{Device, PerfArgs};
@@ -269,8 +270,8 @@ pub struct Spent {
     pub copied_bytes_per_io: f64,
     /// Sleeps in the kernel that ended, for one I/O.
     pub wakeups_per_io: f64,
-    /// Allocations, for one I/O.
-    pub allocations_per_io: f64,
+    /// Allocations, for one I/O, where the program counts them.
+    pub allocations_per_io: Option<f64>,
     /// CPU seconds of its threads, polling included.
     pub cpu_s: f64,
     /// CPU seconds for 10^9 bytes of payload.
@@ -342,7 +343,7 @@ impl Report {
                 syscalls_per_io: per_io(|w| w.syscalls),
                 copied_bytes_per_io: per_io(|w| w.copied_bytes),
                 wakeups_per_io: per_io(|w| w.wakeups),
-                allocations_per_io: per_io(|w| w.allocations),
+                allocations_per_io: counts_allocations().then(|| per_io(|w| w.allocations)),
                 cpu_s,
                 cpu_s_per_gb: ratio(cpu_s, payload_gb),
                 busy_s: (cpu_s - sum(|w| w.spun_ns) / 1e9).max(0.0),
@@ -394,16 +395,15 @@ impl Report {
         }
         self.text_of_metadata(&mut out);
         let s = &self.initiator;
+        let allocations = match s.allocations_per_io {
+            Some(count) => format!("{count:.4} allocations"),
+            None => "allocations not counted".to_owned(),
+        };
         let _ = writeln!(
             out,
             "initiator, for one I/O: {:.4} syscalls, {:.0} bytes copied, {:.4} wakeups, \
-             {:.4} allocations; CPU {:.2} s ({:.3} s/GB)",
-            s.syscalls_per_io,
-            s.copied_bytes_per_io,
-            s.wakeups_per_io,
-            s.allocations_per_io,
-            s.cpu_s,
-            s.cpu_s_per_gb,
+             {allocations}; CPU {:.2} s ({:.3} s/GB)",
+            s.syscalls_per_io, s.copied_bytes_per_io, s.wakeups_per_io, s.cpu_s, s.cpu_s_per_gb,
         );
         self.text_of_paths(&mut out);
         self.text_of_trouble(&mut out);
