@@ -19,7 +19,7 @@ use store::Volume;
 use store::fs::FileSystem;
 
 use crate::fence::Scope;
-use crate::token::{ConnectionId, JOBS_MAX, JobId, Subject};
+use crate::token::{ConnectionId, JOB_TABLES_MAX, JOBS_MAX, JobId, Subject};
 
 /// Where the answer to a command will come from.
 pub trait Work: Sized {
@@ -79,6 +79,21 @@ impl<W> Job<W> {
     }
 }
 
+/// The jobs of a reactor that are older than a fence.
+pub struct Older {
+    mark: u64,
+    /// So many places of each table, by its number, hold the fence no more.
+    passed: [usize; JOB_TABLES_MAX as usize],
+}
+
+impl Older {
+    /// Those that have begun at `mark`, see [`Jobs::mark`].
+    pub fn than(mark: u64) -> Older {
+        let passed = [0; JOB_TABLES_MAX as usize];
+        Older { mark, passed }
+    }
+}
+
 /// One place in the table.
 struct Entry<W> {
     generation: u32,
@@ -129,24 +144,39 @@ impl<W: Work> Jobs<W> {
         self.marks.get()
     }
 
-    /// Whether work of what is in `scope` that began before `mark` is awaited.
-    pub fn holds(&self, scope: &Scope, mark: u64) -> bool {
+    /// Whether work of what is in `scope` that is `older` than a fence is awaited, or
+    /// some of it is still to be looked at. Looks at `left` places at most.
+    pub fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool {
         match scope {
-            Scope::Volumes(volumes) => {
-                (volumes.iter()).any(|volume| self.busy_before(mark, |work| work.touches(volume)))
-            }
-            Scope::Files(fs) => self.busy_before(mark, |work| work.is_in(fs)),
+            Scope::Volumes(volumes) => self.has_older(older, left, |work| {
+                volumes.iter().any(|volume| work.touches(volume))
+            }),
+            Scope::Files(fs) => self.has_older(older, left, |work| work.is_in(fs)),
             Scope::Mail | Scope::Connections(_) | Scope::Listener(_) => false,
         }
     }
 
-    /// Whether a job that began before `mark` and that somebody waits for is
-    /// one of those that are `meant`. Orphans do not count: they hold what they
-    /// are at against whatever comes later.
-    fn busy_before(&self, mark: u64, meant: impl Fn(&W) -> bool) -> bool {
-        let jobs = self.entries.iter().filter_map(|entry| entry.job.as_ref());
-        jobs.filter(|job| job.owner.is_some())
-            .any(|job| job.mark <= mark && meant(&job.work))
+    /// Whether an older job that somebody waits for is one of those that are `meant`.
+    /// Orphans do not count: they hold what they are at against whatever comes later.
+    ///
+    /// A place that does not hold the fence once never will: its next job is younger.
+    /// So the look goes on where it stopped.
+    fn has_older(&self, older: &mut Older, left: &mut usize, meant: impl Fn(&W) -> bool) -> bool {
+        if self.free.len() == self.entries.len() {
+            return false;
+        }
+        let mark = older.mark;
+        let passed = &mut older.passed[self.table as usize];
+        while let Some(entry) = self.entries.get(*passed) {
+            let is_meant =
+                |job: &Job<W>| job.owner.is_some() && job.mark <= mark && meant(&job.work);
+            if *left == 0 || entry.job.as_ref().is_some_and(is_meant) {
+                return true;
+            }
+            *left -= 1;
+            *passed += 1;
+        }
+        false
     }
 
     /// Jobs that nobody waits for.
@@ -347,10 +377,15 @@ impl<W: Work> Jobs<W> {
 mod tests {
     use super::*;
 
-    struct Elsewhere;
+    #[derive(PartialEq)]
+    enum Kind {
+        Elsewhere,
+        OfFiles,
+    }
+    use Kind::{Elsewhere, OfFiles};
 
-    impl Work for Elsewhere {
-        fn elsewhere() -> Elsewhere {
+    impl Work for Kind {
+        fn elsewhere() -> Kind {
             Elsewhere
         }
 
@@ -360,7 +395,7 @@ mod tests {
 
         fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {}
 
-        fn resume(self, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Option<Elsewhere> {
+        fn resume(self, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Option<Kind> {
             None
         }
     }
@@ -372,8 +407,38 @@ mod tests {
         }
     }
 
-    fn tags(jobs: &Jobs<Elsewhere>, owner: ConnectionId) -> Vec<Tag> {
+    fn tags(jobs: &Jobs<Kind>, owner: ConnectionId) -> Vec<Tag> {
         jobs.of(owner).map(|(_, job)| job.tag).collect()
+    }
+
+    #[test]
+    fn however_many_jobs_there_are_a_look_for_older_ones_goes_on_in_steps() {
+        let mut jobs = Jobs::new(1, Rc::default());
+        let put = |jobs: &mut Jobs<Kind>, work| {
+            let id = jobs.vacant();
+            jobs.insert(id, connection(0), 0, work);
+            id
+        };
+        for _ in 0..1000 {
+            put(&mut jobs, Elsewhere);
+        }
+        let meant = put(&mut jobs, OfFiles);
+        let mut older = Older::than(jobs.mark());
+        put(&mut jobs, OfFiles);
+        let mut look = |jobs: &Jobs<Kind>| {
+            let mut left = 300;
+            let is_held = jobs.has_older(&mut older, &mut left, |work| *work == OfFiles);
+            (is_held, left)
+        };
+        for _ in 0..3 {
+            assert_eq!(look(&jobs), (true, 0), "places are left");
+        }
+        assert_eq!(look(&jobs), (true, 200), "at the one that is older");
+        assert_eq!(look(&jobs), (true, 300), "still there");
+        jobs.take(meant).expect("it is there");
+        jobs.release(meant);
+        assert_eq!(look(&jobs), (false, 298), "the last one is younger");
+        assert_eq!(look(&jobs), (false, 300));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::connection::Via;
 use crate::fence::{Passage, Scope};
 use crate::flushes::Flushes;
 use crate::hosts::Place;
+use crate::job::Older;
 use crate::placement::Placer;
 use crate::post::{Mail, Newcomer, ShardMail};
 use crate::protocol::Protocol;
@@ -34,6 +35,9 @@ const TICK: Nanos = 500_000_000;
 
 /// How long, after a stop, file work may go on whose connection is gone.
 const STOP_ORPHANS_MAX: Nanos = 2_000_000_000;
+
+/// Places of jobs that are looked at for fences in a turn: a fraction of a millisecond.
+const FENCE_LOOKS_MAX: usize = 16 << 10;
 
 /// Connections beyond `connections_max` while those that they displace end.
 pub const DISPLACING_MAX: u32 = 64;
@@ -56,8 +60,8 @@ struct Listening {
 /// A fence that this reactor has not passed yet.
 struct Pending {
     passage: Passage,
-    /// Jobs that began before it.
-    mark: u64,
+    /// Jobs that it may have to wait for.
+    older: Older,
 }
 
 /// A connection of any of a server's protocols; as [`Connection`](crate::Connection) has them.
@@ -135,8 +139,9 @@ pub trait Server: Sized + 'static {
     /// Jobs that nobody waits for.
     fn orphans(&self) -> usize;
 
-    /// Whether work of what is in `scope` that began before `mark` is awaited.
-    fn holds(&self, scope: &Scope, mark: u64) -> bool;
+    /// Whether work of what is in `scope` that is older than a fence is awaited: see
+    /// [`Jobs::holds`](crate::job::Jobs::holds).
+    fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool;
 
     /// Whose job it is; nobody's of an orphan and of one that is over.
     fn owner(&self, job: JobId) -> Option<ConnectionId>;
@@ -756,13 +761,15 @@ impl<S: Server> Shard<S> {
     /// Passes the fences that nothing of this reactor is behind any more.
     #[cold]
     fn pass_fences(&mut self) {
-        for pending in std::mem::take(&mut self.fences) {
+        let mut left = FENCE_LOOKS_MAX;
+        for mut pending in std::mem::take(&mut self.fences) {
             // Passing the last one may begin others, by mail.
-            match self.holds(&pending) {
+            match self.holds(&mut pending, &mut left) {
                 true => self.fences.push(pending),
                 false => pending.passage.pass(),
             }
         }
+        self.has_more |= left == 0;
     }
 
     /// The loop of its reactor has failed. Whoever has it keeps it for as long as
@@ -774,11 +781,12 @@ impl<S: Server> Shard<S> {
         self.fences.clear();
     }
 
-    fn holds(&self, pending: &Pending) -> bool {
-        match pending.passage.scope() {
+    fn holds(&self, pending: &mut Pending, left: &mut usize) -> bool {
+        let Pending { passage, older } = pending;
+        match passage.scope() {
             // It came in order.
             Scope::Mail => false,
-            scope @ (Scope::Volumes(_) | Scope::Files(_)) => self.server.holds(scope, pending.mark),
+            scope @ (Scope::Volumes(_) | Scope::Files(_)) => self.server.holds(scope, older, left),
             Scope::Connections(list) => list.iter().any(|connection| {
                 let entry = self.table.get(connection.id.index as usize);
                 connection.shard as usize == self.number
@@ -803,8 +811,8 @@ impl<S: Server> Shard<S> {
                 self.with(driver, id, |c, d| c.dismiss(d));
             }
             ShardMail::Fence(passage) => {
-                let mark = self.server.mark();
-                self.fences.push(Pending { passage, mark });
+                let older = Older::than(self.server.mark());
+                self.fences.push(Pending { passage, older });
             }
             ShardMail::Listen(number, listener, then) => {
                 then(self.listen(driver, number, listener));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::fence::Scope;
 use engine::hosts::Place;
-use engine::job::Jobs;
+use engine::job::{Jobs, Older};
 use engine::shard::AnyConnection;
 use engine::{Connection as _, ConnectionId, Event, Has, JobId, Protocol as _, Server, Via};
 use machine::Nanos;
@@ -156,8 +156,8 @@ impl Server for Serving {
         all_jobs!(self, jobs => jobs.orphans()).iter().sum()
     }
 
-    fn holds(&self, scope: &Scope, mark: u64) -> bool {
-        all_jobs!(self, jobs => jobs.holds(scope, mark)).contains(&true)
+    fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool {
+        all_jobs!(self, jobs => jobs.holds(scope, older, left)).contains(&true)
     }
 
     #[inline]
