@@ -85,9 +85,11 @@ fn main() -> ExitCode {
     let ended = match Cli::try_parse() {
         Ok(arguments) => run(arguments.command),
         // Help, or what is wrong with the command line.
-        Err(text) => text
-            .print()
-            .map(|()| ExitCode::from(text.exit_code() as u8)),
+        Err(text) => {
+            reactor::end_at_closed_pipe();
+            let printed = text.print();
+            printed.map(|()| ExitCode::from(text.exit_code() as u8))
+        }
     };
     ended.unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::BrokenPipe {

@@ -121,7 +121,15 @@ fn default_connections_max_above_the_limit_of_descriptors_is_told() {
 fn command_whose_output_nobody_reads_ends_by_sigpipe_without_a_word() {
     let file = file(&good(4420));
     let path = file.path.to_str().expect("UTF-8");
-    for arguments in [&["bench", "list"][..], &["check", "-c", path], &["tune"]] {
+    let commands = [
+        &["bench", "list"][..],
+        &["check", "-c", path],
+        &["tune"],
+        &["--help"],
+        &["perf", "--help"],
+        &["--version"],
+    ];
+    for arguments in commands {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         let child = command
             .args(arguments)
