@@ -16,8 +16,14 @@ pub struct File {
     pub text: String,
 }
 
-/// Folders that hold nothing of ours.
-const SKIPPED: &[&str] = &["target", "shared", "corpus", "artifacts"];
+/// Folders that hold nothing of ours, relative to the root.
+const SKIPPED: &[&str] = &[
+    "target",
+    "shared",
+    "fuzz/target",
+    "fuzz/corpus",
+    "fuzz/artifacts",
+];
 
 /// Every text file whose name ends in one of `endings`, in a fixed order.
 pub fn files(endings: &[&str]) -> Vec<File> {
@@ -29,14 +35,15 @@ pub fn files(endings: &[&str]) -> Vec<File> {
         for entry in entries.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             let path = entry.path();
+            let short = path.strip_prefix(&root).expect("below the root");
+            let short = short.to_string_lossy().into_owned();
             let kind = entry.file_type().expect("a kind of file");
             let hidden = name.starts_with('.') && name != ".ci" && name != ".cargo";
-            if kind.is_dir() && !hidden && !SKIPPED.contains(&name.as_str()) {
+            if kind.is_dir() && !hidden && !SKIPPED.contains(&short.as_str()) {
                 folders.push(path);
             } else if kind.is_file() && endings.iter().any(|ending| name.ends_with(ending)) {
-                let short = path.strip_prefix(&root).expect("below the root");
                 found.push(File {
-                    path: short.to_string_lossy().into_owned(),
+                    path: short,
                     text: std::fs::read_to_string(&path).expect("a text file"),
                 });
             }

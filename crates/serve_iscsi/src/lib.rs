@@ -150,18 +150,6 @@ fn via(via: &Via) -> iscsi::Via {
     }
 }
 
-/// Whether it is an operation of this task.
-fn is_of(op: &Op, tag: Tag) -> bool {
-    match *op {
-        Op::Prepare { tag: own, .. }
-        | Op::Execute { tag: own, .. }
-        | Op::Ping { tag: own, .. }
-        | Op::TaskManagement { tag: own, .. }
-        | Op::GivenUp { tag: own } => own == tag,
-        Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => false,
-    }
-}
-
 impl Protocol for Connection {
     type Machine = Transport;
     type Answer = Answer;
@@ -295,7 +283,14 @@ impl Protocol for Connection {
     }
 
     fn is_of(op: &Op, tag: Tag) -> bool {
-        is_of(op, tag)
+        match *op {
+            Op::Prepare { tag: own, .. }
+            | Op::Execute { tag: own, .. }
+            | Op::Ping { tag: own, .. }
+            | Op::TaskManagement { tag: own, .. }
+            | Op::GivenUp { tag: own } => own == tag,
+            Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => false,
+        }
     }
 
     fn stalls(&self, op: &Op) -> bool {
@@ -362,9 +357,7 @@ impl Connection {
             self.core.link.machine.shed_kept();
         }
     }
-}
 
-impl Connection {
     #[inline]
     fn bound(&self) -> &Bound {
         let bound = self.bound.as_ref();

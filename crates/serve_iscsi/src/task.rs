@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Connection as _, Orphans as _, Waits as _};
+use engine::{Connection as _, Orphans as _, Protocol as _, Waits as _};
 use iscsi::target::{AbortOutcome, Done, Op, Task};
 use link::Data;
 use machine::{Tag, work};
@@ -554,7 +554,7 @@ impl Connection {
         let job = self.core.jobs.borrow().find(self.core.id(), tag);
         match job {
             Some(job) => drop(self.orphan(job, driver)),
-            None => drop(self.core.waiting.take(|op| super::is_of(op, tag))),
+            None => drop(self.core.waiting.take(|op| Self::is_of(op, tag))),
         }
         self.core.link.take_data(tag);
         if self
@@ -571,7 +571,7 @@ impl Connection {
     /// as promised, and answers it.
     #[cold]
     pub(super) fn given_up(&mut self, tag: Tag) {
-        let waited = self.core.waiting.take(|op| super::is_of(op, tag));
+        let waited = self.core.waiting.take(|op| Self::is_of(op, tag));
         self.task_ended(tag);
         if waited.is_some() {
             self.core
@@ -596,7 +596,7 @@ impl Connection {
         match self.core.link.machine.abort(tag) {
             AbortOutcome::Gone => false,
             AbortOutcome::Aborted => {
-                self.core.waiting.take(|op| super::is_of(op, tag));
+                self.core.waiting.take(|op| Self::is_of(op, tag));
                 self.core.link.take_data(tag);
                 if self
                     .slots

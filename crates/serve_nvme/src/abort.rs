@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Connection as _, JobId, Orphans as _};
+use engine::{Connection as _, JobId, Orphans as _, Protocol as _};
 use machine::Tag;
 use nvmf::command::{Command, Geometry, recheck};
 use nvmf::tcp::controller::{AbortOutcome, Done, Op};
@@ -11,7 +11,7 @@ use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
 
-use super::{Answer, Connection, Later, is_of};
+use super::{Answer, Connection, Later};
 
 impl Connection {
     /// Abort of the command `cid` of this queue. The host hears of both at
@@ -43,7 +43,7 @@ impl Connection {
             self.abort_job(job, tag, status, driver);
             return true;
         }
-        if let Some(op) = self.core.waiting.take(|op| is_of(op, tag)) {
+        if let Some(op) = self.core.waiting.take(|op| Self::is_of(op, tag)) {
             if let Op::ExecuteFused { compare, write, .. } = op {
                 let other = if tag == compare { write } else { compare };
                 self.end(other, Status::FUSED_FAILED);

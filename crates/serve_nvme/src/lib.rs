@@ -136,15 +136,6 @@ fn via(via: &Via) -> nvmf::Via {
     }
 }
 
-/// Whether it is an operation of this command.
-fn is_of(op: &Op, tag: Tag) -> bool {
-    match *op {
-        Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
-        Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
-        Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
-    }
-}
-
 impl Protocol for Connection {
     type Machine = Qpair;
     type Answer = Answer;
@@ -220,7 +211,11 @@ impl Protocol for Connection {
     }
 
     fn is_of(op: &Op, tag: Tag) -> bool {
-        is_of(op, tag)
+        match *op {
+            Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
+            Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
+            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
+        }
     }
 
     fn stalls(&self, op: &Op) -> bool {

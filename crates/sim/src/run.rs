@@ -525,7 +525,7 @@ impl Run {
         match script {
             CLERK => {
                 if let Some(target) = &self.target {
-                    target.shared.run_clerk();
+                    target.shared.engine.run_clerk();
                     target.call(&self.world);
                     self.note_cut()?;
                     self.note_change()?;

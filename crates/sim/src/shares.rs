@@ -224,7 +224,7 @@ impl Room {
                     }
                 }
                 Some(Event::Script(_)) => {
-                    self.target.shared.run_clerk();
+                    self.target.shared.engine.run_clerk();
                     self.target.call(&self.world);
                 }
                 Some(event) => self.world.borrow_mut().happen(event),

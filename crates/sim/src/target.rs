@@ -385,7 +385,7 @@ impl SimTarget {
         let shared = assemble(&config, opened, &addresses, Clerk::Inline, bind);
         let shared = shared.expect("the configuration is right");
         let cpus = (0..plan.shards).collect();
-        let placer = Placer::new(config.placement, cpus, shared.load.clone());
+        let placer = Placer::new(config.placement, cpus, shared.engine.load.clone());
         let mut acceptor = Some(Acceptor { listeners, placer });
         let mut mailboxes = Vec::new();
         let mut parts = Vec::new();
@@ -448,7 +448,7 @@ impl SimTarget {
         }
         if handled.is_err() || Handler::<SimDriver, Mail>::is_done(&reactor.shard) {
             reactor.mail = None;
-            self.shared.run_clerk();
+            self.shared.engine.run_clerk();
             return self.call(world);
         }
         let Reactor {
@@ -484,7 +484,7 @@ impl SimTarget {
                 .borrow_mut()
                 .after(delay, Event::Script(crate::run::CLERK));
         } else {
-            self.shared.run_clerk();
+            self.shared.engine.run_clerk();
         }
         self.call(world);
     }
@@ -524,6 +524,7 @@ impl SimTarget {
     pub fn connections(&self) -> u32 {
         use std::sync::atomic::Ordering;
         self.shared
+            .engine
             .load
             .iter()
             .map(|n| n.load(Ordering::Relaxed))
@@ -538,7 +539,7 @@ impl SimTarget {
 
 impl Drop for SimTarget {
     fn drop(&mut self) {
-        self.shared.end_clerk();
+        self.shared.engine.end_clerk();
     }
 }
 

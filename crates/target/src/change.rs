@@ -283,7 +283,7 @@ impl Shared {
             _ => None,
         };
         let guard = locked(&self.changes);
-        if self.is_stopping() {
+        if self.engine.is_stopping() {
             return done(self, Err(ChangeError::Stopping));
         }
         let begun = match opened {

@@ -54,6 +54,41 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The lines of what was sent from where it lies.
+    fn fmt_zero_copy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.driver.zero_copy_sends > 0 {
+            writeln!(
+                f,
+                "zero-copy sends       {:>14}  {} copied by the kernel after all",
+                self.driver.zero_copy_sends, self.driver.zero_copy_copied
+            )?;
+        }
+        for (name, count, what) in [
+            (
+                "of registered buffers",
+                self.driver.zero_copy_registered,
+                format!("{} were registered", self.driver.buffers_registered),
+            ),
+            (
+                "zero-copy refused",
+                self.driver.zero_copy_refused,
+                "for want of locked memory (ulimit -l), sent with a copy".to_owned(),
+            ),
+            (
+                "zero-copy given up",
+                self.driver.zero_copy_given_up,
+                "of connections where the kernel copied nearly all".to_owned(),
+            ),
+        ] {
+            if count > 0 {
+                writeln!(f, "{name:<22}{count:>14}  {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl AddAssign for Report {
     fn add_assign(&mut self, other: Report) {
         let (to, from) = (&mut self.driver, other.driver);
@@ -111,34 +146,7 @@ impl fmt::Display for Report {
                 per(count, self.ios)
             )?;
         }
-        if self.driver.zero_copy_sends > 0 {
-            writeln!(
-                f,
-                "zero-copy sends       {:>14}  {} copied by the kernel after all",
-                self.driver.zero_copy_sends, self.driver.zero_copy_copied
-            )?;
-        }
-        for (name, count, what) in [
-            (
-                "of registered buffers",
-                self.driver.zero_copy_registered,
-                format!("{} were registered", self.driver.buffers_registered),
-            ),
-            (
-                "zero-copy refused",
-                self.driver.zero_copy_refused,
-                "for want of locked memory (ulimit -l), sent with a copy".to_owned(),
-            ),
-            (
-                "zero-copy given up",
-                self.driver.zero_copy_given_up,
-                "of connections where the kernel copied nearly all".to_owned(),
-            ),
-        ] {
-            if count > 0 {
-                writeln!(f, "{name:<22}{count:>14}  {what}")?;
-            }
-        }
+        self.fmt_zero_copy(f)?;
         if self.nfs_calls > 0 {
             writeln!(f, "NFS calls             {:>14}", self.nfs_calls)?;
         }

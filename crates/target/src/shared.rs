@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use engine::placement::Load;
 use engine::post::ShardMail;
 use engine::{About, Post, Scope, locked};
 use nvmf::Registry;
@@ -84,10 +83,8 @@ pub type Bind = Box<dyn Fn(SocketAddr) -> io::Result<TcpListener> + Send + Sync>
 pub struct Shared {
     /// What one host may ask for.
     pub limits: Limits,
-    /// Connections of each reactor.
-    pub load: Load,
     /// What is so whatever is spoken.
-    pub(crate) engine: Arc<engine::Shared>,
+    pub engine: Arc<engine::Shared>,
     /// The controllers, and what is behind subsystems. Its locks are taken before iSCSI's
     /// where both are held.
     pub(crate) nvme: Arc<serve_nvme::Service>,
@@ -142,26 +139,5 @@ impl Shared {
     ) {
         let shared = self.clone();
         self.engine.clerk(about, move || work(&shared));
-    }
-
-    /// Does the clerk's work where there is no thread for it; how many pieces.
-    pub fn run_clerk(&self) -> usize {
-        self.engine.run_clerk()
-    }
-
-    /// No work is done beside the reactors any more: see
-    /// [`engine::Shared::end_clerk`].
-    pub fn end_clerk(&self) {
-        self.engine.end_clerk();
-    }
-
-    /// Ends it in order: no new connections, open ones closed, volumes synced.
-    pub fn stop(&self) {
-        self.engine.stop();
-    }
-
-    /// Whether it is about to end.
-    pub fn is_stopping(&self) -> bool {
-        self.engine.is_stopping()
     }
 }

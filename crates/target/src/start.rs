@@ -182,23 +182,14 @@ impl From<Vec<Arc<dyn Volume>>> for Opened {
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
 pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
-    let is_directory = |spec: &&FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
-    let others = Descriptors {
-        volumes: config.volumes.len() as u64,
-        directories: config.file_systems.iter().filter(is_directory).count() as u64,
-    };
-    others.bound_connections(&mut config.limits);
-    let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
-    for (number, spec) in (0..).zip(&config.listeners) {
-        let listening = listen(spec.address).and_then(|l| Ok((l.local_addr()?, l)));
-        let (bound, listener) =
-            listening.map_err(|error| StartError::Listen(spec.address, error))?;
-        addresses.push(bound);
-        listeners.push((number, listener));
-    }
+    Descriptors::of(&config).bound_connections(&mut config.limits);
+    let (listeners, addresses) = listen_all(&config.listeners)?;
     let shared = assemble(&config, opened, &addresses, Clerk::Thread, Box::new(listen))?;
-    let placer = Placer::new(config.placement, config.cpus.clone(), shared.load.clone());
+    let placer = Placer::new(
+        config.placement,
+        config.cpus.clone(),
+        shared.engine.load.clone(),
+    );
     let mut acceptor = Some(Acceptor { listeners, placer });
 
     let budget = mem::Budget::new(config.memory_max);
@@ -224,16 +215,8 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
             shared: shared.clone(),
             acceptor: acceptor.take(),
         };
-        let report = report.clone();
-        thread::Builder::new()
-            .name(format!("weft-{number}"))
-            .spawn(move || {
-                let result = caught_io(|| reactor.run(&ready, &may_go));
-                if let Err(error) = &result {
-                    let _ = ready.send(Err(io::Error::new(error.kind(), error.to_string())));
-                }
-                let _ = report.send(result);
-            })
+        reactor
+            .spawn(ready, may_go, report.clone())
             .map_err(|error| StartError::Reactor(cpu, error))?;
         reactors.push((cpu, is_ready, go));
     }
@@ -265,6 +248,22 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
     })
 }
 
+/// Listens on the address of each, by number; what each is bound to.
+fn listen_all(specs: &[ListenerSpec]) -> Result<Listening, StartError> {
+    let mut all = Listening::default();
+    for (number, spec) in (0..).zip(specs) {
+        let listening = listen(spec.address).and_then(|l| Ok((l.local_addr()?, l)));
+        let (bound, listener) =
+            listening.map_err(|error| StartError::Listen(spec.address, error))?;
+        all.0.push((number, listener));
+        all.1.push(bound);
+    }
+    Ok(all)
+}
+
+/// Listeners by number, and the addresses that they are bound to.
+type Listening = (Vec<(u16, TcpListener)>, Vec<SocketAddr>);
+
 /// What has descriptors beside connections.
 struct Descriptors {
     volumes: u64,
@@ -272,6 +271,14 @@ struct Descriptors {
 }
 
 impl Descriptors {
+    fn of(config: &Config) -> Descriptors {
+        let is_directory = |spec: &&FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
+        Descriptors {
+            volumes: config.volumes.len() as u64,
+            directories: config.file_systems.iter().filter(is_directory).count() as u64,
+        }
+    }
+
     /// Of `limit` descriptors those for connections. Directories have half of all at
     /// most: what files are open they close again when others need descriptors.
     fn left(&self, limit: u64) -> u64 {
@@ -345,6 +352,25 @@ struct Reactor {
 }
 
 impl Reactor {
+    /// Starts its thread, which says in `ready` that it is set up and in
+    /// `report` how it ended.
+    fn spawn(
+        self,
+        ready: Sender<Ready>,
+        may_go: Receiver<()>,
+        report: Sender<io::Result<Report>>,
+    ) -> io::Result<()> {
+        let thread = thread::Builder::new().name(format!("weft-{}", self.number));
+        thread.spawn(move || {
+            let result = caught_io(|| self.run(&ready, &may_go));
+            if let Err(error) = &result {
+                let _ = ready.send(Err(io::Error::new(error.kind(), error.to_string())));
+            }
+            let _ = report.send(result);
+        })?;
+        Ok(())
+    }
+
     /// The life of its thread. Nothing is served before all are set up.
     fn run(self, ready: &Sender<Ready>, may_go: &Receiver<()>) -> io::Result<Report> {
         reactor::pin_to_cpu(self.cpu)?;
@@ -480,7 +506,6 @@ pub fn assemble(
     engine.set_hearing(hears.into());
     let shared = Arc::new(Shared {
         limits: config.limits,
-        load: engine.load.clone(),
         engine,
         nvme,
         iscsi,
@@ -635,7 +660,7 @@ impl Running {
         };
         self.shared.change(change, Box::new(done));
         let outcome = told.recv_timeout(CHANGE_TIMEOUT);
-        outcome.unwrap_or_else(|_| match self.shared.is_stopping() {
+        outcome.unwrap_or_else(|_| match self.shared.engine.is_stopping() {
             // A reactor that ended has not answered.
             true => Err(ChangeError::Stopping),
             false => Err(ChangeError::Unfinished),
@@ -645,7 +670,7 @@ impl Running {
     /// Ends it in order: no new connections, open ones closed, volumes synced.
     /// Returns at once; [`Running::wait`] tells when it is over.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.shared.engine.stop();
     }
 
     /// Waits until every reactor has ended, at most `timeout`: what they did,
@@ -653,7 +678,7 @@ impl Running {
     /// failed, each told once; the others stop, and may be waited for again.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Report>> {
         let deadline = Instant::now() + timeout;
-        while self.ended.0 < self.shared.load.len() {
+        while self.ended.0 < self.shared.engine.load.len() {
             let left = deadline.saturating_duration_since(Instant::now());
             let reports = self.reports.get_mut().expect("never locked");
             match reports.recv_timeout(left) {
@@ -687,7 +712,7 @@ impl Running {
     /// What it has done so far; a reactor that has ended does not count.
     pub fn report(&self) -> Report {
         let (send, receive) = channel();
-        let reactors = self.shared.load.len();
+        let reactors = self.shared.engine.load.len();
         for shard in 0..reactors {
             self.shared.send(shard, Mail::Report(send.clone()));
         }

@@ -133,7 +133,7 @@ impl Volume for Witness {
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
         match (io, self.shared.get()) {
             (Io::Flush, Some(shared)) => {
-                let connections = shared.load.iter().map(|n| n.load(Ordering::Relaxed));
+                let connections = shared.engine.load.iter().map(|n| n.load(Ordering::Relaxed));
                 let mut seen = self.seen.lock().expect("not poisoned");
                 seen.push(connections.sum());
             }
@@ -195,7 +195,7 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
     let mut driver = EpollDriver::new(&DriverConfig::default(), pool).expect("a driver");
     let (mailbox, mail) = reactor::mailbox(driver.waker());
     assert!(shared.mailboxes.set(vec![mailbox]).is_ok());
-    let placer = parts::Placer::new(config.placement, config.cpus, shared.load.clone());
+    let placer = parts::Placer::new(config.placement, config.cpus, shared.engine.load.clone());
     let acceptor = parts::Acceptor {
         listeners: vec![(0, listener)],
         placer,
@@ -204,7 +204,7 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
         let shared = shared.clone();
         std::thread::spawn(move || {
             let hosts: Vec<_> = (0..4).map(|_| Host::at(address).pair()).collect();
-            shared.stop();
+            shared.engine.stop();
             hosts.into_iter().for_each(|(_, io)| io.expect_end());
         })
     };
