@@ -17,24 +17,30 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
     ("nfs", &["machine", "wire"]),
-    ("reactor", &["mem"]),
-    ("store", &["machine", "mem", "reactor"]),
-    ("link", &["machine", "mem", "reactor"]),
+    ("reactor", &["faults", "mem"]),
+    ("store", &["faults", "machine", "mem", "reactor"]),
+    ("link", &["faults", "machine", "mem", "reactor"]),
     (
         "nfsd",
-        &["link", "machine", "mem", "nfs", "reactor", "store", "wire"],
+        &[
+            "faults", "link", "machine", "mem", "nfs", "reactor", "store", "wire",
+        ],
     ),
-    ("engine", &["link", "machine", "mem", "reactor", "store"]),
+    (
+        "engine",
+        &["faults", "link", "machine", "mem", "reactor", "store"],
+    ),
     (
         "serve_nvme",
         &[
-            "engine", "link", "machine", "mem", "nvmf", "reactor", "store", "wire",
+            "engine", "faults", "link", "machine", "mem", "nvmf", "reactor", "store", "wire",
         ],
     ),
     (
         "serve_iscsi",
         &[
-            "engine", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi", "store", "wire",
+            "engine", "faults", "iscsi", "link", "machine", "mem", "nvmf", "reactor", "scsi",
+            "store", "wire",
         ],
     ),
     (
@@ -48,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "auth",
             "engine",
+            "faults",
             "iscsi",
             "machine",
             "mem",
@@ -79,8 +86,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store", "target",
-            "wire",
+            "faults", "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store",
+            "target", "wire",
         ],
     ),
     (
@@ -195,7 +202,7 @@ fn nothing_is_broken_by_default() {
             .flat_map(|t| t.keys().cloned())
             .collect();
         let may: &[&str] = match *room {
-            "faults" | "mem" | "sim" => &["broken"],
+            "faults" | "sim" => &["broken"],
             "weft" => &["count-allocations"],
             _ => &[],
         };

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use store::Volume;
 use store::reservation::{Change, Notice, Refused, Registrant};
 
@@ -47,7 +47,7 @@ pub fn tell(
             hears.preempt(volume, &preempted);
         }
     }
-    if (aborts || change.access_lost) && !broken::is(Fault::NoFence) {
+    if (aborts || change.access_lost) && !faults::is(Fault::NoFence) {
         shared.fence(Scope::Volumes(vec![volume.clone()]), then);
     } else if must_have {
         shared.fence(Scope::Mail, then);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
+use faults::Fault;
 use machine::{Nanos, work};
 use mem::Pool;
-use mem::broken::{self, Fault};
 use reactor::{Completion, Driver, Handler, Received, SocketId};
 use store::Volume;
 
@@ -343,7 +343,7 @@ impl<S: Server> Shard<S> {
     fn unlisten<D: Driver>(&mut self, driver: &mut D, number: u16) {
         self.close_listeners(driver, |listening| listening.number == number);
         self.for_each(driver, |connection, driver| {
-            if connection.via().listener == number && !broken::is(Fault::KeepConnections) {
+            if connection.via().listener == number && !faults::is(Fault::KeepConnections) {
                 connection.dismiss(driver);
             }
         });
@@ -599,7 +599,7 @@ impl<S: Server> Shard<S> {
     /// What a connection may spend in a turn.
     #[inline]
     fn units_max(&self) -> u64 {
-        match broken::is(Fault::EndlessTurn) {
+        match faults::is(Fault::EndlessTurn) {
             true => u64::MAX,
             false => self.shared.limits.turn_units_max,
         }
@@ -959,7 +959,7 @@ impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
         // Where it was us who stood still, a machine that was paused, what hosts
         // have sent meanwhile is heard before their time is up.
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
-        self.was_late = is_late && !self.was_late && !broken::is(Fault::HastyTick);
+        self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         S::on_tick(self, now, driver);
         if !self.was_late {
             self.for_each(driver, |c, d| c.on_tick(now, d));

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use faults::Fault;
 use machine::Nanos;
-use mem::broken::{self, Fault};
 
 use crate::clerk::{self, About, Desk};
 use crate::fence::{Passage, Scope};
@@ -113,7 +113,7 @@ impl Shared {
     /// is over on all of them.
     pub fn fence(&self, scope: Scope, then: impl FnOnce() + Send + 'static) {
         let scope = match scope {
-            Scope::Listener(_) if broken::is(Fault::KeepConnections) => Scope::Mail,
+            Scope::Listener(_) if faults::is(Fault::KeepConnections) => Scope::Mail,
             scope => scope,
         };
         let parts = Passage::all(scope, self.load.len(), Box::new(then), &self.desk);
@@ -178,7 +178,7 @@ impl Shared {
         );
         // Before the others hear of it: the last of them syncs the volumes.
         let was_last = self.has_left(shard);
-        if !broken::is(Fault::KeepServing) {
+        if !faults::is(Fault::KeepServing) {
             self.stop();
         }
         if was_last {

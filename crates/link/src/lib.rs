@@ -10,8 +10,8 @@
 #[cfg(test)]
 mod tests;
 
+use faults::Fault;
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
-use mem::broken::{self, Fault};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
 
@@ -366,7 +366,7 @@ impl<M: Machine> Link<M> {
                     expected,
                 } => {
                     let matches = self.digest(tag, offset, len) == expected;
-                    let matches = matches || broken::is(Fault::NoDataDigests);
+                    let matches = matches || faults::is(Fault::NoDataDigests);
                     self.machine.on_digest(tag, matches);
                 }
             }

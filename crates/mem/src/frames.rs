@@ -36,7 +36,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 
-use crate::broken::{self, Fault};
+use faults::Fault;
+
 use crate::loan::Loan;
 use crate::pool::BUF_BYTES_MAX;
 use crate::region::{BufRange, Region};
@@ -343,7 +344,7 @@ impl Inner {
     /// we would see here.
     #[inline]
     fn is_snapshot(&self, first: usize, seen: &[u32]) -> bool {
-        if broken::is(Fault::NoSnapshots) {
+        if faults::is(Fault::NoSnapshots) {
             return true;
         }
         let words = &self.words.all()[first..];

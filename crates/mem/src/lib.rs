@@ -19,8 +19,6 @@ mod region;
 mod share;
 mod sync;
 
-pub use faults as broken;
-
 pub use budget::Budget;
 pub use crc::crc32c_bytes;
 pub use frames::{FRAME_BYTES, Frames, Refused, touch_ahead};

@@ -1,9 +1,9 @@
 //! Content of files: what is read goes out from where it lies, what is written
 //! was received where it is to lie.
 
+use faults::Fault;
 use link::Data;
 use machine::Tag;
-use mem::broken::{self, Fault};
 use mem::{Buf, Loan};
 use nfs::server::files::{READ, WRITE};
 use store::fs::{self, Error, Op, Output, Written};
@@ -287,7 +287,7 @@ fn give_plus<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a>
 /// The verifier of writes to the current file handle's file system.
 fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
     let verifier = run.file_system()?.verifier();
-    match broken::is(Fault::SameVerifier) {
+    match faults::is(Fault::SameVerifier) {
         true => Ok([0; 8]),
         false => Ok(verifier.to_be_bytes()),
     }
@@ -338,7 +338,7 @@ fn wrote<'a>(run: &mut Run<'a>, written: &Written, verifier: verifier4) -> Outco
 /// All of the file is brought to stable storage, whatever range is meant.
 pub(crate) fn commit<'a>(run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
     let file = file(run.current()?);
-    if broken::is(Fault::DropCommit) {
+    if faults::is(Fault::DropCommit) {
         return after(run, Then::Commit, Ok(Output::Done));
     }
     ask(run, Op::Commit { file }, false, Then::Commit)

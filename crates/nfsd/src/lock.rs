@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use nfs::server::Client;
 use nfs::server::files::{FileKey, Kind, LockArgs, OwnerKind, State, Waiter};
 use nfs::server::locks::{Lock, Range};
@@ -58,7 +58,7 @@ pub(crate) fn after<'a>(
 /// What is to be locked.
 fn lock_args(kind: nfs_lock_type4, offset: u64, length: u64) -> Result<LockArgs, nfsstat4> {
     let mut range = Range::new(offset, length).ok_or(nfsstat4::NFS4ERR_INVAL)?;
-    if broken::is(Fault::ShortLock) {
+    if faults::is(Fault::ShortLock) {
         range.end = range.start.max(range.end.saturating_sub(1));
     }
     let is_exclusive = matches!(kind, nfs_lock_type4::WRITE_LT | nfs_lock_type4::WRITEW_LT);
@@ -178,7 +178,7 @@ fn try_lock(run: &mut Run<'_>) -> Result<Tried, nfsstat4> {
         return Err(nfsstat4::NFS4ERR_STALE_CLIENTID);
     }
     let nfsd = run.nfsd;
-    if args.reclaim || !broken::is(Fault::NoGrace) {
+    if args.reclaim || !faults::is(Fault::NoGrace) {
         nfsd.server.check_grace(&client, args.reclaim, run.now)?;
     }
     loop {
@@ -308,7 +308,7 @@ pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;
         let mut wanted = lock_args(args.locktype, args.offset, args.length)?;
-        if broken::is(Fault::UnlockAll) {
+        if faults::is(Fault::UnlockAll) {
             wanted.range = Range {
                 start: 0,
                 end: u64::MAX,

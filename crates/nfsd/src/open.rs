@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use nfs::attributes::SetAttributes;
 use nfs::server::Client;
 use nfs::server::files::{self, FileKey, Kind, OpenArgs, Opened, OwnerKind, Share, WRITE};
@@ -174,7 +174,7 @@ pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
         client,
         share: Share {
             access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
-            deny: match broken::is(Fault::NoShares) {
+            deny: match faults::is(Fault::NoShares) {
                 true => 0,
                 false => args.share_deny,
             },
@@ -263,7 +263,7 @@ fn find<'a>(
     run.reserve(OPEN_BYTES)?;
     let is_reclaim = matches!(args.claim, open_claim4::CLAIM_PREVIOUS(_));
     let server = &run.nfsd.server;
-    if is_reclaim || !broken::is(Fault::NoGrace) {
+    if is_reclaim || !faults::is(Fault::NoGrace) {
         server.check_grace(&opening.client, is_reclaim, run.now)?;
     }
     if opening.client.minor == 0 {
@@ -486,7 +486,7 @@ fn grant<'a>(run: &mut Run<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat
             return Err(status);
         }
     }
-    match run.nfsd.server.has_unsaved() && !broken::is(Fault::AnswerBeforeRecord) {
+    match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
         true => Ok(Go::Records(Then::Granted)),
         false => granted(run, opening, Ok(Output::Done)),
     }

@@ -1,6 +1,6 @@
 //! SEQUENCE (RFC 8881, section 18.46): the slot that a call is in.
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use nfs::server::{Principal, Request, Sequenced};
 use wire::nfs4::{SEQUENCE4args, SEQUENCE4resok, nfsstat4};
 use wire::xdr::Encode;
@@ -24,7 +24,7 @@ pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'
             });
             run.ok(|to| resok.encode(to))
         }
-        Sequenced::Again(_) if broken::is(Fault::ExecuteAgain) => {
+        Sequenced::Again(_) if faults::is(Fault::ExecuteAgain) => {
             let last_slot = held.session.fore.slots - 1;
             let resok = SEQUENCE4resok {
                 sr_sessionid: args.sa_sessionid,

@@ -1,7 +1,7 @@
 //! Clients and sessions (RFC 8881, sections 18.33 to 18.37, 18.50, 18.51; RFC
 //! 7530, sections 16.29, 16.33, 16.34).
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal, callback_user};
 use store::fs::{self, Output};
 use wire::nfs4::{
@@ -109,7 +109,7 @@ pub(crate) fn bind_conn_to_session<'a>(
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
     run.peer.states.bound(&held.session);
     held.session.client.renew(run.now);
-    if broken::is(Fault::ForgetLocks) {
+    if faults::is(Fault::ForgetLocks) {
         run.nfsd.forget(held.session.client.id);
     }
     let resok = BIND_CONN_TO_SESSION4resok {
@@ -225,7 +225,7 @@ pub(crate) fn reclaim_complete<'a>(run: &mut Run<'a>, args: &RECLAIM_COMPLETE4ar
     }
     let client = run.client().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
     run.nfsd.server.reclaim_complete(client)?;
-    match run.nfsd.server.has_unsaved() && !broken::is(Fault::AnswerBeforeRecord) {
+    match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
         true => run.wait(
             Step::Elsewhere(Elsewhere::Records),
             run::Then::Session(Then::Recorded),

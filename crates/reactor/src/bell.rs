@@ -7,7 +7,7 @@
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::types::{Completion, Token};
 use crate::waker::Waker;
-use mem::broken::{self, Fault};
+use faults::Fault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,7 +59,7 @@ impl Bell {
                 result: Ok(0),
             }));
             drop(rung);
-            if broken::is(Fault::ClearLate) {
+            if faults::is(Fault::ClearLate) {
                 self.any.store(false, Ordering::Relaxed);
             }
         }

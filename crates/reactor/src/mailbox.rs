@@ -6,7 +6,7 @@
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::waker::Waker;
-use mem::broken::{self, Fault};
+use faults::Fault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,7 +66,7 @@ impl<M> Receiver<M> {
             self.shared.has_letters.store(false, Ordering::Relaxed);
             into.append(letters.as_mut().expect("its reader is here"));
             drop(letters);
-            if broken::is(Fault::ClearLate) {
+            if faults::is(Fault::ClearLate) {
                 self.shared.has_letters.store(false, Ordering::Relaxed);
             }
         }

@@ -118,9 +118,9 @@ fn model_of_mail_to_a_reactor_that_ends_drops_each_letter() {
 }
 
 fn late_clear_is_found_by(model: fn()) {
-    mem::broken::set(Some(mem::broken::Fault::ClearLate));
+    faults::set(Some(faults::Fault::ClearLate));
     let found = std::panic::catch_unwind(|| run(model));
-    mem::broken::set(None);
+    faults::set(None);
     let panic = found.expect_err("the fault is found");
     let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(text.contains("left while its reactor sleeps"), "{text}");

@@ -7,7 +7,7 @@
 
 use crate::sys;
 use crate::types::Token;
-use mem::broken::{self, Fault};
+use faults::Fault;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -137,7 +137,7 @@ impl<W> DiskShares<W> {
             under_way: 0,
             waiting: Queue::new(),
         });
-        if share.under_way < self.share_max || broken::is(Fault::NoSharesOfDisks) {
+        if share.under_way < self.share_max || faults::is(Fault::NoSharesOfDisks) {
             self.busy += usize::from(share.under_way == 0);
             share.under_way += 1;
             self.under_way += 1;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use engine::OnVolumes as _;
 use engine::steps::{Plan, Step, Steps};
+use faults::Fault;
 use iscsi::SessionInfo;
 use machine::Tag;
-use mem::broken::{self, Fault};
 use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::copy::{Bytes, Cscd, LIST_BYTES_MAX, List, Place, Segment, aborted};
@@ -280,7 +280,7 @@ impl Ready {
             let reservations = party.volume.reservations();
             reservations.access(&party.who, &mut Grant::default())
         };
-        let may_write = access(&self.destination).write || broken::is(Fault::CopyUnasked);
+        let may_write = access(&self.destination).write || faults::is(Fault::CopyUnasked);
         access(&self.source).read && may_write
     }
 }
@@ -344,7 +344,7 @@ impl Copy {
         held: Held,
         buf: Buf,
     ) -> Box<Steps<Answer>> {
-        if broken::is(Fault::ShortCopy) {
+        if faults::is(Fault::ShortCopy) {
             segments.truncate(1);
         }
         segments.reverse();
@@ -409,7 +409,7 @@ impl Plan<Answer> for Copy {
         let left = segment.bytes.len - self.done;
         let len = left.min(self.buf.len().into()) as u32;
         self.read = Some(len);
-        let source = match broken::is(Fault::OneVolume) {
+        let source = match faults::is(Fault::OneVolume) {
             true => &segment.destination,
             false => &segment.source,
         };

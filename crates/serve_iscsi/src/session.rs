@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::ConnectionId;
+use faults::Fault;
 use iscsi::{InitiatorPort, SessionId};
-use mem::broken::{self, Fault};
 use scsi::{Access, Attention, Nexus};
 use store::Volume;
 use store::reservation::{Grant, Registrant, Reservations, ScsiNexus};
@@ -216,7 +216,7 @@ impl Session {
 /// reservations are asked for with, their own rules decide.
 #[inline]
 fn allows(reservations: &Reservations, who: &Registrant, grant: &mut Grant, needs: Access) -> bool {
-    if broken::is(Fault::NoReservations) {
+    if faults::is(Fault::NoReservations) {
         return true;
     }
     let access = reservations.access(who, grant);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use engine::blocks::Then;
 use engine::steps::{Plan, Step, Steps};
 use engine::{About, Elsewhere as _, OnVolumes as _};
+use faults::Fault;
 use link::Data;
 use machine::Tag;
-use mem::broken::{self, Fault};
 use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::{Check, Io, IoKind};
@@ -353,7 +353,7 @@ fn lba_status(volume: &dyn Volume, unit: &scsi::Unit, offset: u64, allocation_le
         // It has become smaller.
         return Answer::Check(scsi::Sense::out_of_range());
     }
-    let is_there = |extent: &store::Extent| extent.allocated && !broken::is(Fault::NoExtents);
+    let is_there = |extent: &store::Extent| extent.allocated && !faults::is(Fault::NoExtents);
     let extents = extents.iter().map(|extent| (extent.len, is_there(extent)));
     let mut out = Vec::new();
     let allocation_len = allocation_len.min(ANSWER_BYTES_MAX);

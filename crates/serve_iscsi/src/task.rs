@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use engine::{Connection as _, Orphans as _, Protocol as _, Waits as _};
+use faults::Fault;
 use iscsi::target::{AbortOutcome, Done, Op, Task};
 use link::Data;
 use machine::{Tag, work};
-use mem::broken::{self, Fault};
 use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::lun::Lun as Address;
@@ -21,7 +21,7 @@ use super::Connection;
 fn needs(command: &Command) -> Access {
     let is_write = matches!(command, Command::Io(io) if matches!(io.kind, IoKind::Write));
     match command.access() {
-        Access::Write if !is_write && broken::is(Fault::ChangesAreReads) => Access::Read,
+        Access::Write if !is_write && faults::is(Fault::ChangesAreReads) => Access::Read,
         access => access,
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::hosts::Name;
 use engine::{About, Connection as _, ConnectionRef, Elsewhere as _, Kind, Refusal, Scope};
+use faults::Fault;
 use link::Data;
 use machine::{Machine as _, Nanos, Tag};
-use mem::broken::{self, Fault};
 use nvmf::command::Command;
 use nvmf::tcp::controller::{Done, Refused, Role};
 use nvmf::{
@@ -496,7 +496,7 @@ fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> 
         Ok(()) => {
             let allocated = extents
                 .iter()
-                .filter(|extent| extent.allocated && !broken::is(Fault::NoExtents));
+                .filter(|extent| extent.allocated && !faults::is(Fault::NoExtents));
             Answer {
                 data: ask.data(allocated.map(|extent| (extent.offset, extent.len))),
                 ..Answer::default()

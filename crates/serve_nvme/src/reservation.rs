@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use engine::reservation::{note_unchanged, tell};
 use engine::{About, Elsewhere as _, Shared};
+use faults::Fault;
 use link::Data;
 use machine::Tag;
-use mem::broken::{self, Fault};
 use nvmf::command::{Io, IoKind};
 use nvmf::reservation::{self as nvme, decode, report_len};
 use reactor::Driver;
@@ -100,7 +100,7 @@ impl Connection {
     #[inline]
     pub(crate) fn may(&mut self, io: &Io) -> bool {
         let is_copy = io.kind == IoKind::Copy;
-        if broken::is(Fault::NoReservations) || is_copy && broken::is(Fault::CopyUnasked) {
+        if faults::is(Fault::NoReservations) || is_copy && faults::is(Fault::CopyUnasked) {
             return true;
         }
         if io.kind == IoKind::FlushAll {
@@ -310,7 +310,7 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
         report.kind.map_or(0, rtype_of),
         report.persist,
         registrants.map(|(who, key, holds)| {
-            let holds = *holds && !broken::is(Fault::WrongReport);
+            let holds = *holds && !faults::is(Fault::WrongReport);
             (who.host_identifier(), *key, holds)
         }),
     )

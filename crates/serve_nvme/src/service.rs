@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use engine::reservation::Hears;
 use engine::{ConnectionRef, Post, Shared, locked};
-use mem::broken::{self, Fault};
+use faults::Fault;
 use nvmf::reservation as nvme;
 use nvmf::tcp::controller::Settings;
 use nvmf::{Registry, Subsystem};
@@ -165,7 +165,7 @@ impl Hears for Service {
             Some((*hostid, notice))
         });
         let hosts: BTreeMap<_, _> = hosts.collect();
-        if !hosts.is_empty() && !broken::is(Fault::NoNotices) {
+        if !hosts.is_empty() && !faults::is(Fault::NoNotices) {
             let uuid = volume.info().uuid.into_bytes();
             let told = self.registry().notify_reservation(uuid, &hosts);
             self.settle(told);

@@ -3,9 +3,9 @@
 
 use engine::OnVolumes as _;
 use engine::steps::{Step, Steps};
+use faults::Fault;
 use machine::Tag;
 use mem::Buf;
-use mem::broken::{self, Fault};
 use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
 use reactor::Driver;
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
@@ -99,7 +99,7 @@ impl Connection {
             return false;
         };
         let mut steps = self.copy_steps(&io, &ranges, &buf);
-        if steps.len() > 2 && broken::is(Fault::ShortCopy) {
+        if steps.len() > 2 && faults::is(Fault::ShortCopy) {
             steps.pop();
         }
         self.go_on(tag, None, Steps::new(steps, Some(buf)), driver);
@@ -112,7 +112,7 @@ impl Connection {
         let mut steps = Vec::with_capacity(ranges.len() * STEPS_A_RANGE as usize);
         for range in ranges {
             let buf = buf.range().slice(0, range.len as u32);
-            let source = match broken::is(Fault::OneVolume) {
+            let source = match faults::is(Fault::OneVolume) {
                 true => io.namespace,
                 false => range.namespace,
             };

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use faults::Fault;
 use mem::BufRange;
-use mem::broken::{self, Fault};
 use reactor::{Completion, DiskShares, FallocateMode, Nanos, Token};
 use std::os::fd::OwnedFd;
 
@@ -292,7 +292,7 @@ impl Disk {
     pub fn open(&mut self, file: usize) {
         let file = &mut self.files[file];
         file.clean(0..file.dirty.len());
-        if !broken::is(Fault::KeepCache) {
+        if !faults::is(Fault::KeepCache) {
             file.cache.clone_from(&file.medium);
         }
         file.has_lost = false;

@@ -2,7 +2,7 @@
 //! seeds must find it. Needs the feature `broken`; `cargo xtask ci` asks for it.
 #![cfg(feature = "broken")]
 
-use mem::broken::{Fault, set};
+use faults::{Fault, set};
 use sim::{Lies, Plan};
 
 /// Seeds within which each fault must be found.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use faults::Fault;
 use mem::BufRange;
-use mem::broken::{self, Fault};
 
 use crate::kept::Kept;
 use crate::stats::Counters;
@@ -170,7 +170,7 @@ impl Base {
     pub(crate) fn mark(&self, io: &Io) -> bool {
         let (offset, len) = io.extent();
         match io {
-            Io::MarkUnreadable { .. } if broken::is(Fault::ForgetMarks) => false,
+            Io::MarkUnreadable { .. } if faults::is(Fault::ForgetMarks) => false,
             Io::MarkUnreadable { .. } => self.kept.unreadable.add(offset, len),
             _ if io.heals() => self.kept.unreadable.clear(offset, len),
             _ => false,

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use mem::{BufRange, Region};
 use reactor::{FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
@@ -144,9 +144,9 @@ impl File {
         let (offset, len) = io.extent();
         let moves = !matches!(io, Io::Flush | Io::Verify { .. });
         let locks = moves && len > 0 && !self.base.info.read_only;
-        let locks = locks && !broken::is(Fault::NoLocks);
-        let locks = locks && !(matches!(io, Io::OrWrite { .. }) && broken::is(Fault::SplitOrWrite));
-        let is_split = matches!(io, Io::CompareAndWrite { .. }) && broken::is(Fault::SplitFused);
+        let locks = locks && !faults::is(Fault::NoLocks);
+        let locks = locks && !(matches!(io, Io::OrWrite { .. }) && faults::is(Fault::SplitOrWrite));
+        let is_split = matches!(io, Io::CompareAndWrite { .. }) && faults::is(Fault::SplitFused);
         locks.then(|| Claim::new(offset, len, !io.only_looks() && !is_split))
     }
 
@@ -202,7 +202,7 @@ impl File {
             self.check_lost(io)?;
         }
         Ok(match *io {
-            Io::Flush if broken::is(Fault::DropFlush) => None,
+            Io::Flush if faults::is(Fault::DropFlush) => None,
             Io::Flush => (!self.base.info.read_only).then_some(Step::Sync),
             _ if io.extent().1 == 0 => None,
             Io::Write { .. } => Some(Step::Transfer),
@@ -253,7 +253,7 @@ impl File {
                     ..
                 } => {
                     let durable = durable && task.step == Step::Transfer;
-                    let durable = durable && !broken::is(Fault::EarlyAck);
+                    let durable = durable && !faults::is(Fault::EarlyAck);
                     files.write_at(file, rest(buf, &task), at, durable, token);
                 }
                 _ => unreachable!("only writes transfer"),
@@ -286,7 +286,7 @@ impl File {
                 };
                 return self.finish(&task, Err(error));
             }
-            let is_whole = task.step == Step::Transfer && broken::is(Fault::ShortIsWhole);
+            let is_whole = task.step == Step::Transfer && faults::is(Fault::ShortIsWhole);
             if task.done_bytes < len && !is_whole {
                 if task.is_canceled && task.step == Step::Fetch {
                     return self.finish(&task, Err(failure(&task, libc::ECANCELED)));
@@ -300,7 +300,7 @@ impl File {
         let is_safe = match task.step {
             Step::Transfer | Step::Sync => true,
             Step::TransferThenSync => false,
-            _ => broken::is(Fault::ZeroNotDurable),
+            _ => faults::is(Fault::ZeroNotDurable),
         };
         if task.io.durable() && !is_safe {
             task.step = Step::Sync;
@@ -314,7 +314,7 @@ impl File {
     fn settle(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         // A sync beside this one may have been told of a loss that is ours.
         if task.io.durable()
-            && !broken::is(Fault::SyncAlone)
+            && !faults::is(Fault::SyncAlone)
             && let Err(error) = self.check_lost(&task.io)
         {
             return self.finish(&task, Err(error));
@@ -325,7 +325,7 @@ impl File {
         // What makes a block readable must be there before that is remembered:
         // else a power cut would bring back what was there before both.
         let is_safe = task.io.durable() || task.step == Step::SyncThenUnmark;
-        let is_safe = is_safe || broken::is(Fault::UnmarkEarly);
+        let is_safe = is_safe || faults::is(Fault::UnmarkEarly);
         if !is_idle && !is_safe && self.base.unmarks(&task.io) {
             task.step = Step::SyncThenUnmark;
             return self.submit(task, files, token);
@@ -406,7 +406,7 @@ impl File {
                 };
                 refused.store(true, Ordering::Relaxed);
                 match task.io {
-                    Io::Zero { .. } if broken::is(Fault::SkipZeros) => {
+                    Io::Zero { .. } if faults::is(Fault::SkipZeros) => {
                         return self.finish(&task, Ok(()));
                     }
                     Io::Zero { deallocate, .. } => task.step = self.zero_step(deallocate),
@@ -435,7 +435,7 @@ impl File {
 
     fn keep_lost(&self, errno: i32) {
         let is_full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
-        if broken::is(Fault::ForgetLoss) || is_full && broken::is(Fault::ForgetFullSync) {
+        if faults::is(Fault::ForgetLoss) || is_full && faults::is(Fault::ForgetFullSync) {
             return;
         }
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);

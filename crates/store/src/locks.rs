@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use faults::Fault;
 use machine::work;
-use mem::broken::{self, Fault};
 use reactor::Ticket;
 
 /// Bytes of a granule are 1 << this: larger than nearly every I/O, which then
@@ -66,7 +66,7 @@ impl Claim {
     fn stripes(&self) -> u64 {
         let first = self.from >> GRANULE_SHIFT;
         let count = ((self.to - 1).max(self.from) >> GRANULE_SHIFT) - first + 1;
-        let count = if broken::is(Fault::LockOneStripe) {
+        let count = if faults::is(Fault::LockOneStripe) {
             1
         } else {
             count

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -419,7 +419,7 @@ impl Reservations {
     /// What `who` may do now. `grant` spares the question while nothing changes.
     #[inline]
     pub fn access(&self, who: &Registrant, grant: &mut Grant) -> Access {
-        let is_known = grant.generation > 0 && broken::is(Fault::StaleGrant);
+        let is_known = grant.generation > 0 && faults::is(Fault::StaleGrant);
         if grant.generation != self.generation() && !is_known {
             *grant = self.ask(who);
         }
@@ -527,7 +527,7 @@ impl Reservations {
     }
 
     fn save(&self, before: &Rules, after: &Rules) -> Result<(), Refused> {
-        if !before.persist && !after.persist || broken::is(Fault::ForgetPersist) {
+        if !before.persist && !after.persist || faults::is(Fault::ForgetPersist) {
             return Ok(());
         }
         let file = self.file.as_ref().ok_or(Refused::Volatile)?;

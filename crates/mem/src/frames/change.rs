@@ -1,7 +1,8 @@
 //! Writes: in place where nobody reads, else into other frames.
 
-use crate::broken::{self, Fault};
 use std::sync::atomic::Ordering;
+
+use faults::Fault;
 
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
 use super::{
@@ -177,7 +178,7 @@ impl Frames {
         );
         let len = loan.len();
         let (first, last) = span(offset, len);
-        if !broken::is(Fault::CommitUnlocked) {
+        if !faults::is(Fault::CommitUnlocked) {
             inner.lock_all(first, last)?;
         }
         if offset + u64::from(len) > inner.size_bytes.load(Ordering::Relaxed) {
@@ -478,7 +479,7 @@ impl Inner {
             self.add_ready(1);
         }
         let pins = pins_of(old);
-        if pins > 0 && !broken::is(Fault::FreePinned) {
+        if pins > 0 && !faults::is(Fault::FreePinned) {
             // First the count: the last pin may go at any time from then on.
             self.spare.give(-1);
             if !self.retire(frame, pins) {
@@ -565,7 +566,7 @@ impl Inner {
         let is_hole = seen & PRESENT == 0;
         match source {
             Source::Hole if is_hole => return Some(Plan::Stay),
-            Source::Hole if part == FRAME_BYTES || broken::is(Fault::WideHole) => {
+            Source::Hole if part == FRAME_BYTES || faults::is(Fault::WideHole) => {
                 return Some(Plan::Hole);
             }
             _ => {}
@@ -574,7 +575,7 @@ impl Inner {
             let (frame, _) = self.take_run(index, index)?;
             return Some(Plan::Fill(frame));
         }
-        if pins_of(seen) == 0 || broken::is(Fault::NoPins) {
+        if pins_of(seen) == 0 || faults::is(Fault::NoPins) {
             return Some(Plan::InPlace);
         }
         if !self.spare.take(1, 0) {

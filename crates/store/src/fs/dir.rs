@@ -84,7 +84,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use reactor::{FileIo, Token};
 use rustix::fs::{
     Access, AtFlags, FlockOperation, Mode, OFlags, accessat, flock, fstatfs, fstatvfs, getxattr,
@@ -526,7 +526,7 @@ impl Inner {
             "{what} could not be brought to the disk: check the disk and its free space; clients \
              write again what they have not committed"
         );
-        if !broken::is(Fault::KeepVerifier) {
+        if !faults::is(Fault::KeepVerifier) {
             self.verifier.store(fresh(), Ordering::Release);
         }
     }

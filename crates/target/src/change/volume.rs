@@ -1,6 +1,6 @@
 //! Changes of volumes.
 
-use mem::broken::{self, Fault};
+use faults::Fault;
 
 use super::namespaces::{busy, unknown_volume};
 use super::*;
@@ -130,7 +130,7 @@ impl Shared {
     /// What makes every subsystem that has the volume show how large it is.
     fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);
-        let most = match broken::is(Fault::OneSubsystem) {
+        let most = match faults::is(Fault::OneSubsystem) {
             true => 1,
             false => usize::MAX,
         };

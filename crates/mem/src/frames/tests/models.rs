@@ -5,11 +5,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use faults::Fault;
 use shuttle::scheduler::RandomScheduler;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
 
 use super::*;
-use crate::broken::{self, Fault};
 
 /// Orders drawn for each model.
 const ORDERS: usize = 10_000;
@@ -96,9 +96,9 @@ fn model_of_all_kinds_of_change_tears_nothing_and_loses_no_frame() {
 
 /// The model fails, with these words of its own.
 fn is_found(fault: Fault, actors: &'static [Actor], words: &str) {
-    broken::set(Some(fault));
+    faults::set(Some(fault));
     let found = catch_unwind(AssertUnwindSafe(|| run(actors)));
-    broken::set(None);
+    faults::set(None);
     let panic = found.expect_err("the fault is found");
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));

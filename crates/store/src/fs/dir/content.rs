@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -75,7 +75,7 @@ impl Inner {
             return;
         }
         let synced = loop {
-            if broken::is(Fault::CloseUnsynced) {
+            if faults::is(Fault::CloseUnsynced) {
                 break Ok(());
             }
             match self.below.sync_data(&fd) {

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ftruncate, linkat, makedev, mkdirat, mknodat, openat,
     readlinkat, renameat, symlinkat, unlinkat,
@@ -431,7 +431,7 @@ impl Inner {
         let remove = Change::Remove((at, name));
         let removed = (self.below).change(remove, &mut || unlinkat(at, name, flags));
         match removed {
-            Err(_) if broken::is(Fault::FailedIsRemoved) => {}
+            Err(_) if faults::is(Fault::FailedIsRemoved) => {}
             removed => removed.map_err(not_empty)?,
         }
         self.unlinked(file, &mut seen, (dir.file, name))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::mem::BufRange;
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
@@ -328,7 +328,7 @@ impl Turn<'_> {
         let number = ready.entry.syncs.next();
         match what {
             What::Write { buf, done, .. }
-                if done < buf.len() && broken::is(Fault::ShortUnsynced) =>
+                if done < buf.len() && faults::is(Fault::ShortUnsynced) =>
             {
                 Progress::Done(Ok(what.output()))
             }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use reactor::Ticket;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::Errno;
@@ -309,7 +309,7 @@ impl Job {
         };
         let inner = Arc::clone(&self.inner);
         let is_changed = result.is_ok() && !synced.objects.is_empty();
-        match is_changed && !broken::is(Fault::NamesUnsynced) {
+        match is_changed && !faults::is(Fault::NamesUnsynced) {
             true => inner.sync_then_end(synced, self, result),
             false => self.end(result),
         }

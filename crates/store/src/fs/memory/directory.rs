@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::mem::broken::{self, Fault};
+use faults::Fault;
 use machine::work;
 
 use crate::fs::FileId;
@@ -50,7 +50,7 @@ impl Directory {
     }
 
     fn find(&self, hash: u64, name: &[u8]) -> Option<(u64, &Entry)> {
-        if broken::is(Fault::SearchNames) {
+        if faults::is(Fault::SearchNames) {
             let mut all = self.entries.iter().inspect(|_| work::spend(1));
             let found = all.find(|(_, entry)| *entry.name == *name);
             return found.map(|(&cookie, entry)| (cookie, entry));
