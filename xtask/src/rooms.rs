@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("mem", &["faults", "machine"]),
     ("wire", &[]),
+    ("testkit", &["wire"]),
     ("auth", &[]),
     ("tune", &[]),
     ("nvmf", &["faults", "machine", "wire"]),
@@ -103,9 +104,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("reactor", &["needs"]),
     ("store", &["needs"]),
-    ("nfsd", &["target"]),
+    ("nfsd", &["target", "testkit"]),
     ("host", &["store", "target"]),
-    ("target", &["host", "needs", "wire"]),
+    ("target", &["host", "needs", "testkit", "wire"]),
     ("client", &["needs", "nvmf", "target"]),
     ("weft", &["host", "needs", "wire"]),
 ];

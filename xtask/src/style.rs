@@ -85,13 +85,6 @@ fn functions_are_short_enough_to_read() {
     assert_eq!(excused, LONG_FUNCTIONS.len(), "an exception is out of date");
 }
 
-/// Left-overs that stay, each with the reason: `("path", "what", "why")`.
-const KEPT_LEFT_OVERS: &[(&str, &str, &str)] = &[(
-    "crates/target/tests/target/main.rs",
-    "allow(dead_code",
-    "a part of nfsd's client of files, which its own tests use whole",
-)];
-
 #[test]
 fn nothing_is_left_over() {
     for file in files(&[".rs"]) {
@@ -101,10 +94,7 @@ fn nothing_is_left_over() {
                     Some(name) => has_word(line, name) && line.contains(word),
                     None => line.contains(word),
                 };
-                let is_kept = KEPT_LEFT_OVERS
-                    .iter()
-                    .any(|(path, what, _)| *path == file.path && what == word);
-                assert!(!found || is_kept, "{}:{}: {word}", file.path, at + 1);
+                assert!(!found, "{}:{}: {word}", file.path, at + 1);
             }
         }
     }

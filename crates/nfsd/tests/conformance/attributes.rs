@@ -1,11 +1,11 @@
 //! Attributes: told, compared, set; ACCESS; extended attributes (RFC 8276).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
-use crate::client::*;
 use crate::names::{ALL, IN_0, IN_2, Row, SINCE_1, ask, at, at_file};
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 use setxattr_option4::{SETXATTR4_CREATE, SETXATTR4_EITHER, SETXATTR4_REPLACE};

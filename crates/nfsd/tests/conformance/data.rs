@@ -1,12 +1,12 @@
 //! Content: READ, WRITE, COMMIT, and what version 4.2 adds (RFC 7862, section
 //! 15).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, List, Reader};
 
-use crate::client::*;
 use crate::names::{ALL, IN_0, IN_2, Row, SINCE_1, ask, at, at_file};
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 use stable_how4::{DATA_SYNC4, FILE_SYNC4, UNSTABLE4};

@@ -5,12 +5,12 @@
 
 use std::fmt::Write as _;
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, Reader};
 
-use crate::client::*;
 use crate::machine;
-use crate::world::*;
 use nfsstat4::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nfs.md");

@@ -1,11 +1,11 @@
 //! Byte-range locks (RFC 7530, sections 9.1 and 16.10 to 16.12 and 16.37; RFC
 //! 8881, sections 9 and 18.10 to 18.12).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, Reader};
 
-use crate::client::*;
-use crate::world::*;
 use nfs_lock_type4::{READ_LT, READW_LT, WRITE_LT, WRITEW_LT};
 use nfs_opnum4 as op;
 use nfsstat4::*;
@@ -33,14 +33,14 @@ impl Locker {
     fn ask(&mut self, kind: nfs_lock_type4, offset: u64, length: u64, reclaim: bool) -> Ops {
         let locker = match self.stateid {
             None => locker4::TRUE(open_to_lock_owner4 {
-                open_seqid: self.opened.owner.next(),
+                open_seqid: self.opened.owner.next_seqid(),
                 open_stateid: self.opened.stateid,
-                lock_seqid: self.owner.next(),
+                lock_seqid: self.owner.next_seqid(),
                 lock_owner: self.owner.wire(),
             }),
             Some(lock_stateid) => locker4::FALSE(exist_lock_owner4 {
                 lock_stateid,
-                lock_seqid: self.owner.next(),
+                lock_seqid: self.owner.next_seqid(),
             }),
         };
         ops()
@@ -81,7 +81,7 @@ impl Locker {
             .fh(&self.opened.handle)
             .op(nfs_argop4::OP_LOCKU(LOCKU4args {
                 locktype: WRITE_LT,
-                seqid: self.owner.next(),
+                seqid: self.owner.next_seqid(),
                 lock_stateid: self.stateid.expect("a lock"),
                 offset,
                 length,

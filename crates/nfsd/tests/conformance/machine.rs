@@ -10,10 +10,9 @@ use nfsd::exports::{Export, Exports, Rule, Squash};
 use nfsd::testing;
 use nfsd::{Nfsd, Settings};
 use store::fs::{FileSystem, Memory, Time};
+use testkit::nfs::client::unique;
+use testkit::nfs::compound::{Server, Transport};
 use wire::rpc::RecordMark;
-
-use crate::client::{Server, Transport};
-use crate::world::unique;
 
 /// The time of day at the beginning.
 const TIME: Time = Time {

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
-mod client;
 mod data;
 mod documents;
 mod locks;
@@ -15,16 +14,15 @@ mod opens;
 mod recovery;
 mod rpc;
 mod sessions;
-mod socket;
 mod v3;
-mod world;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use client::{Seen, Server};
-use world::{Case, MINORS};
+use testkit::nfs::client::{Case, MINORS};
+use testkit::nfs::compound::{Seen, Server};
+use testkit::nfs::socket;
 
 type Try = fn(&mut Case);
 

@@ -1,11 +1,11 @@
 //! File handles and names: what each operation does, and each way in which it
 //! may be refused (RFC 7530, sections 13 and 16; RFC 8881, sections 15 and 18).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, Opaque, Reader};
 
-use crate::client::*;
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 

@@ -2,12 +2,12 @@
 //! (RFC 7530, sections 9 and 16.16 to 16.19; RFC 8881, sections 8, 9, 10.4 and
 //! 18.16 to 18.18).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, Opaque, Reader};
 
-use crate::client::*;
 use crate::names::{ALL, IN_0, Row, SINCE_1, ask, at, at_file};
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 
@@ -238,7 +238,7 @@ pub fn upgrades(case: &mut Case) {
     let mut held = second;
     let downgrade = |held: &mut Opened, access, deny| {
         let stateid = held.stateid;
-        let seqid = held.owner.next();
+        let seqid = held.owner.next_seqid();
         ops()
             .fh(&held.handle)
             .op(nfs_argop4::OP_OPEN_DOWNGRADE(OPEN_DOWNGRADE4args {

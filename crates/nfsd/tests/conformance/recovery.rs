@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use nfsd::Settings;
 use store::fs::FileSystem;
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::Opaque;
 
-use crate::client::*;
 use crate::machine;
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 

@@ -1,10 +1,9 @@
 //! ONC RPC (RFC 5531): what is answered before anything is executed.
 
+use testkit::nfs::compound::*;
 use wire::nfs4::{NFS4_PROGRAM, NFSPROC4_NULL};
 use wire::rpc::{AUTH_NONE, call_body, opaque_auth};
 use wire::xdr::Opaque;
-
-use crate::client::*;
 
 /// REPLY, then what an answer begins with.
 fn words(answer: &[u8]) -> Vec<u32> {

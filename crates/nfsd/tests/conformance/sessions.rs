@@ -2,12 +2,12 @@
 //! (RFC 8881, sections 2.10, 15.1 and 18.33 to 18.51), and clients of version
 //! 4.0 (RFC 7530, sections 9.1, 16.33 and 16.34).
 
+use testkit::nfs::client::*;
+use testkit::nfs::compound::*;
 use wire::nfs4::*;
 use wire::xdr::{Decode, List, Opaque, Reader};
 
-use crate::client::*;
 use crate::names::{Row, SINCE_1, ask};
-use crate::world::*;
 use nfs_opnum4 as op;
 use nfsstat4::*;
 

@@ -1,13 +1,13 @@
 //! NFSv3 and MOUNT (RFC 1813): each procedure, and each way in which it may be
 //! refused.
 
+use testkit::nfs::client::unique;
+use testkit::nfs::compound::{Server, Who, Wire};
 use wire::mount3::*;
 use wire::nfs3::*;
 use wire::nfs4::NFS4_PROGRAM;
 use wire::xdr::{Decode, Encode, Error, Opaque, Payload, Reader, pad};
 
-use crate::client::{Server, Who, Wire};
-use crate::world::unique;
 use mount_proc3::*;
 use nfs_proc3::*;
 use nfsstat3::*;

@@ -2,9 +2,6 @@
 
 mod abort;
 mod both;
-#[path = "../../../nfsd/tests/conformance/client.rs"]
-#[allow(dead_code)]
-mod client;
 mod commands;
 mod common;
 mod copies;
@@ -26,9 +23,4 @@ mod report;
 #[path = "../shared/running.rs"]
 mod running;
 mod scsi;
-#[path = "../../../nfsd/tests/conformance/socket.rs"]
-mod socket;
 mod storm;
-#[path = "../../../nfsd/tests/conformance/world.rs"]
-#[allow(dead_code)]
-mod world;

@@ -2,25 +2,26 @@
 //! pay no more for it than its share of the turns, counted in units
 //! ([`machine::work`]).
 
-use needs::each_driver;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use machine::work::TURN_UNITS_MAX;
+use needs::each_driver;
 use reactor::Choice;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Config, Limits, ListenerSpec, Running};
+use testkit::nfs::client::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
+use testkit::nfs::compound::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
+use testkit::nfs::socket;
 use wire::nfs4::*;
 use wire::rpc::RecordMark;
 use wire::xdr::{Decode, Reader};
 
-use crate::client::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
 use crate::common::{Host, config, stop};
 use crate::report::report;
-use crate::socket;
-use crate::world::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
+
 use nfs_lock_type4::{WRITE_LT, WRITEW_LT};
 use nfs_opnum4 as op;
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use wire::nfs4::*;
 use wire::xdr::{Decode, List, Opaque, Reader};
 
-use crate::client::*;
+use super::compound::*;
 use nfs_opnum4 as op;
 use nfsstat4::{NFS4_OK, NFS4ERR_DELAY};
 
@@ -286,7 +286,7 @@ impl Client {
             assert_eq!(self.minor, 0, "only version 4.0 confirms");
             let confirm = nfs_argop4::OP_OPEN_CONFIRM(OPEN_CONFIRM4args {
                 open_stateid: opened.stateid,
-                seqid: opened.owner.next(),
+                seqid: opened.owner.next_seqid(),
             });
             let confirmed = self.call(ops().fh(&opened.handle).op(confirm)).ok();
             opened.stateid = confirmed.get(op::OP_OPEN_CONFIRM);
@@ -295,7 +295,7 @@ impl Client {
     }
 
     pub fn close(&mut self, opened: &mut Opened) -> Answer {
-        let seqid = opened.owner.next();
+        let seqid = opened.owner.next_seqid();
         self.call(ops().fh(&opened.handle).close(seqid, opened.stateid))
     }
 }
@@ -316,7 +316,7 @@ impl Owner {
         }
     }
 
-    pub fn next(&mut self) -> u32 {
+    pub fn next_seqid(&mut self) -> u32 {
         self.next += 1;
         self.next - 1
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wire::rpc::RecordMark;
 
-use crate::client::Transport;
+use super::compound::Transport;
 
 /// Long enough for a machine with much else to do.
 const WAIT_MAX: Duration = Duration::from_secs(30);
