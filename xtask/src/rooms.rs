@@ -8,7 +8,7 @@ use crate::scan::{code, files, has_word, root};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("needs", &[]),
-    ("machine", &[]),
+    ("machine", &["faults"]),
     ("mem", &["faults", "machine"]),
     ("wire", &[]),
     ("testkit", &["wire"]),
@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nfs", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
-    ("link", &["faults", "machine", "mem", "reactor"]),
+    ("link", &["machine", "mem", "reactor"]),
     (
         "nfsd",
         &[

@@ -4,10 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod config;
-pub mod digest;
 mod discovery;
 pub mod fuzz;
-mod inbound;
 pub mod initiator;
 mod keys;
 mod login;

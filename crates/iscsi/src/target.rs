@@ -34,9 +34,9 @@ use self::recovery::{Hole, Kept};
 use self::tasks::{Kind, State, Tasks};
 use self::text::Exchange;
 use self::transfers::{NO_TRANSFER, Transfers};
-use crate::inbound::{Inbound, Walk};
 use crate::negotiated::Negotiated;
 use crate::session::Session;
+use machine::inbound::{Inbound, Walk};
 
 pub use self::end::AbortOutcome;
 pub use self::login::Detached;
@@ -524,7 +524,7 @@ impl Connection {
             keys_to_be: Negotiated::default(),
             logout: (LogoutRequest::new(), false),
             exchange: Exchange::default(),
-            inbound: Inbound::new(),
+            inbound: Inbound::default(),
             arriving: Arriving {
                 ends: NO_TRANSFER,
                 holds_cmd_sn: false,
@@ -795,7 +795,7 @@ impl Connection {
     fn end(&mut self) {
         self.leave();
         self.phase = Phase::Ended;
-        self.inbound = Inbound::new();
+        self.inbound = Inbound::default();
         self.hold = Hold::None;
         self.ready.clear();
         self.written = self.scratch.len();
@@ -891,8 +891,8 @@ impl Machine for Connection {
         step
     }
 
-    fn on_digest(&mut self, tag: Tag, matches: bool) {
-        self.inbound.on_digest(tag, matches);
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.inbound.on_digest(tag, crc);
     }
 
     #[inline]

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use machine::testing::End;
-use machine::{Machine, Tag};
+use machine::{Machine, Tag, crc32c};
 use wire::iscsi::{
     BHS_LEN, Bhs, DIGEST_LEN, DataOut, LoginRequest, LoginStatus, LogoutReason, LogoutRequest,
     LogoutResponseCode, NopOut, ScsiCommand, SnackRequest, SnackType, Stage, TAG_NONE,
-    TaskFunction, TaskManagementRequest, TaskResponse, TextRequest, U24, digest, flags, padded,
+    TaskFunction, TaskManagementRequest, TaskResponse, TextRequest, U24, flags, padded,
 };
 use wire::scsi::{SenseBytes, asc, key};
 use zerocopy::{FromBytes, IntoBytes};
@@ -82,7 +82,7 @@ impl Pdus {
         bytes[5..8].copy_from_slice(U24::new(data.len() as u32).as_bytes());
         bytes.extend(ahs);
         if self.header_digest {
-            let digest = digest(&bytes);
+            let digest = crc32c(&bytes, 0);
             bytes.extend(digest.to_le_bytes());
         }
         if !data.is_empty() {
@@ -90,7 +90,7 @@ impl Pdus {
             bytes.extend(data);
             bytes.resize(at + padded(data.len() as u32) as usize, 0);
             if self.data_digest {
-                let digest = digest(&bytes[at..]);
+                let digest = crc32c(&bytes[at..], 0);
                 bytes.extend(digest.to_le_bytes());
             }
         }
@@ -249,11 +249,11 @@ impl Pdus {
         let (head, rest) = bytes.split_at(head);
         if pdus.header_digest {
             let (header, found) = head.split_at(BHS_LEN);
-            assert_eq!(digest(header).to_le_bytes(), found, "the header digest");
+            assert_eq!(crc32c(header, 0).to_le_bytes(), found, "the header digest");
         }
         let (segment, found) = rest.split_at(padded(len as u32) as usize);
         if pdus.data_digest && len > 0 {
-            assert_eq!(digest(segment).to_le_bytes(), found, "the data digest");
+            assert_eq!(crc32c(segment, 0).to_le_bytes(), found, "the data digest");
         }
         assert!(segment[len..].iter().all(|byte| *byte == 0), "the padding");
         let data = segment[..len].to_vec();

@@ -496,9 +496,6 @@ fn play(seed: u64, commands: usize, flips: bool) -> World {
         world.target.named.iter().all(|named| !named),
         "seed {seed}: every tag was released"
     );
-    let flips = world.tally.flips as u64;
-    assert_eq!(world.initiator.digest_errors, 0);
-    assert!(world.target.end.digest_errors <= flips);
     world.tally.bytes = world.initiator.direct_bytes
         + world.initiator.placed_bytes
         + world.target.end.direct_bytes

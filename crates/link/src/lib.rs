@@ -10,7 +10,6 @@
 #[cfg(test)]
 mod tests;
 
-use faults::Fault;
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
 use reactor::{Batch, Driver, Received, SocketId, Token};
@@ -128,9 +127,8 @@ impl Data {
         }
     }
 
-    /// The CRC32C over `len` bytes from `offset`.
-    fn crc32c(&self, offset: u32, len: u32) -> u32 {
-        let mut crc = 0;
+    /// Continues the CRC32C `crc` over `len` bytes from `offset`.
+    fn crc32c(&self, offset: u32, len: u32, mut crc: u32) -> u32 {
         self.each_part(offset, len, |part| crc = mem::crc32c(part, crc));
         crc
     }
@@ -349,6 +347,8 @@ impl<M: Machine> Link<M> {
     /// The next operation that the bytes received allow.
     #[inline]
     pub fn next_op(&mut self) -> Option<M::Op> {
+        // The CRC32C of what the step before has placed.
+        let mut placed = None;
         loop {
             let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
             match self.machine.poll_step(bytes, &mut self.at)? {
@@ -358,39 +358,52 @@ impl<M: Machine> Link<M> {
                     offset,
                     at,
                     len,
-                } => self.place(tag, offset, at, len),
+                    digest,
+                } => placed = self.place(tag, offset, at, len, digest),
                 Step::Digest {
                     tag,
                     offset,
                     len,
-                    expected,
+                    seed,
                 } => {
-                    let matches = self.digest(tag, offset, len) == expected;
-                    let matches = matches || faults::is(Fault::NoDataDigests);
-                    self.machine.on_digest(tag, matches);
+                    let crc = placed.take();
+                    let crc = crc.unwrap_or_else(|| self.digest(tag, offset, len, seed));
+                    self.machine.on_digest(tag, crc);
                 }
             }
         }
     }
 
-    /// Payload arrived in staging: moves it to where it belongs.
+    /// Payload arrived in staging: moves it to where it belongs. The CRC32C of what was
+    /// copied, if `digest` asks for it: that of bytes that are copied costs no other pass.
     #[inline]
-    fn place(&mut self, tag: Tag, offset: u32, at: u32, len: u32) {
+    fn place(
+        &mut self,
+        tag: Tag,
+        offset: u32,
+        at: u32,
+        len: u32,
+        digest: Option<u32>,
+    ) -> Option<u32> {
         let data = &mut self.data[usize::from(tag)];
         if let Memory::Staged(staged) = &mut data.memory {
             assert!(offset == 0, "staged payload comes in one piece");
             let receive = self.receives;
             *staged = Staged { at, len, receive };
-            return;
+            return None;
         }
         work::spend_bytes(len.into());
         let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
-        let mut from = at as usize;
+        let (mut from, mut crc) = (at as usize, digest);
         data.each_part(offset, len, |to| {
-            let end = from + to.len() as usize;
-            mem::copy_in(to, &bytes[from..end]);
-            from = end;
+            let part = &bytes[from..from + to.len() as usize];
+            from += part.len();
+            match &mut crc {
+                Some(crc) => *crc = mem::copy_in_crc(to, part, *crc),
+                None => mem::copy_in(to, part),
+            }
         });
+        crc
     }
 
     /// Moves payload that was received elsewhere to where it belongs.
@@ -404,16 +417,16 @@ impl<M: Machine> Link<M> {
         });
     }
 
-    /// The CRC32C over a part of the data of `tag`.
-    fn digest(&self, tag: Tag, offset: u32, len: u32) -> u32 {
+    /// Continues the CRC32C `seed` over a part of the data of `tag`.
+    fn digest(&self, tag: Tag, offset: u32, len: u32, seed: u32) -> u32 {
         work::spend_bytes(len.into());
         let data = &self.data[usize::from(tag)];
         if let Memory::Staged(staged) = data.memory {
             let bytes = self.stage_bytes(staged).expect(NO_MEMORY);
             let from = offset as usize;
-            return mem::crc32c_bytes(&bytes[from..from + len as usize], 0);
+            return mem::crc32c_bytes(&bytes[from..from + len as usize], seed);
         }
-        data.crc32c(offset, len)
+        data.crc32c(offset, len, seed)
     }
 
     /// Whether no byte was received that the machine has not taken, and none is
@@ -639,9 +652,9 @@ impl Transmit for Sink<'_> {
             self.batch.header(pad);
         }
         work::spend(1);
-        if tail.digest {
+        if let Some(seed) = tail.digest {
             work::spend_bytes(len.into());
-            let crc = mem::crc32c_bytes(pad, data.crc32c(offset, len));
+            let crc = mem::crc32c_bytes(pad, data.crc32c(offset, len, seed));
             self.batch.header(&crc.to_le_bytes());
         }
     }

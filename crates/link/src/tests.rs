@@ -15,7 +15,7 @@ use reactor::{AnyDriver, Choice, Completion, DriverConfig, Wait};
 struct Script {
     plan: Option<RecvPlan>,
     steps: VecDeque<Step<u32>>,
-    digests: Vec<(Tag, bool)>,
+    digests: Vec<(Tag, u32)>,
     direct: u32,
     /// Tag, offset, len of payload that is sent, padded and with a digest.
     sends: Vec<(Tag, u32, u32)>,
@@ -41,8 +41,8 @@ impl Machine for Script {
         self.steps.pop_front()
     }
 
-    fn on_digest(&mut self, tag: Tag, matches: bool) {
-        self.digests.push((tag, matches));
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.digests.push((tag, crc));
     }
 
     fn has_transmit(&self) -> bool {
@@ -55,7 +55,15 @@ impl Machine for Script {
             out.header(b"head");
             // As iSCSI does: up to a multiple of 4.
             let pad = (len.next_multiple_of(4) - len) as u8;
-            out.payload(tag, offset, len, Tail { pad, digest: true });
+            out.payload(
+                tag,
+                offset,
+                len,
+                Tail {
+                    pad,
+                    digest: Some(0),
+                },
+            );
             out.release(tag);
         }
     }
@@ -195,6 +203,7 @@ fn payload_in_pieces_is_placed_received_and_digested() {
         offset: 0,
         at: 0,
         len: 1500,
+        digest: None,
     };
     bench.link.machine.steps.extend([place, Step::Op(9)]);
     assert_eq!(bench.link.next_op(), Some(9));
@@ -212,19 +221,55 @@ fn payload_in_pieces_is_placed_received_and_digested() {
         assert_eq!(std::mem::take(&mut bench.link.machine.direct), direct);
         assert!(bench.link.stage.is_none());
     }
-    for (expected, matches) in [(mem::crc32c_bytes(&data[700..2900], 0), true), (1, false)] {
+    for seed in [0, 1] {
         bench.link.machine.steps.push_back(Step::Digest {
             tag: 1,
             offset: 700,
             len: 2200,
-            expected,
+            seed,
         });
         assert_eq!(bench.link.next_op(), None);
-        assert_eq!(bench.link.machine.digests.pop(), Some((1, matches)));
+        let crc = mem::crc32c_bytes(&data[700..2900], seed);
+        assert_eq!(bench.link.machine.digests.pop(), Some((1, crc)));
     }
     let mut taken = bench.link.take_data(1);
     let loan = taken.loan_mut().unwrap();
     assert!(bench.bytes(loan) == data);
+}
+
+#[test]
+fn payload_that_is_copied_has_its_digest_computed_in_the_same_pass() {
+    for digest in [Some(0), Some(7), None] {
+        let mut bench = bench();
+        let data = pattern(4000);
+        let buf = bench.driver.pool().get(4096).unwrap();
+        bench.link.set_data(1, Data::owned(buf));
+        bench.stage(&data);
+        let (tag, offset, at, len) = (1, 96, 100, 3000);
+        let steps = &mut bench.link.machine.steps;
+        steps.push_back(Step::Place {
+            tag,
+            offset,
+            at,
+            len,
+            digest,
+        });
+        let seed = digest.unwrap_or(0);
+        steps.push_back(Step::Digest {
+            tag,
+            offset,
+            len,
+            seed,
+        });
+        let before = mem::counters::here();
+        assert_eq!(bench.link.next_op(), None);
+        let crc = mem::crc32c_bytes(&data[100..3100], seed);
+        assert_eq!(bench.link.machine.digests, [(1, crc)]);
+        let here = mem::counters::here();
+        assert_eq!(here.copied_bytes - before.copied_bytes, 3000);
+        let range = bench.link.range(1).unwrap().slice(96, 3000);
+        assert_eq!(mem::crc32c(range, seed), crc);
+    }
 }
 
 #[test]
@@ -235,23 +280,25 @@ fn staged_payload_stays_where_it_is_until_the_next_receive() {
     assert_eq!(bench.link.staged(2), None);
     assert_eq!(bench.link.range(2), None);
     bench.stage(&data);
-    let (offset, expected) = (0, mem::crc32c_bytes(&data[100..3100], 0));
+    let offset = 0;
     let place = Step::Place {
         tag: 2,
         offset,
         at: 100,
         len: 3000,
+        digest: Some(0),
     };
     let digest = Step::Digest {
         tag: 2,
         offset,
         len: 3000,
-        expected,
+        seed: 0,
     };
     let copied = mem::counters::here().copied_bytes;
     bench.link.machine.steps.extend([place, digest]);
     assert_eq!(bench.link.next_op(), None);
-    assert_eq!(bench.link.machine.digests, [(2, true)]);
+    let crc = mem::crc32c_bytes(&data[100..3100], 0);
+    assert_eq!(bench.link.machine.digests, [(2, crc)]);
     assert_eq!(bench.link.staged(2), Some(&data[100..3100]));
     assert_eq!(mem::counters::here().copied_bytes, copied);
     bench.stage(&data);

@@ -23,8 +23,12 @@
 //! named its last byte, and need not hear when it left.
 #![forbid(unsafe_code)]
 
+mod crc;
+pub mod inbound;
 pub mod testing;
 pub mod work;
+
+pub use crc::crc32c;
 
 /// A command in flight on one connection: an index into the machine's slot
 /// table, chosen by the machine, unique while the command lives, below
@@ -73,10 +77,12 @@ pub enum Step<O> {
         at: u32,
         /// Bytes; never 0.
         len: u32,
+        /// A [`Step::Digest`] of exactly these bytes follows, with this seed: their
+        /// CRC32C can be computed in the same pass.
+        digest: Option<u32>,
     },
-    /// A data digest arrived: it covers `len` bytes from `offset` of the data
-    /// of `tag`, all of which were placed before. Answer with
-    /// [`Machine::on_digest`] before the next step.
+    /// The CRC32C of `len` bytes from `offset` of the data of `tag` is needed, all of
+    /// which are there. Answer with [`Machine::on_digest`] before the next step.
     Digest {
         /// The command the payload belongs to.
         tag: Tag,
@@ -84,8 +90,8 @@ pub enum Step<O> {
         offset: u32,
         /// How many.
         len: u32,
-        /// What the peer computed (CRC32C).
-        expected: u32,
+        /// The CRC32C of what stands before them and is covered too; else 0.
+        seed: u32,
     },
     /// Work in the protocol's own words.
     Op(O),
@@ -96,15 +102,34 @@ pub enum Step<O> {
 pub struct Tail {
     /// So many zero bytes, at most 3.
     pub pad: u8,
-    /// Then the CRC32C of payload and padding: 4 bytes, little endian.
-    pub digest: bool,
+    /// Then the CRC32C of payload and padding: 4 bytes, little endian. It continues
+    /// this one, of what stands before them and is covered too; else 0.
+    pub digest: Option<u32>,
 }
 
 impl Tail {
-    /// No padding, and a digest or none.
+    /// No padding, and a digest of the payload or none.
     #[inline]
-    pub const fn digest(digest: bool) -> Tail {
-        Tail { pad: 0, digest }
+    pub const fn digest(has_digest: bool) -> Tail {
+        Tail {
+            pad: 0,
+            digest: if has_digest { Some(0) } else { None },
+        }
+    }
+
+    /// Padding of `len` bytes to a multiple of 4, and a digest of both or none.
+    #[inline]
+    pub const fn padded(len: u32, has_digest: bool) -> Tail {
+        Tail {
+            pad: (len.wrapping_neg() % 4) as u8,
+            ..Tail::digest(has_digest)
+        }
+    }
+
+    /// Bytes of it.
+    #[inline]
+    pub fn bytes(self) -> u32 {
+        u32::from(self.pad) + if self.digest.is_some() { 4 } else { 0 }
     }
 }
 
@@ -144,8 +169,8 @@ pub trait Machine {
     /// receive. After a fatal error the machine uses up whatever it is given.
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
 
-    /// The answer to [`Step::Digest`].
-    fn on_digest(&mut self, tag: Tag, matches: bool);
+    /// The answer to [`Step::Digest`]: the CRC32C, `seed` continued.
+    fn on_digest(&mut self, tag: Tag, crc: u32);
 
     /// Whether [`Machine::poll_transmit`] would write anything.
     fn has_transmit(&self) -> bool;

@@ -621,7 +621,7 @@ impl Machine for Connection {
         }
     }
 
-    fn on_digest(&mut self, _: Tag, _: bool) {
+    fn on_digest(&mut self, _: Tag, _: u32) {
         unreachable!("RPC has no digests");
     }
 

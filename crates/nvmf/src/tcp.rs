@@ -3,15 +3,14 @@
 
 pub mod controller;
 pub mod host;
-mod inbound;
 pub mod testing;
 
 use std::fmt;
 
 use faults::Fault;
+use machine::{Tail, crc32c};
 use wire::nvme_tcp::{
-    CommonHeader, DGST_DATA, DGST_HEADER, DIGEST_LEN, Fes, TERM_DATA_MAX, TermReq, digest,
-    fes_name, flags,
+    CommonHeader, DGST_DATA, DGST_HEADER, DIGEST_LEN, Fes, TERM_DATA_MAX, TermReq, fes_name, flags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -95,6 +94,12 @@ impl Framing {
 }
 
 impl Framing {
+    /// What follows the data of a PDU.
+    #[inline]
+    const fn tail(self) -> Tail {
+        Tail::digest(self.data)
+    }
+
     /// The digests as DGST of ICReq and ICResp has them.
     fn dgst(self) -> u8 {
         (if self.header { DGST_HEADER } else { 0 }) | if self.data { DGST_DATA } else { 0 }
@@ -245,7 +250,7 @@ fn frame(
 #[cold]
 fn check_header_digest(bytes: &[u8], hlen: usize) -> Result<(), Malformed> {
     let received = u32_at(bytes, hlen);
-    if digest(&bytes[..hlen]) == received || faults::is(Fault::NoHeaderDigests) {
+    if crc32c(&bytes[..hlen], 0) == received || faults::is(Fault::NoHeaderDigests) {
         Ok(())
     } else {
         Err((Fes::HeaderDigestError, received))
@@ -280,7 +285,7 @@ fn put_header(out: &mut impl machine::Transmit, header: &[u8], framing: Framing,
     bytes[..plain].copy_from_slice(header);
     let mut len = plain;
     if framing.header {
-        bytes[len..len + DIGEST_LEN].copy_from_slice(&digest(header).to_le_bytes());
+        bytes[len..len + DIGEST_LEN].copy_from_slice(&crc32c(header, 0).to_le_bytes());
         len += DIGEST_LEN;
     }
     out.header(&bytes[..len.max(pdo)]);

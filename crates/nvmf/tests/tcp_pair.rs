@@ -455,10 +455,6 @@ fn play(seed: u64, commands: usize) -> World {
         world.target.named.iter().all(|named| !named),
         "seed {seed}: every tag was released"
     );
-    assert_eq!(
-        (world.host.digest_errors, world.target.end.digest_errors),
-        (0, 0)
-    );
     world
 }
 

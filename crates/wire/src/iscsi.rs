@@ -168,14 +168,6 @@ pub const fn padded(len: u32) -> u32 {
     len.next_multiple_of(PAD as u32)
 }
 
-/// The digest of a header or of data that lies in one piece: CRC32C (section
-/// 13.1). It goes on the wire little endian, which is the bit order of figure
-/// "CRC" in section 13.1 and what every implementation sends.
-#[inline]
-pub fn digest(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
-
 /// How far the serial number `a` stands before `b`, negative if behind:
 /// RFC 1982 with 32 bits, as CmdSN, StatSN and DataSN count (section 4.2.2.1).
 #[inline]

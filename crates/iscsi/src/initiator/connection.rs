@@ -12,7 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::login::{Login, RANDOM_LEN};
 use super::{Command, Completion, Data, FatalError, Op, Outcome, Residual, Session, Settings};
 use crate::Negotiated;
-use crate::inbound::{Inbound, Walk};
+use machine::inbound::{Inbound, Walk};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -222,7 +222,7 @@ impl Connection {
             max_recv_declared: settings.max_recv_data_segment,
             queue_depth: settings.queue_depth,
             exp_stat_sn: 0,
-            inbound: Inbound::new(),
+            inbound: Inbound::default(),
             pending: None,
             segment_of: Bhs::new_zeroed(),
             segment: Vec::new(),
@@ -555,7 +555,7 @@ impl Connection {
     #[cold]
     pub(super) fn fail(&mut self, error: FatalError) -> Op {
         self.phase = Phase::Ended;
-        self.inbound = Inbound::new();
+        self.inbound = Inbound::default();
         self.ready.clear();
         self.waiting.clear();
         self.ended.clear();
@@ -650,8 +650,8 @@ impl Machine for Connection {
         None
     }
 
-    fn on_digest(&mut self, tag: Tag, matches: bool) {
-        self.inbound.on_digest(tag, matches);
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.inbound.on_digest(tag, crc);
     }
 
     #[inline]

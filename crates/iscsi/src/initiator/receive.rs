@@ -1,11 +1,11 @@
 //! What comes from the target.
 
-use machine::Tag;
+use machine::{Tag, Tail, crc32c};
 use wire::iscsi::{
     AsyncMessage, BHS_LEN, Bhs, DIGEST_LEN, DataIn, LoginResponse, LogoutResponse, NopIn, NopOut,
     R2t, RESPONSE_COMPLETED, Reject, RejectReason, ScsiResponse, TAG_NONE, TaskFunction,
-    TaskManagementRequest, TaskManagementResponse, TaskResponse, TextRequest, TextResponse, digest,
-    first, flags, opcode, serial_distance,
+    TaskManagementRequest, TaskManagementResponse, TaskResponse, TextRequest, TextResponse, first,
+    flags, opcode, serial_distance,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -34,7 +34,7 @@ impl Connection {
             let Some(found) = bytes.get(used..used + DIGEST_LEN) else {
                 return Ok((0, None));
             };
-            if digest(&bytes[..used]).to_le_bytes() != *found {
+            if crc32c(&bytes[..used], 0).to_le_bytes() != *found {
                 return Err(FatalError::HeaderDigest);
             }
             used += DIGEST_LEN;
@@ -66,7 +66,8 @@ impl Connection {
             return Ok((used, op));
         }
         self.segment_of = *bhs;
-        self.inbound.begin_text(len, self.data_digest);
+        self.inbound
+            .begin_text(len, Tail::padded(len, self.data_digest));
         Ok((used, None))
     }
 
@@ -163,8 +164,13 @@ impl Connection {
             return Ok(self.received(tag, true));
         }
         let start = pdu.buffer_offset.get();
-        self.inbound
-            .begin(tag, start, len, start + len, self.data_digest);
+        self.inbound.begin(
+            tag,
+            start,
+            len,
+            u32::MAX,
+            Tail::padded(len, self.data_digest),
+        );
         Ok(None)
     }
 

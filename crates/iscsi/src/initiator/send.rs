@@ -1,8 +1,8 @@
 //! What goes to the target.
 
-use machine::{Tag, Tail, Transmit};
+use machine::{Tag, Tail, Transmit, crc32c};
 use wire::iscsi::{
-    BHS_LEN, DIGEST_LEN, DataOut, LoginRequest, PAD, TAG_NONE, U24, digest, first, flags, padded,
+    BHS_LEN, DIGEST_LEN, DataOut, LoginRequest, TAG_NONE, U24, first, flags, padded,
 };
 use zerocopy::IntoBytes;
 
@@ -61,7 +61,7 @@ impl Connection {
         put_header(out, &slot.header, self.header_digest);
         let immediate = slot.immediate;
         if immediate > 0 {
-            out.payload(tag, 0, immediate, tail(immediate, self.data_digest));
+            out.payload(tag, 0, immediate, Tail::padded(immediate, self.data_digest));
         }
         if slot.moved > immediate && matches!(slot.data, Data::Out(_)) {
             // Unsolicited data follows its command in the order of the commands
@@ -112,14 +112,14 @@ impl Connection {
         pdu.buffer_offset = start.into();
         pdu.data_segment_length = U24::new(len);
         put_header(out, pdu.as_bytes(), self.header_digest);
-        out.payload(tag, start, len, tail(len, self.data_digest));
+        out.payload(tag, start, len, Tail::padded(len, self.data_digest));
     }
 
     /// Queues a PDU that has no slot, with its data segment.
     pub(super) fn push_control(&mut self, header: &[u8], segment: &[u8]) {
         self.control.extend_from_slice(header);
         if self.header_digest {
-            self.control.extend(digest(header).to_le_bytes());
+            self.control.extend(crc32c(header, 0).to_le_bytes());
         }
         if segment.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl Connection {
         let end = start + padded(segment.len() as u32) as usize;
         self.control.resize(end, 0);
         if self.data_digest {
-            let digest = digest(&self.control[start..]);
+            let digest = crc32c(&self.control[start..], 0);
             self.control.extend(digest.to_le_bytes());
         }
     }
@@ -159,14 +159,6 @@ impl Connection {
 }
 
 #[inline]
-fn tail(len: u32, digest: bool) -> Tail {
-    Tail {
-        pad: (len.next_multiple_of(PAD as u32) - len) as u8,
-        digest,
-    }
-}
-
-#[inline]
 fn put_header(out: &mut impl Transmit, header: &[u8], has_digest: bool) {
     if !has_digest {
         out.header(header);
@@ -174,6 +166,6 @@ fn put_header(out: &mut impl Transmit, header: &[u8], has_digest: bool) {
     }
     let mut bytes = [0; BHS_LEN + DIGEST_LEN];
     bytes[..BHS_LEN].copy_from_slice(header);
-    bytes[BHS_LEN..].copy_from_slice(&digest(header).to_le_bytes());
+    bytes[BHS_LEN..].copy_from_slice(&crc32c(header, 0).to_le_bytes());
     out.header(&bytes);
 }

@@ -8,10 +8,10 @@ mod others;
 use std::collections::VecDeque;
 
 use machine::testing::End;
-use machine::{Machine, Tag};
+use machine::{Machine, Tag, crc32c};
 use wire::iscsi::{
-    BHS_LEN, Bhs, DataIn, LoginRequest, LoginResponse, R2t, ScsiCommand, ScsiResponse, U24, digest,
-    flags, padded,
+    BHS_LEN, Bhs, DataIn, LoginRequest, LoginResponse, R2t, ScsiCommand, ScsiResponse, U24, flags,
+    padded,
 };
 use wire::scsi::{cdb, opcode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -109,7 +109,7 @@ impl Peer {
             let header = at..at + BHS_LEN;
             at = header.end;
             if self.digests.0 {
-                let expected = digest(&bytes[header]).to_le_bytes();
+                let expected = crc32c(&bytes[header], 0).to_le_bytes();
                 assert_eq!(bytes[at..at + 4], expected, "header digest");
                 at += 4;
             }
@@ -122,7 +122,7 @@ impl Peer {
             );
             at += whole.len();
             if self.digests.1 && len > 0 {
-                let expected = digest(whole).to_le_bytes();
+                let expected = crc32c(whole, 0).to_le_bytes();
                 assert_eq!(bytes[at..at + 4], expected, "data digest");
                 at += 4;
             }
@@ -136,13 +136,13 @@ impl Peer {
         let mut header = header.to_vec();
         header[5..8].copy_from_slice(U24::new(data.len() as u32).as_bytes());
         if self.digests.0 {
-            header.extend(digest(&header).to_le_bytes());
+            header.extend(crc32c(&header, 0).to_le_bytes());
         }
         self.out.extend(&header);
         let mut data = data.to_vec();
         data.resize(padded(data.len() as u32) as usize, 0);
         if self.digests.1 && !data.is_empty() {
-            data.extend(digest(&data).to_le_bytes());
+            data.extend(crc32c(&data, 0).to_le_bytes());
         }
         self.out.extend(data);
     }

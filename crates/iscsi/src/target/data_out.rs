@@ -1,6 +1,6 @@
 //! Data from the initiator.
 
-use machine::{Step, Tag};
+use machine::{Step, Tag, Tail};
 use wire::iscsi::{Bhs, DataOut, RejectReason, TAG_NONE, flags, opcode};
 use zerocopy::FromBytes;
 
@@ -46,12 +46,17 @@ impl Connection {
         let (is_preparing, wanted) = (slot.state == State::Preparing, slot.wanted);
         self.keep_header(bhs, ends);
         match is_preparing {
-            true => self
-                .inbound
-                .begin_blocked(tag, offset, len, self.data_digest),
-            false => self
-                .inbound
-                .begin(tag, offset, len, wanted, self.data_digest),
+            true => {
+                self.inbound
+                    .begin_blocked(tag, offset, len, Tail::padded(len, self.data_digest))
+            }
+            false => self.inbound.begin(
+                tag,
+                offset,
+                len,
+                wanted,
+                Tail::padded(len, self.data_digest),
+            ),
         }
     }
 

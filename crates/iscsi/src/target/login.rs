@@ -1,6 +1,6 @@
 //! The Login Phase: one request, one answer (RFC 7143, sections 6.3, 11.12).
 
-use machine::Nanos;
+use machine::{Nanos, Tail};
 use wire::iscsi::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage, flags, opcode};
 use zerocopy::IntoBytes;
 
@@ -90,7 +90,7 @@ impl Connection {
         }
         match frame.data_len {
             0 => self.login_piece(&[]),
-            len => self.inbound.begin_text(len, false),
+            len => self.inbound.begin_text(len, Tail::padded(len, false)),
         }
         Ok(frame.used)
     }

@@ -1,10 +1,10 @@
 //! PDUs from the initiator.
 
 use faults::Fault;
-use machine::{Step, Tag};
+use machine::{Step, Tag, Tail, crc32c};
 use wire::iscsi::{
     BHS_LEN, Bhs, DIGEST_LEN, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut,
-    RejectReason, ScsiCommand, TAG_NONE, TaskAttribute, digest, flags, opcode, padded,
+    RejectReason, ScsiCommand, TAG_NONE, TaskAttribute, flags, opcode, padded,
 };
 use wire::scsi::{asc, key};
 use zerocopy::{FromBytes, IntoBytes};
@@ -183,7 +183,8 @@ impl Connection {
     pub(super) fn skip(&mut self, data_len: u32) {
         if data_len > 0 {
             self.confirm_cmd_sn();
-            self.inbound.skip(data_len, self.data_digest);
+            let tail = Tail::padded(data_len, self.data_digest);
+            self.inbound.skip(data_len, tail);
         }
     }
 
@@ -349,7 +350,8 @@ impl Connection {
         }
         if len > 0 {
             self.keep_header(bhs, NO_TRANSFER);
-            self.inbound.begin_blocked(tag, 0, len, self.data_digest);
+            self.inbound
+                .begin_blocked(tag, 0, len, Tail::padded(len, self.data_digest));
         }
         let trailer = if self.data_digest { DIGEST_LEN } else { 0 };
         let whole = frame.used + padded(len) as usize + trailer;
@@ -432,8 +434,12 @@ impl Connection {
         };
         self.tasks.set_task(tag, task);
         self.keep_header(bhs, NO_TRANSFER);
-        self.inbound
-            .begin_blocked(tag, 0, frame.data_len, self.data_digest);
+        self.inbound.begin_blocked(
+            tag,
+            0,
+            frame.data_len,
+            Tail::padded(frame.data_len, self.data_digest),
+        );
         self.ops.push_back(Op::Ping { tag, len });
     }
 
@@ -480,6 +486,6 @@ fn is_plain(bhs: &Bhs) -> bool {
 #[inline]
 fn has_digest(bytes: &[u8], header_len: usize) -> bool {
     let found = &bytes[header_len..header_len + DIGEST_LEN];
-    let is_it = digest(&bytes[..header_len]).to_le_bytes() == *found;
+    let is_it = crc32c(&bytes[..header_len], 0).to_le_bytes() == *found;
     is_it || faults::is(Fault::NoHeaderDigests)
 }

@@ -1,9 +1,9 @@
 //! What goes to the initiator.
 
-use machine::{Tag, Tail, Transmit};
+use machine::{Tag, Tail, Transmit, crc32c};
 use wire::iscsi::{
     BHS_LEN, DIGEST_LEN, DataIn, NopIn, PAD, R2t, ScsiResponse, TAG_NONE, TaskManagementResponse,
-    U24, digest, flags, padded,
+    U24, flags,
 };
 use wire::scsi::{SENSE_MAX, status};
 use zerocopy::IntoBytes;
@@ -194,7 +194,7 @@ impl Connection {
         }
         let mut bytes = [0; BHS_LEN + DIGEST_LEN];
         bytes[..BHS_LEN].copy_from_slice(header);
-        bytes[BHS_LEN..].copy_from_slice(&digest(header).to_le_bytes());
+        bytes[BHS_LEN..].copy_from_slice(&crc32c(header, 0).to_le_bytes());
         out.header(&bytes);
     }
 
@@ -295,10 +295,7 @@ impl Connection {
             header.lun = self.tasks.task(tag).lun.to_be_bytes();
         }
         self.put_header(header.as_bytes(), out);
-        let tail = Tail {
-            pad: (padded(piece.len) - piece.len) as u8,
-            digest: self.data_digest,
-        };
+        let tail = Tail::padded(piece.len, self.data_digest);
         out.payload(tag, piece.offset, piece.len, tail);
     }
 
@@ -383,11 +380,7 @@ impl Connection {
         };
         self.put_header(header.as_bytes(), out);
         if len > 0 {
-            let tail = Tail {
-                pad: (padded(len) - len) as u8,
-                digest: self.data_digest,
-            };
-            out.payload(tag, 0, len, tail);
+            out.payload(tag, 0, len, Tail::padded(len, self.data_digest));
         }
     }
 
@@ -474,7 +467,7 @@ fn put_segment(to: &mut Vec<u8>, segment: &[u8], has_digest: bool) {
     to.extend_from_slice(segment);
     to.resize(at + segment.len().next_multiple_of(PAD), 0);
     if has_digest {
-        let digest = digest(&to[at..]);
+        let digest = crc32c(&to[at..], 0);
         to.extend_from_slice(&digest.to_le_bytes());
     }
 }
@@ -501,7 +494,7 @@ impl Bytes {
         self.bytes[at..at + segment.len()].copy_from_slice(segment);
         self.len += segment.len().next_multiple_of(PAD);
         if has_digest {
-            let digest = digest(&self.bytes[at..self.len]);
+            let digest = crc32c(&self.bytes[at..self.len], 0);
             self.bytes[self.len..self.len + DIGEST_LEN].copy_from_slice(&digest.to_le_bytes());
             self.len += DIGEST_LEN;
         }

@@ -1,5 +1,6 @@
 //! Text Requests in the full feature phase (RFC 7143, section 11.10).
 
+use machine::Tail;
 use wire::iscsi::{Bhs, RejectReason, TAG_NONE, TextRequest as Header, TextResponse, flags};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -67,7 +68,8 @@ impl Connection {
             0 => self.take_text_piece(header, &[]),
             len => {
                 self.arriving.header.copy_from_slice(bhs.as_bytes());
-                self.inbound.begin_text(len, self.data_digest);
+                self.inbound
+                    .begin_text(len, Tail::padded(len, self.data_digest));
             }
         }
     }

@@ -610,7 +610,7 @@ impl Machine for Connection {
         }
     }
 
-    fn on_digest(&mut self, _: Tag, _: bool) {
+    fn on_digest(&mut self, _: Tag, _: u32) {
         unreachable!("RPC has no digests");
     }
 
@@ -651,8 +651,7 @@ impl Machine for Connection {
                 continue;
             }
             if let Some((tag, _, len)) = payload {
-                let pad = pad(len as usize) as u8;
-                out.payload(tag, 0, len, Tail { pad, digest: false });
+                out.payload(tag, 0, len, Tail::padded(len, false));
                 self.is_payload_sent = true;
                 if next < bytes.len() {
                     continue;

@@ -1,10 +1,11 @@
 //! The way of the bytes that come: record marks off, messages into one buffer,
 //! the data of READs to its memory.
 
-use machine::{Direct, Step, Tag};
+use machine::inbound::{Inbound as Payload, Walk};
+use machine::{Direct, Step, Tag, Tail};
 use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4};
 use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
-use wire::xdr::{Decode, Error, Reader, pad};
+use wire::xdr::{Decode, Error, Reader};
 
 use super::connection::{Connection, FatalError, Op};
 
@@ -63,9 +64,8 @@ pub(super) struct Inbound {
     /// Data that the call has memory for.
     data_max: Option<u32>,
     data_len: u32,
-    payload_left: u32,
-    /// Padding behind it.
-    pad_left: u32,
+    /// Data that arrives, and its padding.
+    payload: Payload,
     /// Where the arguments of a callback begin.
     callback_at: usize,
 }
@@ -106,57 +106,41 @@ impl Inbound {
     }
 
     #[inline]
-    fn payload_tag(&self) -> Tag {
-        match self.message {
-            Message::Answer(tag) => tag,
-            Message::Unknown | Message::Call => unreachable!("only answers bring data"),
-        }
-    }
-
-    #[inline]
     pub(super) fn direct(&self) -> Option<Direct> {
-        let len = self.payload_left.min(self.left);
-        (len > 0).then(|| Direct {
-            tag: self.payload_tag(),
-            offset: self.data_len,
-            len,
-        })
+        let payload = self.payload.direct()?;
+        let len = payload.len.min(self.left);
+        (len > 0).then_some(Direct { len, ..payload })
     }
 
     #[inline]
     pub(super) fn on_direct(&mut self, len: u32) {
-        assert!(len <= self.payload_left.min(self.left), "more than planned");
-        self.payload_arrived(len);
+        assert!(
+            len == 0 || self.direct().is_some_and(|direct| len <= direct.len),
+            "more than was planned"
+        );
+        self.left -= len;
+        self.payload.on_direct(len);
     }
 
+    /// `len` bytes of data and their padding follow.
     #[inline]
-    fn payload_arrived(&mut self, len: u32) {
-        self.left -= len;
-        self.payload_left -= len;
+    fn begin_payload(&mut self, len: u32) {
+        let Message::Answer(tag) = self.message else {
+            unreachable!("only answers bring data");
+        };
+        let tail = Tail::padded(len, false);
+        self.payload.begin(tag, self.data_len, len, u32::MAX, tail);
         self.data_len += len;
     }
 
-    /// Takes data or its padding from what is staged.
+    /// Takes data and its padding from what is staged of the fragment.
     #[inline]
-    fn walk_payload(&mut self, available: usize, at: &mut usize) -> Option<Step<Op>> {
-        let available = (available as u32).min(self.left);
-        let len = self.payload_left.min(available);
-        if len > 0 {
-            let step = Step::Place {
-                tag: self.payload_tag(),
-                offset: self.data_len,
-                at: *at as u32,
-                len,
-            };
-            *at += len as usize;
-            self.payload_arrived(len);
-            return Some(step);
-        }
-        let len = self.pad_left.min(available);
-        self.pad_left -= len;
-        self.left -= len;
-        *at += len as usize;
-        None
+    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<Op> {
+        let begin = *at;
+        let end = staged.len().min(begin + self.left as usize);
+        let walk = self.payload.walk(&staged[..end], at);
+        self.left -= (*at - begin) as u32;
+        walk
     }
 
     #[inline]
@@ -187,8 +171,6 @@ impl Inbound {
         self.record_bytes = 0;
         self.data_max = None;
         self.data_len = 0;
-        self.payload_left = 0;
-        self.pad_left = 0;
     }
 }
 
@@ -246,6 +228,11 @@ impl Connection {
     pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
         loop {
             let inbound = &mut self.inbound;
+            if !inbound.payload.is_at_header()
+                && let Walk::Step(step) = inbound.walk_payload(staged, at)
+            {
+                return Some(step);
+            }
             if !inbound.is_inside {
                 let mark = staged.get(*at..*at + RecordMark::LEN)?;
                 *at += RecordMark::LEN;
@@ -276,12 +263,6 @@ impl Connection {
             let available = staged.len() - *at;
             if available == 0 {
                 return None;
-            }
-            if inbound.payload_left + inbound.pad_left > 0 {
-                if let Some(step) = inbound.walk_payload(available, at) {
-                    return Some(step);
-                }
-                continue;
             }
             let chunk = &staged[*at..*at + available.min(inbound.left as usize)];
             match self.gather(chunk) {
@@ -357,8 +338,9 @@ impl Connection {
         if let Part::Results(_) = part {
             inbound.next_result();
         }
-        inbound.payload_left = len;
-        inbound.pad_left = pad(len as usize) as u32;
+        if len > 0 {
+            inbound.begin_payload(len);
+        }
         Some(used)
     }
 
@@ -395,8 +377,7 @@ impl Connection {
                 if len > data_max - inbound.data_len {
                     return Err(FatalError::Overrun);
                 }
-                inbound.payload_left = len;
-                inbound.pad_left = pad(len as usize) as u32;
+                inbound.begin_payload(len);
             }
         }
         Ok(())
@@ -407,7 +388,7 @@ impl Connection {
     fn end_record(&mut self) -> Option<Op> {
         let inbound = &mut self.inbound;
         inbound.is_over = true;
-        if inbound.payload_left + inbound.pad_left > 0 {
+        if !inbound.payload.is_at_header() {
             return Some(self.fail(FatalError::NoMessage));
         }
         match inbound.message {

@@ -1,10 +1,11 @@
 //! The way of the bytes that come: record marks off, arguments into the
 //! buffer of their call, data of WRITEs to its memory.
 
-use machine::{Direct, Step, Tag};
+use machine::inbound::{Inbound as Payload, Walk};
+use machine::{Direct, Step, Tag, Tail};
 use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
-use wire::xdr::{Decode, Error, Reader, pad};
+use wire::xdr::{Decode, Error, Reader};
 
 use super::credential::Credential;
 use super::reply::Refusal;
@@ -49,18 +50,6 @@ enum Part {
     Nothing,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Payload {
-    #[default]
-    None,
-    /// The driver was asked for memory.
-    Awaited,
-    /// It comes.
-    Taken,
-    /// It comes, and nobody wants it.
-    Skipped,
-}
-
 /// Where the stream stands.
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
@@ -79,12 +68,8 @@ pub(super) struct Inbound {
     parsed: usize,
     ops_left: u32,
     refusal: Option<Refusal>,
+    /// The data of a WRITE, and its padding.
     payload: Payload,
-    payload_tag: Tag,
-    payload_at: u32,
-    payload_left: u32,
-    /// Padding behind it.
-    pad_left: u32,
     /// The data of WRITEs in this record.
     io_bytes: u32,
     /// Calls for which large data is expected.
@@ -94,12 +79,12 @@ pub(super) struct Inbound {
 impl Inbound {
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
-        self.payload == Payload::Awaited
+        self.payload.is_blocked()
     }
 
     #[inline]
     pub(super) fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.is_blocked() && self.payload_tag == tag
+        self.payload.is_blocked_on(tag)
     }
 
     /// Between two records.
@@ -110,24 +95,21 @@ impl Inbound {
 
     pub(super) fn prepared(&mut self, tag: Tag) {
         assert!(self.is_blocked_on(tag), "prepared once");
-        self.payload = Payload::Taken;
+        self.payload.unblock(tag, u32::MAX);
     }
 
     /// The call whose data is skipped.
     pub(super) fn refuse(&mut self, tag: Tag) -> Tag {
         assert!(self.is_blocked_on(tag), "refused once");
-        self.payload = Payload::Skipped;
+        self.payload.discard();
         self.tag.expect("data belongs to a call")
     }
 
     #[inline]
     pub(super) fn direct(&self) -> Option<Direct> {
-        let len = self.payload_left.min(self.left);
-        (self.payload == Payload::Taken && len > 0).then_some(Direct {
-            tag: self.payload_tag,
-            offset: self.payload_at,
-            len,
-        })
+        let payload = self.payload.direct()?;
+        let len = payload.len.min(self.left);
+        (len > 0).then_some(Direct { len, ..payload })
     }
 
     #[inline]
@@ -136,14 +118,8 @@ impl Inbound {
             len == 0 || self.direct().is_some_and(|direct| len <= direct.len),
             "more than was planned"
         );
-        self.payload_arrived(len);
-    }
-
-    #[inline]
-    fn payload_arrived(&mut self, len: u32) {
         self.left -= len;
-        self.payload_at += len;
-        self.payload_left -= len;
+        self.payload.on_direct(len);
     }
 
     #[inline]
@@ -155,28 +131,14 @@ impl Inbound {
         }
     }
 
-    /// Takes the data of a WRITE, or its padding, from what is staged. Not to
-    /// be called while it is awaited.
+    /// Takes the data of a WRITE and its padding from what is staged of the fragment.
     #[inline]
-    fn walk_payload(&mut self, available: u32, at: &mut usize) -> Option<Step<Op>> {
-        let available = available.min(self.left);
-        let len = self.payload_left.min(available);
-        if len > 0 {
-            let step = Step::Place {
-                tag: self.payload_tag,
-                offset: self.payload_at,
-                at: *at as u32,
-                len,
-            };
-            *at += len as usize;
-            self.payload_arrived(len);
-            return (self.payload == Payload::Taken).then_some(step);
-        }
-        let len = self.pad_left.min(available);
-        self.pad_left -= len;
-        self.left -= len;
-        *at += len as usize;
-        None
+    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<Op> {
+        let begin = *at;
+        let end = staged.len().min(begin + self.left as usize);
+        let walk = self.payload.walk(&staged[..end], at);
+        self.left -= (*at - begin) as u32;
+        walk
     }
 }
 
@@ -227,13 +189,17 @@ impl Connection {
     pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
         loop {
             let inbound = &mut self.inbound;
-            if inbound.payload != Payload::None {
-                if inbound.payload == Payload::Awaited {
-                    return None;
-                }
-                if inbound.payload_left + inbound.pad_left == 0 {
-                    self.end_payload();
-                    continue;
+            if !inbound.payload.is_at_header() {
+                match inbound.walk_payload(staged, at) {
+                    Walk::Step(step) => return Some(step),
+                    Walk::More if inbound.is_blocked() => return None,
+                    Walk::More => {}
+                    Walk::Data { .. } | Walk::Header => {
+                        let tag = inbound.tag.expect("inside a record");
+                        self.operation_is_here(tag);
+                        continue;
+                    }
+                    Walk::Text { .. } => unreachable!("nothing was kept for the machine"),
                 }
             }
             if !inbound.is_inside {
@@ -260,12 +226,6 @@ impl Connection {
             let available = staged.len() - *at;
             if available == 0 {
                 return None;
-            }
-            if inbound.payload != Payload::None {
-                if let Some(step) = inbound.walk_payload(available as u32, at) {
-                    return Some(step);
-                }
-                continue;
             }
             let chunk = &staged[*at..*at + available.min(inbound.left as usize)];
             match self.gather(chunk, available) {
@@ -580,16 +540,15 @@ impl Connection {
         self.slots[call].payloads.push(tag);
         let inbound = &mut self.inbound;
         inbound.io_bytes += len;
-        inbound.payload_at = 0;
-        inbound.payload_left = len;
-        inbound.pad_left = pad(len as usize) as u32;
-        inbound.payload = Payload::Skipped;
+        let tail = Tail::padded(len, false);
+        match tag {
+            Some(tag) => inbound.payload.begin_blocked(tag, 0, len, tail),
+            None => inbound.payload.skip(len, tail),
+        }
         if len >= BULK_BYTES_MIN {
             inbound.bulk = BULK_CALLS;
         }
         let tag = tag?;
-        inbound.payload = Payload::Awaited;
-        inbound.payload_tag = tag;
         let staged = inbound.is_last && inbound.left as usize <= available;
         Some(Step::Op(Op::Prepare {
             call,
@@ -600,13 +559,6 @@ impl Connection {
         }))
     }
 
-    #[inline]
-    fn end_payload(&mut self) {
-        self.inbound.payload = Payload::None;
-        let tag = self.inbound.tag.expect("inside a record");
-        self.operation_is_here(tag);
-    }
-
     /// The last fragment is over: all of the record is here, or will never be.
     #[inline]
     fn end_record(&mut self) -> Option<Step<Op>> {
@@ -615,7 +567,7 @@ impl Connection {
         if inbound.io_bytes < BULK_BYTES_MIN {
             inbound.bulk = inbound.bulk.saturating_sub(1);
         }
-        inbound.payload = Payload::None;
+        inbound.payload = Payload::default();
         self.slots[tag].record_bytes = inbound.record_bytes;
         if let Some(why) = inbound.refusal.take() {
             self.queue_refusal(tag, why);

@@ -182,8 +182,7 @@ impl Reply {
                 self.sent = next;
             }
             if let (true, Some(part)) = (next == end, part) {
-                let pad = pad(part.len as usize) as u8;
-                let tail = Tail { pad, digest: false };
+                let tail = Tail::padded(part.len, false);
                 out.payload(part.tag, part.offset, part.len, tail);
                 self.parts_sent += 1;
             }

@@ -12,13 +12,13 @@ mod transfers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use machine::inbound::{Inbound, Walk};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::nvme::Status;
 use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
 use self::slots::{Slots, State};
 use self::transfers::Transfers;
-use super::inbound::{Inbound, Walk};
 use super::{FatalError, Framing, Malformed, terminate};
 use crate::command::{Command, Geometry, Io};
 
@@ -291,7 +291,7 @@ impl Qpair {
             c2h_pdo: Data::HLEN,
             r2ts_max: 1,
             r2t_len_max: u32::MAX,
-            inbound: Inbound::new(),
+            inbound: Inbound::default(),
             ends_r2t: false,
             slots: Slots::new(),
             transfers: Transfers::new(),
@@ -353,7 +353,7 @@ impl Qpair {
             self.queue(tag);
         }
         if self.inbound.is_blocked_on(tag) {
-            self.inbound.unblock(tag);
+            self.inbound.unblock(tag, u32::MAX);
         }
     }
 
@@ -460,7 +460,7 @@ impl Qpair {
 
     fn end(&mut self) {
         self.phase = Phase::Ended;
-        self.inbound = Inbound::new();
+        self.inbound = Inbound::default();
         self.ready.clear();
         self.control.clear();
         self.forgotten.clear();
@@ -526,8 +526,9 @@ impl Machine for Qpair {
                 }
                 Walk::More => return self.next_given_up(),
                 Walk::Step(step) => return Some(step),
-                Walk::Done { tag, intact } => {
-                    self.received(tag, intact, &mut step);
+                Walk::Text { .. } => unreachable!("nothing was kept for the machine"),
+                Walk::Data { tag, is_intact } => {
+                    self.received(tag, is_intact, &mut step);
                     if step.is_some() {
                         return step;
                     }
@@ -538,8 +539,8 @@ impl Machine for Qpair {
         None
     }
 
-    fn on_digest(&mut self, tag: Tag, matches: bool) {
-        self.inbound.on_digest(tag, matches);
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.inbound.on_digest(tag, crc);
     }
 
     #[inline]

@@ -5,7 +5,8 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
+use machine::inbound::{Inbound, Walk};
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::nvme::{FABRICS, Sgl, Sqe, Status};
 use wire::nvme_tcp::{
     ADMIN_IN_CAPSULE_MAX, CapsuleCmd, CapsuleResp, CommonHeader, DGST_DATA, DGST_HEADER,
@@ -13,7 +14,6 @@ use wire::nvme_tcp::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::inbound::{Inbound, Walk};
 use super::{
     FatalError, Framing, Malformed, alignment, field, frame, invalid, put_header, term_req,
     terminate, view,
@@ -225,7 +225,7 @@ impl Qpair {
             maxh2cdata: MAXH2CDATA_MIN,
             capsule_pdo: CapsuleCmd::HLEN,
             data_pdo: DataHeader::HLEN,
-            inbound: Inbound::new(),
+            inbound: Inbound::default(),
             slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -358,7 +358,7 @@ impl Qpair {
 
     fn end(&mut self) {
         self.phase = Phase::Ended;
-        self.inbound = Inbound::new();
+        self.inbound = Inbound::default();
         self.ready.clear();
         self.control.clear();
     }
@@ -453,7 +453,8 @@ impl Qpair {
         if slot.is_success && header.ch.flags & flags::LAST_PDU == 0 {
             return Err(invalid(field::FLAGS));
         }
-        self.inbound.begin(tag, slot.moved, len, self.framing.data);
+        self.inbound
+            .begin(tag, slot.moved, len, u32::MAX, self.framing.tail());
         slot.moved += len;
         self.reads -= u64::from(slot.expects() == 0);
         self.read_bytes -= u64::from(len);
@@ -579,7 +580,7 @@ impl Qpair {
             pdo,
         );
         if in_capsule > 0 {
-            out.payload(tag, 0, in_capsule, Tail::digest(self.framing.data));
+            out.payload(tag, 0, in_capsule, self.framing.tail());
         }
     }
 
@@ -615,7 +616,7 @@ impl Qpair {
             reserved20: 0.into(),
         };
         put_header(out, header.as_bytes(), self.framing, pdo);
-        out.payload(tag, start, len, Tail::digest(self.framing.data));
+        out.payload(tag, start, len, self.framing.tail());
     }
 }
 
@@ -696,8 +697,9 @@ impl Machine for Qpair {
                 }
                 Walk::More => return None,
                 Walk::Step(step) => return Some(step),
-                Walk::Done { tag, intact } => {
-                    if let Some(op) = self.received(tag, intact) {
+                Walk::Text { .. } => unreachable!("nothing was kept for the machine"),
+                Walk::Data { tag, is_intact } => {
+                    if let Some(op) = self.received(tag, is_intact) {
                         return Some(Step::Op(op));
                     }
                 }
@@ -707,8 +709,8 @@ impl Machine for Qpair {
         None
     }
 
-    fn on_digest(&mut self, tag: Tag, matches: bool) {
-        self.inbound.on_digest(tag, matches);
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.inbound.on_digest(tag, crc);
     }
 
     #[inline]

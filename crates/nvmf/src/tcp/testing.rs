@@ -7,11 +7,11 @@ pub mod fuzz;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use machine::Tag;
 pub use machine::testing::{Dice, End};
+use machine::{Tag, crc32c};
 use wire::nvme::{Cqe, Sqe, Status};
 use wire::nvme_tcp::{
-    CapsuleCmd, CapsuleResp, CommonHeader, Data, IcReq, IcResp, R2t, digest, flags, pdu_type,
+    CapsuleCmd, CapsuleResp, CommonHeader, Data, IcReq, IcResp, R2t, flags, pdu_type,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -283,11 +283,11 @@ impl Pdus {
         }
         bytes[4..8].copy_from_slice(&(plen as u32).to_le_bytes());
         if self.header_digest {
-            bytes.extend(digest(&bytes[..hlen]).to_le_bytes());
+            bytes.extend(crc32c(&bytes[..hlen], 0).to_le_bytes());
         }
         bytes.extend(data);
         if self.data_digest && !data.is_empty() {
-            bytes.extend(digest(data).to_le_bytes());
+            bytes.extend(crc32c(data, 0).to_le_bytes());
         }
         bytes
     }
@@ -312,7 +312,7 @@ impl Pdus {
         pdu[4..8].copy_from_slice(&plen.to_le_bytes());
         if self.header_digest {
             let hlen = usize::from(pdu[2]);
-            let crc = digest(&pdu[..hlen]);
+            let crc = crc32c(&pdu[..hlen], 0);
             pdu[hlen..hlen + 4].copy_from_slice(&crc.to_le_bytes());
         }
         pdu

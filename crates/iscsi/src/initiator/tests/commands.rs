@@ -436,7 +436,6 @@ fn a_data_digest_error_costs_only_its_command() {
     let mut last = data_in(sent[1].bhs.itt.get(), 0, 0);
     last.flags = flags::FINAL | flags::STATUS;
     assert_eq!(peer.answer(last.as_bytes(), &pattern(512)), [good(b, 512)]);
-    assert_eq!(peer.end.digest_errors, 1);
 }
 
 #[test]

@@ -154,7 +154,6 @@ fn data_that_is_not_wanted_is_neither_asked_for_nor_kept() {
         assert_eq!(response(&answers[0]), GOOD);
         assert_eq!(residual(&answers[0]), (flags::UNDERFLOW, 20483 - 1536));
         assert_eq!(peer.media(7, 3), &data[..1536]);
-        assert_eq!(peer.target.end.digest_errors, 0);
     }
 }
 
@@ -172,7 +171,6 @@ fn padded_data_has_digests_over_its_padding() {
     let answers = peer.obey(answers, &data, 333);
     assert_eq!(response(&answers[0]), GOOD);
     assert_eq!(peer.media(9, 4), data);
-    assert_eq!(peer.target.end.digest_errors, 0);
 }
 
 #[test]
@@ -296,7 +294,6 @@ fn every_byte_can_be_the_last_of_a_receive() {
         let answers: Vec<Pdu> = bytes.iter().flat_map(|byte| peer.send(&[*byte])).collect();
         assert_eq!(answers.len(), 3);
         assert_eq!(peer.media(0, 3), &data[..1536]);
-        assert_eq!(peer.target.end.digest_errors, 0);
     }
 }
 

@@ -30,7 +30,7 @@ impl Peer {
     fn acknowledge(&mut self, exp_stat_sn: u32) -> Vec<Pdu> {
         let mut bytes = self.pdus.nop_out(5, TAG_NONE, self.cmd_sn, &[]);
         bytes[28..32].copy_from_slice(&exp_stat_sn.to_be_bytes());
-        let digest = wire::iscsi::digest(&bytes[..48]);
+        let digest = machine::crc32c(&bytes[..48], 0);
         bytes[48..52].copy_from_slice(&digest.to_le_bytes());
         self.send(&bytes)
     }
@@ -327,7 +327,7 @@ fn a_task_tag_is_free_again_when_its_answer_has_come() {
         if acknowledges {
             let exp_stat_sn = peer.target.end.machine.stat_sn;
             again[28..32].copy_from_slice(&exp_stat_sn.to_be_bytes());
-            let digest = wire::iscsi::digest(&again[..48]);
+            let digest = machine::crc32c(&again[..48], 0);
             again[48..52].copy_from_slice(&digest.to_le_bytes());
         }
         let answers = peer.send(&again);

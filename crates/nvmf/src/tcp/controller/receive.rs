@@ -147,7 +147,7 @@ impl Qpair {
         step: &mut Option<Step<Op>>,
     ) {
         if found.data_len > 0 {
-            self.inbound.skip(found.data_len, self.framing.data);
+            self.inbound.skip(found.data_len, self.framing.tail());
         }
         self.answer(tag, status);
         if !status.is_success() {
@@ -275,7 +275,8 @@ impl Qpair {
         slot.asked = capsule;
         slot.received = capsule;
         if capsule > 0 {
-            self.inbound.begin_blocked(tag, capsule, self.framing.data);
+            self.inbound
+                .begin_blocked(tag, 0, capsule, self.framing.tail());
         }
         Some(len)
     }
@@ -323,7 +324,7 @@ impl Qpair {
         self.ends_r2t = self.transfers.advance(ttag, len);
         self.r2t_bytes -= u64::from(len);
         self.inbound
-            .begin(transfer.tag, offset, len, self.framing.data);
+            .begin(transfer.tag, offset, len, u32::MAX, self.framing.tail());
         Ok(found.used)
     }
 

@@ -1,6 +1,6 @@
 //! What goes to the host.
 
-use machine::{Tag, Tail, Transmit};
+use machine::{Tag, Transmit};
 use wire::nvme::{Cqe, Status};
 use wire::nvme_tcp::{CapsuleResp, CommonHeader, Data, R2t, flags, pdu_type};
 use zerocopy::IntoBytes;
@@ -116,7 +116,7 @@ fn put_c2h_data(
         reserved20: 0.into(),
     };
     put_header(out, header.as_bytes(), framing, usize::from(pdo));
-    out.payload(tag, 0, len, Tail::digest(framing.data));
+    out.payload(tag, 0, len, framing.tail());
 }
 
 /// Asks for `len` bytes from `offset` of the data of a command (section 3.6.2.10).

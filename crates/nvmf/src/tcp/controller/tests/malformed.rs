@@ -10,7 +10,7 @@ fn malformed_commands(pdus: Pdus) -> Vec<Malformed> {
         let mut bytes = base.to_vec();
         edits.iter().for_each(|(at, value)| bytes[*at] = *value);
         if pdus.header_digest && bytes.len() >= 76 {
-            let crc = wire::nvme_tcp::digest(&bytes[..72]);
+            let crc = machine::crc32c(&bytes[..72], 0);
             bytes[72..76].copy_from_slice(&crc.to_le_bytes());
         }
         bytes
