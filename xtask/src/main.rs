@@ -30,7 +30,12 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask shuttle                             models of threads, in many orders
        cargo xtask asan                                the fuzzers' corpus, with AddressSanitizer
        cargo xtask tsan                                writes under readers, with ThreadSanitizer
-       cargo xtask mutants                             what guards data, mutated; of the rest a sample";
+       cargo xtask mutants                             what guards data, mutated; of the rest a sample
+       cargo xtask miri                                raw memory, under Miri
+       cargo xtask msrv                                the oldest compiler that is supported
+       cargo xtask aarch64                             64-bit Arm, checked by the compiler
+       cargo xtask deny                                advisories, licences and sources of dependencies
+       cargo xtask coverage                            lines that tests of units and machines reach";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +47,11 @@ fn main() -> ExitCode {
         ["asan"] => tools::asan(),
         ["tsan"] => tools::tsan(),
         ["mutants"] => tools::mutants(),
+        ["miri"] => tools::check(&tools::MIRI),
+        ["msrv"] => tools::check(&tools::MSRV),
+        ["aarch64"] => tools::check(&tools::AARCH64),
+        ["deny"] => tools::check(&tools::DENY),
+        ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS

@@ -1,5 +1,6 @@
-//! What looks at weft with other eyes than its tests: a scheduler of threads,
-//! sanitizers, mutants. Not a part of CI: they build everything anew, or take hours.
+//! Checks beside the tests: a scheduler of threads, sanitizers, mutants, other compilers and
+//! machines, dependencies. They are not a part of CI: they build everything anew, take hours,
+//! or need what not every machine can fetch.
 
 use std::process::{Command, ExitCode};
 
@@ -135,6 +136,113 @@ fn run(build: &Build, toolchain: Option<&str>) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A check by a program that the toolchain of weft does not bring.
+pub struct Check {
+    /// The program with the words that show that it is there.
+    is_there: &'static [&'static str],
+    /// How to get it.
+    remedy: &'static str,
+    /// What it does.
+    command: &'static [&'static str],
+    /// A target folder of its own, where it builds otherwise than weft is built.
+    folder: &'static str,
+}
+
+/// The oldest compiler that weft promises to build with: `rust-version` of the workspace.
+pub const MSRV: Check = Check {
+    is_there: &["rustup", "run", "1.89", "cargo", "--version"],
+    remedy: "rustup toolchain install 1.89",
+    command: &[
+        "rustup",
+        "run",
+        "1.89",
+        "cargo",
+        "check",
+        "--workspace",
+        "--all-targets",
+    ],
+    folder: "target/msrv",
+};
+
+/// 64-bit Arm: what the compiler says of it, without a linker for it.
+pub const AARCH64: Check = Check {
+    is_there: &[
+        "sh",
+        "-c",
+        "rustup target list --installed | grep -q aarch64-unknown-linux-gnu",
+    ],
+    remedy: "rustup target add aarch64-unknown-linux-gnu",
+    command: &[
+        "cargo",
+        "check",
+        "--workspace",
+        "--target",
+        "aarch64-unknown-linux-gnu",
+    ],
+    folder: "target/aarch64",
+};
+
+/// Undefined behaviour in the room of raw memory.
+pub const MIRI: Check = Check {
+    is_there: &["rustup", "run", NIGHTLY, "cargo", "miri", "--version"],
+    remedy: "rustup toolchain install nightly --component miri",
+    command: &[
+        "rustup",
+        "run",
+        NIGHTLY,
+        "cargo",
+        "miri",
+        "test",
+        "--package",
+        "mem",
+        "--lib",
+    ],
+    folder: "target/miri",
+};
+
+/// Advisories, licences and sources of dependencies.
+pub const DENY: Check = Check {
+    is_there: &["cargo", "deny", "--version"],
+    remedy: "cargo install cargo-deny",
+    command: &["cargo", "deny", "check"],
+    folder: "target",
+};
+
+/// Lines that no test of units and machines reaches.
+pub const COVERAGE: Check = Check {
+    is_there: &["cargo", "llvm-cov", "--version"],
+    remedy: "cargo install cargo-llvm-cov",
+    command: &["cargo", "llvm-cov", "--workspace", "--lib"],
+    folder: "target/coverage",
+};
+
+/// Runs a check, if its program is there.
+pub fn check(check: &Check) -> ExitCode {
+    let [program, words @ ..] = check.is_there else {
+        unreachable!("a check names its program");
+    };
+    if !is_there(program, words) {
+        eprintln!(
+            "Not run, as this machine lacks what it needs: {}",
+            check.remedy
+        );
+        return ExitCode::FAILURE;
+    }
+    let [program, words @ ..] = check.command else {
+        unreachable!("a check names its program");
+    };
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .env("CARGO_TARGET_DIR", check.folder)
+        // That of the toolchain that built this program is not the one that is asked for.
+        .env_remove("RUSTUP_TOOLCHAIN");
+    match succeeds(&mut command) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// Files on the path of data, reservations, locks, identity and access, and the
