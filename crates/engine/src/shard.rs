@@ -230,7 +230,7 @@ pub struct Shard<S: Server> {
     has_more: bool,
     /// What goes to other reactors where memory is short.
     shortage: Shortage,
-    /// The most units that a connection has spent in a turn.
+    /// The most units that a connection, or what goes on without one, has spent in a turn.
     turn_units_max: u64,
     open: usize,
     /// Oldest first; some have said since who they are, or are gone.
@@ -318,7 +318,8 @@ impl<S: Server> Shard<S> {
         self.open
     }
 
-    /// The most that a connection has spent in one turn, in units of [`machine::work`].
+    /// The most that a connection, or what goes on without one, has spent in one turn, in
+    /// units of [`machine::work`].
     pub fn turn_units_max(&self) -> u64 {
         self.turn_units_max
     }
@@ -668,6 +669,7 @@ impl<S: Server> Shard<S> {
         let max = self.units_max();
         work::take_turn(&mut units, max, || f(self));
         self.background.units = units;
+        self.turn_units_max = self.turn_units_max.max(units);
     }
 
     /// Mail for connections of a protocol.
@@ -960,7 +962,7 @@ impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
         // have sent meanwhile is heard before their time is up.
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
-        S::on_tick(self, now, driver);
+        self.in_background(|shard| S::on_tick(shard, now, driver));
         if !self.was_late {
             self.for_each(driver, |c, d| c.on_tick(now, d));
         }

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
 pub use client::{Client, Principal};
@@ -31,6 +31,9 @@ pub use secret::Secret;
 pub use session::{Callback, Channel, ConnectionId, Request, Sequenced, Session};
 pub use set_clientid::CallbackAddress;
 use set_clientid::ConfirmedBy;
+
+/// Clients whose time is over that go at a time: the others go the next time.
+const OVER_MAX: usize = 512;
 
 /// What a server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,8 +354,10 @@ impl Server {
             let silent = now.saturating_sub(record.client.renewed());
             silent > silent_max || !record.is_confirmed && silent > self.settings.lease
         };
-        let over: Vec<_> = registry.clients.values().filter(|r| is_over(r)).collect();
-        let over: Vec<_> = over.iter().map(|record| record.client.id).collect();
+        work::spend(registry.clients.len() as u64);
+        let over = registry.clients.values().filter(|r| is_over(r));
+        let over = over.take(OVER_MAX).map(|record| record.client.id);
+        let over: Vec<_> = over.collect();
         over.into_iter()
             .for_each(|id| registry.remove(id, Departure::Expired));
     }
@@ -360,6 +365,7 @@ impl Server {
     /// The lease of a client has run out, and somebody wants what it has: its
     /// state is taken away. Whether it was so.
     pub fn expire(&self, id: clientid4, now: Nanos) -> bool {
+        work::spend(1);
         let mut registry = self.registry();
         let Some(record) = registry.clients.get(&id) else {
             return true;

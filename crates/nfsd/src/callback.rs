@@ -2,11 +2,11 @@
 //! called waits here until the driver of the client's connection takes it, and
 //! is called again, on another connection if need be, until it was answered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use nfs::connection::CallBack;
 use nfs::server::files::{Recall, Waiter};
 use nfs::server::{ConnectionId, Session};
@@ -136,9 +136,14 @@ struct Out {
 #[derive(Debug, Default)]
 struct Inner {
     ready: VecDeque<Callback>,
-    out: HashMap<u64, Out>,
-    /// To be said from then on.
-    waiting: Vec<(Nanos, Errand)>,
+    /// In the order of the time that they wait for.
+    out: BTreeMap<u64, Out>,
+    /// To be said from then on, by client.
+    waiting: BTreeMap<clientid4, VecDeque<(Nanos, Errand)>>,
+    /// How many in all.
+    waiting_len: usize,
+    /// The client that is looked at next when time has passed.
+    waiting_from: clientid4,
     next: u64,
 }
 
@@ -188,10 +193,36 @@ impl Outbox {
         self.has_ready.store(true, Ordering::Release);
     }
 
-    fn wait(inner: &mut Inner, errand: Errand, due: Nanos) {
-        if inner.waiting.len() < WAITING_MAX {
-            inner.waiting.push((due, errand));
+    fn wait(&self, errand: Errand, due: Nanos) {
+        let mut inner = self.inner();
+        if inner.waiting_len < WAITING_MAX {
+            inner.waiting_len += 1;
+            let its = inner.waiting.entry(errand.client()).or_default();
+            its.push_back((due, errand));
         }
+    }
+
+    /// What was to be said to a client first, if it is due.
+    fn take_due(&self, client: clientid4, now: Nanos) -> Option<Errand> {
+        let mut inner = self.inner();
+        let its = inner.waiting.get_mut(&client)?;
+        if its.front().is_none_or(|(due, _)| *due > now) {
+            return None;
+        }
+        let (_, errand) = its.pop_front()?;
+        if its.is_empty() {
+            inner.waiting.remove(&client);
+        }
+        inner.waiting_len -= 1;
+        Some(errand)
+    }
+
+    /// It could not be said: it comes first again.
+    fn put_back(&self, errand: Errand, due: Nanos) {
+        let mut inner = self.inner();
+        inner.waiting_len += 1;
+        let its = inner.waiting.entry(errand.client()).or_default();
+        its.push_front((due, errand));
     }
 }
 
@@ -263,35 +294,47 @@ fn read_answer(answer: &[u8]) -> Option<Heard> {
 impl Nfsd {
     /// Something is to be said to a client, now or as soon as there is a way.
     pub(crate) fn post(&self, errand: Errand, now: Nanos) {
+        if let Err(errand) = self.try_post(errand, now) {
+            self.outbox.wait(errand, now);
+        }
+    }
+
+    /// Something is said to a client, or to nobody if nobody wants to hear it.
+    ///
+    /// # Errors
+    /// What could not be said: there is no way now.
+    fn try_post(&self, errand: Errand, now: Nanos) -> Result<(), Errand> {
+        work::spend(work::OPERATION_UNITS);
         if errand.is_moot() {
-            return;
+            return Ok(());
         }
         let sessions = self.server.sessions_of(errand.client());
         let has_path = sessions.iter().any(|session| session.has_callback_path());
         // Who is gone hears nothing, and who waits for a lock asks now and then.
         if sessions.is_empty() || matches!(errand, Errand::NotifyLock(_)) && !has_path {
-            return;
+            return Ok(());
         }
         for session in sessions {
             if let Some(callback) = session.begin_callback() {
                 let mut inner = self.outbox.inner();
                 let slot = Slot(callback);
-                return self.outbox.send(&mut inner, session, errand, slot, now);
+                self.outbox.send(&mut inner, session, errand, slot, now);
+                return Ok(());
             }
         }
-        let mut inner = self.outbox.inner();
-        Outbox::wait(&mut inner, errand, now.saturating_add(PAUSE));
+        Err(errand)
     }
 
-    /// There is a way to a client: what waited for it.
+    /// There may be a way to a client: what waits for it and is due, as far as the turn has
+    /// a share for it.
     pub(crate) fn post_waiting(&self, client: clientid4, now: Nanos) {
-        let its: Vec<_> = {
-            let mut inner = self.outbox.inner();
-            let is_its = |(_, errand): &mut (_, Errand)| errand.client() == client;
-            inner.waiting.extract_if(.., is_its).collect()
-        };
-        for (_, errand) in its {
-            self.post(errand, now);
+        while let Some(errand) = self.outbox.take_due(client, now) {
+            if let Err(errand) = self.try_post(errand, now) {
+                return self.outbox.put_back(errand, now);
+            }
+            if work::is_used_up() {
+                return;
+            }
         }
     }
 
@@ -339,6 +382,7 @@ impl Nfsd {
     /// A client has executed what it was told.
     fn heard(&self, errand: Errand, status: nfsstat4, now: Nanos) {
         let is_offload = matches!(errand, Errand::Offload(_));
+        let client = errand.client();
         match (status, &errand) {
             // It does not know the delegation yet: the call was faster than the
             // answer that brings it.
@@ -348,13 +392,12 @@ impl Nfsd {
                 | nfsstat4::NFS4ERR_BAD_STATEID,
                 _,
             ) if !is_offload || status == nfsstat4::NFS4ERR_DELAY => {
-                let mut inner = self.outbox.inner();
-                Outbox::wait(&mut inner, errand, now.saturating_add(PAUSE));
+                self.outbox.wait(errand, now.saturating_add(PAUSE));
             }
             (_, Errand::Offload(ended)) => self.files.end_copy(&ended.state),
             _ => {}
         }
-        self.post_due(now);
+        self.post_waiting(client, now);
     }
 
     /// The call was not heard: once more in its slot, on another connection of
@@ -377,31 +420,38 @@ impl Nfsd {
         }
     }
 
-    /// What waits and is due.
-    fn post_due(&self, now: Nanos) {
-        let due: Vec<_> = {
-            let mut inner = self.outbox.inner();
-            inner
-                .waiting
-                .extract_if(.., |(due, _)| *due <= now)
-                .collect()
-        };
-        for (_, errand) in due {
-            self.post(errand, now);
+    /// Time has passed: who has not answered is asked elsewhere, and what had to
+    /// wait is said. What the turn has no share for comes the next time.
+    pub(crate) fn hurry_callbacks(&self, now: Nanos) {
+        while let Some(id) = self.first_late(now)
+            && !work::is_used_up()
+        {
+            self.answered(id, None, now);
+        }
+        while let Some(client) = self.next_waiting() {
+            self.post_waiting(client, now);
+            if work::is_used_up() {
+                return;
+            }
         }
     }
 
-    /// Time has passed: who has not answered is asked elsewhere, and what had to
-    /// wait is said.
-    pub(crate) fn hurry_callbacks(&self, now: Nanos) {
-        let late: Vec<_> = {
-            let inner = self.outbox.inner();
-            let late = inner.out.iter().filter(|(_, out)| out.until <= now);
-            late.map(|(id, _)| *id).collect()
-        };
-        for id in late {
-            self.answered(id, None, now);
-        }
-        self.post_due(now);
+    fn first_late(&self, now: Nanos) -> Option<u64> {
+        let inner = self.outbox.inner();
+        let (id, out) = inner.out.first_key_value()?;
+        (out.until <= now).then_some(*id)
+    }
+
+    /// The next client for which something waits; `None` after the last one.
+    fn next_waiting(&self) -> Option<clientid4> {
+        let mut inner = self.outbox.inner();
+        let from = inner.waiting_from;
+        let next = inner
+            .waiting
+            .range(from..)
+            .next()
+            .map(|(client, _)| *client);
+        inner.waiting_from = next.map_or(0, |client| client + 1);
+        next
     }
 }

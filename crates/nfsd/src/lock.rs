@@ -16,7 +16,7 @@ use wire::xdr::{Encode, Opaque};
 
 use crate::open::turn_of;
 use crate::recovery::Standing;
-use crate::run::{self, Ask, Elsewhere, Outcome, Run, Step};
+use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run, Step};
 use crate::turn::{self, Taken, Turn};
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
@@ -112,7 +112,7 @@ fn first_turn(run: &mut Run<'_>, name: &[u8], seqid: u32) -> Result<Turn, nfssta
         .files
         .admit_owner(client, OwnerKind::Lock, name, run.now)?;
     match Turn::take(&owner, seqid)? {
-        Taken::Now(turn) | Taken::Anew(turn, _) => Ok(turn),
+        Taken::Now(turn) | Taken::Anew(turn) => Ok(turn),
         // What it asked for then was something else.
         Taken::Again(_) => Err(nfsstat4::NFS4ERR_BAD_SEQID),
     }
@@ -331,8 +331,9 @@ pub(crate) fn release_lockowner<'a>(
 ) -> Outcome<'a> {
     let owner = &args.lock_owner;
     let client = run.nfsd.server.renew(owner.clientid, run.now)?;
-    run.nfsd
-        .files
-        .release_lock_owner(client.id, owner.owner.0)?;
-    run.ok(|_| {})
+    let files = &run.nfsd.files;
+    match files.release_lock_owner(client.id, owner.owner.0)? {
+        true => run.ok(|_| {}),
+        false => Ok(Next::Turn),
+    }
 }

@@ -1,5 +1,5 @@
 //! Copies on the server (RFC 7862, sections 4 and 15.2 to 15.9), and what else
-//! goes on without a call: files that are closed since their clients are gone.
+//! goes on without a call: what clients had that are gone.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::Nanos;
 use nfs::connection::Credential;
-use nfs::server::files::{Kind, READ, State, WRITE};
+use nfs::server::files::{Kind, READ, Removal, State, WRITE};
 use reactor::{FileIo, Token};
 use store::fs::{self, Asker, Caller, FileId, FileSystem, Op, Output, Progress, Task, Time};
 use wire::nfs4::{
@@ -196,10 +196,7 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
     let stateids = [stateid];
     let response = response(fs.verifier(), 0, List::Of(&stateids));
     let answer = copy_answer(run, response, false);
-    nfsd.work.add(Work {
-        fs,
-        kind: Job::Copy(copy),
-    });
+    nfsd.work.add(Work::Copy(fs, copy));
     answer
 }
 
@@ -245,9 +242,21 @@ struct CopyOp {
     len: u64,
 }
 
+impl CopyOp {
+    fn op(self) -> Op<'static> {
+        Op::Copy {
+            from: self.from,
+            from_offset: self.from_offset,
+            to: self.to,
+            to_offset: self.to_offset,
+            len: self.len,
+        }
+    }
+}
+
 /// A copy that goes on after its COPY was answered.
 #[derive(Debug)]
-struct Copy {
+pub struct Copy {
     op: CopyOp,
     credential: Credential,
     is_open: bool,
@@ -337,15 +346,14 @@ impl Copies {
 }
 
 /// What goes on without a call, for a driver to keep until it is over.
-pub struct Work {
-    fs: Arc<dyn FileSystem>,
-    kind: Job,
-}
-
-enum Job {
-    /// Of a file that its client had open.
-    Close(FileId),
-    Copy(Arc<Copy>),
+pub enum Work {
+    /// A file is closed that its client had open.
+    Close(Arc<dyn FileSystem>, FileId),
+    /// A copy.
+    Copy(Arc<dyn FileSystem>, Arc<Copy>),
+    /// States are taken away, in so many turns as it takes; of files in this file system,
+    /// if it is exported no longer.
+    Remove(Box<Removal>, Option<Arc<dyn FileSystem>>),
 }
 
 /// What work finds around it while it runs.
@@ -363,40 +371,20 @@ pub struct WorkAround<'a> {
 }
 
 impl Work {
-    /// An open that nobody has any more.
-    pub(crate) fn close(fs: Arc<dyn FileSystem>, file: FileId) -> Work {
-        Work {
-            fs,
-            kind: Job::Close(file),
-        }
-    }
-
     /// Begins. `None` if it is over; else a completion with the token is to
     /// come: then [`Work::resume`].
     pub fn begin(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let root = Credential::default();
-        let (credential, is_open, from, op) = match &self.kind {
-            Job::Close(file) => {
+        let (fs, credential, is_open, from, op) = match self {
+            Work::Close(fs, file) => {
                 let op = Op::Close { file: *file };
-                (&root, true, Asker::default(), op)
+                (fs, &root, true, Asker::default(), op)
             }
-            Job::Copy(copy) => {
-                let CopyOp {
-                    from,
-                    from_offset,
-                    to,
-                    to_offset,
-                    len,
-                } = copy.op;
-                let op = Op::Copy {
-                    from,
-                    from_offset,
-                    to,
-                    to_offset,
-                    len,
-                };
-                (&copy.credential, copy.is_open, copy.from, op)
+            Work::Copy(fs, copy) => {
+                let credential = &copy.credential;
+                (fs, credential, copy.is_open, copy.from, copy.op.op())
             }
+            Work::Remove(..) => return Some(next_turn(around)),
         };
         let caller = Caller {
             uid: credential.uid,
@@ -406,7 +394,7 @@ impl Work {
             is_open,
             from,
         };
-        let progress = self.fs.start(&caller, op, around.files, around.token);
+        let progress = fs.start(&caller, op, around.files, around.token);
         self.settle(progress, around)
     }
 
@@ -418,29 +406,43 @@ impl Work {
         result: io::Result<u32>,
         around: &mut WorkAround<'_>,
     ) -> Option<Task> {
-        if let Job::Copy(copy) = &self.kind
-            && copy.is_cancelled.load(Ordering::Acquire)
-        {
-            task.cancel();
-        }
-        let progress = self.fs.resume(task, result, around.files, around.token);
+        let fs = match self {
+            Work::Remove(removal, fs) => {
+                let is_done = around.nfsd.remove_some(removal, fs.as_ref());
+                return (!is_done).then(|| next_turn(around));
+            }
+            Work::Copy(fs, copy) => {
+                if copy.is_cancelled.load(Ordering::Acquire) {
+                    task.cancel();
+                }
+                fs
+            }
+            Work::Close(fs, _) => fs,
+        };
+        let progress = fs.resume(task, result, around.files, around.token);
         self.settle(progress, around)
     }
 
     fn settle(&mut self, progress: Progress, around: &WorkAround<'_>) -> Option<Task> {
-        match (progress, &self.kind) {
-            (Progress::Pending(task), Job::Copy(copy)) => {
+        match (progress, self) {
+            (Progress::Pending(task), Work::Copy(_, copy)) => {
                 copy.copied.store(task.copied_bytes(), Ordering::Release);
                 Some(task)
             }
-            (Progress::Pending(task), Job::Close(_)) => Some(task),
-            (Progress::Done(result), Job::Copy(copy)) => {
+            (Progress::Pending(task), _) => Some(task),
+            (Progress::Done(result), Work::Copy(_, copy)) => {
                 copy.end(around.nfsd, result, around.now);
                 None
             }
-            (Progress::Done(_), Job::Close(_)) => None,
+            (Progress::Done(_), _) => None,
         }
     }
+}
+
+/// Work goes on when others have had their turn.
+fn next_turn(around: &mut WorkAround<'_>) -> Task {
+    around.files.ticket(around.token).ring();
+    Task::of_other(())
 }
 
 /// Work that nobody has taken yet.

@@ -24,7 +24,7 @@ use wire::xdr::{Encode, List, Opaque};
 
 use crate::names::{change_info, file, set_attr, set_mask};
 use crate::pseudo::Place;
-use crate::run::{self, Ask, Elsewhere, Outcome, Run};
+use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
 pub(crate) use crate::state::{
     Seen, break_delegations, break_old, check_io, check_io_at, check_old,
 };
@@ -222,12 +222,13 @@ fn take_turn(
         .files
         .admit_owner(client.id, OwnerKind::Open, name, run.now)?;
     Ok(match Turn::take(&owner, args.seqid)? {
-        Taken::Now(turn) => Ok(turn),
-        Taken::Anew(turn, owner) => {
-            for state in nfsd.files.unconfirmed(client.id, &owner) {
-                if nfsd.files.close(&state).is_ok() {
-                    nfsd.close_later(state.file);
-                }
+        // What it never confirmed makes room: an owner has one such open at most.
+        Taken::Now(turn) | Taken::Anew(turn) => {
+            if !owner.is_confirmed()
+                && let Some(state) = nfsd.files.unconfirmed(client.id, &owner)
+                && nfsd.files.close(&state) == Ok(true)
+            {
+                nfsd.close_later(state.file);
             }
             Ok(turn)
         }
@@ -607,7 +608,7 @@ fn truncated<'a>(
         if let Some(delegation) = &opened.delegation {
             let _ = run.nfsd.files.return_delegation(delegation);
         }
-        if run.nfsd.files.close(&opened.state).is_ok() {
+        if run.nfsd.files.close(&opened.state) == Ok(true) {
             run.nfsd.close_later(opened.state.file);
         }
     }
@@ -710,7 +711,7 @@ pub(crate) fn turn_of(
     Ok(match Turn::take(&known.state.owner, seqid)? {
         Taken::Now(turn) => Ok(turn),
         // Only OPEN begins anew.
-        Taken::Anew(..) => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
+        Taken::Anew(_) => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
         Taken::Again(kept) => Err(kept),
     })
 }
@@ -766,7 +767,8 @@ pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
         Err(kept) => return turn::again(run, &kept),
     };
     match end_open(run, key, &stateid) {
-        Ok(()) => run.ask(Ask {
+        Ok(false) => Ok(Next::Turn),
+        Ok(true) => run.ask(Ask {
             op: Op::Close {
                 file: FileId(key.1),
             },
@@ -777,18 +779,19 @@ pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
     }
 }
 
+/// Whether all of an open is gone, or it takes more turns.
 fn end_open(
     run: &mut Run<'_>,
     key: FileKey,
     stateid: &wire::nfs4::stateid4,
-) -> Result<(), nfsstat4> {
+) -> Result<bool, nfsstat4> {
     let known = run.state_of(key, stateid)?;
     if known.state.kind != Kind::Open || known.state.is_unconfirmed() {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
-    run.nfsd.files.close(&known.state)?;
+    let is_closed = run.nfsd.files.close(&known.state)?;
     run.nfsd.wake(run.now);
-    Ok(())
+    Ok(is_closed)
 }
 
 /// The file is let go; the state was gone before.

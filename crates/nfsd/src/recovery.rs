@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use machine::Nanos;
-use nfs::server::files::{FileKey, Refused};
+use nfs::server::files::{FileKey, Refused, Removal};
 use store::fs::{FileId, FileSystem};
 use wire::nfs4::{
     SEQ4_STATUS_ADMIN_STATE_REVOKED, SEQ4_STATUS_RECALLABLE_STATE_REVOKED, clientid4, nfsstat4,
@@ -15,8 +15,8 @@ use crate::offload::Work;
 use crate::{Exports, Nfsd, Peer};
 
 impl Nfsd {
-    /// Time has passed: call it about once a second, then take callbacks and
-    /// work.
+    /// Time has passed: call it about once a second, in a turn, then take callbacks
+    /// and work.
     pub fn on_tick(&self, now: Nanos) {
         self.server.on_tick(now);
         // Grace ends also where nobody asks.
@@ -58,13 +58,7 @@ impl Nfsd {
             if kept.contains(&system) {
                 continue;
             }
-            let (clients, closed) = self.files.revoke_system(system);
-            for client in clients.into_iter().filter_map(|id| self.server.client(id)) {
-                client.set_status_flags(SEQ4_STATUS_ADMIN_STATE_REVOKED, 0);
-            }
-            for (_, file) in closed {
-                self.work.add(Work::close(fs.clone(), FileId(file)));
-            }
+            self.remove(self.files.revoke_system(system), Some(fs.clone()));
         }
     }
 
@@ -77,10 +71,38 @@ impl Nfsd {
         }
     }
 
+    /// A client is gone: so is what it had.
     pub(crate) fn forget(&self, client: clientid4) {
-        for key in self.files.forget_client(client) {
-            self.close_later(key);
+        if let Some(removal) = self.files.forget_client(client) {
+            self.remove(removal, None);
         }
+    }
+
+    /// States go, as far as the turn has a share for it: the rest goes on without a call.
+    /// Files that were open are in `fs`, if that is exported no longer.
+    fn remove(&self, mut removal: Removal, fs: Option<Arc<dyn FileSystem>>) {
+        if !self.remove_some(&mut removal, fs.as_ref()) {
+            self.work.add(Work::Remove(Box::new(removal), fs));
+        }
+    }
+
+    /// One step of that; whether it was the last one.
+    pub(crate) fn remove_some(
+        &self,
+        removal: &mut Removal,
+        fs: Option<&Arc<dyn FileSystem>>,
+    ) -> bool {
+        let removed = self.files.take_away(removal);
+        for client in (removed.losers.into_iter()).filter_map(|id| self.server.client(id)) {
+            client.set_status_flags(SEQ4_STATUS_ADMIN_STATE_REVOKED, 0);
+        }
+        for (system, file) in removed.closed {
+            match fs {
+                Some(fs) => self.work.add(Work::Close(fs.clone(), FileId(file))),
+                None => self.close_later((system, file)),
+            }
+        }
+        removed.is_done
     }
 
     /// A client may have state from now on, unless it is gone meanwhile.
@@ -94,7 +116,7 @@ impl Nfsd {
     /// An open that nobody has any more.
     pub(crate) fn close_later(&self, (system, file): FileKey) {
         if let Some(fs) = self.file_system(system) {
-            self.work.add(Work::close(fs, FileId(file)));
+            self.work.add(Work::Close(fs, FileId(file)));
         }
     }
 
@@ -142,8 +164,12 @@ impl Nfsd {
             self.post(Errand::Recall(recall), now);
         }
         match gone.is_empty() {
-            false => Ok(()),
             true => Err(status),
+            // It takes longer than this turn.
+            false if gone.iter().any(|client| self.files.is_leaving(*client)) => {
+                Err(Standing::Status(nfsstat4::NFS4ERR_DELAY))
+            }
+            false => Ok(()),
         }
     }
 }

@@ -81,6 +81,8 @@ pub(crate) enum Next {
     Waits,
     /// The operation begins again when there is memory; nothing was appended.
     NoMemory,
+    /// The operation begins again in the next turn; nothing was appended.
+    Turn,
     /// There is no further operation, or all results are there.
     End,
 }
@@ -373,6 +375,10 @@ impl<'a> Run<'a> {
                 Ok(Next::NoMemory) => {
                     *self.waits = Waits::Again;
                     return Step::NoMemory;
+                }
+                Ok(Next::Turn) => {
+                    *self.waits = Waits::Again;
+                    return Step::Turn;
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Seen {
         let known = self.states.get(self.place(client, number))?.as_ref()?;
         let state = &known.state;
         let is_it = state.number == number && state.client as u32 == client;
-        (is_it && !state.is_over()).then_some(known)
+        (is_it && !state.is_over() && !known.client.is_gone()).then_some(known)
     }
 
     /// Keeps one more, in place of one that is over or, if there are many, of

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use link::Link;
-use machine::{Nanos, Tag};
+use machine::{Nanos, Tag, work};
 use mem::{BufRange, Pool, Stage};
 use nfs::connection::{Connection, FatalError, Op};
 use reactor::{
@@ -159,6 +159,12 @@ pub struct Server {
     pub after_save: Option<Meanwhile>,
     /// The time of day; [`Server::advance`] moves both clocks.
     pub time: Time,
+    /// What is done without a pause may cost so many units ([`machine::work`]).
+    pub turn_units_max: u64,
+    /// The most that it has cost.
+    pub dearest_turn: u64,
+    /// Work without a call does not go on.
+    pub rests: bool,
     driver: Queues,
     conns: Vec<Conn>,
     /// Work without a call, with what it waits for.
@@ -187,6 +193,9 @@ impl Server {
                 seconds: 1_000_000,
                 nanos: 0,
             },
+            turn_units_max: u64::MAX,
+            dearest_turn: 0,
+            rests: false,
             driver: Queues {
                 pool,
                 bell: Bell::new(None),
@@ -208,6 +217,14 @@ impl Server {
     /// Connections from now on have these.
     pub fn set_connection(&mut self, settings: nfs::connection::Settings) {
         self.connection = settings;
+    }
+
+    /// Does a part of the work in a turn of its own.
+    fn in_turn<T>(&mut self, part: impl FnOnce(&mut Server) -> T) -> T {
+        let (mut units, max) = (0, self.turn_units_max);
+        let value = work::take_turn(&mut units, max, || part(self));
+        self.dearest_turn = self.dearest_turn.max(units);
+        value
     }
 
     /// The monotonic clock.
@@ -316,12 +333,19 @@ impl Server {
         let nanos = u64::from(self.time.nanos) + by;
         self.time.seconds += (nanos / 1_000_000_000) as i64;
         self.time.nanos = (nanos % 1_000_000_000) as u32;
-        self.nfsd.on_tick(self.driver.now);
+        self.in_turn(|server| server.nfsd.on_tick(server.driver.now));
         for c in &mut self.conns {
             c.peer.on_tick(&self.nfsd, &c.link.machine);
         }
         self.save();
         self.settle();
+    }
+
+    /// The administrator takes a client away. Whether there was one.
+    pub fn evict(&mut self, client: u64) -> bool {
+        let was_there = self.in_turn(|server| server.nfsd.evict(client));
+        self.settle();
+        was_there
     }
 
     /// A connection is gone: what waits for memory is given up, what else it has
@@ -386,10 +410,12 @@ impl Server {
 
     fn begin_work(&mut self) -> bool {
         let mut moved = false;
-        while let Some(mut work) = self.nfsd.take_work() {
+        while !self.rests
+            && let Some(mut work) = self.nfsd.take_work()
+        {
             moved = true;
             let at = self.work.len();
-            let begun = work.begin(&mut self.around_work(at));
+            let begun = self.in_turn(|server| work.begin(&mut server.around_work(at)));
             self.work.push(begun.map(|task| (work, task)));
         }
         moved
@@ -409,7 +435,10 @@ impl Server {
         if token & WORK != 0 {
             let at = (token & !WORK) as usize;
             let (mut work, task) = self.work[at].take().expect("it waits");
-            let task = work.resume(task, result, &mut self.around_work(at));
+            let task = self.in_turn(|server| {
+                let around = &mut server.around_work(at);
+                work.resume(task, result, around)
+            });
             self.work[at] = task.map(|task| (work, task));
             return;
         }
@@ -529,9 +558,12 @@ impl Server {
                 let c = &mut self.conns[conn];
                 let at = c.callbacks.iter().position(|(of, _)| *of == xid);
                 let (_, id) = c.callbacks.remove(at.expect("it was called"));
-                let answer = c.link.machine.answer(tag);
-                self.nfsd.answered(id, Some(answer), self.driver.now);
+                let answer = c.link.machine.answer(tag).to_vec();
                 c.link.machine.forget_answer(tag);
+                self.in_turn(|server| {
+                    let now = server.driver.now;
+                    server.nfsd.answered(id, Some(&answer), now);
+                });
             }
             Op::Fatal(error) => self.conns[conn].fatal = Some(error),
         }
@@ -540,17 +572,19 @@ impl Server {
 
     fn around<T>(&mut self, conn: usize, tag: Tag, with: impl FnOnce(&mut Around<'_>) -> T) -> T {
         let pool = self.driver.pool.clone();
-        let c = &mut self.conns[conn];
-        let now = self.driver.now;
-        with(&mut Around {
-            nfsd: &self.nfsd,
-            peer: &mut c.peer,
-            link: &mut c.link,
-            files: &mut self.driver,
-            pool: &pool,
-            token: token(conn, tag),
-            now,
-            time: self.time,
+        self.in_turn(|server| {
+            let c = &mut server.conns[conn];
+            let now = server.driver.now;
+            with(&mut Around {
+                nfsd: &server.nfsd,
+                peer: &mut c.peer,
+                link: &mut c.link,
+                files: &mut server.driver,
+                pool: &pool,
+                token: token(conn, tag),
+                now,
+                time: server.time,
+            })
         })
     }
 

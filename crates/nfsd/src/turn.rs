@@ -23,9 +23,9 @@ pub(crate) struct Turn {
 pub(crate) enum Taken {
     /// It is to be executed.
     Now(Turn),
-    /// It is to be executed, and what the owner never confirmed is to be closed
-    /// before.
-    Anew(Turn, Arc<Owner>),
+    /// It is to be executed if it is an OPEN: the owner, which never confirmed anything,
+    /// begins anew.
+    Anew(Turn),
     /// It was: this was the answer.
     Again(Kept),
 }
@@ -41,7 +41,7 @@ impl Turn {
         };
         Ok(match owner.begin(seqid)? {
             Begun::New => Taken::Now(turn()),
-            Begun::Anew => Taken::Anew(turn(), owner.clone()),
+            Begun::Anew => Taken::Anew(turn()),
             Begun::Again(kept) => Taken::Again(kept),
         })
     }

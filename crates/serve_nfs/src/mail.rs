@@ -51,14 +51,18 @@ pub(crate) fn on_mail<S: Has<Connection>, D: Driver>(
             }
         }
         OwnMail::Exports(exports, then) => {
-            nfsd.set_exports(exports);
+            shard.in_background(|_| nfsd.set_exports(exports));
             then(());
         }
         OwnMail::List(to) => {
             // Who asked may have given up waiting.
             let _ = to.send(clients(nfsd, driver.now()));
         }
-        OwnMail::Evict(id, then) => then(nfsd.evict(id)),
+        OwnMail::Evict(id, then) => {
+            let mut was_there = false;
+            shard.in_background(|_| was_there = nfsd.evict(id));
+            then(was_there);
+        }
     }
     see_to(&local, driver);
 }

@@ -5,6 +5,7 @@ mod client;
 mod ended;
 mod had;
 mod kept;
+mod left;
 mod log;
 mod model;
 mod names;
@@ -28,6 +29,7 @@ use crate::world::MS;
 use ask::{Ask, New, Range4, Share};
 pub use client::NfsClient;
 use kept::{INSTANCE, Late, Medium};
+pub use left::leave_states;
 use model::Model;
 use posix::Posix;
 

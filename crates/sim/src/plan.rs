@@ -144,7 +144,8 @@ pub struct NfsPlan {
     pub late: Nanos,
     /// Mean time between two requests of a client.
     pub think: Nanos,
-    /// Names in the directory of the files that no client asks for.
+    /// Names in the directory of the files that no client asks for. Where there are any,
+    /// one more client has come again, and has had much.
     pub others: u32,
     /// The disk below a `dir` is full now and then, and the power fails soon after, so
     /// often; 0 where there is room.

@@ -410,8 +410,12 @@ impl SimTarget {
                     panics_after: None,
                 }
             });
+        let reactors = reactors.collect();
+        if plan.nfs.as_ref().is_some_and(|nfs| nfs.others > 0) {
+            nfs::leave_states(shared.nfs.nfsd(), now);
+        }
         SimTarget {
-            reactors: reactors.collect(),
+            reactors,
             shared,
             spare,
         }
@@ -462,7 +466,7 @@ impl SimTarget {
         let units_max = self.shared.limits.turn_units_max + OPERATION_UNITS_MAX;
         assert!(
             units <= units_max,
-            "{units} units in one turn of a connection, {units_max} at most"
+            "{units} units in one turn, {units_max} at most"
         );
         if has_work {
             trimmer.worked();

@@ -27,8 +27,8 @@ pub struct Report {
     pub silent: u64,
     /// Volumes that could not be synced at the end.
     pub unsynced: u64,
-    /// The most that a connection has spent in one turn, in units of
-    /// [`machine::work`].
+    /// The most that a connection, or what goes on without one, has spent in one turn, in
+    /// units of [`machine::work`].
     pub turn_units_max: u64,
     /// I/Os that nobody waits for any more (aborted, or their connection is
     /// gone) and that their volume still works on.

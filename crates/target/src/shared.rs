@@ -91,7 +91,7 @@ pub struct Shared {
     /// The sessions, and what is behind targets.
     pub(crate) iscsi: Arc<serve_iscsi::Service>,
     /// What serves NFS.
-    pub(crate) nfs: Arc<serve_nfs::Service>,
+    pub nfs: Arc<serve_nfs::Service>,
     /// One for each reactor; set before the first one runs.
     pub mailboxes: Arc<Mailboxes>,
     /// Taken after the registries, and before what is behind subsystems and targets,

@@ -44,6 +44,7 @@ pub struct Client {
     has_reclaimed: AtomicBool,
     may_reclaim: AtomicBool,
     is_recorded: AtomicBool,
+    is_gone: AtomicBool,
 }
 
 impl Client {
@@ -65,6 +66,7 @@ impl Client {
             has_reclaimed: AtomicBool::new(false),
             may_reclaim: AtomicBool::new(false),
             is_recorded: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
         }
     }
 
@@ -81,6 +83,16 @@ impl Client {
         if now.saturating_sub(self.renewed.load(Ordering::Relaxed)) > RENEW_NANOS {
             self.renewed.fetch_max(now, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it is the server's client no more: nothing of it is good for anything.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn leave(&self) {
+        self.is_gone.store(true, Ordering::Release);
     }
 
     /// When its lease was renewed last, to a tenth of a second.

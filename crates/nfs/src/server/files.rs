@@ -10,9 +10,11 @@ mod delegation;
 mod held;
 mod locking;
 mod owner;
+mod removal;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -27,7 +29,8 @@ use held::{LockStates, Opens};
 use locking::Waiting;
 pub use locking::{LockArgs, Waiter};
 pub use owner::{Begun, Kept, Owner, OwnerKind, uses_seqid};
-use state::{BY_ADMIN, GONE, REVOKED, UNCONFIRMED};
+pub use removal::{Removal, Removed};
+use state::{CLOSING, GONE, REVOKED, UNCONFIRMED, UNLOCKED};
 pub use state::{INVALID, Kind, READ, Share, Special, State, WRITE, stateid, words};
 
 /// A file: the file system, and the file in it.
@@ -81,14 +84,21 @@ impl File {
         self.opens.is_empty() && self.lock_states.is_empty() && self.delegations.is_empty()
     }
 
-    /// The share of an open is now this, also for locks by it.
-    fn change_open(&mut self, state: &State, share: Share) {
-        self.opens.change(state, share);
-        for lock in self.lock_states.by_open(state) {
-            lock.set_share(share);
-        }
+    /// Changes the locks of an owner, who knows in how many files it has some.
+    fn change_locks<T>(&mut self, owner: &Owner, change: impl FnOnce(&mut Locks) -> T) -> T {
+        let before = self.locks.holds(owner.id);
+        let changed = change(&mut self.locks);
+        match (before, self.locks.holds(owner.id)) {
+            (false, true) => owner.locked.fetch_add(1, Ordering::Relaxed),
+            (true, false) => owner.locked.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        changed
     }
 }
+
+/// What an owner owns, and how its client calls it.
+type OwnerKey = (OwnerKind, Box<[u8]>);
 
 /// States and owners of one client.
 #[derive(Debug)]
@@ -100,11 +110,11 @@ struct Holdings {
     states: HashMap<u32, Arc<State>>,
     /// Their owners and numbers.
     by_owner: BTreeSet<(LockOwner, u32)>,
-    owners: HashMap<(OwnerKind, Box<[u8]>), Arc<Owner>>,
+    owners: BTreeMap<OwnerKey, Arc<Owner>>,
     next: u32,
     /// States that were taken away and are known until FREE_STATEID.
     revoked: u32,
-    /// Its client is gone: nothing is added any more.
+    /// Its client is gone: what it had is being taken away, and nothing is added.
     is_gone: bool,
 }
 
@@ -115,7 +125,7 @@ impl Holdings {
             is_sequenced: false,
             states: HashMap::new(),
             by_owner: BTreeSet::new(),
-            owners: HashMap::new(),
+            owners: BTreeMap::new(),
             next: 0,
             revoked: 0,
             is_gone: false,
@@ -142,13 +152,6 @@ impl Holdings {
         }
     }
 
-    /// All states; of a client that is gone.
-    fn take_states(&mut self) -> HashMap<u32, Arc<State>> {
-        self.held.fetch_sub(self.states.len(), Ordering::Relaxed);
-        self.by_owner.clear();
-        std::mem::take(&mut self.states)
-    }
-
     fn free_number(&mut self, (secret, client): (Secret, clientid4)) -> u32 {
         loop {
             self.next = self.next.wrapping_add(1);
@@ -157,6 +160,28 @@ impl Holdings {
                 return number;
             }
         }
+    }
+
+    /// Forgets owners behind one that have had no state and asked nothing for `patience`:
+    /// the one it has come to, if not to the end.
+    fn retire(&mut self, behind: &mut Option<OwnerKey>, patience: Nanos, now: Nanos) {
+        let begin = behind.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut idle = Vec::new();
+        for (key, owner) in self.owners.range((begin, Bound::Unbounded)) {
+            work::spend(1);
+            let since = owner.idle_since();
+            let is_idle = owner.states.load(Ordering::Relaxed) == 0
+                && since.is_some_and(|since| now.saturating_sub(since) > patience);
+            if is_idle {
+                work::spend(work::OPERATION_UNITS);
+                idle.push(owner.clone());
+            }
+            if work::is_used_up() {
+                *behind = Some(key.clone());
+                break;
+            }
+        }
+        idle.iter().for_each(|owner| self.remove_owner(owner));
     }
 
     /// An owner is known no more.
@@ -168,13 +193,6 @@ impl Holdings {
         if self.owners.remove(&key).is_some() {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Holdings {
-    fn drop(&mut self) {
-        let left = self.states.len() + self.owners.len();
-        self.held.fetch_sub(left, Ordering::Relaxed);
     }
 }
 
@@ -219,7 +237,10 @@ pub struct Files {
     boot: u32,
     secret: Secret,
     shards: Box<[Mutex<HashMap<FileKey, File>>]>,
-    clients: Mutex<HashMap<clientid4, Arc<Mutex<Holdings>>>>,
+    /// Also those that are gone, until all that they had is taken away.
+    clients: Mutex<BTreeMap<clientid4, Arc<Mutex<Holdings>>>>,
+    /// The client, and the owner of it, behind which owners are to be looked at next.
+    retired: Mutex<(clientid4, Option<OwnerKey>)>,
     owner_next: AtomicU64,
     /// States and owners of all clients, and how many there may be.
     held: Arc<AtomicUsize>,
@@ -244,6 +265,7 @@ impl Files {
             secret,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clients: Mutex::default(),
+            retired: Mutex::default(),
             owner_next: AtomicU64::new(1),
             held: Arc::default(),
             held_max: HELD_MAX,
@@ -271,7 +293,7 @@ impl Files {
         holdings.lock().expect("nobody panics with it").is_sequenced = is_sequenced;
     }
 
-    /// What a client has; `None` of one that is gone.
+    /// What a client has; `None` of one that has left nothing.
     fn holdings(&self, client: clientid4) -> Option<Arc<Mutex<Holdings>>> {
         let clients = self.clients.lock().expect("nobody panics with it");
         clients.get(&client).cloned()
@@ -279,9 +301,14 @@ impl Files {
 
     /// What `look` sees in what a client has, or nothing of one that is gone.
     fn with<T: Default>(&self, client: clientid4, look: impl FnOnce(&mut Holdings) -> T) -> T {
-        self.holdings(client).map_or_else(T::default, |holdings| {
-            look(&mut holdings.lock().expect("nobody panics with it"))
-        })
+        let Some(holdings) = self.holdings(client) else {
+            return T::default();
+        };
+        let mut holdings = holdings.lock().expect("nobody panics with it");
+        match holdings.is_gone {
+            true => T::default(),
+            false => look(&mut holdings),
+        }
     }
 
     /// The owner of a client that goes by this name, if it is known.
@@ -349,7 +376,7 @@ impl Files {
     fn add(
         &self,
         (client, uid): (clientid4, u32),
-        kind: Kind,
+        (kind, open): (Kind, Option<Arc<State>>),
         file: FileKey,
         name: &[u8],
         share: Share,
@@ -368,7 +395,8 @@ impl Files {
         let owner = self.owner_in(&mut holdings, owner_kind, name)?;
         owner.states.fetch_add(1, Ordering::Relaxed);
         let number = holdings.free_number((self.secret, client));
-        let state = Arc::new(State::new((client, uid, number), kind, file, owner, share));
+        let state = State::new((client, uid, number), (kind, open), file, owner, share);
+        let state = Arc::new(state);
         holdings.insert(&state);
         Some(state)
     }
@@ -405,36 +433,41 @@ impl Files {
     }
 
     /// Owners of version 4.0 go that have had no state and asked nothing for
-    /// `patience`.
+    /// `patience`. What the turn has no share for is looked at the next time.
     pub fn retire_owners(&self, patience: Nanos, now: Nanos) {
-        let clients: Vec<_> = {
+        let mut retired = self.retired.lock().expect("nobody panics with it");
+        let (client, owner) = &mut *retired;
+        loop {
             let clients = self.clients.lock().expect("nobody panics with it");
-            clients.values().cloned().collect()
-        };
-        for holdings in clients {
-            let mut holdings = holdings.lock().expect("nobody panics with it");
-            if !holdings.is_sequenced {
-                continue;
-            }
-            let is_idle = |owner: &&Arc<Owner>| {
-                let since = owner.idle_since();
-                owner.states.load(Ordering::Relaxed) == 0
-                    && since.is_some_and(|since| now.saturating_sub(since) > patience)
+            let next = clients.range(*client..).next();
+            let Some((id, holdings)) = next.map(|(id, holdings)| (*id, holdings.clone())) else {
+                *client = 0;
+                return;
             };
-            let idle: Vec<_> = holdings.owners.values().filter(is_idle).cloned().collect();
-            idle.iter().for_each(|owner| holdings.remove_owner(owner));
+            drop(clients);
+            if std::mem::replace(client, id) != id {
+                *owner = None;
+            }
+            work::spend(1);
+            let mut holdings = holdings.lock().expect("nobody panics with it");
+            if holdings.is_sequenced {
+                holdings.retire(owner, patience, now);
+            }
+            if owner.is_none() {
+                *client += 1;
+            }
+            if work::is_used_up() {
+                return;
+            }
         }
     }
 
-    /// The states of a client's owner.
-    fn states_of_owner(&self, client: clientid4, owner: &Owner) -> Vec<Arc<State>> {
+    /// A state of a client's owner, of those from this number on.
+    fn state_of_owner(&self, client: clientid4, owner: &Owner, from: u32) -> Option<Arc<State>> {
         self.with(client, |holdings| {
-            let numbers = holdings
-                .by_owner
-                .range((owner.id, 0)..=(owner.id, u32::MAX));
-            let states = numbers.filter_map(|(_, number)| holdings.states.get(number));
-            let states = states.inspect(|_| work::spend(1));
-            states.filter(|state| !state.is_over()).cloned().collect()
+            let mut numbers = (holdings.by_owner).range((owner.id, from)..=(owner.id, u32::MAX));
+            let (_, number) = numbers.next()?;
+            holdings.states.get(number).cloned()
         })
     }
 
@@ -515,14 +548,18 @@ impl Files {
         let known = file.opens.of_owner(owner).map(|open| open.state.clone());
         let is_new = known.is_none();
         let state = match known {
+            Some(state) if state.is_closing() => {
+                return Err(Refused::Status(nfsstat4::NFS4ERR_DELAY));
+            }
             Some(state) => {
                 file.opens.ask(&state, args.share);
-                file.change_open(&state, state.share().union(args.share));
+                file.opens.change(&state, state.share().union(args.share));
                 state
             }
             None => {
                 let holder = (args.client, args.uid);
-                let state = self.add(holder, Kind::Open, args.file, args.owner, args.share);
+                let kind = Kind::Open;
+                let state = self.add(holder, (kind, None), args.file, args.owner, args.share);
                 let state = state.ok_or(Refused::Status(nfsstat4::NFS4ERR_RESOURCE))?;
                 if args.must_confirm {
                     state.mark(UNCONFIRMED);
@@ -554,11 +591,17 @@ impl Files {
         Ok(stateid(self.boot, state))
     }
 
-    /// What an owner of version 4.0 has open and has not confirmed.
-    pub fn unconfirmed(&self, client: clientid4, owner: &Owner) -> Vec<Arc<State>> {
-        let mut states = self.states_of_owner(client, owner);
-        states.retain(|state| state.is_unconfirmed());
-        states
+    /// What an owner of version 4.0 has open and has not confirmed: beside that it has at
+    /// most the state that it closed last.
+    pub fn unconfirmed(&self, client: clientid4, owner: &Owner) -> Option<Arc<State>> {
+        let mut from = 0;
+        loop {
+            let state = self.state_of_owner(client, owner, from)?;
+            if state.is_unconfirmed() && !state.is_over() {
+                return Some(state);
+            }
+            from = state.number.checked_add(1)?;
+        }
     }
 
     /// OPEN_DOWNGRADE: less than was asked for, but something that was. The
@@ -573,6 +616,9 @@ impl Files {
         // What is asked for must be some union of shares that were.
         let is_part = |bits: &u64| bits & !share.bits() == 0;
         let asked = file.opens.find(state).ok_or(bad)?.asked;
+        if state.is_closing() {
+            return Err(nfsstat4::NFS4ERR_DELAY);
+        }
         let was_asked = |bits: &u64| is_part(bits) && asked & 1 << bits != 0;
         let union = (0..16).filter(was_asked).fold(0, |a, b| a | b);
         if share.access == 0 || union != share.bits() {
@@ -580,37 +626,44 @@ impl Files {
         }
         let parts = (0..16).filter(is_part).fold(0, |a, b| a | 1 << b);
         file.opens.forget_asked(state, parts);
-        file.change_open(state, share);
+        file.opens.change(state, share);
         Ok(stateid(self.boot, state))
     }
 
-    /// CLOSE. Locks of the open go with it. The file system is to be told.
+    /// CLOSE. Locks of the open go with it, before it, as far as the turn has a share for
+    /// them; whether all is done. Then the file system is to be told, else this is to be
+    /// asked again: the open takes no locks and does not change any more.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_BAD_STATEID`].
-    pub fn close(&self, state: &State) -> Result<(), nfsstat4> {
+    pub fn close(&self, state: &State) -> Result<bool, nfsstat4> {
+        let bad = nfsstat4::NFS4ERR_BAD_STATEID;
         let mut shard = self.shard(state.file);
-        let file = shard
-            .get_mut(&state.file)
-            .ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
-        if !file.opens.remove(state) {
-            return Err(nfsstat4::NFS4ERR_BAD_STATEID);
+        let file = shard.get_mut(&state.file).ok_or(bad)?;
+        if file.opens.find(state).is_none() {
+            return Err(bad);
         }
+        state.mark(CLOSING);
+        while let Some(lock) = file.lock_states.of_open(state) {
+            work::spend(work::OPERATION_UNITS);
+            if self.drop_lock_state(file, &lock) {
+                state.mark(UNLOCKED);
+            }
+            if work::is_used_up() {
+                return Ok(false);
+            }
+        }
+        file.opens.remove(state);
         state.mark(GONE);
         self.drop_state(state);
-        let by_it: Vec<_> = file.lock_states.by_open(state).cloned().collect();
-        let mut was_locked = false;
-        for lock in by_it {
-            was_locked |= self.drop_lock_state(file, &lock);
-        }
         // Once for all: owners and waiters may be many.
-        if was_locked {
+        if state.word() & UNLOCKED != 0 {
             self.wake(file, Range::ALL);
         }
         if file.is_empty() {
             shard.remove(&state.file);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A copy begins that outlives its COPY: what it is known by.
@@ -619,7 +672,7 @@ impl Files {
         holder: (clientid4, u32),
         file: FileKey,
     ) -> Option<(Arc<State>, stateid4)> {
-        let state = self.add(holder, Kind::Copy, file, b"", Share::default())?;
+        let state = self.add(holder, (Kind::Copy, None), file, b"", Share::default())?;
         let stateid = stateid(self.boot, &state);
         Some((state, stateid))
     }
@@ -679,88 +732,6 @@ impl Files {
             )),
             None => Ok(()),
         }
-    }
-
-    /// A client is gone with all that it had. The files that it had open, one
-    /// for each open: the file system is to be told.
-    pub fn forget_client(&self, client: clientid4) -> Vec<FileKey> {
-        let mut clients = self.clients.lock().expect("nobody panics with it");
-        let holdings = clients.remove(&client);
-        drop(clients);
-        let Some(holdings) = holdings else {
-            return Vec::new();
-        };
-        let states = {
-            let mut holdings = holdings.lock().expect("nobody panics with it");
-            holdings.is_gone = true;
-            holdings.take_states()
-        };
-        self.take_all_away(states.into_values())
-    }
-
-    /// States go at once, wherever they are. The files of those that were opens.
-    fn take_all_away(&self, states: impl Iterator<Item = Arc<State>>) -> Vec<FileKey> {
-        let mut unlocked = HashSet::new();
-        let closed = states.filter_map(|state| {
-            let (was_open, was_locked) = self.take_away(&state);
-            unlocked.extend(was_locked.then_some(state.file));
-            was_open.then_some(state.file)
-        });
-        let closed = closed.collect();
-        for key in unlocked {
-            if let Some(file) = self.shard(key).get_mut(&key) {
-                self.wake(file, Range::ALL);
-            }
-        }
-        closed
-    }
-
-    /// A state goes; whether it was an open, and whether it had locks.
-    fn take_away(&self, state: &Arc<State>) -> (bool, bool) {
-        let mut shard = self.shard(state.file);
-        let was_over = state.is_over();
-        state.mark(GONE);
-        if state.kind == Kind::Delegation && !was_over {
-            self.delegations.fetch_sub(1, Ordering::Relaxed);
-        }
-        let Some(file) = shard.get_mut(&state.file) else {
-            return (false, false);
-        };
-        let (mut was_open, mut was_locked) = (false, false);
-        match state.kind {
-            Kind::Open => was_open = file.opens.remove(state),
-            Kind::Lock { .. } => {
-                file.lock_states.remove(state);
-                was_locked = file.locks.unlock_all(state.owner.id);
-            }
-            Kind::Delegation => file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state)),
-            Kind::Copy => {}
-        }
-        if file.is_empty() {
-            shard.remove(&state.file);
-        }
-        (was_open, was_locked)
-    }
-
-    /// All that clients have in a file system is taken away by the
-    /// administrator. The clients, and the files that they had open, one for
-    /// each open.
-    pub fn revoke_system(&self, system: u64) -> (Vec<clientid4>, Vec<FileKey>) {
-        let clients: Vec<_> = {
-            let clients = self.clients.lock().expect("nobody panics with it");
-            clients.keys().copied().collect()
-        };
-        let (mut hit, mut closed) = (Vec::new(), Vec::new());
-        for client in clients {
-            let states = self.states_of(client, |state| state.file.0 == system);
-            hit.extend((!states.is_empty()).then_some(client));
-            closed.extend(self.take_all_away(states.iter().cloned()));
-            for state in states {
-                state.mark(REVOKED | BY_ADMIN);
-                self.count_revoked(client);
-            }
-        }
-        (hit, closed)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use wire::nfs4::{
     CREATE_SESSION4_FLAG_CONN_BACK_CHAN, CREATE_SESSION4_FLAG_CONN_RDMA,
     CREATE_SESSION4_FLAG_PERSIST, CREATE_SESSION4args, EXCHGID4_FLAG_BIND_PRINC_STATEID,
@@ -62,6 +62,8 @@ impl Registry {
         let Some(entry) = self.clients.remove(&id) else {
             return;
         };
+        work::spend(work::OPERATION_UNITS);
+        entry.client.leave();
         for id in &entry.sessions {
             self.end_session(id);
         }
@@ -232,6 +234,7 @@ impl Server {
             host.is_none_or(|host| entry.host == host)
                 && (!entry.is_confirmed || self.is_expired(&entry.client, now))
         };
+        work::spend(registry.clients.len() as u64);
         let may_go = registry.clients.values().filter(may_go);
         let longest = may_go.min_by_key(|entry| (entry.is_confirmed, entry.client.renewed()));
         let Some(id) = longest.map(|entry| entry.client.id) else {

@@ -10,6 +10,7 @@ mod locks;
 mod recovery;
 mod retention;
 mod times;
+mod turns;
 mod version0;
 mod version3;
 mod world;

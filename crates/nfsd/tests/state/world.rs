@@ -242,6 +242,8 @@ pub struct World {
     pub kept_bytes_max: u32,
     /// Of the call that was sent last; the next has the next.
     pub xid: u32,
+    /// Of this start of clients.
+    pub verifier: [u8; 8],
 }
 
 /// A call of the server's.
@@ -289,6 +291,7 @@ impl World {
             keeps: false,
             kept_bytes_max: 4096,
             xid: 0,
+            verifier: *b"verifier",
         }
     }
 
@@ -427,7 +430,7 @@ impl World {
     fn old_client(&mut self, conn: usize, name: &str) -> Client {
         let set = Ops::default().op(arg::OP_SETCLIENTID(SETCLIENTID4args {
             client: nfs_client_id4 {
-                verifier: *b"verifier",
+                verifier: self.verifier,
                 id: Opaque(name.as_bytes()),
             },
             callback: cb_client4 {
@@ -460,7 +463,7 @@ impl World {
     fn session_client(&mut self, conn: usize, name: &str, minor: u32) -> Client {
         let exchange = Ops::default().op(arg::OP_EXCHANGE_ID(EXCHANGE_ID4args {
             eia_clientowner: client_owner4 {
-                co_verifier: *b"verifier",
+                co_verifier: self.verifier,
                 co_ownerid: Opaque(name.as_bytes()),
             },
             eia_flags: EXCHGID4_FLAG_USE_NON_PNFS,

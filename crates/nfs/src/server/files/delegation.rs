@@ -14,6 +14,9 @@ use super::{File, FileKey, Files, Kind, OpenArgs, Refused, Share, State};
 /// it now and then.
 const REST: Nanos = 30_000_000_000;
 
+/// Delegations of one file at most: all of them are recalled at once.
+const OF_FILE_MAX: usize = 1024;
+
 /// Places that remember recalls; files share them.
 pub(super) const RECALLS: usize = 1024;
 
@@ -91,7 +94,8 @@ impl Files {
             && file.opens.find_share(writes).is_none()
             && !file.delegations.iter().any(|d| in_the_way(&d.state));
         let rests_until = self.recall_place(args.file).load(Ordering::Relaxed);
-        let has_room = self.delegations.load(Ordering::Relaxed) < self.delegations_max;
+        let has_room = self.delegations.load(Ordering::Relaxed) < self.delegations_max
+            && file.delegations.len() < OF_FILE_MAX;
         if !is_free || !has_room || args.now < rests_until {
             return None;
         }
@@ -101,7 +105,7 @@ impl Files {
         };
         let state = self.add(
             (args.client, args.uid),
-            Kind::Delegation,
+            (Kind::Delegation, None),
             args.file,
             b"",
             share,
@@ -156,6 +160,7 @@ impl Files {
         let bad = nfsstat4::NFS4ERR_BAD_STATEID;
         let mut shard = self.shard(state.file);
         let file = shard.get_mut(&state.file).ok_or(bad)?;
+        work::spend(file.delegations.len() as u64);
         let mut delegations = file.delegations.iter();
         let at = delegations.position(|d| std::ptr::eq(&*d.state, state));
         file.delegations.swap_remove(at.ok_or(bad)?);
@@ -168,26 +173,30 @@ impl Files {
     }
 
     /// Takes delegations away that were recalled more than `patience` ago and
-    /// not returned: their clients must say FREE_STATEID for them.
+    /// not returned: their clients must say FREE_STATEID for them. What the turn has no
+    /// share for comes the next time.
     pub fn revoke_overdue(&self, patience: Nanos, now: Nanos) -> Vec<Arc<State>> {
         let mut overdue = Vec::new();
-        {
-            let mut recalled = self.recalled.lock().expect("nobody panics with it");
-            while let Some((since, _)) = recalled.front()
-                && now.saturating_sub(*since) > patience
-            {
-                overdue.extend(recalled.pop_front().map(|(_, state)| state));
-            }
-            // Those that were returned are not kept from going.
-            recalled.retain(|(_, state)| !state.is_over());
-        }
-        overdue.retain(|state| {
-            let is_revoked = !state.is_over() && self.end_delegation(state, REVOKED).is_ok();
-            if is_revoked {
+        while let Some(state) = self.next_overdue(patience, now) {
+            work::spend(1);
+            if !state.is_over() && self.end_delegation(&state, REVOKED).is_ok() {
                 self.count_revoked(state.client);
+                overdue.push(state);
             }
-            is_revoked
-        });
+            if work::is_used_up() {
+                break;
+            }
+        }
         overdue
+    }
+
+    /// The delegation that was recalled first, if it is over or must be by now.
+    fn next_overdue(&self, patience: Nanos, now: Nanos) -> Option<Arc<State>> {
+        let mut recalled = self.recalled.lock().expect("nobody panics with it");
+        let (since, state) = recalled.front()?;
+        match now.saturating_sub(*since) > patience || state.is_over() {
+            true => recalled.pop_front().map(|(_, state)| state),
+            false => None,
+        }
     }
 }

@@ -67,7 +67,11 @@ impl Files {
         let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
         let mut shard = self.shard(open.file);
         let file = shard.get_mut(&open.file).ok_or(bad.clone())?;
-        let share = file.opens.find(open).ok_or(bad)?.state.share();
+        let by = file.opens.find(open).ok_or(bad)?.state.clone();
+        if by.is_closing() {
+            return Err(Refused::Status(nfsstat4::NFS4ERR_DELAY));
+        }
+        let share = by.share();
         let id = self.owner_id(open.client, OwnerKind::Lock, owner);
         if let Some(state) = file.lock_states.of_owner(id).cloned() {
             let stateid = self.lock_in(file, &state, args)?;
@@ -75,9 +79,12 @@ impl Files {
         }
         check_lock(file, id, share, args)?;
         let kind = Kind::Lock { open: open.number };
-        let state = self.add((open.client, open.uid), kind, open.file, owner, share);
+        let holder = (open.client, open.uid);
+        let state = self.add(holder, (kind, Some(by)), open.file, owner, share);
         let state = state.ok_or(full.clone())?;
-        if file.locks.lock(args.by(state.owner.id)).is_err() {
+        let wanted = args.by(state.owner.id);
+        let locked = file.change_locks(&state.owner, |locks| locks.lock(wanted));
+        if locked.is_err() {
             state.mark(GONE);
             self.drop_state(&state);
             return Err(full);
@@ -105,7 +112,8 @@ impl Files {
     fn lock_in(&self, file: &mut File, state: &State, args: LockArgs) -> Result<stateid4, Refused> {
         check_lock(file, state.owner.id, state.share(), args)?;
         let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
-        let locked = file.locks.lock(args.by(state.owner.id));
+        let wanted = args.by(state.owner.id);
+        let locked = file.change_locks(&state.owner, |locks| locks.lock(wanted));
         let is_less = locked.map_err(|_| full)?;
         state.change(state.share());
         if is_less {
@@ -144,7 +152,8 @@ impl Files {
         let file = shard.get_mut(&state.file);
         let file = file.filter(|file| file.lock_states.has(state));
         let file = file.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
-        let unlocked = file.locks.unlock(state.owner.id, range);
+        let owner = &state.owner;
+        let unlocked = file.change_locks(owner, |locks| locks.unlock(owner.id, range));
         let is_less = unlocked.map_err(|_| nfsstat4::NFS4ERR_LOCK_RANGE)?;
         state.change(state.share());
         if is_less {
@@ -153,28 +162,30 @@ impl Files {
         Ok(stateid(self.boot, state))
     }
 
-    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37).
+    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37), as far as the turn has a share for
+    /// it; whether all is done. Else this is to be asked again.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_LOCKS_HELD`].
-    pub fn release_lock_owner(&self, client: clientid4, name: &[u8]) -> Result<(), nfsstat4> {
+    pub fn release_lock_owner(&self, client: clientid4, name: &[u8]) -> Result<bool, nfsstat4> {
         let Some(owner) = self.find_owner(client, OwnerKind::Lock, name) else {
-            return Ok(());
+            return Ok(true);
         };
-        let states = self.states_of_owner(client, &owner);
-        for state in &states {
-            let shard = self.shard(state.file);
-            let file = shard.get(&state.file);
-            if file.is_some_and(|file| file.locks.holds(owner.id)) {
-                return Err(nfsstat4::NFS4ERR_LOCKS_HELD);
-            }
+        if owner.locked.load(Ordering::Relaxed) > 0 {
+            return Err(nfsstat4::NFS4ERR_LOCKS_HELD);
         }
-        for state in &states {
+        let mut from = Some(0);
+        while let Some(state) = from.and_then(|from| self.state_of_owner(client, &owner, from)) {
+            work::spend(work::OPERATION_UNITS);
             // Who takes a lock meanwhile keeps it.
-            self.free(state)?;
+            self.free(&state)?;
+            if work::is_used_up() {
+                return Ok(false);
+            }
+            from = state.number.checked_add(1);
         }
         self.drop_owner(client, &owner);
-        Ok(())
+        Ok(true)
     }
 
     /// The state of an owner's locks goes, and its locks; whether it had any: then
@@ -183,7 +194,7 @@ impl Files {
         file.lock_states.remove(state);
         state.mark(GONE);
         self.drop_state(state);
-        file.locks.unlock_all(state.owner.id)
+        file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id))
     }
 
     /// Somebody was refused a lock, and would have waited for it: it comes with

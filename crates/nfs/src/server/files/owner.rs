@@ -10,7 +10,7 @@ use wire::nfs4::{nfs_opnum4, nfsstat4};
 use super::super::locks::LockOwner;
 
 /// What an owner owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum OwnerKind {
     /// Opens.
@@ -31,6 +31,8 @@ pub struct Owner {
     pub(super) kind: OwnerKind,
     /// That have it as their owner.
     pub(super) states: AtomicU32,
+    /// Files in which it has locks.
+    pub(super) locked: AtomicU32,
     turn: Mutex<Turn>,
 }
 
@@ -81,6 +83,7 @@ impl Owner {
             name: name.into(),
             kind,
             states: AtomicU32::new(0),
+            locked: AtomicU32::new(0),
             turn: Mutex::default(),
         }
     }

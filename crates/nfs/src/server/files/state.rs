@@ -44,6 +44,8 @@ pub struct State {
     pub owner: Arc<Owner>,
     /// Its number.
     pub number: u32,
+    /// Of locks, the open that they are taken by, whose share is theirs.
+    open: Option<Arc<State>>,
     /// `seqid` of the state id above, share access and deny, and the flags.
     word: AtomicU64,
 }
@@ -58,11 +60,15 @@ pub(super) const RECALLED: u64 = 1 << 10;
 pub(super) const BY_ADMIN: u64 = 1 << 11;
 /// Its open owner has yet to say OPEN_CONFIRM.
 pub(super) const UNCONFIRMED: u64 = 1 << 12;
+/// CLOSE is at it.
+pub(super) const CLOSING: u64 = 1 << 13;
+/// CLOSE has let locks go that others may wait for.
+pub(super) const UNLOCKED: u64 = 1 << 14;
 
 impl State {
     pub(super) fn new(
         (client, uid, number): (clientid4, u32, u32),
-        kind: Kind,
+        (kind, open): (Kind, Option<Arc<State>>),
         file: FileKey,
         owner: Arc<Owner>,
         share: Share,
@@ -74,6 +80,7 @@ impl State {
             file,
             owner,
             number,
+            open,
             word: AtomicU64::new(1 << 32 | share.bits()),
         }
     }
@@ -92,7 +99,8 @@ impl State {
     /// What it lets its client do, and others not.
     #[inline]
     pub fn share(&self) -> Share {
-        Share::of_bits(self.word())
+        let state = self.open.as_deref().unwrap_or(self);
+        Share::of_bits(state.word())
     }
 
     /// A change of a state that is there: the next `seqid`, which is never 0
@@ -107,12 +115,6 @@ impl State {
         self.word.store(word, Ordering::Release);
     }
 
-    /// The share of the open below has changed.
-    pub(super) fn set_share(&self, share: Share) {
-        let word = self.word() & !0xf | share.bits();
-        self.word.store(word, Ordering::Release);
-    }
-
     pub(super) fn mark(&self, flag: u64) {
         self.word.fetch_or(flag, Ordering::AcqRel);
     }
@@ -124,6 +126,11 @@ impl State {
     /// Whether the client was asked to return it.
     pub fn is_recalled(&self) -> bool {
         self.word() & RECALLED != 0
+    }
+
+    /// Whether CLOSE is at it: it is not to be changed any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.word() & CLOSING != 0
     }
 
     /// Whether it is closed, returned or taken away.

@@ -103,7 +103,7 @@ fn close_wakes_waiters_once_however_many_owners_had_locks() {
         locked.expect("room");
     }
     let (closed, units) = units_of(|| files.close(&opened));
-    assert!(closed.is_ok() && files.take_woken().is_empty());
+    assert!(closed == Ok(true) && files.take_woken().is_empty());
     let once = locking::WAITERS_MAX as u64 * 64;
     assert!(units < once + OWNERS * 32, "{units} units for one CLOSE");
 }
@@ -239,15 +239,55 @@ fn opens_and_lock_states_of_a_file_are_found_without_a_search() {
         assert!(unlocked.is_ok());
     });
     cost("RELEASE_LOCKOWNER", &|| {
-        assert_eq!(files.release_lock_owner(A, &name(OPENS - 1)), Ok(()));
+        assert_eq!(files.release_lock_owner(A, &name(OPENS - 1)), Ok(true));
     });
     cost("CLOSE", &|| assert!(files.close(&opens[0]).is_ok()));
-    // All that a client has goes in one pass.
     let states = u64::from(OPENS) * 2;
-    let (closed, units) = units_of(|| files.forget_client(A));
-    assert_eq!(closed.len(), OPENS as usize);
+    let mut removal = files.forget_client(A).expect("it is there");
+    let (removed, units) = units_of(|| files.take_away(&mut removal));
+    assert!(removed.is_done);
+    assert_eq!(removed.closed.len(), OPENS as usize);
     assert!(
         units < 64 * states,
         "{units} units to forget {states} states"
     );
+}
+
+/// However much a client has had, one step takes no more than its share and what one
+/// state costs.
+#[test]
+fn client_that_is_gone_is_taken_away_in_steps() {
+    let (files, locks) = crowded();
+    for owner in 0..1000_u64 {
+        open(&files, A, &owner.to_be_bytes());
+    }
+    let mut removal = files.forget_client(A).expect("it is there");
+    assert!(files.forget_client(A).is_none(), "somebody is at it");
+    let (mut closed, mut steps) = (0, 0);
+    loop {
+        let mut units = 0;
+        let max = work::TURN_UNITS_MAX;
+        let removed = work::take_turn(&mut units, max, || files.take_away(&mut removal));
+        assert!(units < max + WHOLE_TABLE_MAX, "{units} units in one step");
+        (closed, steps) = (closed + removed.closed.len(), steps + 1);
+        if removed.is_done {
+            break;
+        }
+        assert!(files.is_leaving(A) && !files.has_state(A));
+        files.admit(A, false);
+        assert!(matches!(
+            files.lock(&locks, write_lock(u64::MAX / 2, 1)),
+            Err(Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID)) | Ok(_)
+        ));
+    }
+    assert!(steps > 2, "{steps} steps");
+    assert_eq!(closed, 1001);
+    assert!(!files.is_leaving(A) && files.holdings(A).is_none());
+    assert_eq!(
+        files.take_woken().len(),
+        locking::WAITERS_MAX,
+        "all are told"
+    );
+    let held = files.held.load(Ordering::Relaxed);
+    assert_eq!(held, 2, "an open of B, and its owner");
 }

@@ -1,0 +1,193 @@
+//! States that are taken away from their clients, in steps: a client may have very
+//! many, and others have their turns meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::vec;
+
+use machine::work;
+use wire::nfs4::clientid4;
+
+use super::super::locks::{LockOwner, Range};
+use super::state::{BY_ADMIN, GONE, REVOKED};
+use super::{FileKey, Files, Kind, Owner, OwnerKind, State};
+
+/// States that are being taken away: [`Files::take_away`].
+pub struct Removal {
+    states: Box<dyn Iterator<Item = Arc<State>> + Send>,
+    whose: Whose,
+    /// Files where there were locks: who waits for those is told at the end.
+    unlocked: BTreeSet<FileKey>,
+}
+
+enum Whose {
+    /// A client that is gone, with its owners.
+    Gone {
+        client: clientid4,
+        by_owner: btree_set::IntoIter<(LockOwner, u32)>,
+        owners: BTreeMap<(OwnerKind, Box<[u8]>), Arc<Owner>>,
+    },
+    /// Of what these clients have, that in this file system.
+    InSystem {
+        system: u64,
+        clients: vec::IntoIter<clientid4>,
+    },
+}
+
+/// What one step has taken away.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// The files that were open, one for each open: the file system is to be told.
+    pub closed: Vec<FileKey>,
+    /// Clients that have lost something to the administrator.
+    pub losers: Vec<clientid4>,
+    /// Nothing is left to be taken away.
+    pub is_done: bool,
+}
+
+impl Files {
+    /// A client is gone: from now on it has nothing that is good for anything, and gets
+    /// nothing more. What it had stays in the way of others until it is taken away.
+    /// `None` where there is nothing to take, or somebody else is at it.
+    pub fn forget_client(&self, client: clientid4) -> Option<Removal> {
+        let holdings = self.holdings(client)?;
+        let mut holdings = holdings.lock().expect("nobody panics with it");
+        if std::mem::replace(&mut holdings.is_gone, true) {
+            return None;
+        }
+        let states = std::mem::take(&mut holdings.states);
+        Some(Removal {
+            states: Box::new(states.into_values()),
+            whose: Whose::Gone {
+                client,
+                by_owner: std::mem::take(&mut holdings.by_owner).into_iter(),
+                owners: std::mem::take(&mut holdings.owners),
+            },
+            unlocked: BTreeSet::new(),
+        })
+    }
+
+    /// Whether a client is gone and what it had is not all taken away yet.
+    pub fn is_leaving(&self, client: clientid4) -> bool {
+        self.holdings(client)
+            .is_some_and(|holdings| holdings.lock().expect("nobody panics with it").is_gone)
+    }
+
+    /// All that clients have in a file system is taken away by the administrator.
+    pub fn revoke_system(&self, system: u64) -> Removal {
+        let clients = self.clients.lock().expect("nobody panics with it");
+        let clients: Vec<_> = clients.keys().copied().collect();
+        Removal {
+            states: Box::new(std::iter::empty()),
+            whose: Whose::InSystem {
+                system,
+                clients: clients.into_iter(),
+            },
+            unlocked: BTreeSet::new(),
+        }
+    }
+
+    /// Takes away as much as the turn has a share for ([`machine::work`]), and some
+    /// in any case.
+    pub fn take_away(&self, removal: &mut Removal) -> Removed {
+        let mut removed = Removed::default();
+        loop {
+            match removal.states.next() {
+                Some(state) => self.take_state(removal, &state, &mut removed),
+                None => removed.is_done = !self.take_rest(removal, &mut removed),
+            }
+            if removed.is_done || work::is_used_up() {
+                return removed;
+            }
+        }
+    }
+
+    /// A state goes, wherever it is.
+    fn take_state(&self, removal: &mut Removal, state: &Arc<State>, removed: &mut Removed) {
+        work::spend(work::OPERATION_UNITS);
+        let (was_open, was_locked) = self.take_from_file(state);
+        if was_locked {
+            removal.unlocked.insert(state.file);
+        }
+        if was_open {
+            work::spend(work::OPERATION_UNITS);
+            removed.closed.push(state.file);
+        }
+        match &mut removal.whose {
+            Whose::Gone { by_owner, .. } => {
+                by_owner.next();
+                self.held.fetch_sub(1, Ordering::Relaxed);
+            }
+            Whose::InSystem { .. } => {
+                state.mark(REVOKED | BY_ADMIN);
+                self.count_revoked(state.client);
+            }
+        }
+    }
+
+    /// What there is beside states, or states of the next client; whether there is more.
+    fn take_rest(&self, removal: &mut Removal, removed: &mut Removed) -> bool {
+        work::spend(1);
+        match &mut removal.whose {
+            Whose::Gone { owners, .. } => {
+                if owners.pop_first().is_some() {
+                    self.held.fetch_sub(1, Ordering::Relaxed);
+                    return true;
+                }
+            }
+            Whose::InSystem { system, clients } => {
+                if let Some(client) = clients.next() {
+                    let states = self.states_of(client, |state| state.file.0 == *system);
+                    removed
+                        .losers
+                        .extend((!states.is_empty()).then_some(client));
+                    removal.states = Box::new(states.into_iter());
+                    return true;
+                }
+            }
+        }
+        if let Some(key) = removal.unlocked.pop_first() {
+            if let Some(file) = self.shard(key).get_mut(&key) {
+                self.wake(file, Range::ALL);
+            }
+            return true;
+        }
+        if let Whose::Gone { client, .. } = removal.whose {
+            let mut clients = self.clients.lock().expect("nobody panics with it");
+            clients.remove(&client);
+        }
+        false
+    }
+
+    /// A state goes from its file; whether it was an open, and whether it had locks.
+    fn take_from_file(&self, state: &Arc<State>) -> (bool, bool) {
+        let mut shard = self.shard(state.file);
+        let was_over = state.is_over();
+        state.mark(GONE);
+        if state.kind == Kind::Delegation && !was_over {
+            self.delegations.fetch_sub(1, Ordering::Relaxed);
+        }
+        let Some(file) = shard.get_mut(&state.file) else {
+            return (false, false);
+        };
+        let (mut was_open, mut was_locked) = (false, false);
+        match state.kind {
+            Kind::Open => was_open = file.opens.remove(state),
+            Kind::Lock { .. } => {
+                file.lock_states.remove(state);
+                was_locked =
+                    file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id));
+            }
+            Kind::Delegation => {
+                work::spend(file.delegations.len() as u64);
+                file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state));
+            }
+            Kind::Copy => {}
+        }
+        if file.is_empty() {
+            shard.remove(&state.file);
+        }
+        (was_open, was_locked)
+    }
+}

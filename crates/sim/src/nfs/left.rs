@@ -1,0 +1,61 @@
+//! What a client has had that has come again just before a target serves others: as much
+//! as takes many turns to take away.
+
+use nfs::connection::Credential;
+use nfs::server::files::{LockArgs, OpenArgs, Share};
+use nfs::server::locks::Range;
+use nfs::server::{CallbackAddress, ClientOwner};
+use nfsd::Nfsd;
+use reactor::Nanos;
+
+/// Its opens, and as many owners of locks.
+const STATES: u64 = 2000;
+
+/// A client with many states comes, and comes again.
+pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
+    let before = come(nfsd, 1, now);
+    nfsd.files.admit(before, true);
+    for owner in 0..STATES {
+        let owner = owner.to_be_bytes();
+        let opened = nfsd.files.open(&OpenArgs {
+            client: before,
+            uid: 0,
+            owner: &owner,
+            // Of no file system: nobody has to be told that it is closed.
+            file: (u64::MAX, 1),
+            share: Share { access: 3, deny: 0 },
+            delegate: None,
+            must_confirm: false,
+            now,
+        });
+        let wanted = LockArgs {
+            range: Range::new(u64::from_be_bytes(owner) * 2, 1).expect("a range"),
+            is_exclusive: true,
+        };
+        let open = opened.expect("there is room").state;
+        let locked = nfsd.files.lock_first(&open, &owner, wanted);
+        locked.expect("nobody has a lock there");
+    }
+    come(nfsd, 2, now);
+}
+
+/// It comes, by the name that it had before: its client id.
+fn come(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
+    let owner = ClientOwner {
+        verifier: [incarnation; 8],
+        id: b"has had much",
+        host: 1,
+    };
+    let address = CallbackAddress {
+        program: 0,
+        netid: Box::default(),
+        address: Box::default(),
+        ident: 0,
+    };
+    let principal = (&Credential::default()).into();
+    let set = (nfsd.server).set_clientid(owner, address, principal, (now, &|_| true));
+    let (id, verifier) = set.expect("there is room");
+    let confirmed = nfsd.server.confirm_clientid(id, verifier, principal, now);
+    confirmed.expect("it was set");
+    id
+}
