@@ -11,13 +11,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("machine", &["faults"]),
     ("mem", &["faults", "machine"]),
     ("wire", &[]),
+    ("random", &[]),
     ("testkit", &["wire"]),
     ("auth", &[]),
     ("tune", &[]),
-    ("nvmf", &["faults", "machine", "wire"]),
+    ("nvmf", &["faults", "machine", "random", "wire"]),
     ("scsi", &["wire"]),
-    ("iscsi", &["auth", "faults", "machine", "wire"]),
-    ("nfs", &["machine", "wire"]),
+    ("iscsi", &["auth", "faults", "machine", "random", "wire"]),
+    ("nfs", &["machine", "random", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
@@ -81,14 +82,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "client",
-        &["host", "machine", "mem", "reactor", "store", "wire"],
+        &[
+            "host", "machine", "mem", "random", "reactor", "store", "wire",
+        ],
     ),
-    ("bench", &["client", "mem", "reactor"]),
+    ("bench", &["client", "mem", "random", "reactor"]),
     (
         "sim",
         &[
-            "faults", "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "reactor", "store",
-            "target", "wire",
+            "faults", "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
+            "store", "target", "wire",
         ],
     ),
     (
@@ -102,11 +105,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Rooms of ours that tests of a room may use beside those. A test with both ends of a
 /// protocol stands with either.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
-    ("reactor", &["needs"]),
-    ("store", &["needs"]),
-    ("nfsd", &["target", "testkit"]),
+    ("mem", &["random"]),
+    ("reactor", &["needs", "random"]),
+    ("store", &["needs", "random"]),
+    ("nfsd", &["random", "target", "testkit"]),
     ("host", &["store", "target"]),
-    ("target", &["host", "needs", "testkit", "wire"]),
+    ("target", &["host", "needs", "random", "testkit", "wire"]),
     ("client", &["needs", "nvmf", "target"]),
     ("weft", &["host", "needs", "wire"]),
 ];

@@ -20,12 +20,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use random::Random;
 use rustix::thread::LinkNameSpaceType;
 use serde::Serialize;
 
 use client::clock::{Clock, thread_cpu_ns};
 use client::latency::{Latencies, Summary};
-use client::random::Random;
 use client::units::{parse_bytes, parse_duration, show_bytes, show_count};
 
 /// The longest reply without payload.

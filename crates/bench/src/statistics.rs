@@ -151,7 +151,7 @@ impl Steadiness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::random::Random;
+    use random::Random;
 
     fn uniform(random: &mut Random) -> f64 {
         (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn cpu_time_grows_with_work() {
         let before = super::thread_cpu_ns();
-        let mut random = crate::random::Random::new(1);
+        let mut random = random::Random::new(1);
         let sum = (0..1000).fold(0u64, |sum, _| sum.wrapping_add(random.next_u64()));
         assert!(sum != 0 && super::thread_cpu_ns() > before);
     }

@@ -9,5 +9,4 @@ pub mod clock;
 pub mod discover;
 pub mod latency;
 pub mod perf;
-pub mod random;
 pub mod units;

@@ -14,8 +14,9 @@ use iscsi::{
     Auth, Credentials, DigestPolicy, Joined, Limits, LoginState, Negotiated, Portal, PortalGroup,
     Registry, RegistryConfig, Session, Target, Then, Via, target,
 };
-use machine::testing::{Dice, End};
+use machine::testing::End;
 use proptest::prelude::*;
+use random::Random;
 use wire::iscsi::LoginStatus;
 
 const INITIATOR: &str = "iqn.2026-01.org.example:host";
@@ -55,14 +56,14 @@ fn meet(
     cid: u16,
     seed: u64,
 ) -> Result<(Negotiated, Joined), FatalError> {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let via = Via {
         connection: u64::from(cid) + 1,
         listener: 1,
         local: "192.0.2.1:3260".parse().expect("an address"),
         peer: "192.0.2.7:40000".parse().expect("an address"),
     };
-    let secret_bytes = [dice.below(256) as u8; RANDOM_LEN];
+    let secret_bytes = [random.below(256) as u8; RANDOM_LEN];
     let mut initiator = End::new(initiator::Connection::new(
         settings,
         session.clone(),
@@ -74,14 +75,14 @@ fn meet(
     let mut state = LoginState::new();
     let mut joined = None;
     for _ in 0..100_000 {
-        initiator.transmit(&mut there, 1 + dice.below(2) as usize);
-        target.receive(&mut there, 1 + dice.below(700) as usize);
+        initiator.transmit(&mut there, 1 + random.below(2) as usize);
+        target.receive(&mut there, 1 + random.below(700) as usize);
         while let Some(op) = target.next_op() {
             assert_eq!(op, target::Op::Login, "nothing else can come");
             let step = target.machine.take_login();
             let mut random = |bytes: &mut [u8]| {
                 for byte in bytes {
-                    *byte = dice.below(256) as u8;
+                    *byte = random.below(256) as u8;
                 }
             };
             let outcome = registry.login(&mut state, &step, &via, &mut random);
@@ -92,8 +93,8 @@ fn meet(
             }
             target.machine.login_answer(outcome.answer);
         }
-        target.transmit(&mut back, 1 + dice.below(2) as usize);
-        initiator.receive(&mut back, 1 + dice.below(700) as usize);
+        target.transmit(&mut back, 1 + random.below(2) as usize);
+        initiator.receive(&mut back, 1 + random.below(700) as usize);
         match initiator.next_op() {
             Some(initiator::Op::Ready) => {
                 let joined = joined.expect("the registry let it in before");

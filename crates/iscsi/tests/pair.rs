@@ -15,8 +15,9 @@ use iscsi::initiator::{
 use iscsi::testing::{Target, cdb};
 use iscsi::{Negotiated, Session, target};
 use machine::Tag;
-use machine::testing::{Dice, End};
+use machine::testing::End;
 use proptest::prelude::*;
+use random::Random;
 use wire::iscsi::{
     BHS_LEN, Bhs, LogoutReason, RejectReason, TaskFunction, TaskResponse, opcode, padded,
 };
@@ -54,7 +55,7 @@ struct Tally {
 }
 
 struct World {
-    dice: Dice,
+    random: Random,
     initiator: End<initiator::Connection>,
     target: Target,
     /// What the initiator wrote and no flip was decided about.
@@ -80,8 +81,8 @@ struct World {
 }
 
 /// The values of a login, and the text that tells them to the initiator.
-fn agreed(dice: &mut Dice) -> (initiator::Settings, Negotiated, String) {
-    let mut pick = |of: &[u32]| of[dice.below(of.len() as u32) as usize];
+fn agreed(random: &mut Random) -> (initiator::Settings, Negotiated, String) {
+    let mut pick = |of: &[u32]| of[random.below(of.len() as u64) as usize];
     let max_burst = pick(&[512, 4096, 65_536, 1 << 20]);
     let first_burst = pick(&[512, 1001, 8192, 65_536]).min(max_burst);
     let negotiated = Negotiated {
@@ -124,9 +125,9 @@ fn agreed(dice: &mut Dice) -> (initiator::Settings, Negotiated, String) {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mut dice = Dice::new(seed);
-        let (settings, negotiated, answer) = agreed(&mut dice);
-        let depth = [1, 2, 16, 128][dice.below(4) as usize];
+        let mut random = Random::new(seed);
+        let (settings, negotiated, answer) = agreed(&mut random);
+        let depth = [1, 2, 16, 128][random.below(4) as usize];
         let role = target::Role {
             session: Rc::new(RefCell::new(Session::new(CMD_SN, depth, false))),
             negotiated,
@@ -162,12 +163,12 @@ impl World {
             flips: false,
             flipped: HashSet::new(),
             digests: negotiated,
-            dice,
+            random,
         }
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let seed = self.dice.below(u32::MAX);
+        let seed = self.random.next_u32();
         (0..len as u32)
             .map(|n| (seed ^ n.wrapping_mul(0x9e37_79b1) >> 13) as u8)
             .collect()
@@ -179,9 +180,9 @@ impl World {
             return;
         }
         let sizes = [1, 1, 8, 8, 16, 33, WINDOW_BLOCKS as u32];
-        let blocks = sizes[self.dice.below(sizes.len() as u32) as usize] as usize;
-        let first = self.dice.below((WINDOW_BLOCKS - blocks + 1) as u32) as usize;
-        match self.dice.below(10) {
+        let blocks = sizes[self.random.below(sizes.len() as u64) as usize] as usize;
+        let first = self.random.below((WINDOW_BLOCKS - blocks + 1) as u64) as usize;
+        match self.random.below(10) {
             0..=3 => self.read(first, blocks),
             4..=7 => self.write(first, blocks),
             8 => self.inquire(),
@@ -191,8 +192,8 @@ impl World {
 
     /// What an initiator expects, and what it will hear, of `len` bytes.
     fn expectation(&mut self, len: u32) -> (u32, Residual) {
-        let odd = 1 + self.dice.below(700);
-        match self.dice.below(8) {
+        let odd = 1 + self.random.below(700) as u32;
+        match self.random.below(8) {
             0 => (len + odd, Residual::Underflow(odd)),
             1 if len > odd => (len - odd, Residual::Overflow(odd)),
             _ => (len, Residual::None),
@@ -228,7 +229,7 @@ impl World {
             writes: Some((lba * BLOCK, memory[..len.min(edtl as usize)].to_vec())),
         };
         let mut cdb = cdb::write(lba as u32, blocks as u16);
-        if self.dice.one_in(10) {
+        if self.random.one_in(10) {
             // Refused, whatever data comes: the stream must go on.
             cdb[0] = 0xfe;
             expected.status = status::CHECK_CONDITION;
@@ -239,7 +240,7 @@ impl World {
     }
 
     fn inquire(&mut self) {
-        let (asked, edtl) = (self.dice.below(80), self.dice.below(90));
+        let (asked, edtl) = (self.random.below(80) as u32, self.random.below(90) as u32);
         let len = asked.min(61);
         let residual = match len.cmp(&edtl) {
             std::cmp::Ordering::Less => Residual::Underflow(edtl - len),
@@ -271,7 +272,7 @@ impl World {
     fn put(&mut self, cdb: [u8; 16], data: Data, memory: Vec<u8>, expected: Expected) {
         let mut command = Command::new(0, cdb);
         // Behind a reset its CmdSN would not tell on which side of it it stands.
-        command.is_immediate = self.others == 0 && self.dice.one_in(20);
+        command.is_immediate = self.others == 0 && self.random.one_in(20);
         let tag = self.initiator.machine.submit(&command, data);
         let tag = tag.expect("the caller looked for room");
         self.initiator.set_memory(tag, memory);
@@ -286,10 +287,10 @@ impl World {
         let machine = &mut self.initiator.machine;
         let mut tags: Vec<_> = self.pending.keys().copied().collect();
         tags.sort_unstable();
-        let some = (!tags.is_empty()).then(|| tags[self.dice.below(tags.len() as u32) as usize]);
+        let some = (!tags.is_empty()).then(|| tags[self.random.below(tags.len() as u64) as usize]);
         // What was lost and aborted at once is no way out of for this initiator.
         let kinds = if self.flips { 2 } else { 5 };
-        let sent = match self.dice.below(kinds) {
+        let sent = match self.random.below(kinds) {
             0 => machine.ping(),
             1 => machine.text(b"SendTargets=All\0"),
             2 => machine.task_management(TaskFunction::LogicalUnitReset, lun_field(0), None),
@@ -318,7 +319,7 @@ impl World {
         match op {
             Op::Ready => {
                 self.is_ready = true;
-                let len = self.dice.below(20_000) as usize;
+                let len = self.random.below(20_000) as usize;
                 let text: Vec<u8> = self.bytes(len).iter().map(|b| b'a' + b % 26).collect();
                 self.text = [b"TargetAlias=", &text[..], b"\0"].concat();
                 self.target.text_answer = self.text.clone();
@@ -399,9 +400,9 @@ impl World {
                 return;
             }
             let is_command = len > 0 && bhs.opcode() == opcode::SCSI_COMMAND;
-            if is_command && self.dice.one_in(2) && self.flipped.insert(bhs.itt.get()) {
-                let at = data + self.dice.below((end - data) as u32) as usize;
-                self.sent[at] ^= 1 << self.dice.below(8);
+            if is_command && self.random.one_in(2) && self.flipped.insert(bhs.itt.get()) {
+                let at = data + self.random.below((end - data) as u64) as usize;
+                self.sent[at] ^= 1 << self.random.below(8);
                 self.tally.flips += 1;
             }
             self.to_target.extend(self.sent.drain(..end));
@@ -410,15 +411,15 @@ impl World {
 
     /// One random move of anybody.
     fn step(&mut self, commands: usize) {
-        let size = match self.dice.below(4) {
-            0 => 1 + self.dice.below(30) as usize,
-            1 => 1 + self.dice.below(3000) as usize,
+        let size = match self.random.below(4) {
+            0 => 1 + self.random.below(30) as usize,
+            1 => 1 + self.random.below(3000) as usize,
             _ => usize::MAX,
         };
-        let pdus = 1 + self.dice.below(6) as usize;
+        let pdus = 1 + self.random.below(6) as usize;
         let target = &mut self.target;
-        match self.dice.below(8) {
-            0 if self.is_ready && self.submitted < commands => match self.dice.one_in(12) {
+        match self.random.below(8) {
+            0 if self.is_ready && self.submitted < commands => match self.random.one_in(12) {
                 true => self.submit_other(),
                 false => self.submit(),
             },
@@ -431,11 +432,11 @@ impl World {
                 target.take_ops();
             }
             3 if !target.starved.is_empty() => {
-                let index = self.dice.below(target.starved.len() as u32);
+                let index = self.random.below(target.starved.len() as u64);
                 target.feed(index as usize);
             }
             4 if !target.work.is_empty() => {
-                let index = self.dice.below(target.work.len() as u32);
+                let index = self.random.below(target.work.len() as u64);
                 target.execute(index as usize);
             }
             5 => target.transmit(&mut self.to_initiator, pdus),

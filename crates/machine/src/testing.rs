@@ -1,35 +1,9 @@
 //! Drivers on plain memory: for tests, fuzz targets and simulations of any
-//! protocol. [`End`] is one machine with its commands' memory, [`Dice`] the
-//! choices of a seed.
+//! protocol. [`End`] is one machine with its commands' memory.
 
 use std::collections::VecDeque;
 
 use crate::{Machine, Step, Tag, Tail, Transmit, crc32c};
-
-/// Choices that follow from a seed (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// The choices of `seed`.
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % u64::from(bound.max(1))) as u32
-    }
-
-    /// Whether one chance in `of` came true.
-    pub fn one_in(&mut self, of: u32) -> bool {
-        self.below(of) == 0
-    }
-}
 
 /// A machine with the memory of its commands and its staged bytes.
 #[derive(Debug)]

@@ -5,25 +5,18 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use mem::{FRAME_BYTES, Frames, Region, copy_in};
+use random::Random;
 
 const SIZE: u64 = 1 << 30;
 
-/// A small generator (xorshift).
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Nanoseconds of one call, the best of five rounds.
 fn ns(rounds: u64, mut call: impl FnMut(u64)) -> f64 {
-    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut random = Random::new(1);
     let mut best = f64::MAX;
     for _ in 0..5 {
         let start = Instant::now();
         for _ in 0..rounds {
-            call(next(&mut state));
+            call(random.next_u64());
         }
         best = best.min(start.elapsed().as_secs_f64() * 1e9 / rounds as f64);
     }

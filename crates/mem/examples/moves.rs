@@ -4,6 +4,7 @@
 //! `cargo run --release -p mem --example moves`
 
 use mem::{Region, copy_in, copy_in_crc, crc32c};
+use random::Random;
 use std::time::Instant;
 
 const REGION_BYTES: u64 = 1 << 30;
@@ -24,13 +25,8 @@ fn main() {
     for chunk in 0..REGION_BYTES >> 17 {
         copy_in(region.range(chunk << 17, 1 << 17), &src[..1 << 17]);
     }
-    let mut state = 1u64;
-    let mut place = |len: u32| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 33) % (REGION_BYTES / u64::from(len)) * u64::from(len)
-    };
+    let mut random = Random::new(1);
+    let mut place = |len: u32| random.below(REGION_BYTES / u64::from(len)) * u64::from(len);
     for len in [4096, 131_072] {
         let bytes = &src[..len as usize];
         let hot = region.range(0, len);

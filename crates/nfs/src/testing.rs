@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use machine::testing::{Dice, End};
+use machine::testing::End;
 use machine::{Machine, Tag};
+use random::Random;
 use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3};
 use wire::nfs3::{NFS_V3, WRITE3args, nfs_proc3, stable_how};
 use wire::nfs4::{
@@ -361,7 +362,7 @@ pub fn fuzz(input: &[u8]) {
     let Some((seed, records)) = input.split_first_chunk::<4>() else {
         return;
     };
-    let mut dice = Dice::new(u64::from(u32::from_le_bytes(*seed)));
+    let mut random = Random::new(u64::from(u32::from_le_bytes(*seed)));
     let mut stream = stream_of(records);
     let settings = crate::connection::Settings {
         calls_max: 4,
@@ -379,23 +380,23 @@ pub fn fuzz(input: &[u8]) {
     let mut idle = 0;
     while idle < 64 {
         idle += 1;
-        if server.receive(&mut stream, 1 + dice.below(300) as usize) {
+        if server.receive(&mut stream, 1 + random.below(300) as usize) {
             idle = 0;
         }
-        if dice.one_in(2) {
-            let gives = !dice.one_in(4);
+        if random.one_in(2) {
+            let gives = !random.one_in(4);
             server.feed(gives);
         }
-        if !server.calls.is_empty() && dice.one_in(2) {
-            let index = dice.below(server.calls.len() as u32) as usize;
-            let data = vec![dice.below(256) as u8; dice.below(9) as usize];
+        if !server.calls.is_empty() && random.one_in(2) {
+            let index = random.below(server.calls.len() as u64) as usize;
+            let data = vec![random.below(256) as u8; random.below(9) as usize];
             server.answer(index, &[data.clone(), data]);
         }
-        if seed[1] & 1 != 0 && dice.one_in(8) {
+        if seed[1] & 1 != 0 && random.one_in(8) {
             server.end.machine.call_back((1, 1, 0), |_| {});
         }
-        if dice.one_in(2) && server.end.machine.has_transmit() {
-            server.end.transmit(&mut out, 1 + dice.below(4) as usize);
+        if random.one_in(2) && server.end.machine.has_transmit() {
+            server.end.transmit(&mut out, 1 + random.below(4) as usize);
         }
         assert!(server.calls.len() <= 4, "calls are bounded");
         assert!(server.end.machine.tags_max() <= 32, "tags are bounded");

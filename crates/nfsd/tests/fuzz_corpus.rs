@@ -5,7 +5,7 @@
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-use machine::testing::Dice;
+use random::Random;
 use replay::replay;
 
 #[test]
@@ -19,8 +19,8 @@ fn nfs_compounds() {
 fn inputs_of_chance() {
     let mut done = 0;
     for seed in 0..150 {
-        let mut dice = Dice::new(seed);
-        let input: Vec<u8> = (0..6000).map(|_| dice.below(256) as u8).collect();
+        let mut random = Random::new(seed);
+        let input: Vec<u8> = (0..6000).map(|_| random.below(256) as u8).collect();
         done |= nfsd::testing::fuzz(&input);
     }
     // They come far.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
 use nvmf::tcp::controller::AbortOutcome;
-use nvmf::tcp::testing::{Dice, End, Target};
+use nvmf::tcp::testing::{End, Target};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
+use random::Random;
 use wire::nvme::{ConnectCommand, CopySource, DSM_AD, DsmRange, Sqe, Status, io};
 use zerocopy::IntoBytes;
 
@@ -34,7 +35,7 @@ struct Expected {
 }
 
 struct World {
-    dice: Dice,
+    random: Random,
     host: End<host::Qpair>,
     target: Target,
     to_target: VecDeque<u8>,
@@ -54,8 +55,8 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mut dice = Dice::new(seed);
-        let mut pick = |of: &[u32]| of[dice.below(of.len() as u32) as usize];
+        let mut random = Random::new(seed);
+        let mut pick = |of: &[u32]| of[random.below(of.len() as u64) as usize];
         let wanted = host::Settings {
             header_digest: pick(&[0, 1]) == 1,
             data_digest: pick(&[0, 1]) == 1,
@@ -111,12 +112,12 @@ impl World {
             fused: 0,
             copied: 0,
             aborted: 0,
-            dice,
+            random,
         }
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let seed = self.dice.below(u32::MAX);
+        let seed = self.random.next_u32();
         (0..len as u32)
             .map(|n| (seed ^ n.wrapping_mul(0x9e37_79b1) >> 13) as u8)
             .collect()
@@ -128,10 +129,10 @@ impl World {
             return;
         };
         let sizes = [1, 1, 8, 8, 16, 33, WINDOW_BLOCKS as u32];
-        let blocks = sizes[self.dice.below(sizes.len() as u32) as usize] as usize;
-        let first = self.dice.below((WINDOW_BLOCKS - blocks + 1) as u32) as usize;
+        let blocks = sizes[self.random.below(sizes.len() as u64) as usize] as usize;
+        let first = self.random.below((WINDOW_BLOCKS - blocks + 1) as u64) as usize;
         let (at, len) = ((window * WINDOW_BLOCKS + first) * BLOCK, blocks * BLOCK);
-        let kind = self.dice.below(16);
+        let kind = self.random.below(16);
         let opcode = match kind {
             0..=2 => io::READ,
             3..=5 => io::WRITE,
@@ -170,7 +171,7 @@ impl World {
                 };
                 if opcode == io::WRITE {
                     expected.writes = Some((at, memory.clone()));
-                } else if self.dice.one_in(2) {
+                } else if self.random.one_in(2) {
                     memory[len - 1] ^= 1;
                     expected.status = Status::COMPARE_FAILURE;
                 }
@@ -200,7 +201,7 @@ impl World {
             }
             _ => host::Data::None,
         };
-        if self.dice.one_in(10) {
+        if self.random.one_in(10) {
             // Refused at once, whatever data it has: the stream must go on.
             sqe.nsid = 2.into();
             expected.status = Status::INVALID_FIELD.dnr();
@@ -233,12 +234,12 @@ impl World {
     fn submit_copy(&mut self, window: usize) {
         let half = WINDOW_BLOCKS / 2;
         let (from, to) = (window * WINDOW_BLOCKS, window * WINDOW_BLOCKS + half);
-        let format = self.dice.below(4);
+        let format = self.random.below(4) as u32;
         let (mut table, mut copied) = (Vec::new(), Vec::new());
         let mut ranges = 0;
-        while ranges == 0 || self.dice.one_in(2) {
-            let blocks = 1 + self.dice.below(20) as usize;
-            let slba = from + self.dice.below((half - blocks) as u32) as usize;
+        while ranges == 0 || self.random.one_in(2) {
+            let blocks = 1 + self.random.below(20) as usize;
+            let slba = from + self.random.below((half - blocks) as u64) as usize;
             if copied.len() + blocks * BLOCK > half * BLOCK {
                 break;
             }
@@ -279,7 +280,7 @@ impl World {
         }
         let mut compared = self.model[at..at + len].to_vec();
         let written = self.bytes(len);
-        let matches = self.dice.one_in(2);
+        let matches = self.random.one_in(2);
         compared[len / 2] ^= u8::from(!matches);
         let half = |opcode, fuse| {
             let mut sqe = Sqe::new(opcode);
@@ -317,7 +318,7 @@ impl World {
     fn abort(&mut self) {
         let mut tags: Vec<_> = self.pending.keys().copied().collect();
         tags.sort_unstable();
-        let tag = tags[self.dice.below(tags.len() as u32) as usize];
+        let tag = tags[self.random.below(tags.len() as u64) as usize];
         if self.target.fused_cids().contains(&tag) {
             return;
         }
@@ -392,13 +393,13 @@ impl World {
 
     /// One random move of anybody.
     fn step(&mut self, commands: usize) {
-        let size = match self.dice.below(4) {
-            0 => 1 + self.dice.below(30) as usize,
-            1 => 1 + self.dice.below(3000) as usize,
+        let size = match self.random.below(4) {
+            0 => 1 + self.random.below(30) as usize,
+            1 => 1 + self.random.below(3000) as usize,
             _ => usize::MAX,
         };
-        let pdus = 1 + self.dice.below(6) as usize;
-        match self.dice.below(8) {
+        let pdus = 1 + self.random.below(6) as usize;
+        match self.random.below(8) {
             0 if self.is_ready && self.submitted < commands => self.submit(),
             1 => self.host.transmit(&mut self.to_target, pdus),
             2 => {
@@ -406,19 +407,19 @@ impl World {
                 self.target.take_ops();
             }
             3 if !self.target.starved.is_empty() => {
-                let index = self.dice.below(self.target.starved.len() as u32);
+                let index = self.random.below(self.target.starved.len() as u64);
                 self.target.feed(index as usize);
             }
             4 if !self.target.work.is_empty() => {
-                let index = self.dice.below(self.target.work.len() as u32);
+                let index = self.random.below(self.target.work.len() as u64);
                 self.target.execute(index as usize);
             }
             4 if !self.target.fused.is_empty() => {
-                let index = self.dice.below(self.target.fused.len() as u32);
+                let index = self.random.below(self.target.fused.len() as u64);
                 self.target.execute_fused(index as usize);
             }
             5 => self.target.transmit(&mut self.to_host, pdus),
-            7 if !self.pending.is_empty() && self.dice.one_in(40) => self.abort(),
+            7 if !self.pending.is_empty() && self.random.one_in(40) => self.abort(),
             6 => {
                 self.host.receive(&mut self.to_host, size);
                 while let Some(op) = self.host.next_op() {

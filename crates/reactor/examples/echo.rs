@@ -8,6 +8,7 @@
 //! received into it, as a RAM volume's writes are.
 
 use mem::{Budget, BufRange, Pool, Region, Stage};
+use random::Random;
 use reactor::{
     Choice, Completion, Counters, Driver, DriverConfig, SocketId, Wait, open, pin_to_cpu,
 };
@@ -94,15 +95,14 @@ struct Driven<D> {
     side: Side,
     connections: Vec<Connection>,
     region: Region,
-    random: u64,
+    random: Random,
     count: u64,
 }
 
 impl<D: Driver> Driven<D> {
     fn payload(&mut self, len: u32) -> BufRange {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005) + 1;
         let slots = REGION_BYTES / u64::from(len).next_multiple_of(4096);
-        let slot = (self.random >> 33) % slots;
+        let slot = self.random.below(slots);
         let offset = slot * u64::from(len).next_multiple_of(4096);
         self.region.range(offset, len)
     }
@@ -246,7 +246,7 @@ fn driven(
         side,
         connections,
         region,
-        random: 1,
+        random: Random::new(1),
         count: 0,
     };
     ready.wait();

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use mem::{Budget, CHUNK_BYTES, Pool, Region};
+use random::Random;
 use reactor::{AnyDriver, Choice, Completion, Driver, DriverConfig, SocketId, Wait};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::Command;
@@ -168,17 +169,24 @@ impl Way {
     }
 
     /// Microseconds of CPU for one PDU of `len` bytes, `pdus` to a batch.
-    fn round(&mut self, tun: &OwnedFd, len: u64, pdus: usize, is_cold: bool, at: &mut u64) -> f64 {
+    fn round(
+        &mut self,
+        tun: &OwnedFd,
+        len: u64,
+        pdus: usize,
+        is_cold: bool,
+        random: &mut Random,
+    ) -> f64 {
         let batches = ROUND_BYTES / (len as usize * pdus);
         let (start, mut unacked) = (cpu_ns(), 0);
         for _ in 0..batches {
             let mut batch = self.driver.batch();
             for _ in 0..pdus {
-                // A generator as small as can be (xorshift).
-                *at ^= *at << 13;
-                *at ^= *at >> 7;
-                *at ^= *at << 17;
-                let place = if is_cold { *at % (MEMORY / len) } else { 0 };
+                let place = if is_cold {
+                    random.below(MEMORY / len)
+                } else {
+                    0
+                };
                 batch.header(&[0; 24]);
                 batch.payload(self.memory.range(place * len, len as u32));
             }
@@ -240,7 +248,7 @@ fn main() {
     ];
     println!("us of CPU for a PDU, median of {ROUNDS}; zero-copy: pages of 2 MiB, of 4 KiB");
     println!("  payload x PDUs         copy  zero-copy   (4 KiB)  registered");
-    let mut at = 0x9e37_79b9_7f4a_7c15;
+    let mut random = Random::new(1);
     for is_cold in [false, true] {
         for (kib, pdus) in [
             (4, 1),
@@ -262,7 +270,7 @@ fn main() {
             let mut taken = [const { Vec::new() }; 4];
             for _ in 0..ROUNDS {
                 for (way, taken) in ways.iter_mut().zip(&mut taken) {
-                    taken.push(way.round(&tun, kib << 10, pdus, is_cold, &mut at));
+                    taken.push(way.round(&tun, kib << 10, pdus, is_cold, &mut random));
                 }
             }
             let medians = taken.map(|mut taken| {

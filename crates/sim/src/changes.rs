@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex};
 
 use nvmf::command::AnaState;
+use random::Random;
 use store::ResizeError;
 use target::parts::Outcome;
 use target::{Change, ChangeError};
 
 use crate::checker::Violation;
 use crate::plan::Plan;
-use crate::random::Random;
 use crate::target::{SimTarget, address, namespace, nsid, subnqn, volume_name};
 use crate::world::Shared;
 

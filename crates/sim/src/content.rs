@@ -3,7 +3,7 @@
 //! Every sector names the write it belongs to and its place, and the rest of
 //! its bytes follows from both, so that any byte out of place shows.
 
-use crate::random::mix;
+use random::mix;
 
 /// What survives or is lost as one when the power fails, bytes.
 pub const SECTOR_BYTES: usize = 512;

@@ -16,7 +16,6 @@ mod nfs;
 mod outcome;
 mod plan;
 mod pools;
-mod random;
 mod reserve;
 mod run;
 mod scsi;
@@ -28,5 +27,4 @@ mod world;
 
 pub use outcome::{Failure, NfsOutcome, Outcome};
 pub use plan::{Lies, PanicPlan, Plan};
-pub use random::Random;
 pub use run::{run, run_plan};

@@ -647,7 +647,7 @@ impl World {
     fn flip(&mut self, connection: usize) -> Option<u64> {
         let is_exposed = self.net.connections[connection].is_exposed;
         let flips = is_exposed && self.random.one_in(self.net.settings.flips);
-        flips.then(|| self.random.any())
+        flips.then(|| self.random.next_u64())
     }
 
     /// What has come to an end is there.

@@ -17,13 +17,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use nfsd::exports::{Rule, Squash};
+use random::Random;
 use reactor::Nanos;
 use store::fs::{Dir, FileSystem, Time};
 use target::nfs::{ExportSpec, NfsSettings};
 use target::parts::{Journal, Wall};
 
 use crate::plan::NfsPlan;
-use crate::random::Random;
 use crate::world::MS;
 
 use ask::{Ask, New, Range4, Share};
@@ -111,7 +111,7 @@ pub struct Nfs {
 impl Nfs {
     /// With files that nobody has written yet.
     pub fn new(plan: &NfsPlan, mut random: Random) -> Nfs {
-        let mut own = || Random::new(random.any());
+        let mut own = || Random::new(random.next_u64());
         let posix = plan
             .is_dir
             .then(|| Posix::new(own(), plan.block_bytes, plan.full_cuts > 0));

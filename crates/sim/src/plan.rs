@@ -1,11 +1,11 @@
 //! What a seed stands for.
 
 use host::iscsi::Digest;
+use random::Random;
 use reactor::Nanos;
 
 use crate::disk::DiskSettings;
 use crate::net::NetSettings;
-use crate::random::Random;
 use crate::world::{MS, S, US};
 
 /// Where a volume's data lies.

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use random::Random;
 use wire::nvme::Sqe;
 use wire::nvme::io;
 use wire::nvme::reservation::{EDS, Registrant, Status, action, cptpl, notice};
 use zerocopy::FromBytes;
 
 use crate::checker::Stamp;
-use crate::random::Random;
 
 /// A host by its number.
 pub type Host = usize;

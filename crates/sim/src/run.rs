@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mem::Pool;
+use random::Random;
 use reactor::Nanos;
 use store::fs::Dir;
 
@@ -16,7 +17,6 @@ use crate::nfs::{self, Nfs, NfsClient};
 use crate::outcome::{Failure, NfsOutcome, Outcome};
 use crate::plan::{HostPlan, Plan};
 use crate::pools;
-use crate::random::Random;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::Work;
 use crate::world::{Event, MS, S, Shared, US, World};

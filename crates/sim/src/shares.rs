@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use host::{Data, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
 use mem::{Budget, Buf, Pool};
+use random::Random;
 use reactor::{Completion, Nanos, Token};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
@@ -16,7 +17,6 @@ use crate::driver::SimDriver;
 use crate::host::{CC_ENABLE, TOKENS};
 use crate::net::{Net, NetSettings};
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::random::Random;
 use crate::target::{Medium, SimTarget, address, nsid, subnqn};
 use crate::world::{DriverId, Event, MS, S, Shared, US, World};
 

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use host::Completion as Cqe;
 use mem::BufRange;
+use random::Random;
 use reactor::{Nanos, Token};
 use wire::nvme::{Sqe, Status, admin, io};
 
@@ -16,7 +17,6 @@ use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Vi
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::plan::{Harm, Plan};
-use crate::random::Random;
 use crate::reserve::{Ask, Book, End, Notice, REPORT_BYTES, Report};
 use crate::target::{host_identifier, nsid};
 use crate::world::{DriverId, S, Shared, World};

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 
+use random::Random;
 use reactor::Nanos;
 
 use crate::disk::Disk;
 use crate::net::Net;
 use crate::nfs::posix::Posix;
-use crate::random::Random;
 
 /// A driver of this world, by its number.
 pub type DriverId = usize;
@@ -137,7 +137,7 @@ impl World {
         }
         let next = self.heap.pop()?;
         self.now = next.at;
-        self.digest = crate::random::mix(self.digest ^ next.at);
+        self.digest = random::mix(self.digest ^ next.at);
         Some(next.event)
     }
 

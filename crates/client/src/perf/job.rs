@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use host::{PathChange, PathReport};
 use machine::{Nanos, Tag};
 use mem::BufRange;
+use random::Random;
 use reactor::{Driver, Token};
 
 use super::args::{Device, PerfArgs};
@@ -12,7 +13,6 @@ use super::line::{Failed, Io, Line, LineEvent, LinePlan};
 use super::pattern::{Ledger, Pattern};
 use super::workload::{KINDS, Kind, Schedule, Workload};
 use crate::latency::Latencies;
-use crate::random::Random;
 
 /// Batches of a local volume before anybody looks at the driver.
 const LOCAL_BATCHES: u32 = 64;

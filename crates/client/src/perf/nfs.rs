@@ -7,6 +7,7 @@ mod line;
 use std::sync::Arc;
 
 use host::nfs::{Access, Address, Client, Create, Error, Handle, Open, Params, Slots};
+use random::Random;
 use reactor::EpollDriver;
 use wire::nfs4::{nfs_ftype4, nfsstat4, sessionid4, stable_how4, stateid4};
 
@@ -16,7 +17,6 @@ use super::line::LinePlan;
 use super::report::Target;
 use super::workload::Rw;
 use super::{admin_driver, unique};
-use crate::random::Random;
 
 pub use line::NfsLine;
 

@@ -5,8 +5,7 @@
 //! (4); little endian.
 
 use mem::BufRange;
-
-use crate::random::Random;
+use random::Random;
 
 /// "weftperf".
 const MAGIC: u64 = 0x6672_6570_7466_6577;

@@ -2,9 +2,8 @@
 
 use clap::ValueEnum;
 use machine::Nanos;
+use random::Random;
 use serde::Serialize;
-
-use crate::random::Random;
 
 /// Which I/Os a load is made of, in fio's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use machine::testing::Dice;
+use ::random::Random;
 use wire::iscsi::{DataIn, R2t, Reject, ScsiResponse, TAG_NONE, flags, opcode};
 
 use super::*;
@@ -29,8 +29,8 @@ const WRITE_MORE: u8 = flags::WRITE | TaskAttribute::Simple as u8;
 const NONE: u8 = flags::FINAL | TaskAttribute::Simple as u8;
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut dice = Dice::new(seed);
-    (0..len).map(|_| dice.below(256) as u8).collect()
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.below(256) as u8).collect()
 }
 
 /// Small values, so that all of them are met.

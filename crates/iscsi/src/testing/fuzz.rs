@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use machine::Machine;
-use machine::testing::Dice;
+use random::Random;
 use wire::iscsi::{BHS_LEN, TAG_NONE, opcode, padded};
 
 use super::{BLOCK, Pdu, Pdus, Target};
@@ -26,10 +26,10 @@ const CMD_SN: u32 = 0xffff_fff8;
 const IDLE_ROUNDS: u32 = 64;
 
 /// Splits the configuration off.
-fn config(input: &[u8]) -> Option<(u8, Dice, &[u8])> {
+fn config(input: &[u8]) -> Option<(u8, Random, &[u8])> {
     let (config, records) = input.split_first_chunk::<4>()?;
-    let dice = Dice::new(u64::from(u32::from_le_bytes(*config)));
-    Some((config[0], dice, records))
+    let random = Random::new(u64::from(u32::from_le_bytes(*config)));
+    Some((config[0], random, records))
 }
 
 /// The values of a configuration's keys.
@@ -102,7 +102,7 @@ fn target(config: u8) -> (Target, Pdus) {
 
 /// Any initiator against the target's machine.
 pub fn iscsi_target(input: &[u8]) {
-    let Some((config, mut dice, records)) = config(input) else {
+    let Some((config, mut random, records)) = config(input) else {
         return;
     };
     let (mut target, pdus) = target(config);
@@ -117,7 +117,7 @@ pub fn iscsi_target(input: &[u8]) {
         idle += 1;
         if target
             .end
-            .receive(&mut stream, 1 + dice.below(600) as usize)
+            .receive(&mut stream, 1 + random.below(600) as usize)
             > 0
         {
             idle = 0;
@@ -125,9 +125,9 @@ pub fn iscsi_target(input: &[u8]) {
         if idle == 0 || target.end.machine.has_step() {
             target.take_ops();
         }
-        turn(&mut target, &mut dice, disturbs);
-        if dice.one_in(2) {
-            target.transmit(&mut out, 1 + dice.below(4) as usize);
+        turn(&mut target, &mut random, disturbs);
+        if random.one_in(2) {
+            target.transmit(&mut out, 1 + random.below(4) as usize);
         }
     }
     target.serve(&mut stream, &mut out);
@@ -135,29 +135,29 @@ pub fn iscsi_target(input: &[u8]) {
 }
 
 /// Does some of what there is to do.
-fn turn(target: &mut Target, dice: &mut Dice, disturbs: bool) {
-    if !target.starved.is_empty() && dice.one_in(2) {
-        let index = dice.below(target.starved.len() as u32) as usize;
-        match disturbs && dice.one_in(8) {
+fn turn(target: &mut Target, random: &mut Random, disturbs: bool) {
+    if !target.starved.is_empty() && random.one_in(2) {
+        let index = random.below(target.starved.len() as u64) as usize;
+        match disturbs && random.one_in(8) {
             true => target.starve(index),
             false => target.feed(index),
         }
     }
-    if !target.work.is_empty() && dice.one_in(2) {
-        target.execute(dice.below(target.work.len() as u32) as usize);
+    if !target.work.is_empty() && random.one_in(2) {
+        target.execute(random.below(target.work.len() as u64) as usize);
     }
-    if !target.functions.is_empty() && dice.one_in(2) {
-        target.manage(dice.below(target.functions.len() as u32) as usize);
+    if !target.functions.is_empty() && random.one_in(2) {
+        target.manage(random.below(target.functions.len() as u64) as usize);
     }
-    if disturbs && dice.one_in(8) {
+    if disturbs && random.one_in(8) {
         let tags: Vec<_> = target.end.machine.tasks().map(|(tag, _)| tag).collect();
         if !tags.is_empty() {
-            target.abort(tags[dice.below(tags.len() as u32) as usize]);
+            target.abort(tags[random.below(tags.len() as u64) as usize]);
         }
     }
-    if disturbs && dice.one_in(16) {
+    if disturbs && random.one_in(16) {
         target.end.machine.ping();
-        let depth = 4 + dice.below(8) as u16;
+        let depth = 4 + random.below(8) as u16;
         target.session().borrow_mut().set_queue_depth(depth);
     }
 }

@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
 
-use machine::testing::{Dice, End};
+use machine::testing::End;
 use machine::{Machine, Tag};
 use proptest::prelude::*;
+use random::Random;
 use wire::nfs4::{
     CB_RECALL4args, CB_SEQUENCE4args, CREATE_SESSION4resok, GETATTR4args, NFS_CB, PUTFH4args,
     READ4args, READ4resok, REMOVE4args, SEQUENCE4resok, WRITE4args, WRITE4resok, change_info4,
@@ -823,7 +824,7 @@ proptest! {
         fragment in 64u32..5000,
         data_max in proptest::option::of(0u32..10_000),
     ) {
-        let mut dice = Dice::new(seed);
+        let mut random = Random::new(seed);
         let mut client = Client::new(settings());
         let tags: Vec<Tag> = calls.iter().map(|call| match call {
             Call::Read(offset, len) => client.read(*offset, *len),
@@ -835,10 +836,10 @@ proptest! {
         prop_assert_eq!(server.calls.len(), calls.len());
         let mut model = Model { data_max, ..Model::default() };
         while !server.calls.is_empty() {
-            let index = dice.below(server.calls.len() as u32) as usize;
+            let index = random.below(server.calls.len() as u64) as usize;
             model.execute(&mut server, index);
         }
-        let mut stream = fragmented(sent(&mut server), || 32 + dice.below(fragment) as usize);
+        let mut stream = fragmented(sent(&mut server), || 32 + random.below(fragment.into()) as usize);
         client.receive_all(&mut stream, step);
         prop_assert_eq!(client.fatal, None);
         prop_assert_eq!(client.answers.len(), calls.len());

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
 use machine::Machine;
-use machine::testing::Dice;
 use proptest::prelude::*;
+use random::Random;
 use wire::nfs4::NFS4_PROGRAM;
 use wire::rpc::{RPCSEC_GSS, accept_stat, auth_stat};
 use wire::xdr::{Decode, Opaque, Reader};
@@ -747,11 +747,11 @@ proptest! {
         step in 1usize..400,
         fragment in 1u32..300,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut random = Random::new(seed);
         let mut stream = VecDeque::new();
         for (xid, parts) in calls.iter().enumerate() {
             let bytes = call(xid as u32, parts);
-            stream.extend(record(&bytes, || 1 + dice.below(fragment) as usize));
+            stream.extend(record(&bytes, || 1 + random.below(fragment.into()) as usize));
         }
         let mut server = server(Settings { fragments_max: u32::MAX, ..Settings::default() });
         drain(&mut server, &mut stream, step);
@@ -781,7 +781,7 @@ proptest! {
         step in 1usize..400,
         fragment in 1u32..300,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut random = Random::new(seed);
         let mut stream = VecDeque::new();
         let mut expected = Vec::new();
         for (xid, (offset, data, handle, is_old)) in writes.iter().enumerate() {
@@ -795,7 +795,7 @@ proptest! {
                 }
             };
             expected.push((args, data_of(data)));
-            stream.extend(record(&bytes, || 1 + dice.below(fragment) as usize));
+            stream.extend(record(&bytes, || 1 + random.below(fragment.into()) as usize));
         }
         let mut server = server(Settings { fragments_max: u32::MAX, ..Settings::default() });
         drain(&mut server, &mut stream, step);

@@ -7,7 +7,7 @@ pub mod fuzz;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use machine::testing::{Dice, End};
+pub use machine::testing::End;
 use machine::{Tag, crc32c};
 use wire::nvme::{Cqe, Sqe, Status};
 use wire::nvme_tcp::{

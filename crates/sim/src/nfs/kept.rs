@@ -7,13 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mem::BufRange;
+use random::Random;
 use reactor::{Bell, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
     Caller, Error, FileId, FileSystem, Info, Memory, New, Op, Output, Progress, SetAttr, Task,
     Time, Written,
 };
-
-use crate::random::Random;
 
 /// Bytes of it, and of one in the target's own memory; those that names of others take
 /// not counted.

@@ -7,11 +7,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use random::Random;
 use rustix::fs::{AtFlags, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use store::fs::Change;
-
-use crate::random::Random;
 
 /// The same object for the same numbers.
 type Object = (u64, u64);

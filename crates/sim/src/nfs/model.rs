@@ -8,7 +8,7 @@
 use reactor::Nanos;
 
 use crate::checker::{Verdict, Violation};
-use crate::random::mix;
+use random::mix;
 
 /// A count of beginnings and ends.
 pub type Stamp = u64;

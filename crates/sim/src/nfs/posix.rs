@@ -14,13 +14,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use mem::BufRange;
+use random::Random;
 use reactor::{Nanos, Token};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use store::fs::{Below, Change, Dir, DirSpec};
 
 use super::log::Log;
-use crate::random::Random;
 use crate::world::{DriverId, MS, US};
 
 /// What a write or a sync fails with.
@@ -144,7 +144,7 @@ impl Posix {
         std::fs::set_permissions(&served, everybody).expect("it is ours");
         let root = rustix::fs::open(&served, OFlags::PATH, Mode::empty());
         // Chance of its own, so that content fares as it would without.
-        let chance = Random::new(random.clone().any());
+        let chance = Random::new(random.clone().next_u64());
         let names = Log::new(chance, root.expect("it is ours").as_fd());
         let state = State {
             random,

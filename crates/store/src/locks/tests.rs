@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use random::Random;
 use reactor::{Bell, Completion, Token};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -315,13 +316,8 @@ fn claims_of_many_threads_never_meet() {
     let locks = Locks::new();
     let cells: Vec<AtomicI32> = (0..BLOCKS).map(|_| AtomicI32::new(0)).collect();
     let work = |seed: u64| {
-        let mut state = seed;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut random = Random::new(seed);
+        let mut below = |n: u64| random.below(n);
         for _ in 0..CLAIMS {
             let first = below(BLOCKS);
             let count = 1 + below((BLOCKS - first).min(6));
@@ -351,7 +347,7 @@ fn claims_of_many_threads_never_meet() {
     };
     thread::scope(|scope| {
         for thread in 1..=4 {
-            scope.spawn(move || work(thread * 0x9e37_79b9));
+            scope.spawn(move || work(thread));
         }
     });
     Desk::new(&locks).assert_empty();

@@ -313,7 +313,7 @@ fn copies_take_turns_and_end_when_told() {
     let mut user = User::root(&fs);
     let top = user.top();
     let (from, to) = (user.file(top, b"from"), user.file(top, b"to"));
-    let bytes = Random(5).bytes(20 << 20);
+    let bytes = bytes(&mut Random::new(5), 20 << 20);
     user.write_buf(from, 0, &bytes).unwrap();
     let copy = |len| Op::Copy {
         from,
@@ -347,7 +347,7 @@ fn share(place: &Place) {
     let mut user = User::root(&fs);
     let top = user.top();
     let (from, to) = (user.file(top, b"from"), user.file(top, b"to"));
-    let bytes = Random(5).bytes(1 << 20);
+    let bytes = bytes(&mut Random::new(5), 1 << 20);
     user.write_buf(from, 0, &bytes).unwrap();
     let clone = |from_offset, len| Op::Clone {
         from,

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use files::Files;
 use needs::{each_driver, needs};
+use random::Random;
 use reactor::{Choice, FileIo, Token};
 use real::Real;
 use store::fs::{

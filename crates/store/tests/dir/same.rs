@@ -33,7 +33,7 @@ impl<'a> Pair<'a> {
         Pair {
             mem: users(mem),
             dir: users(dir),
-            random: Random(seed),
+            random: Random::new(seed),
             known: vec![root],
             there: HashMap::from([root]),
             opens: Vec::new(),
@@ -41,7 +41,7 @@ impl<'a> Pair<'a> {
     }
 
     fn some(&mut self) -> Both {
-        *self.random.pick(&self.known)
+        self.random.pick(&self.known)
     }
 
     fn name(&mut self) -> &'static [u8] {
@@ -56,13 +56,13 @@ impl<'a> Pair<'a> {
     fn set(&mut self) -> SetAttr {
         let mut set = SetAttr::default();
         if self.random.below(2) == 0 {
-            set.mode = Some(*self.random.pick(&MODES));
+            set.mode = Some(self.random.pick(&MODES));
         }
         if self.random.below(4) == 0 {
             set.uid = Some(USERS[self.random.below(3) as usize].0);
         }
         if self.random.below(4) == 0 {
-            set.gid = Some(*self.random.pick(&[0, 100, 101]));
+            set.gid = Some(self.random.pick(&[0, 100, 101]));
         }
         set
     }
@@ -157,7 +157,7 @@ impl<'a> Pair<'a> {
                 }
             }
             1 => {
-                let what = *self.random.pick(&[
+                let what = self.random.pick(&[
                     Removable::Any,
                     Removable::Directory,
                     Removable::NotDirectory,
@@ -201,7 +201,7 @@ impl<'a> Pair<'a> {
         let (offset, len) = (self.random.below(70_000), self.random.below(20_000) as u32);
         match self.random.below(6) {
             0 | 1 => {
-                let bytes = self.random.bytes(len as usize + 1);
+                let bytes = bytes(&mut self.random, len as usize + 1);
                 let mem = self.mem[who]
                     .write(at.0, offset, &bytes)
                     .map(|done| done.len);
@@ -247,7 +247,7 @@ impl<'a> Pair<'a> {
 
     fn attributes(&mut self, who: usize) {
         let at = self.some();
-        let (name, value) = (self.name(), self.random.bytes(9));
+        let (name, value) = (self.name(), bytes(&mut self.random, 9));
         match self.random.below(5) {
             0..3 => {
                 let mut set = self.set();
@@ -276,8 +276,7 @@ impl<'a> Pair<'a> {
             }
             3 => {
                 let how =
-                    *self
-                        .random
+                    self.random
                         .pick(&[SetXattr::Either, SetXattr::Create, SetXattr::Replace]);
                 let value = &value[..];
                 let op = |file| Op::SetXattr {

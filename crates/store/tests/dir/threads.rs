@@ -15,12 +15,12 @@ fn names_move_about_under_everybodys_hands() {
         for seed in 0..4 {
             let fs = &fs;
             scope.spawn(move || {
-                let (mut user, mut random) = (User::root(fs), Random(seed));
+                let (mut user, mut random) = (User::root(fs), Random::new(seed));
                 let mut known = vec![user.top()];
                 let names = [b"a", b"b", b"c", b"d"];
                 for _ in 0..1000 {
-                    let (dir, to) = (*random.pick(&known), *random.pick(&known));
-                    let (name, other) = (*random.pick(&names), *random.pick(&names));
+                    let (dir, to) = (random.pick(&known), random.pick(&known));
+                    let (name, other) = (random.pick(&names), random.pick(&names));
                     match random.below(8) {
                         0 | 1 => {
                             let made = user.create(dir, name, New::Directory, mode(0o755));
@@ -35,7 +35,7 @@ fn names_move_about_under_everybodys_hands() {
                         }
                         3 => drop(user.remove(dir, name)),
                         4 => {
-                            let file = *random.pick(&known);
+                            let file = random.pick(&known);
                             let _ = user.run(Op::Link { file, dir, name });
                         }
                         5 => {

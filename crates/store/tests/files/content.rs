@@ -248,7 +248,7 @@ fn copies_keep_to_the_source() {
     let mut user = User::root(&fs);
     let top = user.top();
     let (from, to) = (user.file(top, b"from"), user.file(top, b"to"));
-    let bytes = Random(5).bytes(3 << 20);
+    let bytes = bytes(&mut Random::new(5), 3 << 20);
     user.receive(from, 0, &bytes[..1 << 20]).unwrap();
     user.write_buf(from, 1 << 20, &bytes[1 << 20..]).unwrap();
     let far = 10 * MIB + 77;

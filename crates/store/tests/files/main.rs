@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use files::Files;
 use mem::BufRange;
+use random::Random;
 use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
     Attr, Error, FileId, FileSystem, Listing, Memory, New, Op, Output, Progress, Removable,

@@ -317,11 +317,11 @@ impl Pair<'_> {
     }
 
     fn place(&mut self) -> (FileId, &'static [u8]) {
-        (*self.random.pick(&self.known), *self.random.pick(&NAMES))
+        (self.random.pick(&self.known), self.random.pick(&NAMES))
     }
 
     fn some(&mut self) -> FileId {
-        *self.random.pick(&self.known)
+        self.random.pick(&self.known)
     }
 
     fn names(&mut self) {
@@ -367,7 +367,7 @@ impl Pair<'_> {
         let (file, offset, len) = (self.some(), self.offset(), self.len());
         match self.random.below(9) {
             way @ 0..3 => {
-                let bytes = self.random.bytes(len as usize);
+                let bytes = bytes(&mut self.random, len as usize);
                 let expected = self.model.write(file, offset, &bytes);
                 let written = match way {
                     0 => self.user.write(file, offset, &bytes),
@@ -430,7 +430,7 @@ impl Pair<'_> {
             self.take_change(file);
             return;
         }
-        let what = *self.random.pick(&[Seek::Data, Seek::Hole]);
+        let what = self.random.pick(&[Seek::Data, Seek::Hole]);
         let found = self.user.run(Op::Seek { file, offset, what });
         let Ok(object) = self.model.file(file) else {
             assert!(found.is_err());
@@ -529,7 +529,7 @@ fn run(seed: u64, steps: u32) {
     let mut pair = Pair {
         user,
         model,
-        random: Random(seed),
+        random: Random::new(seed),
         known: vec![top],
     };
     for step in 0..steps {

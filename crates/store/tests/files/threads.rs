@@ -24,12 +24,12 @@ fn names_move_about_under_everybodys_hands() {
         for seed in 0..THREADS {
             let fs = &fs;
             scope.spawn(move || {
-                let (mut user, mut random) = (User::root(fs), Random(seed));
+                let (mut user, mut random) = (User::root(fs), Random::new(seed));
                 let mut known = vec![user.top()];
                 let names = [b"a", b"b", b"c", b"d"];
                 for _ in 0..8000 {
-                    let (dir, to) = (*random.pick(&known), *random.pick(&known));
-                    let (name, other) = (*random.pick(&names), *random.pick(&names));
+                    let (dir, to) = (random.pick(&known), random.pick(&known));
+                    let (name, other) = (random.pick(&names), random.pick(&names));
                     match random.below(8) {
                         0 | 1 => {
                             if let Ok((attr, ..)) =
@@ -49,7 +49,7 @@ fn names_move_about_under_everybodys_hands() {
                             let _ = user.remove(dir, name);
                         }
                         4 => {
-                            let file = *random.pick(&known);
+                            let file = random.pick(&known);
                             let _ = user.run(Op::Link { file, dir, name });
                         }
                         5 => {
@@ -88,10 +88,10 @@ fn names_that_everybody_wants_are_taken_once() {
         for seed in 0..4 {
             let fs = &fs;
             scope.spawn(move || {
-                let (mut user, mut random) = (User::root(fs), Random(seed));
+                let (mut user, mut random) = (User::root(fs), Random::new(seed));
                 for _ in 0..30_000 {
-                    let (dir, to) = (*random.pick(&dirs), *random.pick(&dirs));
-                    let (name, other) = (*random.pick(&[b"a", b"b"]), *random.pick(&[b"a", b"b"]));
+                    let (dir, to) = (random.pick(&dirs), random.pick(&dirs));
+                    let (name, other) = (random.pick(&[b"a", b"b"]), random.pick(&[b"a", b"b"]));
                     match random.below(4) {
                         0 => drop(user.create(dir, name, New::Guarded, mode(0o600))),
                         1 => drop(user.create(dir, name, New::Directory, mode(0o700))),
@@ -273,13 +273,13 @@ fn contents_change_under_everybodys_hands() {
         for seed in 0..THREADS {
             let fs = &fs;
             scope.spawn(move || {
-                let (mut user, mut random) = (User::root(fs), Random(seed + 100));
+                let (mut user, mut random) = (User::root(fs), Random::new(seed + 100));
                 for _ in 0..1500 {
-                    let names = [b"f", b"g", b"h"];
-                    let name = *random.pick(&names);
+                    let names: [&[u8]; 3] = [b"f", b"g", b"h"];
+                    let name = random.pick(&names);
                     let (Ok((one, ..)), Ok((other, ..))) = (
                         user.create(top, name, New::Unchecked, mode(0o600)),
-                        user.create(top, *random.pick(&names), New::Unchecked, mode(0o600)),
+                        user.create(top, random.pick(&names), New::Unchecked, mode(0o600)),
                     ) else {
                         continue;
                     };

@@ -1,6 +1,7 @@
 //! Somebody who uses a file system, whichever it is.
 
 use mem::{Loan, Region};
+use random::Random;
 use reactor::Token;
 use store::fs::{
     Attr, Caller, ChangeInfo, Error, FileId, FileSystem, Listing, New, Op, Output, Progress,
@@ -304,29 +305,9 @@ pub fn fill(loan: &Loan, bytes: &[u8]) {
     }
 }
 
-/// Numbers that look random and are the same each time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let (first, step) = (self.next() as u8, self.next() as u8 | 1);
-        let at = |i: usize| first.wrapping_add((i as u8).wrapping_mul(step)).max(1);
-        (0..len).map(at).collect()
-    }
+/// So many bytes that differ, none of them 0.
+pub fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
+    let (first, step) = (random.next_u64() as u8, random.next_u64() as u8 | 1);
+    let at = |i: usize| first.wrapping_add((i as u8).wrapping_mul(step)).max(1);
+    (0..len).map(at).collect()
 }

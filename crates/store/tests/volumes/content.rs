@@ -2,7 +2,9 @@
 
 use crate::common::*;
 use crate::fake::*;
-use crate::{Random, file_layers, file_volume};
+use random::Random;
+
+use crate::{file_layers, file_volume};
 use mem::{BUF_BYTES_MAX, counters};
 use needs::each_driver;
 use reactor::Choice;
@@ -16,7 +18,7 @@ const SIZE: u64 = 256 << 10;
 fn compare_with_model(volume: &dyn Volume, files: &mut dyn Files, steps: u32, seed: u64) {
     let block = u64::from(volume.info().block_bytes);
     let mut model = vec![0; SIZE as usize];
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for step in 0..steps {
         let blocks = SIZE / block;
         let first = random.below(blocks);
@@ -134,7 +136,7 @@ fn a_file_cut_off_is_met_by_every_layer(choice: Choice) {
 #[test]
 fn short_and_interrupted_transfers_are_continued() {
     let (_folder, _, volume) = file_volume(SIZE);
-    let mut random = Random(0xfa17);
+    let mut random = Random::new(0xfa17);
     let mut files = Fake::default();
     for _ in 0..4000 {
         files.faults.push_back(match random.below(3) {

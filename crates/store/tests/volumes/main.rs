@@ -38,15 +38,3 @@ fn file_volume(size_bytes: u64) -> (tempfile::TempDir, PathBuf, Arc<dyn Volume>)
     let volume = open(&file_spec(&path, size_bytes)).unwrap();
     (folder, path, volume)
 }
-
-/// A small generator (xorshift) whose seed a failing test prints.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}

@@ -7,7 +7,9 @@ use std::thread;
 use crate::common::*;
 use crate::compare::{compare, compare_and_write, verify};
 use crate::fake::*;
-use crate::{Random, file_volume};
+use random::Random;
+
+use crate::file_volume;
 use mem::{BufRange, counters};
 use needs::each_driver;
 use reactor::{Choice, FallocateMode, FileIo, Ticket, Token};
@@ -274,7 +276,7 @@ fn ios_that_meet_happen_in_the_order_of_their_start() {
     for seed in 1..=60u64 {
         let (_folder, _, volume) = file_volume(64 << 10);
         let mut desk = Desk::new(&*volume);
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let mut model = vec![0u8; 64 << 10];
         let mut expected = Vec::new();
         for _ in 0..80 {
@@ -428,7 +430,7 @@ fn no_read_sees_a_half_of_a_write(choice: Choice) {
     const LEN: usize = 256 << 10;
     const WRITES: u64 = 60;
     let work = |volume: &dyn Volume, files: &mut Real, number| {
-        let mut random = Random(0x7ea5 + number);
+        let mut random = Random::new(number);
         // Across the border between two stripes.
         let at = (1 << 20) - 128 * 1024;
         let buf = buffer(LEN);

@@ -6,12 +6,12 @@
 //! runs a million; a plain test a part of that.
 
 use needs::each_driver;
+use random::Random;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use machine::testing::Dice;
 use reactor::Choice;
 use target::{IscsiTargetSpec, Limits, LunSpec, Running};
 use wire::iscsi::{BHS_LEN, flags, opcode, padded};
@@ -67,72 +67,62 @@ fn use_it(field: &Field) {
     }
 }
 
-fn pick(dice: &mut Dice, of: &[u32]) -> u32 {
-    of[dice.below(of.len() as u32) as usize]
-}
-
 /// A command descriptor block with some of everything wrong.
-fn bad_cdb(dice: &mut Dice) -> [u8; 16] {
+fn bad_cdb(random: &mut Random) -> [u8; 16] {
     const OPCODES: [u32; 28] = [
         0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x35, 0x41, 0x42,
         0x55, 0x5e, 0x5f, 0x83, 0x84, 0x88, 0x89, 0x8a, 0x8b, 0x93, 0x9e, 0xa0, 0xa3,
     ];
     let mut cdb = [0; 16];
     for byte in &mut cdb[1..] {
-        *byte = pick(dice, &[0, 0, 0, 0, 0, 1, 8, 63, 255]) as u8;
+        *byte = random.pick::<u32>(&[0, 0, 0, 0, 0, 1, 8, 63, 255]) as u8;
     }
-    cdb[0] = match dice.one_in(10) {
-        true => dice.below(256) as u8,
-        false => pick(dice, &OPCODES) as u8,
+    cdb[0] = match random.one_in(10) {
+        true => random.below(256) as u8,
+        false => random.pick::<u32>(&OPCODES) as u8,
     };
     cdb
 }
 
 /// A PDU in the full feature phase with something wrong, and whether it goes on.
-fn bad_pdu(dice: &mut Dice, cmd_sn: &mut u32, itt: &mut u32) -> Vec<u8> {
+fn bad_pdu(random: &mut Random, cmd_sn: &mut u32, itt: &mut u32) -> Vec<u8> {
     let mut bhs = [0; BHS_LEN];
-    let opcode = match dice.below(12) {
+    let opcode = match random.below(12) {
         0 => opcode::NOP_OUT,
         1 => opcode::TASK_MANAGEMENT_REQUEST,
         2 => opcode::DATA_OUT,
         3 => opcode::TEXT_REQUEST,
         4 => opcode::SNACK,
-        5 if dice.one_in(20) => pick(dice, &[3, 6, 0x1f, 0x3f, 0x21]) as u8,
+        5 if random.one_in(20) => random.pick::<u32>(&[3, 6, 0x1f, 0x3f, 0x21]) as u8,
         _ => opcode::SCSI_COMMAND,
     };
-    let is_immediate = opcode != opcode::SCSI_COMMAND || dice.one_in(8);
+    let is_immediate = opcode != opcode::SCSI_COMMAND || random.one_in(8);
     bhs[0] = opcode | if is_immediate { 0x40 } else { 0 };
-    bhs[1] = pick(
-        dice,
-        &[
-            0x81, 0xc1, 0xa1, 0xa1, 0xc1, 0x80, 0x82, 0xe1, 0x21, 0x83, 0x85,
-        ],
-    ) as u8;
+    bhs[1] = random.pick::<u32>(&[
+        0x81, 0xc1, 0xa1, 0xa1, 0xc1, 0x80, 0x82, 0xe1, 0x21, 0x83, 0x85,
+    ]) as u8;
     if opcode == opcode::TASK_MANAGEMENT_REQUEST {
         // Not those that would end the sessions of all attackers.
-        bhs[1] = flags::FINAL | pick(dice, &[1, 1, 2, 4, 5, 6, 3, 8, 9, 14]) as u8;
+        bhs[1] = flags::FINAL | random.pick::<u32>(&[1, 1, 2, 4, 5, 6, 3, 8, 9, 14]) as u8;
     }
-    bhs[8] = pick(dice, &[0, 0, 0, 0, 0x40, 0xc1]) as u8;
-    bhs[9] = pick(dice, &[0, 0, 0, 0, 1, 5]) as u8;
+    bhs[8] = random.pick::<u32>(&[0, 0, 0, 0, 0x40, 0xc1]) as u8;
+    bhs[9] = random.pick::<u32>(&[0, 0, 0, 0, 1, 5]) as u8;
     *itt = itt.wrapping_add(1);
-    let own = if dice.one_in(30) {
-        itt.wrapping_sub(dice.below(5))
+    let own = if random.one_in(30) {
+        itt.wrapping_sub(random.below(5) as u32)
     } else {
         *itt
     };
     bhs[16..20].copy_from_slice(&own.to_be_bytes());
-    let len = pick(dice, &[0, 0, 0, 16, 24, 512, 4096, 4096, 8192]);
-    let edtl = pick(
-        dice,
-        &[len, len, 0, 512, 4096, 8192, 65_536, 1 << 24, u32::MAX],
-    );
+    let len = random.pick::<u32>(&[0, 0, 0, 16, 24, 512, 4096, 4096, 8192]);
+    let edtl = random.pick::<u32>(&[len, len, 0, 512, 4096, 8192, 65_536, 1 << 24, u32::MAX]);
     bhs[20..24].copy_from_slice(&edtl.to_be_bytes());
     if opcode == opcode::NOP_OUT || opcode == opcode::TEXT_REQUEST {
         bhs[1] = flags::FINAL;
         bhs[20..24].fill(0xff);
     }
-    let sn = if dice.one_in(400) {
-        cmd_sn.wrapping_add(dice.below(40))
+    let sn = if random.one_in(400) {
+        cmd_sn.wrapping_add(random.below(40) as u32)
     } else {
         *cmd_sn
     };
@@ -140,9 +130,9 @@ fn bad_pdu(dice: &mut Dice, cmd_sn: &mut u32, itt: &mut u32) -> Vec<u8> {
     if !is_immediate {
         *cmd_sn = cmd_sn.wrapping_add(1);
     }
-    bhs[32..48].copy_from_slice(&bad_cdb(dice));
-    if dice.one_in(300) {
-        bhs[4] = dice.below(4) as u8;
+    bhs[32..48].copy_from_slice(&bad_cdb(random));
+    if random.one_in(300) {
+        bhs[4] = random.below(4) as u8;
     }
     let len = if opcode == opcode::SCSI_COMMAND && bhs[1] & 0x20 == 0 {
         0
@@ -151,16 +141,16 @@ fn bad_pdu(dice: &mut Dice, cmd_sn: &mut u32, itt: &mut u32) -> Vec<u8> {
     };
     bhs[5..8].copy_from_slice(&len.to_be_bytes()[1..]);
     let mut bytes = bhs.to_vec();
-    bytes.resize(BHS_LEN + padded(len) as usize, dice.below(256) as u8);
-    if dice.one_in(500) {
-        let at = dice.below(BHS_LEN as u32) as usize;
-        bytes[at] ^= 1 << dice.below(8);
+    bytes.resize(BHS_LEN + padded(len) as usize, random.below(256) as u8);
+    if random.one_in(500) {
+        let at = random.below(BHS_LEN as u64) as usize;
+        bytes[at] ^= 1 << random.below(8);
     }
     bytes
 }
 
 /// A login whose text is not what it should be.
-fn bad_login(field: &Field, dice: &mut Dice) {
+fn bad_login(field: &Field, random: &mut Random) {
     const TEXTS: [&str; 9] = [
         "HeaderDigest=Maybe",
         "MaxRecvDataSegmentLength=0",
@@ -172,11 +162,11 @@ fn bad_login(field: &Field, dice: &mut Dice) {
         "TargetName=iqn.2026-01.io.weft:attacked",
         "X-weft-\u{1}=\u{7f}",
     ];
-    let mut who = Who::new(dice.below(200) as u8);
+    let mut who = Who::new(random.below(200) as u8);
     who.target = Some(EVIL.into());
     let mut client = Client::open(field.address);
-    let text: String = (0..dice.below(6))
-        .map(|_| TEXTS[dice.below(TEXTS.len() as u32) as usize].to_owned() + "\0")
+    let text: String = (0..random.below(6))
+        .map(|_| TEXTS[random.below(TEXTS.len() as u64) as usize].to_owned() + "\0")
         .collect();
     who.keys = vec![("X-weft", text)];
     client.send_login(&who);
@@ -189,7 +179,7 @@ fn bad_login(field: &Field, dice: &mut Dice) {
 
 /// A session that sends what no initiator may, until one of its PDUs ends it or
 /// it has had enough.
-fn attack(field: &Field, dice: &mut Dice, who: &Who) {
+fn attack(field: &Field, random: &mut Random, who: &Who) {
     let Ok(client) = std::panic::catch_unwind(|| Client::login(field.address, who)) else {
         return;
     };
@@ -200,16 +190,16 @@ fn attack(field: &Field, dice: &mut Dice, who: &Who) {
     let mut answers = vec![0; 256 << 10];
     for _ in 0..24 {
         let mut burst = Vec::new();
-        let count = 16 + dice.below(48);
+        let count = 16 + random.below(48);
         for _ in 0..count {
-            burst.extend(bad_pdu(dice, &mut cmd_sn, &mut itt));
+            burst.extend(bad_pdu(random, &mut cmd_sn, &mut itt));
         }
         if client.stream.write_all(&burst).is_err() {
             return;
         }
-        field.sent.fetch_add(count.into(), Ordering::Relaxed);
+        field.sent.fetch_add(count, Ordering::Relaxed);
         // Some take nothing of what they asked for.
-        if dice.one_in(10) {
+        if random.one_in(10) {
             continue;
         }
         loop {
@@ -243,13 +233,13 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         for seed in 0..3 {
             let field = &field;
             scope.spawn(move || {
-                let mut dice = Dice::new(seed);
+                let mut random = Random::new(seed);
                 let mut who = Who::new(100 + seed as u8);
                 who.target = Some(EVIL.into());
                 while field.sent.load(Ordering::Relaxed) < field.wanted {
-                    match dice.one_in(10) {
-                        true => bad_login(field, &mut dice),
-                        false => attack(field, &mut dice, &who),
+                    match random.one_in(10) {
+                        true => bad_login(field, &mut random),
+                        false => attack(field, &mut random, &who),
                     }
                 }
             });

@@ -6,13 +6,13 @@
 //! a million; a plain test a part of that.
 
 use needs::each_driver;
+use random::Random;
 use reactor::Choice;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use machine::testing::Dice;
 use wire::nfs4::stable_how4;
 
 use crate::common::{address, at, config, export, make, memory, pattern, stop};
@@ -57,36 +57,27 @@ fn use_it(field: &Field, running: &target::Running) {
     }
 }
 
-fn pick(dice: &mut Dice, of: &[u32]) -> u32 {
-    of[dice.below(of.len() as u32) as usize]
-}
-
 /// Arguments of a COMPOUND that makes little sense: operations with random
 /// numbers and words.
-fn bad_compound(field: &Field, dice: &mut Dice) -> Vec<u8> {
+fn bad_compound(field: &Field, random: &mut Random) -> Vec<u8> {
     let mut args = vec![0; 4];
-    args.extend_from_slice(&pick(dice, &[0, 1, 2, 2, 3]).to_be_bytes());
-    let ops = pick(dice, &[1, 2, 3, 8, 64, 1000, u32::MAX]);
+    args.extend_from_slice(&random.pick::<u32>(&[0, 1, 2, 2, 3]).to_be_bytes());
+    let ops = random.pick::<u32>(&[1, 2, 3, 8, 64, 1000, u32::MAX]);
     args.extend_from_slice(&ops.to_be_bytes());
     for _ in 0..ops.min(8) {
-        let op = pick(
-            dice,
-            &[
-                2, 3, 9, 15, 16, 18, 22, 24, 25, 26, 38, 42, 43, 53, 68, 72, 10_044,
-            ],
-        );
+        let op = random.pick::<u32>(&[
+            2, 3, 9, 15, 16, 18, 22, 24, 25, 26, 38, 42, 43, 53, 68, 72, 10_044,
+        ]);
         args.extend_from_slice(&op.to_be_bytes());
-        if op == 22 && !dice.one_in(4) {
+        if op == 22 && !random.one_in(4) {
             args.extend_from_slice(&(field.file.len() as u32).to_be_bytes());
             args.extend_from_slice(&field.file);
             args.resize(args.len().next_multiple_of(4), 0);
             continue;
         }
-        for _ in 0..dice.below(10) {
-            let word = pick(
-                dice,
-                &[0, 0, 1, 2, 4, 16, 128, 4096, 1 << 20, 1 << 31, u32::MAX],
-            );
+        for _ in 0..random.below(10) {
+            let word =
+                random.pick::<u32>(&[0, 0, 1, 2, 4, 16, 128, 4096, 1 << 20, 1 << 31, u32::MAX]);
             args.extend_from_slice(&word.to_be_bytes());
         }
     }
@@ -94,50 +85,50 @@ fn bad_compound(field: &Field, dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Calls of NFSv3 with lengths and offsets that are beyond everything.
-fn bad_v3(field: &Field, dice: &mut Dice) -> Vec<u8> {
-    let procedure = dice.below(23);
+fn bad_v3(field: &Field, random: &mut Random) -> Vec<u8> {
+    let procedure = random.below(23) as u32;
     let mut args = Vec::new();
-    let len = pick(dice, &[24, 24, 24, 0, 4, 64, 65, 1 << 30]);
+    let len = random.pick::<u32>(&[24, 24, 24, 0, 4, 64, 65, 1 << 30]);
     args.extend_from_slice(&len.to_be_bytes());
     args.extend_from_slice(&field.file);
-    for _ in 0..dice.below(16) {
-        let word = pick(dice, &[0, 0, 1, 2, 7, 4096, 1 << 20, 1 << 31, u32::MAX]);
+    for _ in 0..random.below(16) {
+        let word = random.pick::<u32>(&[0, 0, 1, 2, 7, 4096, 1 << 20, 1 << 31, u32::MAX]);
         args.extend_from_slice(&word.to_be_bytes());
     }
-    raw::call(dice.below(1 << 30), (raw::NFS, 3, procedure), &args)
+    raw::call(random.next_u32() >> 2, (raw::NFS, 3, procedure), &args)
 }
 
-fn bad_record(field: &Field, dice: &mut Dice) -> Vec<u8> {
-    let xid = dice.below(1 << 30);
-    let mut record = match dice.below(10) {
+fn bad_record(field: &Field, random: &mut Random) -> Vec<u8> {
+    let xid = random.next_u32() >> 2;
+    let mut record = match random.below(10) {
         0 => {
-            let program = pick(dice, &[raw::NFS, 100_005, 100_000, 0, u32::MAX]);
-            let version = dice.below(6);
-            raw::call(xid, (program, version, dice.below(30)), &[])
+            let program = random.pick::<u32>(&[raw::NFS, 100_005, 100_000, 0, u32::MAX]);
+            let version = random.below(6) as u32;
+            raw::call(xid, (program, version, random.below(30) as u32), &[])
         }
-        1..=3 => bad_v3(field, dice),
+        1..=3 => bad_v3(field, random),
         4 => raw::write3(xid, &field.file, u64::MAX - 4096, &pattern(1, 8192)),
         5 => {
-            let offset = u64::from(dice.below(1 << 22));
+            let offset = random.below(1 << 22);
             raw::read3(
                 xid,
                 &field.file,
                 offset,
-                pick(dice, &[0, 4096, 1 << 20, u32::MAX]),
+                random.pick::<u32>(&[0, 4096, 1 << 20, u32::MAX]),
             )
         }
-        _ => raw::call(xid, (raw::NFS, 4, 1), &bad_compound(field, dice)),
+        _ => raw::call(xid, (raw::NFS, 4, 1), &bad_compound(field, random)),
     };
-    if dice.one_in(40) {
-        let at = dice.below(record.len() as u32) as usize;
-        record[at] ^= 1 << dice.below(8);
+    if random.one_in(40) {
+        let at = random.below(record.len() as u64) as usize;
+        record[at] ^= 1 << random.below(8);
     }
     record
 }
 
 /// A connection that sends what no client should, until one of its records ends
 /// it or it has had enough.
-fn attack(field: &Field, dice: &mut Dice) {
+fn attack(field: &Field, random: &mut Random) {
     let mut stream = raw::open(field.address);
     let timeout = Some(Duration::from_millis(2));
     stream.set_read_timeout(timeout).expect("a socket");
@@ -147,20 +138,20 @@ fn attack(field: &Field, dice: &mut Dice) {
     let mut answers = vec![0; 256 << 10];
     for _ in 0..16 {
         let mut burst = Vec::new();
-        let count = 8 + dice.below(32);
+        let count = 8 + random.below(32);
         for _ in 0..count {
-            burst.extend(bad_record(field, dice));
+            burst.extend(bad_record(field, random));
         }
-        if dice.one_in(8) {
+        if random.one_in(8) {
             // Half a record, and then nothing for ever, or the end.
-            burst.truncate(burst.len() - 1 - dice.below(40) as usize);
+            burst.truncate(burst.len() - 1 - random.below(40) as usize);
         }
         if stream.write_all(&burst).is_err() {
             return;
         }
-        field.sent.fetch_add(count.into(), Ordering::Relaxed);
+        field.sent.fetch_add(count, Ordering::Relaxed);
         // Some take nothing of what they asked for.
-        if dice.one_in(6) {
+        if random.one_in(6) {
             continue;
         }
         loop {
@@ -202,9 +193,9 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         for seed in 0..3 {
             let field = &field;
             scope.spawn(move || {
-                let mut dice = Dice::new(seed);
+                let mut random = Random::new(seed);
                 while field.sent.load(Ordering::Relaxed) < field.wanted {
-                    attack(field, &mut dice);
+                    attack(field, &mut random);
                 }
             });
         }

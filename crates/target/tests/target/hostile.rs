@@ -6,6 +6,7 @@
 //! runs a million; a plain test a part of that.
 
 use needs::each_driver;
+use random::Random;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nvmf::tcp::testing::{Dice, Pdus, fuzz};
+use nvmf::tcp::testing::{Pdus, fuzz};
 use reactor::Choice;
 use target::{Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{NSID_ALL, Sgl, Sqe, Status};
@@ -170,77 +171,74 @@ impl Attack {
 }
 
 /// A command with some of everything wrong.
-fn bad_command(dice: &mut Dice, cid: u16) -> Vec<u8> {
+fn bad_command(random: &mut Random, cid: u16) -> Vec<u8> {
     const OPCODES: [u8; 24] = [
         0, 1, 2, 4, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19, 0x7f, 0x0a, 0x06, 0x18, 0x86, 1, 2,
         1, 5, 1, 0x19,
     ];
-    let pick = |dice: &mut Dice, of: &[u32]| of[dice.below(of.len() as u32) as usize];
-    let opcode = match dice.one_in(8) {
-        true => dice.below(256) as u8,
-        false => OPCODES[dice.below(24) as usize],
+    let opcode = match random.one_in(8) {
+        true => random.below(256) as u8,
+        false => OPCODES[random.below(24) as usize],
     };
     let mut sqe = Sqe::new(opcode);
-    sqe.cid = (if dice.one_in(50) {
+    sqe.cid = (if random.one_in(50) {
         cid.wrapping_sub(1)
     } else {
         cid
     })
     .into();
-    sqe.flags = pick(
-        dice,
-        &[0x40, 0x40, 0x40, 0x40, 0x41, 0x42, 0x43, 0, 0x80, 0xff],
-    ) as u8;
-    sqe.nsid = pick(dice, &[1, 1, 1, 2, 0, 3, NSID_ALL, 0x8000_0000]).into();
-    let blocks = pick(dice, &[1, 1, 2, 8, 64, 65, 65_536]);
-    let slba = pick(dice, &[0, 0, 3, 63, 64, u32::MAX]);
+    sqe.flags =
+        random.pick::<u32>(&[0x40, 0x40, 0x40, 0x40, 0x41, 0x42, 0x43, 0, 0x80, 0xff]) as u8;
+    sqe.nsid = random
+        .pick::<u32>(&[1, 1, 1, 2, 0, 3, NSID_ALL, 0x8000_0000])
+        .into();
+    let blocks = random.pick::<u32>(&[1, 1, 2, 8, 64, 65, 65_536]);
+    let slba = random.pick::<u32>(&[0, 0, 3, 63, 64, u32::MAX]);
     sqe.set_blocks(u64::from(slba), blocks);
-    if dice.one_in(3) {
-        sqe.cdw10 = dice.below(u32::MAX).into();
-        sqe.cdw11 = pick(dice, &[0, 4, 1 << 31, u32::MAX]).into();
-        sqe.cdw12 =
-            (dice.below(8) << 8 | dice.below(4) | pick(dice, &[0, 1 << 30, 0xf << 20])).into();
+    if random.one_in(3) {
+        sqe.cdw10 = random.next_u32().into();
+        sqe.cdw11 = random.pick::<u32>(&[0, 4, 1 << 31, u32::MAX]).into();
+        sqe.cdw12 = ((random.below(8) << 8 | random.below(4)) as u32
+            | random.pick::<u32>(&[0, 1 << 30, 0xf << 20]))
+        .into();
     }
-    let in_capsule = pick(dice, &[0, 0, 512, 4096, 64, 16, 8192]) as usize;
-    let id = pick(dice, &[0x01, 0x01, 0x5a, 0x5a, 0x40, 0x5b, 0x20, 0xff]) as u8;
+    let in_capsule = random.pick::<u32>(&[0, 0, 512, 4096, 64, 16, 8192]) as usize;
+    let id = random.pick::<u32>(&[0x01, 0x01, 0x5a, 0x5a, 0x40, 0x5b, 0x20, 0xff]) as u8;
     let right = blocks.saturating_mul(BLOCK as u32);
-    let len = pick(
-        dice,
-        &[in_capsule as u32, in_capsule as u32, right, 0, 1, u32::MAX],
-    );
+    let len = random.pick::<u32>(&[in_capsule as u32, in_capsule as u32, right, 0, 1, u32::MAX]);
     sqe.sgl = Sgl::new(id, len);
-    if dice.one_in(16) {
-        sqe.sgl.address = u64::from(dice.below(u32::MAX)).into();
+    if random.one_in(16) {
+        sqe.sgl.address = random.next_u64().into();
     }
     let data: Vec<u8> = (0..in_capsule).map(|n| (n as u32 ^ len) as u8).collect();
     Pdus::default().capsule_cmd(&sqe, &data)
 }
 
 /// A PDU that no host may send.
-fn bad_pdu(dice: &mut Dice, cid: u16) -> Vec<u8> {
+fn bad_pdu(random: &mut Random, cid: u16) -> Vec<u8> {
     let pdus = Pdus::default();
-    let mut bytes = match dice.below(5) {
+    let mut bytes = match random.below(5) {
         0 => pdus.data(
             pdu_type::H2C_DATA,
             4,
-            (cid, dice.below(40) as u16),
+            (cid, random.below(40) as u16),
             0,
             &[7; 64],
         ),
-        1 => pdus.ic_req(dice.below(256) as u8),
+        1 => pdus.ic_req(random.below(256) as u8),
         2 => pdus.r2t(cid, 0, 0, 512),
-        _ => bad_command(dice, cid),
+        _ => bad_command(random, cid),
     };
-    if dice.one_in(2) {
-        let at = dice.below(bytes.len().min(24) as u32) as usize;
-        bytes[at] ^= 1 << dice.below(8);
+    if random.one_in(2) {
+        let at = random.below(bytes.len().min(24) as u64) as usize;
+        bytes[at] ^= 1 << random.below(8);
     }
     bytes
 }
 
 /// Bad commands and PDUs of a seed, on a queue of a controller, until one of
 /// them ends it.
-fn attack_by_seed(field: &Field, dice: &mut Dice) {
+fn attack_by_seed(field: &Field, random: &mut Random) {
     let host = Host {
         subnqn: EVIL,
         ..Host::at(field.address)
@@ -248,7 +246,7 @@ fn attack_by_seed(field: &Field, dice: &mut Dice) {
     let Ok((admin, cntlid)) = std::panic::catch_unwind(|| host.admin()) else {
         return;
     };
-    let (mut attack, _admin) = if dice.one_in(4) {
+    let (mut attack, _admin) = if random.one_in(4) {
         (Attack::new(admin), None)
     } else {
         let Ok((queue, _)) = host.queue(1, cntlid) else {
@@ -261,11 +259,11 @@ fn attack_by_seed(field: &Field, dice: &mut Dice) {
         let mut burst = Vec::new();
         while attack.unanswered < UNANSWERED_MAX && burst.len() < 64 * 1024 {
             cid = 100 + (cid - 99) % 0x4000;
-            let ends = dice.one_in(600);
+            let ends = random.one_in(600);
             burst.extend(if ends {
-                bad_pdu(dice, cid)
+                bad_pdu(random, cid)
             } else {
-                bad_command(dice, cid)
+                bad_command(random, cid)
             });
             attack.unanswered += 1;
         }
@@ -295,8 +293,8 @@ fn attack_by_seed(field: &Field, dice: &mut Dice) {
 }
 
 /// One input of the corpus, as a host that has connected or not.
-fn attack_by_corpus(field: &Field, dice: &mut Dice) {
-    let input = &field.corpus[dice.below(field.corpus.len() as u32) as usize];
+fn attack_by_corpus(field: &Field, random: &mut Random) {
+    let input = &field.corpus[random.below(field.corpus.len() as u64) as usize];
     let Some((connects, pdus, stream)) = fuzz::host_stream(input) else {
         return;
     };
@@ -382,12 +380,12 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         for seed in 0..3 {
             let field = &field;
             scope.spawn(move || {
-                let mut dice = Dice::new(seed);
+                let mut random = Random::new(seed);
                 while field.handled.load(Ordering::Relaxed) < field.wanted {
-                    if dice.one_in(4) {
-                        attack_by_corpus(field, &mut dice);
+                    if random.one_in(4) {
+                        attack_by_corpus(field, &mut random);
                     } else {
-                        attack_by_seed(field, &mut dice);
+                        attack_by_seed(field, &mut random);
                     }
                 }
             });

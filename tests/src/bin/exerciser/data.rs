@@ -58,16 +58,9 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
         must("truncate", model.file.set_len(0))?;
         files.push(model);
     }
-    let all: u32 = STEPS.iter().map(|(weight, _)| weight).sum();
     for _ in 0..steps {
-        let mut at = run.dice.below(all);
-        let step = STEPS.iter().find(|(weight, _)| {
-            let is_it = at < *weight;
-            at = at.wrapping_sub(*weight);
-            is_it
-        });
         let which = run.number(FILES);
-        let (_, step) = step.expect("below the sum");
+        let step = run.random.weighted(STEPS);
         step(run, &mut files, which)?;
     }
     for which in 0..FILES {
@@ -103,7 +96,7 @@ fn open(run: &Run, name: &str, bytes: Vec<u8>) -> Result<Model, Wrong> {
 
 /// A place in a file, which may be behind its end.
 fn place(run: &mut Run, bytes: &[u8]) -> (usize, usize) {
-    let near_end = run.dice.one_in(4);
+    let near_end = run.random.one_in(4);
     let off = match near_end {
         true => bytes.len().saturating_sub(run.number(5000)) + run.number(5000),
         false => run.number(BYTES_MAX),
@@ -115,7 +108,7 @@ fn place(run: &mut Run, bytes: &[u8]) -> (usize, usize) {
     };
     let mut off = off.min(BYTES_MAX - 1);
     let mut len = 1 + run.number(max);
-    if run.dice.one_in(3) {
+    if run.random.one_in(3) {
         off &= !4095;
         len = len.next_multiple_of(4096);
     }
@@ -382,7 +375,7 @@ fn seek(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
         return Ok(());
     };
     let bytes = &model.bytes;
-    if run.dice.one_in(2) {
+    if run.random.one_in(2) {
         run.tell("seek data", (&model.name, off));
         let found = match rustix::fs::seek(&model.file, SeekFrom::Data(off as u64)) {
             Err(Errno::NXIO) => bytes.len(),
@@ -404,7 +397,7 @@ fn seek(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
 
 fn sync(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     run.tell("sync", &files[which].name);
-    match run.dice.one_in(2) {
+    match run.random.one_in(2) {
         true => must("fsync", files[which].file.sync_all()),
         false => must("fdatasync", files[which].file.sync_data()),
     }

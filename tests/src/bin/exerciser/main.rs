@@ -12,13 +12,14 @@ mod data;
 mod locks;
 mod names;
 
-use machine::testing::Dice;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::fs::{OpenOptions, TryLockError};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+
+use random::Random;
 
 /// What was found wrong.
 type Wrong = String;
@@ -28,7 +29,7 @@ const TOLD: usize = 30;
 
 /// One run.
 struct Run {
-    dice: Dice,
+    random: Random,
     dir: PathBuf,
     /// The same folder, seen through another mount.
     other: Option<PathBuf>,
@@ -59,14 +60,14 @@ impl Run {
     }
 
     fn number(&mut self, below: usize) -> usize {
-        self.dice.below(below as u32) as usize
+        self.random.below(below as u64) as usize
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         for chunk in bytes.chunks_mut(4) {
             // Never zero: a hole is told from data.
-            let word = (self.dice.below(u32::MAX) | 0x0101_0101).to_le_bytes();
+            let word = (self.random.next_u32() | 0x0101_0101).to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
         bytes
@@ -148,7 +149,7 @@ fn main() -> ExitCode {
     // Modes are held against the model as they were asked for.
     rustix::process::umask(rustix::fs::Mode::empty());
     let mut run = Run {
-        dice: Dice::new(seed),
+        random: Random::new(seed),
         dir: Path::new(&dirs[0]).to_path_buf(),
         other: dirs.get(1).map(PathBuf::from),
         counts: BTreeMap::new(),

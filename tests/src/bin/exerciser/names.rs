@@ -73,15 +73,8 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
         held: Vec::new(),
         has_attributes: true,
     };
-    let all: u32 = STEPS.iter().map(|(weight, _)| weight).sum();
     for _ in 0..steps {
-        let mut at = run.dice.below(all);
-        let step = STEPS.iter().find(|(weight, _)| {
-            let is_it = at < *weight;
-            at = at.wrapping_sub(*weight);
-            is_it
-        });
-        step.expect("below the sum").1(run, &mut tree)?;
+        run.random.weighted(STEPS)(run, &mut tree)?;
     }
     look_at_held(run, &mut tree)?;
     tree.held.clear();
@@ -154,7 +147,7 @@ impl Tree {
     /// Mostly one that is there.
     fn some(&self, run: &mut Run) -> PathBuf {
         let names: Vec<&PathBuf> = self.names.keys().filter(|p| **p != Path::new("")).collect();
-        match names.is_empty() || run.dice.one_in(6) {
+        match names.is_empty() || run.random.one_in(6) {
             true => self.any(run),
             false => names[run.number(names.len())].clone(),
         }
@@ -167,7 +160,7 @@ fn create(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     let len = run.number(3000);
     let bytes = run.bytes(len);
     let mut options = OpenOptions::new();
-    let mode = 0o400 | run.dice.below(0o400);
+    let mode = 0o400 | run.random.below(0o400) as u32;
     let opened = (options.write(true).create_new(true).mode(mode)).open(run.dir.join(&path));
     if tree.get(&path).is_some() {
         return expect("create", errno(&opened), Errno::EXIST.raw_os_error());
@@ -385,7 +378,7 @@ fn list(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
 
 fn set_mode(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     let path = tree.some(run);
-    let mode = 0o700 | run.dice.below(0o100);
+    let mode = 0o700 | run.random.below(0o100) as u32;
     let number = tree.names.get(&path).copied();
     let Some(object) = number.and_then(|number| tree.objects.get_mut(&number)) else {
         return Ok(());
@@ -413,7 +406,7 @@ fn attribute(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     let name = format!("user.a{}", run.number(6));
     let at = run.dir.join(&path);
     let has = object.attributes.contains_key(&name);
-    if run.dice.one_in(4) {
+    if run.random.one_in(4) {
         run.tell("removexattr", (&path, &name));
         let expected = if has { Ok(()) } else { Err(Errno::NODATA) };
         let done = rustix::fs::removexattr(&at, name.as_str());
@@ -455,7 +448,7 @@ fn hold(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     if tree.held.len() == 8 {
         return Ok(());
     }
-    let by_rename = run.dice.one_in(2);
+    let by_rename = run.random.one_in(2);
     run.tell("hold", by_rename);
     let len = 1 + run.number(30_000);
     let bytes = run.bytes(len);
@@ -485,7 +478,7 @@ fn look_at_held(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
         must("fsync", file.sync_all())?;
         bytes.extend(more);
     }
-    if run.dice.one_in(3) {
+    if run.random.one_in(3) {
         tree.held.clear();
     }
     Ok(())
@@ -535,7 +528,7 @@ pub fn listing(run: &mut Run, files: u32) -> Result<(), Wrong> {
             continue;
         }
         run.tell("change", at);
-        let victim = run.dice.below(files);
+        let victim = run.random.below(files.into()) as u32;
         if gone.insert(victim) {
             must("unlink", fs::remove_file(dir.join(name(victim))))?;
         }

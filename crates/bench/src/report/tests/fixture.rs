@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use random::Random;
+
 use crate::catalogue::{CATALOGUE, ChartKind, SeriesSpec, SweepSpec};
 use crate::measured::{
     Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Role, Sample, Series, Skipped,
     Sweep,
 };
-use client::random::Random;
 
 /// A series that is nowhere measured and has its reason.
 pub const ABSENT: &str = "tgtd";

@@ -83,7 +83,7 @@ struct Open {
 struct World {
     peer: Peer,
     keys: Negotiated,
-    dice: Dice,
+    random: Random,
     wire: VecDeque<u8>,
     open: Vec<Open>,
     stat_sn: u32,
@@ -96,7 +96,7 @@ impl World {
         World {
             peer: Peer::live(keys),
             keys,
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             wire: VecDeque::new(),
             open: Vec::new(),
             stat_sn: STAT_SN + 1,
@@ -122,7 +122,7 @@ impl World {
                 immediate,
                 more,
             } => {
-                data = pattern(self.dice.below(99).into(), edtl as usize);
+                data = pattern(self.random.below(99), edtl as usize);
                 let first = self.keys.first_burst_length.min(edtl);
                 let now = match self.keys.immediate_data {
                     true => first
@@ -135,7 +135,9 @@ impl World {
                 let cdb = cdb::write(lba.into(), blocks.into());
                 let mut bytes = peer.command(flags, cdb, edtl, &data[..now]);
                 if more {
-                    let len = 1 + self.dice.below(self.keys.max_recv_data_segment_length);
+                    let len = 1 + self
+                        .random
+                        .below(self.keys.max_recv_data_segment_length.into());
                     let ids = (peer.itt, UNSOLICITED);
                     bytes.extend(peer.sequence(ids, &data, (now, first as usize), len as usize));
                 }
@@ -175,21 +177,21 @@ impl World {
 
     /// Lets the target do something.
     fn turn(&mut self) {
-        let (target, dice) = (&mut self.peer.target, &mut self.dice);
-        let len = 1 + dice.below(3000) as usize;
+        let (target, random) = (&mut self.peer.target, &mut self.random);
+        let len = 1 + random.below(3000) as usize;
         target.end.receive(&mut self.wire, len);
         target.take_ops();
-        if !target.starved.is_empty() && dice.one_in(2) {
-            target.feed(dice.below(target.starved.len() as u32) as usize);
+        if !target.starved.is_empty() && random.one_in(2) {
+            target.feed(random.below(target.starved.len() as u64) as usize);
         }
-        if !target.work.is_empty() && dice.one_in(2) {
-            target.execute(dice.below(target.work.len() as u32) as usize);
+        if !target.work.is_empty() && random.one_in(2) {
+            target.execute(random.below(target.work.len() as u64) as usize);
         }
-        if !target.functions.is_empty() && dice.one_in(2) {
+        if !target.functions.is_empty() && random.one_in(2) {
             target.manage(0);
         }
-        if dice.one_in(2) {
-            target.transmit(&mut self.peer.out, 1 + dice.below(5) as usize);
+        if random.one_in(2) {
+            target.transmit(&mut self.peer.out, 1 + random.below(5) as usize);
         }
         while let Some(pdu) = self.peer.pdus.next(&mut self.peer.out) {
             self.answer(&pdu);
@@ -204,7 +206,10 @@ impl World {
         match pdu.bhs.opcode() {
             opcode::R2T => {
                 let r2t: &R2t = pdu.bhs.cast();
-                let len = 1 + self.dice.below(self.keys.max_recv_data_segment_length) as usize;
+                let len = 1 + self
+                    .random
+                    .below(self.keys.max_recv_data_segment_length.into())
+                    as usize;
                 let bytes = self.peer.data_for(r2t, &self.open[at].data, len);
                 self.wire.extend(bytes);
                 return;
@@ -281,7 +286,7 @@ proptest! {
         while next.is_some() || !world.open.is_empty() {
             rounds += 1;
 prop_assert!(rounds < 20_000, "{} are open", world.open.len());
-            if world.may_start() && world.dice.one_in(3) && let Some(command) = next {
+            if world.may_start() && world.random.one_in(3) && let Some(command) = next {
                 world.start(command);
                 next = left.next();
             }

@@ -176,7 +176,7 @@ proptest! {
         ways in proptest::collection::vec(any::<bool>(), 1..60),
         seed in any::<u64>(),
     ) {
-        let mut dice = Dice::new(seed);
+        let mut random = Random::new(seed);
         let (first, second) = pair();
         let mut peers = [first, second];
         let mut wires = [VecDeque::new(), VecDeque::new()];
@@ -186,15 +186,15 @@ proptest! {
         for _ in 0..100_000 {
             let (_, max_cmd_sn) = peers[0].window();
             let is_open = wire::iscsi::serial_distance(cmd_sn, max_cmd_sn) >= 0;
-            if let Some(second) = ways.next_if(|_| is_open && dice.one_in(2)) {
+            if let Some(second) = ways.next_if(|_| is_open && random.one_in(2)) {
                 let at = usize::from(*second);
                 let ids = (cmd_sn & 0xff, cmd_sn);
                 let bytes = peers[at].pdus.command(ids, NONE, cdb::TEST_UNIT_READY, 0, &[]);
                 wires[at].extend(bytes);
                 cmd_sn = cmd_sn.wrapping_add(1);
             }
-            let mut at = dice.below(2) as usize;
-            let len = 1 + dice.below(100) as usize;
+            let mut at = random.below(2) as usize;
+            let len = 1 + random.below(100) as usize;
             peers[at].target.end.receive(&mut wires[at], len);
             loop {
                 let before = peers[at].target.work.len();
@@ -209,8 +209,8 @@ proptest! {
                 }
             }
             let target = &mut peers[at].target;
-            if !target.work.is_empty() && dice.one_in(2) {
-                target.execute(dice.below(target.work.len() as u32) as usize);
+            if !target.work.is_empty() && random.one_in(2) {
+                target.execute(random.below(target.work.len() as u64) as usize);
             }
             let before = peers[at].target.work.len();
             answered += peers[at].transmit(1).len();

@@ -1,6 +1,7 @@
 //! Many threads at once. Data says who wrote it, so that a mix shows.
 
 use super::*;
+use random::Random;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -25,18 +26,6 @@ fn units() -> Vec<Unit> {
         offset += u64::from(len);
     }
     units
-}
-
-/// A small generator (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
 }
 
 /// Every 8 bytes say which write this was.
@@ -66,7 +55,7 @@ const THREAD: u64 = 1 << 40;
 /// One thread's work: any write of any unit, and reads in between.
 fn work(frames: &Frames, units: &[Unit], seen: &[Seen], me: u64, rounds: u64) {
     let scratch = Region::anonymous(1 << 20).unwrap();
-    let mut random = Random(0x9e37_79b9 + me * 77);
+    let mut random = Random::new(me);
     let mut held: Vec<(Loan, u64, usize)> = Vec::new();
     // By unit and writer: what was seen last, before which nothing may show.
     let mut last = vec![[0; 8]; units.len()];

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use random::Random;
 use wire::nvme::{
     ConnectCommand, Disconnect, DsmRange, FABRICS, PropertyGet, PropertySet, Sgl, Sqe, admin,
     cdw12, fctype, io,
@@ -17,7 +18,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::command::{AnaState, Io, IoKind};
-use crate::tcp::testing::{Dice, Pdus, Target, cut};
+use crate::tcp::testing::{Pdus, Target, cut};
 use crate::tcp::view;
 
 const BLOCK: usize = 512;
@@ -53,8 +54,8 @@ fn role(qid: u16, flow_control_disabled: bool) -> Role {
 }
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut dice = Dice::new(seed);
-    (0..len).map(|_| dice.below(256) as u8).collect()
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.below(256) as u8).collect()
 }
 
 fn connect_sqe() -> Sqe {
@@ -893,8 +894,8 @@ proptest! {
     #[test]
     fn random_splits_give_the_same(seed: u64, header_digest: bool, data_digest: bool) {
         let pdus = Pdus { header_digest, data_digest };
-        let mut dice = Dice::new(seed);
-        let max = [3, 40, 200, 3000][dice.below(4) as usize];
-        prop_assert!(play(pdus, || dice.below(max) as usize) == play(pdus, || usize::MAX));
+        let mut random = Random::new(seed);
+        let max = [3, 40, 200, 3000][random.below(4) as usize];
+        prop_assert!(play(pdus, || random.below(max) as usize) == play(pdus, || usize::MAX));
     }
 }

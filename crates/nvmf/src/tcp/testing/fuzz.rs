@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use machine::Machine;
+use random::Random;
 use wire::nvme::{ConnectCommand, Sgl, Sqe, io};
 use wire::nvme_tcp::pdu_type;
 
 use super::super::{Framing, controller, frame, host};
-use super::{Dice, End, Pdus, Target, cut};
+use super::{End, Pdus, Target, cut};
 use crate::command::{AnaState, Geometry};
 use crate::tcp::controller::AbortOutcome;
 
@@ -41,11 +42,11 @@ fn digests(config: u8) -> Pdus {
 }
 
 /// Splits the configuration off.
-fn config(input: &[u8]) -> Option<(u8, Dice, &[u8])> {
+fn config(input: &[u8]) -> Option<(u8, Random, &[u8])> {
     let (config, records) = input.split_first_chunk::<4>()?;
     Some((
         config[0],
-        Dice::new(u64::from(u32::from_le_bytes(*config))),
+        Random::new(u64::from(u32::from_le_bytes(*config))),
         records,
     ))
 }
@@ -129,7 +130,7 @@ fn plen(bytes: &[u8]) -> u64 {
 
 /// Any host against the controller's machine.
 pub fn controller(input: &[u8]) {
-    let Some((config, mut dice, records)) = config(input) else {
+    let Some((config, mut random, records)) = config(input) else {
         return;
     };
     let pdus = digests(config);
@@ -145,26 +146,26 @@ pub fn controller(input: &[u8]) {
         idle += 1;
         if target
             .end
-            .receive(&mut stream, 1 + dice.below(600) as usize)
+            .receive(&mut stream, 1 + random.below(600) as usize)
             > 0
         {
             target.take_ops();
             idle = 0;
         }
-        if !target.starved.is_empty() && dice.one_in(2) {
-            target.feed(dice.below(target.starved.len() as u32) as usize);
+        if !target.starved.is_empty() && random.one_in(2) {
+            target.feed(random.below(target.starved.len() as u64) as usize);
         }
-        if !target.work.is_empty() && dice.one_in(2) {
-            target.execute(dice.below(target.work.len() as u32) as usize);
+        if !target.work.is_empty() && random.one_in(2) {
+            target.execute(random.below(target.work.len() as u64) as usize);
         }
-        if !target.fused.is_empty() && dice.one_in(2) {
-            target.execute_fused(dice.below(target.fused.len() as u32) as usize);
+        if !target.fused.is_empty() && random.one_in(2) {
+            target.execute_fused(random.below(target.fused.len() as u64) as usize);
         }
-        if dice.one_in(2) {
-            target.transmit(&mut out, 1 + dice.below(4) as usize);
+        if random.one_in(2) {
+            target.transmit(&mut out, 1 + random.below(4) as usize);
         }
-        if disturbs && dice.one_in(8) {
-            disturb(&mut target, &mut dice);
+        if disturbs && random.one_in(8) {
+            disturb(&mut target, &mut random);
         }
     }
     target.serve(&mut stream, &mut out);
@@ -207,9 +208,9 @@ fn check_controller(target: &Target, sent: &[(u8, Vec<u8>)]) {
 }
 
 /// What other connections do to this one: an Abort, a live change.
-fn disturb(target: &mut Target, dice: &mut Dice) {
-    if dice.one_in(2) {
-        let outcome = target.end.machine.abort(dice.below(16) as u16);
+fn disturb(target: &mut Target, random: &mut Random) {
+    if random.one_in(2) {
+        let outcome = target.end.machine.abort(random.below(16) as u16);
         if let AbortOutcome::Executing(tag) = outcome {
             match target
                 .fused
@@ -222,11 +223,11 @@ fn disturb(target: &mut Target, dice: &mut Dice) {
         }
     } else {
         let change = Geometry {
-            read_only: dice.one_in(3),
-            instance: dice.below(3),
-            block_count: BLOCKS - u64::from(dice.below(2)) * 8,
-            ana: [AnaState::Optimized, AnaState::Inaccessible][usize::from(dice.one_in(4))],
-            ..geometry(u32::from(!dice.one_in(4)))
+            read_only: random.one_in(3),
+            instance: random.below(3) as u32,
+            block_count: BLOCKS - random.below(2) * 8,
+            ana: [AnaState::Optimized, AnaState::Inaccessible][usize::from(random.one_in(4))],
+            ..geometry(u32::from(!random.one_in(4)))
         };
         target.set_namespaces(Arc::new([change, geometry(2)]));
     }
@@ -279,7 +280,7 @@ fn connect(target: &mut Target, pdus: Pdus, maxr2t: u32, out: &mut VecDeque<u8>)
 
 /// Any controller against the host's machine.
 pub fn host(input: &[u8]) {
-    let Some((config, mut dice, records)) = config(input) else {
+    let Some((config, mut random, records)) = config(input) else {
         return;
     };
     let pdus = digests(config);
@@ -304,7 +305,7 @@ pub fn host(input: &[u8]) {
     let mut idle = 0;
     while idle < IDLE_ROUNDS {
         idle += 1;
-        if end.receive(&mut stream, 1 + dice.below(600) as usize) > 0 {
+        if end.receive(&mut stream, 1 + random.below(600) as usize) > 0 {
             idle = 0;
         }
         while let Some(op) = end.next_op() {
@@ -323,11 +324,11 @@ pub fn host(input: &[u8]) {
                 host::Op::Fatal(error) => fatal = Some(error),
             }
         }
-        if dice.one_in(2) {
-            submit(&mut end, &mut dice, &mut in_flight);
+        if random.one_in(2) {
+            submit(&mut end, &mut random, &mut in_flight);
         }
-        if dice.one_in(2) {
-            end.transmit(&mut out, 1 + dice.below(3) as usize);
+        if random.one_in(2) {
+            end.transmit(&mut out, 1 + random.below(3) as usize);
         }
     }
     end.transmit(&mut out, usize::MAX);
@@ -345,15 +346,15 @@ pub fn host(input: &[u8]) {
     }
 }
 
-fn submit(end: &mut End<host::Qpair>, dice: &mut Dice, in_flight: &mut [Option<u32>]) {
-    let len = [512, 4096, 12_288][dice.below(3) as usize];
-    let (opcode, data) = match dice.below(3) {
+fn submit(end: &mut End<host::Qpair>, random: &mut Random, in_flight: &mut [Option<u32>]) {
+    let len = [512, 4096, 12_288][random.below(3) as usize];
+    let (opcode, data) = match random.below(3) {
         0 => (io::READ, host::Data::In(len)),
         1 => (io::WRITE, host::Data::Out(len)),
         _ => (io::FLUSH, host::Data::None),
     };
     if let Some(tag) = end.machine.submit(&Sqe::new(opcode), data) {
-        end.set_memory(tag, vec![dice.below(256) as u8; len as usize]);
+        end.set_memory(tag, vec![random.below(256) as u8; len as usize]);
         let expects = if let host::Data::In(len) = data {
             len
         } else {

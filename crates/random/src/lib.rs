@@ -1,4 +1,6 @@
-//! Everything random comes from here, and from one seed.
+//! Numbers that follow from a seed: loads, the simulator and tests have all of theirs
+//! from here. Not for secrets.
+#![forbid(unsafe_code)]
 
 /// A small fast generator (xoshiro256**), the same on every machine.
 #[derive(Clone, Debug)]
@@ -8,7 +10,7 @@ pub struct Random {
 
 /// One step of splitmix64: spreads a counter over all 64 bits.
 #[inline]
-pub(crate) fn mix(value: u64) -> u64 {
+pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -23,9 +25,9 @@ impl Random {
         }
     }
 
-    /// Any number.
+    /// The next 64 bits.
     #[inline]
-    pub fn any(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -38,10 +40,16 @@ impl Random {
         result
     }
 
+    /// The next 32 bits.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+
     /// A number below `bound`, which is not 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.any()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number of `from..=to`.
@@ -102,6 +110,16 @@ mod tests {
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
         assert!(run(7).iter().all(|&n| n < 1000));
+    }
+
+    #[test]
+    fn numbers_below_a_bound_cover_their_range_evenly() {
+        let mut random = Random::new(1);
+        let mut seen = [0u32; 16];
+        for _ in 0..16_000 {
+            seen[random.below(16) as usize] += 1;
+        }
+        assert!(seen.iter().all(|n| (800..1200).contains(n)), "{seen:?}");
     }
 
     #[test]
