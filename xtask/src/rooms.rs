@@ -105,6 +105,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Rooms of ours that tests of a room may use beside those. A test with both ends of a
 /// protocol stands with either.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("machine", &["random"]),
     ("mem", &["random"]),
     ("reactor", &["needs", "random"]),
     ("store", &["needs", "random"]),

@@ -356,8 +356,9 @@ fn take_digest(staged: &[u8], at: &mut usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use random::Random;
+
     use super::*;
-    use crate::testing::Dice;
 
     type Step = crate::Step<()>;
 
@@ -371,9 +372,9 @@ mod tests {
         is_right: bool,
     }
 
-    /// What is received in pieces that `dice` chooses: the command's data, the verdict, and
+    /// What is received in pieces that `random` chooses: the command's data, the verdict, and
     /// what was left of the stream, which has one byte more than the PDU.
-    fn receive(case: &Case, payload: &[u8], dice: &mut Dice) -> (Vec<u8>, bool, usize) {
+    fn receive(case: &Case, payload: &[u8], random: &mut Random) -> (Vec<u8>, bool, usize) {
         let mut stream = payload.to_vec();
         stream.resize(stream.len() + usize::from(case.tail.pad), 0);
         if let Some(seed) = case.tail.digest {
@@ -389,15 +390,15 @@ mod tests {
         let mut sum = None;
         loop {
             if let Some(direct) = inbound.direct()
-                && dice.one_in(3)
+                && random.one_in(3)
             {
-                let len = 1 + dice.below(direct.len) as usize;
+                let len = 1 + random.below(direct.len.into()) as usize;
                 let at = direct.offset as usize;
                 memory[at..at + len].copy_from_slice(&stream[..len]);
                 stream.drain(..len);
                 inbound.on_direct(len as u32);
             }
-            let staged = &stream[..dice.below(stream.len() as u32 + 1) as usize];
+            let staged = &stream[..random.below(stream.len() as u64 + 1) as usize];
             let mut at = 0;
             let is_over = loop {
                 match inbound.walk::<()>(staged, &mut at) {
@@ -438,20 +439,20 @@ mod tests {
     #[test]
     fn payload_in_any_pieces_arrives_whole_and_is_judged_by_its_digest() {
         for seed in 0..4000 {
-            let mut dice = Dice::new(seed);
-            let (start, len) = (dice.below(9), dice.below(40));
+            let mut random = Random::new(seed);
+            let (start, len) = (random.below(9) as u32, random.below(40) as u32);
             let case = Case {
                 start,
                 len,
-                wanted: start + dice.below(len + 1),
+                wanted: start + random.below((len + 1).into()) as u32,
                 tail: Tail {
-                    pad: dice.below(4) as u8,
-                    digest: (!dice.one_in(3)).then(|| dice.below(2) * 0x1234_5678),
+                    pad: random.below(4) as u8,
+                    digest: (!random.one_in(3)).then(|| random.below(2) as u32 * 0x1234_5678),
                 },
-                is_right: !dice.one_in(4),
+                is_right: !random.one_in(4),
             };
-            let payload: Vec<u8> = (0..len).map(|_| dice.below(256) as u8).collect();
-            let (memory, is_intact, left) = receive(&case, &payload, &mut dice);
+            let payload: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+            let (memory, is_intact, left) = receive(&case, &payload, &mut random);
             let wanted = (case.wanted - start) as usize;
             assert_eq!(memory[start as usize..], payload[..wanted], "seed {seed}");
             let is_right = case.is_right || case.tail.digest.is_none();
