@@ -86,37 +86,23 @@ enum Line {
 }
 
 /// Why a journal cannot be gone on with.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It cannot be read or written.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
     /// It was made with something else: what.
+    #[error(
+        "{} holds what was measured with another {}, which does not stand beside this: {REMEDY}",
+        .0.display(), .1
+    )]
     Other(PathBuf, &'static str),
     /// A line in the middle is not one of ours: its number.
+    #[error("{}, line {}: nothing that this version writes: {REMEDY}", .0.display(), .1)]
     Garbled(PathBuf, usize),
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const REMEDY: &str = "--again begins anew and forgets it, --out DIR writes elsewhere";
-        match self {
-            Error::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Error::Other(path, what) => write!(
-                f,
-                "{} holds what was measured with another {what}, which does not stand beside \
-                 this: {REMEDY}",
-                path.display()
-            ),
-            Error::Garbled(path, line) => write!(
-                f,
-                "{}, line {line}: nothing that this version writes: {REMEDY}",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
+const REMEDY: &str = "--again begins anew and forgets it, --out DIR writes elsewhere";
 
 /// A journal that is written to.
 pub struct Journal {

@@ -13,7 +13,6 @@ mod peers;
 mod sampled;
 mod target;
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,26 +49,18 @@ pub struct Run {
 }
 
 /// Why there is no figure.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The user wants no more.
+    #[error("stopped")]
     Stopped,
-    /// Somebody else's program does not run here, in a sentence.
+    /// Another program does not run here, in a sentence.
+    #[error("{0}")]
     NotHere(String),
     /// In a sentence.
+    #[error("{0}")]
     Failed(String),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Stopped => f.write_str("stopped"),
-            Error::NotHere(why) | Error::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<String> for Error {
     fn from(why: String) -> Error {

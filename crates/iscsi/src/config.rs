@@ -166,16 +166,12 @@ impl Network {
 }
 
 /// Not a network: an address, or an address and the number of its bits that count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a network is an address, as in 192.0.2.7, or an address and how many of its bits count, as \
+     in 192.0.2.0/24"
+)]
 pub struct NetworkError;
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a network is an address, as in 192.0.2.7, or an address and how many of its bits count, as in 192.0.2.0/24")
-    }
-}
-
-impl std::error::Error for NetworkError {}
 
 impl FromStr for Network {
     type Err = NetworkError;

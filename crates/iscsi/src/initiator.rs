@@ -12,8 +12,6 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use machine::Tag;
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskAttribute};
 
@@ -270,10 +268,14 @@ impl Async {
 }
 
 /// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatalError {
     /// The target refused the login, or sent the initiator elsewhere: see
     /// [`Connection::target_address`].
+    #[error(
+        "the target refused the login{} (status {class:02x}{detail:02x}h)",
+        meaning(.class, .detail)
+    )]
     LoginRefused {
         /// Status-Class.
         class: u8,
@@ -281,27 +283,36 @@ pub enum FatalError {
         detail: u8,
     },
     /// The target did not prove that it knows the secret, or proved nothing.
+    #[error("authentication: {0}")]
     Authentication(&'static str),
     /// An answer to this key cannot be agreed to.
+    #[error("no agreement with the target on {key}")]
     Negotiation {
         /// The key.
         key: &'static str,
     },
     /// A header does not match its digest.
+    #[error("a header does not match its digest")]
     HeaderDigest,
     /// The text or the sense data of a PDU does not match its digest, or the
     /// target found that of a command damaged twice.
+    #[error("the data of a PDU of opcode {opcode:02x}h does not match its digest")]
     DataDigest {
         /// Of the PDU.
         opcode: u8,
     },
     /// The target rejected a request, and what was sent behind it may not be sent
     /// again: a task management function is under way.
+    #[error(
+        "the target rejected a request of opcode {opcode:02x}h amid a task management function: \
+         what was sent behind it is neither taken nor ended for certain"
+    )]
     Gap {
         /// Of the request.
         opcode: u8,
     },
     /// The target broke the protocol.
+    #[error("the target sent a PDU of opcode {opcode:02x}h: {what}")]
     Protocol {
         /// Of the PDU in error.
         opcode: u8,
@@ -310,37 +321,10 @@ pub enum FatalError {
     },
 }
 
-impl fmt::Display for FatalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            FatalError::LoginRefused { class, detail } => {
-                match LoginStatus::from_bytes(class, detail) {
-                    Some(status) => write!(f, "the target refused the login: {status}")?,
-                    None => f.write_str("the target refused the login")?,
-                }
-                write!(f, " (status {class:02x}{detail:02x}h)")
-            }
-            FatalError::Authentication(why) => write!(f, "authentication: {why}"),
-            FatalError::Negotiation { key } => {
-                write!(f, "no agreement with the target on {key}")
-            }
-            FatalError::HeaderDigest => f.write_str("a header does not match its digest"),
-            FatalError::DataDigest { opcode } => {
-                write!(
-                    f,
-                    "the data of a PDU of opcode {opcode:02x}h does not match its digest"
-                )
-            }
-            FatalError::Gap { opcode } => write!(
-                f,
-                "the target rejected a request of opcode {opcode:02x}h amid a task management \
-                 function: what was sent behind it is neither taken nor ended for certain"
-            ),
-            FatalError::Protocol { opcode, what } => {
-                write!(f, "the target sent a PDU of opcode {opcode:02x}h: {what}")
-            }
-        }
+/// What a login status says, behind a colon.
+fn meaning(class: &u8, detail: &u8) -> String {
+    match LoginStatus::from_bytes(*class, *detail) {
+        Some(status) => format!(": {status}"),
+        None => String::new(),
     }
 }
-
-impl std::error::Error for FatalError {}

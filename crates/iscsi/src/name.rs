@@ -1,49 +1,33 @@
 //! iSCSI names (RFC 7143, section 4.2.7): `iqn.`, `eui.` and `naa.`.
 
-use std::fmt;
-
 /// Bytes of an iSCSI name at most (RFC 7143, section 4.2.7.1).
 pub const NAME_LEN_MAX: usize = 223;
 
 /// Why a text is no iSCSI name, and what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// It does not start with the designator of a format.
+    #[error("an iSCSI name starts with \"iqn.\", \"eui.\" or \"naa.\"")]
     Format,
     /// Empty, or longer than [`NAME_LEN_MAX`] bytes.
+    #[error("an iSCSI name has 1 to {NAME_LEN_MAX} bytes")]
     Length,
     /// A character that no name has.
+    #[error("an iSCSI name has letters, digits, `-`, `.` and `:`, and no {0:?}")]
     Character(char),
     /// `iqn.` without a month and a domain.
+    #[error(
+        "after \"iqn.\" come a year and month in which you had the domain, and the domain \
+         backwards: iqn.2026-01.org.example:disks"
+    )]
     Iqn,
     /// `eui.` without sixteen hexadecimal digits.
+    #[error("after \"eui.\" come 16 hexadecimal digits")]
     Eui,
     /// `naa.` without sixteen or thirty-two hexadecimal digits.
+    #[error("after \"naa.\" come 16 or 32 hexadecimal digits")]
     Naa,
 }
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameError::Format => {
-                f.write_str("an iSCSI name starts with \"iqn.\", \"eui.\" or \"naa.\"")
-            }
-            NameError::Length => write!(f, "an iSCSI name has 1 to {NAME_LEN_MAX} bytes"),
-            NameError::Character(c) => write!(
-                f,
-                "an iSCSI name has letters, digits, `-`, `.` and `:`, and no {c:?}"
-            ),
-            NameError::Iqn => f.write_str(
-                "after \"iqn.\" come a year and month in which you had the domain, and the \
-                 domain backwards: iqn.2026-01.org.example:disks",
-            ),
-            NameError::Eui => f.write_str("after \"eui.\" come 16 hexadecimal digits"),
-            NameError::Naa => f.write_str("after \"naa.\" come 16 or 32 hexadecimal digits"),
-        }
-    }
-}
-
-impl std::error::Error for NameError {}
 
 /// A name as it is compared: in lower case (RFC 3722, of which ASCII needs no
 /// more).

@@ -14,10 +14,8 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use std::collections::VecDeque;
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
@@ -222,27 +220,20 @@ pub enum Op {
 
 /// Why a connection ended: its peer does not speak RPC, or does not keep to
 /// bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatalError {
     /// A record that is neither call nor answer, or ends within its header.
+    #[error("a record that is no RPC message")]
     NoMessage,
     /// A record of more bytes than any call may have.
+    #[error("a record longer than any call may be")]
     LongRecord,
     /// A call with more than [`Settings::args_bytes_max`] beside its data.
+    #[error("a call with too many arguments")]
     LongArguments,
     /// More than [`Settings::fragments_max`].
+    #[error("a record in too many fragments")]
     Fragments,
-}
-
-impl fmt::Display for FatalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FatalError::NoMessage => "a record that is no RPC message",
-            FatalError::LongRecord => "a record longer than any call may be",
-            FatalError::LongArguments => "a call with too many arguments",
-            FatalError::Fragments => "a record in too many fragments",
-        })
-    }
 }
 
 /// The server's end of one connection.

@@ -93,16 +93,9 @@ impl FromStr for Net {
 }
 
 /// A text that names no addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("neither an address nor ADDRESS/BITS")]
 pub struct NotANet;
-
-impl fmt::Display for NotANet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("neither an address nor ADDRESS/BITS")
-    }
-}
-
-impl std::error::Error for NotANet {}
 
 /// Shortest first: `10.0.0.0/8`, or the address alone.
 impl fmt::Display for Net {
@@ -343,51 +336,30 @@ pub(crate) fn id_of_path(path: &str) -> u64 {
 }
 
 /// Why exports cannot be as they are wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportsError {
     /// This path is none.
+    #[error(
+        "{0:?} is no path to export as: use / or /a/b, without . and .., up to {PATH_BYTES_MAX} \
+         bytes"
+    )]
     Path(String),
     /// Too many rules for this one.
+    #[error("{0} has more than {RULES_MAX} rules: use networks")]
     Rules(String),
     /// Two of one path.
+    #[error("{0} is exported twice: give one of them another path")]
     Twice(String),
     /// The second lies below the first.
+    #[error("{1} would lie within {0}, which is exported too: export {0} under a path beside it")]
     Nested(String, String),
     /// Two paths that are known by the same number.
+    #[error("{0} and {1} happen to get the same number: rename one of them")]
     Alike(String, String),
     /// More than [`EXPORTS_MAX`].
+    #[error("more than {EXPORTS_MAX} exports")]
     TooMany,
 }
-
-impl fmt::Display for ExportsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExportsError::Path(path) => write!(
-                f,
-                "{path:?} is no path to export as: use / or /a/b, without . and .., up to \
-                 {PATH_BYTES_MAX} bytes"
-            ),
-            ExportsError::Rules(path) => {
-                write!(f, "{path} has more than {RULES_MAX} rules: use networks")
-            }
-            ExportsError::Twice(path) => {
-                write!(f, "{path} is exported twice: give one of them another path")
-            }
-            ExportsError::Nested(outer, inner) => write!(
-                f,
-                "{inner} would lie within {outer}, which is exported too: export {outer} under a \
-                 path beside it"
-            ),
-            ExportsError::Alike(one, other) => write!(
-                f,
-                "{one} and {other} happen to get the same number: rename one of them"
-            ),
-            ExportsError::TooMany => write!(f, "more than {EXPORTS_MAX} exports"),
-        }
-    }
-}
-
-impl std::error::Error for ExportsError {}
 
 /// All that is exported at a time.
 #[derive(Debug)]

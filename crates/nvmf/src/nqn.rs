@@ -1,61 +1,40 @@
 //! NVMe Qualified Names (NVM Express Base Specification 2.0, section 4.5).
 
-use std::fmt;
-
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::NQN_BYTES_MAX;
 
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// Why a text is not an NQN that weft takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     /// Nothing there.
+    #[error("an NQN cannot be empty")]
     Empty,
     /// More bytes than an NQN may have.
+    #[error("an NQN has at most {NQN_BYTES_MAX} bytes, this one {0}")]
     TooLong(usize),
     /// A space or control character at this byte.
+    #[error("byte {0} is a space or a control character")]
     BadCharacter(usize),
     /// It does not start with `nqn.`.
+    #[error("an NQN starts with \"nqn.\"")]
     NoPrefix,
     /// `nqn.` is not followed by a date `yyyy-mm` and a dot.
+    #[error(
+        "\"nqn.\" is followed by a year and month and a dot, as in nqn.2024-01.org.example:disk"
+    )]
     BadDate,
     /// No domain name after the date.
+    #[error("the date is followed by a reversed domain name, as in nqn.2024-01.org.example:disk")]
     NoDomain,
     /// The part after `uuid:` is not a UUID.
+    #[error("\"uuid:\" is followed by a UUID, as in f81d4fae-7dec-11d0-a765-00a0c91e6bf6")]
     BadUuid,
     /// The well-known discovery NQN, which no NVM subsystem may have.
+    #[error("the discovery NQN is served by itself and cannot be a subsystem's")]
     Discovery,
 }
-
-impl fmt::Display for NqnError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NqnError::Empty => f.write_str("an NQN cannot be empty"),
-            NqnError::TooLong(len) => {
-                write!(f, "an NQN has at most {NQN_BYTES_MAX} bytes, this one {len}")
-            }
-            NqnError::BadCharacter(at) => {
-                write!(f, "byte {at} is a space or a control character")
-            }
-            NqnError::NoPrefix => f.write_str("an NQN starts with \"nqn.\""),
-            NqnError::BadDate => f.write_str(
-                "\"nqn.\" is followed by a year and month and a dot, as in nqn.2024-01.org.example:disk",
-            ),
-            NqnError::NoDomain => f.write_str(
-                "the date is followed by a reversed domain name, as in nqn.2024-01.org.example:disk",
-            ),
-            NqnError::BadUuid => f.write_str(
-                "\"uuid:\" is followed by a UUID, as in f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
-            ),
-            NqnError::Discovery => {
-                f.write_str("the discovery NQN is served by itself and cannot be a subsystem's")
-            }
-        }
-    }
-}
-
-impl std::error::Error for NqnError {}
 
 /// Checks the NQN of a host.
 pub fn check_host_nqn(nqn: &str) -> Result<(), NqnError> {

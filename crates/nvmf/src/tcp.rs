@@ -5,8 +5,6 @@ pub mod controller;
 pub mod host;
 pub mod testing;
 
-use std::fmt;
-
 use faults::Fault;
 use machine::{Tail, crc32c};
 use wire::nvme_tcp::{
@@ -15,9 +13,10 @@ use wire::nvme_tcp::{
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatalError {
     /// The peer broke the protocol: a termination request to it is queued.
+    #[error("PDU of type {pdu_type:02x}h refused: {fes:?}, FEI {fei:#x}")]
     Sent {
         /// Fatal Error Status.
         fes: Fes,
@@ -27,6 +26,7 @@ pub enum FatalError {
         pdu_type: u8,
     },
     /// The peer sent a termination request.
+    #[error("peer terminated the connection: {name} (FES {fes:02x}h), FEI {fei:#x}")]
     Received {
         /// Fatal Error Status.
         fes: u16,
@@ -37,32 +37,9 @@ pub enum FatalError {
     },
     /// The peer sent a termination request that is none: its length is wrong
     /// (section 3.6.2.4). It is not answered.
+    #[error("peer terminated the connection with a malformed request")]
     Garbled,
 }
-
-impl fmt::Display for FatalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FatalError::Sent { fes, fei, pdu_type } => {
-                write!(
-                    f,
-                    "PDU of type {pdu_type:02x}h refused: {fes:?}, FEI {fei:#x}"
-                )
-            }
-            FatalError::Received { fes, fei, name } => {
-                write!(
-                    f,
-                    "peer terminated the connection: {name} (FES {fes:02x}h), FEI {fei:#x}"
-                )
-            }
-            FatalError::Garbled => {
-                f.write_str("peer terminated the connection with a malformed request")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FatalError {}
 
 /// What both ends agreed on about the PDUs that one of them receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -191,50 +191,41 @@ impl fmt::Display for Errno {
 }
 
 /// Why an I/O failed. It costs that I/O alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Reaches past the end of the volume.
+    #[error("past the end of the volume")]
     OutOfRange,
     /// The volume, or the file system below it, may not be changed.
+    #[error("read only")]
     ReadOnly,
     /// No space (ENOSPC) or no quota (EDQUOT) left below.
+    #[error("out of space: {0}")]
     OutOfSpace(Errno),
     /// Data could not be read.
+    #[error("read failed: {0}")]
     ReadFailed(Errno),
     /// Data could not be written.
+    #[error("write failed: {0}")]
     WriteFailed(Errno),
     /// Data written earlier could not be made durable and may be lost. Stays
     /// for every later flush and durable write until the volume is opened
     /// again: the kernel reports such a loss once and then forgets it.
+    #[error("flush failed: {0}")]
     FlushFailed(Errno),
     /// A compare found other data.
+    #[error("other data from byte {offset}")]
     Miscompare {
         /// The first byte that differs, counted from the start of the data.
         offset: u64,
     },
     /// The range, or a part of it, was marked with [`Io::MarkUnreadable`].
+    #[error("marked as unreadable")]
     Unreadable,
     /// No memory for it now; to be tried again.
+    #[error("no memory for it now")]
     Busy,
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::OutOfRange => f.write_str("past the end of the volume"),
-            Error::ReadOnly => f.write_str("read only"),
-            Error::OutOfSpace(errno) => write!(f, "out of space: {errno}"),
-            Error::ReadFailed(errno) => write!(f, "read failed: {errno}"),
-            Error::WriteFailed(errno) => write!(f, "write failed: {errno}"),
-            Error::FlushFailed(errno) => write!(f, "flush failed: {errno}"),
-            Error::Miscompare { offset } => write!(f, "other data from byte {offset}"),
-            Error::Unreadable => f.write_str("marked as unreadable"),
-            Error::Busy => f.write_str("no memory for it now"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// How a started I/O stands.
 #[must_use]

@@ -336,33 +336,24 @@ impl Change {
 }
 
 /// Why a change was refused. Nothing changed then.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Not registered, the wrong key, or somebody else holds the reservation.
+    #[error("conflicts with the reservation")]
     Conflict,
     /// A key of 0, another type than the one held, nothing to preempt.
+    #[error("means nothing here")]
     Invalid,
     /// Persist Through Power Loss is asked of a volume without a state file.
+    #[error("the volume has no state file")]
     Volatile,
     /// [`REGISTRANTS_MAX`] are registered.
+    #[error("{REGISTRANTS_MAX} are registered")]
     Full,
     /// It could not be made to last.
+    #[error("not saved: {0}")]
     Unsaved(io::Error),
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::Conflict => f.write_str("conflicts with the reservation"),
-            Refused::Invalid => f.write_str("means nothing here"),
-            Refused::Volatile => f.write_str("the volume has no state file"),
-            Refused::Full => write!(f, "{REGISTRANTS_MAX} are registered"),
-            Refused::Unsaved(error) => write!(f, "not saved: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Why a volume could not take another size.
 
-use std::fmt;
 use std::io;
 
 use crate::memory::MemoryLimit;
@@ -9,11 +8,13 @@ use crate::{Info, Problem, SIZE_MAX_BYTES};
 
 /// Why a volume could not take another size, and what to do about it. It has
 /// the size that it had.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     /// The volume is read only.
+    #[error("a read-only volume keeps its size: open it without read_only to resize it")]
     ReadOnly,
     /// Zero, larger than [`SIZE_MAX_BYTES`], or no multiple of the block size.
+    #[error("{}", Problem::Size { size_bytes: *size_bytes, block_bytes: *block_bytes })]
     Size {
         /// As asked for.
         size_bytes: u64,
@@ -21,6 +22,10 @@ pub enum ResizeError {
         block_bytes: u32,
     },
     /// Smaller, and nobody said that data may be lost.
+    #[error(
+        "from {from_bytes} to {to_bytes} bytes would destroy the data behind: shrink what hosts \
+         keep there first, then allow it"
+    )]
     Shrink {
         /// What the volume has.
         from_bytes: u64,
@@ -28,6 +33,10 @@ pub enum ResizeError {
         to_bytes: u64,
     },
     /// More than the device below has.
+    #[error(
+        "a size of {size_bytes} bytes is more than the device's {device_bytes}: make the device \
+         larger first, or ask for less"
+    )]
     Device {
         /// As asked for.
         size_bytes: u64,
@@ -35,6 +44,7 @@ pub enum ResizeError {
         device_bytes: u64,
     },
     /// More than there is memory.
+    #[error("{}", Problem::Memory { size_bytes: *size_bytes, limit: limit.clone() })]
     Memory {
         /// As asked for.
         size_bytes: u64,
@@ -42,68 +52,16 @@ pub enum ResizeError {
         limit: MemoryLimit,
     },
     /// I/O on the part that would go has been under way too long.
+    #[error("I/O on the part that would go does not end: try again when the disk answers")]
     Busy,
     /// The operating system refused.
+    #[error("cannot {action}: {source}{}", remedy(source))]
     System {
         /// What was tried, as in "cannot ...".
         action: &'static str,
         /// Its answer.
         source: io::Error,
     },
-}
-
-impl fmt::Display for ResizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ResizeError::ReadOnly => f.write_str(
-                "a read-only volume keeps its size: open it without read_only to resize it",
-            ),
-            &ResizeError::Size {
-                size_bytes,
-                block_bytes,
-            } => Problem::Size {
-                size_bytes,
-                block_bytes,
-            }
-            .fmt(f),
-            ResizeError::Shrink {
-                from_bytes,
-                to_bytes,
-            } => write!(
-                f,
-                "from {from_bytes} to {to_bytes} bytes would destroy the data behind: shrink \
-                 what hosts keep there first, then allow it"
-            ),
-            ResizeError::Device {
-                size_bytes,
-                device_bytes,
-            } => write!(
-                f,
-                "a size of {size_bytes} bytes is more than the device's {device_bytes}: make \
-                 the device larger first, or ask for less"
-            ),
-            ResizeError::Memory { size_bytes, limit } => Problem::Memory {
-                size_bytes: *size_bytes,
-                limit: limit.clone(),
-            }
-            .fmt(f),
-            ResizeError::Busy => f.write_str(
-                "I/O on the part that would go does not end: try again when the disk answers",
-            ),
-            ResizeError::System { action, source } => {
-                write!(f, "cannot {action}: {source}{}", remedy(source))
-            }
-        }
-    }
-}
-
-impl std::error::Error for ResizeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ResizeError::System { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// What is wrong with a change from `from` to `to` bytes on any volume.

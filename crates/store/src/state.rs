@@ -544,26 +544,15 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
 }
 
 /// What could not be kept.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The volume has no state file.
+    #[error("the volume has no state file: give it a `state` path")]
     Volatile,
     /// The file could not be written; it holds what it held.
+    #[error("the state file was not written: {0}")]
     Unsaved(io::Error),
 }
-
-impl std::fmt::Display for StateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StateError::Volatile => {
-                f.write_str("the volume has no state file: give it a `state` path")
-            }
-            StateError::Unsaved(error) => write!(f, "the state file was not written: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StateError {}
 
 /// What a volume remembers beside its data.
 pub struct State {

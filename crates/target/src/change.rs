@@ -3,9 +3,9 @@
 //! and answered when it is true: no I/O that began before is left where that
 //! matters.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect};
 use engine::post::ShardMail;
@@ -185,82 +185,63 @@ pub enum Change {
 }
 
 /// Why a change was not made, and what to do about it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// Something named is not there; what it is, and its name.
+    #[error("there is no {0} {1}")]
     Unknown(&'static str, String),
     /// Something of the name is there already.
+    #[error("there is a {0} {1} already")]
     Exists(&'static str, String),
     /// A value is impossible; what would be right.
+    #[error("{0}")]
     Invalid(String),
     /// The volume is still used: by what.
+    #[error("volume \"{0}\" is used by {1}: remove that first")]
     InUse(String, String),
     /// The volume could not be opened.
+    #[error("{0}")]
     Open(store::OpenError),
     /// The volume could not be resized.
+    #[error("{0}")]
     Resize(ResizeError),
     /// The file system could not be opened.
+    #[error("{0}")]
     FileSystem(String),
     /// The file system is exported under this path.
+    #[error("file system \"{0}\" is exported as {1}: remove that export first")]
     Exported(String, String),
     /// The address could not be listened on.
+    #[error("{}", cannot_listen(.0, .1))]
     Listen(SocketAddr, io::Error),
     /// The volume was removed, but could not be flushed before.
+    #[error(
+        "volume \"{0}\" is removed, but could not be flushed: {1}; what hosts had not flushed \
+         themselves may be lost"
+    )]
     Unsynced(String, store::Error),
     /// The change is made, but I/O that began before does not end.
+    #[error(
+        "the change is made and holds for every new command, but some that began before do not \
+         end: what is below the volume hangs"
+    )]
     Unfinished,
     /// The target is being stopped.
+    #[error("the target is being stopped")]
     Stopping,
 }
 
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangeError::Unknown(what, name) => write!(f, "there is no {what} {name}"),
-            ChangeError::Exists(what, name) => write!(f, "there is a {what} {name} already"),
-            ChangeError::Invalid(why) => f.write_str(why),
-            ChangeError::InUse(volume, by) => {
-                write!(f, "volume \"{volume}\" is used by {by}: remove that first")
-            }
-            ChangeError::Open(error) => write!(f, "{error}"),
-            ChangeError::Resize(error) => write!(f, "{error}"),
-            ChangeError::FileSystem(why) => f.write_str(why),
-            ChangeError::Exported(name, path) => write!(
-                f,
-                "file system \"{name}\" is exported as {path}: remove that export first"
-            ),
-            ChangeError::Listen(address, error) => cannot_listen(f, address, error),
-            ChangeError::Unsynced(volume, error) => write!(
-                f,
-                "volume \"{volume}\" is removed, but could not be flushed: {error}; what hosts \
-                 had not flushed themselves may be lost"
-            ),
-            ChangeError::Unfinished => f.write_str(
-                "the change is made and holds for every new command, but some that began before \
-                 do not end: what is below the volume hangs",
-            ),
-            ChangeError::Stopping => f.write_str("the target is being stopped"),
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
-
 /// Why an address cannot be listened on, and what to do about it.
-pub(crate) fn cannot_listen(
-    f: &mut fmt::Formatter<'_>,
-    address: &SocketAddr,
-    error: &io::Error,
-) -> fmt::Result {
-    write!(f, "cannot listen on {address}: {error}")?;
-    f.write_str(match error.kind() {
+pub(crate) fn cannot_listen(address: &SocketAddr, error: &io::Error) -> String {
+    let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => "; another program does: end it, or configure another port",
         io::ErrorKind::PermissionDenied => {
             "; ports below 1024 need a privilege: configure a higher one"
         }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
         _ => "",
-    })
+    };
+    format!("cannot listen on {address}: {error}{remedy}")
 }
 
 /// How a change went.

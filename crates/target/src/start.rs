@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use std::{fmt, io, thread};
+use std::{io, thread};
 
 use engine::clerk::{Clerk, caught};
 use engine::locked;
@@ -31,44 +31,27 @@ use crate::shared::{Bind, Mail, Mailboxes, Shared};
 use crate::state::{State, own_identity};
 
 /// Why a target did not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A volume could not be opened.
+    #[error("{0}")]
     Volume(store::OpenError),
     /// A file system could not be opened.
+    #[error("{0}")]
     FileSystem(String),
     /// The folder of what NFS must know after a restart cannot be used.
+    #[error("cannot keep in {} what NFS must know after a restart: {}", .0.display(), .1)]
     NfsState(PathBuf, io::Error),
     /// An address could not be listened on.
+    #[error("{}", cannot_listen(.0, .1))]
     Listen(SocketAddr, io::Error),
     /// What is to be served contradicts itself.
+    #[error("{0}")]
     Config(ChangeError),
     /// A reactor could not be set up on its CPU.
+    #[error("cannot run a reactor on CPU {0}: {1}")]
     Reactor(usize, io::Error),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Volume(error) => write!(f, "{error}"),
-            StartError::FileSystem(why) => f.write_str(why),
-            StartError::NfsState(path, error) => {
-                let path = path.display();
-                write!(
-                    f,
-                    "cannot keep in {path} what NFS must know after a restart: {error}"
-                )
-            }
-            StartError::Listen(address, error) => cannot_listen(f, address, error),
-            StartError::Config(error) => write!(f, "{error}"),
-            StartError::Reactor(cpu, error) => {
-                write!(f, "cannot run a reactor on CPU {cpu}: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// How long to wait for a port that is in use.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);

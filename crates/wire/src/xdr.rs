@@ -9,11 +9,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// What cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes end before the value does.
+    #[error("the bytes end before the value does")]
     Short,
     /// A length beyond its bound.
+    #[error("{len} where at most {max} may be")]
     Long {
         /// The length that was sent.
         len: u32,
@@ -21,23 +23,12 @@ pub enum Error {
         max: u32,
     },
     /// A number that means nothing there.
+    #[error("no such {what}")]
     Value {
         /// The type that has no such value.
         what: &'static str,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Short => f.write_str("the bytes end before the value does"),
-            Error::Long { len, max } => write!(f, "{len} where at most {max} may be"),
-            Error::Value { what } => write!(f, "no such {what}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Reads values one after the other.
 #[derive(Clone, Copy, Debug)]

@@ -89,17 +89,22 @@ impl fmt::Display for SenseData {
 }
 
 /// Why a connection or a command did not work.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket failed.
-    Socket(io::Error),
+    #[error("socket: {0}")]
+    Socket(#[from] io::Error),
     /// The target closed the connection.
+    #[error("the target closed the connection")]
     Closed,
     /// The target refused, or one side broke the protocol; the connection is over.
+    #[error("{}{}", .0, remedy(.0))]
     Protocol(FatalError),
     /// The target sends the initiator elsewhere.
+    #[error("the target is at {0} now")]
     Redirected(String),
     /// A command did not end with GOOD.
+    #[error("{command}: {failure}")]
     Refused {
         /// The command's name in the standard.
         command: &'static str,
@@ -107,6 +112,7 @@ pub enum Error {
         failure: Failure,
     },
     /// A task management function or a logout was refused.
+    #[error("{name} was refused (response {response:02x}h)")]
     Function {
         /// Its name.
         name: &'static str,
@@ -114,13 +120,16 @@ pub enum Error {
         response: u8,
     },
     /// Nothing came for too long.
+    #[error("no {waiting_for} in time")]
     TimedOut {
         /// What was waited for.
         waiting_for: &'static str,
     },
     /// The target's answers cannot be used; why, in words.
+    #[error("{0}")]
     Unusable(String),
     /// `memory_max` leaves no room.
+    #[error("no memory left below memory_max")]
     NoMemory,
 }
 
@@ -189,56 +198,27 @@ impl fmt::Display for Failure {
 }
 
 /// What helps against a refused login.
-fn remedy(error: &FatalError) -> Option<&'static str> {
+fn remedy(error: &FatalError) -> &'static str {
     let status = match error {
-        FatalError::LoginRefused { class, detail } => LoginStatus::from_bytes(*class, *detail)?,
+        FatalError::LoginRefused { class, detail } => LoginStatus::from_bytes(*class, *detail),
         FatalError::Authentication(_) => {
-            return Some("look at --mutual-secret-file, and at the target's own secret");
+            return "; look at --mutual-secret-file, and at the target's own secret";
         }
-        _ => return None,
+        _ => None,
     };
-    Some(match status {
-        LoginStatus::AuthenticationFailure => {
-            "give --chap-user and --chap-secret-file as the target has them"
+    match status {
+        Some(LoginStatus::AuthenticationFailure) => {
+            "; give --chap-user and --chap-secret-file as the target has them"
         }
-        LoginStatus::AuthorizationFailure => {
-            "the target does not know this initiator: allow its name there, or use --initiator"
+        Some(LoginStatus::AuthorizationFailure) => {
+            "; the target does not know this initiator: allow its name there, or use --initiator"
         }
-        LoginStatus::NotFound => "see which targets there are with `weft discover`",
-        LoginStatus::TooManyConnections | LoginStatus::OutOfResources => {
-            "use fewer sessions, or allow more at the target"
+        Some(LoginStatus::NotFound) => "; see which targets there are with `weft discover`",
+        Some(LoginStatus::TooManyConnections | LoginStatus::OutOfResources) => {
+            "; use fewer sessions, or allow more at the target"
         }
-        LoginStatus::ServiceUnavailable | LoginStatus::TargetError => "try again later",
-        _ => return None,
-    })
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Socket(error) => write!(f, "socket: {error}"),
-            Error::Closed => f.write_str("the target closed the connection"),
-            Error::Protocol(error) => match remedy(error) {
-                Some(remedy) => write!(f, "{error}; {remedy}"),
-                None => write!(f, "{error}"),
-            },
-            Error::Redirected(address) => write!(f, "the target is at {address} now"),
-            Error::Refused { command, failure } => write!(f, "{command}: {failure}"),
-            Error::Function { name, response } => {
-                write!(f, "{name} was refused (response {response:02x}h)")
-            }
-            Error::TimedOut { waiting_for } => write!(f, "no {waiting_for} in time"),
-            Error::Unusable(why) => f.write_str(why),
-            Error::NoMemory => f.write_str("no memory left below memory_max"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Error::Socket(error)
+        Some(LoginStatus::ServiceUnavailable | LoginStatus::TargetError) => "; try again later",
+        _ => "",
     }
 }
 

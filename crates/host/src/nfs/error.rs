@@ -1,32 +1,39 @@
 //! What can go wrong between a client and a server.
 
-use std::fmt;
 use std::io;
 
 use ::nfs::client::{FatalError, Refused, Wrong};
 use wire::nfs4::nfsstat4;
 
 /// Why a connection or an operation did not work.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket failed.
-    Socket(io::Error),
+    #[error("socket: {0}")]
+    Socket(#[from] io::Error),
     /// The server closed the connection.
+    #[error("the server closed the connection")]
     Closed,
     /// The server broke the protocol.
+    #[error("protocol error: {0}")]
     Protocol(FatalError),
     /// RPC refused the call.
-    Refused(Refused),
+    #[error("the call was refused: {0}")]
+    Refused(#[from] Refused),
     /// An operation ended otherwise than with NFS4_OK.
-    Operation(Wrong),
+    #[error("{0}")]
+    Operation(#[from] Wrong),
     /// Nothing came for too long.
+    #[error("no {waiting_for} in time")]
     TimedOut {
         /// What was waited for.
         waiting_for: &'static str,
     },
     /// The server's answers cannot be used; why, in words.
+    #[error("{0}")]
     Unusable(String),
     /// `memory_max` leaves no room.
+    #[error("no memory left below memory_max")]
     NoMemory,
 }
 
@@ -38,40 +45,5 @@ impl Error {
             Error::Operation(wrong) => wrong.status(),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Socket(error) => write!(f, "socket: {error}"),
-            Error::Closed => f.write_str("the server closed the connection"),
-            Error::Protocol(error) => write!(f, "protocol error: {error}"),
-            Error::Refused(why) => write!(f, "the call was refused: {why}"),
-            Error::Operation(wrong) => wrong.fmt(f),
-            Error::TimedOut { waiting_for } => write!(f, "no {waiting_for} in time"),
-            Error::Unusable(why) => f.write_str(why),
-            Error::NoMemory => f.write_str("no memory left below memory_max"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Error::Socket(error)
-    }
-}
-
-impl From<Refused> for Error {
-    fn from(why: Refused) -> Self {
-        Error::Refused(why)
-    }
-}
-
-impl From<Wrong> for Error {
-    fn from(wrong: Wrong) -> Self {
-        Error::Operation(wrong)
     }
 }

@@ -1,7 +1,5 @@
 //! COMPOUNDs as they are written and their answers as they are read.
 
-use std::fmt;
-
 use wire::nfs4::{WRITE4args, compound_head, compound_res_head, nfs_argop4, nfs_opnum4};
 use wire::nfs4::{nfs_resop4, nfsstat4};
 use wire::xdr::{Decode, Encode, Error, Opaque, Payload, Reader, pad};
@@ -93,11 +91,13 @@ impl<'a> Compound<'a> {
 }
 
 /// Why a result is not what was expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// The operation ended with this status.
+    #[error("{}: {:?}", format!("{:?}", .0).trim_start_matches("OP_"), .1)]
     Status(nfs_opnum4, nfsstat4),
     /// The answer cannot be read, or answers something else.
+    #[error("an answer that makes no sense")]
     Answer,
 }
 
@@ -115,18 +115,6 @@ impl Wrong {
 impl From<Error> for Wrong {
     fn from(_: Error) -> Wrong {
         Wrong::Answer
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wrong::Status(number, status) => {
-                let number = format!("{number:?}");
-                write!(f, "{}: {status:?}", number.trim_start_matches("OP_"))
-            }
-            Wrong::Answer => f.write_str("an answer that makes no sense"),
-        }
     }
 }
 

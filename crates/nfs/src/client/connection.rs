@@ -117,30 +117,23 @@ pub enum Op {
 
 /// Why a connection ended: the server does not speak RPC, or keeps to no
 /// bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatalError {
     /// A record that is neither call nor answer.
+    #[error("a record that is no RPC message")]
     NoMessage,
     /// A record longer than what was asked for can be.
+    #[error("an answer longer than asked for")]
     LongRecord,
     /// More fragments than a record needs.
+    #[error("a record in too many fragments")]
     Fragments,
     /// More data than was asked for.
+    #[error("more data than asked for")]
     Overrun,
     /// It calls and takes no answers.
+    #[error("too many callbacks whose answers are not taken")]
     Callbacks,
-}
-
-impl fmt::Display for FatalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FatalError::NoMessage => "a record that is no RPC message",
-            FatalError::LongRecord => "an answer longer than asked for",
-            FatalError::Fragments => "a record in too many fragments",
-            FatalError::Overrun => "more data than asked for",
-            FatalError::Callbacks => "too many callbacks whose answers are not taken",
-        })
-    }
 }
 
 /// Why a call was not executed, where RPC says so (RFC 5531, section 9).
@@ -167,6 +160,8 @@ impl fmt::Display for Refused {
         }
     }
 }
+
+impl std::error::Error for Refused {}
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug)]

@@ -2,45 +2,31 @@
 
 use super::ring::Ring;
 use io_uring::{Probe, opcode};
-use std::fmt;
 use std::io;
 
 /// Why io_uring cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel refuses rings to this process (EPERM, EACCES): a seccomp
     /// filter or the setting `kernel.io_uring_disabled`.
+    #[error(
+        "io_uring is denied to this process (a seccomp filter, or sysctl \
+         kernel.io_uring_disabled)"
+    )]
     Denied,
     /// The kernel has no io_uring (ENOSYS), or a filter pretends so.
+    #[error("this kernel has no io_uring (or a filter hides it)")]
     Missing,
     /// The kernel is too old: it lacks this.
+    #[error("this kernel's io_uring lacks {0}")]
     Lacks(&'static str),
     /// The limit on locked memory (ENOMEM) leaves no room for a ring.
+    #[error("io_uring has no room under the locked-memory limit (ulimit -l)")]
     Memory,
     /// Something else was in the way.
+    #[error("io_uring cannot be set up: {0}")]
     Failed(io::Error),
 }
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProbeError::Denied => f.write_str(
-                "io_uring is denied to this process \
-                 (a seccomp filter, or sysctl kernel.io_uring_disabled)",
-            ),
-            ProbeError::Missing => {
-                f.write_str("this kernel has no io_uring (or a filter hides it)")
-            }
-            ProbeError::Lacks(what) => write!(f, "this kernel's io_uring lacks {what}"),
-            ProbeError::Memory => {
-                f.write_str("io_uring has no room under the locked-memory limit (ulimit -l)")
-            }
-            ProbeError::Failed(error) => write!(f, "io_uring cannot be set up: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ProbeError {}
 
 impl From<io::Error> for ProbeError {
     fn from(error: io::Error) -> ProbeError {

@@ -1,12 +1,11 @@
 //! Why an operation of a file system was refused.
 
-use std::fmt;
-
 /// Why an operation was refused; nothing of it was done unless it says how
 /// far it came. One to one with the status of RFC 7530, section 13.1, RFC 5661,
 /// section 15.1, RFC 7862, section 11.1 and RFC 8276, section 8.5 that bears
 /// the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("NFS4ERR_{}", format!("{self:?}").to_uppercase())]
 pub enum Error {
     /// Only the owner, or the superuser, may do this.
     Perm,
@@ -71,11 +70,3 @@ pub enum Error {
     /// The value, or all of them together, would be too large.
     Xattr2Big,
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NFS4ERR_{}", format!("{self:?}").to_uppercase())
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,7 +1,6 @@
 //! What the system below refuses, in the words of clients; and what is in the
 //! way of serving a directory.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -65,7 +64,8 @@ impl From<io::Error> for Error {
 }
 
 /// Why a directory cannot be served.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve the directory {}: {problem}", .path.display())]
 pub struct DirError {
     /// The directory.
     pub path: PathBuf,
@@ -74,33 +74,65 @@ pub struct DirError {
 }
 
 /// What is in the way of serving a directory.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DirProblem {
     /// It is not there.
+    #[error("it does not exist: create it with 'mkdir -p'")]
     Missing,
     /// It is a file, or a symbolic link to one.
+    #[error("it is not a directory")]
     NotADirectory,
     /// It may not be listed.
+    #[error("it cannot be listed: let weft's user list it")]
     NotReadable,
     /// It may not be written, and is not to be served read only.
+    #[error("it cannot be written: let the user that runs weft write it, or serve it read only")]
     NotWritable,
     /// Its file system does not say when objects were made, nor what it calls
     /// them: a handle could come to mean another file.
+    #[error(
+        "its file system neither names its objects nor records when they were made, so that a \
+         file handle could come to mean another file: use ext4, XFS, Btrfs or a newer tmpfs"
+    )]
     NoIdentity,
     /// Without privileges owners are kept in extended attributes, which its
     /// file system has not.
+    #[error(
+        "its file system has no extended attributes of users, in which owners are kept when weft \
+         has no privileges: use ext4, XFS or Btrfs, or run weft with CAP_CHOWN, CAP_FOWNER and \
+         CAP_DAC_OVERRIDE"
+    )]
     NoXattrs,
     /// The kernel is older than Linux 5.8.
+    #[error("it takes Linux 5.8 or newer")]
     OldKernel,
     /// `/proc` is not there.
+    #[error("/proc/self/fd cannot be opened ({0}): mount /proc")]
     NoProc(io::Error),
     /// The state directory lies in the served one.
+    #[error(
+        "the state directory {} lies in it, where clients could change it: choose one outside",
+        .0.display()
+    )]
     StateInside(PathBuf),
     /// Another process, or another file system of this one, has it.
+    #[error(
+        "the state directory {} is in use: stop the other weft, or give each file system its own",
+        .0.display()
+    )]
     StateInUse(PathBuf),
     /// The state belongs to another directory.
+    #[error(
+        "the state directory {} belongs to another directory (is the right file system \
+         mounted?): choose another one, or remove what is in it, with which all file handles end",
+        .0.display()
+    )]
     OtherDirectory(PathBuf),
     /// The state was made by another user, or with other privileges.
+    #[error(
+        "when weft first served it, as the user {uid}, owners of files were {} (as {} says): {}",
+        owners(*was_recorded).0, .state.display(), owners(*was_recorded).1
+    )]
     OtherOwners {
         /// The state directory.
         state: PathBuf,
@@ -110,8 +142,14 @@ pub enum DirProblem {
         was_recorded: bool,
     },
     /// The state cannot be read.
+    #[error(
+        "the state in {} is damaged: remove what is in it, with which all file handles end (they \
+         would with a copy from a backup, too)",
+        .0.display()
+    )]
     StateDamaged(PathBuf),
     /// The operating system refused.
+    #[error("cannot {action} {}: {source}", .path.display())]
     System {
         /// What was tried, as in "cannot ...".
         action: &'static str,
@@ -122,85 +160,16 @@ pub enum DirProblem {
     },
 }
 
-impl fmt::Display for DirError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot serve the directory {}: ", self.path.display())?;
-        match &self.problem {
-            DirProblem::Missing => f.write_str("it does not exist: create it with 'mkdir -p'"),
-            DirProblem::NotADirectory => f.write_str("it is not a directory"),
-            DirProblem::NotReadable => f.write_str("it cannot be listed: let weft's user list it"),
-            DirProblem::NotWritable => f.write_str(
-                "it cannot be written: let the user that runs weft write it, or serve it \
-                 read only",
-            ),
-            DirProblem::NoIdentity => f.write_str(
-                "its file system neither names its objects nor records when they were made, so \
-                 that a file handle could come to mean another file: use ext4, XFS, Btrfs or a \
-                 newer tmpfs",
-            ),
-            DirProblem::NoXattrs => f.write_str(
-                "its file system has no extended attributes of users, in which owners are kept \
-                 when weft has no privileges: use ext4, XFS or Btrfs, or run weft with \
-                 CAP_CHOWN, CAP_FOWNER and CAP_DAC_OVERRIDE",
-            ),
-            DirProblem::OldKernel => f.write_str("it takes Linux 5.8 or newer"),
-            DirProblem::NoProc(source) => {
-                write!(f, "/proc/self/fd cannot be opened ({source}): mount /proc")
-            }
-            DirProblem::StateInside(state) => write!(
-                f,
-                "the state directory {} lies in it, where clients could change it: choose one \
-                 outside",
-                state.display()
-            ),
-            DirProblem::StateInUse(state) => write!(
-                f,
-                "the state directory {} is in use: stop the other weft, or give each file \
-                 system its own",
-                state.display()
-            ),
-            DirProblem::OtherDirectory(state) => write!(
-                f,
-                "the state directory {} belongs to another directory (is the right file system \
-                 mounted?): choose another one, or remove what is in it, with which all file \
-                 handles end",
-                state.display()
-            ),
-            DirProblem::OtherOwners {
-                state,
-                uid,
-                was_recorded,
-            } => {
-                let (how, remedy) = match was_recorded {
-                    true => (
-                        "recorded beside the files",
-                        "run it as that user, without privileges",
-                    ),
-                    false => (
-                        "real",
-                        "give it CAP_CHOWN, CAP_FOWNER and CAP_DAC_OVERRIDE again",
-                    ),
-                };
-                write!(
-                    f,
-                    "when weft first served it, as the user {uid}, owners of files were {how} \
-                     (as {} says): {remedy}",
-                    state.display()
-                )
-            }
-            DirProblem::StateDamaged(state) => write!(
-                f,
-                "the state in {} is damaged: remove what is in it, with which all file handles \
-                 end (they would with a copy from a backup, too)",
-                state.display()
-            ),
-            DirProblem::System {
-                action,
-                path,
-                source,
-            } => write!(f, "cannot {action} {}: {source}", path.display()),
-        }
+/// How owners were kept, and what to do to keep them so again.
+fn owners(were_recorded: bool) -> (&'static str, &'static str) {
+    match were_recorded {
+        true => (
+            "recorded beside the files",
+            "run it as that user, without privileges",
+        ),
+        false => (
+            "real",
+            "give it CAP_CHOWN, CAP_FOWNER and CAP_DAC_OVERRIDE again",
+        ),
     }
 }
-
-impl std::error::Error for DirError {}
