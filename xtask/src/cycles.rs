@@ -27,7 +27,6 @@ const LARGER: &[(&str, &str, usize)] = &[
     ("nvmf", "", 10),
     ("scsi", "", 14),
     ("sim", "", 15),
-    ("store", "", 15),
 ];
 
 /// Names from the crate's root, as `["change", "iscsi"]`.

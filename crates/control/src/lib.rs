@@ -26,7 +26,7 @@ use std::path::{Path, absolute};
 
 use iscsi::{PortalGroup, Target};
 use store::Kind;
-use store::identity::{of_memory, of_state};
+use store::identity::of_memory;
 use store::memory::MemoryLimit;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -117,9 +117,9 @@ pub fn default_config() -> Config {
 /// What memory is in `place`, the configuration, is no other's on any machine.
 fn identify_memory(config: &mut Config, place: &Path) {
     for volume in &mut config.volumes {
-        if let Kind::Null | Kind::Ram = volume.kind {
-            let of_place = || of_memory(place, &volume.kind, &volume.name);
-            let found = volume.uuid.or_else(|| of_state(volume));
+        if volume.kind.is_memory() {
+            let of_place = || of_memory(place, volume.kind.name(), &volume.name);
+            let found = volume.uuid.or_else(|| store::uuid_by_state(volume));
             volume.uuid = found.or_else(|| Some(of_place()));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use store::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
+use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
 use target::{Config, Limits, check};
 use toml::de::DeTable;
 use uuid::Uuid;
@@ -393,8 +393,9 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         }
         None => Some(BLOCK_BYTES_DEFAULT),
     };
-    let is_device = section.says("kind", "block");
-    if !is_device {
+    let mut kinds = KINDS.iter().filter(|kind| kind.has_own_size);
+    let has_own_size = kinds.any(|kind| section.says("kind", kind.name));
+    if !has_own_size {
         section.missing(sink, "size", "size = \"1GiB\"");
     }
     let size = section.number(sink, "size", true);
@@ -430,7 +431,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         size_bytes: match size {
             Some(size) => size.value,
             // All that the device has.
-            None if is_device && !section.has("size") => 0,
+            None if has_own_size && !section.has("size") => 0,
             None => return None,
         },
         block_bytes: block_bytes?,
@@ -452,30 +453,18 @@ fn adopt(sink: &mut Sink, section: &Section) -> bool {
 }
 
 fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {
-    const KINDS: &[&str] = &["null", "ram", "file", "block"];
     section.missing(sink, "kind", "kind = \"ram\"");
-    let kind = choice(sink, section, "kind", KINDS)?;
-    if let "null" | "ram" = KINDS[kind] {
+    let words: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let kind = &KINDS[choice(sink, section, "kind", &words)?];
+    let Some(example) = kind.path else {
         if section.has("path") {
-            let text = format!("a \"{}\" volume has no `path`", KINDS[kind]);
+            let text = format!("a \"{}\" volume has no `path`", kind.name);
             sink.add(&section.span_of("path"), text);
         }
-        return Some(match kind {
-            0 => Kind::Null,
-            _ => Kind::Ram,
-        });
-    }
-    let is_device = KINDS[kind] == "block";
-    let example = match is_device {
-        true => "path = \"/dev/sdb\"",
-        false => "path = \"disk0.img\"",
+        return Some((kind.at)(PathBuf::new()));
     };
-    section.missing(sink, "path", example);
-    let path = file(sink, section, "path", folder)?;
-    Some(match is_device {
-        true => Kind::Block { path },
-        false => Kind::File { path },
-    })
+    section.missing(sink, "path", &format!("path = \"{example}\""));
+    Some((kind.at)(file(sink, section, "path", folder)?))
 }
 
 /// The path of a file; relative ones are to the configuration's folder.

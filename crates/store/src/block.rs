@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 use uuid::Uuid;
 
-use crate::open::Problem;
+use crate::problem::Problem;
 use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity, in_use, regular};
 
 /// The device at `path`, which nobody else may mount or open so meanwhile; who

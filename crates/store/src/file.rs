@@ -44,10 +44,10 @@ use crate::base::compare;
 use crate::io::{Step, Task, Wait};
 use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
-use crate::open::Problem;
+use crate::problem::{Problem, no_memory};
 use crate::{
     Base, Errno, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Volume,
-    block, kept, open, regular, resize,
+    block, kept, regular, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
@@ -89,7 +89,7 @@ impl File {
     /// A file at `path`, made and grown if need be.
     pub(crate) fn open(spec: &Spec, path: &Path) -> Result<File, Problem> {
         let (file, uuid, state) = regular::open(spec, path)?;
-        let base = Base::new(open::info(spec, uuid, true), spec.size_bytes);
+        let base = Base::new(spec.info(uuid, true), spec.size_bytes);
         File::new(
             base.with_state(state),
             path,
@@ -103,7 +103,7 @@ impl File {
         let (file, uuid, size_bytes) = block::open(spec, path)?;
         info!(path = %path.display(), bytes = size_bytes, "block device opened");
         let state = State::in_file(spec, uuid, None, None)?;
-        let base = Base::new(open::info(spec, uuid, true), size_bytes);
+        let base = Base::new(spec.info(uuid, true), size_bytes);
         File::new(
             base.with_state(state),
             path,
@@ -114,13 +114,13 @@ impl File {
 
     /// On an open descriptor, of which nothing is asked but through [`FileIo`].
     pub(crate) fn over(spec: &Spec, file: Arc<OwnedFd>, state: State) -> Result<File, Problem> {
-        let base = Base::new(open::info(spec, open::uuid(spec), true), spec.size_bytes);
+        let base = Base::new(spec.info(spec.uuid_or_derived(), true), spec.size_bytes);
         let path = Path::new(&spec.name);
         File::new(base.with_state(state), path, Below::Unknown, file)
     }
 
     fn new(base: Base, path: &Path, below: Below, file: Arc<OwnedFd>) -> Result<File, Problem> {
-        let zeros = zeros().map_err(open::no_memory)?;
+        let zeros = zeros().map_err(no_memory)?;
         if below != Below::Unknown && base.state().can_persist() {
             kept::savers();
         }

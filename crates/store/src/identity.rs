@@ -27,10 +27,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::{Kind, Spec, state};
-
-/// Where a file keeps its UUID, as text.
-pub(crate) const ATTRIBUTE: &str = "user.weft.uuid";
+use crate::spec::{ATTRIBUTE, Spec};
 
 /// Chosen once at random; every derived identity hangs on it.
 const NAMESPACE: Uuid = Uuid::from_u128(0x3a6b_91f2_5c0e_4d17_9e84_b7d2_60fc_a835);
@@ -45,25 +42,13 @@ pub(crate) fn derive(kind: &str, name: &str) -> Uuid {
 /// the folder that this is in for the process. Links on the way may lead elsewhere
 /// later: the last folder before them counts. So hosts know the volume again after
 /// a restart, and processes that see other folders there serve other volumes.
-pub fn of_memory(configuration: &Path, kind: &Kind, name: &str) -> Uuid {
+pub fn of_memory(configuration: &Path, kind: &str, name: &str) -> Uuid {
     let has_no_link = |folder: &&Path| folder.canonicalize().is_ok_and(|way| way == **folder);
     let folder = configuration.ancestors().skip(1).find(has_no_link);
     let folder = folder.and_then(|folder| object_at(folder).ok());
     let path = configuration.display();
     let place = format!("{}\n{path}\n{folder:?}", host_name());
-    Uuid::new_v5(&derive(kind.name(), name), place.as_bytes())
-}
-
-/// The UUID of a volume in memory by its state file, wherever the configuration
-/// lies now: what stands there, or in a copy what follows from that and the copy. One
-/// that an earlier version derived from the volume's name alone does not count:
-/// volumes of other processes have the same.
-pub fn of_state(spec: &Spec) -> Option<Uuid> {
-    let by_name = derive(spec.kind.name(), &spec.name);
-    let held = state::held(spec)?;
-    held.copy
-        .or(Some(held.volume))
-        .filter(|uuid| *uuid != by_name)
+    Uuid::new_v5(&derive(kind, name), place.as_bytes())
 }
 
 /// The UUID of a volume whose file is `object` and a copy of that of `original`.
@@ -583,16 +568,17 @@ pub(crate) fn serial(uuid: Uuid) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Kind, Spec};
 
     #[test]
     fn memory_of_one_name_differs_by_configuration_and_is_the_same_again() {
         let (a, b) = (Path::new("/etc/a.toml"), Path::new("/etc/b.toml"));
-        let first = of_memory(a, &Kind::Ram, "x");
-        assert_eq!(of_memory(a, &Kind::Ram, "x"), first);
+        let first = of_memory(a, "ram", "x");
+        assert_eq!(of_memory(a, "ram", "x"), first);
         for other in [
-            of_memory(b, &Kind::Ram, "x"),
-            of_memory(a, &Kind::Null, "x"),
-            of_memory(a, &Kind::Ram, "y"),
+            of_memory(b, "ram", "x"),
+            of_memory(a, "null", "x"),
+            of_memory(a, "ram", "y"),
         ] {
             assert_ne!(other, first);
         }
@@ -785,10 +771,10 @@ mod tests {
                 state: Some(folder.path().join(uuid.to_string())),
                 ..spec(None)
             };
-            assert_eq!(of_state(&spec), None);
+            assert_eq!(crate::uuid_by_state(&spec), None);
             let state = crate::State::in_file(&spec, uuid, None, None).unwrap();
             state.protect_permanently().unwrap();
-            assert_eq!(of_state(&spec), expected);
+            assert_eq!(crate::uuid_by_state(&spec), expected);
         }
     }
 }

@@ -26,24 +26,25 @@ mod locks;
 pub mod memory;
 mod null;
 mod open;
+mod problem;
 mod ram;
 mod regular;
 pub mod reservation;
 mod resize;
+mod spec;
 mod state;
 mod stats;
 mod unreadable;
 
 pub use base::Base;
 pub use io::{Errno, Error, Io, Progress, Task};
-pub use open::{
-    BLOCK_SIZES, Examined, Kind, Names, OpenError, Problem, SIZE_MAX_BYTES, Spec, examine, open,
-    over_file,
-};
+pub use open::{Examined, KINDS, KindRow, examine, open, over_file};
+pub use problem::{OpenError, Problem};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
-pub use state::{Medium, State, StateError};
+pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Spec};
+pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 
 use std::io::Result as IoResult;

@@ -5,8 +5,6 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Problem;
-
 /// How much memory this process may take, and what says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
@@ -39,15 +37,6 @@ pub fn limit() -> Option<MemoryLimit> {
 /// What of the machine's memory can still be had.
 pub(crate) fn available_bytes() -> Option<u64> {
     meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
-}
-
-/// Memory is taken as it is written; what can never be filled would end the
-/// process when it is.
-pub(crate) fn check(size_bytes: u64) -> Result<(), Problem> {
-    match limit() {
-        Some(limit) if size_bytes > limit.bytes => Err(Problem::Memory { size_bytes, limit }),
-        _ => Ok(()),
-    }
 }
 
 fn limit_below(root: &Path) -> Option<MemoryLimit> {

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::identity::FileIdentity;
-use crate::open::Problem;
+use crate::problem::Problem;
 use crate::state::{Former, folder};
 use crate::{Spec, State, format, in_use, state};
 
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
     use crate::Kind;
     use crate::identity::{derive, fault};
-    use crate::state::beside;
+    use crate::spec::beside;
     use needs::needs;
     use rustix::io::Errno;
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::memory::MemoryLimit;
-use crate::open::remedy;
+use crate::problem::remedy;
 use crate::{Info, Problem, SIZE_MAX_BYTES};
 
 /// Why a volume could not take another size, and what to do about it. It has

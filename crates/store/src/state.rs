@@ -9,7 +9,6 @@
 //! were kept out. For the same reason the volume's own file says that there is a
 //! state file, so that one which is missing is missed.
 
-use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::mem;
@@ -23,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 use uuid::Uuid;
 
+use crate::Range;
 use crate::identity::{self, StateMark};
+use crate::problem::Problem;
 use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
 use crate::reservation::{Reservations, Rules};
-use crate::{Problem, Range, Spec};
+use crate::spec::{Spec, with_suffix};
 
-/// What comes after the path of a `file` volume where no other is configured.
-const SUFFIX: &str = ".weft";
 /// Likewise where a state file is written at first.
 const NEW: &str = ".new";
 /// Likewise of the file that is locked meanwhile.
@@ -467,8 +466,9 @@ fn place(spec: &Spec) -> Option<PathBuf> {
     }
 }
 
-/// See [`Spec::state_files`].
-pub(crate) fn files(spec: &Spec) -> Vec<PathBuf> {
+/// The file that keeps the reservations of a volume and the like, and those that weft makes
+/// beside it.
+pub fn files(spec: &Spec) -> Vec<PathBuf> {
     let Some(path) = place(spec) else {
         return Vec::new();
     };
@@ -503,6 +503,18 @@ pub(crate) struct Held {
     pub(crate) is_bound: bool,
 }
 
+/// The UUID of a volume in memory by its state file, wherever the configuration
+/// lies now: what stands there, or in a copy what follows from that and the copy. One
+/// that an earlier version derived from the volume's name alone does not count:
+/// volumes of other processes have the same.
+pub fn uuid_by_state(spec: &Spec) -> Option<Uuid> {
+    let by_name = identity::derive(spec.kind.name(), &spec.name);
+    let held = held(spec)?;
+    held.copy
+        .or(Some(held.volume))
+        .filter(|uuid| *uuid != by_name)
+}
+
 /// Whose the state file of a volume is. What is wrong with the file is told when it
 /// is opened.
 pub(crate) fn held(spec: &Spec) -> Option<Held> {
@@ -530,17 +542,6 @@ pub(crate) fn folder(path: &Path) -> &Path {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// Where the state of the volume in the file `path` lies, unless configured.
-pub(crate) fn beside(path: &Path) -> PathBuf {
-    with_suffix(path, SUFFIX)
 }
 
 /// What could not be kept.

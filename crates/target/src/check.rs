@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use auth::Secret;
 use iscsi::{Auth, InitiatorAcl};
 use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
-use store::{Info, Kind, Names, Spec};
+use store::{Info, Names, Spec};
 
 /// The largest logical unit number that flat space addressing has (SAM-5,
 /// section 4.7.7.3).
@@ -69,7 +69,7 @@ pub fn file_system_name(name: &str) -> Result<(), String> {
 #[must_use]
 pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {
     let mut files = Vec::new();
-    if let Kind::File { path } | Kind::Block { path } = &volume.kind {
+    if let Some(path) = volume.kind.path() {
         files.push(("path", without_links(path)));
     }
     let key = if volume.state.is_some() {
@@ -77,7 +77,7 @@ pub fn files(volume: &Spec) -> Vec<(&'static str, PathBuf)> {
     } else {
         "path"
     };
-    let state = volume.state_files().into_iter();
+    let state = store::state_files(volume).into_iter();
     files.extend(state.map(|path| (key, without_links(&path))));
     files
 }
@@ -404,7 +404,7 @@ mod tests {
         let state_of = |name: &str| {
             let spec = Spec {
                 state: Some(at(name)),
-                ..Spec::new("disk", Kind::Ram, 4096, 512)
+                ..Spec::new("disk", store::Kind::Ram, 4096, 512)
             };
             files(&spec).remove(0).1
         };

@@ -60,12 +60,7 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
 fn volume(config: &Config, name: &str) -> String {
     let volume = config.volumes.iter().find(|volume| volume.name == name);
     let volume = volume.expect("control has checked the names");
-    let kind = match &volume.kind {
-        store::Kind::Null => "null".to_owned(),
-        store::Kind::Ram => "ram".to_owned(),
-        store::Kind::File { path } => format!("file {}", path.display()),
-        store::Kind::Block { path } => format!("block device {}", path.display()),
-    };
+    let kind = &volume.kind;
     let size = match volume.size_bytes {
         0 => "all of it".to_owned(),
         size => control::format_size(size),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Kind;
 use crate::reservation::{Registrant, Request};
+use crate::spec::beside;
 
 const VOLUME: Uuid = Uuid::from_u128(7);
 

@@ -1,0 +1,260 @@
+//! Why a volume could not be opened.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::memory::MemoryLimit;
+use crate::spec::{ATTRIBUTE, SIZE_MAX_BYTES};
+
+/// Why a volume could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("volume '{volume}': {problem}")]
+pub struct OpenError {
+    /// The volume's name in the configuration.
+    pub volume: String,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a volume that could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// Not one of [`BLOCK_SIZES`].
+    #[error("a block of {0} bytes is not supported: use 512 or 4096")]
+    BlockSize(u32),
+    /// Zero, larger than [`SIZE_MAX_BYTES`], or no multiple of the block size.
+    #[error(
+        "a size of {size_bytes} bytes is not possible: use a multiple of the block size \
+         ({block_bytes}) from {block_bytes} to {SIZE_MAX_BYTES}"
+    )]
+    Size {
+        /// As asked for.
+        size_bytes: u64,
+        /// As asked for.
+        block_bytes: u32,
+    },
+    /// A RAM volume larger than the memory that there is.
+    #[error(
+        "a size of {size_bytes} bytes does not fit in {limit}: make it smaller or use a file \
+         volume"
+    )]
+    Memory {
+        /// As asked for.
+        size_bytes: u64,
+        /// What there is.
+        limit: MemoryLimit,
+    },
+    /// The folder of the file does not exist.
+    #[error("the folder {} does not exist: create it with 'mkdir -p'", .0.display())]
+    NoFolder(PathBuf),
+    /// A read-only volume's file does not exist.
+    #[error(
+        "{} does not exist, and a read-only volume is not created: correct the path or open the \
+         volume once without read_only",
+        .0.display()
+    )]
+    NoFile(PathBuf),
+    /// A symbolic link, and that to which it leads, which does not exist.
+    #[error(
+        "{} is a symbolic link to {}, which does not exist: mount what that lies in, or correct \
+         the link",
+        .0.display(), .1.display()
+    )]
+    DanglingLink(PathBuf, PathBuf),
+    /// A block device.
+    #[error("{} is a block device: use kind \"block\", which serves it as it is", .0.display())]
+    BlockDevice(PathBuf),
+    /// A folder, socket, pipe or character device.
+    #[error(
+        "{} is not a regular file: give the path of a file, which is created if it does not exist",
+        .0.display()
+    )]
+    NotAFile(PathBuf),
+    /// Anything but a block device.
+    #[error("{} is not a block device: give the path of one, or use kind \"file\"", .0.display())]
+    NotADevice(PathBuf),
+    /// A device that the system or another process uses, and how.
+    #[error(
+        "{} {}: unmount it, take it out of its array or volume group, or stop the process that \
+         has it ('lsblk' and 'fuser -v' tell)",
+        .0.display(), .1.as_deref().unwrap_or("is in use")
+    )]
+    DeviceInUse(PathBuf, Option<String>),
+    /// A file that the system uses as a disk, and how.
+    #[error(
+        "{} {}: detach it there ('losetup -d', 'swapoff') or use another file",
+        .0.display(), .1
+    )]
+    FileInUse(PathBuf, String),
+    /// An image in a format that has more than the disk's own bytes.
+    #[error(
+        "{0} is a {format} image, whose headers hosts would see and overwrite: convert it \
+         ('qemu-img convert -O raw {0} NEW') and use that, or, if hosts are to have its very \
+         bytes, set adopt = true",
+        .path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// How the format is called.
+        format: &'static str,
+    },
+    /// A file that is smaller than the volume, and that weft did not make.
+    #[error(
+        "{} has {file_bytes} bytes, the volume {size_bytes}, and weft did not make the file: \
+         correct the path, or, if it is to be grown and become a disk, set adopt = true",
+        .path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        file_bytes: u64,
+        /// As asked for.
+        size_bytes: u64,
+    },
+    /// A device that cannot be written.
+    #[error(
+        "{} cannot be written: set read_only, or make it writable ('blockdev --setrw')",
+        .0.display()
+    )]
+    ReadOnlyDevice(PathBuf),
+    /// The volume's blocks are smaller than the device's.
+    #[error(
+        "{} has blocks of {device_block_bytes} bytes, the volume of {block_bytes}: set \
+         block_bytes to {device_block_bytes} or a multiple of it",
+        .path.display()
+    )]
+    DeviceBlock {
+        /// The device.
+        path: PathBuf,
+        /// What the device has.
+        device_block_bytes: u32,
+        /// As asked for.
+        block_bytes: u32,
+    },
+    /// The device is smaller than the volume, or than a block.
+    #[error(
+        "{} has {device_bytes} bytes, which is too little for a volume of {size_bytes}: leave \
+         the size out to serve all of it, or set a smaller one",
+        .path.display()
+    )]
+    DeviceSize {
+        /// The device.
+        path: PathBuf,
+        /// What it has.
+        device_bytes: u64,
+        /// As asked for; 0 for all that there is.
+        size_bytes: u64,
+    },
+    /// Another process, or another volume of this one, holds the file.
+    #[error("{} is already served by {}", .path.display(), server(*.holder))]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The process that holds it, where the system tells.
+        holder: Option<u32>,
+    },
+    /// The file is larger than the volume, or smaller and read only.
+    #[error(
+        "{} has {file_bytes} bytes, the volume {size_bytes}: set its size to {file_bytes}, or {}",
+        .path.display(), other_way(*.file_bytes, *.size_bytes)
+    )]
+    FileSize {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        file_bytes: u64,
+        /// As asked for.
+        size_bytes: u64,
+    },
+    /// What the volume remembers beside its data cannot be trusted.
+    #[error(
+        "the state file {} {why}: bring it back from a backup, or, if no host relies on its \
+         reservations and write protection, move it away",
+        .path.display()
+    )]
+    State {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file says that the volume has a state file, which is not there.
+    #[error(
+        "{0} has reservations or a write protection in a state file, and {1} does not exist: \
+         move the state file there, or set `state` to where it is now; if no host relies on it, \
+         give it up ('setfattr -n {ATTRIBUTE} -v '{record}' {0}')",
+        .path.display(), .state.display()
+    )]
+    StateMissing {
+        /// The file.
+        path: PathBuf,
+        /// Where the state file should be.
+        state: PathBuf,
+        /// What the file is to keep if there shall be none.
+        record: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action}{}: {source}{}", behind(.path.as_deref()), remedy(.source))]
+    System {
+        /// What was tried, as in "cannot ...".
+        action: &'static str,
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// What serves a file that is in use, and what to do about it.
+fn server(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) if pid == std::process::id() => {
+            "another volume of this process: give each its own file".to_owned()
+        }
+        Some(pid) => format!("process {pid}: stop that one or use another file"),
+        None => "another process ('fuser' or 'lslocks' names it): stop that one or use another \
+                 file"
+            .to_owned(),
+    }
+}
+
+/// What else helps where a file has not the size of its volume.
+fn other_way(file_bytes: u64, size_bytes: u64) -> &'static str {
+    match file_bytes > size_bytes {
+        true => "use another file (a file is never shrunk, that would destroy data)",
+        false => "open it once without read_only (a read-only one is not grown)",
+    }
+}
+
+/// A path behind what was tried with it.
+fn behind(path: Option<&Path>) -> String {
+    path.map_or(String::new(), |path| format!(" {}", path.display()))
+}
+
+/// What helps against an answer of the operating system.
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            " (let the user that runs weft read and write the file and its folder)"
+        }
+        Some(libc::EROFS) => " (set read_only, or use a file system that can be written)",
+        Some(libc::ENOSPC | libc::EDQUOT) => " (free space there, or use another file system)",
+        Some(libc::EFBIG) => {
+            " (the file system, or 'ulimit -f', allows no file of that size: use another one, or \
+             raise the limit)"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files: 'ulimit -n')",
+        Some(libc::ENOMEM) => " (use smaller volumes, or raise the limit of memory)",
+        _ => "",
+    }
+}
+
+pub(crate) fn no_memory(source: io::Error) -> Problem {
+    Problem::System {
+        action: "map its memory",
+        path: None,
+        source,
+    }
+}
