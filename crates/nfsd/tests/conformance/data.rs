@@ -388,6 +388,37 @@ fn offloads(case: &mut Case) {
     );
 }
 
+/// RFC 7862, section 15.2.3, has NFS4ERR_INVAL where the range ends behind the end of the
+/// source. Linux asks for as much as there can be and takes what it is told was copied, as
+/// its own server does: so only a beginning behind the end is an error.
+fn copies_beyond_the_end(case: &mut Case, from: &Opened, to: &Opened) {
+    const SIZE: u64 = 300_000;
+    let both = ops().fh(&from.handle).save().fh(&to.handle);
+    let mut ask = |offset, count, is_sync| {
+        let asked = copy(from.stateid, to.stateid, offset, 0, count, is_sync);
+        let told = case.call(both.clone().then(asked));
+        (told.status == NFS4_OK).then(|| {
+            let body = told.body(op::OP_COPY);
+            let told = COPY4resok::decode(&mut Reader::new(body)).expect("COPY4resok");
+            told.cr_response.wr_count
+        })
+    };
+    let most = i64::MAX as u64 & !0xfff;
+    for is_sync in [true, false] {
+        assert_eq!(ask(0, SIZE + 1, is_sync), Some(SIZE));
+        assert_eq!(ask(SIZE - 5, i32::MAX as u64, is_sync), Some(5));
+        assert_eq!(ask(5, most, is_sync), Some(SIZE - 5));
+        for count in [0, 1, most] {
+            assert_eq!(ask(SIZE, count, is_sync), Some(0), "at the end");
+            assert_eq!(ask(SIZE + 1, count, is_sync), None, "behind it");
+        }
+        // No number is the end of this.
+        assert_eq!(ask(5, u64::MAX, is_sync), None);
+    }
+    let asked = both.then(copy(from.stateid, to.stateid, SIZE + 1, 0, 5, true));
+    case.call(asked).is(NFS4ERR_INVAL);
+}
+
 pub fn copies(case: &mut Case) {
     let content: Vec<u8> = (0..300_000u32).map(|n| (n % 249) as u8 + 1).collect();
     case.make("source", &content);
@@ -418,11 +449,7 @@ pub fn copies(case: &mut Case) {
     .ok();
     assert!(read(case, 0, 300_000) == content);
     clones(case, &from, &to, &content);
-    case.call(
-        both.clone()
-            .then(copy(from.stateid, to.stateid, 1 << 40, 0, 5, true)),
-    )
-    .is(NFS4ERR_INVAL);
+    copies_beyond_the_end(case, &from, &to);
     let same = ops().fh(&to.handle).save().fh(&to.handle);
     case.call(same.then(copy(to.stateid, to.stateid, 0, 10, 100, true)))
         .is(NFS4ERR_INVAL);
