@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use faults::Fault;
 use machine::Nanos;
@@ -146,6 +147,12 @@ impl Shared {
             }
         };
         clerk::start(&self.desk, move || needs.strong_count() > 0, failed)
+    }
+
+    /// Waits for the clerk's work that is under way, at most `timeout`: it may own what is
+    /// served.
+    pub fn wait_for_clerk(&self, timeout: Duration) {
+        self.desk.wait_until_done(timeout);
     }
 
     /// No work is done beside the reactors any more. Without a thread of the

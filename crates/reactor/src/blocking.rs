@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Threads that wait for work at most; those beyond end.
 const IDLE_MAX: usize = 2;
@@ -16,6 +17,8 @@ const IDLE_MAX: usize = 2;
 pub struct Blocking<K, W> {
     queues: Mutex<Queues<K, W>>,
     bell: Condvar,
+    /// Nothing waits and nothing is under way.
+    all_done: Condvar,
 }
 
 struct Queues<K, W> {
@@ -39,6 +42,7 @@ impl<K, W> Default for Blocking<K, W> {
                 is_closed: false,
             }),
             bell: Condvar::new(),
+            all_done: Condvar::new(),
         }
     }
 }
@@ -94,6 +98,14 @@ impl<K: Ord + Copy, W> Blocking<K, W> {
         self.bell.notify_all();
     }
 
+    /// Waits until nothing waits and nothing is under way, at most `timeout`.
+    pub fn wait_until_done(&self, timeout: Duration) {
+        let queues = self.queues();
+        let done = (self.all_done)
+            .wait_timeout_while(queues, timeout, |queues| !queues.waiting.is_empty());
+        drop(done);
+    }
+
     /// Does what is next in this thread, where there are no others; false: nothing is.
     pub fn run_next(&self, run: impl FnOnce(W)) -> bool {
         let mut queues = self.queues();
@@ -143,7 +155,12 @@ impl<K: Ord + Copy + Send + 'static, W: Send + 'static> Blocking<K, W> {
                 let _ = self.spawn(name, Arc::clone(run));
             }
             let goes_on = run(work);
-            self.queues().ended(subject);
+            let mut queues = self.queues();
+            queues.ended(subject);
+            if queues.waiting.is_empty() {
+                self.all_done.notify_all();
+            }
+            drop(queues);
             if !goes_on {
                 return;
             }
@@ -177,7 +194,7 @@ impl<K: Ord + Copy + Send + 'static, W: Send + 'static> Blocking<K, W> {
 mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     type Work = Box<dyn FnOnce() + Send>;
 
@@ -203,6 +220,32 @@ mod tests {
             let _ = held.recv();
         };
         (release, Box::new(work))
+    }
+
+    /// What work owns is let go of by then, whatever it has said before.
+    #[test]
+    fn nothing_is_under_way_when_all_is_done() {
+        let blocking = blocking();
+        let (begin, begun) = channel();
+        let owned = Arc::new(());
+        for subject in 0..50 {
+            let (held, begin) = (owned.clone(), begin.clone());
+            let work = move || {
+                let _ = begin.send(());
+                thread::sleep(Duration::from_millis(1));
+                drop(held);
+            };
+            blocking.add(subject % 3, Box::new(work));
+            begun.recv().expect("it begins");
+            blocking.wait_until_done(PATIENCE);
+            assert_eq!(Arc::strong_count(&owned), 1);
+        }
+        let (release, work) = hang(&begin);
+        blocking.add(0, work);
+        begun.recv().expect("it begins");
+        // What hangs is waited for so long, and no longer.
+        blocking.wait_until_done(Duration::from_millis(1));
+        drop(release);
     }
 
     #[test]

@@ -247,6 +247,10 @@ fn listen_all(specs: &[ListenerSpec]) -> Result<Listening, StartError> {
 /// Listeners by number, and the addresses that they are bound to.
 type Listening = (Vec<(u16, TcpListener)>, Vec<SocketAddr>);
 
+/// How long the end waits for the clerk, who may hang with a disk. What is served is not
+/// free for another target before.
+const CLERK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// What has descriptors beside connections.
 struct Descriptors {
     volumes: u64,
@@ -656,7 +660,8 @@ impl Running {
         self.shared.engine.stop();
     }
 
-    /// Waits until every reactor has ended, at most `timeout`: what they did,
+    /// Waits until every reactor has ended, and a little for what threads beside them are
+    /// still at, at most `timeout`: what they did,
     /// `None` if some still run. An error is why one of them, or the clerk, has
     /// failed, each told once; the others stop, and may be waited for again.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Report>> {
@@ -678,6 +683,8 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => unreachable!("each reactor reports"),
             }
         }
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.shared.engine.wait_for_clerk(left.min(CLERK_PATIENCE));
         let failure = locked(&self.shared.engine.failures).pop();
         if let Some(failure) = failure {
             return Err(io::Error::other(failure));
