@@ -226,6 +226,7 @@ fn anonymous(run: &mut Run<'_>, key: FileKey, access: u32) -> Result<bool, nfsst
         run.nfsd.clear(refused, run.now)?;
     }
     if access & WRITE != 0 {
+        run.nfsd.files.rest(key, run.now);
         break_delegations(run, key)?;
     }
     Ok(false)
@@ -283,6 +284,7 @@ pub(crate) fn break_old(
     now: machine::Nanos,
     file: FileKey,
 ) -> Result<(), nfsstat4> {
+    nfsd.files.rest(file, now);
     match nfsd.files.has_delegations() {
         false => Ok(()),
         true => nfsd.break_delegations(NOBODY, file, now),

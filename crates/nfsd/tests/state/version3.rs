@@ -186,6 +186,37 @@ fn delegations_are_recalled_for_clients_of_version_3() {
     }
 }
 
+/// A write without an open may still be under way when it is answered to nobody yet: who
+/// is given a delegation then would keep what it replaces.
+#[test]
+fn file_that_is_written_without_an_open_is_not_delegated_for_a_while() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+    let mut old = Old::new(&mut world, &mut b);
+    let handle = world.file(&mut b, "f");
+    let mut delegation = |world: &mut World| {
+        let args = opening(&a, "o", "f");
+        let opened = world.open(&mut a, args).expect("it is there");
+        let ops = at(&handle).close(0, opened.stateid);
+        assert_eq!(world.last(&mut a, ops), NFS4_OK);
+        let delegation = opened.delegation?;
+        let args = DELEGRETURN4args {
+            deleg_stateid: delegation,
+        };
+        let ops = at(&handle).op(nfs_argop4::OP_DELEGRETURN(args));
+        assert_eq!(world.last(&mut a, ops), NFS4_OK);
+        Some(delegation)
+    };
+    assert!(delegation(&mut world).is_some());
+    assert_eq!(old.write(&mut world, &handle), NFS3_OK);
+    assert_eq!(delegation(&mut world), None);
+    world.server.advance(31 * SECOND);
+    assert!(delegation(&mut world).is_some());
+    let write = at(&handle).write(ANONYMOUS, 0, b"x");
+    assert_eq!(world.last(&mut b, write), NFS4_OK);
+    assert_eq!(delegation(&mut world), None);
+}
+
 /// Until it is known who has what open, nobody else reads or writes.
 #[test]
 fn in_grace_content_waits() {

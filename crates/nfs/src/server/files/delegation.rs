@@ -10,8 +10,8 @@ use wire::nfs4::{clientid4, nfsstat4, stateid4};
 use super::state::{GONE, READ, RECALLED, REVOKED, WRITE, stateid};
 use super::{File, FileKey, Files, Kind, OpenArgs, Refused, Share, State};
 
-/// A file whose delegation was recalled gets none for so long: somebody writes
-/// it now and then.
+/// A file whose delegation was recalled, or that was written without an open, gets none
+/// for so long: somebody writes it now and then.
 const REST: Nanos = 30_000_000_000;
 
 /// Delegations of one file at most: all of them are recalled at once.
@@ -79,9 +79,16 @@ impl Files {
         let mut recalled = self.recalled.lock().expect("nobody panics with it");
         for recall in recalls {
             recalled.push_back((now, recall.state.clone()));
-            let place = self.recall_place(recall.state.file);
-            place.store(now.saturating_add(REST), Ordering::Relaxed);
+            self.rest(recall.state.file, now);
         }
+    }
+
+    /// Somebody changes the file without having it open: until that is surely over it is
+    /// not delegated. Who were given it meanwhile would keep what is being replaced.
+    #[inline]
+    pub fn rest(&self, file: FileKey, now: Nanos) {
+        let until = now.saturating_add(REST);
+        self.recall_place(file).store(until, Ordering::Relaxed);
     }
 
     /// A read delegation for a file that nobody writes, if its client has none.
