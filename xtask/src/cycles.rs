@@ -20,12 +20,8 @@ const CYCLE_MODULES_MAX: usize = 4;
 /// within the bound is not listed.
 const LARGER: &[(&str, &str, usize)] = &[
     ("client", "perf", 7),
-    ("control", "", 7),
-    ("iscsi", "", 5),
     ("mem", "", 5),
     ("nfsd", "", 19),
-    ("nvmf", "", 10),
-    ("scsi", "", 14),
     ("sim", "", 15),
 ];
 

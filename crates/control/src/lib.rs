@@ -13,10 +13,12 @@ mod nvme;
 mod parse;
 mod pattern;
 mod policy;
+mod schema;
 mod secret;
 mod source;
 mod targets;
 mod value;
+mod volume;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +33,7 @@ use store::memory::MemoryLimit;
 use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
-pub use parse::SCHEMA;
+pub use schema::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};
 
@@ -51,7 +53,7 @@ pub fn default_config() -> Config {
     // Two machines that are tried out side by side are two to every host.
     let machine = store::identity::of_machine(BUILT_IN);
     let nqn = format!("nqn.2026-01.io.weft:default-{machine}");
-    let block_bytes = parse::BLOCK_BYTES_DEFAULT;
+    let block_bytes = volume::BLOCK_BYTES_DEFAULT;
     let mut config = Config {
         volumes: vec![store::Spec::new(
             &name,

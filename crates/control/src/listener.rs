@@ -6,8 +6,8 @@ use std::ops::Range;
 use nvmf::{Advertise, Referral};
 use target::{ListenerSpec, Protocol, check};
 
-use crate::parse::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
 use crate::policy::pick;
+use crate::schema::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
 use crate::source::{Section, Sink};
 
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).

@@ -8,8 +8,9 @@ use target::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, N
 use target::nfs::{Rule as ExportRule, Squash};
 use target::{check, nfs};
 
-use crate::parse::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA, choice};
 use crate::policy::{Number, Rule, count, pick, size};
+use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA};
+use crate::source::choice;
 use crate::source::{At, Section, Sink, hint};
 
 /// What the file says of files.

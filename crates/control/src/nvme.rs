@@ -10,9 +10,10 @@ use target::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
 use crate::listener::spoken;
-use crate::parse::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM, Volumes};
 use crate::policy::pick;
+use crate::schema::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM};
 use crate::source::{At, Section, Sink, hint};
+use crate::volume::Volumes;
 
 /// MN of Identify Controller where the file gives none.
 pub(crate) const MODEL_DEFAULT: &str = "weft";

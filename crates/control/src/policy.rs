@@ -4,7 +4,7 @@ use mem::CHUNK_BYTES;
 use reactor::Choice;
 use target::{Limits, Placement, Start};
 
-use crate::parse::choice;
+use crate::source::choice;
 use crate::source::{Section, Sink, hint};
 use crate::value::{format_cpus, format_size};
 

@@ -11,7 +11,8 @@ use auth::Secret;
 use iscsi::Credentials;
 
 use crate::Origin;
-use crate::parse::{SCHEMA, file};
+use crate::schema::SCHEMA;
+use crate::source::file;
 use crate::source::{Section, Sink};
 
 /// What others may do with a file so that it holds no secret: read or write it.

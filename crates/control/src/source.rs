@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -413,4 +414,40 @@ fn hint_for_key(
         Some((section, near)) => format!("; did you mean `{near}` in {section}?"),
         None => format!("; it knows {}", keys.join(", ")),
     }
+}
+
+/// The path of a file; relative ones are to the configuration's folder.
+pub(crate) fn file(
+    sink: &mut Sink,
+    section: &Section,
+    key: &str,
+    folder: &Path,
+) -> Option<PathBuf> {
+    let path = section.text(sink, key)?;
+    if path.value.is_empty() {
+        sink.add(&path.span, format!("`{key}` is empty"));
+        return None;
+    }
+    Some(folder.join(path.value))
+}
+
+/// The index of a key's value among the words it may be.
+pub(crate) fn choice(
+    sink: &mut Sink,
+    section: &Section,
+    key: &str,
+    words: &[&str],
+) -> Option<usize> {
+    let text = section.text(sink, key)?;
+    let found = words.iter().position(|word| *word == text.value);
+    if found.is_none() {
+        let hint = hint(text.value, words.iter().copied());
+        let known = words.join("\", \"");
+        let text = format!(
+            "`{key}` is one of \"{known}\", not \"{}\"{hint}",
+            text.value
+        );
+        sink.add(&section.span_of(key), text);
+    }
+    found
 }

@@ -11,13 +11,14 @@ use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpe
 
 use crate::listener::host_and_port;
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
-use crate::parse::{
-    DISCOVERY, DISCOVERY_CHAP, DISCOVERY_MUTUAL, INITIATOR, INITIATOR_CHAP, INITIATOR_MUTUAL, LUN,
-    PORTAL_GROUP, SCHEMA, TARGET, TARGET_ANA, TARGET_CHAP, TARGET_MUTUAL, Volumes,
-};
 use crate::policy::{Number, Rule, count, pick, size};
+use crate::schema::{
+    DISCOVERY, DISCOVERY_CHAP, DISCOVERY_MUTUAL, INITIATOR, INITIATOR_CHAP, INITIATOR_MUTUAL, LUN,
+    PORTAL_GROUP, SCHEMA, TARGET, TARGET_ANA, TARGET_CHAP, TARGET_MUTUAL,
+};
 use crate::secret::Secrets;
 use crate::source::{At, Section, Sink, hint};
+use crate::volume::Volumes;
 
 /// iSCSI's own port (RFC 7143, section 13).
 const PORT: u16 = 3260;

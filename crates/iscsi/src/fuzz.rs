@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::config::{Auth, Credentials, DigestPolicy, Limits, PortalGroup, Target};
 use crate::login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginState, LoginStep};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
-use crate::registry::{LoginOutcome, Registry, RegistryConfig, SessionId, Then, Via};
+use crate::nexus::SessionId;
+use crate::registry::{LoginOutcome, Registry, RegistryConfig, Then, Via};
 use crate::text;
 
 const NAMES: &[u8] = b"InitiatorName=iqn.2026-01.org.example:a\0";

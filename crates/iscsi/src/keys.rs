@@ -2,8 +2,8 @@
 
 use crate::config::{DigestPolicy, Limits, PortalGroup, Target};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
-use crate::registry::SessionKind;
-use crate::support::Key;
+use crate::nexus::SessionKind;
+use crate::text::Key;
 use crate::text::{self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT};
 
 /// The digest that there is.

@@ -11,6 +11,7 @@ mod keys;
 mod login;
 mod name;
 mod negotiated;
+mod nexus;
 mod registry;
 mod security;
 mod session;
@@ -26,8 +27,9 @@ pub use config::{
 pub use login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginAnswer, LoginState, LoginStep};
 pub use name::{NAME_LEN_MAX, NameError, check_initiator_name, check_target_name, normalize};
 pub use negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
+pub use nexus::{InitiatorPort, SessionId, SessionKind};
 pub use registry::{
-    Change, InitiatorPort, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig,
-    SessionId, SessionInfo, SessionKind, TextOutcome, Then, Via,
+    Change, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig, SessionInfo,
+    TextOutcome, Then, Via,
 };
 pub use session::Session;

@@ -10,9 +10,9 @@ use zerocopy::big_endian::U16;
 use crate::config::Target;
 use crate::keys::{self, Negotiation};
 use crate::name::NAME_LEN_MAX;
-use crate::registry::{InitiatorPort, SessionId, SessionKind};
+use crate::nexus::{InitiatorPort, SessionId, SessionKind};
 use crate::security::{Security, is_security};
-use crate::support::Key;
+use crate::text::Key;
 use crate::text::{self, REJECT};
 
 /// The most bytes of text in the requests of one login step, joined: 16 KiB.

@@ -17,6 +17,7 @@ use wire::iscsi::{LogoutReason, LogoutResponseCode};
 use crate::config::{Auth, Credentials, Portal, Target};
 use crate::login::LoginAnswer;
 use crate::negotiated::Negotiated;
+use crate::nexus::{InitiatorPort, SessionId, SessionKind};
 use crate::text;
 use crate::{discovery, keys};
 
@@ -53,29 +54,6 @@ pub struct Via {
 pub struct Change {
     /// Connections to close.
     pub closing: Vec<u64>,
-}
-
-/// Names a session for the life of the registry; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(u64);
-
-/// Types of session, the values of SessionType (RFC 7143, section 13.21).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionKind {
-    /// `Normal`: for SCSI.
-    #[default]
-    Normal,
-    /// `Discovery`: for SendTargets alone.
-    Discovery,
-}
-
-/// The initiator port at the other end of a session (RFC 7143, section 4.4.2).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InitiatorPort {
-    /// iSCSI name, normalized.
-    pub name: String,
-    /// Initiator part of the session identifier.
-    pub isid: [u8; 6],
 }
 
 /// A connection is in the full feature phase.

@@ -5,7 +5,7 @@ use auth::{Algorithm, Challenge, binary, chap};
 
 use crate::config::{Auth, Credentials};
 use crate::login::Refused;
-use crate::support::Key;
+use crate::text::Key;
 use crate::text::{self, NONE, VALUE_LEN_MAX};
 
 const AUTH_METHOD: &str = "AuthMethod";

@@ -1,26 +1,8 @@
 //! What is there of the standard, for the documentation: lists made of what the
 //! code goes by.
 
+pub use crate::text::Key;
 use crate::{keys, login, security};
-
-/// A key of text negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// Section of RFC 7143.
-    pub section: &'static str,
-    /// Of the session, hence negotiated on its leading connection alone.
-    pub leading_only: bool,
-    /// Means something in a discovery session.
-    pub in_discovery: bool,
-    /// Belongs to the SecurityNegotiation stage.
-    pub is_security: bool,
-    /// What comes of the two values: `min`, `max`, `AND`, `OR`, `list` (the
-    /// first of the initiator's that the target takes), `declared` (not
-    /// answered), or the answer that is always given.
-    pub how: &'static str,
-}
 
 /// All keys that are known, operational ones first.
 pub fn keys() -> impl Iterator<Item = Key> {

@@ -102,6 +102,25 @@ pub fn yes_or_no(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }
 
+/// A key of text negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// Section of RFC 7143.
+    pub section: &'static str,
+    /// Of the session, hence negotiated on its leading connection alone.
+    pub leading_only: bool,
+    /// Means something in a discovery session.
+    pub in_discovery: bool,
+    /// Belongs to the SecurityNegotiation stage.
+    pub is_security: bool,
+    /// What comes of the two values: `min`, `max`, `AND`, `OR`, `list` (the
+    /// first of the initiator's that the target takes), `declared` (not
+    /// answered), or the answer that is always given.
+    pub how: &'static str,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -11,13 +11,13 @@ use wire::nvme::log::event;
 use wire::nvme::property::{Cap, Cc, VS_2_0, csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Status};
 
-use crate::admin::Reply;
 use crate::command::AnaState;
 use crate::discovery::DiscoveryLog;
 use crate::feature::Features;
+use crate::item::Item;
+use crate::request::Reply;
 use crate::reservation::Notifications;
 use crate::subsystem::{Namespace, Subsystem};
-use crate::support::Item;
 
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;

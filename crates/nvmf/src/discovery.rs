@@ -13,8 +13,7 @@ use wire::nvme::fabrics::nqn_field;
 use wire::nvme::identify::{ascii, zeroed};
 use zerocopy::IntoBytes;
 
-use crate::log::copy_window;
-use crate::registry::ADMIN_ENTRIES_MAX;
+use crate::subsystem::ADMIN_ENTRIES_MAX;
 use crate::subsystem::{ListenerSpec, Referral, Subsystem};
 
 const HEADER_BYTES: usize = size_of::<LogHeader>();
@@ -229,4 +228,17 @@ fn encode(entry: &Entry<'_>) -> LogEntry {
     ascii(&mut entry.trsvcid, &port.to_string());
     ascii(&mut entry.traddr, host);
     entry
+}
+
+/// Copies the part of `bytes`, which lie at `at` of a page, that falls into the
+/// window of the page from `offset` which `out` is.
+pub(crate) fn copy_window(bytes: &[u8], at: u64, offset: u64, out: &mut [u8]) {
+    let skip = offset.saturating_sub(at);
+    let start = at.saturating_sub(offset);
+    if skip >= bytes.len() as u64 || start >= out.len() as u64 {
+        return;
+    }
+    let (bytes, out) = (&bytes[skip as usize..], &mut out[start as usize..]);
+    let len = bytes.len().min(out.len());
+    out[..len].copy_from_slice(&bytes[..len]);
 }

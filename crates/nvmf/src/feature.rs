@@ -9,11 +9,11 @@ use wire::nvme::log::effect;
 use wire::nvme::{NSID_ALL, Status};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::admin::{Fault, Outcome, Reply, Request, at};
 use crate::controller::Controller;
+use crate::item::Item;
+use crate::request::{Fault, Outcome, Reply, Request, at};
 use crate::reservation;
 use crate::subsystem::{Namespace, Subsystem, WriteProtect};
-use crate::support::Item;
 
 /// What a feature's value belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]

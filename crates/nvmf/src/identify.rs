@@ -10,7 +10,6 @@ use wire::nvme::property::VS_2_0;
 use wire::nvme::{Sqe, Status, admin};
 use zerocopy::IntoBytes;
 
-use crate::admin::{Fault, Reply, Request, at};
 use crate::command::{
     COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, VERIFY_BYTES_MAX,
     WRITE_UNCORRECTABLE_BYTES_MAX, WRITE_ZEROES_BYTES_MAX,
@@ -18,10 +17,10 @@ use crate::command::{
 use crate::controller::{
     ABORTS_MAX, Controller, ERROR_ENTRIES_MAX, EVENT_REQUESTS_MAX, KEEP_ALIVE_GRANULARITY_MS,
 };
-use crate::registry::ADMIN_ENTRIES_MAX;
+use crate::item::Item;
+use crate::request::{Fault, Reply, Request, at};
 use crate::reservation::rescap;
-use crate::subsystem::{ANA_GROUPS_MAX, NSID_MAX, Namespace, Subsystem};
-use crate::support::Item;
+use crate::subsystem::{ADMIN_ENTRIES_MAX, ANA_GROUPS_MAX, NSID_MAX, Namespace, Subsystem};
 
 /// Unit of MDTS, VSL, WZSL and WUSL: the minimum memory page (CAP.MPSMIN is 0),
 /// bytes.

@@ -1,12 +1,9 @@
 //! Get LBA Status (NVM Command Set Specification 1.0, section 4.2.1; the action
 //! for allocated blocks is of 1.1).
 
-use wire::nvme::Status;
 use wire::nvme::identify::zeroed;
-use wire::nvme::lba_status::{Descriptor, ListHeader, atype, cmpc};
+use wire::nvme::lba_status::{Descriptor, ListHeader, cmpc};
 use zerocopy::IntoBytes;
-
-use crate::admin::{Fault, Outcome, Request, at};
 
 /// A Get LBA Status that passed every check: what to ask the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,41 +69,4 @@ impl LbaStatus {
         data[..size_of::<ListHeader>()].copy_from_slice(header.as_bytes());
         data
     }
-}
-
-/// Checks the command; the volume is asked by the driver.
-pub(crate) fn get_lba_status(request: &mut Request<'_>) -> Result<Outcome, Fault> {
-    let sqe = request.sqe;
-    let namespace = request.accessible_namespace()?;
-    let kind = match (sqe.cdw13.get() >> 24) as u8 {
-        atype::ALLOCATED => LbaStatusKind::Allocated,
-        atype::SCAN_UNRECOVERABLE | atype::UNRECOVERABLE => LbaStatusKind::Unrecoverable,
-        _ => return Err(Fault::field(at::CDW13)),
-    };
-    let (slba, count) = (sqe.slba(), namespace.block_count);
-    if slba >= count {
-        return Err(Fault::new(Status::LBA_OUT_OF_RANGE, at::CDW10));
-    }
-    // Range Length 0: to the end of the namespace.
-    let blocks = match u64::from(sqe.cdw13.get() & 0xffff) {
-        0 => count - slba,
-        blocks => blocks,
-    };
-    if slba.checked_add(blocks).is_none_or(|end| end > count) {
-        return Err(Fault::new(Status::LBA_OUT_OF_RANGE, at::CDW10));
-    }
-    let block_shift = namespace.block_bytes.trailing_zeros() as u8;
-    let nsid = namespace.nsid;
-    // MNDW counts dwords, 0's based: what does not fit into it is not returned.
-    let wanted = (u64::from(sqe.cdw12.get()) + 1) * 4;
-    let bytes = wanted.min(request.out.len() as u64) as usize;
-    let behind_header = bytes.saturating_sub(size_of::<ListHeader>());
-    Ok(Outcome::LbaStatus(LbaStatus {
-        nsid,
-        offset: slba << block_shift,
-        len: blocks << block_shift,
-        block_shift,
-        kind,
-        ranges_max: (behind_header / size_of::<Descriptor>()) as u32,
-    }))
 }

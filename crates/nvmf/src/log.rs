@@ -11,15 +11,17 @@ use wire::nvme::log::{
 use wire::nvme::{NSID_ALL, Status, io};
 use zerocopy::IntoBytes;
 
-use crate::admin::{COMMANDS, Fault, IoCounters, Reply, Request, at};
+use crate::admin::COMMANDS;
 use crate::controller::{
     ANA_EVENT, Controller, DISCOVERY_EVENT, ERROR_ENTRIES_MAX, ERROR_EVENT, HEALTH_EVENT,
     NAMESPACE_EVENT,
 };
+use crate::discovery::copy_window;
 use crate::feature::FEATURES;
+use crate::item::Item;
+use crate::request::{Fault, IoCounters, Reply, Request, at};
 use crate::reservation;
 use crate::subsystem::{ANA_GROUPS_MAX, NSID_MAX};
-use crate::support::Item;
 
 /// Bytes of the largest ANA log page: NANAGRPID groups and MNAN namespaces.
 const ANA_BYTES_MAX: usize = size_of::<AnaHeader>()
@@ -186,19 +188,6 @@ pub(crate) const IO_COMMANDS: &[(Item, u32)] = &[
     ),
     (Item::io(io::COPY, "Copy", "NVM 3.2.2"), effect::LBCC),
 ];
-
-/// Copies the part of `bytes`, which lie at `at` of a page, that falls into the
-/// window of the page from `offset` which `out` is.
-pub(crate) fn copy_window(bytes: &[u8], at: u64, offset: u64, out: &mut [u8]) {
-    let skip = offset.saturating_sub(at);
-    let start = at.saturating_sub(offset);
-    if skip >= bytes.len() as u64 || start >= out.len() as u64 {
-        return;
-    }
-    let (bytes, out) = (&bytes[skip as usize..], &mut out[start as usize..]);
-    let len = bytes.len().min(out.len());
-    out[..len].copy_from_slice(&bytes[..len]);
-}
 
 /// Executes Get Log Page.
 pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {

@@ -14,15 +14,13 @@ use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
-use crate::admin::{self, Env, Outcome, Reply, Request};
+use crate::admin;
 use crate::controller::{Activity, Association, Controller, ErrorNote};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
 use crate::nqn::check_host_nqn;
-use crate::subsystem::{CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
-
-/// Entries of an Admin Queue (ASQSZ).
-pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
+use crate::request::{Env, Outcome, Reply, Request};
+use crate::subsystem::{ADMIN_ENTRIES_MAX, CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]

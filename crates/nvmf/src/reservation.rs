@@ -16,10 +16,9 @@ use wire::nvme::reservation::{
 use wire::nvme::{NSID_ALL, Sqe, Status, io};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::admin::{Fault, Outcome, Reply, Request as Admin, at};
 use crate::controller::RESERVATION_EVENT;
 use crate::feature::{Get, Value};
-use crate::registry::{Change, Registry};
+use crate::request::{Fault, Outcome, Reply, Request as Admin, at};
 use crate::subsystem::Namespace;
 
 /// Notifications that a controller keeps until its host reads them. What comes
@@ -348,33 +347,4 @@ fn namespaces<'a>(request: &'a Admin<'_>) -> impl Iterator<Item = &'a Namespace>
     let controller = &*request.controller;
     let all = controller.subsystem.namespaces.iter();
     all.filter(|namespace| namespace.is_visible_to(&controller.hostnqn))
-}
-
-impl Registry {
-    /// Tells hosts, by Host Identifier, what happened to their registrations on
-    /// the volume with this UUID, whichever of their controllers sees it.
-    pub fn notify_reservation(
-        &mut self,
-        uuid: [u8; 16],
-        notices: &BTreeMap<[u8; 16], Notice>,
-    ) -> Change {
-        let mut change = Change::default();
-        for controller in self.controllers_mut() {
-            let Some(notice) = notices.get(&controller.hostid) else {
-                continue;
-            };
-            let namespaces = controller.subsystem.namespaces.iter();
-            let seen: Vec<u32> = (namespaces)
-                .filter(|namespace| namespace.uuid == uuid)
-                .filter(|namespace| namespace.is_visible_to(&controller.hostnqn))
-                .map(|namespace| namespace.nsid)
-                .collect();
-            for nsid in seen {
-                if controller.notifications.push(nsid, *notice) {
-                    change.raise(controller, RESERVATION_EVENT);
-                }
-            }
-        }
-        change
-    }
 }

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// Entries of an Admin Queue (ASQSZ).
+pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
+
 use wire::nvme::discovery::DISCOVERY_NQN;
 
 use crate::command::AnaState;

@@ -36,3 +36,9 @@ impl Cdb<'_> {
         self.0[1] & 0x1f
     }
 }
+
+/// Leaves no more than `max` bytes behind `start`: the allocation length of a CDB.
+pub(crate) fn cut(out: &mut Vec<u8>, start: usize, max: u64) {
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    out.truncate(start.saturating_add(max));
+}

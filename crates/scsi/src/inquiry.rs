@@ -5,9 +5,8 @@ use wire::scsi::{SENSE_MAX, StandardInquiry};
 use zerocopy::IntoBytes;
 
 use crate::block::WRITE_SAME_BYTES_MAX;
-use crate::respond::Addressed;
 use crate::sense::Sense;
-use crate::unit::{PRODUCT, TargetView, Unit, VENDOR};
+use crate::unit::{Addressed, PRODUCT, TargetView, Unit, VENDOR};
 use crate::unmap;
 
 /// A direct access block device, there.

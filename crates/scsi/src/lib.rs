@@ -43,8 +43,10 @@ pub mod unmap;
 pub use command::{Access, Check, Command, Io, IoKind, ModeSelect, ModeSense};
 pub use decode::{decode, decode_elsewhere};
 pub use nexus::{ATTENTIONS_MAX, Nexus};
-pub use respond::{Addressed, respond};
+pub use respond::respond;
 pub use sense::{Attention, Sense, Specific};
 pub use table::name;
-pub use unit::{AccessState, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR};
+pub use unit::{
+    AccessState, Addressed, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+};
 pub use wire::scsi::{SENSE_MAX, SenseBytes, asc, key, opcode, status};

@@ -1,6 +1,6 @@
 //! LOG SENSE (SPC-4).
 
-use crate::provisioning::{self, LOG_PAGE as PROVISIONING};
+use crate::provisioning::LOG_PAGE as PROVISIONING;
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -22,7 +22,7 @@ pub(crate) const PAGES: [(u8, u8, &str); 4] = [
 /// All but Logical Block Provisioning, for which the volume is asked.
 pub(crate) fn sense(page: u8, subpage: u8, unit: &Unit, out: &mut Vec<u8>) -> Result<(), Sense> {
     let offered = || {
-        let is_thin = provisioning::is_offered(unit);
+        let is_thin = unit.has_thresholds();
         (PAGES.iter()).filter(move |(page, ..)| is_thin || *page != PROVISIONING)
     };
     match (page, subpage) {

@@ -6,8 +6,8 @@
 use wire::scsi::{SENSE_MAX, asc};
 
 use crate::command::{ModeSelect, ModeSense};
-use crate::provisioning::{self, AVAILABLE, AVAILABLE_AT, Threshold, USED, USED_AT};
-use crate::sense::Sense;
+use crate::provisioning::{AVAILABLE, Threshold, USED};
+use crate::sense::{AVAILABLE_AT, Sense, USED_AT};
 use crate::unit::{Modes, Unit};
 
 /// Bytes of a MODE SELECT parameter list at most: more than all pages together.
@@ -56,7 +56,7 @@ static PAGES: [Page; 6] = [
         subpage: 0,
         len: 10,
         // LBPERE: thresholds of thin provisioning are told.
-        values: |unit, _, page| page[5] = u8::from(provisioning::is_offered(unit)) * LBPERE,
+        values: |unit, _, page| page[5] = u8::from(unit.has_thresholds()) * LBPERE,
         changeable: |_, _| {},
         take: |_, _| {},
         settings: "",
@@ -205,7 +205,7 @@ const LONG_LBA: u8 = 0x01;
 
 impl Page {
     fn is_offered(&self, unit: &Unit) -> bool {
-        !self.is_thin || provisioning::is_offered(unit)
+        !self.is_thin || unit.has_thresholds()
     }
 
     fn values(&self, control: u8, unit: &Unit) -> Parameters {

@@ -83,7 +83,7 @@ pub(crate) fn log_sense(cdb: Cdb<'_>, unit: &Unit) -> Decoded {
     let (page, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
     let allocation_len = cdb.u16(7);
     Ok(match (page, subpage) {
-        (provisioning::LOG_PAGE, 0) if provisioning::is_offered(unit) => {
+        (provisioning::LOG_PAGE, 0) if unit.has_thresholds() => {
             Command::ProvisioningLog { allocation_len }
         }
         _ => Command::LogSense {

@@ -2,19 +2,14 @@
 //! told that it is short, and the log page that says how much there is (SBC-3,
 //! sections 4.7.3.7, 6.4.5 and 6.5.9).
 
+use crate::cdb::cut;
 use crate::sense::Attention;
-use crate::unit::Unit;
 
 /// Bytes of a threshold set: the unit of thresholds and of what the log tells.
 pub const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
 /// PAGE CODE of the log page.
 pub(crate) const LOG_PAGE: u8 = 0x0c;
-
-/// Where the threshold descriptors stand in the mode page, bytes: what INFORMATION
-/// names of a threshold that was reached.
-pub(crate) const AVAILABLE_AT: u8 = 16;
-pub(crate) const USED_AT: u8 = 24;
 
 /// THRESHOLD RESOURCE, and the parameter code of the log page.
 pub(crate) const AVAILABLE: u8 = 0x01;
@@ -131,7 +126,7 @@ pub fn log_page(space: Option<Space>, allocation_len: u16, out: &mut Vec<u8>) {
     }
     let len = (out.len() - start - 4) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
-    crate::respond::cut(out, start, allocation_len.into());
+    cut(out, start, allocation_len.into());
 }
 
 /// A parameter in binary format, which cannot be changed.
@@ -140,11 +135,6 @@ fn parameter(code: u8, bytes: u64, scope: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, code, 0x03, 8]);
     out.extend_from_slice(&count.to_be_bytes());
     out.extend_from_slice(&[scope, 0, 0, 0]);
-}
-
-/// Whether a unit has thresholds and the log page.
-pub(crate) fn is_offered(unit: &Unit) -> bool {
-    unit.thin
 }
 
 #[cfg(test)]

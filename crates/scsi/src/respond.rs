@@ -4,31 +4,12 @@ use wire::scsi::SenseBytes;
 use wire::scsi::{ReadCapacity10, ReadCapacity16};
 use zerocopy::IntoBytes;
 
+use crate::cdb::cut;
 use crate::command::Command;
 use crate::nexus::Nexus;
 use crate::sense::Sense;
-use crate::unit::{TargetView, Unit};
+use crate::unit::{Addressed, TargetView, Unit};
 use crate::{groups, inquiry, log, lun, mode, opcodes};
-
-/// What a LUN field has led to.
-#[derive(Clone, Copy, Debug)]
-pub enum Addressed<'a> {
-    /// A logical unit.
-    Unit(&'a Unit),
-    /// The well known logical unit of REPORT LUNS.
-    ReportLuns,
-    /// Nothing.
-    Nothing,
-}
-
-impl<'a> Addressed<'a> {
-    fn unit(self) -> Result<&'a Unit, Sense> {
-        match self {
-            Addressed::Unit(unit) => Ok(unit),
-            Addressed::ReportLuns | Addressed::Nothing => Err(Sense::no_unit()),
-        }
-    }
-}
 
 /// Appends the data that answers a command, cut to its ALLOCATION LENGTH: of
 /// every command that transfers no logical blocks and changes nothing. Those that
@@ -86,12 +67,6 @@ pub fn respond(
     }
     cut(out, start, command.data_in_len_max());
     Ok(())
-}
-
-/// No more than `max` bytes behind `start`.
-pub(crate) fn cut(out: &mut Vec<u8>, start: usize, max: u64) {
-    let max = usize::try_from(max).unwrap_or(usize::MAX);
-    out.truncate(start.saturating_add(max));
 }
 
 /// The unit attention that would be reported next is reported and over; there is

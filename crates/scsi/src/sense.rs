@@ -2,7 +2,10 @@
 
 use wire::scsi::{SenseBytes, asc, key};
 
-use crate::provisioning;
+/// Where the threshold descriptors stand in the mode page, bytes: what INFORMATION
+/// names of a threshold that was reached.
+pub(crate) const AVAILABLE_AT: u8 = 16;
+pub(crate) const USED_AT: u8 = 24;
 
 /// Why a command ended with CHECK CONDITION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,11 +263,11 @@ impl Attention {
     /// THIN PROVISIONING SOFT THRESHOLD REACHED: that of what is available.
     pub const SPACE_AVAILABLE: Attention = Attention {
         code: asc::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
-        information: provisioning::AVAILABLE_AT,
+        information: AVAILABLE_AT,
     };
     /// THIN PROVISIONING SOFT THRESHOLD REACHED: that of what is used.
     pub const SPACE_USED: Attention = Attention {
-        information: provisioning::USED_AT,
+        information: USED_AT,
         ..Attention::SPACE_AVAILABLE
     };
 

@@ -4,9 +4,10 @@
 use wire::scsi::{SENSE_MAX, SenseBytes, asc, key};
 
 use crate::command::{Command, Io, IoKind};
-use crate::respond::{Addressed, respond};
+use crate::respond::respond;
 use crate::sense::{Attention, Sense, Specific};
 use crate::table::{Row, rows};
+use crate::unit::Addressed;
 use crate::unit::{
     AccessState, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
 };

@@ -58,6 +58,11 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// Whether it has thresholds of its space and the log page of them.
+    pub(crate) fn has_thresholds(&self) -> bool {
+        self.thin
+    }
+
     /// The largest number of blocks that COMPARE AND WRITE takes; its CDB has one
     /// byte for it.
     pub fn compare_and_write_blocks_max(&self) -> u8 {
@@ -240,4 +245,24 @@ pub struct TargetView {
     pub name: String,
     /// The logical units that the nexus may use, ascending.
     pub luns: Vec<u16>,
+}
+
+/// What a LUN field has led to.
+#[derive(Clone, Copy, Debug)]
+pub enum Addressed<'a> {
+    /// A logical unit.
+    Unit(&'a Unit),
+    /// The well known logical unit of REPORT LUNS.
+    ReportLuns,
+    /// Nothing.
+    Nothing,
+}
+
+impl<'a> Addressed<'a> {
+    pub(crate) fn unit(self) -> Result<&'a Unit, Sense> {
+        match self {
+            Addressed::Unit(unit) => Ok(unit),
+            Addressed::ReportLuns | Addressed::Nothing => Err(Sense::no_unit()),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use wire::scsi::{LbaStatus, UnmapDescriptor, UnmapHeader};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::cdb::cut;
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -116,7 +117,7 @@ pub fn lba_status(
     }
     let len = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
-    crate::respond::cut(out, start, allocation_len.into());
+    cut(out, start, allocation_len.into());
 }
 
 #[cfg(test)]

@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use super::{Change, ControllerId, Registry};
 use crate::command::AnaState;
-use crate::controller::{ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT};
+use crate::controller::{
+    ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT, RESERVATION_EVENT,
+};
 use crate::discovery::Port;
+use crate::reservation::Notice;
 use crate::subsystem::{
     ANA_GROUPS_MAX, ListenerSpec, NSID_MAX, Namespace, Referral, Subsystem, WriteProtect,
 };
@@ -205,6 +208,33 @@ impl Registry {
             let controller = self.controllers.get_mut(&id).expect("found before");
             change.raise(controller, DISCOVERY_EVENT);
         }
+    }
+
+    /// Tells hosts, by Host Identifier, what happened to their registrations on
+    /// the volume with this UUID, whichever of their controllers sees it.
+    pub fn notify_reservation(
+        &mut self,
+        uuid: [u8; 16],
+        notices: &BTreeMap<[u8; 16], Notice>,
+    ) -> Change {
+        let mut change = Change::default();
+        for controller in self.controllers_mut() {
+            let Some(notice) = notices.get(&controller.hostid) else {
+                continue;
+            };
+            let namespaces = controller.subsystem.namespaces.iter();
+            let seen: Vec<u32> = (namespaces)
+                .filter(|namespace| namespace.uuid == uuid)
+                .filter(|namespace| namespace.is_visible_to(&controller.hostnqn))
+                .map(|namespace| namespace.nsid)
+                .collect();
+            for nsid in seen {
+                if controller.notifications.push(nsid, *notice) {
+                    change.raise(controller, RESERVATION_EVENT);
+                }
+            }
+        }
+        change
     }
 }
 

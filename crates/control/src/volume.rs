@@ -1,0 +1,162 @@
+//! `[[volume]]`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
+use target::check;
+use uuid::Uuid;
+
+use crate::names::{Taken, names};
+use crate::schema::{SCHEMA, VOLUME};
+use crate::source::{Section, Sink, choice, file};
+use crate::value::format_size;
+
+/// A logical block where the file says nothing.
+pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
+/// Volumes, and how a later section finds them.
+pub(crate) struct Volumes {
+    pub list: Vec<Spec>,
+    /// Names, of broken ones too, so that one mistake is told once.
+    pub names: Vec<String>,
+}
+
+pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
+    let mut volumes = Volumes {
+        list: Vec::new(),
+        names: Vec::new(),
+    };
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let mut paths: HashMap<PathBuf, usize> = HashMap::new();
+    let mut taken = Taken::default();
+    for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
+        let name = volume_name(sink, &section);
+        if let Some(name) = &name {
+            let line = sink.line(&section.span);
+            if let Some(first) = lines.insert(name.clone(), line) {
+                let text = format!("a volume \"{name}\" is there already, in line {first}");
+                sink.add(&section.span_of("name"), text);
+                continue;
+            }
+        }
+        let volume = volume(sink, &section, folder, name.as_deref());
+        let line = sink.line(&section.span);
+        let files = volume.iter().flat_map(check::files);
+        let shared = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
+        if let Some((key, first)) = shared.min_by_key(|(_, first)| *first) {
+            let text = format!("the volume in line {first} lies in this file already");
+            sink.add(&section.span_of(key), text);
+        }
+        if let Some(volume) = &volume {
+            taken.add(sink, &section, volume);
+        }
+        volumes.names.extend(name);
+        volumes.list.extend(volume);
+    }
+    if !file.has("volume") && !file.has("file_system") {
+        let text = "there is no [[volume]] and no [[file_system]]: nothing to serve";
+        sink.add(&(0..0), text);
+    }
+    volumes
+}
+
+fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
+    section.missing(sink, "name", "name = \"disk0\"");
+    let name = section.text(sink, "name")?;
+    if let Err(why) = check::volume_name(name.value) {
+        sink.add(&name.span, why);
+        return None;
+    }
+    Some(name.value.to_owned())
+}
+
+fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
+    let kind = volume_kind(sink, section, folder);
+    let block_bytes = match section.number(sink, "block_bytes", true) {
+        Some(block) => {
+            let known = BLOCK_SIZES
+                .into_iter()
+                .find(|size| u64::from(*size) == block.value);
+            if known.is_none() {
+                let [a, b] = BLOCK_SIZES;
+                let text = format!("`block_bytes` is {a} or {b}, not {}", block.value);
+                sink.add(&block.span, text);
+            }
+            known
+        }
+        None => Some(BLOCK_BYTES_DEFAULT),
+    };
+    let mut kinds = KINDS.iter().filter(|kind| kind.has_own_size);
+    let has_own_size = kinds.any(|kind| section.says("kind", kind.name));
+    if !has_own_size {
+        section.missing(sink, "size", "size = \"1GiB\"");
+    }
+    let size = section.number(sink, "size", true);
+    if let (Some(size), Some(block)) = (&size, block_bytes) {
+        let block = u64::from(block);
+        if size.value == 0 || size.value > SIZE_MAX_BYTES {
+            let max = format_size(SIZE_MAX_BYTES);
+            let text = format!("a volume's size is from one block to {max}");
+            sink.add(&size.span, text);
+        } else if !size.value.is_multiple_of(block) {
+            let (below, value) = (size.value / block * block, size.value);
+            let above = below + block;
+            let text = format!(
+                "`size` ({value} bytes) is no multiple of `block_bytes` ({block}); \
+                 the nearest are {below} and {above}"
+            );
+            sink.add(&size.span, text);
+        }
+    }
+    let uuid = section.text(sink, "uuid").and_then(|text| {
+        let uuid = Uuid::try_parse(text.value)
+            .ok()
+            .filter(|uuid| !uuid.is_nil());
+        if uuid.is_none() {
+            let why = "is no UUID; for example: f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+            sink.add(&text.span, format!("\"{}\" {why}", text.value));
+        }
+        uuid
+    });
+    Some(Spec {
+        name: name?.to_owned(),
+        kind: kind?,
+        size_bytes: match size {
+            Some(size) => size.value,
+            // All that the device has.
+            None if has_own_size && !section.has("size") => 0,
+            None => return None,
+        },
+        block_bytes: block_bytes?,
+        adopt: adopt(sink, section),
+        uuid,
+        names: names(sink, section),
+        state: file(sink, section, "state", folder),
+        read_only: section.flag(sink, "read_only").unwrap_or(false),
+    })
+}
+
+/// Whether a file is taken as it is.
+fn adopt(sink: &mut Sink, section: &Section) -> bool {
+    if section.has("adopt") && !section.says("kind", "file") {
+        let text = "`adopt` is for volumes of the kind \"file\"";
+        sink.add(&section.span_of("adopt"), text);
+    }
+    section.flag(sink, "adopt").unwrap_or(false)
+}
+
+fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {
+    section.missing(sink, "kind", "kind = \"ram\"");
+    let words: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let kind = &KINDS[choice(sink, section, "kind", &words)?];
+    let Some(example) = kind.path else {
+        if section.has("path") {
+            let text = format!("a \"{}\" volume has no `path`", kind.name);
+            sink.add(&section.span_of("path"), text);
+        }
+        return Some((kind.at)(PathBuf::new()));
+    };
+    section.missing(sink, "path", &format!("path = \"{example}\""));
+    Some((kind.at)(file(sink, section, "path", folder)?))
+}
