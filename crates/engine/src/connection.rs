@@ -121,6 +121,12 @@ impl<P: Protocol> Core<P> {
         self.pool = self.pool.of(self.host.share.clone());
     }
 
+    /// Tells its host from others that have connections; never 0.
+    #[inline]
+    pub fn host(&self) -> u64 {
+        Arc::as_ptr(&self.host) as u64
+    }
+
     /// The reactor that it lives on.
     pub fn shard(&self) -> usize {
         ConnectionRef::unpack(self.via.connection).shard as usize

@@ -68,6 +68,8 @@ struct Pending {
 pub trait AnyConnection {
     /// How it came.
     fn via(&self) -> &Via;
+    /// Tells its host from others that have connections; never 0.
+    fn host(&self) -> u64;
     /// Whether its shard will look at it at the end of this turn.
     fn dirty(&mut self) -> &mut bool;
     /// Whether nothing of it is left to wait for.
@@ -590,7 +592,9 @@ impl<S: Server> Shard<S> {
             return;
         };
         let units = entry.share.in_turn(self.turn);
+        driver.set_host(connection.host());
         work::take_turn(units, max, || f(connection, driver));
+        driver.set_host(0);
         self.turn_units_max = self.turn_units_max.max(*units);
         if !std::mem::replace(connection.dirty(), true) {
             self.dirty.push(id.index);
@@ -848,7 +852,9 @@ impl<S: Server> Shard<S> {
                 return false;
             };
             let units = entry.share.in_turn(self.turn);
+            driver.set_host(connection.host());
             wants_more |= work::take_turn(units, max, || connection.on_turn(driver));
+            driver.set_host(0);
             self.turn_units_max = self.turn_units_max.max(*units);
             self.has_more |= connection.has_more();
             self.shortage.is_here |= connection.is_waiting();

@@ -137,6 +137,11 @@ impl Driver for AnyDriver {
     }
 
     #[inline]
+    fn set_host(&mut self, host: u64) {
+        each!(self, driver => driver.set_host(host));
+    }
+
+    #[inline]
     fn batch(&mut self) -> Box<Batch> {
         each!(self, driver => driver.batch())
     }

@@ -3,7 +3,8 @@
 //! Threads wait for a disk: the driver's own, or the kernel's. One that does not
 //! answer keeps as many as it is given. So no disk has more than its share of
 //! operations under way, there are threads for the shares of all, and what goes
-//! beyond its disk's share waits here and holds up no other.
+//! beyond its disk's share waits here and holds up no other. Of what waits for one
+//! disk, hosts take turns.
 
 use crate::sys;
 use crate::types::Token;
@@ -22,75 +23,97 @@ struct Share<W> {
     waiting: Queue<W>,
 }
 
-/// Canceled work that a queue keeps the places of, if it is less than half.
+/// Places of canceled work that a queue keeps, if they are less than half.
 const CANCELED_MAX: usize = 64;
+/// Hosts whose lanes are looked through when there are more than twice as many.
+const HOSTS_MIN: usize = 64;
 
-/// What waits for one disk, in its order. Hosts may have very much of it, so what is
-/// canceled is found by its token.
+/// What waits for one disk: hosts take turns, and the work of each keeps its order.
+/// Hosts may have very much of it, so what is canceled is found by its token.
 struct Queue<W> {
-    /// Empty where work was canceled.
-    places: VecDeque<Option<Waiting<W>>>,
-    /// Number of the first place.
-    first: u64,
+    /// By number, which is the order that it came in.
+    waiting: HashMap<u64, Waiting<W>>,
+    next_number: u64,
+    /// Numbers of each host; those of canceled work are still among them.
+    lanes: HashMap<u64, VecDeque<u64>>,
+    /// Hosts whose lanes are not empty, the next one first.
+    turns: VecDeque<u64>,
     canceled: usize,
-    /// Number of the last place of each token.
+    forget_at: usize,
+    /// The last number of each token.
     last_of: HashMap<Token, u64>,
 }
 
 struct Waiting<W> {
     work: W,
     token: Token,
-    /// The place of its token before this one.
+    /// The number of its token before this one.
     earlier: Option<u64>,
 }
 
 impl<W> Queue<W> {
     fn new() -> Queue<W> {
         Queue {
-            places: VecDeque::new(),
-            first: 0,
+            waiting: HashMap::new(),
+            next_number: 0,
+            lanes: HashMap::new(),
+            turns: VecDeque::new(),
             canceled: 0,
+            forget_at: HOSTS_MIN,
             last_of: HashMap::new(),
         }
     }
 
-    fn push(&mut self, token: Token, work: W) {
-        let number = self.first + self.places.len() as u64;
+    fn push(&mut self, host: u64, token: Token, work: W) {
+        let number = self.next_number;
+        self.next_number += 1;
         let earlier = self.last_of.insert(token, number);
-        self.places.push_back(Some(Waiting {
+        let waiting = Waiting {
             work,
             token,
             earlier,
-        }));
+        };
+        self.waiting.insert(number, waiting);
+        if self.lanes.len() >= self.forget_at {
+            self.lanes.retain(|_, lane| !lane.is_empty());
+            self.forget_at = HOSTS_MIN.max(2 * self.lanes.len());
+        }
+        let lane = self.lanes.entry(host).or_default();
+        if lane.is_empty() {
+            self.turns.push_back(host);
+        }
+        lane.push_back(number);
     }
 
     #[inline]
     fn pop(&mut self) -> Option<W> {
-        loop {
-            let place = self.places.pop_front()?;
-            let number = self.first;
-            self.first += 1;
-            let Some(Waiting { work, token, .. }) = place else {
-                self.canceled -= 1;
-                continue;
-            };
-            if self.last_of.get(&token) == Some(&number) {
-                self.last_of.remove(&token);
+        while let Some(host) = self.turns.pop_front() {
+            let lane = self.lanes.get_mut(&host).expect("a host with a turn");
+            while let Some(number) = lane.pop_front() {
+                let Some(Waiting { work, token, .. }) = self.waiting.remove(&number) else {
+                    self.canceled -= 1;
+                    continue;
+                };
+                if !lane.is_empty() {
+                    self.turns.push_back(host);
+                }
+                if self.last_of.get(&token) == Some(&number) {
+                    self.last_of.remove(&token);
+                }
+                return Some(work);
             }
-            return Some(work);
         }
+        None
     }
 
     fn cancel(&mut self, token: Token, canceled: &mut Vec<W>) {
         let mut number = self.last_of.remove(&token);
-        while let Some(at) = number.and_then(|number| number.checked_sub(self.first))
-            && let Some(waiting) = self.places[at as usize].take()
-        {
+        while let Some(waiting) = number.and_then(|number| self.waiting.remove(&number)) {
             self.canceled += 1;
             canceled.push(waiting.work);
             number = waiting.earlier;
         }
-        if self.canceled > CANCELED_MAX.max(self.places.len() / 2) {
+        if self.canceled > CANCELED_MAX.max(self.waiting.len()) {
             self.close_ranks();
         }
     }
@@ -98,13 +121,11 @@ impl<W> Queue<W> {
     /// Gives the places of what was canceled up.
     #[cold]
     fn close_ranks(&mut self) {
-        let places = std::mem::take(&mut self.places);
-        self.first += places.len() as u64;
         self.canceled = 0;
-        self.last_of.clear();
-        for Waiting { work, token, .. } in places.into_iter().flatten() {
-            self.push(token, work);
+        for lane in self.lanes.values_mut() {
+            lane.retain(|number| self.waiting.contains_key(number));
         }
+        self.turns.retain(|host| !self.lanes[host].is_empty());
     }
 }
 
@@ -129,10 +150,11 @@ impl<W> DiskShares<W> {
         }
     }
 
-    /// Work to be begun now: it is under way until [`DiskShares::ended`]. `None`:
-    /// it waits until other work on its disk has ended, or its token is canceled.
+    /// Work of a host to be begun now: it is under way until [`DiskShares::ended`].
+    /// `None`: it waits until other work on its disk has ended and it is its host's turn,
+    /// or its token is canceled.
     #[inline]
-    pub fn offer(&mut self, disk: Disk, token: Token, work: W) -> Option<W> {
+    pub fn offer(&mut self, disk: Disk, host: u64, token: Token, work: W) -> Option<W> {
         let share = self.disks.entry(disk).or_insert_with(|| Share {
             under_way: 0,
             waiting: Queue::new(),
@@ -143,7 +165,7 @@ impl<W> DiskShares<W> {
             self.under_way += 1;
             return Some(work);
         }
-        share.waiting.push(token, work);
+        share.waiting.push(host, token, work);
         None
     }
 
@@ -231,9 +253,9 @@ mod tests {
     #[test]
     fn a_full_share_holds_up_its_own_disk_alone() {
         let mut shares = DiskShares::new(2);
-        let begun: Vec<_> = (0..5).filter_map(|n| shares.offer(1, n, n)).collect();
+        let begun: Vec<_> = (0..5).filter_map(|n| shares.offer(1, 0, n, n)).collect();
         assert_eq!(begun, [0, 1]);
-        assert_eq!(shares.offer(2, 9, 9), Some(9));
+        assert_eq!(shares.offer(2, 0, 9, 9), Some(9));
         assert_eq!((shares.disks(), shares.under_way()), (2, 3));
         assert_eq!(shares.ended(1), Some(2), "the oldest goes on");
         assert_eq!(shares.cancel(4), [4]);
@@ -249,7 +271,7 @@ mod tests {
         let mut shares = DiskShares::new(1);
         for n in 0..10_000 {
             // Two of each token, on two disks; the first of a disk begins.
-            shares.offer(n % 2, n / 4, n);
+            shares.offer(n % 2, 0, n / 4, n);
         }
         let mut left: Vec<u64> = (2..10_000).collect();
         for token in (0..2500).filter(|token| token % 5 != 0) {
@@ -260,7 +282,8 @@ mod tests {
             left.retain(|n| n / 4 != token);
             assert_eq!(shares.cancel(token), [], "none is left");
         }
-        let places: usize = shares.disks.values().map(|s| s.waiting.places.len()).sum();
+        let lanes = shares.disks.values().flat_map(|s| s.waiting.lanes.values());
+        let places: usize = lanes.map(VecDeque::len).sum();
         assert!(places <= 2 * left.len() + 2 * CANCELED_MAX, "{places}");
         for disk in 0..2 {
             let rest = std::iter::from_fn(|| shares.ended(disk));
@@ -268,6 +291,58 @@ mod tests {
             assert_eq!(rest.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
         assert!(shares.disks.values().all(|s| s.waiting.last_of.is_empty()));
+    }
+
+    #[test]
+    fn hosts_take_turns_at_a_disk_and_the_work_of_each_keeps_its_order() {
+        let mut shares = DiskShares::new(1);
+        assert_eq!(shares.offer(1, 1, 0, "begun"), Some("begun"));
+        for (host, token, work) in [
+            (1, 1, "a1"),
+            (1, 2, "a2"),
+            (1, 3, "a3"),
+            (2, 4, "b1"),
+            (3, 5, "c1"),
+            (3, 6, "c2"),
+            (2, 7, "b2"),
+            (1, 8, "a4"),
+        ] {
+            assert_eq!(shares.offer(1, host, token, work), None);
+        }
+        // A host whose next is canceled has its turn with the one after it.
+        assert_eq!(
+            (shares.cancel(2), shares.cancel(5)),
+            (vec!["a2"], vec!["c1"])
+        );
+        let order = ["a1", "b1", "c2", "a3", "b2"];
+        assert_eq!(order.map(|_| shares.ended(1)), order.map(Some));
+        assert_eq!(shares.offer(1, 3, 9, "c3"), None);
+        let rest = std::iter::from_fn(|| shares.ended(1));
+        assert_eq!(rest.collect::<Vec<_>>(), ["a4", "c3"]);
+    }
+
+    #[test]
+    fn a_host_with_very_much_work_delays_another_by_one_at_a_time() {
+        let mut shares = DiskShares::new(1);
+        for n in 0..16_000 {
+            shares.offer(1, 1, n, n);
+        }
+        for n in 16_000..16_100 {
+            assert_eq!(shares.offer(1, 2, n, n), None);
+            let before = std::iter::from_fn(|| shares.ended(1));
+            let before = before.take_while(|begun| *begun != n).count();
+            assert!(before <= 1, "{before} others began first");
+        }
+    }
+
+    #[test]
+    fn lanes_of_hosts_that_are_gone_are_forgotten() {
+        let mut shares = DiskShares::new(1);
+        for host in 0..100 * HOSTS_MIN as u64 {
+            shares.offer(1, host, host, ());
+            shares.ended(1);
+        }
+        assert!(shares.disks[&1].waiting.lanes.len() <= 2 * HOSTS_MIN);
     }
 
     #[test]

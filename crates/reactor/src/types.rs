@@ -258,6 +258,9 @@ pub trait Driver: FileIo {
     fn fast_path(&self) -> bool {
         true
     }
+    /// The file operations that follow are of this host; 0 is of none. Hosts take turns
+    /// where a disk has more to do than its share.
+    fn set_host(&mut self, _: u64) {}
     /// An empty batch.
     fn batch(&mut self) -> Box<Batch>;
     /// Frees what nothing has used since this was called last; whether there was any.

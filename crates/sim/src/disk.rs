@@ -169,6 +169,8 @@ enum Stage {
 /// each operation, and workers for the shares of all disks.
 struct Workers {
     shares: DiskShares<u64>,
+    /// Whose operations come now.
+    host: u64,
     disks_max: usize,
     busy: usize,
     waiting: VecDeque<u64>,
@@ -178,6 +180,7 @@ impl Default for Workers {
     fn default() -> Workers {
         Workers {
             shares: DiskShares::new(SHARE_MAX),
+            host: 0,
             disks_max: 0,
             busy: 0,
             waiting: VecDeque::new(),
@@ -244,6 +247,11 @@ impl Disk {
         });
         self.by_fd.insert(fd, self.files.len() - 1);
         self.files.len() - 1
+    }
+
+    /// What comes of a driver from now on is of this host.
+    pub fn set_host(&mut self, driver: DriverId, host: u64) {
+        self.workers.entry(driver).or_default().host = host;
     }
 
     /// Operations under way with one of a driver's tokens.
@@ -354,7 +362,8 @@ impl World {
         self.disk.ops.insert(number, op);
         self.disk.order.push(number);
         let workers = self.disk.workers.entry(driver).or_default();
-        if workers.shares.offer(file as u64, number, number).is_some() {
+        let Workers { shares, host, .. } = workers;
+        if shares.offer(file as u64, *host, number, number).is_some() {
             self.file_admitted(number);
         }
     }

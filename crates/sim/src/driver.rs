@@ -142,6 +142,10 @@ impl Driver for SimDriver {
         &self.pool
     }
 
+    fn set_host(&mut self, host: u64) {
+        self.world.borrow_mut().disk.set_host(self.id, host);
+    }
+
     fn batch(&mut self) -> Box<Batch> {
         self.world.borrow_mut().net.batch(self.id)
     }

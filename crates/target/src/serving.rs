@@ -259,6 +259,11 @@ impl AnyConnection for Connection {
         each!(self, c => c.core().has_more())
     }
 
+    #[inline]
+    fn host(&self) -> u64 {
+        each!(self, c => c.core().host())
+    }
+
     fn is_stranger(&self) -> bool {
         each!(self, c => c.is_stranger())
     }

@@ -199,9 +199,10 @@ impl<W: Perform> Workers<W> {
         }
     }
 
-    pub(super) fn start(&self, work: W, disk: Disk, token: Token) {
+    pub(super) fn start(&self, work: W, disk: Disk, host: u64, token: Token) {
         let mut queue = self.shared.queue();
-        let Some(job) = queue.shares.offer(disk, token, Job { token, disk, work }) else {
+        let job = Job { token, disk, work };
+        let Some(job) = queue.shares.offer(disk, host, token, job) else {
             return;
         };
         queue.jobs.push_back(job);
@@ -312,7 +313,7 @@ mod tests {
     fn panic_of_a_thread_goes_on_where_its_work_is_waited_for() {
         let sleeper = Sleeper::new(true).unwrap();
         let workers = Workers::new(sleeper.waker());
-        workers.start(Panics, 1, 0);
+        workers.start(Panics, 1, 0, 0);
         wait_for(&workers, 1);
     }
 
@@ -345,7 +346,7 @@ mod tests {
         for token in 0..SHARE_MAX as u64 + 3 {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold), begins.clone()), 1, token);
+            workers.start(Hangs(Mutex::new(hold), begins.clone()), 1, 0, token);
         }
         // One ends, so that one more starts.
         drop(releases.remove(0));
@@ -385,10 +386,10 @@ mod tests {
             let (release, hold) = channel();
             releases.push(release);
             let hangs = Hangs(Mutex::new(hold), begins.clone());
-            workers.start(Box::new(hangs), 1, token);
+            workers.start(Box::new(hangs), 1, 0, token);
         }
         for token in 0..96 {
-            workers.start(Box::new(Quick), 2, 100 + token);
+            workers.start(Box::new(Quick), 2, 0, 100 + token);
         }
         let done = wait_for(&workers, 96);
         assert!(done.iter().all(|(token, _)| *token >= 100), "{done:?}");
@@ -402,8 +403,33 @@ mod tests {
         while workers.shared.queue().threads > 0 {
             thread::sleep(Duration::from_millis(10));
         }
-        workers.start(Box::new(Quick), 2, 0);
+        workers.start(Box::new(Quick), 2, 0, 0);
         wait_for(&workers, 1);
+        assert_eq!(workers.end(), 0);
+    }
+
+    #[test]
+    fn work_of_a_host_begins_in_its_turn_behind_thousands_of_another() {
+        let sleeper = Sleeper::new(true).unwrap();
+        let workers: Workers<Box<dyn Perform + Sync>> = Workers::new(sleeper.waker());
+        let mut releases = Vec::new();
+        for token in 0..SHARE_MAX as u64 {
+            let (release, hold) = channel();
+            releases.push(release);
+            let hangs = Hangs(Mutex::new(hold), channel().0);
+            workers.start(Box::new(hangs), 1, 1, token);
+        }
+        for token in 100..5100 {
+            workers.start(Box::new(Quick), 1, 1, token);
+        }
+        workers.start(Box::new(Quick), 1, 2, 50);
+        // One place: what takes it ends in the order that it begins.
+        releases.remove(0);
+        let done = wait_for(&workers, 5002);
+        let tokens: Vec<Token> = done.iter().map(|(token, _)| *token).collect();
+        assert_eq!(tokens[..4], [0, 100, 50, 101]);
+        drop(releases);
+        wait_for(&workers, SHARE_MAX - 1);
         assert_eq!(workers.end(), 0);
     }
 
@@ -416,7 +442,7 @@ mod tests {
         for token in 0..=waiting {
             let (release, hold) = channel();
             releases.push(release);
-            workers.start(Hangs(Mutex::new(hold), channel().0), 1, token);
+            workers.start(Hangs(Mutex::new(hold), channel().0), 1, 0, token);
         }
         while !workers.shared.queue().jobs.is_empty() {
             thread::sleep(Duration::from_millis(1));
@@ -447,7 +473,7 @@ mod tests {
             cpu::pin_to_cpu(all[0]).unwrap();
             let sleeper = Sleeper::new(true).unwrap();
             let workers = Workers::new(sleeper.waker());
-            workers.start(Processors, 1, 1);
+            workers.start(Processors, 1, 0, 1);
             let counted = wait_for(&workers, 1).remove(0).1;
             assert_eq!(counted.unwrap(), all.len() as u32);
             assert_eq!(cpu::affinity(), [all[0]], "the reactor lost its place");

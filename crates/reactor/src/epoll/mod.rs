@@ -69,6 +69,8 @@ pub struct EpollDriver {
     free: Vec<u32>,
     sockets_max: u32,
     fast_path: bool,
+    /// Whose file operations come now.
+    host: u64,
     /// Sockets with an operation that may succeed.
     work: Vec<u32>,
     working: Vec<u32>,
@@ -115,6 +117,7 @@ impl EpollDriver {
             free: Vec::new(),
             sockets_max: config.sockets_max,
             fast_path: config.fast_path,
+            host: 0,
             work: Vec::new(),
             working: Vec::new(),
             resting: Vec::new(),
@@ -507,7 +510,8 @@ impl EpollDriver {
     fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
         let disk = self.disks.of(file);
         let file = Arc::clone(file);
-        self.workers.start(FileWork { file, work }, disk, token);
+        let work = FileWork { file, work };
+        self.workers.start(work, disk, self.host, token);
     }
 }
 
@@ -582,6 +586,11 @@ impl Driver for EpollDriver {
     #[inline]
     fn fast_path(&self) -> bool {
         self.fast_path
+    }
+
+    #[inline]
+    fn set_host(&mut self, host: u64) {
+        self.host = host;
     }
 
     #[inline]

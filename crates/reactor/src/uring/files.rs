@@ -30,7 +30,7 @@ impl UringDriver {
             disk,
             _file: Arc::clone(file),
         };
-        if let Some(begun) = self.shares.offer(disk, token, (entry, op)) {
+        if let Some(begun) = self.shares.offer(disk, self.host, token, (entry, op)) {
             self.begin_file(begun);
         }
     }

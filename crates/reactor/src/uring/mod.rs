@@ -89,6 +89,8 @@ pub struct UringDriver {
     free: Vec<u32>,
     sockets_max: u32,
     fast_path: bool,
+    /// Whose file operations come now.
+    host: u64,
     flights: Slab<Flight>,
     files: Slab<FileOp>,
     disks: DisksOfFiles,
@@ -135,6 +137,7 @@ impl UringDriver {
             free: Vec::new(),
             sockets_max,
             fast_path: config.fast_path,
+            host: 0,
             flights: Slab::new(),
             files: Slab::new(),
             disks: DisksOfFiles::default(),
@@ -560,6 +563,11 @@ impl Driver for UringDriver {
     #[inline]
     fn fast_path(&self) -> bool {
         self.fast_path
+    }
+
+    #[inline]
+    fn set_host(&mut self, host: u64) {
+        self.host = host;
     }
 
     #[inline]

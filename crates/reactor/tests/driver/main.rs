@@ -6,7 +6,7 @@ mod tickets;
 mod zero_copy;
 
 use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
-use needs::each_driver;
+use needs::{each_driver, needs};
 use reactor::{
     AnyDriver, Choice, Completion, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId,
     Wait, open,
@@ -704,6 +704,46 @@ fn more_file_work_than_a_ring_holds(choice: Choice) {
         assert!(!std::mem::replace(&mut seen[token as usize], true));
     }
     assert_eq!(world.driver.counters().file_ops, READS);
+}
+
+/// io_uring alone reads what has no offsets: a FIFO hangs until there is something in it.
+#[needs(io_uring)]
+#[test]
+fn a_read_behind_thousands_of_another_host_begins_in_its_turn() {
+    const SHARE: u64 = 64;
+    const READS: u64 = 5000;
+    let mut world = World::new(Choice::Uring);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the name ends.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let mut options = std::fs::OpenOptions::new();
+    let mut fifo = options.read(true).write(true).open(&path).unwrap();
+    let hangs = Arc::new(OwnedFd::from(fifo.try_clone().unwrap()));
+    let file = tempfile::tempfile_in(folder.path()).unwrap();
+    let file = Arc::new(OwnedFd::from(file));
+    let buf = world.buf(4096);
+    let byte = buf.range().slice(0, 1);
+    world.driver.set_host(1);
+    for _ in 0..SHARE {
+        world.driver.read_at(&hangs, byte, 0, 0);
+    }
+    for _ in 0..READS {
+        world.driver.read_at(&file, buf.range(), 0, 1);
+    }
+    world.driver.set_host(2);
+    world.driver.read_at(&file, buf.range(), 0, 2);
+    world.poll_now();
+    // One place: what takes it ends in the order that it begins.
+    fifo.write_all(b"x").unwrap();
+    let mut tokens = (0..READS + 2).map(|_| world.next().token());
+    assert_eq!(tokens.by_ref().take(4).collect::<Vec<_>>(), [0, 1, 2, 1]);
+    assert!(tokens.all(|token| token == 1));
+    fifo.write_all(&[b'x'; SHARE as usize - 1]).unwrap();
+    for _ in 1..SHARE {
+        assert_eq!(world.next().token(), 0);
+    }
 }
 
 #[each_driver]

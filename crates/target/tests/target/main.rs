@@ -24,3 +24,4 @@ mod report;
 mod running;
 mod scsi;
 mod storm;
+mod turns;
