@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use link::Data;
-use machine::Tag;
+use machine::{Tag, work};
 use reactor::{FileIo, Token};
 use store::Volume;
 use store::fs::FileSystem;
@@ -64,6 +64,8 @@ pub struct Job<W> {
     pub work: W,
     /// Of an orphan: memory that the kernel may still use.
     held: Vec<Data>,
+    /// It never begins, see [`Jobs::discard`].
+    is_discarded: bool,
 }
 
 impl<W> Job<W> {
@@ -75,6 +77,7 @@ impl<W> Job<W> {
             mark,
             work,
             held: Vec::new(),
+            is_discarded: false,
         }
     }
 }
@@ -124,6 +127,8 @@ pub struct Jobs<W> {
     /// Jobs that all tables of the reactor have had.
     marks: Rc<Cell<u64>>,
     orphans: usize,
+    /// Orphans that have not begun, see [`Jobs::discard`].
+    discarded: Vec<JobId>,
 }
 
 impl<W: Work> Jobs<W> {
@@ -136,6 +141,7 @@ impl<W: Work> Jobs<W> {
             first_of: Vec::new(),
             marks,
             orphans: 0,
+            discarded: Vec::new(),
         }
     }
 
@@ -331,21 +337,40 @@ impl<W: Work> Jobs<W> {
         job.expect("a job that waits")
     }
 
-    /// Nobody waits for the job any more. One that has not begun never will;
-    /// any other keeps `held` to its end, which the kernel is asked to bring
-    /// about.
+    /// Nobody waits for the job any more. One that has not begun never will, and goes
+    /// with [`Jobs::discard`]; any other keeps `held` to its end, which the kernel is
+    /// asked to bring about.
     pub fn orphan(&mut self, id: JobId, held: Vec<Data>, files: &mut dyn FileIo) {
         let entry = &mut self.entries[id.place()];
         let job = entry.job.as_mut().expect("a job that waits");
-        if !job.work.has_begun() {
-            entry.job = None;
-            return self.release(id);
-        }
-        job.work.cancel(files, Subject::File(id).token());
         job.owner = None;
-        job.held = held;
+        job.is_discarded = !job.work.has_begun();
+        match job.is_discarded {
+            true => self.discarded.push(id),
+            false => {
+                job.held = held;
+                job.work.cancel(files, Subject::File(id).token());
+            }
+        }
         self.orphans += 1;
         self.unlink(id);
+    }
+
+    /// Lets orphans that have not begun go, as far as the share of the turn goes; whether
+    /// some are left. What waits behind each is looked at, and a connection that ends may
+    /// leave very many.
+    pub fn discard(&mut self) -> bool {
+        while !work::is_used_up()
+            && let Some(id) = self.discarded.pop()
+        {
+            work::spend(1);
+            // It may have been called meanwhile, and be over.
+            if self.entries[id.place()].generation == id.generation {
+                self.entries[id.place()].job = None;
+                self.bury(id);
+            }
+        }
+        !self.discarded.is_empty()
     }
 
     /// The file operation of an orphan has ended: what its task began is
@@ -357,6 +382,9 @@ impl<W: Work> Jobs<W> {
         result: io::Result<u32>,
         files: &mut dyn FileIo,
     ) {
+        if job.is_discarded {
+            return self.bury(id);
+        }
         match job.work.resume(result, files, Subject::File(id).token()) {
             Some(work) => {
                 job.work = work;
@@ -375,14 +403,43 @@ impl<W: Work> Jobs<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use mem::BufRange;
+    use reactor::{FallocateMode, Ticket};
+
     use super::*;
 
     #[derive(PartialEq)]
     enum Kind {
         Elsewhere,
         OfFiles,
+        /// It has not begun. What becomes of others when it goes takes so many units.
+        Waits(Units),
     }
-    use Kind::{Elsewhere, OfFiles};
+    use Kind::{Elsewhere, OfFiles, Waits};
+
+    #[derive(PartialEq)]
+    struct Units(u64);
+
+    impl Drop for Units {
+        fn drop(&mut self) {
+            work::spend(self.0);
+        }
+    }
+
+    struct NoFiles;
+
+    impl FileIo for NoFiles {
+        fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {}
+        fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {}
+        fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {}
+        fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {}
+        fn ticket(&mut self, _: Token) -> Ticket {
+            unreachable!("nothing waits")
+        }
+        fn cancel_file(&mut self, _: Token) {}
+    }
 
     impl Work for Kind {
         fn elsewhere() -> Kind {
@@ -390,7 +447,7 @@ mod tests {
         }
 
         fn has_begun(&self) -> bool {
-            true
+            !matches!(self, Waits(_))
         }
 
         fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {}
@@ -439,6 +496,36 @@ mod tests {
         jobs.release(meant);
         assert_eq!(look(&jobs), (false, 298), "the last one is younger");
         assert_eq!(look(&jobs), (false, 300));
+    }
+
+    #[test]
+    fn jobs_that_have_not_begun_go_in_steps_however_many_a_connection_leaves() {
+        let mut jobs = Jobs::new(1, Rc::default());
+        let ids = Vec::from_iter((0..100).map(|tag| {
+            let id = jobs.vacant();
+            jobs.insert(id, connection(0), tag, Waits(Units(99)));
+            id
+        }));
+        let mut left = 0;
+        work::take_turn(&mut left, 1000, || {
+            for id in &ids {
+                jobs.orphan(*id, Vec::new(), &mut NoFiles);
+            }
+        });
+        assert_eq!((left, jobs.orphans()), (0, 100), "none is gone");
+        // One is called meanwhile.
+        let called = jobs.take(ids[99]).expect("it is there");
+        jobs.resume_orphan(ids[99], called, Ok(0), &mut NoFiles);
+        let mut turns = 0;
+        let mut has_more = true;
+        while has_more {
+            let mut units = 0;
+            has_more = work::take_turn(&mut units, 1000, || jobs.discard());
+            assert!(units < 1100, "{units}");
+            turns += 1;
+        }
+        assert_eq!((jobs.orphans(), turns), (0, 10));
+        assert_eq!(jobs.free.len(), 100);
     }
 
     #[test]

@@ -141,6 +141,10 @@ pub trait Server: Sized + 'static {
     /// Jobs that nobody waits for.
     fn orphans(&self) -> usize;
 
+    /// Lets some of those go that have not begun: see
+    /// [`Jobs::discard`](crate::job::Jobs::discard).
+    fn discard(&self) -> bool;
+
     /// Whether work of what is in `scope` that is older than a fence is awaited: see
     /// [`Jobs::holds`](crate::job::Jobs::holds).
     fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool;
@@ -933,6 +937,7 @@ impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
                 break;
             }
         }
+        self.in_background(|shard| shard.has_more |= shard.server.discard());
         if self.shortage.concerns_others() {
             self.shortage
                 .turn_ends(&self.shared, self.number, driver.pool());

@@ -95,15 +95,15 @@ macro_rules! all_jobs {
     ($self:ident, $jobs:ident => $each:expr) => {
         [
             {
-                let $jobs = serve_nvme::Connection::jobs(&$self.nvme).borrow();
+                let $jobs = serve_nvme::Connection::jobs(&$self.nvme);
                 $each
             },
             {
-                let $jobs = serve_iscsi::Connection::jobs(&$self.iscsi).borrow();
+                let $jobs = serve_iscsi::Connection::jobs(&$self.iscsi);
                 $each
             },
             {
-                let $jobs = serve_nfs::Connection::jobs(&$self.nfs).borrow();
+                let $jobs = serve_nfs::Connection::jobs(&$self.nfs);
                 $each
             },
         ]
@@ -153,11 +153,18 @@ impl Server for Serving {
     }
 
     fn orphans(&self) -> usize {
-        all_jobs!(self, jobs => jobs.orphans()).iter().sum()
+        all_jobs!(self, jobs => jobs.borrow().orphans())
+            .iter()
+            .sum()
+    }
+
+    #[inline]
+    fn discard(&self) -> bool {
+        all_jobs!(self, jobs => jobs.borrow_mut().discard()).contains(&true)
     }
 
     fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool {
-        all_jobs!(self, jobs => jobs.holds(scope, older, left)).contains(&true)
+        all_jobs!(self, jobs => jobs.borrow().holds(scope, older, left)).contains(&true)
     }
 
     #[inline]
