@@ -375,8 +375,8 @@ impl Connection {
         };
         if controller.deadline().is_some_and(|at| at <= now) && controller.on_deadline(now) {
             self.note_refusal(CONTROLLER_ENDED, &"keep alive timer expired");
+            self.settle(&mut registry);
         }
-        self.settle(&mut registry);
     }
 
     /// Ends the controller, and with it the connections of its queues.
