@@ -47,6 +47,27 @@ impl<A> Plan<A> for Vec<Step> {
     }
 }
 
+/// I/Os of one volume, made as they are taken.
+struct OnOne<I> {
+    unit: u32,
+    volume: Arc<dyn Volume>,
+    ios: I,
+}
+
+impl<A, I: Iterator<Item = store::Io>> Plan<A> for OnOne<I> {
+    fn next(&mut self) -> Option<Step> {
+        Some(Step {
+            unit: self.unit,
+            volume: self.volume.clone(),
+            io: self.ios.next()?,
+        })
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        Arc::ptr_eq(&self.volume, volume)
+    }
+}
+
 /// What a command has left to do. It holds its volumes: what becomes of them
 /// in what is served meanwhile does not matter to it.
 pub struct Steps<A> {
@@ -62,6 +83,18 @@ impl<A: 'static> Steps<A> {
     pub fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Self> {
         steps.reverse();
         Steps::planned(Box::new(steps), buf)
+    }
+
+    /// The same of I/Os of one volume, which are made as they are taken: hosts may have
+    /// very many commands that wait.
+    pub fn on(
+        unit: u32,
+        volume: &Arc<dyn Volume>,
+        ios: impl Iterator<Item = store::Io> + 'static,
+        buf: Option<Buf>,
+    ) -> Box<Self> {
+        let volume = volume.clone();
+        Steps::planned(Box::new(OnOne { unit, volume, ios }), buf)
     }
 
     /// The same of steps that are made as they are taken.

@@ -193,13 +193,8 @@ impl Connection {
                 scratch: scratch.range(),
             },
         };
-        let volume = self.place(place).volume.clone();
-        let steps = [write, verify].map(|io| Step {
-            unit: place,
-            volume: volume.clone(),
-            io,
-        });
-        let steps = Steps::new(steps.into(), Some(scratch));
+        let ios = [write, verify].into_iter();
+        let steps = Steps::on(place, &self.place(place).volume, ios, Some(scratch));
         self.go_on(tag, None, steps, driver);
         true
     }
@@ -287,12 +282,7 @@ impl Connection {
                     durable: false,
                 });
                 let flush = lun.unit.writes_through().then_some(store::Io::Flush);
-                let steps = zeros.chain(flush).map(|io| Step {
-                    unit: place,
-                    volume: volume.clone(),
-                    io,
-                });
-                let steps = Steps::new(steps.collect(), None);
+                let steps = Steps::on(place, &volume, zeros.chain(flush), None);
                 self.go_on(tag, None, steps, driver);
             }
             Err(sense) => self.check(tag, &sense),

@@ -37,21 +37,22 @@ impl Connection {
         let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
         let bytes = self.descriptors(tag, io.len, &mut bytes);
         let (namespace, geometry) = (io.namespace, self.geometry(io.namespace));
-        let volume = &self.volumes()[namespace as usize];
-        let steps: Result<Vec<_>, Status> = deallocate_ranges(bytes, &geometry)
-            .filter(|range| !matches!(range, Ok((_, 0))))
-            .map(|range| {
-                range.map(|(offset, len)| Step {
-                    unit: namespace,
-                    volume: volume.clone(),
-                    io: store::Io::Deallocate { offset, len },
-                })
-            })
-            .collect();
-        match steps {
-            Ok(steps) => self.go_on(tag, None, Steps::new(steps, None), driver),
-            Err(status) => self.fail(tag, status, namespace, 0),
+        if let Some(status) = deallocate_ranges(bytes, &geometry).find_map(Result::err) {
+            return self.fail(tag, status, namespace, 0);
         }
+        // The ranges stay where they lie, which is a part of `memory_max`.
+        let data = self.core.link.range(tag).expect("the ranges have arrived");
+        let ios = (0..io.len as u32)
+            .step_by(size_of::<DsmRange>())
+            .filter_map(move |at| {
+                let mut bytes = [0; size_of::<DsmRange>()];
+                mem::copy_out(data.slice(at, size_of::<DsmRange>() as u32), &mut bytes);
+                let range = deallocate_ranges(&bytes, &geometry).next()?.ok();
+                let (offset, len) = range.filter(|(_, len)| *len > 0)?;
+                Some(store::Io::Deallocate { offset, len })
+            });
+        let steps = Steps::on(namespace, &self.volumes()[namespace as usize], ios, None);
+        self.go_on(tag, None, steps, driver);
     }
 
     /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
