@@ -257,3 +257,70 @@ fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
     }
     stop(running);
 }
+
+/// A WRITE SAME has its data and waits for memory to repeat it in when its initiator logs
+/// out: it never begins, though memory comes before the connection has ended.
+#[each_driver]
+fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
+    const WRITE_SAME_16: u8 = 0x93;
+    let mut config = config(backend, Limits::default(), 24 << 20);
+    config.cpus.truncate(1);
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    let login = |n| {
+        let client = Client::login(portal(&running), &Who::new(n)).expect("in");
+        client.calm(&[0, 1])
+    };
+    let mut client = login(1);
+    let zeros = vec![0; BLOCK];
+    assert!(client.command_out(0, &write_16(7, 1), &zeros).is_good());
+    // So much is on the way to the initiator, who takes nothing, that the answer to the
+    // logout stays here.
+    for _ in 0..100 {
+        client.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
+    }
+    gate.shut();
+    // Others have the memory, as long as the gate is shut.
+    let mut others: Vec<Client> = (2..62).map(login).collect();
+    for (n, other) in others.iter_mut().enumerate() {
+        // One that holds nothing may have any one buffer, as long as there is one.
+        let blocks = if n < 20 { 256 } else { 64 };
+        other.start_read(0, &read_16(0, blocks), blocks * BLOCK as u32);
+        assert!(other.test_unit_ready(1).is_good());
+    }
+    assert!(gate.hanging() < others.len(), "some wait for memory");
+    let before = gate.hanging();
+    let mut bytes = Vec::new();
+    let mut same = write_16(7, 64);
+    same[0] = WRITE_SAME_16;
+    for cdb in [same, write_16(6, 1)] {
+        let direction = (flags::WRITE, BLOCK as u32);
+        let attribute = TaskAttribute::Simple as u8;
+        let (mut bhs, _) = client.command_header(0, &cdb, direction, attribute);
+        bhs[5..8].copy_from_slice(&(BLOCK as u32).to_be_bytes()[1..]);
+        bytes.extend_from_slice(&bhs);
+        bytes.extend(pattern(5, BLOCK));
+    }
+    let mut bhs = [0; BHS_LEN];
+    (bhs[0], bhs[1]) = (opcode::LOGOUT_REQUEST | 0x40, flags::FINAL);
+    bhs[16..20].copy_from_slice(&999u32.to_be_bytes());
+    bhs[24..28].copy_from_slice(&client.cmd_sn.to_be_bytes());
+    bhs[28..32].copy_from_slice(&client.exp_stat_sn.to_be_bytes());
+    bytes.extend_from_slice(&bhs);
+    std::io::Write::write_all(&mut client.stream, &bytes).expect("sent");
+    until("the second hangs", || gate.hanging() == before + 1);
+    drop(others);
+    gate.open();
+    // Memory comes, and turns pass.
+    until("all others are gone", || {
+        let report = crate::report::report(&running);
+        (report.connections, report.orphans) == (1, 0)
+    });
+    client.expect_end();
+    let mut again = login(1);
+    let read = again.command(0, &read_16(7, 1), BLOCK as u32);
+    assert!(read.data == zeros, "it never began");
+    stop(running);
+}
