@@ -13,6 +13,7 @@ use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received, SocketId};
 
+use crate::commands::Room;
 use crate::hosts::{Host, Name, Place};
 use crate::job::Jobs;
 use crate::protocol::{Event, Op, Protocol, Stage};
@@ -69,6 +70,8 @@ pub struct Core<P: Protocol> {
     pub jobs: Rc<RefCell<Jobs<P::Job>>>,
     /// How many of them are its own.
     pub(crate) jobs_open: usize,
+    /// Memory of those.
+    pub(crate) room: Room,
     /// Operations that wait for memory.
     pub waiting: Waiting<Op<P>>,
     /// Its share of the turn was used up before its work was.
@@ -103,6 +106,7 @@ impl<P: Protocol> Core<P> {
             state: State::Open,
             jobs,
             jobs_open: 0,
+            room: Room::default(),
             waiting: Waiting::default(),
             has_more: false,
             ended_ticks: 0,
@@ -118,6 +122,7 @@ impl<P: Protocol> Core<P> {
     /// share.
     pub fn set_host(&mut self, name: Name) {
         self.host = self.shared.hosts.host(name, self.pool.budget());
+        self.room = Room::default();
         self.pool = self.pool.of(self.host.share.clone());
     }
 
@@ -143,10 +148,17 @@ impl<P: Protocol> Core<P> {
         self.state != State::Closed
     }
 
-    /// Whether an operation waits for memory: look again next turn.
+    /// Whether something waits for memory: look again next turn.
     #[inline]
     pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty() && self.state == State::Open
+        let is_waiting = !self.waiting.is_empty() || self.room.is_short();
+        is_waiting && self.state == State::Open
+    }
+
+    /// Whether there is memory for one command more.
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.room.has(self.jobs_open, &self.pool)
     }
 
     /// Whether it has work for its next turn, whatever happens meanwhile.
@@ -192,7 +204,7 @@ impl<P: Protocol> Core<P> {
     /// Whether what was received before has been walked as far as it goes.
     #[inline]
     fn may_receive(&self) -> bool {
-        !self.waiting.is_stalled() && !self.has_more
+        !self.waiting.is_stalled() && !self.has_more && !self.room.is_short()
     }
 }
 
@@ -266,6 +278,7 @@ pub trait Connection: Protocol {
             self.on_event(Event::Closing, driver);
             let core = self.core_mut();
             core.waiting.clear();
+            core.room = Room::default();
             driver.close(core.link.socket(), Subject::Close(core.id).token());
         }
     }
@@ -276,12 +289,17 @@ pub trait Connection: Protocol {
     fn run<D: Driver>(&mut self, driver: &mut D) {
         while !self.core().waiting.is_stalled()
             && !self.core_mut().gives_way()
+            && self.core_mut().has_room()
             && let Some(op) = self.core_mut().link.next_op()
         {
             work::spend(work::OPERATION_UNITS);
             if !self.execute(&op, driver) {
                 self.wait(op);
             }
+        }
+        let core = self.core_mut();
+        if core.room.is_short() {
+            core.link.shrink_stage(&core.pool);
         }
         self.on_event(Event::Ran, driver);
     }
@@ -304,6 +322,8 @@ pub trait Connection: Protocol {
         }
         if std::mem::take(&mut self.core_mut().has_more) {
             self.resume(driver);
+        } else if self.core().room.is_short() {
+            self.run(driver);
         }
         let wants_more = !self.core().waiting.is_empty() && self.retry(driver);
         let ends = is_ending(self);

@@ -82,6 +82,9 @@ impl<W> Job<W> {
     }
 }
 
+/// Places that a table keeps when there are no jobs: more are given back.
+const KEPT_MAX: usize = 4096;
+
 /// The jobs of a reactor that are older than a fence.
 pub struct Older {
     mark: u64,
@@ -121,6 +124,8 @@ pub struct Jobs<W> {
     /// Places without a tenant. A place whose job is being looked at is in
     /// neither.
     free: Vec<u32>,
+    /// The generation of new places: what was of a place that was given up is of no other.
+    generation: u32,
     /// The first job of each connection, by the connection's index: hosts may have very
     /// many, and a connection looks through no other's.
     first_of: Vec<Option<u32>>,
@@ -138,6 +143,7 @@ impl<W: Work> Jobs<W> {
             table,
             entries: Vec::new(),
             free: Vec::new(),
+            generation: 0,
             first_of: Vec::new(),
             marks,
             orphans: 0,
@@ -200,7 +206,7 @@ impl<W: Work> Jobs<W> {
                 let index = self.entries.len() as u32;
                 assert!(index < JOBS_MAX, "jobs are bounded by commands in flight");
                 self.entries.push(Entry {
-                    generation: 0,
+                    generation: self.generation,
                     job: None,
                     links: None,
                 });
@@ -280,7 +286,7 @@ impl<W: Work> Jobs<W> {
     /// over.
     #[inline]
     pub fn take(&mut self, id: JobId) -> Option<Job<W>> {
-        let entry = &mut self.entries[id.place()];
+        let entry = self.entries.get_mut(id.place())?;
         if entry.generation != id.generation {
             return None;
         }
@@ -298,12 +304,23 @@ impl<W: Work> Jobs<W> {
         let entry = &mut self.entries[id.place()];
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(id.place() as u32);
+        if self.free.len() > KEPT_MAX && self.free.len() == self.entries.len() {
+            self.shrink();
+        }
+    }
+
+    /// Gives the memory of a large table back in which there are no jobs.
+    #[cold]
+    fn shrink(&mut self) {
+        let last = self.entries.iter().map(|entry| entry.generation);
+        self.generation = last.max().unwrap_or(0).wrapping_add(1);
+        (self.entries, self.free, self.discarded) = Default::default();
     }
 
     /// Whose job it is; nobody's of an orphan and of one that is over.
     #[inline]
     pub fn owner(&self, id: JobId) -> Option<ConnectionId> {
-        let entry = &self.entries[id.place()];
+        let entry = self.entries.get(id.place())?;
         let job = entry.job.as_ref();
         job.filter(|_| entry.generation == id.generation)?.owner
     }
@@ -365,8 +382,9 @@ impl<W: Work> Jobs<W> {
         {
             work::spend(1);
             // It may have been called meanwhile, and be over.
-            if self.entries[id.place()].generation == id.generation {
-                self.entries[id.place()].job = None;
+            let entry = self.entries.get_mut(id.place());
+            if let Some(entry) = entry.filter(|entry| entry.generation == id.generation) {
+                entry.job = None;
                 self.bury(id);
             }
         }
@@ -526,6 +544,28 @@ mod tests {
         }
         assert_eq!((jobs.orphans(), turns), (0, 10));
         assert_eq!(jobs.free.len(), 100);
+    }
+
+    #[test]
+    fn a_large_table_without_jobs_is_given_back_and_names_no_place_twice() {
+        let mut jobs = Jobs::new(1, Rc::default());
+        let put = |jobs: &mut Jobs<Kind>| {
+            let id = jobs.vacant();
+            jobs.insert(id, connection(0), 0, Elsewhere);
+            id
+        };
+        let ids: Vec<JobId> = (0..=KEPT_MAX).map(|_| put(&mut jobs)).collect();
+        for id in &ids {
+            jobs.take(*id).expect("it is there");
+            jobs.release(*id);
+        }
+        assert_eq!(jobs.entries.capacity(), 0);
+        let late = ids[KEPT_MAX];
+        assert!(jobs.take(late).is_none() && jobs.owner(late).is_none());
+        let next = put(&mut jobs);
+        assert_eq!(next.place(), ids[0].place());
+        assert!(jobs.take(ids[0]).is_none(), "it was another's");
+        assert!(jobs.take(next).is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 pub mod blocks;
 pub mod clerk;
+mod commands;
 pub mod connection;
 pub mod fence;
 mod flushes;

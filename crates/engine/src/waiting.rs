@@ -2,7 +2,9 @@
 //!
 //! What finds no memory waits, and the connection goes on receiving: the data
 //! that others of its commands were promised memory for must come in, or none
-//! of that memory would ever be free again. Where a host neither sends what it
+//! of that memory would ever be free again. A command itself that finds no room is
+//! different: nothing more is received until others of its connection have ended, which
+//! waits for no data. Where a host neither sends what it
 //! was asked for nor takes what it asked for, while others go short, its
 //! connection ends.
 
@@ -170,11 +172,12 @@ pub trait Waits: Protocol {
     fn memory_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         let core = self.core_mut();
         core.link.tick();
+        core.room.trim(core.jobs_open);
         if core.waiting.is_empty() {
             core.pool.forget_claim();
         }
         // A host that holds much itself is in nobody's way but its own.
-        if core.waiting.tick() && core.host.note_shortage(now) {
+        if (core.waiting.tick() || core.room.is_short()) && core.host.note_shortage(now) {
             core.shared.note_shortage(now);
         }
         while let Some(op) = self.core_mut().waiting.take_late() {
@@ -208,6 +211,10 @@ fn sits_on_memory<P: Protocol>(c: &P) -> bool {
     };
     if core.link.sending_ticks() >= max {
         return true;
+    }
+    // Its peer may have sent what is not received before there is room for commands.
+    if core.room.is_short() {
+        return false;
     }
     // What a volume has just ended leaves with this turn.
     if core.link.has_unsent() && !core.link.is_sending() {

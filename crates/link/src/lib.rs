@@ -444,6 +444,20 @@ impl<M: Machine> Link<M> {
         staged.map_or(0, |stage| stage.bytes().len() - self.at)
     }
 
+    /// What was received and is not to be walked now takes no more memory than it needs.
+    /// No command may have its data there.
+    #[cold]
+    pub fn shrink_stage(&mut self, pool: &Pool) {
+        let left = self.staged_bytes();
+        if let Some(stage) = &mut self.stage
+            && left <= stage.capacity() / 2
+        {
+            stage.keep_from(self.at);
+            stage.fit(pool, 0);
+            self.at = 0;
+        }
+    }
+
     /// Asks for the next bytes. An unfinished header is kept and comes first.
     #[inline]
     pub fn receive<D: Driver>(&mut self, driver: &mut D) {

@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 /// A device, or the one below a file, as the kernel numbers them.
 pub type Disk = u64;
 
-/// What one disk has. It stays when there is no work, with the room that its queue
-/// has grown to: disks are few, and work comes again.
+/// What one disk has. It stays when there is no work, with the room that its queue has
+/// grown to but for very much: disks are few, and work comes again.
 struct Share<W> {
     under_way: usize,
     waiting: Queue<W>,
@@ -25,6 +25,8 @@ struct Share<W> {
 
 /// Places of canceled work that a queue keeps, if they are less than half.
 const CANCELED_MAX: usize = 64;
+/// Work that a queue keeps the room of when there is none.
+const KEPT_MAX: usize = 16 << 10;
 /// Hosts whose lanes are looked through when there are more than twice as many.
 const HOSTS_MIN: usize = 64;
 
@@ -175,6 +177,9 @@ impl<W> DiskShares<W> {
         let share = self.disks.get_mut(&disk)?;
         let next = share.waiting.pop();
         if next.is_none() && share.under_way > 0 {
+            if share.waiting.waiting.capacity() > KEPT_MAX {
+                share.waiting = Queue::new();
+            }
             share.under_way -= 1;
             self.under_way -= 1;
             self.busy -= usize::from(share.under_way == 0);
@@ -343,6 +348,19 @@ mod tests {
             shares.ended(1);
         }
         assert!(shares.disks[&1].waiting.lanes.len() <= 2 * HOSTS_MIN);
+    }
+
+    #[test]
+    fn the_room_of_very_much_work_is_given_back_when_there_is_none() {
+        let mut shares = DiskShares::new(1);
+        for n in 0..=2 * KEPT_MAX as u64 {
+            shares.offer(1, 1, n, ());
+        }
+        assert!(shares.disks[&1].waiting.waiting.capacity() > KEPT_MAX);
+        while shares.under_way() > 0 {
+            shares.ended(1);
+        }
+        assert_eq!(shares.disks[&1].waiting.waiting.capacity(), 0);
     }
 
     #[test]

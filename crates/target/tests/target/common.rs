@@ -65,6 +65,8 @@ pub struct Host<'a> {
     pub subnqn: &'a str,
     pub hostnqn: &'a str,
     pub kato_ms: u32,
+    /// Entries of an I/O queue, less one.
+    pub sqsize: u16,
 }
 
 impl<'a> Host<'a> {
@@ -75,6 +77,7 @@ impl<'a> Host<'a> {
             subnqn: NQN,
             hostnqn: HOST,
             kato_ms: 0,
+            sqsize: 31,
         }
     }
 
@@ -96,7 +99,7 @@ impl<'a> Host<'a> {
         let command = ConnectCommand {
             recfmt: 0,
             qid,
-            sqsize: 31,
+            sqsize: if qid == 0 { 31 } else { self.sqsize },
             cattr: 0,
             kato_ms: self.kato_ms,
         };

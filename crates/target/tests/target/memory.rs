@@ -2,10 +2,11 @@
 //! loses it to those who would use it.
 
 use needs::each_driver;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use store::Error;
 use target::{Limits, Running};
@@ -176,6 +177,65 @@ fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
     }
     assert_eq!(io.read(1, 0, MIB, BLOCK), pattern(5, MIB));
     drop(sitting);
+    stop(running);
+}
+
+/// A hundred thousand commands that wait are a part of the memory like their data: what
+/// one host sends beyond its share stays in its sockets, and another host goes on.
+#[each_driver]
+fn commands_that_wait_have_no_more_than_the_share_of_their_host(backend: Choice) {
+    const QUEUES: u16 = 100;
+    const COMMANDS: u16 = 1000;
+    // Of 128 MiB, less an eighth and a sixteenth, a host has half: at 1 KiB a command.
+    const OF_SHARE: usize = 52 << 10;
+    // And so many that are a part of each connection.
+    const OF_QUEUE: usize = 32;
+    let (running, gate, _) = serve_gates_in(128 << 20, backend);
+    let host = Host {
+        sqsize: 1023,
+        ..Host::at(running.addresses()[0])
+    };
+    let (_admin, cntlid) = host.admin();
+    let mut queues: Vec<Queue> = (1..=QUEUES)
+        .map(|qid| host.queue(qid, cntlid).expect("admitted").0)
+        .collect();
+    gate.shut();
+    let mut zeroes = Sqe::new(opcode::WRITE_ZEROES);
+    zeroes.nsid = 1.into();
+    zeroes.set_blocks(0, 1);
+    for queue in &mut queues {
+        let mut bytes = Vec::new();
+        for cid in 0..COMMANDS {
+            zeroes.cid = cid.into();
+            bytes.extend(Pdus::default().capsule_cmd(&zeroes, &[]));
+        }
+        queue.stream.write_all(&bytes).expect("its socket takes it");
+    }
+    crate::commands::wait_for(|| gate.hanging() >= OF_SHARE / 4);
+    let other = Host {
+        hostnqn: "nqn.2026-01.org.example:other",
+        ..host
+    };
+    let (mut other_admin, mut io) = other.pair();
+    for n in 0..300u64 {
+        assert_eq!(io.write(2, n % 8, n as u8), Status::SUCCESS);
+        let block = io.read(2, n % 8).expect("there is memory");
+        assert!(block == vec![n as u8; BLOCK]);
+    }
+    assert_eq!(other_admin.identify(1, 0).len(), 4096);
+    let hanging = gate.hanging();
+    let most = OF_SHARE + OF_QUEUE * usize::from(QUEUES);
+    assert!(hanging <= most, "{hanging} commands are taken");
+    gate.open();
+    for queue in &mut queues {
+        let mut seen = vec![false; usize::from(COMMANDS)];
+        for _ in 0..COMMANDS {
+            let answer = queue.pdu();
+            let word = |at: usize| u16::from_le_bytes([answer[at], answer[at + 1]]);
+            assert!(Status(word(22) >> 1).is_success());
+            assert!(!std::mem::replace(&mut seen[usize::from(word(20))], true));
+        }
+    }
     stop(running);
 }
 
