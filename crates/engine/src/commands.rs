@@ -91,9 +91,9 @@ mod tests {
         let held = share.held_bytes();
         assert_eq!(held, budget.used());
         assert_eq!((open - OWN) as u64 * COMMAND_BYTES, held);
-        // A host alone has half of the memory for payload: 64 MiB less an eighth and a
-        // sixteenth.
-        assert_eq!(held, 26 << 20);
+        // One connection has a third of the memory for payload, which is 64 MiB less an
+        // eighth and a sixteenth.
+        assert_eq!(held, (52_u64 << 20).div_ceil(3).next_multiple_of(LOT_BYTES));
         let mut next = Room::default();
         assert!(next.has(OWN, &pool.of(Share::new(budget.clone()))));
         open -= LOT;
