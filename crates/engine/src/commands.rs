@@ -94,13 +94,13 @@ mod tests {
         // One connection has a third of the memory for payload, which is 64 MiB less an
         // eighth and a sixteenth.
         assert_eq!(held, (52_u64 << 20).div_ceil(3).next_multiple_of(LOT_BYTES));
-        let mut next = Room::default();
-        assert!(next.has(OWN, &pool.of(Share::new(budget.clone()))));
+        let next = pool.of(Share::new(budget.clone()));
+        assert!(Room::default().has(OWN, &next), "another host has some");
         open -= LOT;
         room.trim(open);
         assert_eq!(share.held_bytes(), held - LOT_BYTES);
         assert!(room.has(open, &of_host) && !room.is_short());
-        drop((room, next));
+        drop(room);
         assert_eq!((share.held_bytes(), budget.used()), (0, 0));
     }
 
