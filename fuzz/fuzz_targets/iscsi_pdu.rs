@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| iscsi::fuzz::pdu(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| doubles::fuzz::iscsi_pdu(input));

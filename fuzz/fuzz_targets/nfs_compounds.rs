@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    nfsd::testing::fuzz(input);
+    doubles::fuzz::nfs_compounds(input);
 });

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| nfs::testing::fuzz(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| doubles::fuzz::nfs_connection(input));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| nvmf::tcp::testing::fuzz::host(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| doubles::fuzz::nvme_tcp_host(input));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| scsi::testing::fuzz_cdb(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| doubles::fuzz::scsi_cdb(input));

@@ -2,7 +2,6 @@
 //! that need many clients, or very much of one.
 
 use machine::Machine;
-use machine::testing::End;
 use nfs::client::{
     Auth, Channels, Compound, Connection, Data, Op, Results, Sequenced, Settings, Slots, Wrong,
     create_session, exchange_id,
@@ -13,6 +12,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
+use testkit::End;
 use wire::nfs4::{
     CREATE_SESSION4resok, EXCHANGE_ID4resok, RECLAIM_COMPLETE4args, SEQUENCE4resok, nfs_argop4,
     nfs_opnum4, sessionid4,

@@ -12,13 +12,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mem", &["faults", "machine"]),
     ("wire", &[]),
     ("random", &[]),
-    ("testkit", &["wire"]),
+    ("testkit", &["machine", "wire"]),
     ("auth", &[]),
     ("tune", &[]),
-    ("nvmf", &["faults", "machine", "random", "wire"]),
+    ("nvmf", &["faults", "machine", "wire"]),
     ("scsi", &["wire"]),
-    ("iscsi", &["auth", "faults", "machine", "random", "wire"]),
-    ("nfs", &["machine", "random", "wire"]),
+    ("iscsi", &["auth", "faults", "machine", "wire"]),
+    ("nfs", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
@@ -100,18 +100,32 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "bench", "client", "control", "mem", "reactor", "store", "target", "tune",
         ],
     ),
+    (
+        "doubles",
+        &[
+            "auth", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
+            "scsi", "store", "testkit", "wire",
+        ],
+    ),
 ];
 
 /// Rooms of ours that tests of a room may use beside those. A test with both ends of a
 /// protocol stands with either.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("nvmf", &["doubles", "random", "testkit"]),
+    ("iscsi", &["doubles", "random", "testkit"]),
+    ("scsi", &["doubles"]),
+    ("nfs", &["doubles", "random", "testkit"]),
     ("machine", &["random"]),
     ("mem", &["random"]),
     ("reactor", &["needs", "random"]),
     ("store", &["needs", "random"]),
-    ("nfsd", &["random", "target", "testkit"]),
+    ("nfsd", &["doubles", "random", "target", "testkit"]),
     ("host", &["store", "target"]),
-    ("target", &["host", "needs", "random", "testkit", "wire"]),
+    (
+        "target",
+        &["doubles", "host", "needs", "random", "testkit", "wire"],
+    ),
     ("client", &["needs", "nvmf", "target"]),
     ("weft", &["host", "needs", "wire"]),
 ];

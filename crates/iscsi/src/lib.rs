@@ -5,7 +5,6 @@
 
 mod config;
 mod discovery;
-pub mod fuzz;
 pub mod initiator;
 mod keys;
 mod login;
@@ -17,7 +16,6 @@ mod security;
 mod session;
 pub mod support;
 pub mod target;
-pub mod testing;
 pub mod text;
 
 pub use config::{

@@ -10,8 +10,6 @@ mod recovery;
 mod send;
 mod task_management;
 mod tasks;
-#[cfg(test)]
-mod tests;
 mod text;
 mod transfers;
 

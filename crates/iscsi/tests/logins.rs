@@ -14,9 +14,9 @@ use iscsi::{
     Auth, Credentials, DigestPolicy, Joined, Limits, LoginState, Negotiated, Portal, PortalGroup,
     Registry, RegistryConfig, Session, Target, Then, Via, target,
 };
-use machine::testing::End;
 use proptest::prelude::*;
 use random::Random;
+use testkit::End;
 use wire::iscsi::LoginStatus;
 
 const INITIATOR: &str = "iqn.2026-01.org.example:host";

@@ -9,15 +9,16 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
+use doubles::iscsi::Target;
 use iscsi::initiator::{
     self, Command, Completion, Data, Digest, Op, Outcome, RANDOM_LEN, Residual, lun_field,
 };
-use iscsi::testing::{Target, cdb};
 use iscsi::{Negotiated, Session, target};
 use machine::Tag;
-use machine::testing::End;
 use proptest::prelude::*;
 use random::Random;
+use testkit::End;
+use testkit::iscsi::cdb;
 use wire::iscsi::{
     BHS_LEN, Bhs, LogoutReason, RejectReason, TaskFunction, TaskResponse, opcode, padded,
 };

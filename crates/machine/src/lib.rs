@@ -25,7 +25,6 @@
 
 mod crc;
 pub mod inbound;
-pub mod testing;
 pub mod work;
 
 pub use crc::crc32c;

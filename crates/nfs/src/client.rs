@@ -12,8 +12,6 @@ mod receive;
 mod requests;
 mod slots;
 mod template;
-#[cfg(test)]
-mod tests;
 
 pub use callback::Backchannel;
 pub use compound::{Compound, Results, Wrong};

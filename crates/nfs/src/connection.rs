@@ -11,8 +11,6 @@ mod receive;
 mod reply;
 mod scan;
 mod slots;
-#[cfg(test)]
-mod tests;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use std::collections::VecDeque;

@@ -13,6 +13,5 @@ pub mod client;
 pub mod compound;
 pub mod connection;
 pub mod server;
-pub mod testing;
 
 pub use connection::Connection;

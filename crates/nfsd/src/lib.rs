@@ -34,7 +34,6 @@ mod sequence;
 mod session;
 mod state;
 mod status;
-pub mod testing;
 mod turn;
 mod v3;
 

@@ -9,8 +9,6 @@ mod args;
 mod call;
 mod convert;
 mod results;
-#[cfg(test)]
-mod tests;
 
 use std::io;
 use std::sync::Arc;

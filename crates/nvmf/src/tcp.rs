@@ -3,7 +3,6 @@
 
 pub mod controller;
 pub mod host;
-pub mod testing;
 
 use faults::Fault;
 use machine::{Tail, crc32c};

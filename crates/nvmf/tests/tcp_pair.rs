@@ -6,13 +6,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use doubles::nvme::Target;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
 use nvmf::tcp::controller::AbortOutcome;
-use nvmf::tcp::testing::{End, Target};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
 use random::Random;
+use testkit::End;
 use wire::nvme::{ConnectCommand, CopySource, DSM_AD, DsmRange, Sqe, Status, io};
 use zerocopy::IntoBytes;
 

@@ -36,7 +36,8 @@ mod respond;
 mod sense;
 pub mod support;
 mod table;
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod unit;
 pub mod unmap;
 

@@ -1,5 +1,11 @@
-//! What tests of several crates share. It uses nothing above `wire` and `machine`, so
+//! What tests of several crates share: a driver on plain memory, PDUs and calls as a
+//! peer writes them, a client of NFSv4. It uses nothing above `wire` and `machine`, so
 //! that the unit tests of every protocol may use it.
 #![forbid(unsafe_code)]
 
+mod end;
+pub mod iscsi;
 pub mod nfs;
+pub mod nvme;
+
+pub use end::End;

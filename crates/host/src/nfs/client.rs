@@ -213,7 +213,8 @@ impl<D: Driver> Client<D> {
     pub fn null(&mut self) -> Result<(), Error> {
         let tag = self.lanes[0].connection().null().ok_or(Error::Closed)?;
         self.wait(0, tag, "answer to NULL")?;
-        Ok(self.lanes[0].connection().answer().null()?)
+        self.lanes[0].connection().answer().body()?;
+        Ok(())
     }
 
     /// Makes one more session of this client's, for connections of others: its

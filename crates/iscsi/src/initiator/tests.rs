@@ -7,8 +7,8 @@ mod others;
 
 use std::collections::VecDeque;
 
-use machine::testing::End;
 use machine::{Machine, Tag, crc32c};
+use testkit::End;
 use wire::iscsi::{
     BHS_LEN, Bhs, DataIn, LoginRequest, LoginResponse, R2t, ScsiCommand, ScsiResponse, U24, flags,
     padded,

@@ -184,12 +184,12 @@ impl<'a> Answer<'a> {
         Results::read(self.bytes?, self.is_placed).map_err(Refused::Unreadable)
     }
 
-    /// That a NULL was answered.
+    /// What follows the header of RPC, without data that was placed: nothing after a NULL.
     ///
     /// # Errors
     /// Where RPC refuses.
-    pub fn null(&self) -> Result<(), Refused> {
-        self.bytes.map(|_| ())
+    pub fn body(&self) -> Result<&'a [u8], Refused> {
+        self.bytes
     }
 }
 

@@ -1,13 +1,14 @@
 use std::collections::VecDeque;
 
 use machine::Machine;
+use testkit::End;
+use testkit::nfs::call::{Part, call_header, compound, cut, record};
 use wire::nfs4::nfs_opnum4 as op;
 use wire::nfs4::{compound_res_head, nfs_opnum4};
 use wire::xdr::Opaque;
 
 use super::*;
-use crate::connection::{Connection, Settings};
-use crate::testing::{Part, Server, call_header, compound, cut, record};
+use crate::connection::{Connection, Op, Settings};
 
 /// Operations of a COMPOUND by their words, with how many are said to be.
 fn call(minor: u32, count: u32, words: &[u32], data: &[u8]) -> Vec<u8> {
@@ -23,6 +24,23 @@ fn call(minor: u32, count: u32, words: &[u32], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A connection on which `call` has come, and its tag.
+fn received(settings: Settings, call: &[u8]) -> (End<Connection>, Tag) {
+    let mut end = End::new(Connection::new(settings, 0));
+    let mut stream: VecDeque<u8> = record(call, || usize::MAX).into();
+    loop {
+        end.receive(&mut stream, usize::MAX);
+        match end.next_op() {
+            Some(Op::Prepare { tag, len, .. }) => {
+                end.set_memory(tag, vec![0; len as usize]);
+                end.machine.prepared(tag);
+            }
+            Some(Op::Call { tag }) => return (end, tag),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Operations that were executed, and whether they had data; the status and the
 /// results of the answer.
 type Executed = (Vec<(nfs_opnum4, bool)>, nfsstat4, Vec<(u32, u32)>);
@@ -30,17 +48,12 @@ type Executed = (Vec<(nfs_opnum4, bool)>, nfsstat4, Vec<(u32, u32)>);
 /// Executes a call, with success wherever it may be executed: what was
 /// executed, and the status and results as they were sent.
 fn execute(call: &[u8]) -> Executed {
-    let mut server = Server::new(Connection::new(
-        Settings {
-            ops_max: 4,
-            ..Settings::default()
-        },
-        0,
-    ));
-    let mut stream: VecDeque<u8> = record(call, || usize::MAX).into();
-    while server.receive(&mut stream, usize::MAX) {}
-    let tag = server.calls[0].0;
-    let machine = &mut server.end.machine;
+    let settings = Settings {
+        ops_max: 4,
+        ..Settings::default()
+    };
+    let (mut end, tag) = received(settings, call);
+    let machine = &mut end.machine;
     let (call, reply) = machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);
     let mut executed = Vec::new();
@@ -63,8 +76,8 @@ fn execute(call: &[u8]) -> Executed {
     compound.end(reply);
     machine.send(tag);
     let mut out = VecDeque::new();
-    while server.end.machine.has_transmit() {
-        server.end.transmit(&mut out, 1);
+    while end.machine.has_transmit() {
+        end.transmit(&mut out, 1);
     }
     let answer = cut(&mut out).remove(0);
     let mut from = Reader::new(&answer[24..]);
@@ -160,12 +173,8 @@ fn each_write_has_its_data() {
 
 #[test]
 fn a_result_that_is_too_long_is_taken_back() {
-    let mut server = Server::new(Connection::new(Settings::default(), 0));
-    let bytes = call(0, 2, &[24, 24], &[]);
-    let mut stream: VecDeque<u8> = record(&bytes, || usize::MAX).into();
-    while server.receive(&mut stream, usize::MAX) {}
-    let tag = server.calls[0].0;
-    let (call, reply) = server.end.machine.call_and_reply(tag);
+    let (mut end, tag) = received(Settings::default(), &call(0, 2, &[24, 24], &[]));
+    let (call, reply) = end.machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);
     compound.next(call.args, &call);
     let mark = reply.mark();

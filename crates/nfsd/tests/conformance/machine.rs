@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfsd::exports::{Export, Exports, Rule, Squash};
-use nfsd::testing;
 use nfsd::{Nfsd, Settings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::client::unique;
@@ -21,7 +20,7 @@ const TIME: Time = Time {
 };
 
 struct Connection {
-    server: Rc<RefCell<testing::Server>>,
+    server: Rc<RefCell<doubles::nfsd::Server>>,
     number: usize,
     sent: VecDeque<u8>,
 }
@@ -79,15 +78,15 @@ pub fn server(
     settings: Settings,
     listed: Listed<'_>,
     known: Vec<Box<[u8]>>,
-) -> Rc<RefCell<testing::Server>> {
+) -> Rc<RefCell<doubles::nfsd::Server>> {
     let nfsd = Nfsd::new(settings, 1, known, exports(listed), 0);
-    let mut server = testing::Server::new(nfsd, 64 << 20);
+    let mut server = doubles::nfsd::Server::new(nfsd, 64 << 20);
     server.time = TIME;
     Rc::new(RefCell::new(server))
 }
 
 /// What the cases want of a server.
-pub fn tried(server: &Rc<RefCell<testing::Server>>, base: &[&str]) -> Server {
+pub fn tried(server: &Rc<RefCell<doubles::nfsd::Server>>, base: &[&str]) -> Server {
     let (connects, advances) = (server.clone(), server.clone());
     Server {
         connect: Rc::new(move || {

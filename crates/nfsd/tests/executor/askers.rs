@@ -5,9 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use nfs::testing::call_header_of;
 use reactor::{FileIo, Token};
 use store::fs::{Asker, Caller, FileId, Info, Op, Progress, Task};
+use testkit::nfs::call::call_header_of;
 use wire::mount3::{MOUNT_PROGRAM, dirpath, mount_proc3};
 use wire::nfs3::{GETATTR3args, nfs_proc3};
 

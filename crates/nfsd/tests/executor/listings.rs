@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
-use nfs::testing::{call_header_of, cut};
 use reactor::{FileIo, Ticket, Token};
 use store::fs::{Caller, Entry, FileId, Info, Op, Progress, Task};
+use testkit::nfs::call::{call_header_of, cut};
 use wire::nfs3::{READDIR3args, READDIRPLUS3args, nfs_proc3};
 
 use super::*;

@@ -10,13 +10,13 @@ mod verifiers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use doubles::nfsd::Server;
 use mem::counters;
 use nfs::connection::{Credential, Flavor};
-use nfs::testing::call_header;
 use nfsd::exports::{Export, Exports, Rule, Squash};
-use nfsd::testing::Server;
 use nfsd::{Nfsd, Settings};
 use store::fs::{FileSystem, Memory, Time};
+use testkit::nfs::call::call_header;
 use wire::nfs4::*;
 use wire::rpc::RecordMark;
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader, pad};

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::AtomicU64;
 
-use nfs::testing::call_header_of;
 use reactor::{FileIo, Token};
 use store::fs::{Caller, FileId, Info, Op, Progress, Task};
+use testkit::nfs::call::call_header_of;
 use wire::nfs3::{WRITE3args, WRITE3res, nfs_proc3, stable_how};
 
 use super::*;

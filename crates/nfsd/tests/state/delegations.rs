@@ -188,7 +188,7 @@ fn a_call_that_nobody_answers_is_made_again_elsewhere() {
         bctsa_use_conn_in_rdma_mode: false,
     }));
     world.send(a.conn, 1, &bind);
-    let mut records = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+    let mut records = testkit::nfs::call::cut(&mut world.server.sent(a.conn).into());
     assert_eq!(records.len(), 2, "the answer, and the call");
     records.retain(|record| record[4..8] == [0; 4]);
     assert_eq!(records.len(), 1);
@@ -198,7 +198,7 @@ fn a_call_that_nobody_answers_is_made_again_elsewhere() {
     assert_eq!(world.last(&mut a, root()), NFS4_OK);
     assert_eq!(a.flags, SEQ4_STATUS_CB_PATH_DOWN_SESSION);
     world.send(a.conn, 1, &bind);
-    let again = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+    let again = testkit::nfs::call::cut(&mut world.server.sent(a.conn).into());
     assert!(
         again
             .iter()
@@ -224,7 +224,7 @@ fn lost_connections_do_not_use_the_backchannel_up() {
             bctsa_use_conn_in_rdma_mode: false,
         }));
         world.send(a.conn, 1, &bind);
-        let sent = nfs::testing::cut(&mut world.server.sent(a.conn).into());
+        let sent = testkit::nfs::call::cut(&mut world.server.sent(a.conn).into());
         let is_recall = |record: &Vec<u8>| record.ends_with(&recall(delegation, &handle));
         assert!(sent.iter().any(is_recall), "lost {lost} times");
     }

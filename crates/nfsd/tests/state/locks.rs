@@ -101,7 +101,7 @@ fn notice_of_a_lock_is_not_sent_late() {
         bctsa_use_conn_in_rdma_mode: false,
     }));
     world.send(b.conn, 1, &bind);
-    let sent = nfs::testing::cut(&mut world.server.sent(b.conn).into());
+    let sent = testkit::nfs::call::cut(&mut world.server.sent(b.conn).into());
     assert_eq!(sent.len(), 1, "the answer alone");
 }
 

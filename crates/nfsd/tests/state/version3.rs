@@ -1,6 +1,6 @@
 //! Clients of NFSv3, which know no state, beside those of version 4.
 
-use nfs::testing::{call_header_of, write3};
+use testkit::nfs::call::{call_header_of, write3};
 use wire::nfs3::{
     GETATTR3args, LINK3args, READ3args, REMOVE3args, RENAME3args, SETATTR3args, diropargs3,
     nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use doubles::nfsd::Server;
 use nfs::connection::Flavor;
 use nfs::server::Record;
-use nfs::testing::{call_header_as, cut};
 use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
-use nfsd::testing::Server;
 use nfsd::{Nfsd, Settings};
 use store::fs::{FileSystem, Memory, Time};
+use testkit::nfs::call::{call_header_as, cut};
 use wire::nfs4::*;
 use wire::rpc::{RecordMark, reply_body};
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader, pad};

@@ -5,8 +5,6 @@ mod give_up;
 mod receive;
 mod send;
 mod slots;
-#[cfg(test)]
-mod tests;
 mod transfers;
 
 use std::collections::VecDeque;

@@ -1,11 +1,10 @@
-use proptest::prelude::*;
 use wire::scsi::key;
 
 use super::*;
 use crate::command::{Access, Check, Io, IoKind, ModeSelect, ModeSense};
 use crate::sense::Specific;
 use crate::table::{Needs, ROWS, name};
-use crate::testing::{fuzz_cdb, unit};
+use crate::testing::unit;
 use crate::unit::AccessState;
 
 /// A CDB from its first bytes.
@@ -593,32 +592,4 @@ fn field_pointers_point_at_the_field() {
             bit: Some(7)
         }
     ));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
-
-    #[test]
-    fn any_bytes_are_decoded_as_they_are_reported(input in proptest::collection::vec(any::<u8>(), 17..96)) {
-        fuzz_cdb(&input);
-    }
-
-    /// The same with operation codes that there are and few bits set.
-    #[test]
-    fn likely_bytes_too(
-        config in any::<u8>(),
-        row in 0..ROWS.len(),
-        flips in proptest::collection::vec((1..16usize, 0..8u8), 0..6),
-        list in proptest::collection::vec(any::<u8>(), 0..128),
-    ) {
-        let row = &ROWS[row];
-        let mut input = vec![config, row.opcode];
-        input.extend([0; 15]);
-        input[2] = row.action.unwrap_or(0);
-        for (at, bit) in flips {
-            input[1 + at] ^= 1 << bit;
-        }
-        input.extend_from_slice(&list);
-        fuzz_cdb(&input);
-    }
 }

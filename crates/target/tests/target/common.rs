@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
-use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use target::{Config, Limits, Placement, Running};
+use testkit::nvme::Pdus;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
 use wire::nvme::{ConnectCommand, PropertySet, Sgl, Sqe, Status, admin, io as opcode};

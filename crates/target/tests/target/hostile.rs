@@ -14,9 +14,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nvmf::tcp::testing::{Pdus, fuzz};
+use doubles::fuzz::host_stream;
 use reactor::Choice;
 use target::{Limits, NamespaceSpec, Running, SubsystemSpec};
+use testkit::nvme::Pdus;
 use wire::nvme::{NSID_ALL, Sgl, Sqe, Status};
 use wire::nvme_tcp::{CommonHeader, flags, pdu_type};
 use zerocopy::FromBytes;
@@ -295,7 +296,7 @@ fn attack_by_seed(field: &Field, random: &mut Random) {
 /// One input of the corpus, as a host that has connected or not.
 fn attack_by_corpus(field: &Field, random: &mut Random) {
     let input = &field.corpus[random.below(field.corpus.len() as u64) as usize];
-    let Some((connects, pdus, stream)) = fuzz::host_stream(input) else {
+    let Some((connects, pdus, stream)) = host_stream(input) else {
         return;
     };
     let queue = match connects && pdus == Pdus::default() {

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use target::Limits;
+use testkit::nvme::Pdus;
 use wire::nvme::property::{csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Sqe, Status, admin as opcodes, io as opcode};
 use wire::nvme_tcp::pdu_type;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use target::Limits;
+use testkit::nvme::Pdus;
 use wire::nvme::{Sqe, Status, admin};
 
 use crate::common::{Host, Queue, config, stop, with_target};

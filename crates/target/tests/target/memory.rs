@@ -6,10 +6,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nvmf::tcp::testing::Pdus;
 use reactor::Choice;
 use store::Error;
 use target::{Limits, Running};
+use testkit::nvme::Pdus;
 use wire::nvme::{Sgl, Sqe, Status, io as opcode};
 
 use crate::commands::{serve_gates, serve_gates_in};

@@ -4,7 +4,8 @@ use wire::nvme::{ConnectCommand, Cqe, io};
 use wire::nvme_tcp::TermReq;
 
 use super::*;
-use crate::tcp::testing::{End, Pdus, cut};
+use testkit::End;
+use testkit::nvme::{Pdus, cut};
 
 const MAXH2CDATA: u32 = 4096;
 

@@ -1,0 +1,36 @@
+//! The bodies of the fuzz targets: plain functions of the input, so that a test replays
+//! the corpus without a fuzzer.
+
+mod iscsi;
+mod iscsi_target;
+mod nfs_compounds;
+mod nfs_connection;
+mod nvme_tcp;
+mod scsi_cdb;
+
+pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
+pub use iscsi_target::iscsi_target;
+pub use nfs_compounds::nfs_compounds;
+pub use nfs_connection::nfs_connection;
+pub use nvme_tcp::{
+    controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
+};
+pub use scsi_cdb::scsi_cdb;
+
+/// The body of a fuzz target.
+pub type Body = fn(&[u8]);
+
+/// All targets, by the names of their corpora.
+pub const TARGETS: &[(&str, Body)] = &[
+    ("iscsi_login_text", iscsi_login_text),
+    ("iscsi_pdu", iscsi_pdu),
+    ("iscsi_target", iscsi_target),
+    ("nfs_compounds", |input| {
+        nfs_compounds(input);
+    }),
+    ("nfs_connection", nfs_connection),
+    ("nvme_tcp_controller", nvme_tcp_controller),
+    ("nvme_tcp_host", nvme_tcp_host),
+    ("nvme_tcp_pdu", nvme_tcp_pdu),
+    ("scsi_cdb", scsi_cdb),
+];

@@ -1,0 +1,137 @@
+//! A server of nothing: its calls are kept until a test answers them.
+
+use std::collections::VecDeque;
+
+use machine::Tag;
+use nfs::connection::{Connection, FatalError, Op, Stop};
+use testkit::End;
+use wire::xdr::Encode;
+
+/// A call as a server saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its transaction identifier.
+    pub xid: u32,
+    /// Its arguments.
+    pub args: Vec<u8>,
+    /// Operations that were whole, and why no more.
+    pub ops: (u32, Stop),
+    /// The data of its WRITEs.
+    pub data: Vec<Option<Vec<u8>>>,
+}
+
+/// A connection whose calls are kept until somebody answers them.
+#[derive(Debug)]
+pub struct Server {
+    /// The machine with its memory.
+    pub end: End<Connection>,
+    /// Calls that came and are not answered.
+    pub calls: Vec<(Tag, Seen)>,
+    /// Answers to the server's own calls.
+    pub answers: Vec<(u32, Vec<u8>)>,
+    /// Where the data of WRITEs was said to go: offset, and the file handle.
+    pub places: Vec<(u64, Option<Vec<u8>>)>,
+    /// Memory that was asked for and not given.
+    pub starved: Option<(Tag, u32)>,
+    /// Give no memory by itself.
+    pub starves: bool,
+    /// How it ended.
+    pub fatal: Option<FatalError>,
+}
+
+impl Server {
+    /// On this machine.
+    pub fn new(machine: Connection) -> Server {
+        Server {
+            end: End::new(machine),
+            calls: Vec::new(),
+            answers: Vec::new(),
+            places: Vec::new(),
+            starved: None,
+            starves: false,
+            fatal: None,
+        }
+    }
+
+    /// One receive of at most `max` bytes, and what follows from it. Whether
+    /// any were taken.
+    pub fn receive(&mut self, stream: &mut VecDeque<u8>, max: usize) -> bool {
+        let taken = self.end.receive(stream, max) > 0;
+        self.take_ops();
+        taken
+    }
+
+    /// Takes all that the bytes received allow.
+    pub fn take_ops(&mut self) {
+        while let Some(op) = self.end.next_op() {
+            match op {
+                Op::Prepare {
+                    call,
+                    tag,
+                    offset,
+                    len,
+                    ..
+                } => {
+                    let handle = self.end.machine.write_handle(call);
+                    self.places.push((offset, handle.map(<[u8]>::to_vec)));
+                    self.starved = Some((tag, len));
+                    if !self.starves {
+                        self.feed(true);
+                    }
+                }
+                Op::Call { tag } => self.see(tag),
+                Op::Answer { tag, xid } => {
+                    let bytes = self.end.machine.answer(tag).to_vec();
+                    self.answers.push((xid, bytes));
+                    self.end.machine.forget_answer(tag);
+                }
+                Op::Fatal(error) => self.fatal = Some(error),
+            }
+        }
+    }
+
+    /// Gives the memory that was asked for, or none.
+    pub fn feed(&mut self, gives: bool) {
+        let Some((tag, len)) = self.starved.take() else {
+            return;
+        };
+        assert!(self.end.machine.is_blocked_on(tag));
+        match gives {
+            true => {
+                self.end.set_memory(tag, vec![0xee; len as usize]);
+                self.end.machine.prepared(tag);
+            }
+            false => self.end.machine.refuse(tag),
+        }
+    }
+
+    fn see(&mut self, tag: Tag) {
+        let call = self.end.machine.call(tag);
+        let data = |tag: &Option<Tag>| tag.map(|tag| self.end.memory[usize::from(tag)].clone());
+        let seen = Seen {
+            xid: call.xid,
+            args: call.args.to_vec(),
+            ops: (call.ops, call.stop),
+            data: call.payloads.iter().map(data).collect(),
+        };
+        self.calls.push((tag, seen));
+    }
+
+    /// Answers the call at `index` with its own arguments and, behind them,
+    /// `payloads`, each with its length before it.
+    pub fn answer(&mut self, index: usize, payloads: &[Vec<u8>]) {
+        let (tag, seen) = self.calls.remove(index);
+        let machine = &mut self.end.machine;
+        machine.reply(tag).bytes().extend_from_slice(&seen.args);
+        for bytes in payloads {
+            let Some(data) = self.end.machine.data_tag(tag) else {
+                break;
+            };
+            self.end.set_memory(data, bytes.clone());
+            let reply = self.end.machine.reply(tag);
+            (bytes.len() as u32).encode(reply.bytes());
+            reply.payload(data, 0, bytes.len() as u32);
+        }
+        self.end.machine.send(tag);
+    }
+}

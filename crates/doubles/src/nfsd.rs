@@ -1,0 +1,621 @@
+//! A server without sockets: connections are bytes that are put in and taken
+//! out. A mistake of its user, or
+//! of the server, panics.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use link::Link;
+use machine::{Nanos, Tag, work};
+use mem::{BufRange, Pool, Stage};
+use nfs::connection::{Connection, FatalError, Op};
+use nfsd::offload::{Work, WorkAround};
+use nfsd::{Around, Execution, Nfsd, Peer, Step, prepare};
+use reactor::{
+    Batch, Bell, Completion, Counters, Driver, FallocateMode, FileIo, Received, SocketId, Ticket,
+    Token, Wait, Waker,
+};
+use store::fs::{FileSystem, Task, Time};
+use wire::rpc::RecordMark;
+
+/// What a receive is to fill.
+struct Recv {
+    direct: Option<BufRange>,
+    stage: Option<Stage>,
+    stage_max: u32,
+}
+
+/// A driver whose sockets are queues of bytes.
+struct Queues {
+    pool: Pool,
+    bell: Arc<Bell>,
+    recvs: Vec<Option<Recv>>,
+    sends: Vec<Option<Box<Batch>>>,
+    /// Used before, for the next.
+    spare: Option<Box<Batch>>,
+    now: Nanos,
+}
+
+const NO_FILES: &str = "a file system in memory asks for no file";
+const NO_SOCKETS: &str = "connections are made by hand";
+
+impl FileIo for Queues {
+    fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+        panic!("{NO_FILES}")
+    }
+    fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+        panic!("{NO_FILES}")
+    }
+    fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+        panic!("{NO_FILES}")
+    }
+    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+        panic!("{NO_FILES}")
+    }
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.bell.ticket(token)
+    }
+    fn cancel_file(&mut self, _: Token) {}
+}
+
+impl Driver for Queues {
+    fn name(&self) -> &'static str {
+        "queues"
+    }
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    fn batch(&mut self) -> Box<Batch> {
+        self.spare.take().unwrap_or_else(Batch::new)
+    }
+    fn add_listener(&mut self, _: TcpListener, _: Token) -> io::Result<SocketId> {
+        panic!("{NO_SOCKETS}")
+    }
+    fn add_socket(&mut self, _: OwnedFd) -> io::Result<SocketId> {
+        panic!("{NO_SOCKETS}")
+    }
+    fn remove_socket(&mut self, _: SocketId) -> Option<OwnedFd> {
+        panic!("{NO_SOCKETS}")
+    }
+    fn connect(&mut self, _: SocketAddr, _: Token) -> io::Result<SocketId> {
+        panic!("{NO_SOCKETS}")
+    }
+    fn recv(
+        &mut self,
+        socket: SocketId,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+        _: Token,
+    ) {
+        self.recvs[socket.index() as usize] = Some(Recv {
+            direct,
+            stage,
+            stage_max,
+        });
+    }
+    fn send(&mut self, socket: SocketId, batch: Box<Batch>, _: Token) {
+        self.sends[socket.index() as usize] = Some(batch);
+    }
+    fn close(&mut self, _: SocketId, _: Token) {}
+    fn poll(&mut self, _: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.bell.take(out);
+        Ok(())
+    }
+    fn waker(&self) -> Waker {
+        panic!("it never sleeps")
+    }
+    fn now(&self) -> Nanos {
+        self.now
+    }
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// What a call waits for.
+enum Waits {
+    Task(Arc<dyn FileSystem>, Task),
+    Memory,
+}
+
+/// One connection.
+struct Conn {
+    link: Link<Connection>,
+    peer: Peer,
+    /// By tag.
+    executions: Vec<Execution>,
+    waits: Vec<(Tag, Waits)>,
+    /// An operation that found no memory.
+    starved: Option<Op>,
+    incoming: VecDeque<u8>,
+    outgoing: Vec<u8>,
+    /// Calls to the client that are not answered: their xids, and what the
+    /// server calls them.
+    callbacks: Vec<(u32, u64)>,
+    is_gone: bool,
+    fatal: Option<FatalError>,
+}
+
+/// What happens while a server keeps something.
+pub type Meanwhile = Box<dyn FnMut(&Nfsd)>;
+
+/// A server of NFS and its connections.
+pub struct Server {
+    /// What it is.
+    pub nfsd: Nfsd,
+    /// What was to be kept where a crash cannot reach it, in order.
+    pub records: Vec<nfs::server::Record>,
+    /// What others do meanwhile, each time that something was kept.
+    pub after_save: Option<Meanwhile>,
+    /// The time of day; [`Server::advance`] moves both clocks.
+    pub time: Time,
+    /// What is done without a pause may cost so many units ([`machine::work`]).
+    pub turn_units_max: u64,
+    /// The most that it has cost.
+    pub dearest_turn: u64,
+    /// Work without a call does not go on.
+    pub rests: bool,
+    driver: Queues,
+    conns: Vec<Conn>,
+    /// Work without a call, with what it waits for.
+    work: Vec<Option<(Work, Task)>>,
+    done: Vec<Completion>,
+    connection: nfs::connection::Settings,
+}
+
+/// A token names a connection and a call of it, or work without a call.
+fn token(conn: usize, tag: Tag) -> Token {
+    (conn as u64) << 16 | u64::from(tag)
+}
+
+const WORK: Token = 1 << 63;
+
+impl Server {
+    /// `nfsd` with no connection yet, and buffers of `memory_max` bytes.
+    pub fn new(nfsd: Nfsd, memory_max: u64) -> Server {
+        let pool = Pool::new(mem::Budget::new(memory_max)).expect("there is address space");
+        let io_bytes_max = nfsd.settings.io_bytes_max;
+        Server {
+            nfsd,
+            records: Vec::new(),
+            after_save: None,
+            time: Time {
+                seconds: 1_000_000,
+                nanos: 0,
+            },
+            turn_units_max: u64::MAX,
+            dearest_turn: 0,
+            rests: false,
+            driver: Queues {
+                pool,
+                bell: Bell::new(None),
+                recvs: Vec::new(),
+                sends: Vec::new(),
+                spare: None,
+                now: 0,
+            },
+            conns: Vec::new(),
+            work: Vec::new(),
+            done: Vec::new(),
+            connection: nfs::connection::Settings {
+                io_bytes_max,
+                ..nfs::connection::Settings::default()
+            },
+        }
+    }
+
+    /// Connections from now on have these.
+    pub fn set_connection(&mut self, settings: nfs::connection::Settings) {
+        self.connection = settings;
+    }
+
+    /// Does a part of the work in a turn of its own.
+    fn in_turn<T>(&mut self, part: impl FnOnce(&mut Server) -> T) -> T {
+        let (mut units, max) = (0, self.turn_units_max);
+        let value = work::take_turn(&mut units, max, || part(self));
+        self.dearest_turn = self.dearest_turn.max(units);
+        value
+    }
+
+    /// The monotonic clock.
+    pub fn now(&self) -> Nanos {
+        self.driver.now
+    }
+
+    /// A connection from there: its number.
+    pub fn connect(&mut self, address: SocketAddr) -> usize {
+        let at = self.conns.len();
+        let socket = SocketId::new(at as u32, 0);
+        let machine = Connection::new(self.connection, self.driver.now);
+        self.driver.recvs.push(None);
+        self.driver.sends.push(None);
+        self.conns.push(Conn {
+            link: Link::new(machine, socket, 0, 0),
+            peer: Peer::new(&self.nfsd, at as u64 + 1, address),
+            executions: Vec::new(),
+            waits: Vec::new(),
+            starved: None,
+            incoming: VecDeque::new(),
+            outgoing: Vec::new(),
+            callbacks: Vec::new(),
+            is_gone: false,
+            fatal: None,
+        });
+        at
+    }
+
+    /// What the server has of a connection.
+    pub fn peer(&self, conn: usize) -> &Peer {
+        &self.conns[conn].peer
+    }
+
+    /// Bytes arrive on a connection; all that follows from them is done.
+    pub fn receive(&mut self, conn: usize, bytes: &[u8]) {
+        self.conns[conn].incoming.extend(bytes);
+        self.settle();
+    }
+
+    /// What was sent on a connection since it was asked last.
+    pub fn sent(&mut self, conn: usize) -> Vec<u8> {
+        std::mem::take(&mut self.conns[conn].outgoing)
+    }
+
+    /// The same, appended: with this nothing is allocated that the server does
+    /// not allocate.
+    pub fn sent_to(&mut self, conn: usize, to: &mut Vec<u8>) {
+        to.append(&mut self.conns[conn].outgoing);
+    }
+
+    /// Why a connection has ended, if it has.
+    pub fn fatal(&self, conn: usize) -> Option<FatalError> {
+        self.conns[conn].fatal
+    }
+
+    /// The machine of a connection.
+    pub fn machine(&mut self, conn: usize) -> &mut Connection {
+        &mut self.conns[conn].link.machine
+    }
+
+    /// One call, a record without its mark: its answer, likewise. Panics if
+    /// there is none, or something else besides.
+    pub fn call(&mut self, conn: usize, record: &[u8]) -> Vec<u8> {
+        let mark = RecordMark {
+            is_last: true,
+            len: record.len() as u32,
+        };
+        self.receive(conn, &[&mark.encode()[..], record].concat());
+        let mut sent: VecDeque<u8> = self.sent(conn).into();
+        let mut records = testkit::nfs::call::cut(&mut sent);
+        assert_eq!(records.len(), 1, "one call, one answer");
+        records.remove(0)
+    }
+
+    /// Where buffers come from: what is taken here, calls do not find.
+    pub fn pool(&self) -> &Pool {
+        &self.driver.pool
+    }
+
+    /// Whatever waits for memory is refused it.
+    pub fn refuse_memory(&mut self) {
+        for conn in 0..self.conns.len() {
+            let c = &mut self.conns[conn];
+            if let Some(Op::Prepare { tag, .. }) = c.starved.take() {
+                c.link.machine.refuse(tag);
+            }
+            let mut starved = Vec::new();
+            c.waits.retain(|(tag, waits)| match waits {
+                Waits::Memory => {
+                    starved.push(*tag);
+                    false
+                }
+                Waits::Task(..) => true,
+            });
+            for tag in starved {
+                self.execute(conn, tag, Execution::refuse);
+            }
+        }
+        self.settle();
+    }
+
+    /// Time passes.
+    pub fn advance(&mut self, by: Nanos) {
+        self.driver.now += by;
+        let nanos = u64::from(self.time.nanos) + by;
+        self.time.seconds += (nanos / 1_000_000_000) as i64;
+        self.time.nanos = (nanos % 1_000_000_000) as u32;
+        self.in_turn(|server| server.nfsd.on_tick(server.driver.now));
+        for c in &mut self.conns {
+            c.peer.on_tick(&self.nfsd, &c.link.machine);
+        }
+        self.save();
+        self.settle();
+    }
+
+    /// The administrator takes a client away. Whether there was one.
+    pub fn evict(&mut self, client: u64) -> bool {
+        let was_there = self.in_turn(|server| server.nfsd.evict(client));
+        self.settle();
+        was_there
+    }
+
+    /// A connection is gone: what waits for memory is given up, what else it has
+    /// under way goes on.
+    pub fn disconnect(&mut self, conn: usize) {
+        let c = &mut self.conns[conn];
+        c.is_gone = true;
+        self.nfsd.disconnected(&c.peer);
+        let is_memory = |(_, waits): &mut (Tag, Waits)| matches!(waits, Waits::Memory);
+        for (tag, _) in c.waits.extract_if(.., is_memory) {
+            c.executions[usize::from(tag)].abandon();
+        }
+        for (_, id) in std::mem::take(&mut c.callbacks) {
+            self.nfsd.answered(id, None, self.driver.now);
+        }
+        self.settle();
+    }
+
+    /// Goes on until nothing moves any more.
+    fn settle(&mut self) {
+        loop {
+            let mut moved = self.call_back() | self.begin_work();
+            for conn in 0..self.conns.len() {
+                moved |= self.turn(conn);
+            }
+            let mut done = std::mem::take(&mut self.done);
+            let polled = self.driver.poll(Wait::Now, &mut done);
+            polled.expect("it is no kernel's");
+            for completion in done.drain(..) {
+                let Completion::File { token, result } = completion else {
+                    unreachable!("{NO_SOCKETS}");
+                };
+                self.resume(token, result);
+                moved = true;
+            }
+            self.done = done;
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Makes the calls that the server has for its clients.
+    fn call_back(&mut self) -> bool {
+        let callbacks = self.nfsd.take_callbacks();
+        let moved = !callbacks.is_empty();
+        for callback in callbacks {
+            let mut conns = self.conns.iter_mut();
+            let to = conns.find(|c| c.peer.id == callback.connection && !c.is_gone);
+            let called = to.and_then(|c| {
+                let machine = &mut c.link.machine;
+                let xid = machine.call_back(callback.procedure(), |to| callback.encode(to))?;
+                c.callbacks.push((xid, callback.id));
+                Some(xid)
+            });
+            if called.is_none() {
+                self.nfsd.answered(callback.id, None, self.driver.now);
+            }
+        }
+        moved
+    }
+
+    fn begin_work(&mut self) -> bool {
+        let mut moved = false;
+        while !self.rests
+            && let Some(mut work) = self.nfsd.take_work()
+        {
+            moved = true;
+            let at = self.work.len();
+            let begun = self.in_turn(|server| work.begin(&mut server.around_work(at)));
+            self.work.push(begun.map(|task| (work, task)));
+        }
+        moved
+    }
+
+    fn around_work(&mut self, at: usize) -> WorkAround<'_> {
+        WorkAround {
+            nfsd: &self.nfsd,
+            now: self.driver.now,
+            files: &mut self.driver,
+            token: WORK | at as u64,
+            time: self.time,
+        }
+    }
+
+    fn resume(&mut self, token: Token, result: io::Result<u32>) {
+        if token & WORK != 0 {
+            let at = (token & !WORK) as usize;
+            let (mut work, task) = self.work[at].take().expect("it waits");
+            let task = self.in_turn(|server| {
+                let around = &mut server.around_work(at);
+                work.resume(task, result, around)
+            });
+            self.work[at] = task.map(|task| (work, task));
+            return;
+        }
+        let (conn, tag) = ((token >> 16) as usize, token as Tag);
+        let waits = &mut self.conns[conn].waits;
+        let at = waits.iter().position(|(of, _)| *of == tag);
+        let (_, Waits::Task(fs, task)) = waits.remove(at.expect("it waits")) else {
+            panic!("it waits for memory");
+        };
+        self.execute(conn, tag, |execution, around| {
+            execution.resume(&fs, task, result, around)
+        });
+    }
+
+    /// One turn of a connection: whether anything happened.
+    fn turn(&mut self, conn: usize) -> bool {
+        let mut moved = self.retry(conn);
+        let driver = &mut self.driver;
+        let c = &mut self.conns[conn];
+        c.link.flush(driver);
+        if let Some(mut batch) = driver.sends[conn].take() {
+            batch.take_out(usize::MAX, &mut c.outgoing);
+            batch.clear();
+            driver.spare = Some(batch);
+            c.link.on_sent();
+            moved = true;
+        }
+        if c.starved.is_none() {
+            self.take_ops(conn);
+        }
+        moved | self.fill(conn)
+    }
+
+    /// What waited for memory tries again.
+    fn retry(&mut self, conn: usize) -> bool {
+        let c = &mut self.conns[conn];
+        let mut moved = false;
+        if let Some(op) = c.starved.take() {
+            moved |= self.take(conn, op);
+        }
+        let waits = &mut self.conns[conn].waits;
+        let is_memory = |(_, waits): &(Tag, Waits)| matches!(waits, Waits::Memory);
+        if let Some(at) = waits.iter().position(is_memory) {
+            let (tag, _) = waits.remove(at);
+            let before = self.conns[conn].waits.len();
+            self.execute(conn, tag, Execution::go_on);
+            moved |= self.conns[conn].waits.len() == before;
+        }
+        moved
+    }
+
+    /// Makes the next receive, as far as bytes are there.
+    fn fill(&mut self, conn: usize) -> bool {
+        let c = &mut self.conns[conn];
+        if self.driver.recvs[conn].is_none() && c.starved.is_none() {
+            c.link.receive(&mut self.driver);
+        }
+        if c.incoming.is_empty() || c.is_gone {
+            return false;
+        }
+        let Some(recv) = self.driver.recvs[conn].take() else {
+            return false;
+        };
+        let mut direct = 0;
+        if let Some(to) = recv.direct {
+            direct = (to.len() as usize).min(c.incoming.len()) as u32;
+            let bytes = &c.incoming.make_contiguous()[..direct as usize];
+            mem::copy_in(to.slice(0, direct), bytes);
+            c.incoming.drain(..direct as usize);
+        }
+        let stage = recv.stage.or_else(|| self.driver.pool.stage());
+        let mut stage = stage.expect("memory for a stage");
+        let len = stage.room().min(recv.stage_max as usize);
+        let len = len.min(c.incoming.len());
+        stage.append(&c.incoming.make_contiguous()[..len]);
+        c.incoming.drain(..len);
+        c.link.on_received(Received {
+            direct,
+            stage: Some(stage),
+            eof: false,
+            more: !c.incoming.is_empty(),
+        });
+        self.take_ops(conn);
+        true
+    }
+
+    fn take_ops(&mut self, conn: usize) {
+        while self.conns[conn].starved.is_none()
+            && let Some(op) = self.conns[conn].link.next_op()
+        {
+            self.take(conn, op);
+        }
+    }
+
+    /// Does what the machine asks for; false: there was no memory.
+    fn take(&mut self, conn: usize, op: Op) -> bool {
+        match op {
+            Op::Prepare {
+                call,
+                tag,
+                offset,
+                len,
+                staged,
+            } => {
+                let is_there = self.around(conn, tag, |around| {
+                    prepare(around, call, tag, offset, len, staged)
+                });
+                if !is_there {
+                    self.conns[conn].starved = Some(op);
+                }
+                return is_there;
+            }
+            Op::Call { tag } => {
+                self.execute(conn, tag, |execution, around| execution.begin(tag, around))
+            }
+            Op::Answer { tag, xid } => {
+                let c = &mut self.conns[conn];
+                let at = c.callbacks.iter().position(|(of, _)| *of == xid);
+                let (_, id) = c.callbacks.remove(at.expect("it was called"));
+                let answer = c.link.machine.answer(tag).to_vec();
+                c.link.machine.forget_answer(tag);
+                self.in_turn(|server| {
+                    let now = server.driver.now;
+                    server.nfsd.answered(id, Some(&answer), now);
+                });
+            }
+            Op::Fatal(error) => self.conns[conn].fatal = Some(error),
+        }
+        true
+    }
+
+    fn around<T>(&mut self, conn: usize, tag: Tag, with: impl FnOnce(&mut Around<'_>) -> T) -> T {
+        let pool = self.driver.pool.clone();
+        self.in_turn(|server| {
+            let c = &mut server.conns[conn];
+            let now = server.driver.now;
+            with(&mut Around {
+                nfsd: &server.nfsd,
+                peer: &mut c.peer,
+                link: &mut c.link,
+                files: &mut server.driver,
+                pool: &pool,
+                token: token(conn, tag),
+                now,
+                time: server.time,
+            })
+        })
+    }
+
+    /// What is to be kept is kept.
+    fn save(&mut self) {
+        let (records, number) = self.nfsd.server.take_records();
+        self.records.extend(records);
+        self.nfsd.server.saved(number);
+        if let Some(others) = &mut self.after_save {
+            others(&self.nfsd);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        conn: usize,
+        tag: Tag,
+        go: impl FnOnce(&mut Execution, &mut Around<'_>) -> Step,
+    ) {
+        let executions = &mut self.conns[conn].executions;
+        if executions.len() <= usize::from(tag) {
+            executions.resize_with(usize::from(tag) + 1, Execution::default);
+        }
+        let mut execution = std::mem::take(&mut executions[usize::from(tag)]);
+        let mut step = self.around(conn, tag, |around| go(&mut execution, around));
+        while let Step::Elsewhere(_) | Step::Turn = step {
+            self.save();
+            step = self.around(conn, tag, |around| execution.go_on(around));
+        }
+        let c = &mut self.conns[conn];
+        c.executions[usize::from(tag)] = execution;
+        match step {
+            Step::Sent => {}
+            Step::Pending(fs, task) => c.waits.push((tag, Waits::Task(fs, task))),
+            Step::NoMemory if c.is_gone => c.executions[usize::from(tag)].abandon(),
+            Step::NoMemory => c.waits.push((tag, Waits::Memory)),
+            Step::Elsewhere(_) | Step::Turn => unreachable!("it went on"),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What fuzzing has reached stays reached without a fuzzer: the corpus through the
+//! bodies of the targets. And some inputs more.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use doubles::fuzz::{self, TARGETS};
+use random::Random;
+
+fn fuzz_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+/// The names in a folder, without what follows a dot.
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let stems = paths.map(|path| path.file_stem().expect("a name").to_owned());
+    stems
+        .map(|stem| stem.into_string().expect("UTF-8"))
+        .collect()
+}
+
+#[test]
+fn every_target_has_a_program_and_a_corpus_and_the_other_way_round() {
+    let targets = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for folder in ["corpus", "fuzz_targets"] {
+        let found: BTreeSet<String> = names(&fuzz_folder().join(folder));
+        assert_eq!(found, targets, "fuzz/{folder} and doubles::fuzz::TARGETS");
+    }
+}
+
+/// Gives the body of `target` all of its corpus.
+fn replay(target: &str) {
+    let (_, body) = TARGETS
+        .iter()
+        .find(|(name, _)| *name == target)
+        .expect(target);
+    let folder = fuzz_folder().join("corpus").join(target);
+    let mut count = 0;
+    for entry in fs::read_dir(&folder).expect("the corpus of a target") {
+        let path = entry.expect("an entry").path();
+        // The name of a failing input shows in the captured output.
+        println!("{}", path.display());
+        body(&fs::read(&path).expect("an input"));
+        count += 1;
+    }
+    assert!(count >= 10, "{count} inputs in {}", folder.display());
+}
+
+/// One test for each target, under its name.
+macro_rules! replays {
+    ($($target:ident)*) => {
+        $(#[test]
+        fn $target() {
+            replay(stringify!($target));
+        })*
+
+        #[test]
+        fn every_corpus_is_replayed() {
+            let replayed = [$(stringify!($target)),*];
+            assert!(TARGETS.iter().map(|(name, _)| *name).eq(replayed));
+        }
+    };
+}
+
+replays! {
+    iscsi_login_text
+    iscsi_pdu
+    iscsi_target
+    nfs_compounds
+    nfs_connection
+    nvme_tcp_controller
+    nvme_tcp_host
+    nvme_tcp_pdu
+    scsi_cdb
+}
+
+fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.below(256) as u8).collect()
+}
+
+#[test]
+fn bodies_take_inputs_of_chance() {
+    for (name, body) in TARGETS {
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let len = random.below(600) as usize;
+            println!("{name}, seed {seed}");
+            body(&bytes(&mut random, len));
+        }
+    }
+}
+
+#[test]
+fn compounds_of_chance_come_far() {
+    let mut done = 0;
+    for seed in 0..150 {
+        done |= fuzz::nfs_compounds(&bytes(&mut Random::new(seed), 6000));
+    }
+    let never: Vec<u32> = (3..76).filter(|op| done >> op & 1 == 0).collect();
+    assert!(
+        done.count_ones() >= 35,
+        "only {} went well, not {never:?}",
+        done.count_ones()
+    );
+}
