@@ -1,5 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    doubles::fuzz::nfs_compounds(input);
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| doubles::fuzz::nfs_compounds(input));

@@ -10,7 +10,7 @@ mod scsi_cdb;
 
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
 pub use iscsi_target::iscsi_target;
-pub use nfs_compounds::nfs_compounds;
+pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
@@ -25,9 +25,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iscsi_login_text", iscsi_login_text),
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_target", iscsi_target),
-    ("nfs_compounds", |input| {
-        nfs_compounds(input);
-    }),
+    ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),

@@ -98,7 +98,7 @@ fn bodies_take_inputs_of_chance() {
 fn compounds_of_chance_come_far() {
     let mut done = 0;
     for seed in 0..150 {
-        done |= fuzz::nfs_compounds(&bytes(&mut Random::new(seed), 6000));
+        done |= fuzz::nfs_operations_done(&bytes(&mut Random::new(seed), 6000));
     }
     let never: Vec<u32> = (3..76).filter(|op| done >> op & 1 == 0).collect();
     assert!(
