@@ -1,18 +1,29 @@
 //! The one ceiling on the memory that pools may take.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::pool::CHUNK_BYTES;
 
 /// Under so low a ceiling nothing is left over.
 const LOW_BYTES: u64 = 16 << 20;
 
+/// What memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Payload,
+    SmallPayload,
+    Stage,
+}
+
+const USES: usize = 3;
+
 /// The ceiling `memory_max`, in bytes: pools reserve their chunks from it.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: u64,
-    used_bytes: AtomicU64,
+    /// For each [`Use`]. The lock is taken for whole chunks, which buffers seldom need.
+    used_bytes: Mutex<[u64; USES]>,
     /// Of payload, to connections that hold it as a part of a share.
     lent_bytes: AtomicU64,
     shortages: AtomicU64,
@@ -23,7 +34,7 @@ impl Budget {
     pub fn new(max_bytes: u64) -> Arc<Budget> {
         Arc::new(Budget {
             max_bytes,
-            used_bytes: AtomicU64::new(0),
+            used_bytes: Mutex::default(),
             lent_bytes: AtomicU64::new(0),
             shortages: AtomicU64::new(0),
         })
@@ -36,27 +47,49 @@ impl Budget {
 
     /// Bytes reserved now.
     pub fn used(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
+        self.reserved().iter().sum()
     }
 
-    /// Reserves `n` bytes, or nothing and `false` if the ceiling is in the way.
-    pub fn try_reserve(&self, n: u64) -> bool {
-        self.try_reserve_below(n, self.max_bytes)
+    fn reserved(&self) -> MutexGuard<'_, [u64; USES]> {
+        let used_bytes = self.used_bytes.lock();
+        used_bytes.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for payload, which leaves an eighth of the ceiling to the rest
-    /// unless it is very low. What serves large buffers leaves a sixteenth more, one
-    /// chunk at least, to small ones.
-    pub fn try_reserve_payload(&self, n: u64, is_small: bool) -> bool {
-        self.try_reserve_below(n, self.payload_max(is_small))
-    }
-
-    fn payload_max(&self, is_small: bool) -> u64 {
-        match self.max_bytes {
-            max if max < LOW_BYTES => max,
-            max if is_small => max - max / 8,
-            max => max - max / 8 - (max / 16).max(CHUNK_BYTES),
+    /// What is kept for `of`, whatever else there is: an eighth of the ceiling for
+    /// stages, a sixteenth, one chunk at least, for small payload.
+    fn kept(&self, of: Use) -> u64 {
+        match of {
+            _ if self.max_bytes < LOW_BYTES => 0,
+            Use::Payload => 0,
+            Use::SmallPayload => (self.max_bytes / 16).max(CHUNK_BYTES),
+            Use::Stage => self.max_bytes / 8,
         }
+    }
+
+    /// Reserves `n` bytes for `of`, or nothing and `false` if the ceiling is in the way
+    /// or what is kept for others.
+    pub(crate) fn try_reserve(&self, n: u64, of: Use) -> bool {
+        let mut used = self.reserved();
+        let others = [Use::Payload, Use::SmallPayload, Use::Stage].map(|other| match other == of {
+            true => used[other as usize],
+            false => used[other as usize].max(self.kept(other)),
+        });
+        let left = self.max_bytes.saturating_sub(others.iter().sum());
+        if n > left {
+            self.shortages.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        used[of as usize] += n;
+        true
+    }
+
+    /// What payload may have together; large buffers leave what is kept for small ones.
+    fn payload_max(&self, is_small: bool) -> u64 {
+        let kept_small = match is_small {
+            true => 0,
+            false => self.kept(Use::SmallPayload),
+        };
+        self.max_bytes - self.kept(Use::Stage) - kept_small
     }
 
     /// Bytes of payload that are not lent to anybody.
@@ -76,22 +109,11 @@ impl Budget {
         self.lent_bytes.fetch_sub(n, Ordering::Relaxed);
     }
 
-    fn try_reserve_below(&self, n: u64, ceiling: u64) -> bool {
-        let fits = |used: u64| used.checked_add(n).filter(|&after| after <= ceiling);
-        let reserved = self
-            .used_bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .is_ok();
-        if !reserved {
-            self.shortages.fetch_add(1, Ordering::Relaxed);
-        }
-        reserved
-    }
-
-    /// Gives `n` reserved bytes back. Panics if fewer were reserved.
-    pub fn release(&self, n: u64) {
-        let before = self.used_bytes.fetch_sub(n, Ordering::Relaxed);
-        assert!(before >= n, "released more memory than was reserved");
+    /// Gives `n` bytes back that were reserved for `of`. Panics if fewer were.
+    pub(crate) fn release(&self, n: u64, of: Use) {
+        let used = &mut self.reserved()[of as usize];
+        assert!(*used >= n, "released more memory than was reserved");
+        *used -= n;
     }
 
     /// How often somebody went without memory: when it grows, pools with free
@@ -109,30 +131,37 @@ mod tests {
     #[test]
     fn reserves_up_to_the_ceiling_and_no_further() {
         let budget = Budget::new(100);
-        assert!(budget.try_reserve(60));
-        assert!(!budget.try_reserve(41));
+        assert!(budget.try_reserve(60, Use::Stage));
+        assert!(!budget.try_reserve(41, Use::Payload));
         assert_eq!(budget.shortages(), 1);
-        assert!(budget.try_reserve(40));
+        assert!(budget.try_reserve(40, Use::Payload));
         assert_eq!(budget.used(), 100);
-        budget.release(100);
+        budget.release(60, Use::Stage);
+        budget.release(40, Use::Payload);
         assert_eq!(budget.used(), 0);
-        assert!(!budget.try_reserve(u64::MAX));
+        assert!(!budget.try_reserve(u64::MAX, Use::Stage));
     }
 
     #[test]
-    fn payload_leaves_an_eighth_and_large_buffers_a_sixteenth_more() {
-        let budget = Budget::new(32 << 20);
-        assert!(budget.try_reserve_payload(26 << 20, false));
-        assert!(!budget.try_reserve_payload(1, false));
-        assert!(budget.try_reserve_payload(2 << 20, true));
-        assert!(!budget.try_reserve_payload(1, true));
-        assert!(budget.try_reserve(4 << 20));
-        assert!(!budget.try_reserve(1));
+    fn each_use_finds_what_is_kept_for_it_in_any_order() {
+        let (payload, small, stage) = (Use::Payload, Use::SmallPayload, Use::Stage);
+        for order in [
+            [(payload, 26), (small, 2), (stage, 4)],
+            [(stage, 30), (small, 2), (payload, 0)],
+            [(small, 28), (stage, 4), (payload, 0)],
+        ] {
+            let budget = Budget::new(32 << 20);
+            for (of, mib) in order {
+                assert!(budget.try_reserve(mib << 20, of), "{of:?} of {order:?}");
+                assert!(!budget.try_reserve(1, of), "{of:?} of {order:?}");
+            }
+            assert_eq!(budget.used(), 32 << 20);
+        }
     }
 
     #[test]
     #[should_panic(expected = "released more")]
     fn releasing_more_than_reserved_is_a_bug() {
-        Budget::new(10).release(1);
+        Budget::new(10).release(1, Use::Stage);
     }
 }

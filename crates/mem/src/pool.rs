@@ -1,7 +1,7 @@
 //! Buffers in flight: one pool a reactor, last in first out so that they stay
 //! in cache, growing by chunks from the one [`Budget`].
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Use};
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
 use machine::work;
@@ -68,6 +68,8 @@ struct Lists {
 #[derive(Clone, Copy)]
 struct Chunk {
     class: u8,
+    /// What it was reserved for.
+    use_: Use,
     /// Buffers of it that are lent out.
     lent: u32,
     /// Some were since [`Pool::trim_unused`].
@@ -75,9 +77,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn of(class: u8) -> Chunk {
+    fn of(class: u8, use_: Use) -> Chunk {
         Chunk {
             class,
+            use_,
             lent: 0,
             was_lent: true,
         }
@@ -210,7 +213,7 @@ impl Pool {
     /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
     /// share; false as in [`Pool::get`].
     pub fn try_reserve(&self, n: u64) -> bool {
-        let reserve = || self.inner.budget.try_reserve_payload(n, false);
+        let reserve = || self.inner.budget.try_reserve(n, Use::Payload);
         let Some(account) = &self.account else {
             return reserve();
         };
@@ -220,7 +223,7 @@ impl Pool {
 
     /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].
     pub fn release(&self, n: u64) {
-        self.inner.budget.release(n);
+        self.inner.budget.release(n, Use::Payload);
         self.inner.lists.borrow_mut().given_back += 1;
         if let Some(account) = &self.account {
             account.give(n);
@@ -308,14 +311,6 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// What memory is wanted for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Payload,
-    SmallPayload,
-    Stage,
-}
-
 impl Use {
     #[inline]
     fn of(class: u8) -> Use {
@@ -365,11 +360,7 @@ impl Inner {
     /// classes where the ceiling is reached.
     #[cold]
     fn grow(&self, class: u8, use_: Use) -> Option<()> {
-        let reserve = || match use_ {
-            Use::Payload => self.budget.try_reserve_payload(CHUNK_BYTES, false),
-            Use::SmallPayload => self.budget.try_reserve_payload(CHUNK_BYTES, true),
-            Use::Stage => self.budget.try_reserve(CHUNK_BYTES),
-        };
+        let reserve = || self.budget.try_reserve(CHUNK_BYTES, use_);
         if !reserve() && (self.trim(|chunk| chunk.lent == 0) == 0 || !reserve()) {
             return None;
         }
@@ -379,17 +370,17 @@ impl Inner {
             None => {
                 let chunk = lists.chunks.len() as u32;
                 if u64::from(chunk + 1) * CHUNK_BYTES > self.region.len() {
-                    self.budget.release(CHUNK_BYTES);
+                    self.budget.release(CHUNK_BYTES, use_);
                     return None;
                 }
-                lists.chunks.push(Chunk::of(class));
+                lists.chunks.push(Chunk::of(class, use_));
                 chunk
             }
         };
         // The kernel finds and clears its memory when it is first touched: that takes a
         // share of a turn, and several on a virtual machine that has never used it.
         work::use_up();
-        lists.chunks[chunk as usize] = Chunk::of(class);
+        lists.chunks[chunk as usize] = Chunk::of(class, use_);
         let step = CLASS_BYTES[usize::from(class)] / UNIT_BYTES as u32;
         let first = chunk * UNITS_PER_CHUNK;
         let units = (first..first + UNITS_PER_CHUNK).step_by(step as usize);
@@ -427,10 +418,11 @@ impl Inner {
             let _ = self
                 .region
                 .discard(u64::from(chunk) * CHUNK_BYTES, CHUNK_BYTES);
+            let use_ = chunks[chunk as usize].use_;
+            self.budget.release(CHUNK_BYTES, use_);
         }
         let bytes = unused.len() as u64 * CHUNK_BYTES;
         idle_chunks.extend(unused);
-        self.budget.release(bytes);
         bytes
     }
 }
@@ -447,8 +439,11 @@ impl Lists {
 impl Drop for Inner {
     fn drop(&mut self) {
         let lists = self.lists.get_mut();
-        let held = lists.chunks.len() - lists.idle_chunks.len();
-        self.budget.release(held as u64 * CHUNK_BYTES);
+        for (n, chunk) in lists.chunks.iter().enumerate() {
+            if !lists.idle_chunks.contains(&(n as u32)) {
+                self.budget.release(CHUNK_BYTES, chunk.use_);
+            }
+        }
     }
 }
 
@@ -670,6 +665,16 @@ mod tests {
         let stages: Vec<_> = (0..8).map(|_| pool.stage()).collect();
         assert!(stages.iter().all(Option::is_some), "one chunk of them");
         assert!(pool.get(STAGE_BYTES).is_none());
+    }
+
+    #[test]
+    fn stages_leave_memory_for_small_payload() {
+        let pool = pool(32 << 20);
+        let stages: Vec<_> = std::iter::from_fn(|| pool.stage()).collect();
+        assert_eq!(stages.len(), 120, "30 MiB of them");
+        let small: Vec<_> = std::iter::from_fn(|| pool.get(4096)).collect();
+        assert_eq!(small.len(), 512, "one chunk of it");
+        assert!(pool.get(BUF_BYTES_MAX).is_none());
     }
 
     #[test]

@@ -184,13 +184,24 @@ fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
 /// one host sends beyond its share stays in its sockets, and another host goes on.
 #[each_driver]
 fn commands_that_wait_have_no_more_than_the_share_of_their_host(backend: Choice) {
+    another_host_goes_on_beside_commands_without_room(backend, 128 << 20);
+}
+
+/// So little memory that what was received and finds no room is most of it: a hundred
+/// stages beside those of two rings.
+#[each_driver]
+fn small_reads_have_memory_beside_stages_of_commands_without_room(backend: Choice) {
+    another_host_goes_on_beside_commands_without_room(backend, 64 << 20);
+}
+
+fn another_host_goes_on_beside_commands_without_room(backend: Choice, memory_max: u64) {
     const QUEUES: u16 = 100;
     const COMMANDS: u16 = 1000;
-    // Of 128 MiB, less an eighth and a sixteenth, a host has half: at 1 KiB a command.
-    const OF_SHARE: usize = 52 << 10;
-    // And so many that are a part of each connection.
+    // So many are a part of each connection.
     const OF_QUEUE: usize = 32;
-    let (running, gate, _) = serve_gates_in(128 << 20, backend);
+    // Of the memory, less an eighth and a sixteenth, a host has half: at 1 KiB a command.
+    let of_share = memory_max as usize / 32 * 13 / 1024;
+    let (running, gate, _) = serve_gates_in(memory_max, backend);
     let host = Host {
         sqsize: 1023,
         ..Host::at(running.addresses()[0])
@@ -211,7 +222,7 @@ fn commands_that_wait_have_no_more_than_the_share_of_their_host(backend: Choice)
         }
         queue.stream.write_all(&bytes).expect("its socket takes it");
     }
-    crate::commands::wait_for(|| gate.hanging() >= OF_SHARE / 4);
+    crate::commands::wait_for(|| gate.hanging() >= of_share / 4);
     let other = Host {
         hostnqn: "nqn.2026-01.org.example:other",
         ..host
@@ -224,7 +235,7 @@ fn commands_that_wait_have_no_more_than_the_share_of_their_host(backend: Choice)
     }
     assert_eq!(other_admin.identify(1, 0).len(), 4096);
     let hanging = gate.hanging();
-    let most = OF_SHARE + OF_QUEUE * usize::from(QUEUES);
+    let most = of_share + OF_QUEUE * usize::from(QUEUES);
     assert!(hanging <= most, "{hanging} commands are taken");
     gate.open();
     for queue in &mut queues {
