@@ -203,7 +203,7 @@ impl<P: Protocol> Core<P> {
 
     /// Whether what was received before has been walked as far as it goes.
     #[inline]
-    fn may_receive(&self) -> bool {
+    pub fn may_receive(&self) -> bool {
         !self.waiting.is_stalled() && !self.has_more && !self.room.is_short()
     }
 }

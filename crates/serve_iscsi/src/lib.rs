@@ -350,6 +350,9 @@ impl Connection {
             .deadline()
             .is_some_and(|at| at <= now)
         {
+            if !self.core.may_receive() {
+                self.core.link.machine.leaves_unread();
+            }
             self.core.link.machine.on_deadline(now);
             self.run(driver);
         }

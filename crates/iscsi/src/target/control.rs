@@ -214,6 +214,12 @@ impl Connection {
         });
     }
 
+    /// Its driver receives nothing now. What waits unread may be the answer to a NOP-In.
+    #[cold]
+    pub fn leaves_unread(&mut self) {
+        self.keep_alive.heard = true;
+    }
+
     /// A deadline has passed.
     #[cold]
     pub(super) fn look_at_the_time(&mut self, now: Nanos) {

@@ -340,6 +340,19 @@ impl Client {
         TaskResponse::from_value(answer.bhs[2]).expect("a response that there is")
     }
 
+    /// Says that it is there, as a NOP-In asks.
+    pub fn answer_nop(&mut self, asked: &Pdu) {
+        let mut bhs = [0; BHS_LEN];
+        bhs[0] = opcode::NOP_OUT | 0x40;
+        bhs[1] = flags::FINAL;
+        bhs[16..20].fill(0xff);
+        // Target Transfer Tag, as it came.
+        bhs[20..24].copy_from_slice(&asked.bhs[20..24]);
+        bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        bhs[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
+        self.send(bhs, &[]);
+    }
+
     /// NOP-Out, answered.
     pub fn ping(&mut self, data: &[u8]) -> Vec<u8> {
         let itt = self.itt;

@@ -130,15 +130,7 @@ fn an_idle_initiator_is_asked_whether_it_lives(backend: Choice) {
     for _ in 0..2 {
         let asked = lives.receive().expect("a question");
         assert_eq!(asked.opcode(), opcode::NOP_IN);
-        let mut bhs = [0; wire::iscsi::BHS_LEN];
-        bhs[0] = opcode::NOP_OUT | 0x40;
-        bhs[1] = wire::iscsi::flags::FINAL;
-        bhs[16..20].fill(0xff);
-        // Target Transfer Tag, as it came.
-        bhs[20..24].copy_from_slice(&asked.bhs[20..24]);
-        bhs[24..28].copy_from_slice(&lives.cmd_sn.to_be_bytes());
-        bhs[28..32].copy_from_slice(&lives.exp_stat_sn.to_be_bytes());
-        lives.send(bhs, &[]);
+        lives.answer_nop(&asked);
     }
     let asked = silent.receive().expect("a question");
     assert_eq!(asked.opcode(), opcode::NOP_IN);

@@ -2,6 +2,7 @@
 
 use needs::each_driver;
 use std::sync::Arc;
+use std::time::Duration;
 
 use reactor::Choice;
 use store::{Kind, Volume};
@@ -322,5 +323,52 @@ fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
     let mut again = login(1);
     let read = again.command(0, &read_16(7, 1), BLOCK as u32);
     assert!(read.data == zeros, "it never began");
+    stop(running);
+}
+
+/// A target that has no room for more commands does not receive what the initiator
+/// answers, and does not take it for gone.
+#[each_driver]
+fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
+    const READS: u64 = 1000;
+    let mut config = config(backend, Limits::default(), 16 << 20);
+    let limits = &mut config.iscsi_targets[0].target.limits;
+    (limits.queue_depth, limits.nop_in_interval_ms) = (1024, 200);
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = target::parts::start_with(config, volumes).expect("starts");
+    let mut client = Client::login(portal(&running), &Who::new(1))
+        .expect("in")
+        .calm(&[0]);
+    gate.shut();
+    for n in 0..READS {
+        client.start_read(0, &read_16(n, 1), BLOCK as u32);
+    }
+    until("they hang", || gate.hanging() >= 500);
+    // Several times what an initiator has to answer in; it answers at once.
+    for _ in 0..20 {
+        let patience = client.stream.read_timeout().expect("known");
+        let wait = Some(Duration::from_millis(100));
+        client.stream.set_read_timeout(wait).expect("settable");
+        let has_more = client.stream.peek(&mut [0]).is_ok_and(|len| len > 0);
+        client.stream.set_read_timeout(patience).expect("settable");
+        if has_more {
+            let asked = client.receive().expect("a question");
+            assert_eq!(asked.opcode(), opcode::NOP_IN);
+            client.answer_nop(&asked);
+        }
+    }
+    assert!(gate.hanging() < READS as usize, "not all of them have room");
+    gate.open();
+    let mut ended = 0;
+    while ended < READS {
+        let pdu = client.receive().expect("the session goes on");
+        match pdu.opcode() {
+            opcode::NOP_IN => client.answer_nop(&pdu),
+            opcode::DATA_IN => ended += u64::from(pdu.bhs[1] & flags::STATUS != 0),
+            _ => ended += 1,
+        }
+    }
     stop(running);
 }
