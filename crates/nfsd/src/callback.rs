@@ -25,9 +25,12 @@ const PATIENCE: Nanos = 10_000_000_000;
 /// Until something that could not be said, or was not heard rightly, is said
 /// again.
 const PAUSE: Nanos = 1_000_000_000;
-/// What waits for a way to its client at most; clients ask again for all of it,
-/// and delegations are revoked.
+/// What waits for a way to its client: of all clients together, of which no client has
+/// more than a part of what is left. Clients ask again for what there is no room for, and
+/// delegations are revoked.
 const WAITING_MAX: usize = 64 * 1024;
+/// That may wait for every client, whatever waits for others.
+const WAITING_MIN: usize = 64;
 
 /// A call to a client, for its driver to make.
 #[derive(Debug)]
@@ -195,10 +198,11 @@ impl Outbox {
 
     fn wait(&self, errand: Errand, due: Nanos) {
         let mut inner = self.inner();
-        if inner.waiting_len < WAITING_MAX {
-            inner.waiting_len += 1;
-            let its = inner.waiting.entry(errand.client()).or_default();
+        let left = WAITING_MAX.saturating_sub(inner.waiting_len);
+        let its = inner.waiting.entry(errand.client()).or_default();
+        if its.len() < WAITING_MIN.max(left / 4) {
             its.push_back((due, errand));
+            inner.waiting_len += 1;
         }
     }
 
