@@ -190,6 +190,8 @@ struct Entry {
     /// Where it was made from.
     host: u64,
     is_confirmed: bool,
+    /// What it was before it started again.
+    before: Option<clientid4>,
     sequenceid: sequenceid4,
     /// The last session that was made, for one who asks again.
     last: Option<Arc<Session>>,
@@ -309,6 +311,14 @@ impl Server {
         let registry = self.registry();
         let record = registry.clients.get(&id)?;
         record.is_confirmed.then(|| record.client.clone())
+    }
+
+    /// What the client of a name, of sessions or of version 4.0, was before it started
+    /// again.
+    pub fn before(&self, minor: u32, name: &[u8]) -> Option<clientid4> {
+        let registry = self.registry();
+        let owner = registry.owners[usize::from(minor > 0)].get(name)?;
+        registry.clients[&owner.confirmed?].before
     }
 
     /// All confirmed clients.

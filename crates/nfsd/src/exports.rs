@@ -424,6 +424,12 @@ impl Exports {
         self.index(id).map(|at| &self.exports[at])
     }
 
+    /// The file system of this instance, if it is exported.
+    pub(crate) fn file_system(&self, instance: u64) -> Option<&Arc<dyn FileSystem>> {
+        let mut all = self.exports.iter().map(|export| &export.fs);
+        all.find(|fs| fs.info().instance == instance)
+    }
+
     #[inline]
     pub(crate) fn index(&self, id: u32) -> Option<usize> {
         let at = self.by_id.binary_search_by_key(&id, |&(id, _)| id).ok()?;

@@ -37,6 +37,8 @@ mod status;
 mod turn;
 mod v3;
 
+use std::sync::{Mutex, Weak};
+
 use machine::Nanos;
 use nfs::server::Server;
 use nfs::server::files::Files;
@@ -89,6 +91,8 @@ pub struct Nfsd {
     pub outbox: callback::Outbox,
     /// What is exported.
     pub exports: exports::Live,
+    /// What was exported before, as long as states are taken away of files there.
+    left_exports: Mutex<Vec<Weak<Exports>>>,
     /// Calls of NFSv3 and 4.0 that must not be executed twice.
     pub(crate) pasts: past::Pasts,
     /// Who has mounted what with NFSv3.
@@ -115,6 +119,7 @@ impl Nfsd {
             copies: offload::Copies::default(),
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),
+            left_exports: Mutex::default(),
             pasts: past::Pasts::default(),
             mounts: mount::Mounts::default(),
             events: events::Events::default(),

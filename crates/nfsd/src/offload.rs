@@ -20,7 +20,7 @@ use wire::xdr::{Encode, List};
 use crate::callback::{Ended, Errand};
 use crate::pseudo::Place;
 use crate::run::{self, Ask, Outcome, Run};
-use crate::{Nfsd, open, status::status};
+use crate::{Exports, Nfsd, open, status::status};
 
 /// A copy of more than this goes on after its COPY was answered, where the
 /// client would have it so.
@@ -351,9 +351,9 @@ pub enum Work {
     Close(Arc<dyn FileSystem>, FileId),
     /// A copy.
     Copy(Arc<dyn FileSystem>, Arc<Copy>),
-    /// States are taken away, in so many turns as it takes; of files in this file system,
-    /// if it is exported no longer.
-    Remove(Box<Removal>, Option<Arc<dyn FileSystem>>),
+    /// States are taken away, in so many turns as it takes; of files in file systems that
+    /// these have.
+    Remove(Box<Removal>, Vec<Arc<Exports>>),
 }
 
 /// What work finds around it while it runs.
@@ -407,8 +407,8 @@ impl Work {
         around: &mut WorkAround<'_>,
     ) -> Option<Task> {
         let fs = match self {
-            Work::Remove(removal, fs) => {
-                let is_done = around.nfsd.remove_some(removal, fs.as_ref());
+            Work::Remove(removal, exports) => {
+                let is_done = around.nfsd.remove_some(removal, exports);
                 return (!is_done).then(|| next_turn(around));
             }
             Work::Copy(fs, copy) => {

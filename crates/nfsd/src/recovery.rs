@@ -1,11 +1,12 @@
 //! What becomes of clients and their state as time passes: leases, courtesy,
 //! grace, revocation (RFC 8881, sections 8.3, 8.4, 10.4.5).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, Weak};
 
-use machine::Nanos;
+use machine::{Nanos, work};
 use nfs::server::files::{FileKey, Refused, Removal};
-use store::fs::{FileId, FileSystem};
+use store::fs::FileId;
 use wire::nfs4::{
     SEQ4_STATUS_ADMIN_STATE_REVOKED, SEQ4_STATUS_RECALLABLE_STATE_REVOKED, clientid4, nfsstat4,
 };
@@ -50,16 +51,24 @@ impl Nfsd {
     /// exported no longer is taken away from them.
     pub fn set_exports(&self, exports: Exports) {
         let before = self.exports.load();
-        let kept: Vec<u64> = exports.iter().map(|e| e.fs().info().instance).collect();
+        let systems = |exports: &Exports| -> BTreeSet<u64> {
+            let all = exports.iter().map(|export| export.fs().info().instance);
+            all.collect()
+        };
+        let gone = &systems(&before) - &systems(&exports);
+        // Before they go: a client that goes meanwhile may have files open there.
+        let mut left = self.left_exports();
+        left.retain(|exports| exports.strong_count() > 0);
+        left.push(Arc::downgrade(&before));
+        drop(left);
         self.exports.swap(exports);
-        for gone in before.iter() {
-            let fs = gone.fs();
-            let system = fs.info().instance;
-            if kept.contains(&system) {
-                continue;
-            }
-            self.remove(self.files.revoke_system(system), Some(fs.clone()));
+        for system in gone {
+            self.remove(self.files.revoke_system(system), vec![before.clone()]);
         }
+    }
+
+    fn left_exports(&self) -> MutexGuard<'_, Vec<Weak<Exports>>> {
+        self.left_exports.lock().expect("nobody panics with it")
     }
 
     /// Clients are gone: so is what they had.
@@ -73,33 +82,32 @@ impl Nfsd {
 
     /// A client is gone: so is what it had.
     pub(crate) fn forget(&self, client: clientid4) {
-        if let Some(removal) = self.files.forget_client(client) {
-            self.remove(removal, None);
-        }
+        let Some(removal) = self.files.forget_client(client) else {
+            return;
+        };
+        let mut exports = vec![self.exports.load()];
+        exports.extend(self.left_exports().iter().filter_map(Weak::upgrade));
+        self.remove(removal, exports);
     }
 
     /// States go, as far as the turn has a share for it: the rest goes on without a call.
-    /// Files that were open are in `fs`, if that is exported no longer.
-    fn remove(&self, mut removal: Removal, fs: Option<Arc<dyn FileSystem>>) {
-        if !self.remove_some(&mut removal, fs.as_ref()) {
-            self.work.add(Work::Remove(Box::new(removal), fs));
+    /// Files that were open are in file systems that these have.
+    fn remove(&self, mut removal: Removal, exports: Vec<Arc<Exports>>) {
+        if work::is_used_up() || !self.remove_some(&mut removal, &exports) {
+            self.work.add(Work::Remove(Box::new(removal), exports));
         }
     }
 
     /// One step of that; whether it was the last one.
-    pub(crate) fn remove_some(
-        &self,
-        removal: &mut Removal,
-        fs: Option<&Arc<dyn FileSystem>>,
-    ) -> bool {
+    pub(crate) fn remove_some(&self, removal: &mut Removal, exports: &[Arc<Exports>]) -> bool {
         let removed = self.files.take_away(removal);
         for client in (removed.losers.into_iter()).filter_map(|id| self.server.client(id)) {
             client.set_status_flags(SEQ4_STATUS_ADMIN_STATE_REVOKED, 0);
         }
         for (system, file) in removed.closed {
-            match fs {
-                Some(fs) => self.work.add(Work::Close(fs.clone(), FileId(file))),
-                None => self.close_later((system, file)),
+            let fs = exports.iter().find_map(|e| e.file_system(system));
+            if let Some(fs) = fs {
+                self.work.add(Work::Close(fs.clone(), FileId(file)));
             }
         }
         removed.is_done
@@ -113,19 +121,25 @@ impl Nfsd {
         }
     }
 
-    /// An open that nobody has any more.
-    pub(crate) fn close_later(&self, (system, file): FileKey) {
-        if let Some(fs) = self.file_system(system) {
-            self.work.add(Work::Close(fs, FileId(file)));
+    /// Whether a client may say that it comes, as one that has started again or not: what
+    /// it had before its last start is gone. Else who starts again and again would have
+    /// more than others may.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY.
+    pub(crate) fn check_arrival(&self, minor: u32, name: &[u8]) -> Result<(), nfsstat4> {
+        let before = self.server.before(minor, name);
+        match before.is_some_and(|before| self.files.is_leaving(before)) {
+            true => Err(nfsstat4::NFS4ERR_DELAY),
+            false => Ok(()),
         }
     }
 
-    /// A file system that is exported.
-    fn file_system(&self, system: u64) -> Option<Arc<dyn FileSystem>> {
-        let exports = self.exports.load();
-        let mut all = exports.iter();
-        let export = all.find(|export| export.fs().info().instance == system)?;
-        Some(export.fs().clone())
+    /// An open that nobody has any more.
+    pub(crate) fn close_later(&self, (system, file): FileKey) {
+        if let Some(fs) = self.exports.load().file_system(system) {
+            self.work.add(Work::Close(fs.clone(), FileId(file)));
+        }
     }
 
     /// Who waited for a lock that can be had is told.

@@ -210,6 +210,7 @@ impl Server {
             client: Arc::new(client),
             host: owner.host,
             is_confirmed: false,
+            before: None,
             sequenceid: 0,
             last: None,
             sessions: Vec::new(),
@@ -437,6 +438,7 @@ impl Registry {
         let owner = owners.entry(name).or_default();
         let before = owner.confirmed.replace(id);
         owner.unconfirmed = None;
+        entry.before = before;
         if let Some(before) = before {
             self.remove(before, Departure::Restarted);
         }

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use machine::work::TURN_UNITS_MAX;
-use nfs::server::files::{LockArgs, OpenArgs, OwnerKind, Share, State};
+use machine::work::{self, OPERATION_UNITS_MAX, TURN_UNITS_MAX};
+use nfs::server::files::{LockArgs, OpenArgs, OwnerKind, Refused, Share, State, Waiter};
 use nfs::server::locks::Range;
 use nfsd::Nfsd;
+use nfsd::exports::{Export, Exports};
+use store::fs::Memory;
 use wire::nfs4::*;
-use wire::xdr::Opaque;
+use wire::xdr::{Decode, List, Opaque};
 
 use crate::world::*;
 use nfs_argop4 as arg;
@@ -20,13 +22,13 @@ const OWNERS: u64 = 16_300;
 /// What an operation costs beyond the share that its turn had left.
 const STEP_UNITS_MAX: u64 = 2048;
 
-/// An open of a file of a file system that is none of this server's.
-fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: u64) -> Arc<State> {
+/// An open of a file of a file system that may be none of this server's.
+fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: (u64, u64)) -> Arc<State> {
     let opened = nfsd.files.open(&OpenArgs {
         client,
         uid: 0,
         owner,
-        file: (8, file),
+        file,
         share: Share { access: 3, deny: 0 },
         delegate: None,
         must_confirm: false,
@@ -57,6 +59,14 @@ fn open(world: &mut World, client: &mut Client, name: &str) -> (Arc<State>, Vec<
     let files = &world.server.nfsd.files;
     let state = files.find(client.id, &opened.stateid);
     (state.expect("it is open"), handle)
+}
+
+/// The first byte, for oneself.
+fn first_range() -> LockArgs {
+    LockArgs {
+        range: Range::new(0, 1).expect("a range"),
+        is_exclusive: true,
+    }
 }
 
 fn lock(nfsd: &Nfsd, open: &State, owner: &[u8], start: u64) -> Arc<State> {
@@ -148,6 +158,175 @@ fn client_that_is_evicted_loses_65000_states_in_steps() {
     check_turns(&world);
 }
 
+/// Else who comes again and again has more and more.
+#[test]
+fn client_starts_again_when_what_it_had_two_starts_ago_is_gone() {
+    for minor in [0, 1] {
+        let mut world = World::new();
+        let a = world.client("a", minor);
+        for file in 0..2000 {
+            open_elsewhere(&world.server.nfsd, a.id, b"o", (8, file));
+        }
+        watch(&mut world);
+        world.server.rests = true;
+        world.verifier = *b"again  1";
+        let a = world.client("a", minor);
+        let introduce = |world: &mut World| {
+            let ops = world.introduction("a", minor);
+            world.plain(a.conn, minor, &ops).status
+        };
+        world.verifier = *b"again  2";
+        assert_eq!(introduce(&mut world), NFS4ERR_DELAY);
+        world.client("b", minor);
+        world.server.rests = false;
+        world.server.advance(1);
+        assert_eq!(introduce(&mut world), NFS4_OK);
+    }
+}
+
+/// In one turn they are all exported no longer.
+#[test]
+fn states_in_8_file_systems_are_revoked_in_steps() {
+    let mut world = World::new();
+    let mut a = world.client("a", 1);
+    let fs = |system: u64| {
+        let fs = Memory::new("one of many", 1 << 20, system, world.server.time);
+        let fs = Arc::new(fs.expect("memory"));
+        Export::new(&format!("/{system}"), fs, Vec::new()).expect("an export")
+    };
+    let all = Exports::new((20..28).map(fs).collect(), world.server.time);
+    let nfsd = &world.server.nfsd;
+    nfsd.set_exports(all.expect("exports"));
+    for file in 0..60_000 {
+        let copy = nfsd.files.begin_copy((a.id, 0), (20 + file % 8, file));
+        copy.expect("there is room");
+    }
+    let mut units = 0;
+    work::take_turn(&mut units, TURN_UNITS_MAX, || {
+        nfsd.set_exports(Exports::default());
+    });
+    let max = TURN_UNITS_MAX + OPERATION_UNITS_MAX;
+    assert!(units <= max, "{units} units in one turn");
+    world.server.advance(1);
+    assert_eq!(states(&world, &a), 0);
+    world.run(&mut a, root());
+    assert_eq!(a.flags, SEQ4_STATUS_ADMIN_STATE_REVOKED);
+}
+
+fn files_free(world: &mut World, client: &mut Client) -> u64 {
+    let ops = root().op(arg::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(&[1 << FATTR4_FILES_FREE]),
+    }));
+    let mut answer = world.run(client, ops);
+    answer.ok(nfs_opnum4::OP_PUTROOTFH);
+    answer.ok(nfs_opnum4::OP_GETATTR).with(|from| {
+        let attributes = fattr4::decode(from).expect("attributes");
+        let value = attributes.attr_vals.0.try_into();
+        u64::from_be_bytes(value.expect("8 bytes"))
+    })
+}
+
+/// Whichever comes first, the file system is told of each open that has gone.
+#[test]
+fn files_are_let_go_of_a_client_that_is_evicted_while_its_export_goes() {
+    for is_evicted_first in [false, true] {
+        let mut world = World::new();
+        let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+        let before = files_free(&mut world, &mut b);
+        for file in 0..1000 {
+            world.create(&mut a, "o", &format!("f{file}"));
+        }
+        watch(&mut world);
+        world.server.rests = true;
+        let evict = |world: &mut World| assert!(world.server.evict(a.id));
+        if is_evicted_first {
+            evict(&mut world);
+        }
+        let nfsd = &world.server.nfsd;
+        work::take_turn(&mut 0, TURN_UNITS_MAX, || {
+            nfsd.set_exports(Exports::default());
+        });
+        if !is_evicted_first {
+            evict(&mut world);
+        }
+        world.server.rests = false;
+        world.server.advance(1);
+        world.server.nfsd.set_exports(exports(&world.fs, "/"));
+        for file in 0..1000 {
+            let removed = world.last(&mut b, root().remove(&format!("f{file}")));
+            assert_eq!(removed, NFS4_OK);
+        }
+        assert_eq!(files_free(&mut world, &mut b), before);
+    }
+}
+
+/// What happens to a client between two steps of its CLOSE ends that, and costs nobody
+/// else anything.
+#[test]
+fn close_in_steps_meets_whatever_happens_to_its_client() {
+    type Happens = fn(&Nfsd, &State);
+    let evicted: Happens = |nfsd, open| assert!(nfsd.evict(open.client));
+    let unexported: Happens = |nfsd, _| nfsd.set_exports(Exports::default());
+    let opened_again: Happens = |nfsd, open| {
+        let again = nfsd.files.open(&OpenArgs {
+            client: open.client,
+            uid: 0,
+            owner: &open.owner.name,
+            file: open.file,
+            share: Share { access: 1, deny: 0 },
+            delegate: None,
+            must_confirm: false,
+            now: 0,
+        });
+        assert!(matches!(again, Err(Refused::Status(NFS4ERR_DELAY))));
+        let locked = nfsd.files.lock_first(open, b"new", first_range());
+        assert!(matches!(locked, Err(Refused::Status(NFS4ERR_DELAY))));
+        let share = Share { access: 1, deny: 0 };
+        let downgraded = nfsd.files.downgrade(open, share);
+        assert_eq!(downgraded, Err(NFS4ERR_DELAY));
+    };
+    let closed: Happens = |nfsd, open| while nfsd.files.close(open) == Ok(false) {};
+    for minor in [0, 1] {
+        let gone = match minor {
+            0 => nfsstat4::NFS4ERR_EXPIRED,
+            _ => nfsstat4::NFS4ERR_BAD_STATEID,
+        };
+        for (happens, comes_to) in [
+            (evicted, gone),
+            (unexported, nfsstat4::NFS4ERR_STALE),
+            (opened_again, NFS4_OK),
+            (closed, nfsstat4::NFS4ERR_BAD_STATEID),
+        ] {
+            let mut world = World::new();
+            let mut a = world.client("a", minor);
+            let (state, handle) = open(&mut world, &mut a, "f");
+            let nfsd = &world.server.nfsd;
+            let stateid = nfs::server::files::stateid(nfsd.server.boot(), &state);
+            for owner in 0..4000_u64 {
+                lock(nfsd, &state, &owner.to_be_bytes(), owner * 2);
+            }
+            watch(&mut world);
+            let of_step = state.clone();
+            let mut once = Some(());
+            world.server.after_save = Some(Box::new(move |nfsd| {
+                if once.take().is_some() {
+                    happens(nfsd, &of_step);
+                }
+            }));
+            let came_to = world.last(&mut a, at(&handle).close(3, stateid));
+            assert_eq!(came_to, comes_to, "version 4.{minor}");
+            world.server.after_save = None;
+            world.server.advance(1);
+            assert_eq!(states(&world, &a), 0);
+            world.server.nfsd.set_exports(exports(&world.fs, "/"));
+            let mut b = world.client("b", 1);
+            let (stateid, handle) = world.create(&mut b, "o", "f");
+            let ops = first_byte(&b, &handle, stateid);
+            assert_eq!(world.last(&mut b, ops), NFS4_OK, "version 4.{minor}");
+        }
+    }
+}
+
 #[test]
 fn lock_in_the_way_of_which_the_lease_has_run_out_is_delayed_and_then_had() {
     let mut world = World::new();
@@ -234,7 +413,7 @@ fn lock_owner_of_30000_files_is_released_in_steps() {
     let mut a = world.client("a", 0);
     let nfsd = &world.server.nfsd;
     for file in 1000..31_000 {
-        let state = open_elsewhere(nfsd, a.id, b"o", file);
+        let state = open_elsewhere(nfsd, a.id, b"o", (8, file));
         let lock = lock(nfsd, &state, b"l", 0);
         nfsd.files
             .unlock(&lock, Range::new(0, 1).expect("a range"))
@@ -344,6 +523,21 @@ fn write_of_a_file_that_2000_clients_read_recalls_a_bounded_number() {
     world.open(&mut b, args).expect("nobody has it");
 }
 
+/// How many recalls a client hears that answers each of them.
+fn recalls_heard(world: &mut World, client: &Client) -> usize {
+    let mut recalled = 0;
+    loop {
+        let called = world.called(client.conn);
+        if called.is_empty() {
+            return recalled;
+        }
+        recalled += called.len();
+        for called in called {
+            world.answer(client, &called, nfs_cb_opnum4::OP_CB_RECALL, NFS4_OK);
+        }
+    }
+}
+
 /// What is to be said to a client waits for a slot of its own sessions, and is said as
 /// soon as there is one.
 #[test]
@@ -364,17 +558,50 @@ fn client_with_3000_delegations_is_asked_for_all_as_fast_as_it_answers() {
         let delayed = world.last(&mut b, at(handle).write(ANONYMOUS, 0, b"x"));
         assert_eq!(delayed, NFS4ERR_DELAY);
     }
-    let mut recalled = 0;
-    loop {
-        let called = world.called(a.conn);
-        if called.is_empty() {
-            break;
-        }
-        recalled += called.len();
-        for called in called {
-            world.answer(&a, &called, nfs_cb_opnum4::OP_CB_RECALL, NFS4_OK);
-        }
-    }
+    let recalled = recalls_heard(&mut world, &a);
     assert_eq!(recalled, handles.len(), "without waiting for anything else");
     check_turns(&world);
+}
+
+/// What cannot be said to one keeps nobody else from hearing what is for it.
+#[test]
+fn client_that_answers_nothing_takes_no_room_from_calls_to_others() {
+    let mut world = World::new();
+    let (mut a, mut b, deaf) = (
+        world.client("a", 1),
+        world.client("b", 1),
+        world.client("deaf", 1),
+    );
+    let (state, handle) = open(&mut world, &mut b, "locked");
+    for _ in 0..260 {
+        let files = &world.server.nfsd.files;
+        let held = lock(&world.server.nfsd, &state, b"holder", 0);
+        for owner in 0..256_u64 {
+            let waiter = Waiter {
+                client: deaf.id,
+                owner: owner.to_be_bytes()[..].into(),
+                handle: handle[..].into(),
+            };
+            files.wait_for_lock(held.file, waiter, first_range());
+        }
+        let unlocked = files.unlock(&held, first_range().range);
+        unlocked.expect("it is held");
+        // The tick tells who waited.
+        world.server.advance(1);
+    }
+    let mut handles = Vec::new();
+    for file in 0..20 {
+        let name = format!("f{file}");
+        handles.push(world.file(&mut b, &name));
+        let args = opening(&a, "o", &name);
+        let opened = world.open(&mut a.clone(), args);
+        a.sequence += 1;
+        assert!(opened.expect("it is there").delegation.is_some());
+    }
+    for handle in &handles {
+        let delayed = world.last(&mut b, at(handle).write(ANONYMOUS, 0, b"x"));
+        assert_eq!(delayed, NFS4ERR_DELAY);
+    }
+    assert_eq!(recalls_heard(&mut world, &a), handles.len());
+    assert_eq!(world.called(deaf.conn).len(), 4, "as many as it has slots");
 }

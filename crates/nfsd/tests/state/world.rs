@@ -427,21 +427,35 @@ impl World {
         }
     }
 
-    fn old_client(&mut self, conn: usize, name: &str) -> Client {
-        let set = Ops::default().op(arg::OP_SETCLIENTID(SETCLIENTID4args {
-            client: nfs_client_id4 {
-                verifier: self.verifier,
-                id: Opaque(name.as_bytes()),
-            },
-            callback: cb_client4 {
-                cb_program: 0x4000_0000,
-                cb_location: clientaddr4 {
-                    r_netid: Opaque(b"tcp"),
-                    r_addr: Opaque(b"127.0.0.1.0.9"),
+    /// How a client says who it is.
+    pub fn introduction(&self, name: &str, minor: u32) -> Ops {
+        let (verifier, id) = (self.verifier, Opaque(name.as_bytes()));
+        Ops::default().op(match minor {
+            0 => arg::OP_SETCLIENTID(SETCLIENTID4args {
+                client: nfs_client_id4 { verifier, id },
+                callback: cb_client4 {
+                    cb_program: 0x4000_0000,
+                    cb_location: clientaddr4 {
+                        r_netid: Opaque(b"tcp"),
+                        r_addr: Opaque(b"127.0.0.1.0.9"),
+                    },
                 },
-            },
-            callback_ident: 1,
-        }));
+                callback_ident: 1,
+            }),
+            _ => arg::OP_EXCHANGE_ID(EXCHANGE_ID4args {
+                eia_clientowner: client_owner4 {
+                    co_verifier: verifier,
+                    co_ownerid: id,
+                },
+                eia_flags: EXCHGID4_FLAG_USE_NON_PNFS,
+                eia_state_protect: state_protect4_a::SP4_NONE,
+                eia_client_impl_id: List::Of(&[]),
+            }),
+        })
+    }
+
+    fn old_client(&mut self, conn: usize, name: &str) -> Client {
+        let set = self.introduction(name, 0);
         let mut answer = self.plain(conn, 0, &set);
         let set: SETCLIENTID4resok = answer.ok(nfs_opnum4::OP_SETCLIENTID).get();
         let confirm = Ops::default().op(arg::OP_SETCLIENTID_CONFIRM(SETCLIENTID_CONFIRM4args {
@@ -461,15 +475,7 @@ impl World {
     }
 
     fn session_client(&mut self, conn: usize, name: &str, minor: u32) -> Client {
-        let exchange = Ops::default().op(arg::OP_EXCHANGE_ID(EXCHANGE_ID4args {
-            eia_clientowner: client_owner4 {
-                co_verifier: self.verifier,
-                co_ownerid: Opaque(name.as_bytes()),
-            },
-            eia_flags: EXCHGID4_FLAG_USE_NON_PNFS,
-            eia_state_protect: state_protect4_a::SP4_NONE,
-            eia_client_impl_id: List::Of(&[]),
-        }));
+        let exchange = self.introduction(name, minor);
         let mut answer = self.plain(conn, minor, &exchange);
         answer.ok(nfs_opnum4::OP_EXCHANGE_ID);
         let (id, csa_sequence) = answer.with(|from| {

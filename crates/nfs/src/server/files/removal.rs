@@ -95,7 +95,7 @@ impl Files {
         loop {
             match removal.states.next() {
                 Some(state) => self.take_state(removal, &state, &mut removed),
-                None => removed.is_done = !self.take_rest(removal, &mut removed),
+                None => removed.is_done = !self.take_rest(removal),
             }
             if removed.is_done || work::is_used_up() {
                 return removed;
@@ -103,14 +103,14 @@ impl Files {
         }
     }
 
-    /// A state goes, wherever it is.
+    /// A state goes, wherever it is; one that is over is nowhere any more.
     fn take_state(&self, removal: &mut Removal, state: &Arc<State>, removed: &mut Removed) {
         work::spend(work::OPERATION_UNITS);
-        let (was_open, was_locked) = self.take_from_file(state);
-        if was_locked {
+        let taken = self.take_from_file(state);
+        if taken.was_locked {
             removal.unlocked.insert(state.file);
         }
-        if was_open {
+        if taken.was_open {
             work::spend(work::OPERATION_UNITS);
             removed.closed.push(state.file);
         }
@@ -119,15 +119,19 @@ impl Files {
                 by_owner.next();
                 self.held.fetch_sub(1, Ordering::Relaxed);
             }
-            Whose::InSystem { .. } => {
+            Whose::InSystem { .. } if taken.was_there => {
                 state.mark(REVOKED | BY_ADMIN);
                 self.count_revoked(state.client);
+                if removed.losers.last() != Some(&state.client) {
+                    removed.losers.push(state.client);
+                }
             }
+            Whose::InSystem { .. } => {}
         }
     }
 
     /// What there is beside states, or states of the next client; whether there is more.
-    fn take_rest(&self, removal: &mut Removal, removed: &mut Removed) -> bool {
+    fn take_rest(&self, removal: &mut Removal) -> bool {
         work::spend(1);
         match &mut removal.whose {
             Whose::Gone { owners, .. } => {
@@ -139,9 +143,6 @@ impl Files {
             Whose::InSystem { system, clients } => {
                 if let Some(client) = clients.next() {
                     let states = self.states_of(client, |state| state.file.0 == *system);
-                    removed
-                        .losers
-                        .extend((!states.is_empty()).then_some(client));
                     removal.states = Box::new(states.into_iter());
                     return true;
                 }
@@ -160,26 +161,27 @@ impl Files {
         false
     }
 
-    /// A state goes from its file; whether it was an open, and whether it had locks.
-    fn take_from_file(&self, state: &Arc<State>) -> (bool, bool) {
+    /// A state goes from its file, where it has not gone before.
+    fn take_from_file(&self, state: &Arc<State>) -> Taken {
+        let mut taken = Taken::default();
         let mut shard = self.shard(state.file);
-        let was_over = state.is_over();
-        state.mark(GONE);
-        if state.kind == Kind::Delegation && !was_over {
-            self.delegations.fetch_sub(1, Ordering::Relaxed);
+        if state.is_over() {
+            return taken;
         }
+        taken.was_there = true;
+        state.mark(GONE);
         let Some(file) = shard.get_mut(&state.file) else {
-            return (false, false);
+            return taken;
         };
-        let (mut was_open, mut was_locked) = (false, false);
         match state.kind {
-            Kind::Open => was_open = file.opens.remove(state),
+            Kind::Open => taken.was_open = file.opens.remove(state),
             Kind::Lock { .. } => {
                 file.lock_states.remove(state);
-                was_locked =
+                taken.was_locked =
                     file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id));
             }
             Kind::Delegation => {
+                self.delegations.fetch_sub(1, Ordering::Relaxed);
                 work::spend(file.delegations.len() as u64);
                 file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state));
             }
@@ -188,6 +190,17 @@ impl Files {
         if file.is_empty() {
             shard.remove(&state.file);
         }
-        (was_open, was_locked)
+        taken
     }
+}
+
+/// What a state was that has been taken away.
+#[derive(Default)]
+struct Taken {
+    /// It was not over before.
+    was_there: bool,
+    /// A file was open by it.
+    was_open: bool,
+    /// It had locks.
+    was_locked: bool,
 }

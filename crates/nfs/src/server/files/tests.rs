@@ -452,6 +452,87 @@ fn the_administrator_takes_a_file_system_away() {
     assert!(no_trace(&files));
 }
 
+/// Opens of A in file system 2, each by an owner of its own.
+fn open_in_system_2(files: &Files, count: u64) -> Vec<Arc<State>> {
+    let open = |number: u64| {
+        let owner = number.to_be_bytes();
+        let args = OpenArgs {
+            file: (2, number),
+            ..args(A, &owner, READ | WRITE, 0)
+        };
+        files.open(&args).unwrap().state
+    };
+    (0..count).map(open).collect()
+}
+
+/// As little as a turn without a share takes away.
+fn take_one(files: &Files, removal: &mut Removal) -> Removed {
+    work::take_turn(&mut 0, 1, || files.take_away(removal))
+}
+
+/// A file system with two paths is exported by neither any more.
+#[test]
+fn state_that_two_removals_take_away_is_freed_once() {
+    let files = files();
+    let states = open_in_system_2(&files, 3);
+    let mut removals = [files.revoke_system(2), files.revoke_system(2)];
+    let mut closed = Vec::new();
+    let mut is_done = [false; 2];
+    while is_done != [true; 2] {
+        for (removal, is_done) in removals.iter_mut().zip(&mut is_done) {
+            if !*is_done {
+                let removed = take_one(&files, removal);
+                closed.extend(removed.closed);
+                *is_done = removed.is_done;
+            }
+        }
+    }
+    closed.sort_unstable();
+    assert_eq!(closed, [(2, 0), (2, 1), (2, 2)]);
+    let freed: Vec<_> = states.iter().map(|state| files.free(state)).collect();
+    assert_eq!(freed, [Ok(false), Ok(false), Ok(true)]);
+    assert!(no_trace(&files));
+}
+
+#[test]
+fn state_that_its_client_gives_up_meanwhile_is_not_revoked() {
+    let files = files();
+    let states = open_in_system_2(&files, 2);
+    let mut removal = files.revoke_system(2);
+    let found = take_one(&files, &mut removal);
+    assert!(
+        found.losers.is_empty(),
+        "they are found, and not taken away yet"
+    );
+    files.close(&states[0]).unwrap();
+    while !take_one(&files, &mut removal).is_done {}
+    let over = [0, 1].map(|at| states[at].check(0, true).unwrap_err());
+    let (closed, revoked) = (
+        nfsstat4::NFS4ERR_BAD_STATEID,
+        nfsstat4::NFS4ERR_ADMIN_REVOKED,
+    );
+    assert_eq!(over, [closed, revoked]);
+    assert_eq!(files.free(&states[1]), Ok(true), "that was all of it");
+    assert!(no_trace(&files));
+}
+
+/// Who has freed all that is gone so far hears of what goes later.
+#[test]
+fn every_step_that_revokes_names_who_loses() {
+    let files = files();
+    let states = open_in_system_2(&files, 3);
+    let mut removal = files.revoke_system(2);
+    loop {
+        let before = states.iter().filter(|state| state.is_over()).count();
+        let removed = take_one(&files, &mut removal);
+        let has_lost = states.iter().filter(|state| state.is_over()).count() > before;
+        assert_eq!(removed.losers, vec![A; usize::from(has_lost)]);
+        if removed.is_done {
+            return;
+        }
+    }
+}
+
 #[test]
 fn copies_are_states() {
     let files = files();
