@@ -107,7 +107,7 @@ struct Holdings {
     held: Arc<AtomicUsize>,
     /// Of version 4.0: owners number what they ask.
     is_sequenced: bool,
-    states: HashMap<u32, Arc<State>>,
+    states: BTreeMap<u32, Arc<State>>,
     /// Their owners and numbers.
     by_owner: BTreeSet<(LockOwner, u32)>,
     owners: BTreeMap<OwnerKey, Arc<Owner>>,
@@ -123,7 +123,7 @@ impl Holdings {
         Holdings {
             held: held.clone(),
             is_sequenced: false,
-            states: HashMap::new(),
+            states: BTreeMap::new(),
             by_owner: BTreeSet::new(),
             owners: BTreeMap::new(),
             next: 0,

@@ -79,11 +79,13 @@ fn lock(nfsd: &Nfsd, open: &State, owner: &[u8], start: u64) -> Arc<State> {
 }
 
 /// A client has locks in some files, by very many owners. The state of the lock of the
-/// first byte of the first file, and the handle of that.
+/// first byte of the last file, and the handle of that: states are taken away in the
+/// order that they were made in.
 fn fill(world: &mut World, client: &mut Client) -> (Arc<State>, Vec<u8>) {
     let mut first = None;
     for file in 0..FILES {
         let (state, handle) = open(world, client, &format!("f{file}"));
+        first = None;
         for owner in 0..OWNERS {
             let lock = lock(&world.server.nfsd, &state, &owner.to_be_bytes(), owner * 2);
             first.get_or_insert_with(|| (lock, handle.clone()));
@@ -334,7 +336,7 @@ fn lock_in_the_way_of_which_the_lease_has_run_out_is_delayed_and_then_had() {
     let mut a = world.client("a", 0);
     fill(&mut world, &mut a);
     world.server.advance(80 * SECOND);
-    let (stateid, handle) = world.create(&mut b, "o", "f0");
+    let (stateid, handle) = world.create(&mut b, "o", "f3");
     let ops = first_byte(&b, &handle, stateid);
     assert_eq!(world.last(&mut b, ops.clone()), nfsstat4::NFS4ERR_DENIED);
     world.server.advance(80 * SECOND);
