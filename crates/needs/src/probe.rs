@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,6 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use rustix::fs::{SeekFrom, XattrFlags};
-use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::Resource;
 
 /// Something that a test needs.
@@ -81,8 +79,8 @@ impl Need {
             "inode_reuse" => inode_reuse(),
             // A file of 1 PiB is refused there.
             "file_size_limit" => file_size_limit(),
-            // Reads that do not wait, in the build folder.
-            "rwf_nowait" => rwf_nowait(),
+            // A build folder that is on a disk, not in memory.
+            "build_on_disk" => build_on_disk(),
             // As many open files.
             "open_files" => open_files(&self.value)?,
             // A program of that name in the search path.
@@ -220,14 +218,12 @@ fn build_folder() -> PathBuf {
     words.nth(1).map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-fn rwf_nowait() -> Found {
-    let file = tempfile::tempfile_in(build_folder()).map_err(refused)?;
-    file.write_all_at(&[1; 512], 0).map_err(refused)?;
-    let mut bytes = [0; 512];
-    let bytes = &mut [io::IoSliceMut::new(&mut bytes)];
-    match rustix::io::preadv2(&file, bytes, 0, ReadWriteFlags::NOWAIT) {
-        Ok(_) | Err(Errno::AGAIN) => Ok(()),
-        Err(error) => Err(refused(error)),
+fn build_on_disk() -> Found {
+    const TMPFS_MAGIC: i128 = 0x0102_1994;
+    let system = rustix::fs::statfs(build_folder()).map_err(refused)?;
+    match i128::from(system.f_type) {
+        TMPFS_MAGIC => Err("the build folder is in memory".into()),
+        _ => Ok(()),
     }
 }
 
