@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "target",
+        "server",
         &[
             "auth",
             "engine",
@@ -78,7 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "control",
-        &["auth", "iscsi", "mem", "nvmf", "reactor", "store", "target"],
+        &["auth", "iscsi", "mem", "nvmf", "reactor", "server", "store"],
     ),
     (
         "client",
@@ -91,13 +91,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "sim",
         &[
             "faults", "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
-            "store", "target", "wire",
+            "server", "store", "wire",
         ],
     ),
     (
         "weft",
         &[
-            "bench", "client", "control", "mem", "reactor", "store", "target", "tune",
+            "bench", "client", "control", "mem", "reactor", "server", "store", "tune",
         ],
     ),
     (
@@ -120,13 +120,13 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("mem", &["random"]),
     ("reactor", &["needs", "random"]),
     ("store", &["needs", "random"]),
-    ("nfsd", &["doubles", "random", "target", "testkit"]),
-    ("host", &["store", "target"]),
+    ("nfsd", &["doubles", "random", "server", "testkit"]),
+    ("host", &["server", "store"]),
     (
-        "target",
+        "server",
         &["doubles", "host", "needs", "random", "testkit", "wire"],
     ),
-    ("client", &["needs", "nvmf", "target"]),
+    ("client", &["needs", "nvmf", "server"]),
     ("weft", &["host", "needs", "wire"]),
 ];
 

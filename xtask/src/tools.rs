@@ -66,9 +66,9 @@ const TSAN: Build = Build {
         ],
         &[
             "--package",
-            "target",
+            "server",
             "--test",
-            "target",
+            "nvme",
             "--",
             "what_one_protocol_writes_the_other_reads",
         ],
@@ -352,12 +352,12 @@ const GUARDED: &[Guarded] = &[
 /// Hosts of both protocols that reserve volumes of a target.
 const RESERVATIONS: &[&str] = &[
     "--package",
-    "target",
+    "server",
     "--package",
     "host",
     "--lib",
     "--test",
-    "target",
+    "nvme",
     "--test",
     "reservations",
 ];

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use needs::each_driver;
 use reactor::Choice;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
-use target::{
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Report, Running, SubsystemSpec,
 };
 
@@ -85,7 +85,7 @@ fn start_on(kind: store::Kind, backend: Choice) -> Running {
         memory_max: 256 << 20,
         ..Config::default()
     };
-    target::start(config).expect("the target starts")
+    server::start(config).expect("the target starts")
 }
 
 /// What the target has counted. A busy machine may give its reactor no turn in time.

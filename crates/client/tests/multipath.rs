@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use client::perf::{PerfArgs, Report, measure};
 use nvmf::command::AnaState;
-use target::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
+use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
 
 const NQN: &str = "nqn.2026-01.io.weft:multipath";
 
@@ -30,7 +30,7 @@ impl Served {
     /// The volume's name is what its identity is made of.
     fn of(volume: &str) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let running = target::start(Config {
+        let running = server::start(Config {
             volumes: vec![store::Spec::new(volume, store::Kind::Ram, 8 << 20, 512)],
             subsystems: vec![SubsystemSpec {
                 nqn: NQN.into(),

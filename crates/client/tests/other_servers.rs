@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use client::perf::Report;
 use files::{Files, load};
-use target::nfs::NfsSettings;
+use server::nfs::NfsSettings;
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 
 fn start(io_bytes_max: u32) -> Files {

@@ -17,8 +17,8 @@ use client::perf::{Report, default_nqn};
 use files::{Files, SHORT, load};
 use needs::each_driver;
 use reactor::Choice;
-use target::nfs::NfsSettings;
-use target::{
+use server::nfs::NfsSettings;
+use server::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
 };
 
@@ -45,7 +45,7 @@ impl Served {
             ..store::Spec::new("ram", store::Kind::Ram, SIZE, 512)
         };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let running = target::start(Config {
+        let running = server::start(Config {
             volumes: vec![volume],
             subsystems: vec![SubsystemSpec {
                 nqn: default_nqn(),

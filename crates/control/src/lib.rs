@@ -27,11 +27,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, absolute};
 
 use iscsi::{PortalGroup, Target};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
-use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 
 pub use schema::SCHEMA;
 pub use source::{Problem, Problems};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use nvmf::{Advertise, Referral};
-use target::{ListenerSpec, Protocol, check};
+use server::{ListenerSpec, Protocol, check};
 
 use crate::policy::pick;
 use crate::schema::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};

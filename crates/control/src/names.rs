@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use server::check;
 use store::{Names, Spec};
-use target::check;
 
 use crate::source::{Section, Sink};
 

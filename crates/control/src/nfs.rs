@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use target::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net, NfsSettings};
-use target::nfs::{Rule as ExportRule, Squash};
-use target::{check, nfs};
+use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net, NfsSettings};
+use server::nfs::{Rule as ExportRule, Squash};
+use server::{check, nfs};
 
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA};

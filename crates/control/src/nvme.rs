@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
-use target::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
+use server::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
 use crate::listener::spoken;

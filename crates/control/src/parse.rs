@@ -1,6 +1,6 @@
 //! From the text of a file to a configuration.
 
-use target::{Config, Limits};
+use server::{Config, Limits};
 use toml::de::DeTable;
 
 use crate::schema::{FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};

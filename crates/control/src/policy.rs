@@ -2,7 +2,7 @@
 
 use mem::CHUNK_BYTES;
 use reactor::Choice;
-use target::{Limits, Placement, Start};
+use server::{Limits, Placement, Start};
 
 use crate::source::choice;
 use crate::source::{Section, Sink, hint};

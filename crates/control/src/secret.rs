@@ -51,7 +51,7 @@ impl<'o> Secrets<'o> {
         section.missing(sink, "user", "user = \"alice\"");
         let user = section.text(sink, "user");
         if let Some(user) = &user
-            && let Err(why) = target::check::chap_user(user.value)
+            && let Err(why) = server::check::chap_user(user.value)
         {
             sink.add(&user.span, why);
         }
@@ -93,7 +93,7 @@ impl<'o> Secrets<'o> {
         };
         let secret = found.and_then(|bytes| {
             let secret = Secret::new(bytes);
-            target::check::chap_secret(&secret)?;
+            server::check::chap_secret(&secret)?;
             Ok(secret)
         });
         match secret {

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use auth::Algorithm;
 use iscsi::{Auth, DigestPolicy, InitiatorAcl, Limits, Network, PortalGroup, Redirect, Target};
 use nvmf::AnaGroup;
-use target::check::{self, iscsi_bounds};
-use target::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
+use server::check::{self, iscsi_bounds};
+use server::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
 
 use crate::listener::host_and_port;
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
@@ -47,7 +47,7 @@ pub(crate) fn read(
     secrets: &mut Secrets,
     rest: &Rest,
 ) -> Iscsi {
-    let io_bytes_max = target::Limits::default().scsi_io_bytes_max;
+    let io_bytes_max = server::Limits::default().scsi_io_bytes_max;
     let Some(iscsi) = iscsi else {
         return Iscsi {
             targets: Vec::new(),
@@ -647,7 +647,7 @@ fn ana(
             );
             sink.add(&section.span_of("ana"), text);
         }
-        let default = target::default_portal_group((0..).zip(rest.listeners));
+        let default = server::default_portal_group((0..).zip(rest.listeners));
         let groups = match reached {
             [] => &[default][..],
             groups => groups,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, NSID_MAX, Referral};
 use reactor::Choice;
+use server::{Limits, ListenerSpec, Placement, Start};
 use store::Kind;
-use target::{Limits, ListenerSpec, Placement, Start};
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use server::check;
 use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
-use target::check;
 use uuid::Uuid;
 
 use crate::names::{Taken, names};

@@ -10,7 +10,7 @@ use host::{
 };
 use mem::{Budget, Pool, Region};
 use reactor::{Completion, Driver, DriverConfig, EpollDriver, Wait};
-use target::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
+use server::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 use wire::nvme_tcp::pdu_type;
@@ -53,7 +53,7 @@ fn serve() -> Running {
         },
         ..Config::default()
     };
-    target::start(config).expect("the target starts")
+    server::start(config).expect("the target starts")
 }
 
 fn stop(mut running: Running) {

@@ -15,7 +15,7 @@ use reactor::{
     Batch, Completion, Counters, Driver, DriverConfig, EpollDriver, FallocateMode, FileIo,
     SocketId, Ticket, Token, Wait, Waker,
 };
-use target::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
+use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
@@ -166,7 +166,7 @@ impl World {
             memory_max: 64 << 20,
             ..Config::default()
         };
-        let running = target::start(config).expect("the target starts");
+        let running = server::start(config).expect("the target starts");
         let host = HostIdentity::new(None).expect("random bytes");
         let signals: Vec<Arc<PathSignal>> = (0..2).map(|_| Arc::default()).collect();
         let params: Vec<PathParams> = (0..2)

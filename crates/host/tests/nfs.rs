@@ -14,8 +14,8 @@ use std::time::Duration;
 use host::nfs::{Access, Client, Create, Error, Handle, Params};
 use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver};
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use target::{Config, ListenerSpec, Running};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::{Config, ListenerSpec, Running};
 use wire::nfs4::{nfs_ftype4, nfsstat4, stable_how4};
 
 const STABLE: stable_how4 = stable_how4::FILE_SYNC4;
@@ -57,7 +57,7 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
         memory_max: 128 << 20,
         ..Config::default()
     };
-    target::start(config).expect("the target starts")
+    server::start(config).expect("the target starts")
 }
 
 fn stop(mut running: Running) {

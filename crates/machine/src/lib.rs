@@ -2,7 +2,7 @@
 //!
 //! A [`Machine`] is one connection of one protocol as pure state: it makes no
 //! syscall, reads no clock, owns no thread and never touches payload. Its
-//! driver (the real one in `target` and `host`, the simulator's, a fuzzer)
+//! driver (the real one in `server` and `host`, the simulator's, a fuzzer)
 //! moves the bytes:
 //!
 //! 1. [`Machine::recv_plan`] says where the next bytes of the stream go. The

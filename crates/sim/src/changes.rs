@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use nvmf::command::AnaState;
 use random::Random;
+use server::parts::Outcome;
+use server::{Change, ChangeError};
 use store::ResizeError;
-use target::parts::Outcome;
-use target::{Change, ChangeError};
 
 use crate::checker::Violation;
 use crate::plan::Plan;

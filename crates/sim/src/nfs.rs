@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex};
 use nfsd::exports::{Rule, Squash};
 use random::Random;
 use reactor::Nanos;
+use server::nfs::{ExportSpec, NfsSettings};
+use server::parts::{Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
-use target::nfs::{ExportSpec, NfsSettings};
-use target::parts::{Journal, Wall};
 
 use crate::plan::NfsPlan;
 use crate::world::MS;

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use mem::Pool;
 use reactor::{Completion, Driver, Handler, Nanos, Receiver, Trimmer, Wait};
-use store::reservation::{Registrant, ScsiNexus};
-use store::{Spec, State, Volume};
-use target::parts::{Acceptor, Clerk, Mail, Opened, Placer, Shard, assemble};
-use target::{
+use server::parts::{Acceptor, Clerk, Mail, Opened, Placer, Shard, assemble};
+use server::{
     Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
 };
+use store::reservation::{Registrant, ScsiNexus};
+use store::{Spec, State, Volume};
 use uuid::Uuid;
 
 use crate::checker::Promise;
@@ -187,7 +187,7 @@ fn count(left: &mut Option<usize>) {
 /// A target that runs.
 pub struct SimTarget {
     /// What its reactors share.
-    pub shared: Arc<target::parts::Shared>,
+    pub shared: Arc<server::parts::Shared>,
     reactors: Vec<Reactor>,
     /// Listeners that are made and not asked for yet.
     spare: Arc<Mutex<Vec<OwnedFd>>>,

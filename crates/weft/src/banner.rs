@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use target::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
-use target::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
+use server::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
+use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
 /// Volumes, subsystems, targets and addresses, as a user recognises them.
 pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
@@ -155,7 +155,7 @@ pub fn notes(config: &Config) -> String {
 /// Which listeners have their ANA states together, of targets that have those of a
 /// subsystem.
 pub fn paths(config: &Config) -> String {
-    let default = target::default_portal_group((0..).zip(&config.listeners));
+    let default = server::default_portal_group((0..).zip(&config.listeners));
     let hosts_come_in =
         |number: &&u16| config.listeners[usize::from(**number)].protocol == Protocol::NvmeTcp;
     let mut lines = String::new();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, Subcommand};
-use target::Config;
+use server::Config;
 use tracing_subscriber::EnvFilter;
 
 /// Counts allocations, so that reports can say how many an I/O costs.
@@ -126,7 +126,7 @@ fn run(command: Option<Command>) -> io::Result<ExitCode> {
 
 /// Says what a start would meet on this machine, and what it would serve.
 fn check(file: &Path, config: &Config) -> io::Result<ExitCode> {
-    let (findings, served) = target::examine(config);
+    let (findings, served) = server::examine(config);
     let file = file.display();
     if findings.iter().any(|finding| finding.stops) {
         for finding in findings {

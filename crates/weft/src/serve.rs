@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mem::counters::counts_allocations;
 use serde_json::json;
-use target::{Config, Protocol, Report, Running};
+use server::{Config, Protocol, Report, Running};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
@@ -55,7 +55,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let mut running = match target::start(config) {
+    let mut running = match server::start(config) {
         Ok(running) => running,
         Err(error) => return fail(&error.to_string()),
     };
@@ -252,7 +252,7 @@ mod tests {
         }
         let volume = store::open(&config.volumes[0]).expect("memory");
         let trap: Arc<dyn Volume> = Arc::new(Trap(volume));
-        target::parts::start_with(config, vec![trap]).expect("starts")
+        server::parts::start_with(config, vec![trap]).expect("starts")
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use interop::guest::Guest;
 use nvmf::command::AnaState;
+use server::{Change, Running};
 use std::net::SocketAddr;
 use std::time::Duration;
 use store::{Kind, Spec};
-use target::{Change, Running};
 
 /// A mark, and what is done then.
 pub type Step<'a> = (&'a str, &'a dyn Fn(&Running));

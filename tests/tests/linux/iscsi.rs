@@ -8,11 +8,11 @@ use interop::weft::{NQN, Target, free_address};
 use iscsi::PortalGroup;
 use needs::needs;
 use nvmf::command::AnaState;
+use server::{Change, IscsiTargetSpec, ListenerSpec, LunSpec, Running};
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 use store::Spec;
-use target::{Change, IscsiTargetSpec, ListenerSpec, LunSpec, Running};
 
 use crate::changes::{Step, change, follow, ram, set_ana};
 use crate::host::{KILLS, REFUSED};
@@ -157,13 +157,13 @@ fn serve(portals: [SocketAddr; 2]) -> Running {
             ..PortalGroup::default()
         },
     ];
-    let config = target::Config {
+    let config = server::Config {
         volumes: vec![spec("v0", 64 << 20)],
         iscsi_targets: vec![target],
         listeners: portals.map(ListenerSpec::iscsi).to_vec(),
-        ..target::Config::default()
+        ..server::Config::default()
     };
-    target::start(config).expect("a target")
+    server::start(config).expect("a target")
 }
 
 fn set_state(target: &Running, portal: SocketAddr, state: AnaState) {

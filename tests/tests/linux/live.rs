@@ -5,11 +5,11 @@ use interop::scripts::{LIVE, MACHINE, script};
 use interop::weft::{NQN, free_address};
 use needs::needs;
 use nvmf::command::AnaState;
+use server::{Change, NamespaceSpec, Running, SubsystemSpec};
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 use store::Spec;
-use target::{Change, NamespaceSpec, Running, SubsystemSpec};
 
 use crate::changes::{Step, change, follow, ram, set_ana};
 
@@ -32,7 +32,7 @@ fn namespace(nsid: u32) -> NamespaceSpec {
 
 /// A target with one namespace, reached by two ports.
 fn serve(paths: &[SocketAddr; 2]) -> Running {
-    let config = target::Config {
+    let config = server::Config {
         volumes: vec![volume("v1", 64 * MIB)],
         subsystems: vec![SubsystemSpec {
             nqn: NQN.into(),
@@ -42,9 +42,9 @@ fn serve(paths: &[SocketAddr; 2]) -> Running {
             ..SubsystemSpec::default()
         }],
         listeners: paths.iter().map(|path| (*path).into()).collect(),
-        ..target::Config::default()
+        ..server::Config::default()
     };
-    target::start(config).expect("a target")
+    server::start(config).expect("a target")
 }
 
 fn set_state(target: &Running, listener: SocketAddr, state: AnaState) {

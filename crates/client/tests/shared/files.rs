@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use client::perf::Report;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use target::{Config, ListenerSpec, Running};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::{Config, ListenerSpec, Running};
 
 use crate::line;
 
@@ -19,7 +19,7 @@ pub struct Files(pub Running);
 impl Files {
     pub fn start(nfs: NfsSettings) -> Files {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let running = target::start(Config {
+        let running = server::start(Config {
             file_systems: vec![FileSystemSpec {
                 name: "files".into(),
                 kind: FileSystemKind::Mem {

@@ -4,7 +4,7 @@ use ::iscsi::{
     Auth, Credentials, DigestPolicy, InitiatorAcl, Limits as Terms, PortalGroup, Redirect, Target,
 };
 use auth::{Algorithm, Secret};
-use target::{Ana, IscsiTargetSpec, LunSpec, Protocol};
+use server::{Ana, IscsiTargetSpec, LunSpec, Protocol};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! File systems and exports of a file.
 
-use target::nfs::{Clients, FileSystemKind, Flavor, Net, Squash};
+use server::nfs::{Clients, FileSystemKind, Flavor, Net, Squash};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn files_need_no_volume() {
     assert_eq!((&*export.path, &*export.file_system), ("/a", "a"));
     assert_eq!(export.rules, [Default::default()]);
     assert_eq!(config.nfs, Default::default());
-    assert_eq!(config.listeners[0].protocol, target::Protocol::Nfs);
+    assert_eq!(config.listeners[0].protocol, server::Protocol::Nfs);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn the_default_exports_memory_to_this_machine() {
     assert_eq!((&rule.clients, rule.squash), (&Clients::Any, Squash::None));
     let nfs = config.listeners.iter();
     let nfs: Vec<_> = nfs
-        .filter(|spec| spec.protocol == target::Protocol::Nfs)
+        .filter(|spec| spec.protocol == server::Protocol::Nfs)
         .collect();
     assert!(nfs.len() == 1 && nfs[0].address.ip().is_loopback());
     assert_eq!(nfs[0].address.port(), 2049);

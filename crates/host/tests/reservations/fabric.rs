@@ -13,8 +13,8 @@ use host::{
 use mem::{Budget, Pool};
 use nvmf::tcp::host::Completion;
 use reactor::{Driver, DriverConfig, EpollDriver, Wait};
+use server::{Config, NamespaceSpec, Running, SubsystemSpec};
 use store::Volume;
-use target::{Config, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::reservation::{IEKEY, action};
 use wire::nvme::{ConnectCommand, Sqe, Status, admin, io};
@@ -55,11 +55,11 @@ pub fn serve(volumes: Vec<Arc<dyn Volume>>) -> Running {
         listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cpus: vec![reactor::available_cpus()[0]; 2],
         spin_us_max: 0,
-        placement: target::Placement::RoundRobin,
+        placement: server::Placement::RoundRobin,
         memory_max: 64 << 20,
         ..Config::default()
     };
-    target::parts::start_with(config, volumes).expect("the target starts")
+    server::parts::start_with(config, volumes).expect("the target starts")
 }
 
 /// Serves one volume in memory.

@@ -117,7 +117,7 @@ fn without_sockets() {
 /// The same over TCP, by a target that runs here.
 #[test]
 fn over_tcp() {
-    use target::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+    use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
@@ -126,7 +126,7 @@ fn over_tcp() {
         squash: Squash::None,
         ..Rule::default()
     };
-    let config = target::Config {
+    let config = server::Config {
         file_systems: vec![FileSystemSpec {
             name: "files".into(),
             kind: FileSystemKind::Mem {
@@ -138,10 +138,10 @@ fn over_tcp() {
             file_system: "files".into(),
             rules: vec![rule],
         }],
-        listeners: vec![target::ListenerSpec::nfs(address)],
-        ..target::Config::default()
+        listeners: vec![server::ListenerSpec::nfs(address)],
+        ..server::Config::default()
     };
-    let running = target::start(config).expect("a target");
+    let running = server::start(config).expect("a target");
     all(&Server {
         connect: Rc::new(move || socket::connect(address)),
         advance: None,

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use reactor::Choice;
+use server::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Placement, Running};
 use store::Volume;
-use target::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Placement, Running};
 
 pub use crate::content::{pattern, until};
 pub use crate::disks::{BLOCK, NQN, ram};
@@ -46,7 +46,7 @@ pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
 /// Runs a test with a target.
 pub fn with_target(backend: Choice, test: impl Fn(&mut Running)) {
     let config = config(backend, Limits::default(), 256 << 20);
-    let mut running = target::start(config).expect("starts");
+    let mut running = server::start(config).expect("starts");
     test(&mut running);
     stop(running);
 }
@@ -63,7 +63,7 @@ pub fn with_gate_and(backend: Choice, edit: impl Fn(&mut Config), test: impl Fn(
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     test(&running, &gate);
     gate.open();
     stop(running);

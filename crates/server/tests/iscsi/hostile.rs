@@ -2,7 +2,7 @@
 //! that serves another initiator meanwhile. That one must not notice, and memory
 //! must stay under its ceiling.
 //!
-//! `WEFT_HOSTILE=1000000 cargo test --release -p target --test iscsi hostile`
+//! `WEFT_HOSTILE=1000000 cargo test --release -p server --test iscsi hostile`
 //! runs a million; a plain test a part of that.
 
 use needs::each_driver;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use reactor::Choice;
-use target::{IscsiTargetSpec, Limits, LunSpec, Running};
+use server::{IscsiTargetSpec, Limits, LunSpec, Running};
 use wire::iscsi::{BHS_LEN, flags, opcode, padded};
 
 use crate::client::{Client, Who, read_16, write_16};
@@ -45,7 +45,7 @@ fn serve(backend: Choice) -> Running {
     let mut evil = IscsiTargetSpec::new(EVIL);
     evil.luns = vec![LunSpec::new(0, "attacked")];
     config.iscsi_targets.push(evil);
-    target::start(config).expect("starts")
+    server::start(config).expect("starts")
 }
 
 /// The other initiator: writes and reads back.

@@ -9,7 +9,7 @@ use iscsi::{Auth, Credentials, InitiatorAcl, PortalGroup, Redirect};
 use mem::{Budget, Pool};
 use nvmf::command::AnaState;
 use reactor::{Choice, DriverConfig, EpollDriver};
-use target::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
+use server::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running};
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskFunction, TaskResponse};
 use wire::scsi::{asc, cdb, key, opcode};
 
@@ -57,7 +57,7 @@ fn a_thousand_targets_are_discovered(backend: Choice) {
             IscsiTargetSpec::new(name)
         })
         .collect();
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let targets = discovered(portal(&running), ALICE);
     assert_eq!(targets.len(), 1000);
     assert!(targets.iter().all(|(_, addresses)| addresses.len() == 2));
@@ -463,7 +463,7 @@ fn initiators_are_sent_elsewhere(backend: Choice) {
 #[test]
 fn who_does_not_leave_is_dismissed() {
     let config = config(Choice::Epoll, Limits::default(), 64 << 20);
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let at = portal(&running);
     let mut alice = login(at, ALICE, TARGET);
     make(&running, set_redirect(Some("127.0.0.1"), at.port()));

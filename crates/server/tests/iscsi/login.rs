@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use target::{Limits, ListenerSpec};
+use server::{Limits, ListenerSpec};
 use wire::iscsi::opcode;
 use wire::scsi::asc;
 
@@ -94,7 +94,7 @@ fn who_does_not_log_in_in_time_is_closed(backend: Choice) {
         handshake_timeout_ms: 500,
         ..Limits::default()
     };
-    let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+    let running = server::start(config(backend, limits, 64 << 20)).expect("starts");
     let silent = Client::open(portal(&running));
     let mut trickler = Client::open(portal(&running));
     let is_closed = (0..1000).any(|_| {
@@ -110,7 +110,7 @@ fn who_does_not_log_in_in_time_is_closed(backend: Choice) {
 #[each_driver]
 fn a_target_that_stops_says_so(backend: Choice) {
     let config = config(backend, Limits::default(), 64 << 20);
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let mut client = Client::login(portal(&running), &Who::new(1)).expect("in");
     stop(running);
     let said = client.receive().expect("a message");
@@ -124,7 +124,7 @@ fn a_target_that_stops_says_so(backend: Choice) {
 fn an_idle_initiator_is_asked_whether_it_lives(backend: Choice) {
     let mut config = config(backend, Limits::default(), 64 << 20);
     config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let mut lives = Client::login(portal(&running), &Who::new(1)).expect("in");
     let mut silent = Client::login(portal(&running), &Who::new(2)).expect("in");
     for _ in 0..2 {
@@ -148,7 +148,7 @@ fn those_who_only_look_around_make_room(backend: Choice) {
         connections_max: 8,
         ..Limits::default()
     };
-    let running = target::start(config(backend, limits, 64 << 20)).expect("starts");
+    let running = server::start(config(backend, limits, 64 << 20)).expect("starts");
     let at = portal(&running);
     let around = Who {
         target: None,
@@ -175,7 +175,7 @@ fn an_initiator_comes_over_ipv6(backend: Choice) {
     let local = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     let mut config = config(backend, Limits::default(), 64 << 20);
     config.listeners.push(ListenerSpec::iscsi(local));
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let at = running.addresses()[3];
     let around = Who {
         target: None,

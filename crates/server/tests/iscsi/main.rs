@@ -6,7 +6,7 @@ mod common;
 mod content;
 #[path = "../shared/disks.rs"]
 mod disks;
-#[path = "../target/gate.rs"]
+#[path = "../nvme/gate.rs"]
 mod gate;
 mod hostile;
 mod live;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::Choice;
+use server::{Config, Limits};
 use store::{Kind, Volume};
-use target::{Config, Limits};
 use wire::iscsi::{BHS_LEN, TaskAttribute, flags, opcode};
 use wire::scsi::status;
 
@@ -33,7 +33,7 @@ fn on_files(backend: Choice, folder: &std::path::Path, memory_max: u64) -> Confi
 #[each_driver]
 fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     std::thread::scope(|scope| {
         for number in 1..=2u8 {
             let address = portal(&running);
@@ -89,7 +89,7 @@ fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
 #[each_driver]
 fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     for round in 0..12u8 {
         let client = Client::login(portal(&running), &Who::new(round)).expect("in");
         let mut client = client.calm(&[0]);
@@ -125,7 +125,7 @@ fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
 #[each_driver]
 fn who_stands_before_others_data_is_refused_before_who_waits_longer(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
+    let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     let who = Who::new(1).with("InitialR2T", "No");
     let mut client = Client::login(portal(&running), &who)
         .expect("in")
@@ -183,7 +183,7 @@ fn what_waits_for_its_turn_is_not_taken_for_idle() {
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     let login = |number| Client::login(portal(&running), &Who::new(number)).expect("in");
     let (mut alice, mut bob) = (login(1).calm(&[0]), login(2).calm(&[0]));
     gate.shut();
@@ -219,7 +219,7 @@ fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
     let gates = [0, 1].map(|at| Gate::open_over(&config.volumes[at]));
     let [gate, beside] = &gates;
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     let mut client = Client::login(portal(&running), &Who::new(1))
         .expect("in")
         .calm(&[0, 1]);
@@ -269,7 +269,7 @@ fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     let login = |n| {
         let client = Client::login(portal(&running), &Who::new(n)).expect("in");
         client.calm(&[0, 1])
@@ -337,7 +337,7 @@ fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     let mut client = Client::login(portal(&running), &Who::new(1))
         .expect("in")
         .calm(&[0]);

@@ -2,7 +2,7 @@
 
 use needs::each_driver;
 use reactor::Choice;
-use target::Limits;
+use server::Limits;
 use wire::iscsi::flags;
 use wire::scsi::{asc, key, status};
 
@@ -255,7 +255,7 @@ fn one_command_of_8_mib_writes_and_reads(backend: Choice) {
     for kind in [store::Kind::Ram, file] {
         let mut config = config(backend, Limits::default(), 256 << 20);
         config.volumes[0].kind = kind;
-        let running = target::start(config).expect("starts");
+        let running = server::start(config).expect("starts");
         let mut client = Client::login(portal(&running), &Who::new(1))
             .expect("in")
             .calm(&[0]);

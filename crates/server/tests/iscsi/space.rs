@@ -5,8 +5,8 @@ use needs::each_driver;
 use std::sync::atomic::Ordering;
 
 use reactor::Choice;
+use server::{Limits, Running};
 use store::{Errno, Error, Space};
-use target::{Limits, Running};
 use wire::iscsi::{TaskFunction, TaskResponse};
 use wire::scsi::{asc, key};
 
@@ -149,7 +149,7 @@ fn an_administrator_sets_a_threshold() {
         path: folder.path().join("other"),
     };
     config.iscsi_targets[0].space_warning_bytes = Some(u64::MAX);
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let mut client = login_anyhow(&running);
     assert_eq!(is_told(&mut client, 1), 16);
     let log = log(&mut client, 1);

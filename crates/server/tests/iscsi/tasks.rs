@@ -5,7 +5,7 @@ use reactor::Choice;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use target::Config;
+use server::Config;
 use wire::iscsi::{TaskFunction, TaskResponse, opcode};
 use wire::scsi::asc;
 

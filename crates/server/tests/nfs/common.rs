@@ -7,8 +7,8 @@ use std::time::Duration;
 use host::nfs::{Access, Client, Create, Handle, Open, Params};
 use mem::{Budget, Pool};
 use reactor::{Choice, DriverConfig, EpollDriver};
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use target::{Config, Limits, ListenerSpec, Placement, Running};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::{Config, Limits, ListenerSpec, Placement, Running};
 use wire::nfs4::stable_how4;
 
 pub use crate::content::{pattern, until};
@@ -77,7 +77,7 @@ pub fn config(backend: Choice, folder: &Path) -> Config {
 /// Runs a test with a server and the name of each export.
 pub fn with_server(backend: Choice, test: impl Fn(&Running, &str)) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(config(backend, folder.path())).expect("starts");
+    let running = server::start(config(backend, folder.path())).expect("starts");
     for name in ["mem", "dir"] {
         test(&running, name);
     }

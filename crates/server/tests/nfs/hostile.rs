@@ -2,7 +2,7 @@
 //! nothing, against a server that serves another client meanwhile. That one must
 //! not notice, and memory must stay under its ceiling.
 //!
-//! `WEFT_HOSTILE=1000000 cargo test --release -p target --test nfs hostile` runs
+//! `WEFT_HOSTILE=1000000 cargo test --release -p server --test nfs hostile` runs
 //! a million; a plain test a part of that.
 
 use needs::each_driver;
@@ -40,7 +40,7 @@ struct Field {
 }
 
 /// The other client: writes and reads back.
-fn use_it(field: &Field, running: &target::Running) {
+fn use_it(field: &Field, running: &server::Running) {
     let (mut client, root) = at(running, "mem");
     let open = make(&mut client, &root, "calm");
     let mut n = 0u64;
@@ -177,7 +177,7 @@ fn bad_input_disturbs_nobody(backend: Choice) {
     config.memory_max = MEMORY_MAX;
     config.file_systems.push(memory("attacked", 16 << 20));
     config.exports.push(export("attacked"));
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let (mut victim, root) = at(&running, "attacked");
     let open = make(&mut victim, &root, "file");
     let field = Field {
@@ -237,7 +237,7 @@ fn strangers_keep_nobody_out(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.limits.connections_max = 8;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let strangers: Vec<_> = (0..8).map(|_| raw::open(address(&running))).collect();
     let (mut client, root) = at(&running, "mem");
     let open = make(&mut client, &root, "file");
@@ -252,7 +252,7 @@ fn who_never_calls_is_shown_out(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.limits.handshake_timeout_ms = 100;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let mut half = raw::open(address(&running));
     half.write_all(&[0x80, 0, 0, 100, 1, 2, 3]).expect("taken");
     let mut one = raw::open(address(&running));
@@ -270,7 +270,7 @@ fn who_never_calls_is_shown_out(backend: Choice) {
 fn calls_beyond_what_is_taken_at_a_time_are_answered(backend: Choice) {
     const CALLS: u32 = 3000;
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(config(backend, folder.path())).expect("starts");
+    let running = server::start(config(backend, folder.path())).expect("starts");
     let mut stream = raw::open(address(&running));
     raw::ping(&mut stream);
     let calls = (0..CALLS).flat_map(|xid| raw::call(xid, (raw::NFS, 4, 0), &[]));

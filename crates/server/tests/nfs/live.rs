@@ -5,8 +5,8 @@ use reactor::Choice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use host::nfs::{Access, Create};
-use target::nfs::{Clients, ExportSpec, Rule, Squash};
-use target::{Change, ListenerSpec, Protocol};
+use server::nfs::{Clients, ExportSpec, Rule, Squash};
+use server::{Change, ListenerSpec, Protocol};
 use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{at, connect, export, fill, make, memory, params, pattern, until, with_server};

@@ -19,7 +19,7 @@ fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.memory_max = MEMORY_MAX;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let address = address(&running);
     let (mut client, root) = at(&running, "dir");
     let opens: Vec<_> = (0..3u8)
@@ -78,7 +78,7 @@ fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.memory_max = MEMORY_MAX;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let (mut client, root) = at(&running, "dir");
     let open = make(&mut client, &root, "file");
     let bytes = pattern(1, EACH);

@@ -13,7 +13,7 @@ use crate::common::{at, config, drain, fill, make, params, pattern, stop};
 fn a_client_on_record_reclaims_its_open_file(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
-    let running = target::start(config.clone()).expect("starts");
+    let running = server::start(config.clone()).expect("starts");
     config.listeners[0].address = running.addresses()[0];
     let (mut client, root) = at(&running, "dir");
     let open = make(&mut client, &root, "kept");
@@ -23,7 +23,7 @@ fn a_client_on_record_reclaims_its_open_file(backend: Choice) {
     let before = client.commit(&file).expect("on the disk");
     stop(running);
 
-    let running = target::start(config.clone()).expect("starts again");
+    let running = server::start(config.clone()).expect("starts again");
     // A newcomer may open nothing before those on record had their time.
     let patient = params();
     let impatient = host::nfs::Params {
@@ -59,11 +59,11 @@ fn a_client_on_record_reclaims_its_open_file(backend: Choice) {
 fn a_damaged_record_keeps_the_server_from_starting() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(Choice::Epoll, folder.path());
-    let running = target::start(config.clone()).expect("starts");
+    let running = server::start(config.clone()).expect("starts");
     let (mut client, root) = at(&running, "mem");
     let open = make(&mut client, &root, "x");
     client.close_file(open).expect("closed");
-    let in_use = target::start(config.clone()).map(|_| ());
+    let in_use = server::start(config.clone()).map(|_| ());
     let text = in_use.expect_err("one server, one folder").to_string();
     assert!(
         text.contains("in use") || text.contains("another weft"),
@@ -74,7 +74,7 @@ fn a_damaged_record_keeps_the_server_from_starting() {
     let text = std::fs::read_to_string(&path).expect("records");
     assert!(text.contains("\nkept "), "{text}");
     std::fs::write(&path, text.replacen("boot", "boat", 1)).expect("ours");
-    let damaged = target::start(config).map(|_| ());
+    let damaged = server::start(config).map(|_| ());
     let text = damaged.expect_err("damaged").to_string();
     assert!(
         text.contains("nfs-clients") && text.contains("remove the file"),

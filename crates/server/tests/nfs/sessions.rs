@@ -6,7 +6,7 @@ use reactor::Choice;
 use std::time::Duration;
 
 use host::nfs::{Access, Create, Params};
-use target::Change;
+use server::Change;
 use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{

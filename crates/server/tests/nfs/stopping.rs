@@ -15,7 +15,7 @@ use crate::common::{config, connect, make, params, pattern, stop, until};
 #[each_driver]
 fn what_was_answered_before_the_end_is_there(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(config(backend, folder.path())).expect("starts");
+    let running = server::start(config(backend, folder.path())).expect("starts");
     let answered: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for (n, answered) in answered.iter().enumerate() {
@@ -67,7 +67,7 @@ fn what_was_answered_before_the_end_is_there(backend: Choice) {
 #[each_driver]
 fn silent_connections_do_not_delay_the_end(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(config(backend, folder.path())).expect("starts");
+    let running = server::start(config(backend, folder.path())).expect("starts");
     let mut streams: Vec<_> = (0..20)
         .map(|_| crate::raw::open(crate::common::address(&running)))
         .collect();

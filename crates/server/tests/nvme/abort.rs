@@ -5,7 +5,7 @@ use needs::each_driver;
 use reactor::Choice;
 use std::sync::Arc;
 
-use target::{Limits, Running};
+use server::{Limits, Running};
 use wire::nvme::{Status, admin, io as opcode};
 
 use crate::commands::{serve_gates, wait_for};
@@ -206,7 +206,7 @@ fn fill_memory(gate: &Gate, io: &mut Io) -> (Vec<u16>, usize) {
 fn serve_short_of_memory(backend: Choice) -> (Running, Arc<Gate>) {
     let gate = Gate::open_over(&crate::common::ram("ram", 4096));
     let config = config(backend, Limits::default(), 24 << 20);
-    let running = target::parts::start_with(config, vec![gate.clone()]).expect("starts");
+    let running = server::parts::start_with(config, vec![gate.clone()]).expect("starts");
     gate.shut();
     (running, gate)
 }
@@ -250,7 +250,7 @@ fn a_command_that_waits_for_memory_sees_its_namespace_go(backend: Choice) {
             }
         });
         told.recv().expect("memory is short");
-        let gone = target::Change::RemoveNamespace {
+        let gone = server::Change::RemoveNamespace {
             nqn: crate::common::NQN.into(),
             nsid: HANGS,
         };

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use iscsi::PortalGroup;
 use nvmf::command::AnaState;
+use server::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
 use store::Kind;
-use target::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
 use wire::nvme::Status;
 use wire::nvme::identify::cns;
 use wire::scsi::{asc, key};
@@ -32,7 +32,7 @@ fn what_one_protocol_writes_the_other_reads(backend: Choice) {
     config.iscsi_targets = vec![disks];
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     config.listeners.push(ListenerSpec::iscsi(local));
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let addresses = running.addresses();
     let (nvme, iscsi) = (addresses[0], addresses[2]);
     std::thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn group_states(nexus: &mut Nexus) -> [u8; 2] {
 /// A portal group may name listeners of both protocols: their states are one.
 #[each_driver]
 fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone(backend: Choice) {
-    let running = target::start(config_of_shared_states(backend)).expect("starts");
+    let running = server::start(config_of_shared_states(backend)).expect("starts");
     let addresses = running.addresses().to_vec();
     let (mut admin, mut io) = Host::at(addresses[0]).pair();
     let (mut other_admin, mut other_io) = Host::at(addresses[1]).pair();
@@ -186,7 +186,7 @@ fn atomicity_is_told_alike_of_every_kind_of_volume(backend: Choice) {
             let mut config = config_of_shared_states(backend);
             config.volumes[0].kind = kind.clone();
             config.volumes[0].block_bytes = block_bytes;
-            let running = target::start(config).expect("starts");
+            let running = server::start(config).expect("starts");
             let (mut admin, _) = Host::at(running.addresses()[0]).admin();
             let identify = admin.identify(cns::NAMESPACE.into(), 1);
             let field = |at: usize| u16::from_le_bytes([identify[at], identify[at + 1]]);
@@ -225,7 +225,7 @@ fn what_a_thin_namespace_uses_follows_what_is_written_and_given_back(backend: Ch
     for kind in [Kind::Ram, file] {
         let mut config = config_of_shared_states(backend);
         config.volumes[0].kind = kind;
-        let running = target::start(config).expect("starts");
+        let running = server::start(config).expect("starts");
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
         let mut used = || {
             let identify = admin.identify(cns::NAMESPACE.into(), 1);

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use reactor::Choice;
+use server::{Config, Limits, NamespaceSpec, Running};
 use store::{Errno, Error, Volume};
-use target::{Config, Limits, NamespaceSpec, Running};
 use wire::nvme::{NSID_ALL, Sqe, Status, cdw12, io as opcode};
 
 use crate::common::{BLOCK, config, ram, stop};
@@ -53,7 +53,7 @@ fn served(backend: Choice, folder: &Path) -> Config {
 /// Runs a test with an initiator and an I/O queue.
 fn connected(backend: Choice, test: impl Fn(&Running, &mut Initiator, &mut Io)) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(served(backend, folder.path())).expect("starts");
+    let running = server::start(served(backend, folder.path())).expect("starts");
     let mut initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);
     test(&running, &mut initiator, &mut io);
@@ -299,7 +299,7 @@ pub fn serve_gates_in(memory_max: u64, backend: Choice) -> (Running, Arc<Gate>, 
         ..NamespaceSpec::default()
     });
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
-    let running = target::parts::start_with(config, volumes).expect("starts");
+    let running = server::parts::start_with(config, volumes).expect("starts");
     (running, gate, beside)
 }
 

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
 use reactor::Choice;
-use target::{Config, Limits, Placement, Running};
+use server::{Config, Limits, Placement, Running};
 use testkit::nvme::Pdus;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
@@ -43,7 +43,7 @@ pub fn config(backend: Choice, limits: Limits, memory_max: u64) -> Config {
 
 /// Runs a test with a target.
 pub fn with_target(backend: Choice, limits: Limits, memory_max: u64, test: impl Fn(&mut Running)) {
-    let mut running = target::start(config(backend, limits, memory_max)).expect("starts");
+    let mut running = server::start(config(backend, limits, memory_max)).expect("starts");
     test(&mut running);
     stop(running);
 }

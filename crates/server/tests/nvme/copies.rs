@@ -2,8 +2,8 @@
 
 use needs::each_driver;
 use reactor::Choice;
+use server::{Config, Limits, NamespaceSpec};
 use store::Error;
-use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, admin, cdw12, io as opcode};
 
 use crate::commands::serve_gates;
@@ -53,7 +53,7 @@ fn enable_formats(initiator: &mut Initiator) {
 
 fn connected(backend: Choice, test: impl Fn(&mut Initiator, &mut Io)) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(served(backend, folder.path())).expect("starts");
+    let running = server::start(served(backend, folder.path())).expect("starts");
     let mut initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);
     test(&mut initiator, &mut io);

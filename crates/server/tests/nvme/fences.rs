@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nvmf::command::AnaState;
 use reactor::{Choice, Driver, DriverConfig, EpollDriver, FileIo, RunConfig, Token};
+use server::{Change, ChangeError, Limits, Running, parts};
 use store::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Task, Volume};
-use target::{Change, ChangeError, Limits, Running, parts};
 use wire::nvme::{Sqe, Status, io as opcode};
 
 use crate::common::{BLOCK, Host, NQN, Queue, config, ram, stop};

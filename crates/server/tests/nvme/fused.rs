@@ -5,8 +5,8 @@ use needs::each_driver;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reactor::Choice;
+use server::{Config, Limits, NamespaceSpec};
 use store::{Errno, Error};
-use target::{Config, Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, cdw12, io as opcode};
 
 use crate::commands::serve_gates;
@@ -42,7 +42,7 @@ fn pair(io: &mut Io, (compare, write): (Sqe, Sqe), old: &[u8], new: &[u8]) -> (S
 #[each_driver]
 fn equal_data_is_replaced_and_other_data_is_not(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(served(backend, folder.path())).expect("starts");
+    let running = server::start(served(backend, folder.path())).expect("starts");
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut queues = [initiator.queue(1), initiator.queue_with(2, digests())];
     for nsid in [RAM, FILE] {
@@ -99,7 +99,7 @@ fn whichever_half_fails_takes_the_other_with_it(backend: Choice) {
 #[each_driver]
 fn a_half_alone_is_refused(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(served(backend, folder.path())).expect("starts");
+    let running = server::start(served(backend, folder.path())).expect("starts");
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);
     let block = [0; BLOCK];
@@ -120,7 +120,7 @@ fn of_those_that_race_for_a_block_one_wins(backend: Choice) {
     const WINS_EACH: u64 = 150;
     const BLOCKS: u64 = 2;
     let folder = tempfile::tempdir().expect("a folder");
-    let running = target::start(served(backend, folder.path())).expect("starts");
+    let running = server::start(served(backend, folder.path())).expect("starts");
     let address = running.addresses()[0];
     let other = HOST.replace("0b9b", "0b9c");
     let hosts = [

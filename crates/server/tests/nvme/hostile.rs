@@ -2,7 +2,7 @@
 //! corpus, against a target that serves another host meanwhile. That host must
 //! not notice, and memory must stay under its ceiling.
 //!
-//! `WEFT_HOSTILE=1000000 cargo test --release -p target hostile -- --nocapture`
+//! `WEFT_HOSTILE=1000000 cargo test --release -p server --test nvme hostile -- --nocapture`
 //! runs a million; a plain test a part of that.
 
 use needs::each_driver;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use doubles::fuzz::host_stream;
 use reactor::Choice;
-use target::{Limits, NamespaceSpec, Running, SubsystemSpec};
+use server::{Limits, NamespaceSpec, Running, SubsystemSpec};
 use testkit::nvme::Pdus;
 use wire::nvme::{NSID_ALL, Sgl, Sqe, Status};
 use wire::nvme_tcp::{CommonHeader, flags, pdu_type};
@@ -70,7 +70,7 @@ fn serve(backend: Choice) -> Running {
         namespaces: vec![namespace(1, "attacked"), namespace(2, "protected")],
         ..SubsystemSpec::default()
     });
-    target::start(config).expect("starts")
+    server::start(config).expect("starts")
 }
 
 fn corpus() -> Vec<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! No two volumes of a process are one to hosts, and what is missing at a start
 //! takes nothing else with it.
 
-use target::{Change, Config, Start, StartError};
+use server::{Change, Config, Start, StartError};
 
 use crate::common::*;
 use crate::disks::{self, NQN, ram};
@@ -40,7 +40,7 @@ fn volume_with_the_identity_of_another_is_refused_by_name_at_start_and_live() {
             volumes: vec![identified(), other.clone()],
             ..Config::default()
         };
-        let Err(error @ StartError::Config(_)) = target::start(config) else {
+        let Err(error @ StartError::Config(_)) = server::start(config) else {
             panic!("two volumes have one {what}");
         };
         let told = format!("volume \"b\" has the {what} of the volume \"a\"");
@@ -50,7 +50,7 @@ fn volume_with_the_identity_of_another_is_refused_by_name_at_start_and_live() {
         volumes: vec![identified()],
         ..Config::default()
     };
-    let mut running = target::start(config).expect("one volume");
+    let mut running = server::start(config).expect("one volume");
     for (other, what) in shared() {
         let told = format!("has the {what} of the volume \"a\"");
         let refused = running.change(Change::AddVolume(other)).expect_err(what);
@@ -83,14 +83,14 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
         ..ram("none", 16)
     };
     let mut subsystem = disks::subsystem();
-    subsystem.namespaces.push(target::NamespaceSpec {
+    subsystem.namespaces.push(server::NamespaceSpec {
         nsid: 2,
         volume: "none".into(),
         ..Default::default()
     });
-    let gone = target::nfs::FileSystemSpec {
+    let gone = server::nfs::FileSystemSpec {
         name: "gone".into(),
-        kind: target::nfs::FileSystemKind::Dir {
+        kind: server::nfs::FileSystemKind::Dir {
             path: folder.path().join("no"),
             state: folder.path().join("state"),
             read_only: false,
@@ -100,29 +100,29 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
     let mut config = Config {
         volumes: vec![missing, ram("ram", 4096)],
         subsystems: vec![subsystem],
-        iscsi_targets: vec![target::IscsiTargetSpec {
+        iscsi_targets: vec![server::IscsiTargetSpec {
             luns: vec![
-                target::LunSpec::new(0, "none"),
-                target::LunSpec::new(1, "ram"),
+                server::LunSpec::new(0, "none"),
+                server::LunSpec::new(1, "ram"),
             ],
-            ..target::IscsiTargetSpec::new("iqn.2026-01.io.weft:test")
+            ..server::IscsiTargetSpec::new("iqn.2026-01.io.weft:test")
         }],
         file_systems: vec![gone],
-        exports: vec![target::nfs::ExportSpec {
+        exports: vec![server::nfs::ExportSpec {
             path: "/".into(),
             file_system: "gone".into(),
-            rules: vec![target::nfs::Rule::default()],
+            rules: vec![server::nfs::Rule::default()],
         }],
         listeners: vec![any.into()],
         memory_max: 64 << 20,
         ..Config::default()
     };
     assert!(matches!(
-        target::start(config.clone()),
+        server::start(config.clone()),
         Err(StartError::Volume(_))
     ));
     config.start = Start::Degraded;
-    let mut running = target::start(config).expect("the rest");
+    let mut running = server::start(config).expect("the rest");
     let missing = running.missing();
     assert_eq!(missing.len(), 2, "{missing:?}");
     assert!(missing[0].contains("volume 'none'"), "{missing:?}");
@@ -142,7 +142,7 @@ fn volume_with_the_identity_of_another_takes_only_itself_away_where_that_is_want
         ..ram(name, 4096)
     };
     let mut subsystem = disks::subsystem();
-    subsystem.namespaces.push(target::NamespaceSpec {
+    subsystem.namespaces.push(server::NamespaceSpec {
         nsid: 2,
         volume: "twin".into(),
         ..Default::default()
@@ -155,10 +155,10 @@ fn volume_with_the_identity_of_another_takes_only_itself_away_where_that_is_want
         memory_max: 64 << 20,
         ..Config::default()
     };
-    let told = target::start(config.clone()).err().expect("strict");
+    let told = server::start(config.clone()).err().expect("strict");
     assert!(told.to_string().contains("has the UUID of"), "{told}");
     config.start = Start::Degraded;
-    let mut running = target::start(config).expect("the rest");
+    let mut running = server::start(config).expect("the rest");
     let missing = running.missing();
     assert_eq!(missing.len(), 1, "{missing:?}");
     let told = "volume \"twin\" has the UUID of the volume \"ram\"";

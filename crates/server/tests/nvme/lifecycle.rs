@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use reactor::Choice;
-use target::Limits;
+use server::Limits;
 use testkit::nvme::Pdus;
 use wire::nvme::property::{csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Sqe, Status, admin as opcodes, io as opcode};
@@ -224,7 +224,7 @@ fn half_a_header_costs_nobody_else_anything(backend: Choice) {
 #[test]
 fn stopping_closes_connections_and_tells_what_was_done() {
     let mut running =
-        target::start(config(Choice::Auto, Limits::default(), 64 << 20)).expect("starts");
+        server::start(config(Choice::Auto, Limits::default(), 64 << 20)).expect("starts");
     let (admin, cntlid) = Queue::admin(running.addresses()[0], 0);
     let (mut io, _) = Queue::connect(running.addresses()[0], 1, cntlid, 0).expect("admitted");
     for _ in 0..10 {
@@ -253,7 +253,7 @@ fn a_port_that_comes_free_is_waited_for() {
         std::thread::sleep(Duration::from_millis(200));
         drop(taken);
     });
-    let mut running = target::start(config).expect("starts");
+    let mut running = server::start(config).expect("starts");
     freed.join().expect("freed");
     running.stop();
     assert!(running.wait(PATIENCE).expect("no failure").is_some());
@@ -264,7 +264,7 @@ fn an_address_in_use_is_named_with_the_remedy() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
     config.listeners = vec![taken.local_addr().expect("bound").into()];
-    let error = target::start(config).err().expect("refused").to_string();
+    let error = server::start(config).err().expect("refused").to_string();
     let address = taken.local_addr().expect("bound").to_string();
     assert!(
         error.contains(&address) && error.contains("another program"),

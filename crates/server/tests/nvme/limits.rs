@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reactor::Choice;
-use target::Limits;
+use server::Limits;
 use testkit::nvme::Pdus;
 use wire::nvme::{Sqe, Status, admin};
 
@@ -69,7 +69,7 @@ fn there_are_1024_controllers_with_a_queue_each(backend: Choice) {
 fn controllers_are_numbered_from_the_subsystems_own_range() {
     let mut config = config(Choice::Epoll, Limits::default(), 64 << 20);
     config.subsystems[0].cntlids = Some(700..=701);
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let host = Host::at(running.addresses()[0]);
     let connect = || host.queue(0, 0xffff);
     let (first, second) = (connect().expect("admitted"), connect().expect("admitted"));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, Referral};
-use target::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use server::{Change, ChangeError, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sgl, Sqe, Status, admin, io};
 
 use crate::commands::{serve_gates, wait_for};

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use reactor::Choice;
+use server::{Limits, Running};
 use store::Error;
-use target::{Limits, Running};
 use testkit::nvme::Pdus;
 use wire::nvme::{Sgl, Sqe, Status, io as opcode};
 
@@ -27,7 +27,7 @@ const SMALL: usize = 4;
 fn serve(backend: Choice) -> Running {
     let gate = Gate::open_over(&crate::common::ram("ram", 8192));
     let config = config(backend, Limits::default(), 24 << 20);
-    target::parts::start_with(config, vec![gate]).expect("starts")
+    server::parts::start_with(config, vec![gate]).expect("starts")
 }
 
 /// More than the memory at once from an ordinary host, large writes and small
@@ -157,7 +157,7 @@ fn hosts_that_do_not_send_what_they_promised_lose_their_memory() {
 fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
     config.volumes[0].size_bytes = 16 << 20;
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let address = running.addresses()[0];
     let initiator = Initiator::connect(address, Choice::Auto);
     let mut io = initiator.queue(1);

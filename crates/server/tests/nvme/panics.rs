@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reactor::{Choice, FileIo, Token};
+use server::{Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Report, Running, parts};
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
-use target::{Change, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Report, Running, parts};
 use wire::iscsi::TaskFunction;
 use wire::nvme::{Sqe, io as opcode};
 

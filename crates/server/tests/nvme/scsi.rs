@@ -14,8 +14,8 @@ use iscsi::PortalGroup;
 use iscsi::initiator::Chap;
 use mem::{Budget, Pool};
 use reactor::{Choice, DriverConfig, EpollDriver};
+use server::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running, parts};
 use store::Volume;
-use target::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Running, parts};
 use wire::scsi::{cdb, key, opcode, status};
 
 use crate::common::{config, ram};

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use machine::work::TURN_UNITS_MAX;
 use needs::each_driver;
 use reactor::Choice;
-use target::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
-use target::{Config, Limits, ListenerSpec, Running};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::{Config, Limits, ListenerSpec, Running};
 use testkit::nfs::client::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
 use testkit::nfs::compound::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
 use testkit::nfs::socket;
@@ -41,7 +41,7 @@ const LOCK_UNITS_MAX: u64 = 512;
 fn start(backend: Choice) -> Running {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let base = config(backend, Limits::default(), 128 << 20);
-    target::start(Config {
+    server::start(Config {
         file_systems: vec![FileSystemSpec {
             name: "files".into(),
             kind: FileSystemKind::Mem {

@@ -2,8 +2,8 @@
 
 use needs::each_driver;
 use reactor::Choice;
+use server::{Limits, NamespaceSpec};
 use store::Kind;
-use target::{Limits, NamespaceSpec};
 use wire::nvme::{Sqe, Status, io as opcode};
 
 use crate::commands::wait_for;
@@ -36,7 +36,7 @@ fn read_waits_for_its_turn_at_a_disk_and_not_for_all_that_another_host_asked_for
             ..NamespaceSpec::default()
         })
         .into();
-    let running = target::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     let host = Host::at(running.addresses()[0]);
     let other = Host {
         hostnqn: "nqn.2026-01.org.example:other",

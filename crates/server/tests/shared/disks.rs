@@ -1,6 +1,6 @@
 //! What targets that serve volumes are made of.
 
-use target::{NamespaceSpec, SubsystemSpec};
+use server::{NamespaceSpec, SubsystemSpec};
 
 pub const NQN: &str = "nqn.2026-01.io.weft:test";
 pub const BLOCK: usize = 4096;

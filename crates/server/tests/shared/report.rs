@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use target::{Report, Running};
+use server::{Report, Running};
 
 use crate::running::PATIENCE;
 

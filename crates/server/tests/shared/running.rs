@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use target::{Report, Running};
+use server::{Report, Running};
 
 /// Long enough for a loaded machine; reached only when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);

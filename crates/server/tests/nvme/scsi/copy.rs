@@ -2,7 +2,7 @@
 
 use iscsi::initiator::Chap;
 use iscsi::{Auth, Credentials};
-use target::{Change, Running};
+use server::{Change, Running};
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::receive_copy_results as results;
 use wire::scsi::{asc, cdb, key, opcode};

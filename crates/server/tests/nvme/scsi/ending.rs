@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use server::Running;
 use store::{Errno, Error};
-use target::Running;
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::receive_copy_results as results;
 use wire::scsi::{asc, cdb, key, opcode};

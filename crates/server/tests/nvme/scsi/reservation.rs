@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use target::Running;
+use server::Running;
 use wire::iscsi::TaskFunction;
 use wire::nvme::log::lid;
 use wire::nvme::reservation::{AcquireData, IEKEY, RegisterData, action, notice};
