@@ -4,6 +4,33 @@
 //! reactor a CPU. Which protocols there are says `serving`; what all reactors share
 //! (`shared`) is read only or off the way of an I/O. What changes meanwhile is
 //! [`Change`].
+//!
+//! A RAM disk that hosts reach over iSCSI, in a program of one's own (`examples/embed.rs`
+//! has a host too):
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::time::Duration;
+//!
+//! use server::{Config, IscsiTargetSpec, ListenerSpec, LunSpec};
+//! use store::{Kind, Spec};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut running = server::start(Config {
+//!     volumes: vec![Spec::new("disk", Kind::Ram, 1 << 20, 512)],
+//!     iscsi_targets: vec![IscsiTargetSpec {
+//!         luns: vec![LunSpec::new(0, "disk")],
+//!         ..IscsiTargetSpec::new("iqn.2026-01.org.example:disk")
+//!     }],
+//!     listeners: vec![ListenerSpec::iscsi(SocketAddr::from(([127, 0, 0, 1], 0)))],
+//!     ..Config::default()
+//! })?;
+//! println!("initiators log in at {}", running.addresses()[0]);
+//! running.stop();
+//! assert!(running.wait(Duration::from_secs(10))?.is_some(), "it has ended");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod change;

@@ -126,6 +126,51 @@ pub struct Space {
 }
 
 /// A run of logical blocks that can be read and written.
+///
+/// A kind of volume over another one, of which nothing can be written
+/// (`examples/volume_kind.rs` serves such a one):
+///
+/// ```
+/// use std::io::Result as IoResult;
+/// use std::sync::Arc;
+///
+/// use reactor::{FileIo, Token};
+/// use store::{Base, Error, Extent, Io, Kind, Progress, ResizeError, Spec, Task, Volume};
+///
+/// struct Sealed(Arc<dyn Volume>);
+///
+/// impl Volume for Sealed {
+///     fn base(&self) -> &Base {
+///         self.0.base()
+///     }
+///     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+///         match io {
+///             Io::Read { .. } | Io::Compare { .. } => self.0.start(io, files, token),
+///             _ => Progress::Done(Err(Error::ReadOnly)),
+///         }
+///     }
+///     fn resume(
+///         &self,
+///         task: Task,
+///         result: IoResult<u32>,
+///         files: &mut dyn FileIo,
+///         token: Token,
+///     ) -> Progress {
+///         self.0.resume(task, result, files, token)
+///     }
+///     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+///         self.0.resize(size_bytes, allow_shrink)
+///     }
+///     fn extents(&self, at: u64, len: u64, max: usize, out: &mut Vec<Extent>) -> Result<(), Error> {
+///         self.0.extents(at, len, max, out)
+///     }
+/// }
+///
+/// let disk = store::open(&Spec::new("disk", Kind::Ram, 1 << 20, 512))?;
+/// let sealed = Sealed(disk);
+/// assert_eq!(sealed.size_bytes(), 1 << 20);
+/// # Ok::<(), store::OpenError>(())
+/// ```
 pub trait Volume: Send + Sync {
     /// What it has in common with every other volume.
     fn base(&self) -> &Base;
