@@ -4,9 +4,11 @@
 //! reactor each, hold the I/O queues and do nothing else.
 
 mod args;
+mod device;
 mod job;
 mod line;
 mod local;
+mod mount;
 mod nfs;
 mod paths;
 mod pattern;
@@ -29,9 +31,9 @@ use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
 pub use args::{
-    Backend, Check, CpuList, Device, DeviceKind, PathPolicy, Patience, PerfArgs, Place,
-    default_nqn, parse_cpu_list,
+    Backend, Check, CpuList, PathPolicy, Patience, PerfArgs, Place, default_nqn, parse_cpu_list,
 };
+pub use device::{Device, DeviceKind};
 pub use report::{
     Direction, Errors, Failed, Load, Metadata, PathUse, Report, Spent, Target, TargetName, Verified,
 };
@@ -39,7 +41,7 @@ pub use workload::Rw;
 
 use job::JobPlan;
 use line::LinePlan;
-use nfs::Mount;
+use mount::Mount;
 use paths::Paths;
 use worker::{Letter, Live, WorkerOutcome, WorkerPlan};
 
@@ -178,7 +180,7 @@ fn plan(
             }
             Place::Nfs(address) => {
                 let first = jobs.len() as u32;
-                let (mount, target, its_jobs) = nfs::mount(args, &address, first)?;
+                let (mount, target, its_jobs) = mount::mount(args, &address, first)?;
                 associations.push(Association::Nfs(Box::new(mount)));
                 (target, its_jobs)
             }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::region::BufRange;
 
 /// Bytes of a block: what is registered at a time, one huge page.
-pub const BLOCK_BYTES: u64 = crate::CHUNK_BYTES;
+pub const BLOCK_BYTES: u64 = crate::budget::CHUNK_BYTES;
 /// Blocks that are this far apart share a count: 128 GiB of memory.
 const COUNTS: usize = 1 << 16;
 

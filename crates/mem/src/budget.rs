@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::pool::CHUNK_BYTES;
-
+/// What a pool reserves at a time, in bytes: one huge page.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+/// Buffers of at most this many bytes have memory that larger ones leave to them.
+pub(crate) const SMALL_BYTES_MAX: u64 = 16 << 10;
 /// Under so low a ceiling nothing is left over.
 const LOW_BYTES: u64 = 16 << 20;
 

@@ -19,7 +19,7 @@ mod region;
 mod share;
 mod sync;
 
-pub use budget::Budget;
+pub use budget::{Budget, CHUNK_BYTES};
 pub use crc::crc32c_bytes;
 pub use frames::{FRAME_BYTES, Frames, Refused, touch_ahead};
 pub use heap::give_back_heap;
@@ -27,6 +27,6 @@ pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{
     copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, or, zero,
 };
-pub use pool::{BUF_BYTES_MAX, Buf, CHUNK_BYTES, Pool, STAGE_BYTES, Stage};
+pub use pool::{BUF_BYTES_MAX, Buf, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};
 pub use share::Share;

@@ -1,7 +1,7 @@
 //! Buffers in flight: one pool a reactor, last in first out so that they stay
 //! in cache, growing by chunks from the one [`Budget`].
 
-use crate::budget::{Budget, Use};
+use crate::budget::{Budget, CHUNK_BYTES, SMALL_BYTES_MAX, Use};
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
 use machine::work;
@@ -11,8 +11,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a pool reserves at a time, in bytes: one huge page.
-pub const CHUNK_BYTES: u64 = 2 << 20;
 /// The largest buffer that a pool lends, in bytes.
 pub const BUF_BYTES_MAX: u32 = CHUNK_BYTES as u32;
 /// Bytes of a large [`Stage`].
@@ -30,8 +28,6 @@ const CLASS_BYTES: [u32; 9] = [
     2 << 20,
     STAGE_BYTES,
 ];
-/// Buffers of at most this many bytes have memory that larger ones leave to them.
-pub(crate) const SMALL_BYTES_MAX: u64 = 16 << 10;
 /// Of large stages.
 const STAGE_CLASS: u8 = (CLASS_BYTES.len() - 1) as u8;
 /// Address space of a pool where the budget is larger than any machine.

@@ -12,8 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::budget::Budget;
-use crate::pool::SMALL_BYTES_MAX;
+use crate::budget::{Budget, SMALL_BYTES_MAX};
 
 /// An eighth of the memory is kept for stages. Of that one host has a quarter for
 /// payload that stands before others.

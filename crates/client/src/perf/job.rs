@@ -8,7 +8,8 @@ use mem::BufRange;
 use random::Random;
 use reactor::{Driver, Token};
 
-use super::args::{Device, PerfArgs};
+use super::args::PerfArgs;
+use super::device::Device;
 use super::line::{Failed, Io, Line, LineEvent, LinePlan};
 use super::pattern::{Ledger, Pattern};
 use super::workload::{KINDS, Kind, Schedule, Workload};

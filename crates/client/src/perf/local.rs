@@ -11,15 +11,12 @@ use mem::BufRange;
 use reactor::{Driver, Token};
 use store::{Kind as StoreKind, Progress, Spec, Task, Volume};
 
-use super::args::{Device, DeviceKind};
 use super::line::{Failed, Io, LineEvent};
 use super::workload::Kind;
 use crate::units::parse_bytes;
 
 /// Bytes of a volume that nobody has said the size of.
 const SIZE_DEFAULT: u64 = 1 << 30;
-/// Most I/Os of a job at a time.
-pub const QUEUE_DEPTH_MAX: u16 = 4096;
 /// Bytes of one write that fills memory before a load.
 const FILL_BYTES: u64 = 1 << 20;
 
@@ -104,22 +101,6 @@ impl fmt::Display for Address {
             StoreKind::Null => f.write_str("null"),
             StoreKind::Ram => f.write_str("ram"),
             StoreKind::File { path } | StoreKind::Block { path } => path.display().fmt(f),
-        }
-    }
-}
-
-impl Device {
-    /// A volume of this process.
-    #[must_use]
-    pub fn local(volume: &dyn Volume) -> Self {
-        let block_bytes = volume.info().block_bytes;
-        Device {
-            kind: DeviceKind::Volume,
-            number: 0,
-            block_bytes,
-            block_count: volume.size_bytes() / u64::from(block_bytes),
-            transfer_max: Some(mem::BUF_BYTES_MAX.into()),
-            queue_depth_max: QUEUE_DEPTH_MAX,
         }
     }
 }

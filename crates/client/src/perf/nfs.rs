@@ -1,32 +1,30 @@
-//! Loads on files of an NFS server: what is made for them before, and taken
-//! away after, and the connections that they go over.
+//! One connection of a load on an NFS server.
 
 mod create;
-mod line;
 
+use std::io;
 use std::sync::Arc;
 
-use host::nfs::{Access, Address, Client, Create, Error, Handle, Open, Params, Slots};
-use random::Random;
-use reactor::EpollDriver;
-use wire::nfs4::{nfs_ftype4, nfsstat4, sessionid4, stable_how4, stateid4};
+use host::Memory;
+use host::nfs::{
+    Compound, Connection, Data, Event, Handle, Params, Results, Sequenced, Slot, Slots,
+};
+use host::nfs::{Template, Wrong};
+use machine::Tag;
+use mem::BufRange;
+use reactor::{Driver, Token};
+use wire::nfs4::{
+    FATTR4_CHANGE, FATTR4_FILEID, FATTR4_FSID, FATTR4_MODE, FATTR4_MOUNTED_ON_FILEID,
+    FATTR4_NUMLINKS, FATTR4_OWNER, FATTR4_OWNER_GROUP, FATTR4_RAWDEV, FATTR4_SIZE,
+    FATTR4_SPACE_USED, FATTR4_TIME_ACCESS, FATTR4_TIME_METADATA, FATTR4_TIME_MODIFY, FATTR4_TYPE,
+    GETATTR4args, PUTFH4args, READ4args, READ4resok, READDIR4args, READDIR4resok, SEQUENCE4resok,
+    WRITE4args, WRITE4resok, fattr4, nfs_argop4, nfs_opnum4, nfsstat4, stable_how4, stateid4,
+};
+use wire::xdr::{List, Opaque, Payload};
 
-use super::args::{Device, PerfArgs};
-use super::job::JobPlan;
-use super::line::LinePlan;
-use super::report::Target;
-use super::workload::Rw;
-use super::{admin_driver, unique};
-
-pub use line::NfsLine;
-
-/// Bytes of a file that nobody has said the size of, if there is room for
-/// twice as much.
-const SIZE_DEFAULT: u64 = 256 << 20;
-/// Bytes that are written at a time before the load.
-const LAYOUT_BYTES: u32 = 1 << 20;
-/// The least that `--verify` can stamp.
-const VERIFY_BYTES_MIN: u64 = 512;
+use super::line::{Failed, Io, LineEvent};
+use super::workload::Kind;
+use create::{Creating, Step};
 
 /// What a line is to do.
 #[derive(Clone, Debug)]
@@ -45,344 +43,362 @@ pub enum Work {
 /// What a connection of a load is to be.
 #[derive(Clone)]
 pub struct NfsPlan {
-    to: std::net::SocketAddr,
-    params: Params,
+    pub to: std::net::SocketAddr,
+    pub params: Params,
     /// As many as I/Os in flight, or all that one session has.
-    slots: Slots,
-    work: Work,
+    pub slots: Slots,
+    pub work: Work,
     /// Bytes of one READ or WRITE.
-    bs: u32,
+    pub bs: u32,
 }
 
-/// A client that keeps what a load needs.
-pub(super) struct Mount {
-    client: Client<EpollDriver>,
-    params: Params,
-    /// The file that is read and written.
-    open: Option<Open>,
-    has_written: bool,
-    /// What was made for the load, in the order in which it is removed.
-    made: Vec<(Handle, String)>,
-    sessions: Vec<sessionid4>,
+/// What is asked of a file, as a kernel does that shows it to its users.
+const ATTRIBUTES: &[u32] = &[
+    bit(FATTR4_TYPE)
+        | bit(FATTR4_CHANGE)
+        | bit(FATTR4_SIZE)
+        | bit(FATTR4_FSID)
+        | bit(FATTR4_FILEID),
+    bit(FATTR4_MODE)
+        | bit(FATTR4_NUMLINKS)
+        | bit(FATTR4_OWNER)
+        | bit(FATTR4_OWNER_GROUP)
+        | bit(FATTR4_RAWDEV)
+        | bit(FATTR4_SPACE_USED)
+        | bit(FATTR4_TIME_ACCESS)
+        | bit(FATTR4_TIME_METADATA)
+        | bit(FATTR4_TIME_MODIFY)
+        | bit(FATTR4_MOUNTED_ON_FILEID),
+];
+/// The same of each name in a directory.
+const ENTRY_ATTRIBUTES: &[u32] = &[bit(FATTR4_TYPE) | bit(FATTR4_FILEID)];
+/// Bytes of one answer to READDIR.
+const READDIR_BYTES: u32 = 64 << 10;
+
+const fn bit(number: u32) -> u32 {
+    1 << (number % 32)
 }
 
-/// What a path leads to.
-enum Found {
-    Directory(Handle),
-    /// A file of so many bytes.
-    File(Handle, String, u64),
-    /// Nothing, but its directory is there.
-    Nothing(Handle, String),
+/// What a call under way belongs to.
+#[derive(Clone, Copy)]
+struct Flight {
+    slot: Slot,
+    kind: Kind,
+    /// Which of the files that are being made, or walks through a directory.
+    which: Tag,
 }
 
-/// Connects to the server of one URL, makes what the load needs, and plans its
-/// jobs: `first` is the number of the first.
-pub(super) fn mount(
-    args: &PerfArgs,
-    address: &Address,
-    first: u32,
-) -> Result<(Mount, Target, Vec<JobPlan>), String> {
-    let mut mount = Mount::connect(address).map_err(|error| error.to_string())?;
-    match mount.plan(args, address, first) {
-        Ok((target, jobs)) => Ok((mount, target, jobs)),
-        Err(error) => {
-            // What went wrong first is what is told.
-            let _ = mount.end();
-            Err(format!("{}: {error}", address.socket))
-        }
-    }
+/// Where a walk through a directory stands.
+#[derive(Clone, Copy, Default)]
+struct Walk {
+    cookie: u64,
+    verifier: [u8; 8],
 }
 
-fn told(error: Error) -> String {
-    error.to_string()
+/// What the calls are.
+enum Calls {
+    /// A READ and a WRITE of so many bytes.
+    File(Box<[Template; 2]>, u32),
+    Create(Box<Creating>),
+    /// Which of them is next.
+    Getattr(Arc<[Handle]>, usize),
+    /// Where each walk stands, and those that wait.
+    Readdir(Handle, Vec<Walk>, Vec<Tag>),
 }
 
-impl Mount {
-    fn connect(address: &Address) -> Result<Mount, Error> {
-        let mut params = Params::new()?;
-        let client = Client::connect(admin_driver()?, address.socket, params.clone())?;
-        params.minor = client.minor();
-        Ok(Mount {
-            client,
-            params,
-            open: None,
-            has_written: false,
-            made: Vec::new(),
-            sessions: Vec::new(),
+/// One connection of a session, with slots of its own.
+pub struct NfsLine {
+    connection: Connection,
+    minor: u32,
+    slots: Slots,
+    /// By tag.
+    flights: Vec<Flight>,
+    calls: Calls,
+    entries: u64,
+}
+
+impl NfsLine {
+    /// Starts to connect.
+    pub fn open<D: Driver>(driver: &mut D, plan: &NfsPlan, base: Token) -> io::Result<NfsLine> {
+        let depth = plan.slots.count();
+        let settings = plan.params.settings(depth as u16);
+        let connection = Connection::open(driver, plan.to, settings, base)?;
+        let minor = plan.params.minor;
+        let idle: Vec<Tag> = (0..depth as Tag).rev().collect();
+        let calls = match &plan.work {
+            Work::File(handle, stateid) => {
+                let both = templates(&connection, plan, handle, *stateid);
+                Calls::File(Box::new(both), plan.bs)
+            }
+            Work::Create(directory, clientid, job) => {
+                let creating = Creating::new(directory.clone(), (*clientid, *job), plan.bs, idle);
+                Calls::Create(Box::new(creating))
+            }
+            Work::Getattr(handles) => Calls::Getattr(Arc::clone(handles), 0),
+            Work::Readdir(handle) => {
+                Calls::Readdir(handle.clone(), vec![Walk::default(); depth], idle)
+            }
+        };
+        let nothing = Flight {
+            slot: Slot::default(),
+            kind: Kind::Read,
+            which: 0,
+        };
+        Ok(NfsLine {
+            connection,
+            minor,
+            slots: plan.slots.clone(),
+            flights: vec![nothing; depth],
+            calls,
+            entries: 0,
         })
     }
 
-    fn plan(
+    pub fn is_live(&self) -> bool {
+        self.connection.is_live()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+
+    /// Names that were listed.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    #[inline]
+    pub fn flush<D: Driver>(&mut self, driver: &mut D) {
+        self.connection.flush(driver);
+    }
+
+    #[inline]
+    pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
+        self.connection.on_completion(driver, completion);
+    }
+
+    pub fn close<D: Driver>(&mut self, driver: &mut D) {
+        self.connection.close(driver);
+    }
+
+    /// Submits an I/O, or begins a file, or goes on with one that was wanted
+    /// later; `None`: there is no slot.
+    #[inline]
+    pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+        if let Calls::Create(creating) = &mut self.calls {
+            let which = creating.begin(memory)?;
+            return self.step(which).then_some(which);
+        }
+        let slot = self.slots.take()?;
+        let mut which = 0;
+        let tag = match &mut self.calls {
+            Calls::File(both, _) => {
+                let template = &both[io.kind as usize];
+                let memory = |tag| Memory::lent(memory(tag));
+                self.connection
+                    .from_template(template, slot, io.lba, memory)
+            }
+            Calls::Getattr(handles, next) => {
+                let handle = &handles[*next];
+                *next = (*next + 1) % handles.len();
+                let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
+                let nothing = |_| Memory::default();
+                (self.connection).compound(self.minor, Data::None, nothing, |compound| {
+                    compound.op(&sequence).op(&put(handle));
+                    compound.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
+                        attr_request: List::Of(ATTRIBUTES),
+                    }));
+                })
+            }
+            Calls::Readdir(handle, walks, idle) => {
+                which = idle.pop().expect("a walk for each slot");
+                let walk = walks[usize::from(which)];
+                let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
+                let nothing = |_| Memory::default();
+                (self.connection).compound(self.minor, Data::None, nothing, |compound| {
+                    compound.op(&sequence).op(&put(handle));
+                    compound.op(&nfs_argop4::OP_READDIR(READDIR4args {
+                        cookie: walk.cookie,
+                        cookieverf: walk.verifier,
+                        dircount: READDIR_BYTES,
+                        maxcount: READDIR_BYTES,
+                        attr_request: List::Of(ENTRY_ATTRIBUTES),
+                    }));
+                })
+            }
+            Calls::Create(_) => unreachable!("it was looked at before"),
+        };
+        let tag = tag.expect("a call for each slot");
+        let kind = io.kind;
+        self.flights[usize::from(tag)] = Flight { slot, kind, which };
+        Some(tag)
+    }
+
+    /// Sends what comes next for a file; whether there was a slot.
+    fn step(&mut self, which: Tag) -> bool {
+        let Calls::Create(creating) = &mut self.calls else {
+            unreachable!("only files are made in steps");
+        };
+        let Some(slot) = self.slots.take() else {
+            creating.give_up(which);
+            return false;
+        };
+        let sequence = self.slots.sequence(slot, creating.is_once(which));
+        let tag = creating.send(&mut self.connection, self.minor, &sequence, which);
+        let kind = Kind::Metadata;
+        self.flights[usize::from(tag)] = Flight { slot, kind, which };
+        true
+    }
+
+    #[inline]
+    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<LineEvent> {
+        loop {
+            match self.connection.next_event(driver)? {
+                Event::Answered(tag) => {
+                    if let Some(event) = self.on_answered(tag) {
+                        return Some(event);
+                    }
+                }
+                // Callbacks come over the connection of the client that opened.
+                Event::CallBack(_) => {}
+                Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
+            }
+        }
+    }
+
+    #[inline]
+    fn on_answered(&mut self, tag: Tag) -> Option<LineEvent> {
+        let Flight { slot, kind, which } = self.flights[usize::from(tag)];
+        let answer = self.connection.answer();
+        let ended = |ended| Some(LineEvent::Completed(tag, ended));
+        let mut results = match answer.results() {
+            Ok(results) => results,
+            // Whether its slot went on is not known: it is not used again.
+            Err(refused) => return ended(Err(Failed::Rpc(refused))),
+        };
+        let sequence = results.take::<SEQUENCE4resok>(nfs_opnum4::OP_SEQUENCE);
+        let sequenced = self.slots.ended(slot, sequence.as_ref());
+        if let Calls::Create(creating) = &mut self.calls {
+            let step = match sequence {
+                Ok(_) => creating.on_answer(which, &mut results),
+                Err(_) if sequenced == Sequenced::Again => Step::Later,
+                Err(wrong) => creating.failed(which, wrong),
+            };
+            let event = |result| Some(LineEvent::Completed(which, result));
+            return match step {
+                Step::Done(result) => event(result),
+                Step::Later => {
+                    creating.pause(which);
+                    Some(LineEvent::Later(which))
+                }
+                Step::Next if self.step(which) => None,
+                Step::Next => event(Err(Failed::Nfs(Wrong::Answer))),
+            };
+        }
+        let read = match sequence {
+            Ok(_) => results
+                .done(nfs_opnum4::OP_PUTFH)
+                .and_then(|()| self.calls.read(kind, which, &mut results)),
+            Err(wrong) => Err(wrong),
+        };
+        if let Calls::Readdir(_, _, idle) = &mut self.calls {
+            idle.push(which);
+        }
+        match read {
+            Ok(Some(entries)) => {
+                self.entries += entries;
+                ended(Ok(()))
+            }
+            Ok(None) => ended(Err(Failed::Short)),
+            Err(_) if sequenced == Sequenced::Again => Some(LineEvent::Later(tag)),
+            Err(wrong) if wrong.status() == Some(nfsstat4::NFS4ERR_DELAY) => {
+                Some(LineEvent::Later(tag))
+            }
+            Err(wrong) => ended(Err(Failed::Nfs(wrong))),
+        }
+    }
+}
+
+impl Calls {
+    /// Reads the result behind PUTFH's: how many names it listed; `None` where it
+    /// was too little.
+    #[inline]
+    fn read(
         &mut self,
-        args: &PerfArgs,
-        address: &Address,
-        first: u32,
-    ) -> Result<(Target, Vec<JobPlan>), String> {
-        let found = self.find(&address.path).map_err(told)?;
-        let (device, work) = match args.rw.is_metadata() {
-            false => self.file(args, found)?,
-            true => self.names(args, found)?,
-        };
-        let jobs = u64::from(args.numjobs);
-        let areas = match args.rw.is_metadata() {
-            false => args.areas(&device, jobs)?,
-            true => vec![(0, 1); jobs as usize],
-        };
-        let unique = unique(&self.params.identity.verifier);
-        let slots = self.slots(args)?;
-        let plans = areas.into_iter().zip(slots).zip(first..);
-        let plans = plans.map(|((area, slots), number)| {
-            let work = match &work {
-                Work::Create(directory, clientid, _) => {
-                    Work::Create(directory.clone(), *clientid, number)
+        kind: Kind,
+        which: Tag,
+        results: &mut Results<'_>,
+    ) -> Result<Option<u64>, Wrong> {
+        match self {
+            Calls::File(_, bs) => {
+                let count = match kind {
+                    Kind::Write => {
+                        let written: WRITE4resok = results.take(nfs_opnum4::OP_WRITE)?;
+                        written.count
+                    }
+                    Kind::Read | Kind::Metadata => {
+                        let read: READ4resok = results.take(nfs_opnum4::OP_READ)?;
+                        read.data.len
+                    }
+                };
+                Ok((count == *bs).then_some(0))
+            }
+            Calls::Getattr(..) => {
+                results.take::<fattr4<'_>>(nfs_opnum4::OP_GETATTR)?;
+                Ok(Some(0))
+            }
+            Calls::Readdir(_, walks, _) => {
+                let found: READDIR4resok<'_> = results.take(nfs_opnum4::OP_READDIR)?;
+                let (mut entries, mut cookie) = (0, 0);
+                for entry in found.entries.iter() {
+                    entries += 1;
+                    cookie = entry.cookie;
                 }
-                work => work.clone(),
-            };
-            let plan = NfsPlan {
-                to: address.socket,
-                params: self.params.clone(),
-                slots,
-                work,
-                bs: args.bs as u32,
-            };
-            JobPlan::new(args, LinePlan::Nfs(Box::new(plan)), &device, area, unique)
-        });
-        let path = format!("/{}", address.path.join("/"));
-        let model = format!("NFSv4.{}", self.params.minor);
-        let plans = plans.collect();
-        Ok((Target::file(address.socket, path, &device, &model), plans))
+                // From the beginning again, where that was the end.
+                walks[usize::from(which)] = match found.eof {
+                    true => Walk::default(),
+                    false => Walk {
+                        cookie,
+                        verifier: found.cookieverf,
+                    },
+                };
+                Ok((found.eof || entries > 0).then_some(entries))
+            }
+            Calls::Create(_) => unreachable!("files are made in steps"),
+        }
     }
+}
 
-    /// What a path leads to.
-    fn find(&mut self, path: &[String]) -> Result<Found, Error> {
-        let names = |path: &[String]| path.to_vec();
-        let all = names(path);
-        let found = self.client.lookup(all.iter().map(String::as_str));
-        let Some((name, parents)) = path.split_last() else {
-            return found.map(Found::Directory);
-        };
-        let mut parent = || self.client.lookup(parents.iter().map(String::as_str));
-        match found {
-            Err(error) if error.status() == Some(nfsstat4::NFS4ERR_NOENT) => {
-                Ok(Found::Nothing(parent()?, name.clone()))
-            }
-            Err(error) => Err(error),
-            Ok(handle) => {
-                let parent = parent()?;
-                let attributes = self.client.attributes(&handle)?;
-                match attributes.kind {
-                    Some(nfs_ftype4::NF4DIR) => Ok(Found::Directory(handle)),
-                    _ => Ok(Found::File(
-                        parent,
-                        name.clone(),
-                        attributes.size.unwrap_or(0),
-                    )),
-                }
-            }
-        }
-    }
+fn put(handle: &Handle) -> nfs_argop4<'_> {
+    nfs_argop4::OP_PUTFH(PUTFH4args {
+        object: Opaque(handle.as_bytes()),
+    })
+}
 
-    /// Name of what is made where nobody has said any.
-    fn name(&self) -> String {
-        format!("weft-perf-{:08x}", unique(&self.params.identity.verifier))
-    }
-
-    /// The file of a load of reads and writes, as long as it must be.
-    fn file(&mut self, args: &PerfArgs, found: Found) -> Result<(Device, Work), String> {
-        if args.verify.is_some() && args.bs < VERIFY_BYTES_MIN {
-            return Err(format!(
-                "--verify needs a --bs of {VERIFY_BYTES_MIN} bytes at least"
-            ));
-        }
-        if args.nrfiles.is_some() {
-            return Err("--nrfiles is for --rw getattr and readdir".into());
-        }
-        self.has_written = args.rw.writes(args.rwmixread);
-        let (parent, name, size, create) = match found {
-            Found::Directory(_) if args.verify.is_some() && !self.has_written => {
-                return Err("--verify of reads needs a file that such a load has written".into());
-            }
-            Found::Directory(parent) => {
-                let name = self.name();
-                self.made.push((parent.clone(), name.clone()));
-                (parent, name, 0, Create::Guarded)
-            }
-            Found::File(parent, name, size) => (parent, name, size, Create::No),
-            Found::Nothing(..) if args.size.is_none() => {
-                return Err("there is no such file: to have it made, say its --size".into());
-            }
-            Found::Nothing(parent, name) => (parent, name, 0, Create::Guarded),
-        };
-        let access = match self.has_written || create != Create::No {
-            true => Access::Both,
-            false => Access::Read,
-        };
-        let open = self.client.open((&parent, &name), (access, create), false);
-        let open = open.map_err(told)?;
-        let handle = self.client.handle(&open).clone();
-        let attributes = self.client.attributes(&handle).map_err(told)?;
-        let wanted = match (args.size, size) {
-            (Some(wanted), _) => args.offset + wanted,
-            (None, 0) => SIZE_DEFAULT.min(attributes.space_avail.unwrap_or(u64::MAX) / 2),
-            (None, size) => size,
-        };
-        if wanted > size && access == Access::Both {
-            let most = self.most([attributes.write_max]);
-            self.lay_out(&open, (size, wanted), most).map_err(told)?;
-        }
-        let stateid = self.client.stateid(&open);
-        self.open = Some(open);
-        let is_there = if access == Access::Both {
-            wanted.max(size)
-        } else {
-            size
-        };
-        let most = self.most([attributes.read_max, attributes.write_max]);
-        Ok((Device::file(is_there, most), Work::File(handle, stateid)))
-    }
-
-    /// Bytes of one READ or WRITE, where a file has these limits.
-    fn most<const N: usize>(&self, limits: [Option<u64>; N]) -> u64 {
-        let of_session = u64::from(self.client.io_bytes_max());
-        limits.into_iter().flatten().fold(of_session, u64::min)
-    }
-
-    /// Writes all of a file from `size` to `wanted`, so that no load meets a hole;
-    /// at most `most` bytes at a time.
-    fn lay_out(&mut self, open: &Open, (size, wanted): (u64, u64), most: u64) -> Result<(), Error> {
-        let most = most.min(u64::from(LAYOUT_BYTES));
-        let mut random = Random::new(1);
-        let words = (0..LAYOUT_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes());
-        let bytes: Vec<u8> = words.collect();
-        let mut at = size;
-        while at < wanted {
-            let len = (wanted - at).min(most) as usize;
-            let data = (&bytes[..len], stable_how4::UNSTABLE4);
-            let done = self.client.write(open, at, data)?;
-            if done.count == 0 {
-                return Err(Error::Unusable("the server writes nothing".into()));
-            }
-            at += u64::from(done.count);
-        }
-        let handle = self.client.handle(open).clone();
-        self.client.commit(&handle).map(drop)
-    }
-
-    /// What a load of names and attributes is on.
-    fn names(&mut self, args: &PerfArgs, found: Found) -> Result<(Device, Work), String> {
-        if args.verify.is_some() || args.size.is_some() {
-            return Err("--verify and --size are for what is in files".into());
-        }
-        if args.rw == Rw::Create && args.nrfiles.is_some() {
-            return Err("--nrfiles is for --rw getattr and readdir".into());
-        }
-        let device = Device::file(0, 0);
-        let (directory, is_file) = match found {
-            Found::Directory(directory) => (directory, false),
-            Found::File(parent, name, _) if args.rw == Rw::Getattr && args.nrfiles.is_none() => {
-                let open = self
-                    .client
-                    .open((&parent, &name), (Access::Read, Create::No), false);
-                let open = open.map_err(told)?;
-                let handle = self.client.handle(&open).clone();
-                self.open = Some(open);
-                (handle, true)
-            }
-            Found::File(..) => return Err("that is no directory".into()),
-            Found::Nothing(..) => return Err("there is no such directory".into()),
-        };
-        let is_own = !is_file && (args.rw == Rw::Create || args.nrfiles.is_some());
-        let mut handles = Vec::new();
-        let directory = match is_own {
-            false => directory,
-            true => {
-                let name = self.name();
-                let made = self.client.create_directory(&directory, &name);
-                self.made.push((directory, name));
-                let made = made.map_err(told)?;
-                for number in 0..args.nrfiles.unwrap_or(0) {
-                    handles.push(self.make_file(&made, number).map_err(told)?);
-                }
-                made
-            }
-        };
-        if handles.is_empty() {
-            handles.push(directory.clone());
-        }
-        let work = match args.rw {
-            Rw::Create => {
-                let attributes = self.client.attributes(&directory).map_err(told)?;
-                let most = self.most([attributes.write_max]);
-                if args.bs == 0 || args.bs > most {
-                    return Err(format!("--bs is from 1 to {most} bytes, one WRITE"));
-                }
-                Work::Create(directory, self.client.clientid(), 0)
-            }
-            Rw::Getattr => Work::Getattr(handles.into()),
-            _ => Work::Readdir(directory),
-        };
-        Ok((device, work))
-    }
-
-    /// An empty file of a load, removed at its end.
-    fn make_file(&mut self, directory: &Handle, number: u32) -> Result<Handle, Error> {
-        let name = format!("file-{number}");
-        let how = (Access::Write, Create::Guarded);
-        let open = self.client.open((directory, &name), how, false)?;
-        let handle = self.client.handle(&open).clone();
-        // What is in a directory goes before it does.
-        self.made
-            .insert(self.made.len() - 1, (directory.clone(), name));
-        self.client.close_file(open)?;
-        Ok(handle)
-    }
-
-    /// Slots for each job: those of a session are shared by as many jobs as they
-    /// suffice for.
-    fn slots(&mut self, args: &PerfArgs) -> Result<Vec<Slots>, String> {
-        let each = u32::from(args.iodepth);
-        let mut jobs = Vec::new();
-        while jobs.len() < usize::from(args.numjobs) {
-            let left = u32::from(args.numjobs) - jobs.len() as u32;
-            let mut session = self.client.more_slots(left * each).map_err(told)?;
-            self.sessions.push(session.session());
-            let each = each.min(session.count() as u32);
-            let its = std::iter::from_fn(|| session.split(each));
-            jobs.extend(its.take(left as usize));
-        }
-        Ok(jobs)
-    }
-
-    /// Keeps the lease.
-    pub(super) fn keep_alive(&mut self) -> Result<(), Error> {
-        self.client.renew()
-    }
-
-    /// Makes what was written stable, and takes away what was made.
-    ///
-    /// # Errors
-    /// Where the server refuses; what could be is taken away.
-    pub(super) fn end(mut self) -> Result<(), Error> {
-        let mut ended = Ok(());
-        let mut note = |result: Result<(), Error>| {
-            if ended.is_ok() {
-                ended = result;
-            }
-        };
-        if let Some(open) = self.open.take() {
-            if self.has_written {
-                let handle = self.client.handle(&open).clone();
-                note(self.client.commit(&handle).map(drop));
-            }
-            note(self.client.close_file(open));
-        }
-        for (parent, name) in std::mem::take(&mut self.made) {
-            note(self.client.remove(&parent, &name).map(drop));
-        }
-        for session in std::mem::take(&mut self.sessions) {
-            note(self.client.destroy_session(session));
-        }
-        note(self.client.disconnect());
-        ended
-    }
+/// READ and WRITE of a file, by [`Kind`].
+fn templates(
+    connection: &Connection,
+    plan: &NfsPlan,
+    handle: &Handle,
+    stateid: stateid4,
+) -> [Template; 2] {
+    let (minor, len) = (plan.params.minor, plan.bs);
+    let sequence = plan.slots.sequence(Slot::default(), false);
+    let sequence = nfs_argop4::OP_SEQUENCE(sequence);
+    let read = nfs_argop4::OP_READ(READ4args {
+        stateid,
+        offset: 0,
+        count: len,
+    });
+    let write = nfs_argop4::OP_WRITE(WRITE4args {
+        stateid,
+        offset: 0,
+        stable: stable_how4::UNSTABLE4,
+        data: Payload { len },
+    });
+    [(read, Data::In(len)), (write, Data::Out(len))].map(|(op, data)| {
+        connection.template(minor, data, |compound: &mut Compound<'_>| {
+            compound.op(&sequence).op(&put(handle)).op(&op);
+        })
+    })
 }

@@ -14,7 +14,8 @@ use reactor::{EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
-use super::args::{Device, PathPolicy, PerfArgs};
+use super::args::{PathPolicy, PerfArgs};
+use super::device::Device;
 use super::job::JobPlan;
 use super::line::LinePlan;
 use super::report::Target;

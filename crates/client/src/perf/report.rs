@@ -7,7 +7,8 @@ use host::{AnaState, PathReport, PathState};
 use mem::counters::counts_allocations;
 use serde::Serialize;
 
-use super::args::{Device, PerfArgs};
+use super::args::PerfArgs;
+use super::device::Device;
 use super::job::Outcome;
 use super::worker::{TENTHS, WorkerOutcome};
 use super::workload::{Kind, Rw};
