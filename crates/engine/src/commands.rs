@@ -20,7 +20,7 @@ pub(crate) struct Room {
     /// Whose share it is part of; there while there are lots.
     pool: Option<Pool>,
     lots: usize,
-    /// There was none for a command: it is not taken from the connection before there is.
+    /// There was none for a command.
     is_short: bool,
 }
 

@@ -151,7 +151,7 @@ impl<P: Protocol> Core<P> {
     /// Whether something waits for memory: look again next turn.
     #[inline]
     pub fn is_waiting(&self) -> bool {
-        let is_waiting = !self.waiting.is_empty() || self.room.is_short();
+        let is_waiting = !self.waiting.is_empty() || self.holds_back();
         is_waiting && self.state == State::Open
     }
 
@@ -159,6 +159,12 @@ impl<P: Protocol> Core<P> {
     #[inline]
     fn has_room(&mut self) -> bool {
         self.room.has(self.jobs_open, &self.pool)
+    }
+
+    /// Whether nothing more is received before there is room for a command.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        !P::REFUSES_COMMANDS && self.room.is_short()
     }
 
     /// Whether it has work for its next turn, whatever happens meanwhile.
@@ -204,7 +210,7 @@ impl<P: Protocol> Core<P> {
     /// Whether what was received before has been walked as far as it goes.
     #[inline]
     pub fn may_receive(&self) -> bool {
-        !self.waiting.is_stalled() && !self.has_more && !self.room.is_short()
+        !self.waiting.is_stalled() && !self.has_more && !self.holds_back()
     }
 }
 
@@ -289,19 +295,33 @@ pub trait Connection: Protocol {
     fn run<D: Driver>(&mut self, driver: &mut D) {
         while !self.core().waiting.is_stalled()
             && !self.core_mut().gives_way()
-            && self.core_mut().has_room()
+            && (Self::REFUSES_COMMANDS || self.core_mut().has_room())
             && let Some(op) = self.core_mut().link.next_op()
         {
             work::spend(work::OPERATION_UNITS);
-            if !self.execute(&op, driver) {
+            if Self::is_command(&op) && !self.core_mut().has_room() {
+                self.refuse_command(op, driver);
+            } else if !self.execute(&op, driver) {
                 self.wait(op);
             }
         }
         let core = self.core_mut();
-        if core.room.is_short() {
+        if core.holds_back() {
             core.link.shrink_stage(&core.pool);
         }
         self.on_event(Event::Ran, driver);
+    }
+
+    /// There is no room for a command: its host sends it again later.
+    #[cold]
+    fn refuse_command<D: Driver>(&mut self, op: Op<Self>, driver: &mut D) {
+        let reason = "its host's share of memory_max has no room for more commands";
+        self.note_refusal(Kind::COMMAND, &reason);
+        let (core, now) = (self.core(), driver.now());
+        if core.host.note_shortage(now) {
+            core.shared.note_shortage(now);
+        }
+        self.refuse(op, driver);
     }
 
     /// Goes on, because of something that happened elsewhere.
@@ -322,7 +342,7 @@ pub trait Connection: Protocol {
         }
         if std::mem::take(&mut self.core_mut().has_more) {
             self.resume(driver);
-        } else if self.core().room.is_short() {
+        } else if self.core().holds_back() {
             self.run(driver);
         }
         let wants_more = !self.core().waiting.is_empty() && self.retry(driver);

@@ -70,6 +70,10 @@ pub trait Protocol: Sized + 'static {
     /// What its connections on one reactor share.
     type Local;
 
+    /// Whether a command that finds no room is refused, so that what comes behind it is
+    /// heard. Else nothing is received before there is room.
+    const REFUSES_COMMANDS: bool = false;
+
     /// Jobs of one reactor.
     fn jobs(local: &Self::Local) -> &RefCell<Jobs<Self::Job>>;
 
@@ -88,7 +92,8 @@ pub trait Protocol: Sized + 'static {
     /// Does what the machine asks for; false: not enough memory now, try again.
     fn execute<D: Driver>(&mut self, op: &Op<Self>, driver: &mut D) -> bool;
 
-    /// An operation has waited for memory too long: its command is answered.
+    /// An operation has waited for memory too long, or is a command that finds no room:
+    /// its command is answered.
     fn refuse<D: Driver>(&mut self, op: Op<Self>, driver: &mut D);
 
     /// What a command waited for ended elsewhere.
@@ -133,6 +138,12 @@ pub trait Protocol: Sized + 'static {
     /// Whether the machine may have something to do though no byte has come.
     #[inline]
     fn has_step(&self) -> bool {
+        false
+    }
+
+    /// Whether an operation brings a command, where those are refused.
+    #[inline]
+    fn is_command(_: &Op<Self>) -> bool {
         false
     }
 

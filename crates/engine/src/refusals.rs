@@ -40,6 +40,8 @@ impl Kind {
     pub const CONNECTION: Kind = Kind("connection refused");
     /// A connection that is served ends.
     pub const END: Kind = Kind("connection ended");
+    /// A command that finds no room.
+    pub const COMMAND: Kind = Kind("command refused");
     /// A command that changes what is served or reserved could not be done.
     pub const CHANGE: Kind = Kind("change failed");
     /// A volume failed: no refusal.

@@ -3,8 +3,9 @@
 //! What finds no memory waits, and the connection goes on receiving: the data
 //! that others of its commands were promised memory for must come in, or none
 //! of that memory would ever be free again. A command itself that finds no room is
-//! different: nothing more is received until others of its connection have ended, which
-//! waits for no data. Where a host neither sends what it
+//! different: it is refused, where its protocol has a status for that and what is behind
+//! it may be about commands before it (iSCSI); else nothing more is received until others
+//! of its connection have ended, which waits for no data. Where a host neither sends what it
 //! was asked for nor takes what it asked for, while others go short, its
 //! connection ends.
 
@@ -177,7 +178,7 @@ pub trait Waits: Protocol {
             core.pool.forget_claim();
         }
         // A host that holds much itself is in nobody's way but its own.
-        if (core.waiting.tick() || core.room.is_short()) && core.host.note_shortage(now) {
+        if (core.waiting.tick() || core.holds_back()) && core.host.note_shortage(now) {
             core.shared.note_shortage(now);
         }
         while let Some(op) = self.core_mut().waiting.take_late() {
@@ -213,7 +214,7 @@ fn sits_on_memory<P: Protocol>(c: &P) -> bool {
         return true;
     }
     // Its peer may have sent what is not received before there is room for commands.
-    if core.room.is_short() {
+    if core.holds_back() {
         return false;
     }
     // What a volume has just ended leaves with this turn.

@@ -157,6 +157,8 @@ impl Protocol for Connection {
     type Job = Work;
     type Local = Local;
 
+    const REFUSES_COMMANDS: bool = true;
+
     fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
         &local.jobs
     }
@@ -189,8 +191,15 @@ impl Protocol for Connection {
     }
 
     fn refuse<D: Driver>(&mut self, op: Op, driver: &mut D) {
-        if let Op::Prepare { tag, .. } | Op::Execute { tag, .. } | Op::Ping { tag, .. } = op {
-            self.end_task(tag, Done::status(scsi::status::BUSY), driver);
+        match op {
+            Op::Prepare { tag, task, .. } | Op::Execute { tag, task } => {
+                self.come(tag, &task);
+                self.no_room(tag);
+            }
+            Op::Ping { tag, .. } => {
+                self.end_task(tag, Done::status(scsi::status::BUSY), driver);
+            }
+            _ => {}
         }
     }
 
@@ -280,6 +289,11 @@ impl Protocol for Connection {
     #[inline]
     fn has_step(&self) -> bool {
         self.core.link.machine.has_step()
+    }
+
+    #[inline]
+    fn is_command(op: &Op) -> bool {
+        matches!(op, Op::Execute { .. } | Op::Prepare { .. })
     }
 
     fn is_of(op: &Op, tag: Tag) -> bool {

@@ -48,6 +48,11 @@ impl Order {
         true
     }
 
+    /// Tasks that are not over.
+    pub(crate) fn len(&self) -> usize {
+        self.enabled as usize + self.held.len()
+    }
+
     /// A task has ended, or will never begin: calls `begin` with those that now
     /// may.
     #[inline]

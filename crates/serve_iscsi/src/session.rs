@@ -125,6 +125,11 @@ impl Session {
         (unit.order.enter(id, with), unit.epoch)
     }
 
+    /// Tasks of the unit at a place.
+    pub(crate) fn tasks(&self, place: u32) -> usize {
+        self.units[place as usize].order.len()
+    }
+
     /// It has ended. Whether others may begin now: see [`Session::take_begun`].
     #[inline]
     pub(crate) fn leave(&mut self, place: u32, epoch: u32, id: TaskId) -> bool {

@@ -123,7 +123,7 @@ impl Connection {
     /// A task is seen for the first time: takes its place in the order of those
     /// for its unit.
     #[inline]
-    fn come(&mut self, tag: Tag, task: &Task) {
+    pub(super) fn come(&mut self, tag: Tag, task: &Task) {
         let index = usize::from(tag);
         if index >= self.slots.len() {
             let len = machine::Machine::tags_max(&self.core.link.machine).max(index + 1);
@@ -277,7 +277,8 @@ impl Connection {
     /// another has ended, or, if there is none, later (SAM-5, section 5.3.1).
     #[cold]
     pub(super) fn no_room(&mut self, tag: Tag) {
-        let has_others = self.core.link.machine.in_flight() > 1;
+        let place = self.slot(tag).place;
+        let has_others = place != NOWHERE && self.session().tasks(place) > 1;
         self.status(
             tag,
             match has_others {

@@ -219,7 +219,7 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
     match failure.outcome {
         Outcome::Aborted | Outcome::Status(status::TASK_ABORTED) => both(Status::ABORT_REQUESTED),
         Outcome::Status(status::RESERVATION_CONFLICT) => alone(Status::RESERVATION_CONFLICT),
-        Outcome::Status(status::BUSY | status::TASK_SET_FULL) => alone(Status::COMMAND_INTERRUPTED),
+        _ if failure.is_shortage() => alone(Status::COMMAND_INTERRUPTED),
         Outcome::Status(status::CHECK_CONDITION) => {
             let sense = failure.sense?;
             match (sense.key, sense.code) {

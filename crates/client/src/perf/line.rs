@@ -195,6 +195,7 @@ impl ScsiLine {
                     return Some(match Failure::of(completion.outcome, sense) {
                         None => LineEvent::Completed(tag, Ok(())),
                         Some(failure) if failure.is_unit_attention() => LineEvent::Again(tag),
+                        Some(failure) if failure.is_shortage() => LineEvent::Later(tag),
                         Some(mut failure) => {
                             // Failures of all blocks are to be counted as one.
                             if let Some(sense) = &mut failure.sense {

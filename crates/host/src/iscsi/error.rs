@@ -170,6 +170,16 @@ impl Failure {
         self.outcome == Outcome::Status(status::CHECK_CONDITION)
             && self.sense.is_some_and(|sense| sense.is_unit_attention())
     }
+
+    /// Whether the target was short of something, and takes the command later (SAM-5,
+    /// section 5.3.1).
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(
+            self.outcome,
+            Outcome::Status(status::BUSY | status::TASK_SET_FULL)
+        )
+    }
 }
 
 impl fmt::Display for Failure {

@@ -353,8 +353,8 @@ impl Client {
         self.send(bhs, &[]);
     }
 
-    /// NOP-Out, answered.
-    pub fn ping(&mut self, data: &[u8]) -> Vec<u8> {
+    /// NOP-Out, which asks for an answer.
+    pub fn start_ping(&mut self, data: &[u8]) -> u32 {
         let itt = self.itt;
         self.itt += 1;
         let mut bhs = [0; BHS_LEN];
@@ -365,6 +365,12 @@ impl Client {
         bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
         bhs[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
         self.send(bhs, data);
+        itt
+    }
+
+    /// NOP-Out, answered.
+    pub fn ping(&mut self, data: &[u8]) -> Vec<u8> {
+        let itt = self.start_ping(data);
         let answer = self.receive().expect("an answer");
         assert_eq!((answer.opcode(), answer.itt()), (opcode::NOP_IN, itt));
         self.exp_stat_sn = answer.word(24).wrapping_add(1);

@@ -2,12 +2,11 @@
 
 use needs::each_driver;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reactor::Choice;
 use server::{Config, Limits};
 use store::{Kind, Volume};
-use wire::iscsi::{BHS_LEN, TaskAttribute, flags, opcode};
+use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opcode};
 use wire::scsi::status;
 
 use crate::client::{Client, Who, read_16, write_16};
@@ -326,7 +325,7 @@ fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
     stop(running);
 }
 
-/// A target that has no room for more commands does not receive what the initiator
+/// A target that has no room for more commands refuses them, hears what the initiator
 /// answers, and does not take it for gone.
 #[each_driver]
 fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
@@ -345,23 +344,23 @@ fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
     for n in 0..READS {
         client.start_read(0, &read_16(n, 1), BLOCK as u32);
     }
-    until("they hang", || gate.hanging() >= 500);
-    // Several times what an initiator has to answer in; it answers at once.
-    for _ in 0..20 {
-        let patience = client.stream.read_timeout().expect("known");
-        let wait = Some(Duration::from_millis(100));
-        client.stream.set_read_timeout(wait).expect("settable");
-        let has_more = client.stream.peek(&mut [0]).is_ok_and(|len| len > 0);
-        client.stream.set_read_timeout(patience).expect("settable");
-        if has_more {
-            let asked = client.receive().expect("a question");
-            assert_eq!(asked.opcode(), opcode::NOP_IN);
-            client.answer_nop(&asked);
+    let (mut asked, mut ended) = (0, 0);
+    while asked < 5 {
+        let pdu = client.receive().expect("a question");
+        match pdu.opcode() {
+            opcode::NOP_IN => {
+                client.answer_nop(&pdu);
+                asked += 1;
+            }
+            _ => {
+                assert_eq!(pdu.bhs[3], status::TASK_SET_FULL);
+                ended += 1;
+            }
         }
     }
-    assert!(gate.hanging() < READS as usize, "not all of them have room");
+    assert!(ended > 0, "not all of them have room");
+    assert_eq!(gate.hanging() as u64 + ended, READS);
     gate.open();
-    let mut ended = 0;
     while ended < READS {
         let pdu = client.receive().expect("the session goes on");
         match pdu.opcode() {
@@ -370,5 +369,71 @@ fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
             _ => ended += 1,
         }
     }
+    stop(running);
+}
+
+/// A session that has no room for more commands, on a disk that hangs, is reset: commands
+/// beyond the room are refused, and what comes behind them is heard.
+#[each_driver]
+fn a_reset_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
+    const SESSIONS: u8 = 14;
+    const READS: usize = 120;
+    let config = config(backend, Limits::default(), 16 << 20);
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = server::parts::start_with(config, volumes).expect("starts");
+    let mut sessions = Vec::from_iter((0..SESSIONS).map(|n| {
+        let mut who = Who::new(1);
+        who.isid[5] = n;
+        let who = who.with("InitialR2T", "No");
+        Client::login(portal(&running), &who)
+            .expect("in")
+            .calm(&[0])
+    }));
+    gate.shut();
+    for client in &mut sessions {
+        for n in 0..READS as u64 {
+            client.start_read(0, &read_16(n, 1), BLOCK as u32);
+        }
+    }
+    let last = sessions.last_mut().expect("one");
+    // What follows a refused command is passed over: data with it, and behind it.
+    let data = pattern(1, 2 * BLOCK);
+    let (direction, attribute) = ((flags::WRITE, data.len() as u32), TaskAttribute::Ordered);
+    let (mut bhs, itt) = last.command_header(0, &write_16(0, 2), direction, attribute as u8);
+    bhs[1] &= !flags::FINAL;
+    last.send(bhs, &data[..BLOCK]);
+    let mut bhs = [0; BHS_LEN];
+    (bhs[0], bhs[1]) = (opcode::DATA_OUT, flags::FINAL);
+    bhs[16..20].copy_from_slice(&itt.to_be_bytes());
+    bhs[20..24].fill(0xff);
+    bhs[40..44].copy_from_slice(&(BLOCK as u32).to_be_bytes());
+    last.send(bhs, &data[BLOCK..]);
+    let mut refused = 0;
+    for client in &mut sessions {
+        let echo = client.start_ping(&[]);
+        loop {
+            let pdu = client.receive().expect("an answer");
+            match pdu.opcode() {
+                opcode::SCSI_RESPONSE => {
+                    assert_eq!(pdu.bhs[3], status::TASK_SET_FULL);
+                    refused += 1;
+                }
+                _ => {
+                    assert_eq!((pdu.opcode(), pdu.itt()), (opcode::NOP_IN, echo));
+                    break;
+                }
+            }
+        }
+    }
+    let all = usize::from(SESSIONS) * READS + 1;
+    assert!(refused > 1, "not all of them have room");
+    assert_eq!(crate::report::report(&running).refusals, refused as u64);
+    assert_eq!(gate.hanging() + refused, all, "all others are under way");
+    let last = sessions.last_mut().expect("one");
+    let response = last.function(TaskFunction::LogicalUnitReset, 0, u32::MAX);
+    assert_eq!(response, TaskResponse::Complete);
+    gate.open();
     stop(running);
 }
