@@ -630,7 +630,7 @@ impl Controller {
         true
     }
 
-    /// A command of the Admin Queue arrived.
+    /// A command of the Admin Queue arrived, or an I/O queue was connected.
     pub(crate) fn note_traffic(&self) {
         self.activity.note();
     }

@@ -377,6 +377,8 @@ impl Registry {
             return Err(Refusal::new(status, reason));
         }
         controller.add_queue(command.qid, via.connection);
+        // Older Linux hosts send no Keep Alive before all their queues are connected.
+        controller.note_traffic();
         Ok(connected(id, controller, command))
     }
 

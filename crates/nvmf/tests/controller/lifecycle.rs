@@ -8,7 +8,7 @@ use wire::nvme::log::lid;
 use wire::nvme::property::offset;
 use wire::nvme::{PropertySet, Sqe, Status, admin};
 
-use crate::bench::{Bench, CC_ENABLE, NQN, SECOND, u16_at, u32_at};
+use crate::bench::{Bench, CC_ENABLE, NQN, SECOND, command, data, u16_at, u32_at};
 
 const CC_SHUTDOWN: u64 = CC_ENABLE | 1 << 14;
 const RDY: u64 = 1;
@@ -321,4 +321,97 @@ fn a_controller_that_is_not_enabled_does_not_stay_for_ever() {
     // Property Set to enable it was a command.
     assert!(!expires_at(&mut bench, id, 121 * SECOND));
     assert!(expires_at(&mut bench, id, 241 * SECOND));
+}
+
+/// Rounded up to the granularity, as Connect and Set Features ask for it, and told as
+/// it is.
+#[test]
+fn keep_alive_timeouts_at_their_bounds() {
+    for (asked_ms, kept_ms) in [
+        (1, 1000),
+        (999, 1000),
+        (1000, 1000),
+        (1001, 2000),
+        (4_294_967_000, 4_294_967_000),
+        (4_294_967_001, u32::MAX),
+        (u32::MAX, u32::MAX),
+    ] {
+        for is_set_later in [false, true] {
+            let mut bench = Bench::new();
+            let id = bench.enabled(NQN, if is_set_later { 5000 } else { asked_ms });
+            if is_set_later {
+                bench.now += SECOND;
+                bench.set_feature(id, fid::KEEP_ALIVE_TIMER, asked_ms);
+            }
+            let told = bench.get_feature(id, fid::KEEP_ALIVE_TIMER, 0, 0).result;
+            assert_eq!(told, u64::from(kept_ms), "{asked_ms}");
+            let ends = bench.now + u64::from(kept_ms) * (SECOND / 1000);
+            assert_eq!(deadline(&mut bench, id), Some(ends), "{asked_ms}");
+            // The commands above are traffic.
+            assert!(!expires_at(&mut bench, id, ends));
+            let ends = ends + u64::from(kept_ms) * (SECOND / 1000);
+            assert!(!expires_at(&mut bench, id, ends - 1));
+            assert!(expires_at(&mut bench, id, ends), "{asked_ms}");
+        }
+    }
+}
+
+/// A timeout that is set to 0 is no timeout, however late it comes; a reset returns
+/// to what Connect asked for.
+#[test]
+fn keep_alive_that_is_set_to_0_ends_nothing() {
+    let mut bench = Bench::new();
+    let id = bench.enabled(NQN, 1000);
+    bench.now += 10 * SECOND;
+    bench.set_feature(id, fid::KEEP_ALIVE_TIMER, 0);
+    assert_eq!(deadline(&mut bench, id), None);
+    assert!(!expires_at(&mut bench, id, u64::MAX));
+    bench.set_cc(id, 0);
+    bench.set_cc(id, CC_ENABLE);
+    let ends = bench.now + SECOND;
+    assert_eq!(deadline(&mut bench, id), Some(ends));
+}
+
+/// A host that connects its queues one by one for longer than its timeout is there.
+#[test]
+fn a_queue_that_is_connected_is_traffic_and_its_timeout_is_none() {
+    let mut bench = Bench::new();
+    let id = bench.enabled(NQN, 1000);
+    for qid in 1..=4 {
+        let ends = deadline(&mut bench, id).expect("a timeout");
+        bench.now = ends - 1;
+        bench
+            .connect(&command(qid, 127, 60_000), &data(1, NQN))
+            .unwrap();
+        assert!(!expires_at(&mut bench, id, ends), "queue {qid}");
+        assert_eq!(deadline(&mut bench, id), Some(ends + SECOND));
+    }
+    // A queue that is refused is none.
+    let ends = deadline(&mut bench, id).expect("a timeout");
+    bench
+        .connect(&command(4, 127, 0), &data(1, NQN))
+        .unwrap_err();
+    assert!(expires_at(&mut bench, id, ends));
+}
+
+#[test]
+fn keep_alive_ends_the_queues_of_its_controller_alone() {
+    let mut bench = Bench::new();
+    let ids: Vec<_> = (0..3).map(|_| bench.enabled(NQN, 1000)).collect();
+    for cntlid in 1..=3 {
+        for qid in 1..=2 {
+            bench.io_queue(cntlid, qid).unwrap();
+        }
+    }
+    let ends = deadline(&mut bench, ids[1]).expect("a timeout") + SECOND;
+    assert!(!expires_at(&mut bench, ids[1], ends - SECOND));
+    assert!(expires_at(&mut bench, ids[1], ends));
+    assert_eq!(bench.closing(ids[1]).len(), 3);
+    let refused = bench.io_queue(2, 3).unwrap_err();
+    assert_eq!(refused.status.code(), Status::CONNECT_INVALID_PARAMETERS);
+    for (cntlid, id) in [(1, ids[0]), (3, ids[2])] {
+        assert!(bench.closing(id).is_empty());
+        assert_eq!(bench.csts(id), RDY);
+        assert!(bench.io_queue(cntlid, 3).is_ok());
+    }
 }
