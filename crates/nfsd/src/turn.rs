@@ -77,7 +77,7 @@ impl Turn {
                     status: status_of(bytes),
                     body: bytes[HEAD_BYTES..].into(),
                     file: match run.flow.current.map(|current| current.place) {
-                        Some(Place::File { file, .. }) => Some(file.0),
+                        Some(Place::File { export, file }) => Some((export, file.0)),
                         _ => None,
                     },
                 }
@@ -112,11 +112,16 @@ pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
         return Err(nfsstat4::NFS4ERR_BAD_SEQID);
     }
     if kept.status == nfsstat4::NFS4_OK
-        && let Some(file) = kept.file
-        && let Place::File { export, .. } = run.current()?
+        && let Some((of, file)) = kept.file
     {
-        let file = FileId(file);
-        run.set_current(Place::File { export, file });
+        match run.current()? {
+            // In another export the number is another file's, which no LOOKUP let through.
+            Place::File { export, .. } if export == of => {
+                let file = FileId(file);
+                run.set_current(Place::File { export, file });
+            }
+            _ => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
+        }
     }
     if kept.body.is_empty() && kept.status != nfsstat4::NFS4_OK {
         return Err(kept.status);

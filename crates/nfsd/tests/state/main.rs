@@ -9,6 +9,7 @@ mod leases;
 mod locks;
 mod recovery;
 mod retention;
+mod seqids;
 mod times;
 mod turns;
 mod version0;

@@ -60,8 +60,8 @@ pub struct Kept {
     pub status: nfsstat4,
     /// What followed it.
     pub body: Box<[u8]>,
-    /// The file that became the current one.
-    pub file: Option<u64>,
+    /// The file that became the current one: its export and its number there.
+    pub file: Option<(u32, u64)>,
 }
 
 /// How a request of an owner is to be taken.

@@ -278,7 +278,7 @@ fn owners_of_version_4_0_are_answered_once() {
         op: nfs_opnum4::OP_OPEN,
         status,
         body: body.into(),
-        file: Some(42),
+        file: Some((0, 42)),
     };
     let ok = nfsstat4::NFS4_OK;
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
