@@ -15,8 +15,9 @@ pub(crate) const COMMAND_BYTES: u64 = 1024;
 const LOT_BYTES: u64 = LOT as u64 * COMMAND_BYTES;
 
 /// Room for the commands of one connection.
-#[derive(Default)]
 pub(crate) struct Room {
+    /// So many have some, whatever there is.
+    own: usize,
     /// Whose share it is part of; there while there are lots.
     pool: Option<Pool>,
     lots: usize,
@@ -24,7 +25,23 @@ pub(crate) struct Room {
     is_short: bool,
 }
 
+impl Default for Room {
+    fn default() -> Room {
+        Room {
+            own: OWN,
+            pool: None,
+            lots: 0,
+            is_short: false,
+        }
+    }
+}
+
 impl Room {
+    /// So many commands have room, whatever there is.
+    pub(crate) fn keep(&mut self, commands: usize) {
+        self.own = self.own.max(commands);
+    }
+
     /// Whether a command finds none; said of the last that came.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
@@ -34,7 +51,7 @@ impl Room {
     /// Whether there is room for one command beside those that are `open`.
     #[inline]
     pub(crate) fn has(&mut self, open: usize, pool: &Pool) -> bool {
-        if open < OWN + self.lots * LOT {
+        if open < self.own + self.lots * LOT {
             self.is_short = false;
             return true;
         }
@@ -51,7 +68,7 @@ impl Room {
 
     /// Gives back what those that are `open` do not need.
     pub(crate) fn trim(&mut self, open: usize) {
-        let needed = open.saturating_sub(OWN).div_ceil(LOT);
+        let needed = open.saturating_sub(self.own).div_ceil(LOT);
         while self.lots > needed
             && let Some(pool) = &self.pool
         {
@@ -110,6 +127,9 @@ mod tests {
         let mut room = Room::default();
         assert!((0..OWN).all(|open| room.has(open, &pool)));
         assert!(!room.has(OWN, &pool) && room.is_short());
+        let mut of_queue = Room::default();
+        of_queue.keep(2 * OWN);
+        assert!(of_queue.has(2 * OWN - 1, &pool) && !of_queue.has(2 * OWN, &pool));
         assert!(
             room.has(OWN - 1, &pool) && !room.is_short(),
             "one has ended"

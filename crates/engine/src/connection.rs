@@ -126,6 +126,12 @@ impl<P: Protocol> Core<P> {
         self.pool = self.pool.of(self.host.share.clone());
     }
 
+    /// So many of its commands have room, whatever there is: those of a short queue that
+    /// is always to be heard.
+    pub fn keep_room(&mut self, commands: usize) {
+        self.room.keep(commands);
+    }
+
     /// Tells its host from others that have connections; never 0.
     #[inline]
     pub fn host(&self) -> u64 {

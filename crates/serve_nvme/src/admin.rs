@@ -152,9 +152,10 @@ impl Connection {
         let served = (self.service).served(&subsystem.nqn, self.core.via.listener, host.into());
         let (name, target) = (Name::Said("NVMe host", host.to_owned()), nqn.clone());
         let host = host.to_owned();
+        let entries = u16::try_from(connected.entries).expect("bounded by queue_entries_max");
         self.core.link.machine.attach(Role {
             qid: connected.qid,
-            entries: u16::try_from(connected.entries).expect("bounded by queue_entries_max"),
+            entries,
             flow_control_disabled: connected.flow_control_disabled,
             namespaces: served.geometry.clone(),
         });
@@ -168,6 +169,10 @@ impl Connection {
             target,
         });
         self.core.set_host(name);
+        if connected.qid == 0 {
+            // Its Keep Alives and Aborts come behind commands that may hang.
+            self.core.keep_room(entries.into());
+        }
     }
 
     /// `None`: not enough memory now. `Some(None)`: completes later.

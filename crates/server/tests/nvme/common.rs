@@ -99,7 +99,7 @@ impl<'a> Host<'a> {
         let command = ConnectCommand {
             recfmt: 0,
             qid,
-            sqsize: if qid == 0 { 31 } else { self.sqsize },
+            sqsize: if qid == 0 { 127 } else { self.sqsize },
             cattr: 0,
             kato_ms: self.kato_ms,
         };

@@ -10,7 +10,8 @@ use reactor::Choice;
 use server::{Limits, Running};
 use store::Error;
 use testkit::nvme::Pdus;
-use wire::nvme::{Sgl, Sqe, Status, io as opcode};
+use wire::nvme::feature::fid;
+use wire::nvme::{Sgl, Sqe, Status, admin, io as opcode};
 
 use crate::commands::{serve_gates, serve_gates_in};
 use crate::common::{BLOCK, Host, Queue, config, stop, with_target};
@@ -247,6 +248,45 @@ fn another_host_goes_on_beside_commands_without_room(backend: Choice, memory_max
             assert!(!std::mem::replace(&mut seen[usize::from(word(20))], true));
         }
     }
+    stop(running);
+}
+
+/// A whole Admin Queue of commands that hang, of a host that has no room for more: its
+/// Keep Alive is heard.
+#[each_driver]
+fn a_keep_alive_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
+    const QUEUES: u16 = 60;
+    const COMMANDS: u16 = 1000;
+    let memory_max = 64 << 20;
+    let (running, gate, _) = serve_gates_in(memory_max, backend);
+    let host = Host {
+        sqsize: 1023,
+        ..Host::at(running.addresses()[0])
+    };
+    let (mut admin, cntlid) = host.admin();
+    let mut queues = Vec::from_iter((1..=QUEUES).map(|qid| {
+        let (queue, _) = host.queue(qid, cntlid).expect("admitted");
+        queue
+    }));
+    gate.shut();
+    let zeroes = blocks(opcode::WRITE_ZEROES, 1, 0, 1);
+    for queue in &mut queues {
+        for _ in 0..COMMANDS {
+            queue.send(zeroes, &[]);
+        }
+    }
+    // Of the memory, less an eighth and a sixteenth, a host has half: at 1 KiB a command.
+    crate::commands::wait_for(|| gate.hanging() >= memory_max as usize / 64 * 13 / 1024);
+    let mut protect = on(admin::SET_FEATURES, 1);
+    protect.cdw10 = u32::from(fid::WRITE_PROTECTION).into();
+    protect.cdw11 = 1.into();
+    // They wait for the writes.
+    for _ in 0..100 {
+        admin.send(protect, &[]);
+    }
+    let alive = admin.command(Sqe::new(admin::KEEP_ALIVE), &[]);
+    assert!(alive.0.is_success());
+    gate.open();
     stop(running);
 }
 
