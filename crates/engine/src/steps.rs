@@ -1,5 +1,6 @@
 //! Commands that take several I/Os, on one volume or many.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mem::Buf;
@@ -68,6 +69,23 @@ impl<A, I: Iterator<Item = store::Io>> Plan<A> for OnOne<I> {
     }
 }
 
+/// Steps by their numbers, made as they are taken.
+struct Numbered<F> {
+    left: Range<u32>,
+    make: F,
+}
+
+impl<A, F: Fn(u32) -> Option<Step>> Plan<A> for Numbered<F> {
+    fn next(&mut self) -> Option<Step> {
+        self.left.find_map(&self.make)
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        let mut left = self.left.clone().filter_map(&self.make);
+        left.any(|step| Arc::ptr_eq(&step.volume, volume))
+    }
+}
+
 /// What a command has left to do. It holds its volumes: what becomes of them
 /// in what is served meanwhile does not matter to it.
 pub struct Steps<A> {
@@ -95,6 +113,16 @@ impl<A: 'static> Steps<A> {
     ) -> Box<Self> {
         let volume = volume.clone();
         Steps::planned(Box::new(OnOne { unit, volume, ios }), buf)
+    }
+
+    /// The same of `count` steps that `make` makes of their numbers, where there are such.
+    pub fn numbered(
+        count: u32,
+        make: impl Fn(u32) -> Option<Step> + 'static,
+        buf: Option<Buf>,
+    ) -> Box<Self> {
+        let left = 0..count;
+        Steps::planned(Box::new(Numbered { left, make }), buf)
     }
 
     /// The same of steps that are made as they are taken.

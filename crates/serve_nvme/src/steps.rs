@@ -5,12 +5,12 @@ use engine::OnVolumes as _;
 use engine::steps::{Step, Steps};
 use faults::Fault;
 use machine::Tag;
-use mem::Buf;
+use mem::BufRange;
 use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
 use reactor::Driver;
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
-use super::{Answer, Bound, Connection};
+use super::{Answer, Bound, Connection, Served};
 
 /// Each source range of a Copy is read whole, then written.
 const STEPS_A_RANGE: u32 = 2;
@@ -58,16 +58,18 @@ impl Connection {
     /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
     /// FFFFFFFFh).
     pub(crate) fn flush_all<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
-        let served = &self.bound().served;
-        let steps = (0..).zip(served.geometry.iter().zip(served.volumes.iter()));
-        let steps = steps.filter(|(_, (geometry, _))| geometry.nsid != 0).map(
-            |(namespace, (_, volume))| Step {
-                unit: namespace,
-                volume: volume.clone(),
+        let Served {
+            geometry, volumes, ..
+        } = self.bound().served.clone();
+        let flush = move |at: u32| {
+            let is_there = geometry[at as usize].nsid != 0;
+            is_there.then(|| Step {
+                unit: at,
+                volume: volumes[at as usize].clone(),
                 io: store::Io::Flush,
-            },
-        );
-        let steps = Steps::new(steps.collect(), None);
+            })
+        };
+        let steps = Steps::numbered(self.volumes().len() as u32, flush, None);
         self.go_on(tag, None, steps, driver);
     }
 
@@ -99,44 +101,55 @@ impl Connection {
         let Some(buf) = self.core.pool.get(largest as u32) else {
             return false;
         };
-        let mut steps = self.copy_steps(&io, &ranges, &buf);
-        if steps.len() > 2 && faults::is(Fault::ShortCopy) {
-            steps.pop();
+        let mut count = ranges.len() as u32 * STEPS_A_RANGE;
+        if count > 2 && faults::is(Fault::ShortCopy) {
+            count -= 1;
         }
-        self.go_on(tag, None, Steps::new(steps, Some(buf)), driver);
+        let make = self.copy_steps(io, &ranges, buf.range());
+        let steps = Steps::numbered(count, make, Some(buf));
+        self.go_on(tag, None, steps, driver);
         true
     }
 
-    fn copy_steps(&self, io: &Io, ranges: &[CopyRange], buf: &Buf) -> Vec<Step> {
-        let volumes = self.volumes();
+    /// The steps of a Copy by their numbers: of each range it reads, then writes.
+    fn copy_steps(
+        &self,
+        io: Io,
+        ranges: &[CopyRange],
+        buf: BufRange,
+    ) -> impl Fn(u32) -> Option<Step> + use<> {
+        let volumes = self.bound().served.volumes.clone();
         let mut to = io.offset;
-        let mut steps = Vec::with_capacity(ranges.len() * STEPS_A_RANGE as usize);
-        for range in ranges {
-            let buf = buf.range().slice(0, range.len as u32);
-            let source = match faults::is(Fault::OneVolume) {
-                true => io.namespace,
-                false => range.namespace,
-            };
-            steps.push(Step {
-                unit: range.namespace,
-                volume: volumes[source as usize].clone(),
-                io: store::Io::Read {
-                    offset: range.offset,
-                    buf,
-                },
-            });
-            steps.push(Step {
-                unit: io.namespace,
-                volume: volumes[io.namespace as usize].clone(),
-                io: store::Io::Write {
-                    offset: to,
-                    buf,
-                    durable: io.fua,
-                },
-            });
+        let ranges = Box::from_iter(ranges.iter().map(|range| {
             to += range.len;
+            (*range, to - range.len)
+        }));
+        move |at| {
+            let (range, to) = ranges[(at / STEPS_A_RANGE) as usize];
+            let buf = buf.slice(0, range.len as u32);
+            let is_read = at.is_multiple_of(STEPS_A_RANGE);
+            let (unit, volume, io) = match is_read {
+                true => {
+                    let offset = range.offset;
+                    let source = match faults::is(Fault::OneVolume) {
+                        true => io.namespace,
+                        false => range.namespace,
+                    };
+                    (range.namespace, source, store::Io::Read { offset, buf })
+                }
+                false => {
+                    let durable = io.fua;
+                    let write = store::Io::Write {
+                        offset: to,
+                        buf,
+                        durable,
+                    };
+                    (io.namespace, io.namespace, write)
+                }
+            };
+            let volume = volumes[volume as usize].clone();
+            Some(Step { unit, volume, io })
         }
-        steps
     }
 
     /// The first `len` bytes of a command's data, which are its ranges.
