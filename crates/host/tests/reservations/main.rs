@@ -1,6 +1,7 @@
 //! Reservations through the real target, as several hosts see them.
 #![allow(missing_docs)]
 
+mod at_once;
 mod commands;
 mod fabric;
 mod notices;
