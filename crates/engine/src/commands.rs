@@ -121,6 +121,22 @@ mod tests {
         assert_eq!((share.held_bytes(), budget.used()), (0, 0));
     }
 
+    /// The host of a connection is known later than the connection.
+    #[test]
+    fn room_is_of_the_host_that_the_connection_has_now() {
+        let budget = Budget::new(64 << 20);
+        let pool = Pool::new(budget.clone()).expect("address space");
+        let shares = [Share::new(budget.clone()), Share::new(budget)];
+        let mut room = Room::default();
+        for share in &shares {
+            assert!(room.has(OWN, &pool.of(share.clone())));
+            let held = shares.iter().map(|share| share.held_bytes());
+            assert_eq!((share.held_bytes(), held.sum()), (LOT_BYTES, LOT_BYTES));
+            room.trim(OWN);
+            assert_eq!(share.held_bytes(), 0);
+        }
+    }
+
     #[test]
     fn first_commands_of_a_connection_have_room_where_there_is_no_memory() {
         let pool = Pool::new(Budget::new(0)).expect("address space");

@@ -378,7 +378,8 @@ mod tests {
         let mut stream = payload.to_vec();
         stream.resize(stream.len() + usize::from(case.tail.pad), 0);
         if let Some(seed) = case.tail.digest {
-            let digest = crc32c(&stream, seed) ^ u32::from(!case.is_right);
+            let damage = u32::from(!case.is_right) << random.below(32);
+            let digest = crc32c(&stream, seed) ^ damage;
             stream.extend(digest.to_le_bytes());
         }
         stream.push(7);
@@ -475,6 +476,63 @@ mod tests {
             let staged = vec![9; (5 + tail.bytes()) as usize + 1];
             assert_eq!(inbound.walk::<()>(&staged, &mut at), Walk::Header);
             assert_eq!(at, staged.len() - 1);
+        }
+    }
+
+    #[test]
+    fn payload_whose_tail_is_missing_is_still_that_of_its_command() {
+        let tail = Tail::padded(5, true);
+        let mut inbound = Inbound::default();
+        inbound.begin(1, 0, 5, 4, tail);
+        let (staged, mut at) = ([9; 4], 0);
+        let place = inbound.walk::<()>(&staged, &mut at);
+        assert!(matches!(place, Walk::Step(Step::Place { len: 4, .. })));
+        let digest = inbound.walk::<()>(&staged, &mut at);
+        assert!(matches!(digest, Walk::Step(Step::Digest { len: 4, .. })));
+        assert!(inbound.is_on(1) && !inbound.is_at_header());
+        assert_eq!((inbound.unwanted(), inbound.direct()), (1, None));
+        inbound.discard();
+        assert!(!inbound.is_on(1));
+        assert_eq!(inbound.unwanted(), 1 + tail.bytes());
+        let rest = vec![9; 1 + tail.bytes() as usize];
+        assert_eq!(inbound.walk::<()>(&rest, &mut 0), Walk::Header);
+    }
+
+    #[test]
+    fn text_in_any_pieces_is_judged_by_each_bit_of_its_digest_and_its_padding() {
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let len = 1 + random.below(40) as u32;
+            let has_digest = !random.one_in(3);
+            let tail = Tail::padded(len, has_digest);
+            let text: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+            let mut stream = text.clone();
+            stream.resize(len as usize + usize::from(tail.pad), 0);
+            if let Some(seed) = tail.digest {
+                stream.extend(crc32c(&stream, seed).to_le_bytes());
+            }
+            // Of padding and digest: the text is compared below.
+            let behind = stream.len() as u64 - u64::from(len);
+            let is_right = behind == 0 || random.one_in(2);
+            if !is_right {
+                stream[len as usize + random.below(behind) as usize] ^= 1 << random.below(8);
+            }
+            let mut inbound = Inbound::default();
+            inbound.begin_text(len, tail);
+            let is_intact = loop {
+                let staged = &stream[..random.below(stream.len() as u64 + 1) as usize];
+                let mut at = 0;
+                let walk = inbound.walk::<()>(staged, &mut at);
+                stream.drain(..at);
+                match walk {
+                    Walk::More => {}
+                    Walk::Text { is_intact } => break is_intact,
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(is_intact, is_right || !has_digest, "seed {seed}");
+            assert_eq!(inbound.text(), text, "seed {seed}");
+            assert!(stream.is_empty() && inbound.is_at_header(), "seed {seed}");
         }
     }
 

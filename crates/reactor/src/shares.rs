@@ -295,7 +295,26 @@ mod tests {
             let expected = left.iter().copied().filter(|n| n % 2 == disk);
             assert_eq!(rest.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
-        assert!(shares.disks.values().all(|s| s.waiting.last_of.is_empty()));
+        for Share { waiting, .. } in shares.disks.values() {
+            assert!(waiting.last_of.is_empty());
+            assert_eq!(waiting.canceled, 0, "each place was given up once");
+        }
+    }
+
+    #[test]
+    fn work_that_waits_is_dropped_and_what_is_under_way_still_ends() {
+        let mut shares = DiskShares::new(1);
+        for disk in 0..3 {
+            let begun = (0..9).filter_map(|n| shares.offer(disk, n, n, n)).count();
+            assert_eq!(begun, 1);
+        }
+        shares.clear();
+        assert_eq!((shares.disks(), shares.under_way()), (3, 3));
+        assert_eq!(shares.cancel(5), []);
+        for disk in 0..3 {
+            assert_eq!(shares.ended(disk), None);
+        }
+        assert_eq!((shares.disks(), shares.under_way()), (0, 0));
     }
 
     #[test]
