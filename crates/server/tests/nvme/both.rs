@@ -14,7 +14,7 @@ use wire::scsi::{asc, key};
 
 use crate::commands::wait_for;
 use crate::common::{BLOCK, Host, NQN, Queue, config, stop};
-use crate::live::{ANA, ANA_CHANGED, ANA_INACCESSIBLE, code};
+use crate::live::{ANA, ANA_CHANGED, ANA_INACCESSIBLE, code, refuse};
 use crate::scsi::{ALICE, BOB, DISKS, Fail, Nexus};
 
 /// Rounds of each side.
@@ -171,6 +171,18 @@ fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone(backend
     assert_eq!(outside.settle().last(), changed.last());
     assert_eq!((ana_state(&mut admin), ana_state(&mut other_admin)), (1, 1));
     assert_eq!(other_admin.events_seen(), 0);
+    stop(running);
+}
+
+/// A target without the states of its paths would have none to tell.
+#[each_driver]
+fn a_subsystem_whose_states_a_target_shares_stays(backend: Choice) {
+    let running = server::start(config_of_shared_states(backend)).expect("starts");
+    let mut nexus = Nexus::connect(running.addresses()[2], ALICE, DISKS);
+    let removal = Change::RemoveSubsystem { nqn: NQN.into() };
+    refuse(&running, removal, "remove that first");
+    assert_eq!(group_states(&mut nexus), [0, 0]);
+    assert!(Host::at(running.addresses()[0]).pair().1.is_alive());
     stop(running);
 }
 

@@ -15,6 +15,7 @@ use wire::nvme::{Sqe, Status, io as opcode};
 
 use crate::common::{BLOCK, Host, NQN, Queue, config, ram, stop};
 use crate::gate::Gate;
+use crate::live::{add_namespace, refuse, resize};
 
 /// Long enough for a change that waits for nothing to be over.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -89,6 +90,32 @@ fn nothing_is_cut_off_under_a_write(backend: Choice) {
     waits_for_a_write(backend, change, 4000, |admin| {
         admin.identify(0, 1)[..2] == [64, 0]
     });
+}
+
+/// Blocks behind the new end may not come back by another way before they are cut off.
+#[each_driver]
+fn a_volume_that_shrinks_takes_no_other_change(backend: Choice) {
+    let gate = Gate::open_over(&ram("ram", 4096));
+    let running = start(gate.clone(), backend);
+    let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
+    gate.shut();
+    let cid = begin_write(&mut io, 4000);
+    while gate.hanging() == 0 {
+        std::thread::yield_now();
+    }
+    std::thread::scope(|scope| {
+        let shrinking = scope.spawn(|| running.change(resize("ram", 64, true)));
+        while admin.identify(0, 1)[..2] != [64, 0] {
+            std::thread::yield_now();
+        }
+        for change in [resize("ram", 4096, false), add_namespace(2, "ram")] {
+            refuse(&running, change, "a resize that is not over");
+        }
+        gate.open();
+        assert_eq!(io.response(cid).0, Status::SUCCESS);
+        shrinking.join().expect("answered").expect("a change");
+    });
+    stop(running);
 }
 
 #[each_driver]

@@ -57,7 +57,7 @@ fn subsystem(nqn: &str, namespaces: Vec<NamespaceSpec>) -> SubsystemSpec {
     }
 }
 
-fn add_namespace(nsid: u32, volume: &str) -> Change {
+pub fn add_namespace(nsid: u32, volume: &str) -> Change {
     Change::AddNamespace {
         nqn: NQN.into(),
         namespace: namespace(nsid, volume),
@@ -71,7 +71,7 @@ fn remove_namespace(nsid: u32) -> Change {
     }
 }
 
-fn resize(name: &str, blocks: u64, allow_shrink: bool) -> Change {
+pub fn resize(name: &str, blocks: u64, allow_shrink: bool) -> Change {
     Change::ResizeVolume {
         name: name.into(),
         size_bytes: blocks * BLOCK as u64,
@@ -85,7 +85,7 @@ fn make(running: &Running, change: Change) {
 }
 
 #[track_caller]
-fn refuse(running: &Running, change: Change, part: &str) -> ChangeError {
+pub fn refuse(running: &Running, change: Change, part: &str) -> ChangeError {
     let error = running.change(change).expect_err("an impossible change");
     assert!(error.to_string().contains(part), "{error}");
     error
