@@ -6,7 +6,7 @@ use reactor::Choice;
 use std::sync::Arc;
 
 use server::{Limits, Running};
-use wire::nvme::{Status, admin, io as opcode};
+use wire::nvme::{Sqe, Status, admin, io as opcode};
 
 use crate::commands::{serve_gates, wait_for};
 use crate::common::{BLOCK, Host, PATIENCE, Queue, config, stop, with_target};
@@ -65,6 +65,34 @@ fn an_abort_ends_what_a_volume_does_not(backend: Choice) {
         assert_eq!(read[2 * BLOCK..], data[2 * BLOCK..]);
         assert_eq!(io.read(HANGS, 64, 2 * BLOCK, BLOCK), vec![0; 2 * BLOCK]);
     });
+}
+
+/// Keep Alive ends a controller though its commands hang; those that had begun may still
+/// be executed, and others have their turns meanwhile.
+#[each_driver]
+fn a_silent_host_is_let_go_though_its_write_hangs(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    let address = running.addresses()[0];
+    let silent = Host {
+        kato_ms: 1000,
+        ..Host::at(address)
+    };
+    let (admin, mut io) = silent.pair();
+    let (_other_admin, mut other) = Host::at(address).pair();
+    gate.shut();
+    let mut write = Sqe::new(opcode::WRITE);
+    write.nsid = HANGS.into();
+    write.set_blocks(0, 1);
+    io.send(write, &[7; BLOCK]);
+    wait_for(|| gate.hanging() == 1);
+    admin.expect_end();
+    io.expect_end();
+    assert_eq!(crate::report::report(&running).orphans, 1);
+    assert_eq!(other.write(WORKS, 0, 1), Status::SUCCESS);
+    gate.open();
+    wait_for(|| crate::report::report(&running).orphans == 0);
+    assert_eq!(other.read(HANGS, 0), Ok(vec![7; BLOCK]));
+    stop(running);
 }
 
 /// What wakes up late writes into memory that is still its own.
